@@ -1,0 +1,1 @@
+"""Attacks on the trainer's claims: ordinary Hypothesis tests that take the code under attack as `subject`."""

@@ -1,0 +1,630 @@
+"""Attacks on the distillation step and on its teachers and students.
+
+The subject has `Batch(tokens=, labels=)`, `FixtureTeacher(table)`, `FixtureStudent(table, learning_rate)` with
+`.logits_table`, `ModuleTeacher(module, vocab_size)`, `ModuleStudent(module, vocab_size)` and
+`kd_step(teacher, student, batch, *, temperature, ce_weight, kd_weight)`, as `reference_trainer.providers` does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from falsifiers import oracles
+from falsifiers.falsify_kd_loss import assert_same_gradient
+from falsifiers.strategies import HALVES, IGNORED, POSITIVE_WEIGHTS, StepCase, step_cases, tensors
+
+STEP = "table[token] - learning_rate · oracle gradient of the mean over scored tokens"
+SHIFTED = "logits at i against the label at i + 1, divided by the scored tokens"
+
+
+class RecordingPass:
+    def __init__(self, logits: Tensor) -> None:
+        self.logits = logits.clone()
+        self.gradients: list[Tensor] = []
+
+    def backward(self, logit_gradient: Tensor) -> None:
+        self.gradients.append(logit_gradient)
+
+
+class RecordingStudent:
+    """A student that only writes down what is done to it. It answers from a table, or always with the same logits."""
+
+    def __init__(self, table: Tensor, logits: Tensor | None = None) -> None:
+        self.table, self.vocab_size, self.fixed = table, table.shape[1], logits
+        self.passes: list[RecordingPass] = []
+
+    def forward(self, batch: Any) -> RecordingPass:
+        self.passes.append(RecordingPass(self.table[batch.tokens] if self.fixed is None else self.fixed))
+        return self.passes[-1]
+
+
+class AnsweringTeacher:
+    """A teacher that answers with whatever it was given."""
+
+    def __init__(self, vocab_size: int, answer: Any) -> None:
+        self.vocab_size, self.answer = vocab_size, answer
+
+    def logits(self, batch: Any) -> Any:
+        return self.answer
+
+
+def batch_of(subject: Any, case: StepCase, device: str = "cpu") -> Any:
+    return subject.Batch(tokens=case.tokens.to(device), labels=case.labels.to(device))
+
+
+def recorded_step(subject: Any, case: StepCase, device: str = "cpu") -> tuple[Any, Tensor]:
+    """The step's result, and the one gradient that it handed to the student."""
+    student = RecordingStudent(case.student.to(device))
+    teacher = subject.FixtureTeacher(case.teacher.to(device))
+    result = subject.kd_step(teacher, student, batch_of(subject, case, device), **case.settings)
+    gradients = [gradient for done in student.passes for gradient in done.gradients]
+    assert len(student.passes) == len(gradients) == 1, (
+        f"one step ran {len(student.passes)} student forwards and handed over {len(gradients)} gradients; expected 1 "
+        "and 1"
+    )
+    expected = [*case.tokens.shape, case.student.shape[1]]
+    assert list(gradients[0].shape) == expected, (
+        f"the gradient has shape {list(gradients[0].shape)}; expected {expected}"
+    )
+    return result, gradients[0].cpu()
+
+
+def table_step(subject: Any, case: StepCase, learning_rate: float, device: str = "cpu") -> tuple[Any, Tensor]:
+    """The step's result, and the student's table after it."""
+    student = subject.FixtureStudent(case.student.to(device), learning_rate)
+    teacher = subject.FixtureTeacher(case.teacher.to(device))
+    result = subject.kd_step(teacher, student, batch_of(subject, case, device), **case.settings)
+    return result, student.logits_table.cpu()
+
+
+def assert_result_is_the_oracles(result: Any, case: StepCase, unit: float = 2.0**-53) -> None:
+    shifted = case.shifted()
+    nats, count, allowed = shifted.oracle_nats(), int(shifted.scored.sum()), shifted.allowed_nats(unit)
+    assert result.count == count, f"count is {result.count}; {count} tokens after the first are scored"
+    oracles.assert_close("sum in nats", result.sum, nats, allowed, SHIFTED)
+    assert result.loss is not None, f"the loss is absent; {count} tokens are scored"
+    oracles.assert_close("loss in nats per token", result.loss, nats / count, allowed / count, SHIFTED)
+
+
+def allowed_table(case: StepCase, learning_rate: float, unit: float = 2.0**-53) -> float:
+    """Every token of the batch may add its error to one row; the row itself rounds once for each."""
+    tokens = case.tokens.numel()
+    largest = float(case.student.abs().max()) + learning_rate * tokens * (
+        case.ce_weight + case.kd_weight * case.temperature
+    )
+    return learning_rate * tokens * case.shifted().allowed_gradient(unit) + 2 * tokens * unit * largest
+
+
+@given(case=step_cases(ce_weights=st.just(1.0), kd_weights=st.just(0.0)), other=tensors((4,), HALVES, torch.float64))
+def falsify_teacher_has_no_influence_at_zero_weight(subject: Any, device: str, case: StepCase, other: Tensor) -> None:
+    """kd_weight = 0: loss and step are those of cross-entropy, bit for bit the same under every teacher."""
+    changed = case.but(teacher=case.teacher + other[: case.teacher.shape[1]])
+    result, table = table_step(subject, case, 1.0, device)
+    with_other, table_with_other = table_step(subject, changed, 1.0, device)
+    assert_result_is_the_oracles(result, case)
+    assert_same_gradient("the student's table", table, case.oracle_table(1.0), allowed_table(case, 1.0), STEP)
+    assert with_other.loss == result.loss, (
+        f"the loss went from {result.loss} to {with_other.loss} nats with another teacher"
+    )
+    # Unequal bits only where a device adds up one row's gradients in no fixed order.
+    allowed = 0.0 if device == "cpu" else allowed_table(case, 1.0)
+    assert_same_gradient("the student's table under another teacher", table_with_other, table, allowed, "kd_weight = 0")
+
+
+@given(case=step_cases(ce_weights=st.just(0.0), kd_weights=POSITIVE_WEIGHTS))
+def falsify_student_equal_to_teacher_stays(subject: Any, device: str, case: StepCase) -> None:
+    """ce_weight = 0 and student = teacher: loss 0, gradient 0."""
+    case = case.but(student=case.teacher)
+    result, gradient = recorded_step(subject, case, device)
+    oracles.assert_close("loss in nats per token", result.loss, 0.0, case.shifted().allowed_nats(), "student = teacher")
+    zero = torch.zeros_like(gradient)
+    assert_same_gradient("the gradient", gradient, zero, case.shifted().allowed_gradient(), "student = teacher")
+
+
+@given(
+    case=step_cases(ce_weights=st.just(0.0), kd_weights=POSITIVE_WEIGHTS),
+    away=tensors((4, 4), st.integers(-4, 4).map(float), torch.float64),
+)
+def falsify_loss_grows_with_divergence(subject: Any, case: StepCase, away: Tensor) -> None:
+    """Along s = t + a·away the divergence is convex in a with its minimum, 0, at a = 0: it never falls as a grows."""
+    away = away[: case.teacher.shape[0], : case.teacher.shape[1]]
+    cases = [case.but(student=case.teacher + a * away) for a in (0.0, 0.5, 1.0, 2.0)]
+    seen = [table_step(subject, c, 1.0)[0].loss for c in cases]
+    for nearer, further, before, after in zip(cases, cases[1:], seen, seen[1:], strict=False):
+        rise = (further.shifted().oracle_nats() - nearer.shifted().oracle_nats()) / max(
+            int(further.shifted().scored.sum()), 1
+        )
+        allowed = nearer.shifted().allowed_nats() + further.shifted().allowed_nats()
+        assert after >= before + rise / 2 - allowed, (
+            f"the loss went from {before:.9g} to {after:.9g} nats per token as the student moved away from the "
+            f"teacher, the oracle's rises by {rise:.9g}; along {seen} at a = 0, 1/2, 1, 2"
+        )
+
+
+@given(case=step_cases(ce_weights=st.just(0.0), kd_weights=POSITIVE_WEIGHTS))
+def falsify_one_step_moves_towards_the_teacher(subject: Any, case: StepCase) -> None:
+    """One scored token: each logit that led to it moves up where the teacher gives more mass, down where less."""
+    first = case.shifted().scored.nonzero()[0].tolist()
+    labels = torch.full_like(case.labels, IGNORED)
+    labels[first[0], first[1] + 1] = 0
+    case = case.but(labels=labels)
+    token = int(case.tokens[first[0], first[1]])
+    _, table = table_step(subject, case, 0.1)
+    p, q = (oracles.softmax(x[token].tolist(), case.temperature) for x in (case.teacher, case.student))
+    for v, (mass, own) in enumerate(zip(p, q, strict=True)):
+        moved = float(table[token, v] - case.student[token, v])
+        wanted = 0.1 * case.kd_weight * case.temperature * (mass - own)
+        oracles.assert_close(
+            f"move of logit {v} of token {token}", moved, wanted, allowed_table(case, 0.1), "lr·τ·(p - q)"
+        )
+    rest = [k for k in range(len(table)) if k != token]
+    assert torch.equal(table[rest], case.student[rest]), (
+        f"rows {rest} moved, and only token {token} led to a scored token"
+    )
+
+
+@given(
+    teacher=tensors((4, 4), st.integers(-3, 3).map(lambda k: k / 2), torch.float64),
+    lift=st.sampled_from([1.0, -1.0, 2.0]),
+    temperature=st.sampled_from([1.0, 2.0, 4.0]),
+    length=st.integers(2, 5),
+)
+def falsify_ten_steps_descend(subject: Any, teacher: Tensor, lift: float, temperature: float, length: int) -> None:
+    """Each of ten steps lowers the loss, and the last is below 90 % of the first.
+
+    τ²·KL of a row has curvature at most 1/2, and the gradient of the mean is 1/n of a row's: a rate of n is a step of
+    1, which descends. Logits within 2 of their mean keep every mass above 1/100 at τ = 1, so each step takes at least
+    1 % twice; the first steps, far from the minimum, take most.
+    """
+    student = teacher.clone()
+    student[:, 0] += lift  # each row differs from the teacher's by more than a constant
+    tokens = torch.arange(length)[None] % 4
+    scored = min(length - 1, 4)
+    case = StepCase(tokens, tokens, student, teacher, temperature, 0.0, 1.0)
+    learner = subject.FixtureStudent(student, float(scored))
+    frozen, batch = subject.FixtureTeacher(teacher), batch_of(subject, case)
+    losses = [subject.kd_step(frozen, learner, batch, **case.settings).loss for _ in range(11)]
+    assert all(later < earlier for earlier, later in itertools.pairwise(losses)), (
+        f"the loss doesn't fall in every one of ten steps: {losses} nats per token"
+    )
+    assert losses[10] < 0.9 * losses[0], (
+        f"after ten steps the loss is {losses[10]:.6g} of {losses[0]:.6g} nats; expected < 90 %"
+    )
+
+
+@given(case=step_cases(logits=HALVES | st.floats(-20, 20, width=32)))
+def falsify_step_against_oracle(subject: Any, device: str, case: StepCase) -> None:
+    """Result and gradient are the oracle's: shifted once, divided once, every element, every position."""
+    result, gradient = recorded_step(subject, case, device)
+    assert_result_is_the_oracles(result, case)
+    assert_same_gradient("the gradient", gradient, case.oracle_gradient(), case.shifted().allowed_gradient(), SHIFTED)
+
+
+@given(case=step_cases(dtype=torch.float32), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
+def falsify_step_in_low_precision(subject: Any, device: str, case: StepCase, dtype: torch.dtype) -> None:
+    """The same for float32 and bfloat16 logits, within what float32 arithmetic must round."""
+    case = case.but(student=case.student.to(dtype), teacher=case.teacher.to(dtype))
+    unit = 2.0**-24
+    result, gradient = recorded_step(subject, case, device)
+    assert_result_is_the_oracles(result, case, unit)
+    assert_same_gradient(
+        "the gradient", gradient, case.oracle_gradient(), case.shifted().allowed_gradient(unit), SHIFTED
+    )
+
+
+@given(case=step_cases(ce_weights=st.just(0.5), kd_weights=st.just(0.5)))
+def falsify_exact_zero_set(subject: Any, device: str, case: StepCase) -> None:
+    """The gradient is exactly 0 where the next token isn't scored and in the last position, and nowhere else."""
+    rank = torch.arange(case.student.shape[1], dtype=torch.float64)
+    case = case.but(student=torch.zeros_like(case.student) + rank, teacher=torch.zeros_like(case.teacher) - rank)
+    _, gradient = recorded_step(subject, case, device)
+    seen = gradient.abs().sum(-1) > 0
+    expected = torch.zeros_like(seen)
+    expected[:, :-1] = case.labels[:, 1:] != IGNORED
+    assert torch.equal(seen, expected), (
+        f"with labels {case.labels.tolist()} the gradient is nonzero at {seen.tolist()}; expected {expected.tolist()}: "
+        f"position i answers for label i + 1"
+    )
+
+
+@given(case=step_cases(), value=st.sampled_from([1e3, math.nan, math.inf, -math.inf]))
+def falsify_unscored_logits_never_reach_the_step(subject: Any, case: StepCase, value: float) -> None:
+    """Logits before unscored tokens and in the last position may be anything: result and gradient keep their bits."""
+    dead = torch.ones_like(case.tokens, dtype=torch.bool)
+    dead[:, :-1] = case.labels[:, 1:] == IGNORED
+    live = case.student[case.tokens]
+    answers = []
+    taught = case.teacher[case.tokens]
+    broken, broken_taught = (torch.where(dead[..., None], value, logits) for logits in (live, taught))
+    for logits, teacher_logits in ((live, taught), (broken, broken_taught)):
+        student = RecordingStudent(case.student, logits)
+        teacher = AnsweringTeacher(case.teacher.shape[1], teacher_logits)
+        result = subject.kd_step(teacher, student, batch_of(subject, case), **case.settings)
+        gradient = student.passes[0].gradients[0].tolist()
+        answers.append((result.loss, result.sum, result.count, result.metrics, gradient))
+    assert answers[0] == answers[1], f"{answers[0]} became {answers[1]} when unscored logits became {value}"
+
+
+@given(case=step_cases(), learning_rate=st.sampled_from([1.0, 0.25, 3.0]))
+def falsify_every_element_is_applied(subject: Any, device: str, case: StepCase, learning_rate: float) -> None:
+    """A table moves by the sum over all elements and positions, those of repeated tokens too."""
+    _, table = table_step(subject, case, learning_rate, device)
+    allowed = allowed_table(case, learning_rate)
+    assert_same_gradient("the student's table", table, case.oracle_table(learning_rate), allowed, STEP)
+
+
+@given(case=step_cases())
+def falsify_duplicate_batch(subject: Any, case: StepCase) -> None:
+    """The batch twice over: twice the sum and count, the same loss, the same step."""
+    twice = case.but(tokens=torch.cat([case.tokens] * 2), labels=torch.cat([case.labels] * 2))
+    (once, table), (doubled, doubled_table) = table_step(subject, case, 1.0), table_step(subject, twice, 1.0)
+    allowed = twice.shifted().allowed_nats()
+    assert doubled.count == 2 * once.count, f"count is {doubled.count} for two copies of {once.count}"
+    oracles.assert_close("sum in nats", doubled.sum, 2 * once.sum, allowed, "twice the sum of one copy")
+    oracles.assert_close("loss in nats per token", doubled.loss, once.loss, allowed, "the loss of one copy")
+    assert_same_gradient(
+        "the student's table", doubled_table, table, 2 * allowed_table(twice, 1.0), "the step of one copy"
+    )
+
+
+@given(case=step_cases())
+def falsify_metrics(subject: Any, case: StepCase) -> None:
+    """Cross-entropy and KL are sums in nats with their counts, whatever their weights."""
+    result, _ = recorded_step(subject, case)
+    shifted = case.shifted()
+    for name, weights, formula in (
+        ("cross_entropy", (1.0, 0.0, 1.0), "-log softmax(s)[y]"),
+        ("kl", (0.0, 1.0, case.temperature**2), "KL(teacher ‖ student) at τ, without τ²"),
+    ):
+        alone = shifted.but(ce_weight=weights[0], kd_weight=weights[1])
+        assert name in result.metrics, f"metrics are {sorted(result.metrics)}; {name} is missing"
+        metric = result.metrics[name]
+        oracles.assert_close(
+            f"{name} sum", metric.sum, alone.oracle_nats() / weights[2], 2 * alone.allowed_nats() / weights[2], formula
+        )
+        assert metric.count == result.count, f"{name} counts {metric.count} tokens, the step {result.count}"
+
+
+@given(
+    shape=st.sampled_from([(1, 1), (2, 3), (0, 3), (2, 0), (1, 2)]),
+    weights=st.sampled_from([(1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0)]),
+    scored_first=st.booleans(),
+)
+def falsify_step_with_nothing_scored(
+    subject: Any, device: str, shape: tuple[int, int], weights: tuple[float, float], scored_first: bool
+) -> None:
+    """Loss and metrics absent, not 0; count 0; a gradient of zeros, applied. A first token's label predicts nothing."""
+    labels = torch.full(shape, IGNORED)
+    if scored_first:
+        labels[:, :1] = 1
+    table = torch.tensor([[0.5, -1.0], [2.0, 0.0]], dtype=torch.float64)
+    case = StepCase(torch.ones(shape, dtype=torch.int64), labels, table, table.flip(0), 2.0, *weights)
+    result, gradient = recorded_step(subject, case, device)
+    assert result.loss is None, f"the loss is {result.loss} where nothing is scored; expected None"
+    assert (result.sum, result.count, dict(result.metrics)) == (0.0, 0, {}), (
+        f"sum, count, metrics are {result.sum}, {result.count}, {result.metrics} where nothing is scored; expected "
+        "0, 0, none"
+    )
+    assert not bool(gradient.any()), f"the gradient is {gradient.tolist()} where nothing is scored; expected zeros"
+    _, after = table_step(subject, case, 1.0, device)
+    assert torch.equal(after, table), f"the table moved to {after.tolist()} where nothing is scored"
+
+
+def _embedding(table: Tensor, device: str = "cpu") -> nn.Embedding:
+    return nn.Embedding(table.shape[0], table.shape[1], _weight=table.clone().to(device))
+
+
+@given(case=step_cases(), steps=st.integers(1, 3))
+def falsify_module_student_accumulates(subject: Any, device: str, case: StepCase, steps: int) -> None:
+    """Gradients of several steps add up in .grad; no parameter moves, for stepping is the loop's to do."""
+    module = _embedding(case.student, device)
+    student = subject.ModuleStudent(module, case.student.shape[1])
+    teacher = subject.ModuleTeacher(_embedding(case.teacher, device), case.teacher.shape[1])
+    for _ in range(steps):
+        result = subject.kd_step(teacher, student, batch_of(subject, case), **case.settings)
+        assert_result_is_the_oracles(result, case)
+    assert torch.equal(module.weight.detach().cpu(), case.student), (
+        "the student's parameters moved without an optimizer"
+    )
+    assert module.weight.grad is not None, "the student's parameters got no gradient"
+    expected = steps * (case.student.double() - case.oracle_table(1.0))
+    allowed = 2 * steps * allowed_table(case, 1.0)
+    assert_same_gradient(
+        ".grad of the table", module.weight.grad.cpu(), expected, allowed, f"{steps} steps' gradients added"
+    )
+
+
+@given(case=step_cases(), order=st.sampled_from([(0, 1), (1, 0)]))
+def falsify_a_gradient_meets_its_own_forward(subject: Any, case: StepCase, order: tuple[int, int]) -> None:
+    """Two forwards, then their gradients in either order: each reaches the rows of its own batch."""
+    size = case.student.shape
+    batches = [case.but(tokens=torch.full_like(case.tokens, k)) for k in (0, 1)]
+    gradients = [torch.full((*case.tokens.shape, size[1]), g, dtype=torch.float64) for g in (1.0, 10.0)]
+    expected = torch.zeros_like(case.student)
+    expected[0], expected[1] = case.tokens.numel() * 1.0, case.tokens.numel() * 10.0
+    module = _embedding(case.student)
+    table = subject.FixtureStudent(case.student, 1.0)
+    for student in (table, subject.ModuleStudent(module, size[1])):
+        passes = [student.forward(batch_of(subject, b)) for b in batches]
+        for which in order:
+            passes[which].backward(gradients[which])
+    assert module.weight.grad is not None, "the student's parameters got no gradient"
+    for kind, seen in (("fixture", case.student - table.logits_table), ("module", module.weight.grad)):
+        # Whole numbers up to 120 minus halves: exact.
+        assert_same_gradient(f"the {kind} student's gradient", seen, expected, 1e-12, "each batch's own gradient")
+
+
+@given(case=step_cases(), kind=st.sampled_from(["fixture", "module"]), axis=st.integers(0, 2))
+def falsify_pass_is_consumed_once(subject: Any, case: StepCase, kind: str, axis: int) -> None:
+    """A second gradient and one of another shape are refused, and neither leaves a trace."""
+    module = _embedding(case.student)
+    student = (
+        subject.FixtureStudent(case.student, 1.0)
+        if kind == "fixture"
+        else subject.ModuleStudent(module, case.student.shape[1])
+    )
+
+    def state() -> Tensor:
+        grad = module.weight.grad
+        return (
+            student.logits_table
+            if kind == "fixture"
+            else torch.zeros_like(case.student)
+            if grad is None
+            else grad.clone()
+        )
+
+    done = student.forward(batch_of(subject, case))
+    assert not done.logits.requires_grad, "a pass's logits hang on a graph; expected them detached"
+    gradient = torch.ones_like(done.logits)
+    before = state()
+    wrong = gradient.narrow(axis, 0, 1) if gradient.shape[axis] > 1 else torch.cat([gradient] * 2, axis)
+    oracles.assert_refused(f"a gradient of shape {list(wrong.shape)}", lambda: done.backward(wrong), "shape")
+    assert torch.equal(state(), before), "a gradient of the wrong shape was refused and applied nevertheless"
+    done.backward(gradient)
+    after = state()
+    complaint = oracles.refusal_complaint(
+        "a second gradient", lambda: done.backward(gradient), "already", kind=RuntimeError
+    )
+    assert complaint is None, complaint
+    assert torch.equal(state(), after), "the second gradient was refused and applied nevertheless"
+    assert not torch.equal(after, before), "the first gradient left no trace"
+
+
+class Noisy(nn.Module):
+    """Tokens to logits with everything that train mode changes: dropout, running statistics."""
+
+    def __init__(self, embedding: nn.Embedding, V: int) -> None:
+        super().__init__()
+        width = embedding.embedding_dim
+        self.embedding, self.dropout = embedding, nn.Dropout(0.5)
+        self.norm, self.head = nn.BatchNorm1d(width).double(), nn.Linear(width, V).double()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        hidden = self.dropout(self.embedding(tokens)).mT
+        logits: Tensor = self.head(self.norm(hidden).mT)
+        return logits
+
+
+def _noisy_pair(case: StepCase, shared: bool, device: str) -> tuple[Noisy, Noisy]:
+    V = case.student.shape[1]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        teacher = Noisy(_embedding(case.teacher), V)
+        student = Noisy(teacher.embedding if shared else _embedding(case.student), V)
+        if shared:
+            student.dropout, student.head = teacher.dropout, teacher.head
+    return teacher.to(device), student.to(device)
+
+
+@given(case=step_cases(), shared=st.booleans(), rearmed=st.booleans())
+def falsify_teacher_is_untouched(subject: Any, device: str, case: StepCase, shared: bool, rearmed: bool) -> None:
+    """Three steps of a student in train mode, which may share modules with its teacher, leave no trace in the teacher.
+
+    It answers in eval mode every time, keeps every bit, never has a gradient, and its training flags are its own.
+    """
+    teacher_module, student_module = _noisy_pair(case, shared, device)
+    teacher = subject.ModuleTeacher(teacher_module, case.student.shape[1])
+    student = subject.ModuleStudent(student_module, case.student.shape[1])
+    student_module.train()
+    teacher_module.dropout.train(case.tokens.numel() % 2 == 0)
+    if rearmed:
+        for parameter in student_module.parameters():
+            parameter.requires_grad_(True)
+    before = {name: value.clone() for name, value in teacher_module.state_dict().items()}
+    flags = [part.training for part in teacher_module.modules()]
+    both = dict.fromkeys([*teacher_module.parameters(), *student_module.parameters()])  # shared ones once
+    optimizer = torch.optim.SGD(both, lr=0.5)
+    batch = batch_of(subject, case, device)
+    first = teacher.logits(batch)
+    assert not first.requires_grad, "the teacher's logits hang on a graph; expected none"
+    for _ in range(3):
+        subject.kd_step(teacher, student, batch, **case.settings)
+        optimizer.step()
+    again = teacher.logits(batch)
+    assert torch.equal(first, again), f"the teacher answered {first.tolist()} and, after three steps, {again.tolist()}"
+    changed = [name for name, value in teacher_module.state_dict().items() if not torch.equal(value, before[name])]
+    assert not changed, f"the teacher's {changed} changed in three steps of its student"
+    with_gradient = [name for name, p in teacher_module.named_parameters() if p.grad is not None or p.requires_grad]
+    assert not with_gradient, f"the teacher's {with_gradient} have or ask for a gradient"
+    now = [part.training for part in teacher_module.modules()]
+    assert now == flags, f"the teacher's training flags were {flags} and are {now} after its forwards"
+
+
+class Failing(nn.Module):
+    """Counts which of its parts are in train mode when it is called, then fails."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 2))
+        self.seen: list[bool] = []
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.seen = [part.training for part in self.modules()]
+        raise ArithmeticError("the device is gone")
+
+
+@given(flags=st.lists(st.booleans(), min_size=4, max_size=4))
+def falsify_training_flags_survive_a_failing_teacher(subject: Any, flags: list[bool]) -> None:
+    """Every submodule is in eval mode during the forward and back in its own mode after it, also when it raises."""
+    module = Failing()
+    teacher = subject.ModuleTeacher(module, 2)
+    for part, training in zip(module.modules(), flags, strict=True):
+        part.training = training
+    tokens = torch.zeros(1, 2, dtype=torch.int64)
+    complaint = oracles.refusal_complaint(
+        "a teacher that fails",
+        lambda: teacher.logits(subject.Batch(tokens=tokens, labels=tokens)),
+        "gone",
+        kind=ArithmeticError,
+    )
+    assert complaint is None, complaint
+    assert not any(module.seen), f"in the teacher's forward the training flags were {module.seen}; expected all False"
+    now = [part.training for part in module.modules()]
+    assert now == flags, f"the training flags were {flags} and are {now} after a forward that raised"
+
+
+ANSWERS: list[tuple[str, Callable[[Tensor], Any], tuple[str, ...]]] = [
+    ("nothing", lambda logits: None, ("None", "weights", "device")),
+    ("a list", lambda logits: logits.tolist(), ("list",)),
+    ("token ids", lambda logits: logits.argmax(-1), ("int64",)),
+    ("a larger vocabulary", lambda logits: torch.cat([logits, logits], -1), ("vocabular", "checkpoint")),
+    ("a smaller vocabulary", lambda logits: logits[..., :-1], ("vocabular", "checkpoint")),
+    ("the last position only", lambda logits: logits[:, -1:], ("shape",)),
+    ("no position axis", lambda logits: logits[:, -1], ("shape",)),
+    ("one element for the batch", lambda logits: logits[:1], ("shape",)),
+    ("transposed positions", lambda logits: logits.transpose(0, 1), ("shape",)),
+    ("a fourth axis", lambda logits: logits[None], ("shape",)),
+    ("NaN", lambda logits: torch.full_like(logits, math.nan), ("teacher", "nan")),
+]
+
+
+class Constant(nn.Module):
+    def __init__(self, answer: Any) -> None:
+        super().__init__()
+        self.answer = answer
+
+    def forward(self, tokens: Tensor) -> Any:
+        return self.answer
+
+
+def falsify_broken_teachers_are_refused(subject: Any) -> None:
+    """Each wrong answer by its likely cause, and the student has had no gradient."""
+    tokens = torch.tensor([[0, 1, 1], [1, 0, 1]])
+    batch = subject.Batch(tokens=tokens, labels=tokens)
+    right = torch.zeros(2, 3, 2, dtype=torch.float64)
+    settings = {"temperature": 1.0, "ce_weight": 0.5, "kd_weight": 0.5}
+    found: list[str | None] = []
+    for what, answer, words in ANSWERS:
+        for kind, teacher in (
+            ("protocol", AnsweringTeacher(2, answer(right))),
+            ("module", subject.ModuleTeacher(Constant(answer(right)), 2)),
+        ):
+            student = RecordingStudent(torch.zeros(2, 2, dtype=torch.float64))
+            name = f"a {kind} teacher that answers with {what}"
+            found.append(
+                oracles.refusal_complaint(
+                    name, lambda t=teacher, s=student: subject.kd_step(t, s, batch, **settings), *words
+                )
+            )
+            if any(done.gradients for done in student.passes):
+                found.append(f"{name}: the student had a gradient before the refusal")
+        if what != "NaN":
+            module = subject.ModuleStudent(Constant(answer(right)), 2)
+            found.append(
+                oracles.refusal_complaint(
+                    f"a module student that answers with {what}", lambda m=module: m.forward(batch), *words
+                )
+            )
+    complaints = [complaint for complaint in found if complaint]
+    assert not complaints, "\n".join(complaints)
+
+
+def falsify_unfit_settings_are_refused_by_the_step(subject: Any) -> None:
+    """Vocabularies that differ, tokens without a row, labels or settings outside their domain; nothing was applied."""
+    zeros = torch.zeros(2, 2, dtype=torch.float64)
+    right = torch.tensor([[0, 1, 1]])
+    usual = {"temperature": 1.0, "ce_weight": 0.5, "kd_weight": 0.5}
+    found: list[str | None] = []
+    cases: list[tuple[str, Tensor, Tensor, Tensor, dict[str, float], tuple[str, ...]]] = [
+        ("a teacher of vocabulary 3", torch.zeros(2, 3).double(), right, right, usual, ("2", "3", "vocab")),
+        ("a teacher of vocabulary 1", torch.zeros(2, 1).double(), right, right, usual, ("2", "1", "vocab")),
+        ("a token without a row", zeros, torch.tensor([[0, 2, 1]]), right, usual, ("token 2",)),
+        ("a negative token", zeros, torch.tensor([[0, -1, 1]]), right, usual, ("token -1",)),
+        ("a label outside", zeros, right, torch.tensor([[0, 1, 2]]), usual, ("label 2",)),
+        ("temperature 0", zeros, right, right, {**usual, "temperature": 0.0}, ("temperature",)),
+        ("a negative weight", zeros, right, right, {**usual, "kd_weight": -1.0}, ("kd_weight",)),
+    ]
+    for what, teacher, tokens, labels, settings, words in cases:
+        student = RecordingStudent(zeros)
+        tables = subject.FixtureTeacher(teacher)
+        batch = subject.Batch(tokens=tokens, labels=labels)
+        found.append(
+            oracles.refusal_complaint(
+                what, lambda t=tables, s=student, b=batch, k=settings: subject.kd_step(t, s, b, **k), *words
+            )
+        )
+        if any(done.gradients for done in student.passes):
+            found.append(f"{what}: the student had a gradient before the refusal")
+        if "vocabulary" in what and student.passes:
+            found.append(f"{what}: the student ran its forward, though the two vocab_size already differ")
+    learner = subject.FixtureStudent(zeros, 1.0)
+    outside = subject.Batch(tokens=torch.tensor([[-1, 0]]), labels=torch.tensor([[0, 0]]))
+    found.append(
+        oracles.refusal_complaint("a student's token without a row", lambda: learner.forward(outside), "token -1")
+    )
+    found += [
+        oracles.refusal_complaint(
+            "labels of another shape", lambda: subject.Batch(tokens=right, labels=right[:, 1:]), "labels", "[1, 2]"
+        ),
+        oracles.refusal_complaint(
+            "tokens that are floats", lambda: subject.Batch(tokens=right.double(), labels=right), "tokens", "float64"
+        ),
+        oracles.refusal_complaint(
+            "tokens without a batch axis", lambda: subject.Batch(tokens=right[0], labels=right[0]), "tokens", "[3]"
+        ),
+        oracles.refusal_complaint("a table without an axis", lambda: subject.FixtureTeacher(zeros[0]), "table", "[2]"),
+        oracles.refusal_complaint(
+            "a learning rate of NaN", lambda: subject.FixtureStudent(zeros, math.nan), "learning_rate"
+        ),
+    ]
+    complaints = [complaint for complaint in found if complaint]
+    assert not complaints, "\n".join(complaints)
+
+
+@given(case=step_cases())
+def falsify_tables_belong_to_nobody_else(subject: Any, case: StepCase) -> None:
+    """A fixture copies its table; a teacher's answers can be written to without teaching it anything."""
+    student_table, teacher_table = case.student.clone(), case.teacher.clone()
+    student, teacher = subject.FixtureStudent(student_table, 1.0), subject.FixtureTeacher(teacher_table)
+    batch = batch_of(subject, case)
+    subject.kd_step(teacher, student, batch, **case.settings)
+    assert torch.equal(student_table, case.student), "a step wrote into the table that the student was made from"
+    teacher.logits(batch).zero_()
+    teacher_table.zero_()
+    assert torch.equal(teacher.logits(batch), case.teacher[case.tokens]), (
+        "the teacher's answers changed after it was made"
+    )
+    assert_same_gradient(
+        "the student's table", student.logits_table, case.oracle_table(1.0), allowed_table(case, 1.0), STEP
+    )
+
+
+@given(case=step_cases(), momentum=st.sampled_from([0.0, 0.9]))
+def falsify_old_gradients_are_never_applied(subject: Any, case: StepCase, momentum: float) -> None:
+    """A module that was being fitted a moment ago still has gradients; as a teacher it has none."""
+    module = _embedding(case.teacher)
+    module(case.tokens).sum().backward()
+    teacher = subject.ModuleTeacher(module, case.teacher.shape[1])
+    optimizer = torch.optim.SGD(module.parameters(), lr=1.0, momentum=momentum)
+    teacher.logits(batch_of(subject, case))
+    optimizer.step()
+    assert torch.equal(module.weight.detach(), case.teacher), "an optimizer applied a gradient from before the freezing"

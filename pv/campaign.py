@@ -1,0 +1,281 @@
+"""Carries a validation out: which task follows from which answer, until nothing is left to try."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pv import devices, records, tasks
+from pv.evidence import DeviceInfo, Ending, Evidence, Trial
+from pv.model import Contract, Falsifier, Mutant, Run, Target
+from pv.project import Project
+from pv.tasks import Code
+from pv.verdict import Selection
+from pv.workers.pool import Pool, Reply, Task
+from pv.workers.reading import trial
+
+PREDICATE_LIMIT_S = 60.0
+STOPPED = "not run: --fail-fast stopped at the first failure"
+GOOD = {Ending.HELD, Ending.SKIPPED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a validation is: tasks done, tasks known of so far, and what runs now."""
+
+    done: int
+    total: int
+    running: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How to carry a validation out; see `pv.validate`."""
+
+    jobs: int
+    fail_fast: bool = False
+    examples: int | None = None
+    seed: int = 0
+    replay: str = ""
+    spawn: bool = False
+    probe: devices.Probe | None = None
+    on_progress: Callable[[Progress], None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    """What a task is for. Without a falsifier it executes `run`; `small` marks the run that mutants are held to."""
+
+    contract: Contract
+    device: str
+    falsifier: Falsifier | None = None
+    mutant: Mutant | None = None
+    run: Run | None = None
+    small: bool = False
+
+    def __str__(self) -> str:
+        who = self.falsifier.id if self.falsifier is not None else f"run {self.run.name if self.run else ''}"
+        return f"{who} / {self.mutant.id}" if self.mutant is not None else who
+
+
+@dataclass(slots=True)
+class _RunState:
+    """A run that was started: where its record is, how it ended, and who waits for it."""
+
+    directory: Path
+    trial: Trial | None = None
+    waiting: list[Falsifier] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of one contract so far."""
+
+    trials: dict[tuple[str, str], Trial] = field(default_factory=dict)
+    mutants: dict[tuple[str, str], Trial] = field(default_factory=dict)
+    runs: dict[tuple[str, str, bool], _RunState] = field(default_factory=dict)
+
+
+class Campaign:
+    """One validation of contracts that lint found sound."""
+
+    def __init__(
+        self,
+        project: Project,
+        contracts: Sequence[Contract],
+        selections: Mapping[str, Selection],
+        subjects: Mapping[str, Target],
+        options: Options,
+    ) -> None:
+        self.project, self.contracts = project, contracts
+        self.selections, self.subjects, self.options = selections, subjects, options
+        self.devices: dict[str, DeviceInfo] = {}
+        self.notes: tuple[str, ...] = ()
+        self._absent: dict[str, str] = {}
+        self._known = {contract.id: _Known() for contract in contracts}
+        self._codes: dict[Target, Code] = {}
+        self._running: dict[str, None] = {}
+        self._done = self._total = 0
+        self._cancelled = False
+
+    def evidence(self, contract: Contract) -> Evidence:
+        """What is known of a contract so far."""
+        known = self._known.get(contract.id, _Known())
+        return Evidence(trials=known.trials, mutants=known.mutants, absent=self._absent, devices=self.devices)
+
+    def bases(self, contract: Contract) -> dict[str, records.Basis]:
+        """What evidence of each falsifier of a contract rests on."""
+        return {f.id: records.basis(self.project, contract, f, self._subject(contract, f)) for f in contract.falsifiers}
+
+    def run(self) -> None:
+        """Tries everything. When it is interrupted, what is known so far can still be read."""
+        if not self.contracts:
+            return
+        subjects = {self._subject(c, f) for c in self.contracts for f in c.falsifiers}
+        preload = tasks.preload(self.project, self.contracts, subjects)
+        asked = sorted({device for contract in self.contracts for device in self.selections[contract.id].live})
+        with Pool(preload, self.options.jobs, spawn=self.options.spawn) as pool:
+            self.devices, self._absent = devices.find(pool, self.project, asked, self.options.probe)
+            self._start(pool)
+            for task, reply in pool.replies(self._began):
+                self._ended(pool, task.key, reply)
+            self.notes = (pool.note,) if pool.note else ()
+
+    def _start(self, pool: Pool) -> None:
+        for contract in self.contracts:
+            selection = self.selections[contract.id]
+            for falsifier in filter(selection.takes, contract.falsifiers):
+                for device in falsifier.devices:
+                    if device in selection.live and device in self.devices:
+                        self._attack(pool, contract, falsifier, device)
+
+    def _attack(self, pool: Pool, contract: Contract, falsifier: Falsifier, device: str) -> None:
+        if falsifier.run is not None:
+            self._after_run(pool, contract, falsifier, device, small=False)
+        else:
+            self._falsify(pool, _Job(contract=contract, falsifier=falsifier, device=device), falsifier)
+
+    def _falsify(self, pool: Pool, job: _Job, falsifier: Falsifier) -> None:
+        body = tasks.falsify(
+            self._code(job.contract, falsifier, own=job.mutant is not None),
+            falsifier,
+            job.device,
+            examples=self.options.examples or falsifier.examples,
+            seed=self.options.seed,
+            mutant=job.mutant,
+            replay=self.options.replay,
+        )
+        self._submit(pool, job, body, falsifier.limit_s)
+
+    def _after_run(self, pool: Pool, contract: Contract, falsifier: Falsifier, device: str, *, small: bool) -> None:
+        """Tries a predicate once its run has ended; the first that asks for a run starts it."""
+        run = contract.run(falsifier.run or "")
+        runs = self._known[contract.id].runs
+        state = runs.get((run.name, device, small))
+        if state is not None and state.trial is not None:
+            self._predicate(pool, contract, falsifier, device, state, small=small)
+            return
+        if state is None:
+            state = runs[run.name, device, small] = _RunState(pool.scratch())
+            arguments = (run.small or {}) if small else run.arguments
+            code = self._code(contract, falsifier, own=small)
+            body = tasks.execute(code, run, device, state.directory, arguments=arguments)
+            self._submit(pool, _Job(contract=contract, device=device, run=run, small=small), body, run.limit_s)
+        state.waiting.append(falsifier)
+
+    def _predicate(
+        self, pool: Pool, contract: Contract, falsifier: Falsifier, device: str, state: _RunState, *, small: bool
+    ) -> None:
+        job = _Job(contract=contract, falsifier=falsifier, device=device, small=small)
+        if state.trial is not None and state.trial.ending is not Ending.HELD:
+            self._judged(pool, job, falsifier, replace(state.trial, falsifier=falsifier.id))
+            return
+        body = tasks.predicate(self._code(contract, falsifier), falsifier, device, state.directory)
+        self._submit(pool, job, body, PREDICATE_LIMIT_S)
+
+    def _mutants(self, pool: Pool, contract: Contract, falsifier: Falsifier) -> None:
+        for name in falsifier.kills:
+            job = _Job(contract=contract, falsifier=falsifier, device="cpu", mutant=contract.mutant(name))
+            if falsifier.run is None:
+                self._falsify(pool, job, falsifier)
+            else:
+                self._mutated_run(pool, job, falsifier)
+
+    def _mutated_run(self, pool: Pool, job: _Job, falsifier: Falsifier) -> None:
+        """Executes the run on a mutant, at its small arguments, and tries the predicate, in one worker."""
+        run = job.contract.run(falsifier.run or "")
+        code, directory = self._code(job.contract, falsifier, own=True), pool.scratch()
+        body = tasks.execute(code, run, "cpu", directory, arguments=run.small or {}, mutant=job.mutant)
+        self._submit(pool, job, body | {"test": code.test(falsifier)}, run.limit_s)
+
+    def _submit(self, pool: Pool, job: _Job, body: dict[str, Any], limit_s: float) -> None:
+        if self._cancelled:
+            self._cancel(job)
+            return
+        self._total += 1
+        pool.submit(Task(key=job, body=body, limit_s=limit_s, memory_mib=tasks.MEMORY_MIB))
+
+    def _began(self, task: Task) -> None:
+        self._running[str(task.key)] = None
+        self._tell()
+
+    def _ended(self, pool: Pool, job: _Job, reply: Reply) -> None:
+        self._running.pop(str(job), None)
+        self._done += 1
+        self._tell()
+        name = job.falsifier.id if job.falsifier is not None else ""
+        found = trial(
+            reply,
+            falsifier=name,
+            device=job.device,
+            mutant=job.mutant.id if job.mutant is not None else None,
+            seed=tasks.seed_of(name, self.options.seed),
+        )
+        if job.falsifier is not None:
+            self._judged(pool, job, job.falsifier, found)
+        elif job.run is not None:
+            self._run_ended(pool, job, job.run, found)
+
+    def _run_ended(self, pool: Pool, job: _Job, run: Run, found: Trial) -> None:
+        state = self._known[job.contract.id].runs[run.name, job.device, job.small]
+        state.trial = found
+        for falsifier in state.waiting:
+            self._predicate(pool, job.contract, falsifier, job.device, state, small=job.small)
+
+    def _judged(self, pool: Pool, job: _Job, falsifier: Falsifier, found: Trial) -> None:
+        """Keeps a trial, and starts what it calls for: a falsifier that found nothing must show that it could have."""
+        known, device = self._known[job.contract.id], job.device
+        if job.mutant is not None:
+            known.mutants[falsifier.id, job.mutant.id] = found
+            self._fail_fast(pool, found.ending not in (Ending.REFUTED, Ending.RAISED))
+        elif job.small and found.ending is Ending.HELD:
+            self._mutants(pool, job.contract, falsifier)
+        elif job.small:
+            known.mutants[falsifier.id, ""] = found
+            self._fail_fast(pool, True)
+        else:
+            state = known.runs.get((falsifier.run or "", device, False))
+            if state is not None and state.trial is not None:
+                found = replace(found, reached=state.trial.reached, seconds=found.seconds + state.trial.seconds)
+            known.trials[falsifier.id, device] = found
+            if device == "cpu" and found.ending is Ending.HELD and self.selections[job.contract.id].mutants:
+                self._show_teeth(pool, job.contract, falsifier)
+            self._fail_fast(pool, found.ending not in GOOD)
+
+    def _show_teeth(self, pool: Pool, contract: Contract, falsifier: Falsifier) -> None:
+        if falsifier.run is None:
+            self._mutants(pool, contract, falsifier)
+        else:
+            self._after_run(pool, contract, falsifier, "cpu", small=True)
+
+    def _fail_fast(self, pool: Pool, failed: bool) -> None:
+        if failed and self.options.fail_fast and not self._cancelled:
+            self._cancelled = True
+            for task in pool.drop_pending():
+                self._cancel(task.key)
+
+    def _cancel(self, job: _Job) -> None:
+        known = self._known[job.contract.id]
+        if job.falsifier is None:
+            state = known.runs[job.run.name if job.run else "", job.device, job.small]
+            waiting = list(state.waiting)
+        else:
+            waiting = [job.falsifier]
+        for falsifier in waiting:
+            lost = Trial(falsifier=falsifier.id, device=job.device, ending=Ending.CANCELLED, detail=STOPPED)
+            if job.mutant is not None:
+                known.mutants[falsifier.id, job.mutant.id] = replace(lost, mutant=job.mutant.id)
+            elif not job.small:
+                known.trials.setdefault((falsifier.id, job.device), lost)
+
+    def _subject(self, contract: Contract, falsifier: Falsifier) -> Target:
+        return self.subjects.get(contract.id) or contract.subject_of(falsifier)
+
+    def _code(self, contract: Contract, falsifier: Falsifier, *, own: bool = False) -> Code:
+        """The code that a falsifier is tried on. Mutants are faults of the contract's own subject."""
+        subject = contract.subject_of(falsifier) if own else self._subject(contract, falsifier)
+        return self._codes.setdefault(subject, Code(self.project, subject))
+
+    def _tell(self) -> None:
+        if self.options.on_progress is not None:
+            self.options.on_progress(Progress(done=self._done, total=self._total, running=tuple(self._running)))

@@ -1,0 +1,65 @@
+"""A digest of what source code means: its syntax tree without comments, docstrings and layout.
+
+Our own form rather than `ast.dump`, whose text differs between Python versions: fields that are empty or None are left
+out, so a field that a newer Python adds does not change the digest of code that cannot use it.
+"""
+
+import ast
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+LEFT_OUT = {"lineno", "col_offset", "end_lineno", "end_col_offset", "ctx", "type_comment", "type_ignores", "kind"}
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def digest_file(path: Path) -> str:
+    """The digest of a Python file by its syntax tree, of another file by its bytes."""
+    data = path.read_bytes()
+    return digest_source(data.decode("utf-8")) if path.suffix == ".py" else _sha(data)
+
+
+def digest_source(source: str) -> str:
+    """The digest of Python source. Raises SyntaxError."""
+    hasher = hashlib.sha256()
+    for part in _parts(ast.parse(source)):
+        hasher.update(part.encode("utf-8", "backslashreplace"))
+        hasher.update(b"\0")
+    return hasher.hexdigest()
+
+
+def digest_data(value: Any) -> str:
+    """The digest of JSON data, whatever the order of its keys."""
+    return _sha(json.dumps(value, sort_keys=True, ensure_ascii=True).encode())
+
+
+def _sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _parts(node: Any) -> Iterator[str]:
+    if isinstance(node, ast.AST):
+        yield f"({type(node).__name__}"
+        for name in sorted(set(node._fields) - LEFT_OUT):
+            value = getattr(node, name, None)
+            if name == "body" and isinstance(node, DOCUMENTED):
+                value = _undocumented(value)
+            if value is not None and value != []:
+                yield name
+                yield from _parts(value)
+        yield ")"
+    elif isinstance(node, list):
+        yield "["
+        for item in node:
+            yield from _parts(item)
+        yield "]"
+    else:
+        yield f"{type(node).__name__}:{node!r}"
+
+
+def _undocumented(body: Any) -> Any:
+    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        return body[1:] if isinstance(body[0].value.value, str) else body
+    return body

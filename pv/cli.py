@@ -1,0 +1,240 @@
+"""The command line: parses, calls the library, renders, exits."""
+
+import json
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pv import __version__
+from pv.errors import PvError, UsageError
+
+if TYPE_CHECKING:
+    from pv.campaign import Progress
+    from pv.model import Contract, Finding
+
+BUG, REFUSED, FAILED, UNDECIDED, INTERRUPTED = 70, 3, 1, 2, 130
+PATHS = click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+SUBJECT = click.option(
+    "--subject",
+    "subjects",
+    multiple=True,
+    metavar="CONTRACT=TARGET",
+    help="Attack TARGET (module or module:attribute) in the place of CONTRACT's own subject.",
+)
+
+
+class _Command(click.Group):
+    """Gives usage errors our exit code: 2 means undecided here."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **{**kwargs, "standalone_mode": False})
+        except click.ClickException as error:
+            error.show()
+            sys.exit(REFUSED)
+        except click.Abort:
+            sys.exit(INTERRUPTED)
+        except PvError as error:
+            click.echo(f"pv: {error}", err=True)
+            sys.exit(REFUSED)
+        except BrokenPipeError:
+            # The reader of a pipe left; nobody is there to be told.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(INTERRUPTED)
+        except Exception:
+            traceback.print_exc()
+            click.echo("pv: this is a bug in pv, not in your contract; please report the lines above", err=True)
+            sys.exit(BUG)
+
+
+@click.group(cls=_Command, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="pv")
+def main() -> None:
+    """Attack the claims that contracts make about training code, and report what held and how hard it was tried.
+
+    Exit codes, worst first: 70 a bug in pv, 3 refused (usage, malformed contract), 1 failed or lint errors,
+    2 undecided or nothing measured, 0 passed; 130 interrupted.
+    """
+
+
+@main.command()
+@PATHS
+@click.option("--only", multiple=True, metavar="ID", help="Only falsifiers whose id matches (a glob pattern).")
+@click.option("--contract", "contracts", multiple=True, metavar="ID", help="Only contracts whose id matches.")
+@click.option(
+    "--device", "devices", multiple=True, metavar="DEVICE", help="Exactly the cells of this device (cpu, cuda)."
+)
+@click.option("--require", multiple=True, metavar="DEVICE", help="Recorded cells of this device count too (cuda).")
+@SUBJECT
+@click.option("--jobs", type=click.IntRange(1), help="Workers at once (default: one per core).")
+@click.option("--fail-fast", is_flag=True, help="Stop at the first failure.")
+@click.option("--examples", type=click.IntRange(1), help="Examples per falsifier (default: as its contract says).")
+@click.option("--seed", type=int, default=0, show_default=True, help="Other examples than those of seed 0.")
+@click.option(
+    "--replay", default="", metavar="EXAMPLE", help="One example: VERSION:BLOB as printed, or JSON arguments."
+)
+@click.option("--record", is_flag=True, help="Keep what a device other than the CPU showed, to be committed.")
+@click.option(
+    "--format", "form", default="text", show_default=True, help="text, json, markdown or junit, on standard output."
+)
+@click.option("--output", "outputs", multiple=True, metavar="FORMAT=FILE", help="Also write a report to a file.")
+@click.option("--spawn", is_flag=True, help="Start every worker as a new interpreter (slow; for debugging).")
+def validate(form: str, outputs: Sequence[str], subjects: Sequence[str], **options: Any) -> None:
+    """Attack contracts: files, folders, or by default all of the project's.
+
+    Every falsifier runs in a worker of its own; one that finds nothing must then detect the mutants it claims to kill.
+    """
+    from pv.report import render
+    from pv.runner import Interrupted
+    from pv.runner import validate as run
+
+    _known_format(form)
+    files = [_output(text) for text in outputs]
+    interrupted = False
+    with _live() as on_progress:
+        try:
+            report = run(subjects=_pairs(subjects), on_progress=on_progress, **options)
+        except Interrupted as stop:
+            report, interrupted = stop.report, True
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    width = shutil.get_terminal_size().columns
+    click.echo(render(report, form, color=color, width=width), nl=False, color=color)
+    for kind, file in files:
+        _write(file, render(report, kind))
+    sys.exit(INTERRUPTED if interrupted else report.exit_code)
+
+
+@main.command()
+@PATHS
+@SUBJECT
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--codes", is_flag=True, help="List what every code means, and exit.")
+def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, codes: bool) -> None:
+    """Check contracts and the code they name, without importing or running any of it."""
+    from pv.lint import CODES
+    from pv.report.json_ import finding_data
+    from pv.runner import check
+
+    if codes:
+        click.echo("\n".join(f"{code}  {meaning}" for code, meaning in CODES.items()))
+        return
+    contracts, findings = check(paths, subjects=_pairs(subjects))
+    if form == "json":
+        click.echo(json.dumps([finding_data(finding) for finding in findings], indent=1, ensure_ascii=False))
+    else:
+        for finding in findings:
+            click.echo(f"{finding.severity.value}: {finding}")
+        click.echo(_lint_summary(len(contracts), findings))
+    sys.exit(_lint_exit(len(contracts), findings))
+
+
+@main.command("list")
+@PATHS
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def list_(paths: Sequence[Path], form: str) -> None:
+    """Show contracts, their falsifiers, and what these attack and kill."""
+    from pv.runner import check
+
+    contracts, _ = check(paths)
+    if form == "json":
+        click.echo(json.dumps([_listed(contract) for contract in contracts], indent=1, ensure_ascii=False))
+    for contract in contracts if form == "text" else ():
+        click.echo(f"{contract.id} {contract.version}  {contract.where.path}")
+        for falsifier in contract.falsifiers:
+            bound = str(falsifier.test) if falsifier.test is not None else "unbound: its test is prose"
+            click.echo(f"  {falsifier.id}  [{', '.join(falsifier.devices)}]  {falsifier.rule}")
+            click.echo(f"      {bound}" + (f"  kills {', '.join(falsifier.kills)}" if falsifier.kills else ""))
+    sys.exit(0 if contracts else UNDECIDED)
+
+
+@main.command()
+@click.argument("name", type=click.Choice(["contract", "existing", "report", "evidence"]), default="contract")
+def schema(name: str) -> None:
+    """Print a published JSON Schema."""
+    from pv.loading import schema as published
+
+    click.echo(json.dumps(published(name), indent=2))
+
+
+def _listed(contract: "Contract") -> dict[str, Any]:
+    return {
+        "id": contract.id,
+        "version": contract.version,
+        "path": str(contract.where.path),
+        "falsifiers": [
+            {
+                "id": f.id,
+                "rule": f.rule,
+                "test": str(f.test) if f.test is not None else None,
+                "devices": list(f.devices),
+                "kills": list(f.kills),
+            }
+            for f in contract.falsifiers
+        ],
+    }
+
+
+def _lint_summary(contracts: int, findings: "Sequence[Finding]") -> str:
+    kinds = [finding.severity.value for finding in findings]
+    counts = ", ".join(f"{kinds.count(kind)} {kind}s" for kind in ("refusal", "error", "notice"))
+    return f"{contracts} contracts: {counts}"
+
+
+def _lint_exit(contracts: int, findings: "Sequence[Finding]") -> int:
+    kinds = {finding.severity.value for finding in findings}
+    if "refusal" in kinds:
+        return REFUSED
+    if "error" in kinds:
+        return FAILED
+    return 0 if contracts else UNDECIDED
+
+
+def _pairs(texts: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        contract, sign, target = text.partition("=")
+        if not sign or not contract or not target:
+            raise UsageError(f"--subject {text!r}: write it as CONTRACT=module or CONTRACT=module:attribute")
+        pairs[contract] = target
+    return pairs
+
+
+def _known_format(form: str) -> None:
+    from pv.report import FORMATS
+
+    if form not in FORMATS:
+        raise UsageError(f"there is no format {form!r}; the formats are {', '.join(FORMATS)}")
+
+
+def _output(text: str) -> tuple[str, Path]:
+    form, sign, file = text.partition("=")
+    if not sign or not file:
+        raise UsageError(f"--output {text!r}: write it as FORMAT=FILE, for example markdown=report.md")
+    _known_format(form)
+    if not Path(file).parent.is_dir():
+        raise UsageError(f"--output {text!r}: there is no folder {Path(file).parent}")
+    return form, Path(file)
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"the report could not be written to {file}: {error.strerror}") from error
+
+
+@contextmanager
+def _live() -> "Iterator[Callable[[Progress], None]]":
+    """A line on the terminal that says what is running; nothing where standard error is no terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status("starting workers") as status:
+        yield lambda p: status.update(Text(f"{p.done} of {p.total} tasks; running {', '.join(p.running) or 'none'}"))

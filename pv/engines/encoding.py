@@ -1,0 +1,160 @@
+"""Writes the arguments of a counterexample as JSON, says whether that is exact, and reads exact ones back.
+
+Floats that JSON lacks are `{"$float": "nan"}`; a tensor is `{"$tensor": {dtype, shape, data}}`; a dataclass is
+`{"$data": {"type": "module:Name", "fields": {...}}}`; what cannot be rebuilt is `{"$repr": text}`.
+"""
+
+import dataclasses
+import importlib
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+MAX_ITEMS = 4096
+MAX_TEXT = 4096
+MAX_DEPTH = 8
+
+
+def encode(value: Any, depth: int = 0) -> tuple[Any, bool]:
+    """The value as JSON, and whether `decode` gives it back. Never raises."""
+    try:
+        return _encode(value, depth)
+    except Exception as error:  # a value whose methods raise must not take the counterexample with it
+        return {"$repr": f"<{type(value).__name__}: {type(error).__name__} while it was written>"}, False
+
+
+def _encode(value: Any, depth: int) -> tuple[Any, bool]:
+    if value is None or isinstance(value, bool):
+        return value, True
+    if type(value) is int:
+        return (value, True) if abs(value) < 1 << 53 else ({"$int": str(value)}, True)
+    if type(value) is float:
+        return (value, True) if math.isfinite(value) else ({"$float": repr(value)}, True)
+    if type(value) is str:
+        return (value, True) if len(value) <= MAX_TEXT else ({"$repr": value[:MAX_TEXT]}, False)
+    if depth > MAX_DEPTH:
+        return _repr(value)
+    if type(value) in (list, tuple):
+        return _sequence(value, depth)
+    if type(value) is dict and all(type(key) is str and not key.startswith("$") for key in value):
+        pairs = {key: encode(item, depth + 1) for key, item in value.items()}
+        return {key: item for key, (item, _) in pairs.items()}, all(exact for _, exact in pairs.values())
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _tensor(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _dataclass(value, depth)
+    return _repr(value)
+
+
+def _sequence(value: Any, depth: int) -> tuple[Any, bool]:
+    items = [encode(item, depth + 1) for item in value[:MAX_ITEMS]]
+    plain = [item for item, _ in items]
+    exact = all(good for _, good in items) and len(value) <= MAX_ITEMS
+    return (plain if isinstance(value, list) else {"$tuple": plain}), exact
+
+
+def _tensor(value: Any) -> tuple[Any, bool]:
+    described: dict[str, Any] = {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
+    whole = value.numel() <= MAX_ITEMS and not value.is_meta and str(value.layout) == "torch.strided"
+    if whole:
+        flat = value.detach().cpu().resolve_conj().reshape(-1)
+        described["data"] = encode((flat.float() if str(flat.dtype) == "torch.bfloat16" else flat).tolist())[0]
+    return {"$tensor": described}, whole and not value.is_complex() and not value.requires_grad
+
+
+def _dataclass(value: Any, depth: int) -> tuple[Any, bool]:
+    kind = type(value)
+    fields = {f.name: encode(getattr(value, f.name), depth + 1) for f in dataclasses.fields(value)}
+    described = {
+        "type": f"{kind.__module__}:{kind.__qualname__}",
+        "fields": {name: item for name, (item, _) in fields.items()},
+    }
+    buildable = "<locals>" not in kind.__qualname__ and all(f.init for f in dataclasses.fields(value))
+    return {"$data": described}, buildable and all(exact for _, exact in fields.values())
+
+
+def _repr(value: Any) -> tuple[Any, bool]:
+    return {"$repr": repr(value)[:500]}, False
+
+
+def decode(value: Any) -> Any:
+    """The value that `encode` wrote exactly. Raises ValueError for what was not exact."""
+    if isinstance(value, list):
+        return [decode(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        ((key, inner),) = value.items()
+        reader = _READERS.get(key)
+        if reader is not None:
+            return reader(inner)
+    return {key: decode(item) for key, item in value.items()}
+
+
+def _read_tensor(described: Any) -> Any:
+    import torch
+
+    if "data" not in described:
+        raise ValueError("this tensor was too large to be written out")
+    dtype = getattr(torch, described["dtype"])
+    return torch.tensor(decode(described["data"]), dtype=dtype).reshape(described["shape"])
+
+
+def _read_dataclass(described: Any) -> Any:
+    module, _, name = described["type"].partition(":")
+    kind: Any = importlib.import_module(module)
+    for part in name.split("."):
+        kind = getattr(kind, part)
+    return kind(**{key: decode(item) for key, item in described["fields"].items()})
+
+
+def _read_repr(text: Any) -> Any:
+    raise ValueError(f"{text} cannot be rebuilt from its text")
+
+
+_READERS: dict[str, Callable[[Any], Any]] = {
+    "$float": float,
+    "$int": int,
+    "$tuple": lambda items: tuple(decode(item) for item in items),
+    "$tensor": _read_tensor,
+    "$data": _read_dataclass,
+    "$repr": _read_repr,
+}
+
+
+def show(value: Any) -> str:
+    """An encoded value as a person would write it: `tensor([[0.0, 1.0]], float32)`."""
+    if isinstance(value, list):
+        return f"[{', '.join(show(item) for item in value)}]"
+    if isinstance(value, float):
+        return repr(value) if len(repr(value)) <= 9 else f"{value:.7g}"
+    if not isinstance(value, dict):
+        return repr(value)
+    if len(value) == 1:
+        ((key, inner),) = value.items()
+        if key == "$tensor":
+            return _show_tensor(inner)
+        if key == "$data":
+            fields = ", ".join(f"{name}={show(item)}" for name, item in inner["fields"].items())
+            return f"{inner['type'].rpartition(':')[2]}({fields})"
+        if key == "$tuple":
+            return f"({', '.join(show(item) for item in inner)}{',' if len(inner) == 1 else ''})"
+        if key in ("$float", "$int", "$repr"):
+            return str(inner)
+    return f"{{{', '.join(f'{key!r}: {show(item)}' for key, item in value.items())}}}"
+
+
+def _show_tensor(described: Any) -> str:
+    shape, dtype = described["shape"], described["dtype"]
+    if "data" not in described or math.prod(shape) > 64:
+        return f"tensor(shape {shape}, {dtype})"
+    return f"tensor({_nested([show(item) for item in described['data']], shape)}, {dtype})"
+
+
+def _nested(items: list[str], shape: list[int]) -> str:
+    if not shape:
+        return items[0]
+    step = len(items) // shape[0] if shape[0] else 0
+    return f"[{', '.join(_nested(items[i * step : (i + 1) * step], shape[1:]) for i in range(shape[0]))}]"

@@ -1,0 +1,182 @@
+"""Attacks a claim with its falsifier: a Hypothesis test, or a plain function, which counts as one example."""
+
+import functools
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, errors, settings
+
+from pv.engines.blame import Blame, said
+from pv.engines.encoding import decode, encode
+from pv.engines.stream import Stream
+from pv.evidence import Ending
+
+PROFILE = "pv"
+BETTER_EVERY_S = 0.25
+_BLOB = re.compile(r"@reproduce_failure\('([^']+)', b'([^']+)'\)")
+# Slow draws are the limit's business; a filter that rejects almost everything stays an error.
+_TOLERATED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How hard to try. A mutant needs one refutation, so it is stopped at the first and never shrunk."""
+
+    examples: int
+    seed: int
+    stop_at_first: bool = False
+    replay: str = ""
+
+
+class _Enough(BaseException):
+    """Leaves Hypothesis at the first refutation; no Exception, so that nothing handles it on the way."""
+
+
+def load_profile(examples: int, *, shrink: bool) -> None:
+    """Sets what every falsifier runs under. It must happen before the falsifier is imported: decorators read it."""
+    phases = [Phase.explicit, Phase.generate, Phase.target, *([Phase.shrink] if shrink else [])]
+    settings.register_profile(
+        PROFILE,
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=False,
+        print_blob=True,
+        report_multiple_bugs=False,
+        phases=phases,
+        suppress_health_check=_TOLERATED,
+    )
+    settings.load_profile(PROFILE)
+
+
+def attack(
+    falsifier: Callable[..., object], fixed: Mapping[str, Any], how: Settings, blame: Blame, stream: Stream
+) -> dict[str, Any]:
+    """Runs the falsifier with the `fixed` arguments, streaming counterexamples; returns the record of its end."""
+    watch = _Watch(getattr(falsifier, "hypothesis", None), falsifier, fixed, how, blame, stream)
+    try:
+        watch.call()
+    except _Enough:
+        return watch.end(watch.first)
+    except BaseException as error:
+        return watch.end(error)
+    return watch.end(None)
+
+
+class _Watch:
+    """Stands between Hypothesis and the falsifier's body: counts examples and keeps the last arguments."""
+
+    def __init__(
+        self,
+        handle: Any,
+        falsifier: Callable[..., object],
+        fixed: Mapping[str, Any],
+        how: Settings,
+        blame: Blame,
+        stream: Stream,
+    ) -> None:
+        self.body: Callable[..., object] = handle.inner_test if handle is not None else falsifier
+        self.falsifier, self.handle, self.fixed = falsifier, handle, fixed
+        self.how, self.blame, self.stream = how, blame, stream
+        self.valid = self.invalid = 0
+        self.first: BaseException | None = None
+        self.arguments: Mapping[str, Any] = {}
+        self._last_put = 0.0
+
+    def call(self) -> None:
+        if self.handle is None:
+            self.once()
+            return
+
+        # functools.wraps keeps the name and source that Hypothesis derives its examples from.
+        @functools.wraps(self.body)
+        def watched(*args: Any, **arguments: Any) -> None:
+            self.once(*args, **arguments)
+
+        self.handle.inner_test = watched
+        if self.how.replay.startswith("{"):
+            self.once(**self.fixed, **{k: decode(v) for k, v in _json(self.how.replay).items()})
+            return
+        test: Any = self.falsifier
+        if self.how.replay:
+            version, _, blob = self.how.replay.partition(":")
+            test = hypothesis.reproduce_failure(version, blob.encode())(test)
+        else:
+            test = hypothesis.seed(self.how.seed)(test)
+        test(**self.fixed)
+
+    def once(self, *args: Any, **arguments: Any) -> None:
+        self.arguments = {k: v for k, v in arguments.items() if k not in self.fixed}
+        if self.handle is None:
+            arguments = dict(self.fixed)
+        try:
+            self.body(*args, **arguments)
+        except errors.UnsatisfiedAssumption:
+            self.invalid += 1
+            raise
+        except BaseException as error:
+            self._failed(error)
+            raise
+        self.valid += 1
+
+    def _failed(self, error: BaseException) -> None:
+        if isinstance(error, errors.StopTest | errors.Frozen):
+            return  # Hypothesis's own control flow
+        ending = self.blame.ending(error)
+        if ending not in (Ending.REFUTED, Ending.RAISED):
+            return
+        now = time.monotonic()
+        if self.first is None or now - self._last_put > BETTER_EVERY_S:
+            self._last_put = now
+            self.stream.put("counterexample", ending=ending.value, **self.counterexample(error))
+        if self.first is None:
+            self.first = error
+            self.valid += 1
+            if self.how.stop_at_first:
+                raise _Enough
+
+    def counterexample(self, error: BaseException) -> dict[str, Any]:
+        pairs = {name: encode(value) for name, value in self.arguments.items()}
+        return {
+            "arguments": {name: value for name, (value, _) in pairs.items()},
+            "exact": all(exact for _, exact in pairs.values()),
+            "error": said(error),
+            "frames": self.blame.frames(error),
+        }
+
+    def end(self, error: BaseException | None) -> dict[str, Any]:
+        counts = {"valid": self.valid, "invalid": self.invalid}
+        if error is None:
+            ending = Ending.HELD if self.valid else Ending.BARREN
+            return {"ending": ending.value, "detail": "" if self.valid else "no example was valid", **counts}
+        ending, detail = self._classify(error)
+        record = {"ending": ending.value, "detail": detail, **counts}
+        if ending in (Ending.REFUTED, Ending.RAISED, Ending.BROKEN):
+            blob = _BLOB.search("\n".join(getattr(error, "__notes__", ())))
+            record |= self.counterexample(error)
+            record |= {"shrunk": not self.how.stop_at_first, "blob": blob[2] if blob else ""}
+        return record | {"hypothesis": hypothesis.__version__}
+
+    def _classify(self, error: BaseException) -> tuple[Ending, str]:
+        if isinstance(error, errors.Flaky):
+            first = f"; it first said: {said(self.first)}" if self.first else ""
+            return Ending.FLAKY, f"the same input failed once and passed once{first}"
+        if isinstance(error, errors.Unsatisfiable):
+            return Ending.BARREN, str(error)
+        if isinstance(error, errors.FailedHealthCheck):
+            filtered = "filter" in str(error) and self.valid < self.invalid
+            return (Ending.BARREN if filtered else Ending.BROKEN), str(error).splitlines()[0]
+        if isinstance(error, errors.DidNotReproduce):
+            return Ending.BROKEN, "the given example does not fail (any more), or was found by other code"
+        return self.blame.ending(error), said(error)
+
+
+def _json(text: str) -> dict[str, Any]:
+    import json
+
+    parsed: dict[str, Any] = json.loads(text)
+    return parsed

@@ -1,0 +1,118 @@
+"""What was tried, on what, and what came back. Nothing here says what follows from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class Ending(Enum):
+    """How one trial of a falsifier ended."""
+
+    HELD = "held"
+    """Every valid example was tried and none refuted the claim."""
+    REFUTED = "refuted"
+    """An assertion of the falsifier failed."""
+    RAISED = "raised"
+    """The subject raised on a valid input."""
+    FLAKY = "flaky"
+    """The same input failed once and passed once."""
+    BARREN = "barren"
+    """No valid example could be drawn."""
+    SKIPPED = "skipped"
+    """The falsifier said why it cannot be tried here."""
+    BROKEN = "broken"
+    """The falsifier itself raised, or could not be bound."""
+    VOID = "void"
+    """The mutant was never planted: its module was not imported, or its edit did not apply."""
+    TIME = "time limit"
+    MEMORY = "memory limit"
+    CRASHED = "crashed"
+    """The process was killed by a signal."""
+    SILENT = "silent"
+    """The process ended without an answer, whatever its exit status."""
+    CANCELLED = "cancelled"
+    """Nothing was tried: the validation was stopped first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counterexample:
+    """An input that refuted the claim. `arguments` are JSON (see `pv.engines.encoding`); `exact` if they rebuild it."""
+
+    arguments: Mapping[str, Any]
+    exact: bool
+    error: str
+    frames: tuple[str, ...] = ()
+    shrunk: bool = False
+    blob: str = ""
+    hypothesis: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a worker printed: head and tail, and how much it was in all."""
+
+    head: str = ""
+    tail: str = ""
+    size: int = 0
+
+    @property
+    def text(self) -> str:
+        dropped = self.size - len(self.head.encode()) - len(self.tail.encode())
+        between = f"\n... {dropped} bytes left out ...\n" if dropped > 0 else ""
+        return self.head + between + self.tail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One execution of one falsifier, on one device, against the subject or a mutant of it."""
+
+    falsifier: str
+    device: str
+    ending: Ending
+    mutant: str | None = None
+    detail: str = ""
+    valid: int = 0
+    invalid: int = 0
+    counterexample: Counterexample | None = None
+    reached: frozenset[str] = frozenset()
+    mutant_reached: bool = False
+    seed: int = 0
+    seconds: float = 0.0
+    peak_mib: int = 0
+    output: Output = Output()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceInfo:
+    """A device as the evidence names it. `name` is "" for the CPU."""
+
+    name: str = ""
+    torch: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """Committed evidence for one falsifier on one device, and what of it no longer matches this tree."""
+
+    falsifier: str
+    device: str
+    ending: Ending
+    valid: int
+    detail: str
+    when: str
+    hardware: DeviceInfo
+    commit: str
+    reached: bool = True
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All that is known of one contract: what ran now, and what was recorded elsewhere."""
+
+    trials: Mapping[tuple[str, str], Trial] = field(default_factory=dict)
+    mutants: Mapping[tuple[str, str], Trial] = field(default_factory=dict)
+    recorded: Mapping[tuple[str, str], Recorded] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
+    devices: Mapping[str, DeviceInfo] = field(default_factory=dict)

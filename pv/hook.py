@@ -1,0 +1,198 @@
+"""The import hook of a worker and of every process it starts: plants a mutant, and notes which functions were reached.
+
+It changes modules as they are imported, so a decorator, a default value or a class body is mutated like any other
+code, and `from module import name` sees the mutant. Standard library only: it runs before everything else.
+"""
+
+import ast
+import atexit
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import linecache
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any
+
+from pv import syntax
+from pv.errors import BrokenMutant
+
+VARIABLE = "PV_HOOK"
+seen: set[str] = set()
+"""The functions entered in this process, as `module:name`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do at import: `probe` modules are watched; `module` is edited, or its attribute `name` is swapped.
+
+    `log` is the file in which child processes leave what they reached.
+    """
+
+    probe: tuple[str, ...] = ()
+    log: str = ""
+    module: str = ""
+    name: str = ""
+    find: str | None = None
+    replace: str = ""
+    swap_with: str = ""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Plan":
+        raw = json.loads(text)
+        return cls(**{**raw, "probe": tuple(raw["probe"])})
+
+
+class Hook(importlib.abc.MetaPathFinder):
+    """Finds the modules of a plan first and loads them changed; every other module is left alone."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.applied = False
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != self.plan.module and not self.watches(name):
+            return None
+        for finder in sys.meta_path:
+            found = finder.find_spec(name, path, target) if finder is not self else None
+            if found is not None:
+                if isinstance(found.loader, importlib.machinery.SourceFileLoader):
+                    found.loader = Loader(self, name, found.loader.path)
+                return found
+        return None
+
+    def watches(self, name: str) -> bool:
+        return any(name == module or name.startswith(f"{module}.") for module in self.plan.probe)
+
+    def mutated(self) -> str:
+        """The name under which the probe notes the mutated function."""
+        return self.plan.swap_with or f"{self.plan.module}:{self.plan.name}"
+
+
+class Loader(importlib.machinery.SourceFileLoader):
+    def __init__(self, hook: Hook, name: str, path: str) -> None:
+        super().__init__(name, path)
+        self.hook = hook
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        source = importlib.util.decode_source(self.get_data(path))
+        plan = self.hook.plan
+        if fullname == plan.module and plan.find is not None:
+            source = syntax.patch(source, plan.name, plan.find, plan.replace)
+            self.hook.applied = True
+            # Tracebacks and inspect.getsource read this cache before the file.
+            linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
+        tree = ast.parse(source, filename=path)
+        add_probes(tree, fullname)
+        code: CodeType = compile(tree, path, "exec", dont_inherit=True)
+        return code
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        if module.__name__ == self.hook.plan.module and self.hook.plan.swap_with:
+            _swap(module, self.hook.plan)
+            self.hook.applied = True
+
+
+def add_probes(tree: ast.Module, module: str) -> None:
+    """Makes every function note its name when it is entered. Compilers that read source are left alone."""
+    for name, node in list(syntax.functions(tree)):
+        if not any("jit" in ast.unparse(decorator) for decorator in node.decorator_list):
+            _insert(node.body, f"__pv_seen__.add({f'{module}:{name}'!r})")
+    # An import, not a global set from outside: `python -m` runs the code in a namespace that we never see.
+    _insert(tree.body, f"from {__name__} import seen as __pv_seen__")
+
+
+def _insert(body: list[ast.stmt], code: str) -> None:
+    place = 0
+    while place < len(body) and (_is_text(body[place]) or _is_future(body[place])):
+        place += 1
+    added = ast.parse(code).body[0]
+    for part in ast.walk(added):
+        if body:
+            ast.copy_location(part, body[min(place, len(body) - 1)])
+    body.insert(place, added)
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
+
+
+def _swap(module: ModuleType, plan: Plan) -> None:
+    source, _, attribute = plan.swap_with.partition(":")
+    new: Any = importlib.import_module(source)
+    for part in attribute.split("."):
+        new = getattr(new, part)
+    *path, last = plan.name.split(".")
+    holder: Any = module
+    for part in path:
+        holder = getattr(holder, part)
+    if not hasattr(holder, last):
+        raise BrokenMutant(f"{plan.module} has no {plan.name!r}")
+    setattr(holder, last, new)
+
+
+def install(plan: Plan) -> Hook:
+    """Starts to hook imports, here and in child processes. Raises BrokenMutant when it comes too late."""
+    if plan.module in sys.modules:
+        raise BrokenMutant(f"{plan.module} is imported already, so it can no longer be mutated")
+    hook = Hook(plan)
+    sys.meta_path.insert(0, hook)
+    os.environ[VARIABLE] = plan.to_json()
+    if plan.log:
+        _log_at_exit(hook)
+    return hook
+
+
+def install_from_environment() -> None:
+    """What a child process does at its start."""
+    text = os.environ.get(VARIABLE)
+    if text:
+        install(Plan.from_json(text))
+
+
+def _log_at_exit(hook: Hook) -> None:
+    """Leaves what was reached in the log on every way out but a kill; multiprocessing leaves by os._exit."""
+    leave = os._exit
+
+    def note() -> None:
+        if seen or hook.applied:
+            with Path(hook.plan.log).open("a", encoding="utf-8") as log:
+                log.write(json.dumps({"seen": sorted(seen), "applied": hook.applied}) + "\n")
+
+    def noted_exit(status: int) -> None:
+        try:
+            note()
+        finally:
+            leave(status)
+
+    atexit.register(note)
+    os._exit = noted_exit  # type: ignore[assignment]
+
+
+def reached(hook: Hook) -> tuple[frozenset[str], bool]:
+    """What this process and its ended children reached, and whether the mutant was planted in any of them."""
+    found, applied = set(seen), hook.applied
+    log = Path(hook.plan.log)
+    if hook.plan.log and log.exists():
+        for line in log.read_text(encoding="utf-8").splitlines():
+            entry = json.loads(line)
+            found |= set(entry["seen"])
+            applied = applied or entry["applied"]
+    return frozenset(found), applied

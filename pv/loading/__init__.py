@@ -1,0 +1,112 @@
+"""From paths to contracts: every problem of every file in one pass; a file with a problem yields no contract."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pv.loading import contract as strict
+from pv.loading import existing
+from pv.loading.check import check, schema
+from pv.loading.strict_yaml import Node, Refused, parse
+from pv.model import Contract, Finding, Severity, Where
+
+__all__ = ["Loaded", "load", "load_file", "schema"]
+
+FORMATS = ("pv/1",)
+# Files of the existing format that lie beside contracts and are none.
+NO_CONTRACTS = {"binding.yaml", "binding.yml", "external-corpora.yaml", "ontology.yaml"}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The well-formed contracts, and what was found in all files."""
+
+    contracts: tuple[Contract, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def refused(self) -> bool:
+        return any(finding.severity is Severity.REFUSAL for finding in self.findings)
+
+
+def load(paths: Iterable[str | Path]) -> Loaded:
+    """Reads contract files, and every `*.yaml` and `*.yml` below folders. Never raises for what a file holds."""
+    contracts: list[Contract] = []
+    findings: list[Finding] = []
+    for path in _files([Path(path) for path in paths]):
+        found, problems = load_file(path)
+        contracts.extend([found] if found is not None else [])
+        findings.extend(problems)
+    return Loaded(tuple(contracts), tuple(findings))
+
+
+def load_file(path: Path) -> tuple[Contract | None, list[Finding]]:
+    """One contract, or None where the file is refused, with everything found in it."""
+    shown = shown_path(path)
+    try:
+        tree, findings = parse(path, shown)
+    except Refused as refused:
+        return None, [refused.finding]
+    form = tree.get("schema")
+    if form is None and _is_existing(tree):
+        findings += check(tree, "existing")
+        if any(f.severity is Severity.REFUSAL for f in findings):
+            return None, findings
+        contract, notices = existing.build(tree, path.stem)
+        return contract, notices
+    findings += _check_format(tree, form) or check(tree, "contract")
+    return (None if findings else strict.build(tree)), findings
+
+
+def _is_existing(tree: Node) -> bool:
+    known = {"equations", "proof_obligations", "falsification_tests", "kani_harnesses"}
+    return (
+        isinstance(tree.value, dict)
+        and "metadata" in tree.value
+        and "falsifiers" not in tree.value
+        and (bool(known & set(tree.value)) or "schema" not in tree.value)
+    )
+
+
+def _check_format(tree: Node, form: Node | None) -> list[Finding]:
+    if not isinstance(tree.value, dict):
+        return [_refusal(tree.where, "a contract is a mapping, and this file is not")]
+    if form is None:
+        return [_refusal(tree.where, "this is no contract: it has no 'schema' key", "start it with 'schema: pv/1'")]
+    if form.value not in FORMATS:
+        return [_refusal(form.where, f"unknown format {form.text!r}", f"this version reads {', '.join(FORMATS)}")]
+    return []
+
+
+def _refusal(where: Where, message: str, hint: str = "") -> Finding:
+    return Finding(code="PV014", severity=Severity.REFUSAL, where=where, message=message, hint=hint)
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    seen: set[Path] = set()
+    for path in paths:
+        for file in _below(path) if path.is_dir() else [path]:
+            if file.resolve() not in seen:
+                seen.add(file.resolve())
+                yield file
+
+
+def _below(folder: Path) -> list[Path]:
+    found = []
+    for top, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [
+            Path(top, name)
+            for name in sorted(names)
+            if name.endswith((".yaml", ".yml")) and not name.startswith(".") and name not in NO_CONTRACTS
+        ]
+    return found
+
+
+def shown_path(path: Path) -> Path:
+    """The path as a user would type it: relative to the working directory where it lies below it."""
+    try:
+        return path.resolve().relative_to(Path.cwd())
+    except (ValueError, OSError):
+        return path

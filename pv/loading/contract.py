@@ -1,0 +1,131 @@
+"""Builds a Contract from the tree of a `pv/1` file that the schema has accepted."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from pv.loading.strict_yaml import Node
+from pv.model import (
+    Binding,
+    Contract,
+    Edit,
+    Equation,
+    Falsifier,
+    Gate,
+    Mutant,
+    Obligation,
+    Run,
+    Swap,
+    Target,
+    Where,
+)
+
+
+def build(tree: Node) -> Contract:
+    """The contract of a tree that follows the schema `contract`."""
+    raw: dict[str, Any] = tree.plain()
+    meta = raw["metadata"]
+    return Contract(
+        id=meta["id"],
+        version=meta["version"],
+        description=meta["description"],
+        references=tuple(meta["references"]),
+        where=tree.where,
+        strict=True,
+        subject=_target(raw.get("subject")),
+        equations=tuple(
+            Equation(name=name, where=tree.value["equations"].keys[name], **value)
+            for name, value in raw.get("equations", {}).items()
+        ),
+        obligations=tuple(Obligation(**item.plain(), where=item.where) for item in _list(tree, "obligations")),
+        falsifiers=tuple(_falsifier(item) for item in _list(tree, "falsifiers")),
+        runs=tuple(_run(item) for item in _list(tree, "runs")),
+        mutants=tuple(_mutant(item) for item in _list(tree, "mutants")),
+        gate=_gate(tree.get("qa_gate")),
+    )
+
+
+def _list(tree: Node, key: str) -> list[Node]:
+    node = tree.get(key)
+    return node.items() if node is not None else []
+
+
+def _target(text: str | None) -> Target | None:
+    return Target.parse(text) if text is not None else None
+
+
+def _binding(text: str) -> Binding:
+    file, _, name = text.partition("::")
+    return Binding(file, name)
+
+
+def _falsifier(node: Node) -> Falsifier:
+    raw: dict[str, Any] = node.plain()
+    return Falsifier(
+        id=raw["id"],
+        rule=raw["rule"].strip(),
+        prediction=raw["prediction"].strip(),
+        if_fails=raw["if_fails"].strip(),
+        where=node.where,
+        test=_binding(raw["test"]),
+        obligation=raw.get("obligation"),
+        equation=raw.get("equation"),
+        subject=_target(raw.get("subject")),
+        devices=tuple(raw.get("devices", ("cpu",))),
+        kills=tuple(raw.get("kills", ())),
+        run=raw.get("run"),
+        examples=raw.get("examples", 100),
+        limit_s=float(raw.get("limit", 60)),
+        places=_places(node),
+    )
+
+
+def _places(node: Node) -> Mapping[str, Where]:
+    places = {key: value.where for key, value in node.value.items()}
+    for key, value in node.value.items():
+        places.update({f"{key}/{index}": item.where for index, item in enumerate(value.items())})
+    return places
+
+
+def _run(node: Node) -> Run:
+    raw: dict[str, Any] = node.plain()
+    return Run(
+        name=raw["name"],
+        callable=_binding(raw["callable"]),
+        arguments=raw.get("arguments", {}),
+        small=raw.get("small"),
+        where=node.where,
+        subject=_target(raw.get("subject")),
+        limit_s=float(raw.get("limit", 120)),
+    )
+
+
+def _mutant(node: Node) -> Mutant:
+    raw: dict[str, Any] = node.plain()
+    change: Edit | Swap
+    if "edit" in raw:
+        edit = raw["edit"]
+        change = Edit(function=Target.parse(edit["function"]), find=edit["find"], replace=edit["replace"])
+    else:
+        change = Swap(object=Target.parse(raw["swap"]["object"]), replacement=Target.parse(raw["swap"]["with"]))
+    return Mutant(
+        id=raw["id"], fault=raw["fault"].strip(), change=change, where=node.where, seen_in=raw.get("seen_in", "")
+    )
+
+
+def _gate(node: Node | None) -> Gate:
+    if node is None:
+        return Gate()
+    raw: dict[str, Any] = node.plain()
+    require = raw.get("require", {})
+    return Gate(
+        id=raw["id"],
+        name=raw["name"],
+        falsifiers=_selection(require.get("falsifiers", "all")),
+        mutants=_selection(require.get("mutants", "all")),
+        devices=frozenset({"cuda"} if require.get("cuda") == "fresh" else ()),
+        where=node.where,
+    )
+
+
+def _selection(value: Any) -> frozenset[str] | None:
+    return None if value == "all" else frozenset(value)

@@ -1,0 +1,110 @@
+"""Reads the field's existing contract format into the same model.
+
+Its falsifiers are prose: they become unbound falsifiers, are counted, and never pass. What the format leaves open
+(other spellings, extra keys) is accepted; a key that pv does not read is reported as a notice.
+"""
+
+from collections.abc import Iterator
+
+from pv.loading.strict_yaml import Node
+from pv.model import Contract, Equation, Falsifier, Finding, Gate, Obligation, Severity, Where
+
+READ = {
+    "": {"metadata", "equations", "proof_obligations", "falsification_tests", "kani_harnesses", "qa_gate"},
+    "metadata": {"version", "created", "author", "description", "references", "depends_on", "kind", "registry"},
+    "falsification_tests": {
+        *("id", "name", "rule", "description", "prediction", "expected"),
+        *("if_fails", "fails_if", "test", "command", "test_harness"),
+    },
+    "proof_obligations": {
+        *("id", "type", "property", "statement", "formal", "verification", "tolerance"),
+        *("applies_to", "lean", "requires"),
+    },
+}
+# Blocks that the format defines and pv does not run: known, so no notice.
+KNOWN_BLOCKS = {"kernel_structure", "simd_dispatch", "enforcement", "verification_summary", "type_invariants"}
+
+
+def build(tree: Node, stem: str) -> tuple[Contract, list[Finding]]:
+    """The contract of a file in the existing format, and a notice for every key that was not read."""
+    meta = tree.value["metadata"]
+    references = meta.get("references")
+    gate = tree.get("qa_gate")
+    contract = Contract(
+        id=stem,
+        version=_text(meta, "version"),
+        description=_text(meta, "description").strip(),
+        references=tuple(node.text for node in references.items()) if references else (),
+        where=tree.where,
+        strict=False,
+        equations=tuple(_equations(tree.get("equations"))),
+        obligations=tuple(_obligation(n, i) for i, n in enumerate(_entries(tree, "proof_obligations"), 1)),
+        falsifiers=tuple(_falsifier(n, i) for i, n in enumerate(_entries(tree, "falsification_tests"), 1)),
+        gate=Gate(id=_text(gate, "id"), name=_text(gate, "name"), where=gate.where) if gate else Gate(),
+    )
+    return contract, list(_unread(tree))
+
+
+def _text(node: Node | None, *keys: str) -> str:
+    """The raw text of the first of `keys` that is there, as written: `version: 1.0` is '1.0' and no number."""
+    for key in keys:
+        found = node.get(key) if node is not None else None
+        if found is not None and not isinstance(found.value, dict | list):
+            return found.text
+    return ""
+
+
+def _entries(tree: Node, key: str) -> list[Node]:
+    node = tree.get(key)
+    return node.items() if node is not None else []
+
+
+def _equations(node: Node | None) -> Iterator[Equation]:
+    if node is None or node.value is None:
+        return
+    named = (
+        list(node.value.items())
+        if isinstance(node.value, dict)
+        else [(_text(item, "id") or f"equation_{i}", item) for i, item in enumerate(node.items())]
+    )
+    for name, item in named:
+        yield Equation(name=name, formula=_text(item, "formula").strip(), where=node.keys.get(name, item.where))
+
+
+def _obligation(node: Node, number: int) -> Obligation:
+    return Obligation(
+        id=_text(node, "id") or f"obligation-{number}",
+        statement=_text(node, "property", "statement").strip(),
+        where=node.where,
+    )
+
+
+def _falsifier(node: Node, number: int) -> Falsifier:
+    return Falsifier(
+        id=_text(node, "id") or f"falsifier-{number}",
+        rule=_text(node, "rule", "description", "name").strip(),
+        prediction=_text(node, "prediction", "expected").strip(),
+        if_fails=_text(node, "if_fails", "fails_if").strip(),
+        where=node.where,
+        test=None,
+    )
+
+
+def _unread(tree: Node) -> Iterator[Finding]:
+    for key, where in tree.keys.items():
+        if key not in READ[""] | KNOWN_BLOCKS:
+            yield _notice(where, f"the key {key!r} is not read")
+    yield from _unread_in(tree.value["metadata"], "metadata")
+    for block in ("falsification_tests", "proof_obligations"):
+        for entry in _entries(tree, block):
+            yield from _unread_in(entry, block)
+
+
+def _unread_in(node: Node, block: str) -> Iterator[Finding]:
+    for key, where in node.keys.items():
+        if key not in READ[block]:
+            yield _notice(where, f"{block}: the key {key!r} is not read")
+
+
+def _notice(where: Where, message: str) -> Finding:
+    return Finding(code="PV201", severity=Severity.NOTICE, where=where, message=message)

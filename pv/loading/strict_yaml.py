@@ -1,0 +1,221 @@
+"""YAML for files nobody vouches for: bounded, without aliases, tags or duplicate keys, every node with its place.
+
+Scalars follow the core schema of YAML 1.2: `1e-6` is a number, `no` and `012` are a string and the number 12.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pv.model import Finding, Severity, Where
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 32
+MAX_NODES = 100_000
+CORE_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq")}
+
+_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+_INT = re.compile(r"[-+]?[0-9]{1,400}")
+_HEX_OR_OCTAL = re.compile(r"0x[0-9a-fA-F]{1,400}|0o[0-7]{1,400}")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_WORDS: dict[str, Any] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), float("inf")),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), float("-inf")),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), float("nan")),
+}
+
+
+@dataclass(slots=True)
+class Node:
+    """A YAML value with its place. `value` is a scalar, a list of nodes, or a dict of nodes; `text` the raw scalar."""
+
+    where: Where
+    value: Any
+    text: str = ""
+    keys: dict[str, Where] = field(default_factory=dict)
+
+    def plain(self) -> Any:
+        """The value without places."""
+        if isinstance(self.value, dict):
+            return {key: node.plain() for key, node in self.value.items()}
+        if isinstance(self.value, list):
+            return [node.plain() for node in self.value]
+        return self.value
+
+    def get(self, key: str) -> "Node | None":
+        return self.value.get(key) if isinstance(self.value, dict) else None
+
+    def items(self) -> list["Node"]:
+        return self.value if isinstance(self.value, list) else []
+
+    def at(self, path: "list[str | int]") -> Where:
+        """The place of the value at `path`, or of the nearest value above it that exists."""
+        node = self
+        for step in path:
+            inside: Any = node.value
+            try:
+                node = inside[step]
+            except (KeyError, IndexError, TypeError):
+                break
+        return node.where
+
+
+class Refused(Exception):
+    """The text is not what we read as YAML; carries the finding."""
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(str(finding))
+        self.finding = finding
+
+
+def parse(path: Path, shown: Path) -> tuple[Node, list[Finding]]:
+    """The tree of one file, and the duplicate keys in it. Places are given in `shown`.
+
+    Raises Refused for a file that cannot be read, is no YAML, or is over a limit.
+    """
+    text = _read(path, shown)
+    builder = _Builder(shown)
+    try:
+        for event in yaml.parse(text, Loader=_Loader):
+            builder.take(event)
+    except yaml.YAMLError as error:
+        raise Refused(_syntax(shown, error)) from error
+    except (RecursionError, ValueError) as error:
+        raise Refused(_finding("PV002", Where(shown), f"not YAML: {error}")) from error
+    if builder.root is None:
+        raise Refused(_finding("PV002", Where(shown), "the file is empty", "a contract starts with 'schema: pv/1'"))
+    return builder.root, builder.findings
+
+
+def _read(path: Path, shown: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise Refused(_finding("PV001", Where(shown), f"cannot be read: {error.strerror or error}")) from error
+    if len(data) > MAX_BYTES:
+        raise Refused(_finding("PV003", Where(shown), f"is over {MAX_BYTES >> 20} MiB", "split the contract"))
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        message = f"is not UTF-8: byte 0x{data[error.start]:02x}"
+        raise Refused(_finding("PV001", Where(shown, line, column), message, "save the file as UTF-8")) from error
+
+
+class _Builder:
+    """Builds the tree from parser events, without recursion, so that depth is our limit and not the stack's."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.root: Node | None = None
+        self.findings: list[Finding] = []
+        self._open: list[tuple[Node, list[Node]]] = []
+        self._nodes = 0
+
+    def take(self, event: Any) -> None:
+        if isinstance(event, yaml.AliasEvent):
+            self._refuse("PV004", event, f"alias *{event.anchor}", "write the value out; contracts have no aliases")
+        if isinstance(event, yaml.DocumentStartEvent) and self.root is not None:
+            self._refuse("PV004", event, "a second document", "one contract, one file")
+        if isinstance(event, yaml.NodeEvent):
+            self._check(event)
+        if isinstance(event, yaml.ScalarEvent):
+            self._add(Node(self._where(event), _scalar(event), event.value))
+        elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
+            empty: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
+            self._open.append((Node(self._where(event), empty), []))
+        elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
+            self._close()
+
+    def _check(self, event: Any) -> None:
+        self._nodes += 1
+        if event.anchor:
+            self._refuse("PV004", event, f"anchor &{event.anchor}", "contracts have no anchors or aliases")
+        tag = getattr(event, "tag", None)
+        if tag is not None and tag not in CORE_TAGS | {"!"}:
+            self._refuse("PV004", event, f"tag {tag!r}", "contracts are plain data, without tags")
+        if len(self._open) >= MAX_DEPTH:
+            self._refuse("PV003", event, f"nested deeper than {MAX_DEPTH} levels", "flatten the contract")
+        if self._nodes > MAX_NODES:
+            self._refuse("PV003", event, f"more than {MAX_NODES} values", "split the contract")
+
+    def _add(self, node: Node) -> None:
+        if self._open:
+            self._open[-1][1].append(node)
+        else:
+            self.root = node
+
+    def _close(self) -> None:
+        node, parts = self._open.pop()
+        if isinstance(node.value, list):
+            node.value = parts
+        else:
+            for key, value in zip(parts[::2], parts[1::2], strict=True):
+                self._put(node, key, value)
+        self._add(node)
+
+    def _put(self, node: Node, key: Node, value: Node) -> None:
+        if isinstance(key.value, dict | list):
+            raise Refused(_finding("PV004", key.where, "a mapping or list as a key", "keys are plain words"))
+        name = key.text
+        if name in node.value:
+            first = node.keys[name]
+            message = f"the key {name!r} stands twice; first at line {first.line}"
+            self.findings.append(_finding("PV005", key.where, message, "remove one of them"))
+        else:
+            node.value[name] = value
+            node.keys[name] = key.where
+
+    def _where(self, event: Any) -> Where:
+        return Where(self.path, event.start_mark.line + 1, event.start_mark.column + 1)
+
+    def _refuse(self, code: str, event: Any, message: str, hint: str) -> None:
+        raise Refused(_finding(code, self._where(event), message, hint))
+
+
+def _scalar(event: Any) -> Any:
+    """The value of a scalar by the YAML 1.2 core schema; quoted and block scalars are strings."""
+    text: str = event.value
+    if event.style or event.tag == "!":
+        return text
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INT.fullmatch(text):
+        return int(text)
+    if _HEX_OR_OCTAL.fullmatch(text):
+        return int(text, 0)
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def _syntax(shown: Path, error: yaml.YAMLError) -> Finding:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    where = Where(shown, mark.line + 1, mark.column + 1) if mark else Where(shown)
+    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+    context = getattr(error, "context", None)
+    return _finding("PV002", where, f"not YAML: {problem}" + (f" {context}" if context else ""))
+
+
+def _finding(code: str, where: Where, message: str, hint: str = "") -> Finding:
+    return Finding(code=code, severity=Severity.REFUSAL, where=where, message=message, hint=hint)
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Every node below `node`, itself included."""
+    todo = [node]
+    while todo:
+        current = todo.pop()
+        yield current
+        if isinstance(current.value, dict):
+            todo.extend(current.value.values())
+        elif isinstance(current.value, list):
+            todo.extend(current.value)

@@ -1,0 +1,203 @@
+"""What the author of a contract claims: plain frozen data, read from YAML, with the place of every claim."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Where:
+    """A place in a file; lines and columns count from 1."""
+
+    path: Path
+    line: int = 1
+    column: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}:{self.column}"
+
+
+class Severity(Enum):
+    """How a finding counts: a refusal stops the contract, an error fails the lint, a notice is only shown."""
+
+    REFUSAL = "refusal"
+    ERROR = "error"
+    NOTICE = "notice"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One problem of one contract file, found without running anything."""
+
+    code: str
+    severity: Severity
+    where: Where
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.where} {self.code} {self.message}"
+        return f"{text}; {self.hint}" if self.hint else text
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """`path/to/file.py::name`: a function in a file of the project."""
+
+    file: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.file}::{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`module` or `module:attribute`: code under contract, or what replaces it."""
+
+    module: str
+    attribute: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.module}:{self.attribute}" if self.attribute else self.module
+
+    @classmethod
+    def parse(cls, text: str) -> "Target":
+        module, _, attribute = text.partition(":")
+        return cls(module, attribute)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equation:
+    name: str
+    formula: str
+    where: Where
+    unit: str = ""
+    description: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obligation:
+    id: str
+    statement: str
+    where: Where
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Falsifier:
+    """An attack on one claim. `test` is None where the contract describes it only in prose."""
+
+    id: str
+    rule: str
+    prediction: str
+    if_fails: str
+    where: Where
+    test: Binding | None
+    obligation: str | None = None
+    equation: str | None = None
+    subject: Target | None = None
+    devices: tuple[str, ...] = ("cpu",)
+    kills: tuple[str, ...] = ()
+    run: str | None = None
+    examples: int = 100
+    limit_s: float = 60.0
+    places: Mapping[str, Where] = field(default_factory=dict)
+
+    def at(self, key: str) -> Where:
+        """Where the YAML says `key` (`kills/0` for an item), or the clause itself."""
+        return self.places.get(key, self.where)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One named configuration of the subject, executed once per device."""
+
+    name: str
+    callable: Binding
+    arguments: Mapping[str, Any]
+    small: Mapping[str, Any] | None
+    where: Where
+    subject: Target | None = None
+    limit_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edit:
+    """Replace one expression or run of statements in one function."""
+
+    function: Target
+    find: str
+    replace: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swap:
+    """Put another object in the subject's place."""
+
+    object: Target
+    replacement: Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """A fault that a falsifier must detect, and where it was seen in the wild."""
+
+    id: str
+    fault: str
+    change: Edit | Swap
+    where: Where
+    seen_in: str = ""
+
+    @property
+    def module(self) -> str:
+        return self.change.function.module if isinstance(self.change, Edit) else self.change.object.module
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """What a contract requires. `None` stands for all; `cuda` "fresh" also requires the CUDA cells."""
+
+    id: str = ""
+    name: str = ""
+    falsifiers: frozenset[str] | None = None
+    mutants: frozenset[str] | None = None
+    devices: frozenset[str] = frozenset()
+    where: Where | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """One YAML file. `strict` is False for the field's existing format, whose falsifiers are prose."""
+
+    id: str
+    version: str
+    description: str
+    where: Where
+    strict: bool
+    references: tuple[str, ...] = ()
+    subject: Target | None = None
+    equations: tuple[Equation, ...] = ()
+    obligations: tuple[Obligation, ...] = ()
+    falsifiers: tuple[Falsifier, ...] = ()
+    runs: tuple[Run, ...] = ()
+    mutants: tuple[Mutant, ...] = ()
+    gate: Gate = Gate()
+
+    def mutant(self, id: str) -> Mutant:
+        return next(m for m in self.mutants if m.id == id)
+
+    def run(self, name: str) -> Run:
+        return next(r for r in self.runs if r.name == name)
+
+    def subject_of(self, claim: Falsifier | Run) -> Target:
+        """The code that `claim` attacks. Lint has made sure that there is one."""
+        own = claim.subject
+        if own is None and isinstance(claim, Falsifier) and claim.run is not None:
+            own = self.run(claim.run).subject
+        subject = own or self.subject
+        if subject is None:
+            raise LookupError(f"{claim.where}: no subject")
+        return subject

@@ -1,0 +1,53 @@
+"""The falsifier report of a pull request."""
+
+from pv.report import words
+from pv.verdict import Cell, Report
+
+# A job summary is cut at 1 MiB; below that, a reader has long stopped.
+MAX_BLOCKS = 50
+MARKS = {"fail": "❌", "undecided": "⚠️", "pass": "✅"}
+
+
+def render(report: Report) -> str:
+    """Markdown: a table of contracts, worst first, a section for each thing to act on, and all cells folded away."""
+    parts = ["## Falsifier report", ""]
+    if report.contracts:
+        parts += ["| | contract | verdict | evidence |", "|---|---|---|---|"]
+    for verdict in report.contracts:
+        status = verdict.status.value
+        name = f"`{verdict.contract.id}` {verdict.contract.version}"
+        parts.append(f"| {MARKS[status]} | {name} | **{status}** | {_escape(words.summary(verdict))} |")
+    parts.append("")
+    parts += [f"- {_escape(str(finding))}" for finding in words.loose_findings(report)]
+    shown = [cell for verdict in report.contracts for cell in words.blocks(verdict)]
+    for cell in shown[:MAX_BLOCKS]:
+        parts += ["", *_block(cell)]
+    if len(shown) > MAX_BLOCKS:
+        parts += ["", f"{len(shown) - MAX_BLOCKS} more are in the full report."]
+    for verdict in report.contracts:
+        parts += ["", *_table(verdict.contract.id, verdict.cells)] if verdict.cells else []
+    parts += ["", *(f"> {_escape(note)}" for note in report.notes), _escape(words.closing(report)), ""]
+    return "\n".join(parts)
+
+
+def _block(cell: Cell) -> list[str]:
+    parts = [f"### {cell.outcome.value}: `{cell.falsifier.id}` on {cell.device}", "", f"{cell.falsifier.where}", ""]
+    code = [f"{label:<10} {text}" for label, text in words.lines(cell)]
+    fence = "````" if any("```" in line for line in code) else "```"
+    return [*parts, f"{fence}text", *code, fence]
+
+
+def _table(name: str, cells: tuple[Cell, ...]) -> list[str]:
+    parts = [f"<details><summary>{name}: {words.count(len(cells), 'cell')}</summary>", ""]
+    parts += ["| falsifier | device | outcome | tried | claim |", "|---|---|---|---|---|"]
+    for cell in cells:
+        tried = words.tried(cell.trial) if cell.trial is not None else _escape(cell.reason)
+        rule = _escape(cell.falsifier.rule)
+        parts.append(f"| `{cell.falsifier.id}` | {cell.device} | {cell.outcome.value} | {tried} | {rule} |")
+    return [*parts, "", "</details>"]
+
+
+def _escape(text: str) -> str:
+    for character in "\\`*_<>|[]":
+        text = text.replace(character, f"\\{character}")
+    return " ".join(text.split())

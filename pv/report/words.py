@@ -1,0 +1,132 @@
+"""The sentences that every format shares, so that no two reports say different things of one verdict."""
+
+import shlex
+from collections.abc import Iterator
+
+from pv.engines.encoding import show
+from pv.evidence import Counterexample, Trial
+from pv.model import Finding, Severity
+from pv.verdict import Cell, ContractVerdict, Outcome, Report
+
+MAX_VALUE = 400
+# Worst first; what stands before SURVIVED gets a block of its own.
+OUTCOMES = [Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED, Outcome.PROVED, Outcome.SURVIVED]
+HELD = (Outcome.SURVIVED, Outcome.PROVED)
+
+
+def summary(verdict: ContractVerdict) -> str:
+    """A verdict's denominators: what survived of how much, what was killed of how much, what other devices say."""
+    return ", ".join(_counts(verdict))
+
+
+def _counts(verdict: ContractVerdict) -> Iterator[str]:
+    errors = _errors(verdict)
+    if errors:
+        yield f"{count(errors, 'lint error')}, so nothing was run"
+        return
+    total = len(verdict.contract.falsifiers)
+    unbound = sum(cell.falsifier.test is None for cell in verdict.cells)
+    if unbound:
+        yield f"{unbound} of {total} falsifiers unbound (prose), nothing measured"
+        return
+    for device in sorted({cell.device for cell in verdict.cells}):
+        yield _device(verdict, device)
+    if verdict.claimed:
+        yield f"{len(verdict.killed)} of {len(verdict.claimed)} mutants killed"
+    if verdict.partial:
+        yield f"{len({c.falsifier.id for c in verdict.cells})} of {total} falsifiers selected"
+
+
+def _errors(verdict: ContractVerdict) -> int:
+    return sum(finding.severity is not Severity.NOTICE for finding in verdict.findings)
+
+
+def _device(verdict: ContractVerdict, device: str) -> str:
+    held, total = verdict.count(device, *HELD), verdict.total(device)
+    cells = [cell for cell in verdict.cells if cell.device == device]
+    if any(cell.trial for cell in cells):
+        name = "" if device == "cpu" else f" on {device}"
+        return f"{held} of {total} falsifiers survived{name}"
+    records = [cell.recorded for cell in cells if cell.recorded is not None]
+    stale = sum(bool(record.changed) for record in records)
+    if stale:
+        return f"{device.upper()} {held} of {total} (recorded, {stale} stale)"
+    if records:
+        return f"{device.upper()} {held} of {total} (recorded on {records[0].hardware.name}, {records[0].when})"
+    return f"{device.upper() if device != 'cpu' else 'CPU'} {held} of {total} ({cells[0].reason})"
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def blocks(verdict: ContractVerdict) -> list[Cell]:
+    """The cells that need a reader, worst first: every failure, and what is undecided although it is required."""
+    ran = not _errors(verdict)
+    shown = [
+        cell
+        for cell in verdict.cells
+        if cell.outcome not in (*HELD, Outcome.UNDECIDED)
+        or (cell.outcome is Outcome.UNDECIDED and cell.required and ran and cell.falsifier.test is not None)
+    ]
+    return sorted(shown, key=lambda cell: OUTCOMES.index(cell.outcome))
+
+
+def lines(cell: Cell) -> Iterator[tuple[str, str]]:
+    """What a reader needs to know of a cell, as label and text."""
+    yield "claim", cell.falsifier.rule
+    yield "predicted", cell.falsifier.prediction
+    if cell.reason:
+        yield "because", cell.reason
+    trial = cell.trial
+    found = trial.counterexample if trial is not None else None
+    if found is not None:
+        yield from _seen(found)
+    if cell.outcome in (Outcome.FALSIFIED, Outcome.VACUOUS):
+        yield "usually", cell.falsifier.if_fails
+    for mutant in cell.mutants:
+        if cell.outcome is Outcome.ERROR and mutant.detail:
+            yield "mutant", f"{mutant.mutant}: {mutant.ending.value}: {mutant.detail}"
+    if trial is not None:
+        yield "tried", tried(trial)
+        if cell.outcome is Outcome.ERROR and trial.output.text.strip():
+            yield "printed", trial.output.text.strip()[-2000:]
+        yield "repeat", command(cell)
+        if found is not None and found.blob:
+            yield "replay", f"{command(cell)} --replay {shlex.quote(f'{found.hypothesis}:{found.blob}')}"
+
+
+def _seen(found: Counterexample) -> Iterator[tuple[str, str]]:
+    yield "seen", found.error
+    for name, value in found.arguments.items():
+        text = show(value)
+        yield "with", f"{name} = {text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 3] + '...'}"
+    if found.frames:
+        yield "at", found.frames[-1]
+
+
+def tried(trial: Trial) -> str:
+    """How hard it was tried."""
+    rejected = f" ({trial.invalid} rejected)" if trial.invalid else ""
+    return f"{count(trial.valid, 'valid example')}{rejected}, seed {trial.seed}, {trial.seconds:.2f} s"
+
+
+def command(cell: Cell) -> str:
+    """The command that repeats a cell."""
+    device = f" --device {cell.device}" if cell.device != "cpu" else ""
+    return f"pv validate --only {shlex.quote(cell.falsifier.id)}{device}"
+
+
+def loose_findings(report: Report) -> list[Finding]:
+    """Findings worth showing: all but the notices, which are counted."""
+    return [finding for finding in report.findings if finding.severity is not Severity.NOTICE]
+
+
+def closing(report: Report) -> str:
+    """The last line: how it ended, in how long, on what."""
+    statuses = [verdict.status.value for verdict in report.contracts]
+    counts = ", ".join(f"{statuses.count(status)} {status}" for status in ("fail", "undecided", "pass"))
+    devices = ", ".join(f"{name} {info.name}".strip() for name, info in report.devices.items()) or "no device"
+    notices = sum(finding.severity is Severity.NOTICE for finding in report.findings)
+    noted = f", {count(notices, 'notice')} (pv lint shows them)" if notices else ""
+    return f"{counts}{noted}; {report.seconds:.1f} s on {devices}; seed {report.seed}; exit {report.exit_code}"

@@ -1,0 +1,245 @@
+"""What follows from the evidence. Pure: the same claims and evidence give the same verdict, wherever they came from."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from pv.evidence import DeviceInfo, Ending, Evidence, Recorded, Trial
+from pv.model import Contract, Falsifier, Finding, Severity
+
+
+class Outcome(Enum):
+    """What is known of one falsifier on one device."""
+
+    FALSIFIED = "falsified"
+    ERROR = "error"
+    VACUOUS = "vacuous"
+    UNDECIDED = "undecided"
+    PROVED = "proved"
+    SURVIVED = "survived"
+
+
+class Status(Enum):
+    """The verdict of a contract."""
+
+    FAIL = "fail"
+    UNDECIDED = "undecided"
+    PASS = "pass"
+
+
+FAILING = {Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS}
+KILLED = {Ending.REFUTED, Ending.RAISED}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """What was asked for. `devices` None stands for the default: the CPU now, other devices from the record."""
+
+    falsifiers: frozenset[str] | None = None
+    devices: tuple[str, ...] | None = None
+    require: frozenset[str] = frozenset()
+    mutants: bool = True
+
+    def takes(self, falsifier: Falsifier) -> bool:
+        return self.falsifiers is None or falsifier.id in self.falsifiers
+
+    @property
+    def live(self) -> tuple[str, ...]:
+        return ("cpu",) if self.devices is None else self.devices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One falsifier on one device: its outcome, why, and the evidence for it."""
+
+    falsifier: Falsifier
+    device: str
+    outcome: Outcome
+    reason: str = ""
+    required: bool = True
+    trial: Trial | None = None
+    recorded: Recorded | None = None
+    mutants: tuple[Trial, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractVerdict:
+    """The verdict of one contract, with all that it rests on."""
+
+    contract: Contract
+    status: Status
+    cells: tuple[Cell, ...]
+    findings: tuple[Finding, ...] = ()
+    killed: frozenset[str] = frozenset()
+    claimed: frozenset[str] = frozenset()
+    partial: bool = False
+
+    def count(self, device: str, *outcomes: Outcome) -> int:
+        return sum(cell.device == device and cell.outcome in outcomes for cell in self.cells)
+
+    def total(self, device: str) -> int:
+        return sum(cell.device == device for cell in self.cells)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything that one validation found, worst first."""
+
+    contracts: tuple[ContractVerdict, ...]
+    findings: tuple[Finding, ...]
+    devices: Mapping[str, DeviceInfo]
+    seed: int
+    seconds: float
+    started: str
+    version: str
+    python: str
+    hypothesis: str
+    notes: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """3 refused, 1 failed, 2 undecided or nothing measured, 0 passed; worst first."""
+        statuses = {verdict.status for verdict in self.contracts}
+        if any(finding.severity is Severity.REFUSAL for finding in self.findings):
+            return 3
+        if Status.FAIL in statuses or any(finding.severity is Severity.ERROR for finding in self.findings):
+            return 1
+        return 0 if statuses == {Status.PASS} else 2
+
+
+def decide(
+    contract: Contract, evidence: Evidence, selection: Selection, findings: tuple[Finding, ...] = ()
+) -> ContractVerdict:
+    """The verdict of one contract. Lint errors among `findings` fail it: it would claim what nothing attacks."""
+    cells = tuple(_cells(contract, evidence, selection))
+    selected = [f for f in contract.falsifiers if selection.takes(f)]
+    claimed = {m for f in selected for m in f.kills} if "cpu" in selection.live and selection.mutants else set()
+    survived = {key[1] for key, trial in evidence.mutants.items() if trial.ending not in KILLED}
+    judged = {key[1] for key in evidence.mutants}
+    return ContractVerdict(
+        contract=contract,
+        status=_status(cells, findings),
+        cells=cells,
+        findings=findings,
+        killed=frozenset((judged - survived) & claimed),
+        claimed=frozenset(claimed),
+        partial=len(selected) < len(contract.falsifiers),
+    )
+
+
+def _status(cells: tuple[Cell, ...], findings: tuple[Finding, ...]) -> Status:
+    if any(finding.severity is not Severity.NOTICE for finding in findings):
+        return Status.FAIL
+    required = [cell for cell in cells if cell.required]
+    # A refutation is a fact about the code, whatever the gate asks for.
+    if any(cell.outcome in FAILING for cell in required) or any(c.outcome is Outcome.FALSIFIED for c in cells):
+        return Status.FAIL
+    if not required or any(cell.outcome is Outcome.UNDECIDED for cell in required):
+        return Status.UNDECIDED
+    return Status.PASS
+
+
+def _cells(contract: Contract, evidence: Evidence, selection: Selection) -> Iterator[Cell]:
+    for falsifier in contract.falsifiers:
+        if not selection.takes(falsifier):
+            continue
+        for device in falsifier.devices:
+            live = device in selection.live
+            if live or selection.devices is None:
+                cell = _live(contract, falsifier, device, evidence, selection) if live else None
+                yield cell or _recorded(contract, falsifier, device, evidence, selection)
+
+
+def _in_gate(contract: Contract, falsifier: Falsifier) -> bool:
+    return contract.gate.falsifiers is None or falsifier.id in contract.gate.falsifiers
+
+
+def _live(contract: Contract, falsifier: Falsifier, device: str, evidence: Evidence, selection: Selection) -> Cell:
+    required = _in_gate(contract, falsifier)
+    if falsifier.test is None:
+        return Cell(
+            falsifier=falsifier, device=device, outcome=Outcome.UNDECIDED, reason="not bound: its test is prose"
+        )
+    trial = evidence.trials.get((falsifier.id, device))
+    if trial is None:
+        reason = evidence.absent.get(device, "nothing was measured")
+        return Cell(falsifier=falsifier, device=device, outcome=Outcome.UNDECIDED, reason=reason, required=required)
+    mutants = tuple(t for (f, _), t in evidence.mutants.items() if f == falsifier.id and device == "cpu")
+    outcome, reason = _outcome(trial)
+    if outcome is Outcome.SURVIVED and device == "cpu" and selection.mutants:
+        outcome, reason = _teeth(contract, falsifier, mutants, evidence)
+    return Cell(
+        falsifier=falsifier,
+        device=device,
+        outcome=outcome,
+        reason=reason,
+        required=required,
+        trial=trial,
+        mutants=mutants,
+    )
+
+
+def _outcome(trial: Trial) -> tuple[Outcome, str]:
+    """What one trial says, before its mutants are asked."""
+    match trial.ending:
+        case Ending.REFUTED:
+            return Outcome.FALSIFIED, ""
+        case Ending.RAISED:
+            return Outcome.FALSIFIED, "the subject raised on a valid input"
+        case Ending.HELD if not trial.reached:
+            return Outcome.VACUOUS, "the subject was never reached: no function of it ran"
+        case Ending.HELD:
+            return Outcome.SURVIVED, ""
+        case Ending.BARREN:
+            return Outcome.VACUOUS, f"no example was valid: {trial.detail}"
+        case Ending.SKIPPED | Ending.CANCELLED:
+            return Outcome.UNDECIDED, trial.detail
+        case Ending.TIME | Ending.MEMORY | Ending.CRASHED | Ending.SILENT if trial.counterexample is not None:
+            return Outcome.FALSIFIED, f"not shrunk: {trial.detail}"
+        case _:
+            return Outcome.ERROR, trial.detail
+
+
+def _teeth(
+    contract: Contract, falsifier: Falsifier, mutants: tuple[Trial, ...], evidence: Evidence
+) -> tuple[Outcome, str]:
+    """Whether a falsifier that found nothing could have found something: every mutant it claims must fall to it."""
+    small = evidence.mutants.get((falsifier.id, ""))
+    if small is not None:
+        return Outcome.ERROR, f"the clean subject fails at the run's `small` arguments: {small.detail or 'refuted'}"
+    for trial in mutants:
+        if contract.gate.mutants is not None and trial.mutant not in contract.gate.mutants:
+            continue
+        if trial.ending is Ending.HELD:
+            reach = "reached" if trial.mutant_reached else "never reached"
+            return Outcome.VACUOUS, f"the mutant {trial.mutant!r} survived it (its code was {reach})"
+        if trial.ending is Ending.CANCELLED:
+            return Outcome.UNDECIDED, f"the mutant {trial.mutant!r} was not judged: {trial.detail}"
+        if trial.ending not in KILLED:
+            return Outcome.ERROR, f"the mutant {trial.mutant!r} could not be judged: {trial.detail}"
+    missing = set(falsifier.kills) - {trial.mutant for trial in mutants}
+    if missing:
+        return Outcome.UNDECIDED, f"the mutant {min(missing)!r} was not judged"
+    return Outcome.SURVIVED, ""
+
+
+def _recorded(contract: Contract, falsifier: Falsifier, device: str, evidence: Evidence, selection: Selection) -> Cell:
+    """A cell of another device: what was committed for it, while everything it depends on is as it was."""
+    required = device in (selection.require | contract.gate.devices) and _in_gate(contract, falsifier)
+    record = evidence.recorded.get((falsifier.id, device))
+    if record is None:
+        outcome, reason = Outcome.UNDECIDED, f"not measured on {device}"
+    elif record.changed:
+        outcome, reason = Outcome.UNDECIDED, f"stale, changed: {', '.join(record.changed)}"
+    else:
+        trial = Trial(
+            falsifier=falsifier.id,
+            device=device,
+            ending=record.ending,
+            detail=record.detail,
+            valid=record.valid,
+            reached=frozenset({device} if record.reached else ()),
+        )
+        outcome, reason = _outcome(trial)
+        reason = "; ".join(filter(None, [reason, f"recorded on {record.hardware.name}, {record.when}"]))
+    return Cell(falsifier=falsifier, device=device, outcome=outcome, reason=reason, required=required, recorded=record)

@@ -1,0 +1,230 @@
+"""Two ways to start a worker behind one interface: the fork server (12 ms), or a new interpreter (about a second)."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from pv.errors import WorkerLost
+from pv.workers import tree
+
+START_LIMIT_S = 120.0
+MARK = "PV_POOL"
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+PACKAGE_HOME = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    task: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    task: str
+    status: int
+    """As from os.wait: see os.WIFSIGNALED and os.WEXITSTATUS."""
+
+
+class Launcher(Protocol):
+    """Starts one process per task, says when it starts and ends, and ends it with everything below it."""
+
+    note: str
+    """How tasks are started, where that is worth telling the user; else ""."""
+
+    def start(self, task: dict[str, Any], evidence_fd: int, output_fd: int) -> None: ...
+    def fileno(self) -> int | None: ...
+    def events(self) -> list[Started | Ended]: ...
+    def kill(self, task: str) -> None: ...
+    def close(self) -> None: ...
+
+
+def launcher(preload: list[str], work: Path, *, spawn: bool = False) -> Launcher:
+    """The fork server where the kernel offers what it needs and its libraries start no thread; else spawning."""
+    if spawn:
+        return SpawnLauncher(work, "tasks are spawned, as asked")
+    if not tree.supported():
+        return SpawnLauncher(work, "tasks are spawned: this system has no subreapers or no /proc")
+    server = ForkLauncher(preload, work)
+    if server.threads == 1:
+        return server
+    server.close()
+    work.mkdir(exist_ok=True)
+    return SpawnLauncher(work, f"tasks are spawned: loading {', '.join(preload)} started {server.threads - 1} threads")
+
+
+def environment(mark: str) -> dict[str, str]:
+    """What every worker starts with: one thread, and `pv` on the path where it is not installed."""
+    entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    if PACKAGE_HOME.name not in ("site-packages", "dist-packages"):
+        entries.append(str(PACKAGE_HOME))
+    return {**os.environ, **ONE_THREAD, MARK: mark, "PYTHONPATH": os.pathsep.join(entries)}
+
+
+class ForkLauncher:
+    """Talks to one fork server. Raises WorkerLost when it is gone."""
+
+    note = ""
+
+    def __init__(self, preload: list[str], work: Path) -> None:
+        self.mark = uuid.uuid4().hex
+        self.work = work
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        tree.become_subreaper()
+        config = json.dumps({"preload": preload, "work": str(work)})
+        self.log = work / "server.log"
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "pv.workers.server", str(theirs.fileno()), config],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment(self.mark),
+                start_new_session=True,
+            )
+        theirs.close()
+        self.socket = ours
+        self.threads = self._ready()["threads"]
+
+    def _ready(self) -> dict[str, Any]:
+        self.socket.settimeout(START_LIMIT_S)
+        try:
+            message = self.socket.recv(1 << 16)
+        except TimeoutError:
+            message = b""
+        if not message:
+            said = self.log.read_text(encoding="utf-8", errors="replace").strip() if self.log.exists() else ""
+            self.close()
+            raise WorkerLost(f"the fork server did not start; it said:\n{said[-4000:]}")
+        self.socket.setblocking(False)
+        ready: dict[str, Any] = json.loads(message)["ready"]
+        return ready
+
+    def start(self, task: dict[str, Any], evidence_fd: int, output_fd: int) -> None:
+        self._send(json.dumps(task).encode(), [evidence_fd, output_fd])
+
+    def kill(self, task: str) -> None:
+        self._send(json.dumps({"kill": task}).encode(), [])
+
+    def _send(self, data: bytes, fds: list[int]) -> None:
+        try:
+            self.socket.setblocking(True)
+            socket.send_fds(self.socket, [data], fds)
+            self.socket.setblocking(False)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            raise WorkerLost("the fork server was killed") from error
+
+    def fileno(self) -> int | None:
+        return self.socket.fileno()
+
+    def events(self) -> list[Started | Ended]:
+        found: list[Started | Ended] = []
+        while True:
+            try:
+                data = self.socket.recv(1 << 16)
+            except BlockingIOError:
+                return found
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                raise WorkerLost("the fork server was killed")
+            said = json.loads(data)
+            found.append(
+                Started(said["started"], said["pid"]) if "started" in said else Ended(said["ended"], said["status"])
+            )
+
+    def close(self) -> None:
+        """Ends the server and all below it: it does so itself when its socket closes, unless it is dead or stuck."""
+        self.socket.close()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            tree.kill_tree(self.process.pid)
+            self.process.wait()
+        self._sweep()
+        tree.become_subreaper(False)
+
+    def _sweep(self) -> None:
+        """Ends what became our child because the server died without ending it."""
+        for _ in range(100):
+            left = [pid for pid in tree.children(os.getpid()) if self._ours(pid)]
+            if not left:
+                return
+            tree.kill_all(left)
+            for pid in left:
+                reap(pid)
+            time.sleep(0.005)
+
+    def _ours(self, pid: int) -> bool:
+        try:
+            return f"{MARK}={self.mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return False
+
+
+def reap(pid: int) -> None:
+    try:
+        os.waitpid(pid, 0)
+    except ChildProcessError:
+        pass
+
+
+class SpawnLauncher:
+    """Starts a new interpreter for every task, in a process group of its own."""
+
+    def __init__(self, work: Path, note: str) -> None:
+        self.work, self.note = work, note
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.fresh: list[Started | Ended] = []
+
+    def start(self, task: dict[str, Any], evidence_fd: int, output_fd: int) -> None:
+        file = self.work / f"{uuid.uuid4().hex}.json"
+        file.write_text(json.dumps(task), encoding="utf-8")
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "pv.workers.worker", str(evidence_fd), str(output_fd), str(file)],
+            pass_fds=[evidence_fd, output_fd],
+            stdin=subprocess.DEVNULL,
+            env=environment(""),
+            start_new_session=True,
+        )
+        self.processes[task["id"]] = process
+        self.fresh.append(Started(task["id"], process.pid))
+
+    def fileno(self) -> int | None:
+        return None
+
+    def events(self) -> list[Started | Ended]:
+        found, self.fresh = self.fresh, []
+        for task, process in list(self.processes.items()):
+            code = process.poll()
+            if code is not None:
+                del self.processes[task]
+                _kill_group(process.pid)
+                found.append(Ended(task, -code if code < 0 else code << 8))
+        return found
+
+    def kill(self, task: str) -> None:
+        process = self.processes.get(task)
+        if process is not None:
+            tree.kill_tree(process.pid)
+            _kill_group(process.pid)
+
+    def close(self) -> None:
+        for task, process in list(self.processes.items()):
+            self.kill(task)
+            process.wait()
+
+
+def _kill_group(pid: int) -> None:
+    try:
+        os.killpg(pid, 9)
+    except (ProcessLookupError, PermissionError):
+        pass

@@ -1,0 +1,186 @@
+"""The fork server: one thread, heavy libraries loaded, the code under contract never. A task is one fork of it.
+
+Run as `python -m pv.workers.server FD CONFIG`. It reads tasks from a SEQPACKET socket, each with the descriptors for
+evidence and output, and answers when a task starts and ends. It ends, with all that it started, when the socket does.
+"""
+
+import fcntl
+import gc
+import importlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import sys
+import time
+import traceback
+from typing import Any
+
+from pv.workers import tree
+
+MAX_MESSAGE = 1 << 20
+EVIDENCE_FD = 200
+NO_ANSWER = 97
+
+
+class Server:
+    def __init__(self, sock: socket.socket, work: str) -> None:
+        self.sock, self.work = sock, work
+        self.tasks: dict[int, str] = {}
+        self.wake_read, self.wake_write = os.pipe()
+        for fd in (self.wake_read, self.wake_write):
+            os.set_blocking(fd, False)
+
+    def serve(self) -> None:
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self.wake_write, warn_on_full_buffer=False)
+        while True:
+            ready, _, _ = select.select([self.sock.fileno(), self.wake_read], [], [])
+            if self.wake_read in ready:
+                self._reap()
+            if self.sock.fileno() in ready:
+                self._receive()
+
+    def _receive(self) -> None:
+        message, fds, _, _ = socket.recv_fds(self.sock, MAX_MESSAGE, 2)
+        if not message:
+            self._leave()
+        request = json.loads(message)
+        if "kill" in request:
+            tree.kill_all(pid for pid, task in self.tasks.items() if task == request["kill"])
+            return
+        pid = os.fork()
+        if pid == 0:
+            self._become_worker(request, fds)
+        self.tasks[pid] = request["id"]
+        for fd in fds:
+            os.close(fd)
+        self._send({"started": request["id"], "pid": pid})
+
+    def _become_worker(self, request: dict[str, Any], fds: list[int]) -> None:
+        status = NO_ANSWER
+        try:
+            self._detach(fds)
+            from pv.workers import worker
+
+            worker.run(request, EVIDENCE_FD)
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+
+    def _detach(self, fds: list[int]) -> None:
+        server = os.getppid()
+        tree.die_with_parent()
+        if os.getppid() != server:
+            os._exit(NO_ANSWER)
+        tree.become_subreaper()
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.sock.close()
+        os.close(self.wake_read)
+        os.close(self.wake_write)
+        adopt(*fds)
+
+    def _reap(self) -> None:
+        try:
+            while os.read(self.wake_read, 4096):
+                pass
+        except BlockingIOError:
+            pass
+        while True:
+            try:
+                pid, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            if pid in self.tasks:
+                self._sweep(keep=set(self.tasks) - {pid})
+                self._send({"ended": self.tasks.pop(pid), "status": status, "cpu_s": usage.ru_utime + usage.ru_stime})
+
+    def _sweep(self, keep: set[int]) -> None:
+        """Ends every child that is no live worker: it can only be what a dead worker left behind."""
+        for _ in range(50):
+            orphans = [pid for pid in tree.children(os.getpid()) if pid not in keep and tree.alive(pid)]
+            if not orphans:
+                return
+            tree.kill_all(orphans)
+
+    def _send(self, message: dict[str, Any]) -> None:
+        try:
+            self.sock.send(json.dumps(message).encode())
+        except (BrokenPipeError, ConnectionResetError):
+            self._leave()
+
+    def _leave(self) -> None:
+        tree.kill_all(list(self.tasks))
+        self._sweep(keep=set())
+        shutil.rmtree(self.work, ignore_errors=True)
+        os._exit(0)
+
+
+def adopt(evidence: int, output: int) -> None:
+    """Makes `output` this process's stdout and stderr, moves `evidence` out of the way, and empties stdin."""
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    for fd in (output, nothing):
+        if fd > 2:
+            os.close(fd)
+    if evidence != EVIDENCE_FD:
+        os.dup2(evidence, EVIDENCE_FD)
+        os.close(evidence)
+    fcntl.fcntl(EVIDENCE_FD, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
+    volunteer_for_the_oom_killer()
+
+
+def volunteer_for_the_oom_killer() -> None:
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123  (pathlib would import more before a fork)
+            file.write("1000")
+    except OSError:
+        pass
+
+
+def preload(modules: list[str]) -> list[str]:
+    """Imports what can be imported of `modules`, and pays Hypothesis's first-use cost once. Returns what failed."""
+    failed = []
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except Exception:  # whatever a third-party import raises, a worker that needs it will say so
+            failed.append(module)
+    if "hypothesis" in modules and "hypothesis" not in failed:
+        from hypothesis import given, settings
+        from hypothesis import strategies as st
+
+        test = given(st.floats(), st.lists(st.integers()))(lambda a, b: None)
+        settings(database=None, max_examples=2, deadline=None)(test)()
+    gc.collect()
+    gc.freeze()
+    return failed
+
+
+def main() -> None:
+    fd, config = int(sys.argv[1]), json.loads(sys.argv[2])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sock = socket.socket(fileno=fd)
+    start = time.monotonic()
+    failed = preload(config["preload"])
+    tree.become_subreaper()
+    ready = {"seconds": time.monotonic() - start, "threads": tree.threads(), "failed": failed}
+    sock.send(json.dumps({"ready": ready}).encode())
+    Server(sock, config["work"]).serve()
+
+
+if __name__ == "__main__":
+    main()
