@@ -32,7 +32,7 @@ IGNORE_INDICES = st.sampled_from([IGNORED, -1, 0, 1, 7])
 TERMS_APART = st.sampled_from([(1.0, 0.0), (0.0, 1.0), (0.3, 0.7)])
 
 
-def assert_loss_is_the_oracles(subject: Any, case: KdCase, device: str = "cpu", unit: float = 2.0**-53) -> None:
+def assert_loss_is_the_oracles(subject: Any, case: KdCase, device: str | None = None, unit: float = 2.0**-53) -> None:
     loss = case.loss(subject, device)
     assert int(loss.count) == int(case.scored.sum()), (
         f"count is {int(loss.count)}, {int(case.scored.sum())} positions are scored"
@@ -41,7 +41,9 @@ def assert_loss_is_the_oracles(subject: Any, case: KdCase, device: str = "cpu", 
     oracles.assert_close("sum in nats", float(loss.sum), case.oracle_nats(), case.allowed_nats(unit), LOSS)
 
 
-def assert_gradient_is_the_oracles(subject: Any, case: KdCase, device: str = "cpu", unit: float = 2.0**-53) -> None:
+def assert_gradient_is_the_oracles(
+    subject: Any, case: KdCase, device: str | None = None, unit: float = 2.0**-53
+) -> None:
     assert_same_gradient(
         "the gradient", case.gradient(subject, device), case.oracle_gradient(), case.allowed_gradient(unit)
     )
@@ -76,10 +78,12 @@ def falsify_two_token_value(subject: Any) -> None:
 @given(
     case=kd_cases(logits=st.floats(-30, 30, width=32), dtype=torch.float32),
     dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
+    distance=st.sampled_from([1.0, 2.0**-6, 2.0**-12]),
 )
-def falsify_low_precision(subject: Any, device: str, case: KdCase, dtype: torch.dtype) -> None:
+def falsify_low_precision(subject: Any, device: str, case: KdCase, dtype: torch.dtype, distance: float) -> None:
     """float32, bfloat16 and float16 logits: no further from the oracle than arithmetic in float32 must be."""
-    case = case.but(student=case.student.to(dtype), teacher=case.teacher.to(dtype))
+    student = case.teacher + distance * (case.student - case.teacher)
+    case = case.but(student=student.to(dtype), teacher=case.teacher.to(dtype))
     unit = oracles.UNIT_ROUNDOFF[torch.float32]
     assert_loss_is_the_oracles(subject, case, device, unit)
     gradient = case.gradient(subject, device)
@@ -94,9 +98,17 @@ def falsify_low_precision(subject: Any, device: str, case: KdCase, dtype: torch.
     assert_same_gradient("autograd of the loss", case.autograd(subject, device), case.oracle_gradient(), allowed)
 
 
-@given(case=kd_cases(banned=st.sampled_from(["none", "none", "teacher"])))
-def falsify_gradient_is_the_derivative(subject: Any, device: str, case: KdCase) -> None:
-    """The closed form and automatic differentiation of the subject's own loss agree, in float64."""
+@given(
+    case=kd_cases(banned=st.sampled_from(["none", "none", "same"])),
+    distance=st.sampled_from([1.0, 2.0**-26]),
+)
+def falsify_gradient_is_the_derivative(subject: Any, device: str, case: KdCase, distance: float) -> None:
+    """The closed form and automatic differentiation of the subject's own loss agree, in float64.
+
+    Also where the student is close to its teacher: there a divergence may round to less than 0, its gradient doesn't.
+    """
+    apart = torch.where(case.teacher.isinf(), 0.0, case.student - case.teacher)
+    case = case.but(student=case.teacher + distance * apart)
     seen, expected = case.gradient(subject, device), case.autograd(subject, device)
     assert_same_gradient(
         "the gradient", seen, expected, 2 * case.allowed_gradient(), "autograd of the subject's own loss"
@@ -421,9 +433,13 @@ def falsify_only_the_student_gets_a_gradient(subject: Any, case: KdCase) -> None
     assert not gradient.requires_grad, "the closed-form gradient hangs on a graph; expected a plain tensor"
 
 
-@given(case=kd_cases(dtype=torch.float32))
-def falsify_inputs_are_left_alone(subject: Any, case: KdCase) -> None:
-    """No argument is written to, memory layout doesn't matter, and the same call gives the same bits."""
+@given(
+    case=kd_cases(dtype=torch.float32),
+    integers=st.sampled_from([torch.int64, torch.int32, torch.int16, torch.int8]),
+)
+def falsify_inputs_are_left_alone(subject: Any, case: KdCase, integers: torch.dtype) -> None:
+    """No argument is written to, layout and width of labels don't matter, and the same call gives the same bits."""
+    case = case.but(labels=case.labels.to(integers))
     strided = case.but(
         student=case.student.transpose(0, 2).contiguous().transpose(0, 2), teacher=case.teacher.mT.contiguous().mT
     )
@@ -483,6 +499,8 @@ REFUSED: list[tuple[str, KdCase, tuple[str, ...]]] = [
     ("a teacher of another length", _case(teacher=torch.zeros(1, 2, 4).double()), ("[1, 2, 4]", "[1, 3, 4]")),
     ("a teacher of length 1", _case(teacher=torch.zeros(1, 1, 4).double()), ("[1, 1, 4]",)),
     ("a teacher of another batch", _case(teacher=torch.zeros(2, 3, 4).double()), ("[2, 3, 4]",)),
+    ("a teacher on another device", _case(teacher=torch.zeros(1, 3, 4, device="meta").double()), ("meta", "device")),
+    ("labels on another device", _case(labels=torch.zeros(1, 3, device="meta").long()), ("meta", "device")),
     ("labels of another length", _case(labels=torch.tensor([[1, 2]])), ("[1, 2]",)),
     ("labels that would broadcast", _case(labels=torch.tensor([[1]])), ("[1, 1]",)),
     ("labels that are floats", _case(labels=torch.tensor([[1.0, 2.0, 3.0]])), ("labels", "integer")),

@@ -7,9 +7,11 @@ The subject has `Batch(tokens=, labels=)`, `FixtureTeacher(table)`, `FixtureStud
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -19,7 +21,7 @@ from torch import Tensor, nn
 
 from falsifiers import oracles
 from falsifiers.falsify_kd_loss import assert_same_gradient
-from falsifiers.strategies import HALVES, IGNORED, POSITIVE_WEIGHTS, StepCase, step_cases, tensors
+from falsifiers.strategies import HALVES, IGNORED, LOGITS, POSITIVE_WEIGHTS, StepCase, step_cases, tensors
 
 STEP = "table[token] - learning_rate · oracle gradient of the mean over scored tokens"
 SHIFTED = "logits at i against the label at i + 1, divided by the scored tokens"
@@ -27,7 +29,7 @@ SHIFTED = "logits at i against the label at i + 1, divided by the scored tokens"
 
 class RecordingPass:
     def __init__(self, logits: Tensor) -> None:
-        self.logits = logits.clone()
+        self.logits = logits
         self.gradients: list[Tensor] = []
 
     def backward(self, logit_gradient: Tensor) -> None:
@@ -37,7 +39,7 @@ class RecordingPass:
 class RecordingStudent:
     """A student that only writes down what is done to it. It answers from a table, or always with the same logits."""
 
-    def __init__(self, table: Tensor, logits: Tensor | None = None) -> None:
+    def __init__(self, table: Tensor, logits: Any = None) -> None:
         self.table, self.vocab_size, self.fixed = table, table.shape[1], logits
         self.passes: list[RecordingPass] = []
 
@@ -200,7 +202,7 @@ def falsify_ten_steps_descend(subject: Any, teacher: Tensor, lift: float, temper
     )
 
 
-@given(case=step_cases(logits=HALVES | st.floats(-20, 20, width=32)))
+@given(case=step_cases(logits=LOGITS))
 def falsify_step_against_oracle(subject: Any, device: str, case: StepCase) -> None:
     """Result and gradient are the oracle's: shifted once, divided once, every element, every position."""
     result, gradient = recorded_step(subject, case, device)
@@ -322,12 +324,25 @@ def _embedding(table: Tensor, device: str = "cpu") -> nn.Embedding:
     return nn.Embedding(table.shape[0], table.shape[1], _weight=table.clone().to(device))
 
 
-@given(case=step_cases(), steps=st.integers(1, 3))
-def falsify_module_student_accumulates(subject: Any, device: str, case: StepCase, steps: int) -> None:
+class Wrapped(nn.Module):
+    """Answers with an object that has the logits, as Hugging Face models do."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, tokens: Tensor) -> SimpleNamespace:
+        return SimpleNamespace(logits=self.inner(tokens))
+
+
+@given(case=step_cases(logits=LOGITS), steps=st.integers(1, 3), wrapped=st.booleans())
+def falsify_module_student_accumulates(subject: Any, device: str, case: StepCase, steps: int, wrapped: bool) -> None:
     """Gradients of several steps add up in .grad; no parameter moves, for stepping is the loop's to do."""
     module = _embedding(case.student, device)
-    student = subject.ModuleStudent(module, case.student.shape[1])
-    teacher = subject.ModuleTeacher(_embedding(case.teacher, device), case.teacher.shape[1])
+    teacher_module = _embedding(case.teacher, device)
+    as_user = Wrapped if wrapped else nn.Sequential
+    student = subject.ModuleStudent(as_user(module), case.student.shape[1])
+    teacher = subject.ModuleTeacher(as_user(teacher_module), case.teacher.shape[1])
     for _ in range(steps):
         result = subject.kd_step(teacher, student, batch_of(subject, case), **case.settings)
         assert_result_is_the_oracles(result, case)
@@ -387,7 +402,9 @@ def falsify_pass_is_consumed_once(subject: Any, case: StepCase, kind: str, axis:
     gradient = torch.ones_like(done.logits)
     before = state()
     wrong = gradient.narrow(axis, 0, 1) if gradient.shape[axis] > 1 else torch.cat([gradient] * 2, axis)
-    oracles.assert_refused(f"a gradient of shape {list(wrong.shape)}", lambda: done.backward(wrong), "shape")
+    for misshapen in (wrong, gradient.flatten(), gradient.flatten(0, 1)):
+        what = f"a gradient of shape {list(misshapen.shape)}"
+        oracles.assert_refused(what, lambda misshapen=misshapen: done.backward(misshapen), "shape")
     assert torch.equal(state(), before), "a gradient of the wrong shape was refused and applied nevertheless"
     done.backward(gradient)
     after = state()
@@ -466,9 +483,10 @@ class Failing(nn.Module):
         super().__init__()
         self.inner = nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 2))
         self.seen: list[bool] = []
+        self.with_graph = True
 
     def forward(self, tokens: Tensor) -> Tensor:
-        self.seen = [part.training for part in self.modules()]
+        self.seen, self.with_graph = [part.training for part in self.modules()], torch.is_grad_enabled()
         raise ArithmeticError("the device is gone")
 
 
@@ -488,6 +506,7 @@ def falsify_training_flags_survive_a_failing_teacher(subject: Any, flags: list[b
     )
     assert complaint is None, complaint
     assert not any(module.seen), f"in the teacher's forward the training flags were {module.seen}; expected all False"
+    assert not module.with_graph, "the teacher's forward records a graph, which nothing will ever use"
     now = [part.training for part in module.modules()]
     assert now == flags, f"the training flags were {flags} and are {now} after a forward that raised"
 
@@ -516,7 +535,7 @@ class Constant(nn.Module):
         return self.answer
 
 
-def falsify_broken_teachers_are_refused(subject: Any) -> None:
+def falsify_broken_answers_are_refused(subject: Any) -> None:
     """Each wrong answer by its likely cause, and the student has had no gradient."""
     tokens = torch.tensor([[0, 1, 1], [1, 0, 1]])
     batch = subject.Batch(tokens=tokens, labels=tokens)
@@ -537,13 +556,19 @@ def falsify_broken_teachers_are_refused(subject: Any) -> None:
             )
             if any(done.gradients for done in student.passes):
                 found.append(f"{name}: the student had a gradient before the refusal")
+        learner = RecordingStudent(torch.zeros(2, 2, dtype=torch.float64), answer(right))
+        frozen = subject.FixtureTeacher(torch.zeros(2, 2, dtype=torch.float64))
+        own_words = tuple(word.replace("teacher", "student") for word in words)
+        if what != "nothing":  # to RecordingStudent, None means its table
+            name = f"a protocol student that answers with {what}"
+            call = functools.partial(subject.kd_step, frozen, learner, batch, **settings)
+            found.append(oracles.refusal_complaint(name, call, *own_words))
+        if any(done.gradients for done in learner.passes):
+            found.append(f"a student that answers with {what} had a gradient before the refusal")
         if what != "NaN":
             module = subject.ModuleStudent(Constant(answer(right)), 2)
-            found.append(
-                oracles.refusal_complaint(
-                    f"a module student that answers with {what}", lambda m=module: m.forward(batch), *words
-                )
-            )
+            name = f"a module student that answers with {what}"
+            found.append(oracles.refusal_complaint(name, functools.partial(module.forward, batch), *own_words))
     complaints = [complaint for complaint in found if complaint]
     assert not complaints, "\n".join(complaints)
 
@@ -594,6 +619,9 @@ def falsify_unfit_settings_are_refused_by_the_step(subject: Any) -> None:
         oracles.refusal_complaint("a table without an axis", lambda: subject.FixtureTeacher(zeros[0]), "table", "[2]"),
         oracles.refusal_complaint(
             "a learning rate of NaN", lambda: subject.FixtureStudent(zeros, math.nan), "learning_rate"
+        ),
+        oracles.refusal_complaint(
+            "a learning rate below 0", lambda: subject.FixtureStudent(zeros, -1.0), "learning_rate"
         ),
     ]
     complaints = [complaint for complaint in found if complaint]

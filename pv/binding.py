@@ -1,6 +1,7 @@
 """Resolves the names in a contract to files, by path and syntax tree: nothing that a contract names is imported."""
 
 import ast
+import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -36,10 +37,10 @@ class Function:
 
 def function(project: Project, binding: Binding) -> Function:
     """The function that `path.py::name` names. Raises Unbound."""
-    path = (project.root / binding.file).resolve()
+    path = _resolved(project.root / binding.file)
     if not path.is_relative_to(project.root):
         raise Unbound("file", f"{binding.file} lies outside the project {project.root}")
-    if not path.is_file():
+    if not _is_file(path):
         raise Unbound("file", f"there is no file {binding.file}", _python_files(path.parent, project.root))
     tree = parse(path)
     for name, node in syntax.functions(tree):
@@ -62,7 +63,7 @@ def module_file(project: Project, module: str) -> Path:
     for root in project.roots:
         base = root.joinpath(*module.split("."))
         for path in (base / "__init__.py", base.with_suffix(".py")):
-            if path.is_file() and path.resolve().is_relative_to(root):
+            if _is_file(path) and _resolved(path).is_relative_to(root):
                 return path
     roots = ", ".join(_shown(root, project.root) for root in project.roots)
     raise Unbound("file", f"there is no module {module!r} below the roots in [tool.pv] ({roots})", _modules(project))
@@ -79,13 +80,39 @@ def target_file(project: Project, target: Target) -> Path:
     return path
 
 
+def _resolved(path: Path) -> Path:
+    """The path without links. A name that no file system can hold, or a link to itself, stays as it is."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        return path
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 @cache
 def _parse(path: Path, stamp: tuple[int, int]) -> ast.Module:
     try:
         return ast.parse(path.read_bytes(), filename=str(path))
-    except (SyntaxError, ValueError) as error:
+    except syntax.UNREADABLE as error:
         line = f" (line {error.lineno})" if isinstance(error, SyntaxError) else ""
-        raise Unbound("source", f"{path.name} is no valid Python: {error.args[0]}{line}") from error
+        raise Unbound("source", f"{path.name} is no valid Python: {_why(error)}{line}") from error
+    except OSError as error:
+        raise Unbound("source", f"{path.name} cannot be read: {error.strerror}") from error
+
+
+def _why(error: BaseException) -> str:
+    return str(error.args[0]) if error.args else type(error).__name__
+
+
+def source(path: Path) -> str:
+    """The text of a Python file, in the encoding that it declares, with line ends as Python reads them."""
+    return importlib.util.decode_source(path.read_bytes())
 
 
 def parse(path: Path) -> ast.Module:
@@ -136,9 +163,14 @@ def closure(project: Project, paths: list[Path]) -> tuple[frozenset[Path], froze
         for name in [*_parents(module), *imports(path, module)]:
             inside = _files_of(project, name)
             todo.extend(inside)
-            if not inside:
+            if not inside and not _is_folder(project, name):
                 foreign.add(name.split(".")[0])
     return frozenset(files), frozenset(foreign)
+
+
+def _is_folder(project: Project, name: str) -> bool:
+    """Whether `name` is a folder of modules below the roots, a package without `__init__.py`."""
+    return any(root.joinpath(*name.split(".")).is_dir() for root in project.roots)
 
 
 def _parents(module: str) -> list[str]:

@@ -6,6 +6,7 @@ out, so a field that a newer Python adds does not change the digest of code that
 
 import ast
 import hashlib
+import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 def digest_file(path: Path) -> str:
     """The digest of a Python file by its syntax tree, of another file by its bytes."""
     data = path.read_bytes()
-    return digest_source(data.decode("utf-8")) if path.suffix == ".py" else _sha(data)
+    return digest_source(importlib.util.decode_source(data)) if path.suffix == ".py" else _sha(data)
 
 
 def digest_source(source: str) -> str:

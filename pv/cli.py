@@ -97,18 +97,17 @@ def validate(form: str, outputs: Sequence[str], subjects: Sequence[str], **optio
 
     _known_format(form)
     files = [_output(text) for text in outputs]
-    interrupted = False
     with _live() as on_progress:
         try:
             report = run(subjects=_pairs(subjects), on_progress=on_progress, **options)
         except Interrupted as stop:
-            report, interrupted = stop.report, True
+            report = stop.report
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     width = shutil.get_terminal_size().columns
     click.echo(render(report, form, color=color, width=width), nl=False, color=color)
     for kind, file in files:
         _write(file, render(report, kind))
-    sys.exit(INTERRUPTED if interrupted else report.exit_code)
+    sys.exit(report.exit_code)
 
 
 @main.command()

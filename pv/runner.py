@@ -105,7 +105,8 @@ def validate(
         _record(chosen, campaign)
     report = _report(chosen, campaign, started, seed)
     if interrupted:
-        raise Interrupted(replace(report, notes=(*report.notes, "interrupted: what had not run is undecided")))
+        notes = (*report.notes, "interrupted: what had not run is undecided")
+        raise Interrupted(replace(report, notes=notes, interrupted=True))
     return report
 
 

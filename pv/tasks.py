@@ -55,7 +55,7 @@ class Code:
     def base(self, device: str, mutant: Mutant | None) -> dict[str, Any]:
         files, plan = set(self.subject_files), Plan()
         if mutant is not None:
-            plan, more = _planted(self.project, mutant)
+            plan, more = planted(self.project, mutant)
             files |= more
         probe = tuple(sorted(binding.module_name(self.project, path) for path in files))
         return {
@@ -71,7 +71,7 @@ class Code:
         }
 
 
-def _planted(project: Project, mutant: Mutant) -> tuple[Plan, set[Path]]:
+def planted(project: Project, mutant: Mutant) -> tuple[Plan, set[Path]]:
     change = mutant.change
     if isinstance(change, Edit):
         target = change.function

@@ -95,10 +95,13 @@ class Report:
     python: str
     hypothesis: str
     notes: tuple[str, ...] = ()
+    interrupted: bool = False
 
     @property
     def exit_code(self) -> int:
-        """3 refused, 1 failed, 2 undecided or nothing measured, 0 passed; worst first."""
+        """130 interrupted; else, worst first, 3 refused, 1 failed, 2 undecided or nothing measured, 0 passed."""
+        if self.interrupted:
+            return 130
         statuses = {verdict.status for verdict in self.contracts}
         if any(finding.severity is Severity.REFUSAL for finding in self.findings):
             return 3

@@ -20,7 +20,7 @@ RULES: tuple[Rule, ...] = (
     bindings.subjects,
     mutants.mutants,
 )
-EXISTING_RULES: tuple[Rule, ...] = (existing.unbound_falsifiers,)
+EXISTING_RULES: tuple[Rule, ...] = (existing.unbound_falsifiers, existing.repeated_ids)
 
 
 def lint(

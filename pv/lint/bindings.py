@@ -34,7 +34,7 @@ def _function(context: Context, bound: Binding, where: Where, who: str, needed: 
         return
     if needed not in found.parameters:
         takes = ", ".join(found.parameters) or "nothing"
-        yield error("PV112", where, f"{who}: {bound} takes {takes}; it must take `{needed}`")
+        yield error("PV112", where, f"{who}: {bound} takes {takes}", f"it must take `{needed}`")
     for name in _settings(found.node):
         if name not in ALLOWED_SETTINGS:
             hint = "only max_examples and suppress_health_check are a falsifier's to set"

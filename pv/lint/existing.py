@@ -7,10 +7,16 @@ from pv.model import Finding
 
 
 def unbound_falsifiers(context: Context) -> Iterator[Finding]:
-    seen: set[str] = set()
     for falsifier in context.contract.falsifiers:
-        if falsifier.id in seen:
-            yield notice("PV203", falsifier.where, f"the falsifier id {falsifier.id!r} stands twice")
-        seen.add(falsifier.id)
         message = f"{falsifier.id} is unbound: its test is prose, so it cannot be run"
-        yield notice("PV202", falsifier.where, message)
+        yield notice("PV202", falsifier.where, message, "a `schema: pv/1` contract can bind it to code")
+
+
+def repeated_ids(context: Context) -> Iterator[Finding]:
+    for kind, entries in (("falsifier", context.contract.falsifiers), ("obligation", context.contract.obligations)):
+        first: dict[str, int] = {}
+        for entry in entries:
+            if entry.id in first:
+                message = f"the {kind} id {entry.id!r} stands twice; first at line {first[entry.id]}"
+                yield notice("PV203", entry.where, message, "rename one")
+            first.setdefault(entry.id, entry.where.line)

@@ -21,15 +21,16 @@ def mutants(context: Context) -> Iterator[Finding]:
 
 def _edit(context: Context, mutant: Mutant, edit: Edit) -> Iterator[Finding]:
     try:
-        path = binding.target_file(context.project, edit.function)
-        syntax.patch(path.read_text(encoding="utf-8"), edit.function.attribute, edit.find, edit.replace)
+        source = binding.source(binding.target_file(context.project, edit.function))
+        syntax.patch(source, edit.function.attribute, edit.find, edit.replace)
     except Unbound as problem:
         looked_for = edit.function.module if problem.kind == "file" else edit.function.attribute
         yield unbound(CODES, mutant.where, problem, looked_for)
     except BrokenMutant as problem:
-        code = "PV134" if "changes nothing" in str(problem) else "PV133"
-        hint = f"refresh it: copy the expression or statement as it stands now in {edit.function} into `find`"
-        yield error(code, mutant.where, f"{mutant.id}: {problem}", hint)
+        idle = "changes nothing" in str(problem)
+        refresh = f"refresh it: copy the expression or statement as it stands now in {edit.function} into `find`"
+        hint = "only a replacement with another syntax tree is a fault" if idle else refresh
+        yield error("PV134" if idle else "PV133", mutant.where, f"{mutant.id}: {problem}", hint)
 
 
 def _swap(context: Context, mutant: Mutant, swap: Swap) -> Iterator[Finding]:

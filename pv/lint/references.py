@@ -6,6 +6,8 @@ from pv.lint.context import Context, error
 from pv.loading.check import did_you_mean
 from pv.model import Finding, Where
 
+RENAME = "ids are unique over all contracts: rename one"
+
 
 def unique_ids(context: Context) -> Iterator[Finding]:
     contract = context.contract
@@ -18,7 +20,7 @@ def unique_ids(context: Context) -> Iterator[Finding]:
     ]
     for id_, where in entries:
         if id_ in seen:
-            yield error("PV101", where, f"the id {id_!r} stands twice; first at line {seen[id_].line}")
+            yield error("PV101", where, f"the id {id_!r} stands twice; first at line {seen[id_].line}", "rename one")
         seen.setdefault(id_, where)
 
 
@@ -31,12 +33,12 @@ def unique_across(context: Context) -> Iterator[Finding]:
         if not other.strict:
             continue
         if other.id == mine.id:
-            yield error("PV102", mine.where, f"the contract id {mine.id!r} is taken by {other.where}")
+            yield error("PV102", mine.where, f"the contract id {mine.id!r} is taken by {other.where}", RENAME)
         taken = {f.id: f.where for f in other.falsifiers}
         for falsifier in mine.falsifiers:
             if falsifier.id in taken:
                 message = f"the falsifier id {falsifier.id!r} is taken by {taken[falsifier.id]}"
-                yield error("PV102", falsifier.where, message)
+                yield error("PV102", falsifier.where, message, RENAME)
 
 
 def references(context: Context) -> Iterator[Finding]:
@@ -99,4 +101,5 @@ def gate(context: Context) -> Iterator[Finding]:
         for name in sorted((required or frozenset()) - set(names)):
             yield error("PV150", where, f"the gate requires the {kind} {name!r}", did_you_mean(name, names))
     if "cuda" in gate.devices and not any("cuda" in f.devices for f in context.contract.falsifiers):
-        yield error("PV151", where, "the gate requires fresh CUDA evidence, and no falsifier has `cuda` in `devices`")
+        message = "the gate requires fresh CUDA evidence, and no falsifier has `cuda` in `devices`"
+        yield error("PV151", where, message, "give one `devices: [cpu, cuda]`, or require less")

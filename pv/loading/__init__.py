@@ -75,7 +75,8 @@ def _check_format(tree: Node, form: Node | None) -> list[Finding]:
     if form is None:
         return [_refusal(tree.where, "this is no contract: it has no 'schema' key", "start it with 'schema: pv/1'")]
     if form.value not in FORMATS:
-        return [_refusal(form.where, f"unknown format {form.text!r}", f"this version reads {', '.join(FORMATS)}")]
+        said = repr(form.text) if form.text else "(no text)"
+        return [_refusal(form.where, f"unknown format {said}", f"this version reads {', '.join(FORMATS)}")]
     return []
 
 
@@ -87,9 +88,18 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
     seen: set[Path] = set()
     for path in paths:
         for file in _below(path) if path.is_dir() else [path]:
-            if file.resolve() not in seen:
-                seen.add(file.resolve())
+            place = _place(file)
+            if place not in seen:
+                seen.add(place)
                 yield file
+
+
+def _place(path: Path) -> Path:
+    """The path without links; as it is where it is no path, or a link to itself."""
+    try:
+        return path.resolve()
+    except (OSError, ValueError, RuntimeError):
+        return path
 
 
 def _below(folder: Path) -> list[Path]:
@@ -106,7 +116,5 @@ def _below(folder: Path) -> list[Path]:
 
 def shown_path(path: Path) -> Path:
     """The path as a user would type it: relative to the working directory where it lies below it."""
-    try:
-        return path.resolve().relative_to(Path.cwd())
-    except (ValueError, OSError):
-        return path
+    place = _place(path)
+    return place.relative_to(Path.cwd()) if place.is_relative_to(Path.cwd()) else path

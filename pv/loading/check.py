@@ -1,6 +1,8 @@
 """Checks a tree against a JSON Schema and says each problem in words, at its place."""
 
 import json
+import math
+import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 from functools import cache
@@ -8,11 +10,14 @@ from importlib.resources import files
 from typing import Any
 
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import ValidationError, best_match
+from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend
 
-from pv.loading.strict_yaml import Node
+from pv.loading.strict_yaml import Node, walk
 from pv.model import Finding, Severity, Where
 
+# How much of a name, and how many names, a "did you mean" compares: a hostile contract has many of both.
+MAX_COMPARED = 200
 # Keys of the format whose engine is not in this version: refused by name, so that a claim is never read and ignored.
 NOT_YET = {
     "harnesses": "bounded proofs",
@@ -34,15 +39,45 @@ def schema(name: str) -> dict[str, Any]:
     return loaded
 
 
+def _matches_whole(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[ValidationError]:
+    """`pattern` as JSON Schema means it: Python's `$` would also match before a last line end."""
+    if isinstance(instance, str) and not re.fullmatch(pattern, instance):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _no_item_twice(_: Any, wanted: bool, instance: Any, __: Any) -> Iterator[ValidationError]:
+    """`uniqueItems` in linear time: a hostile list must not hold up the check."""
+    if wanted and isinstance(instance, list):
+        items = [json.dumps(item, sort_keys=True) for item in instance]
+        if len(set(items)) < len(items):
+            yield ValidationError("an item stands twice")
+
+
+_KEYWORDS = {"pattern": _matches_whole, "uniqueItems": _no_item_twice}
+_KEYWORDS = {"pattern": _matches_whole, "uniqueItems": _no_item_twice}
+_Validator: Any = extend(Draft202012Validator, _KEYWORDS)  # type: ignore[no-untyped-call]
+
+
 @cache
-def _validator(name: str) -> Draft202012Validator:
-    return Draft202012Validator(schema(name))
+def _validator(name: str) -> Any:
+    return _Validator(schema(name))
 
 
 def check(tree: Node, name: str) -> list[Finding]:
     """Every place where `tree` departs from the schema `name`, in the order of the file."""
     found = [f for error in _validator(name).iter_errors(tree.plain()) for f in _findings(tree, error)]
+    if name == "contract":
+        found += _not_finite(tree)
     return sorted(found, key=lambda f: (f.where, f.code))
+
+
+def _not_finite(tree: Node) -> Iterator[Finding]:
+    """Numbers that JSON cannot carry to a worker. No bound catches a limit of .nan: it is neither too low nor high."""
+    for node in walk(tree):
+        if isinstance(node.value, float) and not math.isfinite(node.value):
+            yield _refusal(
+                "PV012", node.where, f"the number {_short(node.text)} is not finite", "quote it if it is text"
+            )
 
 
 def _findings(tree: Node, error: ValidationError) -> Iterator[Finding]:
@@ -51,6 +86,9 @@ def _findings(tree: Node, error: ValidationError) -> Iterator[Finding]:
     value: Any = error.validator_value
     if error.validator == "additionalProperties":
         yield from _unknown_keys(tree, path, error)
+    elif "propertyNames" in error.schema_path:
+        where = _node(tree, path).keys.get(instance, tree.at(path))
+        yield _refusal("PV012", where, f"{_name(path)}: a key {_expected(error)}, not {_short(instance)}")
     elif error.validator == "required":
         missing = [key for key in value if key not in instance]
         yield _refusal("PV011", tree.at(path), f"{_name(path)} has no {_words(missing)}", "it is required")
@@ -79,18 +117,17 @@ def _unknown_keys(tree: Node, path: list[str | int], error: ValidationError) -> 
 
 def did_you_mean(word: str, known: list[str]) -> str:
     """A hint naming the nearest known word, or the known words."""
-    near = get_close_matches(word, known, n=1, cutoff=0.6)
+    near = get_close_matches(word[:MAX_COMPARED], known[:MAX_COMPARED], n=1, cutoff=0.6)
     if near:
         return f"did you mean {near[0]!r}?"
     return f"known: {', '.join(sorted(known)[:12])}" if known else "none is declared"
 
 
 def _expected(error: ValidationError) -> str:
-    if error.validator == "anyOf" and error.context:
-        inner = best_match(iter(error.context))
-        return "must be 'all' or a list of ids" if inner is not None else error.message
     value: Any = error.validator_value
     match error.validator:
+        case "anyOf":
+            return f"must be {error.schema['description']}" if isinstance(error.schema, dict) else error.message
         case "type":
             return f"must be {_article(value)}"
         case "const":
@@ -112,12 +149,15 @@ def _expected(error: ValidationError) -> str:
 
 
 def _article(kind: object) -> str:
+    if isinstance(kind, list):
+        return " or ".join(map(_article, kind))
     names = {
         "object": "a mapping",
         "array": "a list",
         "string": "text (quote it)",
         "integer": "a whole number",
         "number": "a number",
+        "null": "nothing",
     }
     return names.get(str(kind), str(kind))
 

@@ -73,7 +73,7 @@ def _falsifier(node: Node) -> Falsifier:
         devices=tuple(raw.get("devices", ("cpu",))),
         kills=tuple(raw.get("kills", ())),
         run=raw.get("run"),
-        examples=raw.get("examples", 100),
+        examples=int(raw.get("examples", 100)),
         limit_s=float(raw.get("limit", 60)),
         places=_places(node),
     )

@@ -107,4 +107,4 @@ def _unread_in(node: Node, block: str) -> Iterator[Finding]:
 
 
 def _notice(where: Where, message: str) -> Finding:
-    return Finding(code="PV201", severity=Severity.NOTICE, where=where, message=message)
+    return Finding(code="PV201", severity=Severity.NOTICE, where=where, message=message, hint="nothing rests on it")

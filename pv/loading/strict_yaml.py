@@ -16,7 +16,6 @@ from pv.model import Finding, Severity, Where
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
 MAX_NODES = 100_000
-CORE_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "map", "seq")}
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -87,7 +86,7 @@ def parse(path: Path, shown: Path) -> tuple[Node, list[Finding]]:
         for event in yaml.parse(text, Loader=_Loader):
             builder.take(event)
     except yaml.YAMLError as error:
-        raise Refused(_syntax(shown, error)) from error
+        raise Refused(_syntax(shown, text, error)) from error
     except (RecursionError, ValueError) as error:
         raise Refused(_finding("PV002", Where(shown), f"not YAML: {error}")) from error
     if builder.root is None:
@@ -97,19 +96,29 @@ def parse(path: Path, shown: Path) -> tuple[Node, list[Finding]]:
 
 def _read(path: Path, shown: Path) -> str:
     try:
+        # A pipe or device may never answer, so it is not even opened.
+        if not path.is_file() and path.exists():
+            kind = "a folder" if path.is_dir() else "no regular file"
+            raise Refused(_finding("PV001", Where(shown), f"cannot be read: it is {kind}"))
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise Refused(_finding("PV001", Where(shown), f"cannot be read: {error.strerror or error}")) from error
+    except ValueError as error:  # the name itself, by a NUL or a character that the file system cannot write
+        raise Refused(_finding("PV001", Where(shown), f"cannot be read: {error}")) from error
     if len(data) > MAX_BYTES:
         raise Refused(_finding("PV003", Where(shown), f"is over {MAX_BYTES >> 20} MiB", "split the contract"))
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        column = error.start - data.rfind(b"\n", 0, error.start)
         message = f"is not UTF-8: byte 0x{data[error.start]:02x}"
-        raise Refused(_finding("PV001", Where(shown, line, column), message, "save the file as UTF-8")) from error
+        where = _after(shown, data[: error.start].decode("utf-8-sig"))
+        raise Refused(_finding("PV001", where, message, "save the file as UTF-8")) from error
+
+
+def _after(shown: Path, text: str) -> Where:
+    """The place right behind `text`."""
+    return Where(shown, text.count("\n") + 1, len(text) - text.rfind("\n"))
 
 
 class _Builder:
@@ -142,7 +151,7 @@ class _Builder:
         if event.anchor:
             self._refuse("PV004", event, f"anchor &{event.anchor}", "contracts have no anchors or aliases")
         tag = getattr(event, "tag", None)
-        if tag is not None and tag not in CORE_TAGS | {"!"}:
+        if tag is not None:
             self._refuse("PV004", event, f"tag {tag!r}", "contracts are plain data, without tags")
         if len(self._open) >= MAX_DEPTH:
             self._refuse("PV003", event, f"nested deeper than {MAX_DEPTH} levels", "flatten the contract")
@@ -186,7 +195,7 @@ class _Builder:
 def _scalar(event: Any) -> Any:
     """The value of a scalar by the YAML 1.2 core schema; quoted and block scalars are strings."""
     text: str = event.value
-    if event.style or event.tag == "!":
+    if event.style:
         return text
     if text in _WORDS:
         return _WORDS[text]
@@ -197,7 +206,11 @@ def _scalar(event: Any) -> Any:
     return float(text) if _FLOAT.fullmatch(text) else text
 
 
-def _syntax(shown: Path, error: yaml.YAMLError) -> Finding:
+def _syntax(shown: Path, text: str, error: yaml.YAMLError) -> Finding:
+    if isinstance(error, yaml.reader.ReaderError):  # it names no place, only the character
+        place = text.find(error.character if isinstance(error.character, str) else chr(error.character))
+        message = f"not YAML: the control character {text[place]!r}"
+        return _finding("PV002", _after(shown, text[: max(0, place)]), message, "remove it, or write it as an escape")
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     where = Where(shown, mark.line + 1, mark.column + 1) if mark else Where(shown)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]

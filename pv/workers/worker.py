@@ -1,13 +1,16 @@
 """What one worker does: plant the mutant, import subject and falsifier from where lint found them, try, answer."""
 
 import importlib
+import importlib.abc
 import json
 import os
 import resource
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from pv import hook
@@ -22,6 +25,24 @@ SITE = Path(__file__).parent / "site"
 
 class WrongFile(Exception):
     """A module came from another file than the one that was linted."""
+
+
+class RootsFirst(importlib.abc.MetaPathFinder):
+    """Finds the project's own packages below its roots, also those without `__init__.py`.
+
+    Python prefers any installed package of that name to a folder without one, however late on the path.
+    """
+
+    def __init__(self, packages: set[str], roots: list[str]) -> None:
+        self.packages, self.roots = packages, roots
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, self.roots) if name in self.packages else None
+
+
+def _packages(task: Mapping[str, Any]) -> set[str]:
+    named = [task.get("subject", ""), *(task.get(key, {}).get("module", "") for key in ("test", "callable"))]
+    return {name.partition(":")[0].partition(".")[0] for name in named if name}
 
 
 def run(task: Mapping[str, Any], evidence_fd: int) -> None:
@@ -39,6 +60,7 @@ def prepare(task: Mapping[str, Any]) -> None:
     """Puts the project's roots first, for this process and for every Python that it starts."""
     roots = list(task["roots"])
     sys.path[:0] = roots
+    sys.meta_path.insert(0, RootsFirst(_packages(task), roots))
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SITE), *roots, *inherited])
     os.environ["TMPDIR"] = os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = task["scratch"]
@@ -55,7 +77,8 @@ def _try(task: Mapping[str, Any], stream: Stream) -> dict[str, Any]:
     blame = Blame(Path(task["root"]), task["subject_files"])
     planted: hook.Hook | None = None
     try:
-        planted = hook.install(hook.Plan.from_json(json.dumps(task["plan"])))
+        log = str(Path(task["scratch"]) / "reached.jsonl")
+        planted = hook.install(hook.Plan.from_json(json.dumps({**task["plan"], "log": log})))
         record = _falsify(task, stream, blame) if task["kind"] == "falsify" else _reference_run(task, stream, blame)
     except BrokenMutant as error:
         record = {"ending": Ending.VOID.value, "detail": str(error)}

@@ -1,0 +1,151 @@
+"""Runs `falsify_*` under pytest, so that an author can debug one in an editor. The gate is `pv validate`.
+
+It is active only in a project with a `[tool.pv]` table, and then only for files named `falsify_*.py`. A falsifier is
+parametrized with the subject and devices of each clause that binds it: a fixture would be created once for all
+examples, which Hypothesis refuses.
+"""
+
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pv import pytest_run
+from pv.pytest_run import RunRequest
+
+if TYPE_CHECKING:
+    from pv.hook import Plan
+    from pv.model import Contract, Falsifier
+    from pv.project import Project
+
+PREFIX = "falsify_"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("pv", "falsifiers under contract")
+    group.addoption("--pv-subject", metavar="TARGET", help="attack module or module:attribute instead of the subject")
+    group.addoption("--pv-mutant", metavar="ID", help="plant this mutant of a contract before anything is imported")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    from pv.project import find_project
+
+    project = find_project(config.rootpath)
+    if not project.declared:
+        if config.getoption("--pv-mutant") or config.getoption("--pv-subject"):
+            raise pytest.UsageError(f"there is no [tool.pv] table above {config.rootpath}")
+        return
+    config.pluginmanager.register(FalsifierPlugin(config, project), "pv-falsifiers")
+    config.pluginmanager.register(pytest_run, "pv-runs")
+
+
+@dataclass(frozen=True)
+class _Clause:
+    contract: "Contract"
+    falsifier: "Falsifier"
+
+
+@dataclass(eq=False)
+class FalsifierPlugin:
+    """What the plugin does in a project with contracts."""
+
+    config: pytest.Config
+    project: "Project"
+    clauses: list[_Clause] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        import sys
+
+        from pv.loading import load
+
+        contracts = load(path for path in self.project.contracts if path.exists()).contracts
+        self.clauses = [_Clause(c, f) for c in contracts for f in c.falsifiers if f.test is not None]
+        sys.path[:0] = [str(root) for root in self.project.roots]
+        self.config.addinivalue_line("python_functions", PREFIX)
+        self._plant([mutant for c in contracts for mutant in c.mutants])
+
+    def _plant(self, mutants: list[Any]) -> None:
+        from pv.hook import install
+        from pv.tasks import planted
+
+        wanted = self.config.getoption("--pv-mutant")
+        if not wanted:
+            return
+        found = [mutant for mutant in mutants if mutant.id == wanted]
+        if not found:
+            known = ", ".join(sorted(mutant.id for mutant in mutants))
+            raise pytest.UsageError(f"there is no mutant {wanted!r}; known: {known or 'none'}")
+        plan: Plan = planted(self.project, found[0])[0]
+        install(plan)
+
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+        if file_path.suffix == ".py" and file_path.name.startswith(PREFIX):
+            module: pytest.Module = pytest.Module.from_parent(parent, path=file_path)
+            return module
+        return None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Iterator[None]:
+        """Falsifiers are imported under the profile that `pv validate` uses; other tests keep their own."""
+        if not (isinstance(collector, pytest.Module) and collector.path.name.startswith(PREFIX)):
+            return (yield)
+        from hypothesis import settings
+
+        from pv.engines.property import load_profile
+
+        before = settings.get_current_profile_name()
+        load_profile(100, shrink=True)
+        try:
+            return (yield)
+        finally:
+            settings.load_profile(before)
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        wanted: list[str] = [name for name in ("subject", "device", "run") if name in metafunc.fixturenames]
+        clauses = self._binding(metafunc) if metafunc.module.__name__.rpartition(".")[2].startswith(PREFIX) else []
+        if not wanted or not clauses:
+            return
+        rows = [self._row(clause, device, wanted) for clause in clauses for device in clause.falsifier.devices]
+        metafunc.parametrize(wanted, rows, scope="session", indirect=["run"] if "run" in wanted else False)
+
+    def _binding(self, metafunc: pytest.Metafunc) -> list[_Clause]:
+        path, name = Path(str(metafunc.module.__file__)).resolve(), metafunc.function.__name__
+        return [
+            clause
+            for clause in self.clauses
+            if clause.falsifier.test is not None
+            and clause.falsifier.test.name == name
+            and (self.project.root / clause.falsifier.test.file).resolve() == path
+        ]
+
+    def _row(self, clause: _Clause, device: str, wanted: list[str]) -> Any:
+        absent = _absent(device)
+        if absent:
+            skip = pytest.mark.skip(reason=absent)
+            return pytest.param(*(None for _ in wanted), marks=skip, id=f"{clause.falsifier.id}-{device}")
+        subject = self._subject(clause)
+        run = RunRequest(self.project, clause.contract, clause.falsifier.run or "", device, subject)
+        values = {"device": device, "subject": subject, "run": run}
+        return pytest.param(*(values[name] for name in wanted), id=f"{clause.falsifier.id}-{device}")
+
+    def _subject(self, clause: _Clause) -> Any:
+        from pv.model import Target
+
+        override = self.config.getoption("--pv-subject")
+        target = Target.parse(override) if override else clause.contract.subject_of(clause.falsifier)
+        subject: Any = importlib.import_module(target.module)
+        for part in target.attribute.split(".") if target.attribute else ():
+            subject = getattr(subject, part)
+        return subject
+
+
+def _absent(device: str) -> str:
+    """Why a device cannot be used here; "" where it can."""
+    if device == "cpu":
+        return ""
+    import torch
+
+    return "" if torch.cuda.is_available() else f"no {device} device is visible to torch {torch.__version__}"

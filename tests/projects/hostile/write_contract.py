@@ -1,0 +1,35 @@
+"""Writes the contract that binds every falsifier of this project; `python write_contract.py > contracts/odd.yaml`."""
+
+import ast
+from pathlib import Path
+
+HERE = Path(__file__).parent
+HEAD = """\
+schema: pv/1
+metadata:
+  id: odd
+  version: 1.0.0
+  description: Falsifiers that misbehave
+  references: [what workers must survive]
+subject: subject
+mutants:
+- {id: tripled, fault: three for two, edit: {function: "subject:double", find: x * 2, replace: x * 3}}
+falsifiers:
+"""
+
+
+def main() -> None:
+    tree = ast.parse((HERE / "falsifiers/falsify_odd.py").read_text())
+    parts = [HEAD]
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            name = node.name.removeprefix("falsify_")
+            parts.append(
+                f"- id: {name.replace('_', '-')}\n  rule: it ends\n  prediction: it ends\n  if_fails: it does not\n"
+                f"  test: falsifiers/falsify_odd.py::{node.name}\n  kills: [tripled]\n  limit: 2\n"
+            )
+    print("".join(parts), end="")
+
+
+if __name__ == "__main__":
+    main()

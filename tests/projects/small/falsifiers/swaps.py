@@ -1,0 +1,5 @@
+"""Another `total`, which forgets the limit."""
+
+
+def without_limit(epochs: int, steps: int, limit: int | None = None) -> int:
+    return epochs * steps

@@ -1,0 +1,97 @@
+"""Somebody kills the parent, the server, or presses Ctrl-C in the middle: nothing is left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pv.workers import tree
+
+LIMIT_S = 30.0
+Project = Callable[[str], Path]
+Marked = Callable[[], list[int]]
+
+
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end, f"waited {LIMIT_S} s for {what}"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def validation(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., subprocess.Popen[str]]:
+    """A `pv validate` of the hostile project, in which a falsifier has left daemons and hangs."""
+    folder = project("hostile")
+    contract = folder / "contracts" / "odd.yaml"
+    contract.write_text(contract.read_text().replace("limit: 2", "limit: 600"))
+    sign = tmp_path / "sign"
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("HOSTILE_SIGN", str(sign))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+
+    def start(*only: str, jobs: int = 2) -> subprocess.Popen[str]:
+        chosen = [part for name in ("daemons-then-hang", *only) for part in ("--only", name)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pv", "validate", "--jobs", str(jobs), *chosen],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        wait_for(sign.exists, "the falsifier to hang")
+        return process
+
+    return start
+
+
+def server_of(pid: int) -> int:
+    (server,) = tree.children(pid)
+    return server
+
+
+def test_a_killed_parent_leaves_nothing(
+    validation: Callable[..., subprocess.Popen[str]], marked: Marked, tmp_path: Path
+) -> None:
+    process = validation()
+    process.kill()
+    process.communicate()
+    wait_for(lambda: not marked(), "all processes to end")
+    wait_for(lambda: not list((tmp_path / "temporary").iterdir()), "the temporary files to go")
+
+
+def test_a_killed_server_costs_its_tasks_and_leaves_nothing(
+    validation: Callable[..., subprocess.Popen[str]], marked: Marked, tmp_path: Path
+) -> None:
+    process = validation("good-last", jobs=1)
+    os.kill(server_of(process.pid), signal.SIGKILL)
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 1, err
+    assert "lost when the fork server was killed" in out
+    assert "1 of 2 falsifiers survived" in out
+    assert marked() == []
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_ctrl_c_stops_at_once_prints_what_is_known_and_leaves_nothing(
+    validation: Callable[..., subprocess.Popen[str]], marked: Marked, tmp_path: Path
+) -> None:
+    process = validation("good-first")
+    wait_for(lambda: len(tree.descendants(process.pid)) > 1, "workers")
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    start = time.monotonic()
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 130, err
+    assert time.monotonic() - start < 5
+    assert "Traceback" not in err
+    assert "1 of 2 falsifiers survived" in out
+    assert "interrupted" in out
+    assert marked() == []
+    assert list((tmp_path / "temporary").iterdir()) == []
