@@ -194,9 +194,11 @@ def _shown(path: Path, root: Path) -> str:
 
 
 def _python_files(folder: Path, root: Path) -> tuple[str, ...]:
-    if not folder.is_dir():
+    try:
+        found = sorted(folder.glob("*.py"))
+    except OSError:  # a name that is too long
         return ()
-    return tuple(str(p.relative_to(root)) for p in sorted(folder.glob("*.py")) if p.is_relative_to(root))
+    return tuple(str(p.relative_to(root)) for p in found if p.is_relative_to(root))
 
 
 def _modules(project: Project) -> tuple[str, ...]:

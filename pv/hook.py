@@ -106,6 +106,21 @@ class Loader(importlib.machinery.SourceFileLoader):
             self.hook.applied = True
 
 
+class RootsFirst(importlib.abc.MetaPathFinder):
+    """Finds the project's own packages below its roots, also those without `__init__.py`.
+
+    Python prefers any installed package of that name to a folder without one, however late on the path.
+    """
+
+    def __init__(self, packages: set[str], roots: list[str]) -> None:
+        self.packages, self.roots = packages, roots
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        return importlib.machinery.PathFinder.find_spec(name, self.roots) if name in self.packages else None
+
+
 def add_probes(tree: ast.Module, module: str) -> None:
     """Makes every function note its name when it is entered. Compilers that read source are left alone."""
     for name, node in list(syntax.functions(tree)):

@@ -55,15 +55,19 @@ class FalsifierPlugin:
     config: pytest.Config
     project: "Project"
     clauses: list[_Clause] = field(default_factory=list)
+    runs: dict[tuple[str, str, str], RunRequest] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         import sys
 
+        from pv.hook import RootsFirst
         from pv.loading import load
 
         contracts = load(path for path in self.project.contracts if path.exists()).contracts
         self.clauses = [_Clause(c, f) for c in contracts for f in c.falsifiers if f.test is not None]
-        sys.path[:0] = [str(root) for root in self.project.roots]
+        roots = [str(root) for root in self.project.roots]
+        sys.path[:0] = roots
+        sys.meta_path.insert(0, RootsFirst({Path(str(c.falsifier.test)).parts[0] for c in self.clauses}, roots))
         self.config.addinivalue_line("python_functions", PREFIX)
         self._plant([mutant for c in contracts for mutant in c.mutants])
 
@@ -127,7 +131,7 @@ class FalsifierPlugin:
             skip = pytest.mark.skip(reason=absent)
             return pytest.param(*(None for _ in wanted), marks=skip, id=f"{clause.falsifier.id}-{device}")
         subject = self._subject(clause)
-        run = RunRequest(self.project, clause.contract, clause.falsifier.run or "", device, subject)
+        run = self._run(clause, device, subject)
         values = {"device": device, "subject": subject, "run": run}
         return pytest.param(*(values[name] for name in wanted), id=f"{clause.falsifier.id}-{device}")
 
@@ -140,6 +144,14 @@ class FalsifierPlugin:
         for part in target.attribute.split(".") if target.attribute else ():
             subject = getattr(subject, part)
         return subject
+
+    def _run(self, clause: _Clause, device: str, subject: Any) -> RunRequest | None:
+        """One request per run and device: pytest shares a fixture among those who ask with the very same object."""
+        name = clause.falsifier.run
+        if name is None:
+            return None
+        fresh = RunRequest(self.project, clause.contract, name, device, subject)
+        return self.runs.setdefault((clause.contract.id, name, device), fresh)
 
 
 def _absent(device: str) -> str:

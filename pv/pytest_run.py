@@ -4,7 +4,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A run on a device: equal for all its predicates, so that pytest sets it up once for all of them."""
+    """A run on a device, asked for by its predicates."""
 
-    project: "Project" = field(compare=False)
-    contract: "Contract" = field(compare=False)
+    project: "Project"
+    contract: "Contract"
     name: str
     device: str
-    subject: Any = field(compare=False)
+    subject: Any
 
 
 @pytest.fixture(scope="session")

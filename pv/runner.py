@@ -1,7 +1,9 @@
 """Validates contracts: loads, lints, tries every selected falsifier in a worker, then its mutants, and concludes."""
 
+import json
 import os
 import platform
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -138,6 +140,17 @@ def _check_request(devices: Sequence[str] | None, require: Iterable[str], replay
             raise UsageError(f"there is no device {name!r}; the devices are {', '.join(DEVICES)}")
     if replay and len(only) != 1:
         raise UsageError("a replay needs exactly one falsifier: name it with --only")
+    if replay and not _is_example(replay):
+        raise UsageError(f"{replay!r} is no example; it is VERSION:BLOB as a report prints it, or a JSON object")
+
+
+def _is_example(replay: str) -> bool:
+    if not replay.startswith("{"):
+        return re.fullmatch(r"[0-9.]+:[A-Za-z0-9+/=_-]+", replay) is not None
+    try:
+        return isinstance(json.loads(replay), dict)
+    except ValueError:
+        return False
 
 
 def _check_record(devices: Sequence[str] | None, record: bool, subjects: Mapping[str, str]) -> None:

@@ -87,7 +87,8 @@ def _refusal(where: Where, message: str, hint: str = "") -> Finding:
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
     seen: set[Path] = set()
     for path in paths:
-        for file in _below(path) if path.is_dir() else [path]:
+        # Path.is_dir raises for a name that is too long.
+        for file in _below(path) if os.path.isdir(path) else [path]:  # noqa: PTH112
             place = _place(file)
             if place not in seen:
                 seen.add(place)

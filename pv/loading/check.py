@@ -35,7 +35,7 @@ NOT_YET = {
 
 def schema(name: str) -> dict[str, Any]:
     """The published JSON Schema `contract`, `existing`, `report` or `evidence`."""
-    loaded: dict[str, Any] = json.loads(files("pv.schema").joinpath(f"{name}.json").read_text(encoding="utf-8"))
+    loaded: dict[str, Any] = json.loads(files("pv").joinpath("schema", f"{name}.json").read_text(encoding="utf-8"))
     return loaded
 
 

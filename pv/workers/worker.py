@@ -1,16 +1,13 @@
 """What one worker does: plant the mutant, import subject and falsifier from where lint found them, try, answer."""
 
 import importlib
-import importlib.abc
 import json
 import os
 import resource
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from importlib.machinery import ModuleSpec, PathFinder
+from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from pv import hook
@@ -25,19 +22,6 @@ SITE = Path(__file__).parent / "site"
 
 class WrongFile(Exception):
     """A module came from another file than the one that was linted."""
-
-
-class RootsFirst(importlib.abc.MetaPathFinder):
-    """Finds the project's own packages below its roots, also those without `__init__.py`.
-
-    Python prefers any installed package of that name to a folder without one, however late on the path.
-    """
-
-    def __init__(self, packages: set[str], roots: list[str]) -> None:
-        self.packages, self.roots = packages, roots
-
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        return PathFinder.find_spec(name, self.roots) if name in self.packages else None
 
 
 def _packages(task: Mapping[str, Any]) -> set[str]:
@@ -60,7 +44,7 @@ def prepare(task: Mapping[str, Any]) -> None:
     """Puts the project's roots first, for this process and for every Python that it starts."""
     roots = list(task["roots"])
     sys.path[:0] = roots
-    sys.meta_path.insert(0, RootsFirst(_packages(task), roots))
+    sys.meta_path.insert(0, hook.RootsFirst(_packages(task), roots))
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SITE), *roots, *inherited])
     os.environ["TMPDIR"] = os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = task["scratch"]
