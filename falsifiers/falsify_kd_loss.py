@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -61,6 +61,28 @@ def assert_same_gradient(what: str, seen: Tensor, expected: Tensor, allowed: flo
 def falsify_value(subject: Any, case: KdCase) -> None:
     """Loss and count are the oracle's."""
     assert_loss_is_the_oracles(subject, case)
+
+
+@given(
+    dtype=st.sampled_from([torch.uint8, torch.int8, torch.int16, torch.int32]),
+    labels=st.lists(st.integers(0, 199) | st.just(IGNORED), min_size=1, max_size=4),
+    likely=st.integers(0, 199),
+)
+def falsify_label_dtypes(subject: Any, dtype: torch.dtype, labels: list[int], likely: int) -> None:
+    """Labels mean what they say in every integer dtype: token 156 in uint8 has the bits of an ignored -100."""
+    held = [label for label in labels if torch.iinfo(dtype).min <= label <= torch.iinfo(dtype).max]
+    assume(held)
+    student = torch.zeros(1, len(held), 200, dtype=torch.float64)
+    student[..., likely] = 1.0
+    wide = KdCase(student, torch.zeros_like(student), torch.tensor([held]), ce_weight=1.0)
+    narrow = wide.but(labels=wide.labels.to(dtype))
+    count, expected = int(narrow.loss(subject).count), int(wide.scored.sum())
+    assert count == expected, f"labels {held} in {dtype}: count is {count}, {expected} positions are scored"
+    what = f"sum in nats, labels {held} in {dtype}"
+    oracles.assert_close(what, narrow.nats(subject), wide.oracle_nats(), wide.allowed_nats(), LOSS)
+    gradient = narrow.gradient(subject)
+    assert_same_gradient(f"the gradient at labels {held} in {dtype}", gradient, wide.oracle_gradient(), 1e-12)
+    # 1e-12: 200 tokens' softmax in float64, a few hundred roundings of numbers up to 1
 
 
 def falsify_two_token_value(subject: Any) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pv.errors import PvError as PvError
-    from pv.lint import lint as lint
+    from pv.linting import lint as lint
     from pv.loading import Loaded as Loaded
     from pv.loading import load as load
     from pv.loading import schema as schema
@@ -27,7 +27,7 @@ __version__ = "0.1.0"
 # The hook of every worker and child process passes through here, so nothing is imported before it is asked for.
 _HOMES = {
     "PvError": "errors",
-    "lint": "lint",
+    "lint": "linting",
     "Loaded": "loading",
     "load": "loading",
     "schema": "loading",

@@ -7,7 +7,7 @@ from typing import Any
 
 from pv import devices, records, tasks
 from pv.evidence import DeviceInfo, Ending, Evidence, Trial
-from pv.model import Contract, Falsifier, Mutant, Run, Target
+from pv.model import Contract, Falsifier, Mutant, Run, Target, Where
 from pv.project import Project
 from pv.tasks import Code
 from pv.verdict import Selection
@@ -77,7 +77,7 @@ class _Known:
 
 
 class Campaign:
-    """One validation of contracts that lint found sound."""
+    """One validation of contracts that lint found runnable. Mutants that stand at a `stale` place are left out."""
 
     def __init__(
         self,
@@ -86,9 +86,11 @@ class Campaign:
         selections: Mapping[str, Selection],
         subjects: Mapping[str, Target],
         options: Options,
+        stale: frozenset[Where] = frozenset(),
     ) -> None:
         self.project, self.contracts = project, contracts
         self.selections, self.subjects, self.options = selections, subjects, options
+        self.stale = stale
         self.devices: dict[str, DeviceInfo] = {}
         self.notes: tuple[str, ...] = ()
         self._absent: dict[str, str] = {}
@@ -174,8 +176,10 @@ class Campaign:
         self._submit(pool, job, body, PREDICATE_LIMIT_S)
 
     def _mutants(self, pool: Pool, contract: Contract, falsifier: Falsifier) -> None:
-        for name in falsifier.kills:
-            job = _Job(contract=contract, falsifier=falsifier, device="cpu", mutant=contract.mutant(name))
+        for mutant in map(contract.mutant, falsifier.kills):
+            if mutant.where in self.stale:
+                continue
+            job = _Job(contract=contract, falsifier=falsifier, device="cpu", mutant=mutant)
             if falsifier.run is None:
                 self._falsify(pool, job, falsifier)
             else:
@@ -245,7 +249,7 @@ class Campaign:
     def _show_teeth(self, pool: Pool, contract: Contract, falsifier: Falsifier) -> None:
         if falsifier.run is None:
             self._mutants(pool, contract, falsifier)
-        else:
+        elif contract.run(falsifier.run).small is not None:
             self._after_run(pool, contract, falsifier, "cpu", small=True)
 
     def _fail_fast(self, pool: Pool, failed: bool) -> None:

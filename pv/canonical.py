@@ -44,9 +44,11 @@ def _parts(node: Any) -> Iterator[str]:
     if isinstance(node, ast.AST):
         yield f"({type(node).__name__}"
         for name in sorted(set(node._fields) - LEFT_OUT):
-            value = getattr(node, name, None)
+            value: Any = getattr(node, name, None)
             if name == "body" and isinstance(node, DOCUMENTED):
                 value = _undocumented(value)
+            if isinstance(node, ast.JoinedStr):
+                value = [part for part in value if not _is_empty_text(part)]
             if value is not None and value != []:
                 yield name
                 yield from _parts(value)
@@ -56,8 +58,15 @@ def _parts(node: Any) -> Iterator[str]:
         for item in node:
             yield from _parts(item)
         yield "]"
+    elif type(node) is int:
+        yield f"int:{node:x}"  # in decimal, a long one is refused
     else:
-        yield f"{type(node).__name__}:{node!r}"
+        yield f"{type(node).__name__}:{node!a}"  # in repr, what is printable depends on Python's Unicode tables
+
+
+def _is_empty_text(node: Any) -> bool:
+    """Python 3.12 puts empty texts between the parts of an f-string, other versions do not."""
+    return isinstance(node, ast.Constant) and node.value == ""
 
 
 def _undocumented(body: Any) -> Any:

@@ -117,7 +117,7 @@ def validate(form: str, outputs: Sequence[str], subjects: Sequence[str], **optio
 @click.option("--codes", is_flag=True, help="List what every code means, and exit.")
 def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, codes: bool) -> None:
     """Check contracts and the code they name, without importing or running any of it."""
-    from pv.lint import CODES
+    from pv.linting import CODES
     from pv.report.json_ import finding_data
     from pv.runner import check
 

@@ -50,16 +50,16 @@ class Counterexample:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a worker printed: head and tail, and how much it was in all."""
+    """What a worker printed: head and tail, how many bytes it was in all, and how many of them are in neither."""
 
     head: str = ""
     tail: str = ""
     size: int = 0
+    dropped: int = 0
 
     @property
     def text(self) -> str:
-        dropped = self.size - len(self.head.encode()) - len(self.tail.encode())
-        between = f"\n... {dropped} bytes left out ...\n" if dropped > 0 else ""
+        between = f"\n... {self.dropped} bytes left out ...\n" if self.dropped else ""
         return self.head + between + self.tail
 
 

@@ -10,6 +10,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import io
 import json
 import linecache
 import os
@@ -93,7 +94,7 @@ class Loader(importlib.machinery.SourceFileLoader):
             source = syntax.patch(source, plan.name, plan.find, plan.replace)
             self.hook.applied = True
             # Tracebacks and inspect.getsource read this cache before the file.
-            linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
+            linecache.cache[path] = (len(source), None, list(io.StringIO(source)), path)
         tree = ast.parse(source, filename=path)
         add_probes(tree, fullname)
         code: CodeType = compile(tree, path, "exec", dont_inherit=True)

@@ -17,7 +17,7 @@ from pv.campaign import Campaign, Options, Progress
 from pv.devices import Probe
 from pv.errors import PvError, UsageError
 from pv.evidence import Evidence, Recorded
-from pv.lint import lint
+from pv.linting import MUTANT_STALE, RUNNABLE, lint
 from pv.loading import load
 from pv.model import Contract, Finding, Severity, Target
 from pv.project import Project, find_project
@@ -46,8 +46,10 @@ class _Chosen:
     subjects: Mapping[str, Target] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
-    def sound(self, contract: Contract) -> bool:
-        return not any(f.where.path == contract.where.path and f.severity is not Severity.NOTICE for f in self.findings)
+    def runnable(self, contract: Contract) -> bool:
+        """Whether nothing that lint found keeps the contract's falsifiers from running."""
+        mine = (f for f in self.findings if f.where.path == contract.where.path)
+        return all(f.severity is Severity.NOTICE or f.code in RUNNABLE for f in mine)
 
 
 def validate(
@@ -96,8 +98,9 @@ def validate(
         probe=probe,
         on_progress=on_progress,
     )
-    runnable = [c for c in chosen.contracts if c.strict and chosen.sound(c)]
-    campaign = Campaign(project, runnable, chosen.selections, chosen.subjects, options)
+    runnable = [c for c in chosen.contracts if c.strict and chosen.runnable(c)]
+    stale = frozenset(f.where for f in chosen.findings if f.code in MUTANT_STALE)
+    campaign = Campaign(project, runnable, chosen.selections, chosen.subjects, options, stale)
     interrupted = False
     try:
         campaign.run()
@@ -195,7 +198,7 @@ def _choose(
 
 def _existing(paths: Sequence[str | Path]) -> list[Path]:
     for path in paths:
-        if not Path(path).exists():
+        if not os.path.lexists(path):
             raise UsageError(f"there is no {path}; name a contract file or a folder of contracts")
     return [Path(path) for path in paths]
 
@@ -254,7 +257,7 @@ def _report(chosen: _Chosen, campaign: Campaign, started: float, seed: int) -> R
 def _with_records(chosen: _Chosen, campaign: Campaign, contract: Contract) -> tuple[Evidence, list[Finding]]:
     """The evidence of a contract with that recorded elsewhere. A contract with another subject has none recorded."""
     evidence = campaign.evidence(contract)
-    if not contract.strict or not chosen.sound(contract):
+    if not contract.strict or not chosen.runnable(contract):
         return evidence, []
     recorded: dict[tuple[str, str], Recorded] = {}
     problems: list[Finding] = []

@@ -31,6 +31,12 @@ FAILING = {Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS}
 KILLED = {Ending.REFUTED, Ending.RAISED}
 
 
+def killed(trial: Trial) -> bool:
+    """Whether a mutant fell: also when a limit or a crash came after the counterexample."""
+    ended_early = trial.ending in (Ending.TIME, Ending.MEMORY, Ending.CRASHED, Ending.SILENT)
+    return trial.ending in KILLED or (ended_early and trial.counterexample is not None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
     """What was asked for. `devices` None stands for the default: the CPU now, other devices from the record."""
@@ -117,7 +123,7 @@ def decide(
     cells = tuple(_cells(contract, evidence, selection))
     selected = [f for f in contract.falsifiers if selection.takes(f)]
     claimed = {m for f in selected for m in f.kills} if "cpu" in selection.live and selection.mutants else set()
-    survived = {key[1] for key, trial in evidence.mutants.items() if trial.ending not in KILLED}
+    survived = {key[1] for key, trial in evidence.mutants.items() if not killed(trial)}
     judged = {key[1] for key in evidence.mutants}
     return ContractVerdict(
         contract=contract,
@@ -148,7 +154,7 @@ def _cells(contract: Contract, evidence: Evidence, selection: Selection) -> Iter
             continue
         for device in falsifier.devices:
             live = device in selection.live
-            if live or selection.devices is None:
+            if live or selection.devices is None or device in selection.require:
                 cell = _live(contract, falsifier, device, evidence, selection) if live else None
                 yield cell or _recorded(contract, falsifier, device, evidence, selection)
 
@@ -167,7 +173,8 @@ def _live(contract: Contract, falsifier: Falsifier, device: str, evidence: Evide
     if trial is None:
         reason = evidence.absent.get(device, "nothing was measured")
         return Cell(falsifier=falsifier, device=device, outcome=Outcome.UNDECIDED, reason=reason, required=required)
-    mutants = tuple(t for (f, _), t in evidence.mutants.items() if f == falsifier.id and device == "cpu")
+    judged = [evidence.mutants.get((falsifier.id, mutant)) for mutant in falsifier.kills if device == "cpu"]
+    mutants = tuple(trial for trial in judged if trial is not None)
     outcome, reason = _outcome(trial)
     if outcome is Outcome.SURVIVED and device == "cpu" and selection.mutants:
         outcome, reason = _teeth(contract, falsifier, mutants, evidence)
@@ -218,9 +225,10 @@ def _teeth(
             return Outcome.VACUOUS, f"the mutant {trial.mutant!r} survived it (its code was {reach})"
         if trial.ending is Ending.CANCELLED:
             return Outcome.UNDECIDED, f"the mutant {trial.mutant!r} was not judged: {trial.detail}"
-        if trial.ending not in KILLED:
+        if not killed(trial):
             return Outcome.ERROR, f"the mutant {trial.mutant!r} could not be judged: {trial.detail}"
-    missing = set(falsifier.kills) - {trial.mutant for trial in mutants}
+    required = set(falsifier.kills) & (contract.gate.mutants or set(falsifier.kills))
+    missing = required - {trial.mutant for trial in mutants}
     if missing:
         return Outcome.UNDECIDED, f"the mutant {min(missing)!r} was not judged"
     return Outcome.SURVIVED, ""

@@ -54,7 +54,8 @@ def test_other_tests_keep_their_settings(project: Project) -> None:
     folder = project("small")
     (folder / "test_ordinary.py").write_text(
         "from hypothesis import given, settings, strategies as st\n"
-        "def test_profile():\n    assert settings.default.max_examples == settings.get_profile('default').max_examples\n"
+        "def test_profile():\n"
+        "    assert settings.default.max_examples == settings.get_profile('default').max_examples\n"
         "    assert settings.default.database == settings.get_profile(settings.get_current_profile_name()).database\n"
         "    assert settings.get_current_profile_name() != 'pv'\n"
     )

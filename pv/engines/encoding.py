@@ -14,13 +14,14 @@ from typing import Any
 MAX_ITEMS = 4096
 MAX_TEXT = 4096
 MAX_DEPTH = 8
+MAX_DECIMAL_BITS = 10_000  # Python refuses to write much longer ones in decimal
 
 
 def encode(value: Any, depth: int = 0) -> tuple[Any, bool]:
     """The value as JSON, and whether `decode` gives it back. Never raises."""
     try:
         return _encode(value, depth)
-    except Exception as error:  # a value whose methods raise must not take the counterexample with it
+    except (Exception, SystemExit) as error:  # a value whose methods raise must not take the counterexample with it
         return {"$repr": f"<{type(value).__name__}: {type(error).__name__} while it was written>"}, False
 
 
@@ -28,7 +29,9 @@ def _encode(value: Any, depth: int) -> tuple[Any, bool]:
     if value is None or isinstance(value, bool):
         return value, True
     if type(value) is int:
-        return (value, True) if abs(value) < 1 << 53 else ({"$int": str(value)}, True)
+        if abs(value) < 1 << 53:
+            return value, True
+        return {"$int": str(value) if value.bit_length() < MAX_DECIMAL_BITS else hex(value)}, True
     if type(value) is float:
         return (value, True) if math.isfinite(value) else ({"$float": repr(value)}, True)
     if type(value) is str:
@@ -116,7 +119,7 @@ def _read_repr(text: Any) -> Any:
 
 _READERS: dict[str, Callable[[Any], Any]] = {
     "$float": float,
-    "$int": int,
+    "$int": lambda text: int(text, 0),
     "$tuple": lambda items: tuple(decode(item) for item in items),
     "$tensor": _read_tensor,
     "$data": _read_dataclass,

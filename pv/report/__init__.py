@@ -13,11 +13,16 @@ def render(report: Report, form: str = "text", *, color: bool = False, width: in
     """The report in one of FORMATS. Raises UsageError for another one."""
     match form:
         case "text":
-            return text.render(report, color=color, width=width)
+            return _writable(text.render(report, color=color, width=width))
         case "json":
-            return json_.render(report)
+            return _writable(json_.render(report))
         case "markdown":
-            return markdown.render(report)
+            return _writable(markdown.render(report))
         case "junit":
             return junit.render(report)
     raise UsageError(f"there is no format {form!r}; the formats are {', '.join(FORMATS)}")
+
+
+def _writable(text: str) -> str:
+    """The text with half surrogates, which UTF-8 cannot hold, as escapes; in JSON that is how they are written."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,5 +1,8 @@
 """The falsifier report of a pull request."""
 
+import html
+import re
+
 from pv.report import words
 from pv.verdict import Cell, Report
 
@@ -15,7 +18,7 @@ def render(report: Report) -> str:
         parts += ["| | contract | verdict | evidence |", "|---|---|---|---|"]
     for verdict in report.contracts:
         status = verdict.status.value
-        name = f"`{verdict.contract.id}` {verdict.contract.version}"
+        name = f"{_code(verdict.contract.id)} {_escape(verdict.contract.version)}"
         parts.append(f"| {MARKS[status]} | {name} | **{status}** | {_escape(words.summary(verdict))} |")
     parts.append("")
     parts += [f"- {_escape(str(finding))}" for finding in words.loose_findings(report)]
@@ -31,19 +34,25 @@ def render(report: Report) -> str:
 
 
 def _block(cell: Cell) -> list[str]:
-    parts = [f"### {cell.outcome.value}: `{cell.falsifier.id}` on {cell.device}", "", f"{cell.falsifier.where}", ""]
+    parts = [
+        f"### {cell.outcome.value}: {_code(cell.falsifier.id)} on {cell.device}",
+        "",
+        _escape(str(cell.falsifier.where)),
+        "",
+    ]
     code = [f"{label:<10} {text}" for label, text in words.lines(cell)]
-    fence = "````" if any("```" in line for line in code) else "```"
+    longest = max((len(run) for line in code for run in re.findall("`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
     return [*parts, f"{fence}text", *code, fence]
 
 
 def _table(name: str, cells: tuple[Cell, ...]) -> list[str]:
-    parts = [f"<details><summary>{name}: {words.count(len(cells), 'cell')}</summary>", ""]
+    parts = [f"<details><summary>{html.escape(name)}: {words.count(len(cells), 'cell')}</summary>", ""]
     parts += ["| falsifier | device | outcome | tried | claim |", "|---|---|---|---|---|"]
     for cell in cells:
         tried = words.tried(cell.trial) if cell.trial is not None else _escape(cell.reason)
         rule = _escape(cell.falsifier.rule)
-        parts.append(f"| `{cell.falsifier.id}` | {cell.device} | {cell.outcome.value} | {tried} | {rule} |")
+        parts.append(f"| {_code(cell.falsifier.id)} | {cell.device} | {cell.outcome.value} | {tried} | {rule} |")
     return [*parts, "", "</details>"]
 
 
@@ -51,3 +60,8 @@ def _escape(text: str) -> str:
     for character in "\\`*_<>|[]":
         text = text.replace(character, f"\\{character}")
     return " ".join(text.split())
+
+
+def _code(name: str) -> str:
+    """A name in code font; one that would end it, or the table's cell, is escaped instead."""
+    return _escape(name) if set(name) & set("`|\n\r") else f"`{name}`"

@@ -1,5 +1,6 @@
 """The report on a screen or in a log: a line a contract, worst first, then a block for each thing to act on."""
 
+import re
 from io import StringIO
 
 from rich.console import Console
@@ -19,6 +20,8 @@ STYLES = {
     "proved": "green",
 }
 INDENT = 12
+# What the code under contract prints must not steer the reader's terminal.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def render(report: Report, *, color: bool = False, width: int = 100) -> str:
@@ -29,7 +32,7 @@ def render(report: Report, *, color: bool = False, width: int = 100) -> str:
     for verdict in report.contracts:
         console.print(_contract(verdict))
     for finding in words.loose_findings(report):
-        console.print(Text.assemble((f"{finding.severity.value:<10} ", STYLES["error"]), str(finding)))
+        console.print(Text.assemble((f"{finding.severity.value:<10} ", STYLES["error"]), _plain(str(finding))))
     for verdict in report.contracts:
         for cell in words.blocks(verdict):
             console.print()
@@ -37,7 +40,7 @@ def render(report: Report, *, color: bool = False, width: int = 100) -> str:
     if report.contracts:
         console.print()
     for note in report.notes:
-        console.print(Text(f"note: {note}"))
+        console.print(Text(_plain(f"note: {note}")))
     console.print(Text(words.closing(report)))
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
@@ -45,17 +48,23 @@ def render(report: Report, *, color: bool = False, width: int = 100) -> str:
 
 def _contract(verdict: ContractVerdict) -> Text:
     status = verdict.status.value
-    name = f"{verdict.contract.id} {verdict.contract.version}".strip()
+    name = _plain(f"{verdict.contract.id} {verdict.contract.version}".strip())
     return Text.assemble((f"{status.upper():<10} ", STYLES[status]), (name, "bold"), f": {words.summary(verdict)}")
 
 
 def _block(console: Console, cell: Cell) -> None:
     outcome = cell.outcome.value
     head = (f"{outcome.upper():<10} ", STYLES[outcome])
-    console.print(Text.assemble(head, (cell.falsifier.id, "bold"), f" on {cell.device}  {cell.falsifier.where}"))
+    console.print(
+        Text.assemble(head, (_plain(cell.falsifier.id), "bold"), f" on {cell.device}  {cell.falsifier.where}")
+    )
     previous = ""
     for label, text in words.lines(cell):
         shown = "" if label == previous else label
         body = text.replace("\n", "\n" + " " * INDENT)
-        console.print(Text.assemble((f"  {shown:<{INDENT - 2}}", "dim"), body))
+        console.print(Text.assemble((f"  {shown:<{INDENT - 2}}", "dim"), _plain(body)))
         previous = label
+
+
+def _plain(text: str) -> str:
+    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

@@ -21,8 +21,10 @@ def summary(verdict: ContractVerdict) -> str:
 
 def _counts(verdict: ContractVerdict) -> Iterator[str]:
     errors = _errors(verdict)
+    ran = any(cell.trial is not None for cell in verdict.cells)
     if errors:
-        yield f"{count(errors, 'lint error')}, so nothing was run"
+        yield count(errors, "lint error") + ("" if ran else ", so nothing was run")
+    if errors and not ran:
         return
     total = len(verdict.contract.falsifiers)
     unbound = sum(cell.falsifier.test is None for cell in verdict.cells)

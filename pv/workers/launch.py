@@ -1,5 +1,6 @@
 """Two ways to start a worker behind one interface: the fork server (12 ms), or a new interpreter (about a second)."""
 
+import contextlib
 import json
 import os
 import socket
@@ -153,9 +154,9 @@ class ForkLauncher:
         tree.become_subreaper(False)
 
     def _sweep(self) -> None:
-        """Ends what became our child because the server died without ending it."""
-        for _ in range(100):
-            left = [pid for pid in tree.children(os.getpid()) if self._ours(pid)]
+        """Ends what a server that was killed could not end: all that carries the pool's mark, wherever it hangs."""
+        for _ in range(200):
+            left = tree.marked(f"{MARK}={self.mark}")
             if not left:
                 return
             tree.kill_all(left)
@@ -163,18 +164,11 @@ class ForkLauncher:
                 reap(pid)
             time.sleep(0.005)
 
-    def _ours(self, pid: int) -> bool:
-        try:
-            return f"{MARK}={self.mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:
-            return False
-
 
 def reap(pid: int) -> None:
-    try:
-        os.waitpid(pid, 0)
-    except ChildProcessError:
-        pass
+    """Collects a dead child; what is no child of ours, its own parent collects."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
 
 
 class SpawnLauncher:

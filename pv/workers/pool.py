@@ -203,7 +203,12 @@ class Pool:
         self._close_pipes(live)
         del self.live[live.id]
         shutil.rmtree(self.work / live.id, ignore_errors=True)
-        output = Output(live.head.decode("utf-8", "replace"), bytes(live.tail).decode("utf-8", "replace"), live.printed)
+        output = Output(
+            head=live.head.decode("utf-8", "replace"),
+            tail=live.tail.decode("utf-8", "replace"),
+            size=live.printed,
+            dropped=live.printed - len(live.head) - len(live.tail),
+        )
         return Reply(
             records=tuple(live.records),
             status=live.status,

@@ -27,7 +27,7 @@ NO_ANSWER = 97
 
 class Server:
     def __init__(self, sock: socket.socket, work: str) -> None:
-        self.sock, self.work = sock, work
+        self.sock, self.work, self.pid = sock, work, os.getpid()
         self.tasks: dict[int, str] = {}
         self.wake_read, self.wake_write = os.pipe()
         for fd in (self.wake_read, self.wake_write):
@@ -75,10 +75,9 @@ class Server:
             os._exit(status)
 
     def _detach(self, fds: list[int]) -> None:
-        server = os.getppid()
         tree.die_with_parent()
-        if os.getppid() != server:
-            os._exit(NO_ANSWER)
+        if os.getppid() != self.pid:
+            os._exit(NO_ANSWER)  # the server died before it could be watched
         tree.become_subreaper()
         os.setsid()
         signal.set_wakeup_fd(-1)

@@ -1,0 +1,46 @@
+"""Every code that loading and lint can give, and what it means. One broken contract per code is kept in the tests."""
+
+CODES = {
+    "PV001": "the file cannot be read, or is not UTF-8",
+    "PV002": "the file is not YAML",
+    "PV003": "the file is over a limit of size, depth or number of values",
+    "PV004": "a construct that contracts do not have: an alias, an anchor, a tag, a second document, a compound key",
+    "PV005": "a key stands twice in one mapping",
+    "PV010": "an unknown key",
+    "PV011": "a required key is missing",
+    "PV012": "a value of the wrong type or form",
+    "PV013": "a key whose engine this version does not have",
+    "PV014": "the file is no contract, or of an unknown format",
+    "PV101": "an id stands twice in one contract",
+    "PV102": "an id stands in two contracts",
+    "PV110": "the file of a test or of a run's callable does not exist",
+    "PV111": "the function of a test or of a run's callable does not exist",
+    "PV112": "a test does not take what it is given: `subject` for a falsifier, `run` for a predicate of a run",
+    "PV113": "a falsifier changes a Hypothesis setting other than max_examples and suppress_health_check",
+    "PV120": "a subject's module does not exist below the project's roots",
+    "PV121": "a subject's attribute does not exist",
+    "PV122": "a falsifier or run has no subject",
+    "PV130": "a falsifier claims to kill a mutant that is not declared",
+    "PV131": "a mutant that no falsifier claims to kill",
+    "PV132": "a falsifier that kills no mutant: nothing shows that it can fail",
+    "PV133": "a mutant's edit does not apply to the source",
+    "PV134": "a mutant's edit changes nothing",
+    "PV135": "a mutant's module, function or replacement does not exist",
+    "PV140": "a falsifier names an obligation that is not declared",
+    "PV141": "an obligation that no falsifier attacks",
+    "PV142": "a falsifier names an equation that is not declared",
+    "PV143": "a falsifier names a run that is not declared",
+    "PV144": "a run that no falsifier reads",
+    "PV145": "a run has no `small` arguments, at which its falsifiers' mutants are judged",
+    "PV150": "the gate requires a falsifier or mutant that is not declared",
+    "PV151": "the gate requires fresh CUDA evidence, and no falsifier has a CUDA cell",
+    "PV160": "a contract without falsifiers: nothing could be measured",
+    "PV170": "a committed evidence file cannot be read, or belongs to something else",
+    "PV201": "existing format: a key that pv does not read",
+    "PV202": "existing format: a falsifier in prose, which pv cannot run",
+    "PV203": "existing format: an id stands twice",
+}
+
+# Errors that fail a contract but do not keep its falsifiers from running: a stale mutant must not hide a refutation.
+MUTANT_STALE = frozenset({"PV133", "PV134", "PV135"})
+RUNNABLE = MUTANT_STALE | {"PV131", "PV132", "PV141", "PV144", "PV145", "PV150", "PV151", "PV170"}

@@ -1,0 +1,11 @@
+"""A subject that is small enough to break in every way that lint knows."""
+
+
+def double(number: int) -> int:
+    """Twice the number."""
+    return number * 2
+
+
+def half(number: int) -> int:
+    """Half the number, rounded down."""
+    return number // 2
