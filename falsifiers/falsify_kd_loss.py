@@ -65,7 +65,9 @@ def falsify_value(subject: Any, case: KdCase) -> None:
 
 @given(
     dtype=st.sampled_from([torch.uint8, torch.int8, torch.int16, torch.int32]),
-    labels=st.lists(st.integers(0, 199) | st.just(IGNORED), min_size=1, max_size=4),
+    labels=st.lists(
+        st.sampled_from([0, 127, 128, IGNORED, 256 + IGNORED]) | st.integers(0, 199), min_size=1, max_size=4
+    ),
     likely=st.integers(0, 199),
 )
 def falsify_label_dtypes(subject: Any, dtype: torch.dtype, labels: list[int], likely: int) -> None:

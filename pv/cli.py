@@ -119,7 +119,7 @@ def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, codes: bool)
     """Check contracts and the code they name, without importing or running any of it."""
     from pv.linting import CODES
     from pv.report.json_ import finding_data
-    from pv.runner import check
+    from pv.request import check
 
     if codes:
         click.echo("\n".join(f"{code}  {meaning}" for code, meaning in CODES.items()))
@@ -139,7 +139,7 @@ def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, codes: bool)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def list_(paths: Sequence[Path], form: str) -> None:
     """Show contracts, their falsifiers, and what these attack and kill."""
-    from pv.runner import check
+    from pv.request import check
 
     contracts, _ = check(paths)
     if form == "json":

@@ -1,30 +1,26 @@
-"""Validates contracts: loads, lints, tries every selected falsifier in a worker, then its mutants, and concludes."""
+"""Validates contracts: picks them, carries the campaign out, keeps what is to be kept, and reports."""
 
-import json
 import os
 import platform
-import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from importlib.metadata import version
 from pathlib import Path
 
 from pv import __version__, records
 from pv.campaign import Campaign, Options, Progress
 from pv.devices import Probe
-from pv.errors import PvError, UsageError
+from pv.errors import PvError
 from pv.evidence import Evidence, Recorded
-from pv.linting import MUTANT_STALE, RUNNABLE, lint
-from pv.loading import load
-from pv.model import Contract, Finding, Severity, Target
+from pv.linting import MUTANT_STALE
+from pv.model import Contract, Finding
 from pv.project import Project, find_project
-from pv.verdict import ContractVerdict, Report, Selection, Status, decide
+from pv.request import DEVICES, Chosen, Request, choose
+from pv.verdict import ContractVerdict, Report, Status, decide
 
 _ORDER = [Status.FAIL, Status.UNDECIDED, Status.PASS]
-DEVICES = ("cpu", "cuda")
 
 
 class Interrupted(PvError):
@@ -33,23 +29,6 @@ class Interrupted(PvError):
     def __init__(self, report: Report) -> None:
         super().__init__("interrupted")
         self.report = report
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Chosen:
-    """The contracts that a validation is about, and their lint findings."""
-
-    project: Project
-    contracts: tuple[Contract, ...]
-    findings: tuple[Finding, ...]
-    selections: Mapping[str, Selection]
-    subjects: Mapping[str, Target] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-
-    def runnable(self, contract: Contract) -> bool:
-        """Whether nothing that lint found keeps the contract's falsifiers from running."""
-        mine = (f for f in self.findings if f.where.path == contract.where.path)
-        return all(f.severity is Severity.NOTICE or f.code in RUNNABLE for f in mine)
 
 
 def validate(
@@ -85,9 +64,17 @@ def validate(
     """
     started = time.monotonic()
     project = project or find_project(Path.cwd())
-    _check_request(devices, require, replay, only)
-    _check_record(devices, record, subjects or {})
-    chosen = _choose(project, paths, only, contracts, devices, frozenset(require), subjects or {}, bool(replay))
+    request = Request(
+        paths=paths,
+        only=only,
+        contracts=contracts,
+        devices=devices,
+        require=frozenset(require),
+        subjects=subjects or {},
+        replay=replay,
+        record=record,
+    )
+    chosen = choose(project, request)
     options = Options(
         jobs=jobs or os.cpu_count() or 1,
         fail_fast=fail_fast,
@@ -115,110 +102,7 @@ def validate(
     return report
 
 
-def check(
-    paths: Sequence[str | Path] = (), *, project: Project | None = None, subjects: Mapping[str, str] | None = None
-) -> tuple[tuple[Contract, ...], tuple[Finding, ...]]:
-    """The well-formed contracts under `paths` (default: the project's), and all that loading and lint found.
-
-    Raises UsageError for a path that does not exist, ProjectError for an unusable [tool.pv].
-    """
-    project = project or find_project(Path.cwd())
-    loaded = load(_existing(paths or project.contracts))
-    targets = _targets(loaded.contracts, subjects or {})
-    return loaded.contracts, (*loaded.findings, *lint(loaded.contracts, project=project, subjects=targets))
-
-
-def _targets(contracts: Sequence[Contract], subjects: Mapping[str, str]) -> dict[str, Target]:
-    targets = {id_: _target(text) for id_, text in subjects.items()}
-    unknown = sorted(set(targets) - {c.id for c in contracts})
-    if unknown:
-        known = ", ".join(c.id for c in contracts)
-        raise UsageError(f"--subject names the contract {unknown[0]!r}; the contracts are {known or 'none'}")
-    return targets
-
-
-def _check_request(devices: Sequence[str] | None, require: Iterable[str], replay: str, only: Sequence[str]) -> None:
-    for name in [*(devices or ()), *require]:
-        if name not in DEVICES:
-            raise UsageError(f"there is no device {name!r}; the devices are {', '.join(DEVICES)}")
-    if replay and len(only) != 1:
-        raise UsageError("a replay needs exactly one falsifier: name it with --only")
-    if replay and not _is_example(replay):
-        raise UsageError(f"{replay!r} is no example; it is VERSION:BLOB as a report prints it, or a JSON object")
-
-
-def _is_example(replay: str) -> bool:
-    if not replay.startswith("{"):
-        return re.fullmatch(r"[0-9.]+:[A-Za-z0-9+/=_-]+", replay) is not None
-    try:
-        return isinstance(json.loads(replay), dict)
-    except ValueError:
-        return False
-
-
-def _check_record(devices: Sequence[str] | None, record: bool, subjects: Mapping[str, str]) -> None:
-    if record and subjects:
-        raise UsageError("evidence is recorded for a contract's own subject: leave out --subject or --record")
-    if record and not set(devices or ()) - {"cpu"}:
-        raise UsageError("only cells of a device other than the CPU are recorded: add --device cuda")
-
-
-def _choose(
-    project: Project,
-    paths: Sequence[str | Path],
-    only: Sequence[str],
-    wanted: Sequence[str],
-    devices: Sequence[str] | None,
-    require: frozenset[str],
-    subjects: Mapping[str, str],
-    replay: bool,
-) -> _Chosen:
-    loaded, findings = check(paths, project=project, subjects=subjects)
-    targets = _targets(loaded, subjects)
-    picked = [c for c in loaded if not wanted or any(fnmatchcase(c.id, pattern) for pattern in wanted)]
-    selections: dict[str, Selection] = {}
-    for contract in picked:
-        ids = [f.id for f in contract.falsifiers if any(fnmatchcase(f.id, pattern) for pattern in only)]
-        if ids or not only:
-            selections[contract.id] = Selection(
-                falsifiers=frozenset(ids) if only else None,
-                devices=tuple(dict.fromkeys(devices)) if devices else None,
-                require=require,
-                mutants=not replay,
-            )
-    chosen = tuple(c for c in picked if c.id in selections)
-    refused = any(f.severity is Severity.REFUSAL for f in findings)
-    notes = () if chosen or refused else (_nothing(loaded, only, wanted),)
-    mine = {c.where.path for c in chosen}
-    shown = tuple(f for f in findings if f.severity is not Severity.ERROR or f.where.path in mine or not chosen)
-    return _Chosen(
-        project=project, contracts=chosen, findings=shown, selections=selections, subjects=targets, notes=notes
-    )
-
-
-def _existing(paths: Sequence[str | Path]) -> list[Path]:
-    for path in paths:
-        if not os.path.lexists(path):
-            raise UsageError(f"there is no {path}; name a contract file or a folder of contracts")
-    return [Path(path) for path in paths]
-
-
-def _target(text: str) -> Target:
-    target = Target.parse(text)
-    parts = [*target.module.split("."), *(target.attribute.split(".") if target.attribute else [])]
-    if not all(part.isidentifier() and not part.startswith("_") for part in parts):
-        raise UsageError(f"{text!r} is no subject; a subject is module or module:attribute")
-    return target
-
-
-def _nothing(contracts: Sequence[Contract], only: Sequence[str], wanted: Sequence[str]) -> str:
-    asked = ", ".join([*(f"--only {p}" for p in only), *(f"--contract {p}" for p in wanted)])
-    if not contracts:
-        return "nothing was measured: there are no contracts here"
-    return f"nothing was measured: nothing matches {asked}; `pv list` shows what there is"
-
-
-def _record(chosen: _Chosen, campaign: Campaign) -> None:
+def _record(chosen: Chosen, campaign: Campaign) -> None:
     for contract in chosen.contracts:
         evidence = campaign.evidence(contract)
         for device, hardware in evidence.devices.items():
@@ -230,14 +114,12 @@ def _record(chosen: _Chosen, campaign: Campaign) -> None:
                 records.write(chosen.project, contract, device, hardware, trials, bases)
 
 
-def _report(chosen: _Chosen, campaign: Campaign, started: float, seed: int) -> Report:
+def _report(chosen: Chosen, campaign: Campaign, started: float, seed: int) -> Report:
     verdicts: list[ContractVerdict] = []
-    loose = list(chosen.findings)
     for contract in chosen.contracts:
         mine = tuple(f for f in chosen.findings if f.where.path == contract.where.path)
         evidence, problems = _with_records(chosen, campaign, contract)
         verdicts.append(decide(contract, evidence, chosen.selections[contract.id], (*mine, *problems)))
-        loose = [f for f in loose if f not in mine]
     verdicts.sort(key=lambda v: (_ORDER.index(v.status), v.contract.id))
     all_findings = (*chosen.findings, *(f for v in verdicts for f in v.findings if f not in chosen.findings))
     return Report(
@@ -254,7 +136,7 @@ def _report(chosen: _Chosen, campaign: Campaign, started: float, seed: int) -> R
     )
 
 
-def _with_records(chosen: _Chosen, campaign: Campaign, contract: Contract) -> tuple[Evidence, list[Finding]]:
+def _with_records(chosen: Chosen, campaign: Campaign, contract: Contract) -> tuple[Evidence, list[Finding]]:
     """The evidence of a contract with that recorded elsewhere. A contract with another subject has none recorded."""
     evidence = campaign.evidence(contract)
     if not contract.strict or not chosen.runnable(contract):

@@ -227,7 +227,7 @@ def _teeth(
             return Outcome.UNDECIDED, f"the mutant {trial.mutant!r} was not judged: {trial.detail}"
         if not killed(trial):
             return Outcome.ERROR, f"the mutant {trial.mutant!r} could not be judged: {trial.detail}"
-    required = set(falsifier.kills) & (contract.gate.mutants or set(falsifier.kills))
+    required = set(falsifier.kills) if contract.gate.mutants is None else contract.gate.mutants & set(falsifier.kills)
     missing = required - {trial.mutant for trial in mutants}
     if missing:
         return Outcome.UNDECIDED, f"the mutant {min(missing)!r} was not judged"

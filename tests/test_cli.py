@@ -92,7 +92,7 @@ def test_a_broken_project_table_is_refused(project: Project) -> None:
 
 def test_a_bug_of_ours_is_exit_70_with_its_traceback(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project("small")
-    monkeypatch.setattr("pv.runner.check", lambda *_, **__: 1 // 0)
+    monkeypatch.setattr("pv.request.check", lambda *_, **__: 1 // 0)
     done = CliRunner().invoke(main, ["lint"])
     assert done.exit_code == 70
     assert "ZeroDivisionError" in done.stderr

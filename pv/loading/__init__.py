@@ -60,13 +60,8 @@ def load_file(path: Path) -> tuple[Contract | None, list[Finding]]:
 
 
 def _is_existing(tree: Node) -> bool:
-    known = {"equations", "proof_obligations", "falsification_tests", "kani_harnesses"}
-    return (
-        isinstance(tree.value, dict)
-        and "metadata" in tree.value
-        and "falsifiers" not in tree.value
-        and (bool(known & set(tree.value)) or "schema" not in tree.value)
-    )
+    """Whether a file without `schema` is of the existing format; with `falsifiers`, somebody forgot the `schema`."""
+    return isinstance(tree.value, dict) and "metadata" in tree.value and "falsifiers" not in tree.value
 
 
 def _check_format(tree: Node, form: Node | None) -> list[Finding]:

@@ -1,0 +1,156 @@
+"""What a validation is about: the request checked, the contracts loaded, linted and picked."""
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from pv.errors import UsageError
+from pv.linting import RUNNABLE, lint
+from pv.loading import load
+from pv.model import Contract, Finding, Severity, Target
+from pv.project import Project, find_project
+from pv.verdict import Selection
+
+DEVICES = ("cpu", "cuda")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What `pv.validate` was asked for; see there."""
+
+    paths: Sequence[str | Path] = ()
+    only: Sequence[str] = ()
+    contracts: Sequence[str] = ()
+    devices: Sequence[str] | None = None
+    require: frozenset[str] = frozenset()
+    subjects: Mapping[str, str] = field(default_factory=dict)
+    replay: str = ""
+    record: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The contracts that a validation is about, and their lint findings."""
+
+    project: Project
+    contracts: tuple[Contract, ...]
+    findings: tuple[Finding, ...]
+    selections: Mapping[str, Selection]
+    subjects: Mapping[str, Target] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def runnable(self, contract: Contract) -> bool:
+        """Whether nothing that lint found keeps the contract's falsifiers from running."""
+        mine = (f for f in self.findings if f.where.path == contract.where.path)
+        return all(f.severity is Severity.NOTICE or f.code in RUNNABLE for f in mine)
+
+
+def check(
+    paths: Sequence[str | Path] = (), *, project: Project | None = None, subjects: Mapping[str, str] | None = None
+) -> tuple[tuple[Contract, ...], tuple[Finding, ...]]:
+    """The well-formed contracts under `paths` (default: the project's), and all that loading and lint found.
+
+    Raises UsageError for a path that does not exist, ProjectError for an unusable [tool.pv].
+    """
+    project = project or find_project(Path.cwd())
+    loaded = load(_existing(paths or project.contracts))
+    targets = _targets(loaded.contracts, subjects or {})
+    return loaded.contracts, (*loaded.findings, *lint(loaded.contracts, project=project, subjects=targets))
+
+
+def _targets(contracts: Sequence[Contract], subjects: Mapping[str, str]) -> dict[str, Target]:
+    targets = {id_: _target(text) for id_, text in subjects.items()}
+    unknown = sorted(set(targets) - {c.id for c in contracts})
+    if unknown:
+        known = ", ".join(c.id for c in contracts)
+        raise UsageError(f"--subject names the contract {unknown[0]!r}; the contracts are {known or 'none'}")
+    return targets
+
+
+def choose(project: Project, request: Request) -> Chosen:
+    """The contracts that the request names, with what to run of each. Raises UsageError for what cannot be met."""
+    _check(request)
+    loaded, findings = check(request.paths, project=project, subjects=request.subjects)
+    selections = {c.id: s for c in loaded if (s := _selection(c, request)) is not None}
+    picked = tuple(c for c in loaded if c.id in selections)
+    refused = any(f.severity is Severity.REFUSAL for f in findings)
+    mine = {c.where.path for c in picked}
+    # An error in a contract that was not asked for does not fail those that were.
+    shown = (f for f in findings if f.severity is not Severity.ERROR or f.where.path in mine or not picked)
+    return Chosen(
+        project=project,
+        contracts=picked,
+        findings=tuple(shown),
+        selections=selections,
+        subjects=_targets(loaded, request.subjects),
+        notes=() if picked or refused else (_nothing(loaded, request),),
+    )
+
+
+def _selection(contract: Contract, request: Request) -> Selection | None:
+    """What to run of a contract; None where the request does not mean it."""
+    if request.contracts and not _matches(contract.id, request.contracts):
+        return None
+    ids = frozenset(f.id for f in contract.falsifiers if _matches(f.id, request.only))
+    if request.only and not ids:
+        return None
+    return Selection(
+        falsifiers=ids if request.only else None,
+        devices=tuple(dict.fromkeys(request.devices)) if request.devices else None,
+        require=request.require,
+        mutants=not request.replay,
+    )
+
+
+def _matches(id_: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(id_, pattern) for pattern in patterns)
+
+
+def _check(request: Request) -> None:
+    for name in [*(request.devices or ()), *request.require]:
+        if name not in DEVICES:
+            raise UsageError(f"there is no device {name!r}; the devices are {', '.join(DEVICES)}")
+    if request.replay and len(request.only) != 1:
+        raise UsageError("a replay needs exactly one falsifier: name it with --only")
+    if request.replay and not _is_example(request.replay):
+        message = "is no example; it is VERSION:BLOB as a report prints it, or a JSON object"
+        raise UsageError(f"{request.replay!r} {message}")
+    if request.record and request.subjects:
+        raise UsageError("evidence is recorded for a contract's own subject: leave out --subject or --record")
+    if request.record and not set(request.devices or ()) - {"cpu"}:
+        raise UsageError("only cells of a device other than the CPU are recorded: add --device cuda")
+
+
+def _is_example(replay: str) -> bool:
+    if not replay.startswith("{"):
+        return re.fullmatch(r"[0-9.]+:[A-Za-z0-9+/=_-]+", replay) is not None
+    try:
+        return isinstance(json.loads(replay), dict)
+    except ValueError:
+        return False
+
+
+def _existing(paths: Sequence[str | Path]) -> list[Path]:
+    for path in paths:
+        if not os.path.lexists(path):
+            raise UsageError(f"there is no {path}; name a contract file or a folder of contracts")
+    return [Path(path) for path in paths]
+
+
+def _target(text: str) -> Target:
+    target = Target.parse(text)
+    parts = [*target.module.split("."), *(target.attribute.split(".") if target.attribute else [])]
+    if not all(part.isidentifier() and not part.startswith("_") for part in parts):
+        raise UsageError(f"{text!r} is no subject; a subject is module or module:attribute")
+    return target
+
+
+def _nothing(contracts: Sequence[Contract], request: Request) -> str:
+    if not contracts:
+        return "nothing was measured: there are no contracts here"
+    asked = [*(f"--only {p}" for p in request.only), *(f"--contract {p}" for p in request.contracts)]
+    return f"nothing was measured: nothing matches {', '.join(asked)}; `pv list` shows what there is"
