@@ -34,6 +34,25 @@ class Function:
         arguments = self.node.args
         return tuple(a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs))
 
+    @property
+    def takes_any(self) -> bool:
+        """Whether it takes keyword arguments of any name."""
+        return self.node.args.kwarg is not None
+
+    @property
+    def is_lazy(self) -> bool:
+        """Whether calling it does not run its body: a coroutine or a generator."""
+        own = [node for part in self.node.body for node in _own_nodes(part)]
+        return isinstance(self.node, ast.AsyncFunctionDef) or any(isinstance(n, ast.Yield | ast.YieldFrom) for n in own)
+
+
+def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and what lies in it, without the functions that it defines."""
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        yield node
+        for child in ast.iter_child_nodes(node):
+            yield from _own_nodes(child)
+
 
 def function(project: Project, binding: Binding) -> Function:
     """The function that `path.py::name` names. Raises Unbound."""
@@ -60,13 +79,20 @@ def module_name(project: Project, path: Path) -> str:
 
 def module_file(project: Project, module: str) -> Path:
     """The file that a module is loaded from: the first match below the roots. Raises Unbound."""
+    found = _find_module(project, module)
+    if found is not None:
+        return found
+    roots = ", ".join(_shown(root, project.root) for root in project.roots)
+    raise Unbound("file", f"there is no module {module!r} below the roots in [tool.pv] ({roots})", _modules(project))
+
+
+def _find_module(project: Project, module: str) -> Path | None:
     for root in project.roots:
         base = root.joinpath(*module.split("."))
         for path in (base / "__init__.py", base.with_suffix(".py")):
             if _is_file(path) and _resolved(path).is_relative_to(root):
                 return path
-    roots = ", ".join(_shown(root, project.root) for root in project.roots)
-    raise Unbound("file", f"there is no module {module!r} below the roots in [tool.pv] ({roots})", _modules(project))
+    return None
 
 
 def target_file(project: Project, target: Target) -> Path:
@@ -180,13 +206,8 @@ def _parents(module: str) -> list[str]:
 
 def _files_of(project: Project, name: str) -> list[Path]:
     """The files that importing `name` runs; the last part may be a name in a module rather than a module."""
-    found = []
-    for module in [*_parents(name), name]:
-        try:
-            found.append(module_file(project, module))
-        except Unbound:
-            continue
-    return found
+    found = (_find_module(project, module) for module in [*_parents(name), name])
+    return [path for path in found if path is not None]
 
 
 def _shown(path: Path, root: Path) -> str:

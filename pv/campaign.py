@@ -240,7 +240,8 @@ class Campaign:
         else:
             state = known.runs.get((falsifier.run or "", device, False))
             if state is not None and state.trial is not None:
-                found = replace(found, reached=state.trial.reached, seconds=found.seconds + state.trial.seconds)
+                seconds, files = found.seconds + state.trial.seconds, found.files | state.trial.files
+                found = replace(found, reached=state.trial.reached, seconds=seconds, files=files)
             known.trials[falsifier.id, device] = found
             if device == "cpu" and found.ending is Ending.HELD and self.selections[job.contract.id].mutants:
                 self._show_teeth(pool, job.contract, falsifier)

@@ -44,10 +44,6 @@ class _Command(click.Group):
         except PvError as error:
             click.echo(f"pv: {error}", err=True)
             sys.exit(REFUSED)
-        except BrokenPipeError:
-            # The reader of a pipe left; nobody is there to be told.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(INTERRUPTED)
         except Exception:
             traceback.print_exc()
             click.echo("pv: this is a bug in pv, not in your contract; please report the lines above", err=True)
@@ -104,7 +100,7 @@ def validate(form: str, outputs: Sequence[str], subjects: Sequence[str], **optio
             report = stop.report
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     width = shutil.get_terminal_size().columns
-    click.echo(render(report, form, color=color, width=width), nl=False, color=color)
+    _print(render(report, form, color=color, width=width))
     for kind, file in files:
         _write(file, render(report, kind))
     sys.exit(report.exit_code)
@@ -141,7 +137,10 @@ def list_(paths: Sequence[Path], form: str) -> None:
     """Show contracts, their falsifiers, and what these attack and kill."""
     from pv.request import check
 
-    contracts, _ = check(paths)
+    contracts, findings = check(paths)
+    refused = [finding for finding in findings if finding.severity.value == "refusal"]
+    for finding in refused:
+        click.echo(str(finding), err=True)
     if form == "json":
         click.echo(json.dumps([_listed(contract) for contract in contracts], indent=1, ensure_ascii=False))
     for contract in contracts if form == "text" else ():
@@ -150,7 +149,7 @@ def list_(paths: Sequence[Path], form: str) -> None:
             bound = str(falsifier.test) if falsifier.test is not None else "unbound: its test is prose"
             click.echo(f"  {falsifier.id}  [{', '.join(falsifier.devices)}]  {falsifier.rule}")
             click.echo(f"      {bound}" + (f"  kills {', '.join(falsifier.kills)}" if falsifier.kills else ""))
-    sys.exit(0 if contracts else UNDECIDED)
+    sys.exit(REFUSED if refused else 0 if contracts else UNDECIDED)
 
 
 @main.command()
@@ -203,6 +202,15 @@ def _pairs(texts: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"--subject {text!r}: write it as CONTRACT=module or CONTRACT=module:attribute")
         pairs[contract] = target
     return pairs
+
+
+def _print(text: str) -> None:
+    """Writes a report as it is. A reader that leaves early does not change what was found, nor the exit code."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _known_format(form: str) -> None:

@@ -76,6 +76,8 @@ class Trial:
     invalid: int = 0
     counterexample: Counterexample | None = None
     reached: frozenset[str] = frozenset()
+    files: frozenset[str] = frozenset()
+    asked: int = 0
     mutant_reached: bool = False
     seed: int = 0
     seconds: float = 0.0

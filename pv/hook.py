@@ -125,10 +125,16 @@ class RootsFirst(importlib.abc.MetaPathFinder):
 def add_probes(tree: ast.Module, module: str) -> None:
     """Makes every function note its name when it is entered. Compilers that read source are left alone."""
     for name, node in list(syntax.functions(tree)):
-        if not any("jit" in ast.unparse(decorator) for decorator in node.decorator_list):
+        if not any(_compiles_source(decorator) for decorator in node.decorator_list):
             _insert(node.body, f"__pv_seen__.add({f'{module}:{name}'!r})")
     # An import, not a global set from outside: `python -m` runs the code in a namespace that we never see.
     _insert(tree.body, f"from {__name__} import seen as __pv_seen__")
+
+
+def _compiles_source(decorator: ast.expr) -> bool:
+    """Whether it is `triton.jit`, `torch.jit.script` or the like, bare or called."""
+    function = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return ast.unparse(function).rpartition(".")[2] in ("jit", "njit", "script")
 
 
 def _insert(body: list[ast.stmt], code: str) -> None:

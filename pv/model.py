@@ -63,6 +63,13 @@ class Target:
     def __str__(self) -> str:
         return f"{self.module}:{self.attribute}" if self.attribute else self.module
 
+    def inside(self, module: Any) -> Any:
+        """The target itself, in its imported module."""
+        found = module
+        for part in self.attribute.split(".") if self.attribute else ():
+            found = getattr(found, part)
+        return found
+
     @classmethod
     def parse(cls, text: str) -> "Target":
         module, _, attribute = text.partition(":")

@@ -5,6 +5,7 @@ parametrized with the subject and devices of each clause that binds it: a fixtur
 examples, which Hypothesis refuses.
 """
 
+import contextlib
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -55,6 +56,7 @@ class FalsifierPlugin:
     config: pytest.Config
     project: "Project"
     clauses: list[_Clause] = field(default_factory=list)
+    refused: str = ""
     runs: dict[tuple[str, str, str], RunRequest] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -62,31 +64,49 @@ class FalsifierPlugin:
 
         from pv.hook import RootsFirst
         from pv.loading import load
+        from pv.model import Severity
 
-        contracts = load(path for path in self.project.contracts if path.exists()).contracts
+        loaded = load(path for path in self.project.contracts if path.exists())
+        contracts = loaded.contracts
+        self.refused = "; ".join(str(f) for f in loaded.findings if f.severity is Severity.REFUSAL)
         self.clauses = [_Clause(c, f) for c in contracts for f in c.falsifiers if f.test is not None]
         roots = [str(root) for root in self.project.roots]
         sys.path[:0] = roots
-        sys.meta_path.insert(0, RootsFirst({Path(str(c.falsifier.test)).parts[0] for c in self.clauses}, roots))
+        sys.meta_path.insert(0, RootsFirst(self._packages(), roots))
         self.config.addinivalue_line("python_functions", PREFIX)
-        self._plant([mutant for c in contracts for mutant in c.mutants])
+        self._plant({f"{c.id}/{m.id}": m for c in contracts for m in c.mutants})
 
-    def _plant(self, mutants: list[Any]) -> None:
+    def _packages(self) -> set[str]:
+        """The top-level names of the modules that falsifiers lie in, where their files are there."""
+        from pv.binding import Unbound, function, module_name
+
+        found = set()
+        for clause in self.clauses:
+            with contextlib.suppress(Unbound):
+                assert clause.falsifier.test is not None
+                path = function(self.project, clause.falsifier.test).path
+                found.add(module_name(self.project, path).partition(".")[0])
+        return found
+
+    def _plant(self, mutants: dict[str, Any]) -> None:
         from pv.hook import install
         from pv.tasks import planted
 
         wanted = self.config.getoption("--pv-mutant")
         if not wanted:
             return
-        found = [mutant for mutant in mutants if mutant.id == wanted]
-        if not found:
-            known = ", ".join(sorted(mutant.id for mutant in mutants))
-            raise pytest.UsageError(f"there is no mutant {wanted!r}; known: {known or 'none'}")
-        plan: Plan = planted(self.project, found[0])[0]
+        found = [name for name, mutant in mutants.items() if wanted in (name, mutant.id)]
+        if len(found) != 1:
+            known = ", ".join(sorted(found or mutants))
+            many = "there are several mutants" if found else "there is no mutant"
+            raise pytest.UsageError(f"{many} {wanted!r}; known: {known or 'none'}")
+        plan: Plan = planted(self.project, mutants[found[0]])[0]
         install(plan)
 
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Module | None:
-        if file_path.suffix == ".py" and file_path.name.startswith(PREFIX):
+        # A file that was named itself is collected by pytest already.
+        named = parent.session.isinitpath(file_path)
+        if file_path.suffix == ".py" and file_path.name.startswith(PREFIX) and not named:
             module: pytest.Module = pytest.Module.from_parent(parent, path=file_path)
             return module
         return None
@@ -110,7 +130,12 @@ class FalsifierPlugin:
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         wanted: list[str] = [name for name in ("subject", "device", "run") if name in metafunc.fixturenames]
         clauses = self._binding(metafunc) if metafunc.module.__name__.rpartition(".")[2].startswith(PREFIX) else []
-        if not wanted or not clauses:
+        if not wanted:
+            return
+        if not clauses and metafunc.function.__name__.startswith(PREFIX):
+            reason = f"no contract binds {metafunc.function.__name__}" + (f"; {self.refused}" if self.refused else "")
+            rows = [pytest.param(*(None for _ in wanted), marks=pytest.mark.skip(reason=reason), id="unbound")]
+            metafunc.parametrize(wanted, rows)
             return
         rows = [self._row(clause, device, wanted) for clause in clauses for device in clause.falsifier.devices]
         metafunc.parametrize(wanted, rows, scope="session", indirect=["run"] if "run" in wanted else False)
@@ -140,10 +165,7 @@ class FalsifierPlugin:
 
         override = self.config.getoption("--pv-subject")
         target = Target.parse(override) if override else clause.contract.subject_of(clause.falsifier)
-        subject: Any = importlib.import_module(target.module)
-        for part in target.attribute.split(".") if target.attribute else ():
-            subject = getattr(subject, part)
-        return subject
+        return target.inside(importlib.import_module(target.module))
 
     def _run(self, clause: _Clause, device: str, subject: Any) -> RunRequest | None:
         """One request per run and device: pytest shares a fixture among those who ask with the very same object."""

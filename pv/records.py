@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,7 +67,7 @@ def write(
     kept = [cell for cell in _cells(path) if cell["falsifier"] not in trials]
     known = {falsifier.id for falsifier in contract.falsifiers}
     cells = [cell for cell in kept if cell["falsifier"] in known]
-    cells += [_cell(trial, bases[name]) for name, trial in trials.items()]
+    cells += [_cell(project, trial, bases[name]) for name, trial in trials.items()]
     content = {
         "format": FORMAT,
         "contract": contract.id,
@@ -84,7 +84,9 @@ def write(
     return path
 
 
-def _cell(trial: Trial, basis: Basis) -> dict[str, Any]:
+def _cell(project: Project, trial: Trial, basis: Basis) -> dict[str, Any]:
+    """A cell rests on what its code imports, and on whatever else of the project was read while it ran."""
+    read = {name: digest for name in sorted(trial.files) if (digest := _digest(project, name))}
     return {
         "falsifier": trial.falsifier,
         "ending": trial.ending.value,
@@ -92,8 +94,14 @@ def _cell(trial: Trial, basis: Basis) -> dict[str, Any]:
         "valid": trial.valid,
         "reached": bool(trial.reached),
         "clause": basis.clause,
-        "files": dict(basis.files),
+        "files": {**read, **basis.files},
     }
+
+
+def _digest(project: Project, name: str) -> str:
+    """The digest of a file as it is now; "" where there is none."""
+    path = project.root / name
+    return digest_file(path) if path.is_file() else ""
 
 
 def _cells(path: Path) -> list[dict[str, Any]]:
@@ -127,7 +135,7 @@ def _commit(root: Path) -> str:
 
 
 def read(
-    project: Project, contract: Contract, device: str, bases: Mapping[str, Basis]
+    project: Project, contract: Contract, device: str, bases: Callable[[], Mapping[str, Basis]]
 ) -> tuple[dict[tuple[str, str], Recorded], list[Finding]]:
     """The recorded cells of a contract on a device, each with what has changed since. A broken file is a finding."""
     path = record_path(project, contract, device)
@@ -142,7 +150,7 @@ def read(
         return {}, [_broken(path, f"{problem.json_path}: {problem.message[:200]}")]
     if (content["contract"], content["device"]) != (contract.id, device):
         return {}, [_broken(path, f"it is evidence of {content['contract']} on {content['device']}")]
-    return dict(_recorded(content, bases)), []
+    return dict(_recorded(project, content, bases())), []
 
 
 def _broken(path: Path, why: str) -> Finding:
@@ -155,7 +163,9 @@ def _broken(path: Path, why: str) -> Finding:
     )
 
 
-def _recorded(content: Mapping[str, Any], bases: Mapping[str, Basis]) -> Iterator[tuple[tuple[str, str], Recorded]]:
+def _recorded(
+    project: Project, content: Mapping[str, Any], bases: Mapping[str, Basis]
+) -> Iterator[tuple[tuple[str, str], Recorded]]:
     hardware = DeviceInfo(name=content["hardware"], torch=content["torch"])
     for cell in content["cells"]:
         now = bases.get(cell["falsifier"])
@@ -173,13 +183,14 @@ def _recorded(content: Mapping[str, Any], bases: Mapping[str, Basis]) -> Iterato
                     hardware=hardware,
                     commit=content["commit"],
                     reached=cell["reached"],
-                    changed=tuple(_changed(cell, now)),
+                    changed=tuple(_changed(project, cell, now)),
                 ),
             )
 
 
-def _changed(cell: Mapping[str, Any], now: Basis) -> list[str]:
+def _changed(project: Project, cell: Mapping[str, Any], now: Basis) -> list[str]:
     """What differs between the recorded basis and this tree: files by name, the clause as "the contract's clause"."""
     then = cell["files"]
-    files = sorted(name for name in {*then, *now.files} if then.get(name) != now.files.get(name))
+    today = {name: now.files.get(name) or _digest(project, name) for name in {*then, *now.files}}
+    files = sorted(name for name, digest in today.items() if then.get(name) != digest)
     return files if cell["clause"] == now.clause else ["the contract's clause", *files]

@@ -30,6 +30,9 @@ class Request:
     subjects: Mapping[str, str] = field(default_factory=dict)
     replay: str = ""
     record: bool = False
+    jobs: int | None = None
+    examples: int | None = None
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +45,7 @@ class Chosen:
     selections: Mapping[str, Selection]
     subjects: Mapping[str, Target] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    unmatched: tuple[str, ...] = ()
 
     def runnable(self, contract: Contract) -> bool:
         """Whether nothing that lint found keeps the contract's falsifiers from running."""
@@ -56,10 +60,19 @@ def check(
 
     Raises UsageError for a path that does not exist, ProjectError for an unusable [tool.pv].
     """
-    project = project or find_project(Path.cwd())
+    project = project or project_of(paths)
     loaded = load(_existing(paths or project.contracts))
     targets = _targets(loaded.contracts, subjects or {})
     return loaded.contracts, (*loaded.findings, *lint(loaded.contracts, project=project, subjects=targets))
+
+
+def project_of(paths: Sequence[str | Path]) -> Project:
+    """The project that the first path lies in, else the one around the working directory."""
+    for path in paths[:1]:
+        found = find_project(Path(path) if os.path.isdir(path) else Path(path).parent)  # noqa: PTH112
+        if found.declared:
+            return found
+    return find_project(Path.cwd())
 
 
 def _targets(contracts: Sequence[Contract], subjects: Mapping[str, str]) -> dict[str, Target]:
@@ -77,6 +90,8 @@ def choose(project: Project, request: Request) -> Chosen:
     loaded, findings = check(request.paths, project=project, subjects=request.subjects)
     selections = {c.id: s for c in loaded if (s := _selection(c, request)) is not None}
     picked = tuple(c for c in loaded if c.id in selections)
+    if request.replay:
+        _one_to_replay(picked, selections)
     refused = any(f.severity is Severity.REFUSAL for f in findings)
     mine = {c.where.path for c in picked}
     # An error in a contract that was not asked for does not fail those that were.
@@ -88,7 +103,23 @@ def choose(project: Project, request: Request) -> Chosen:
         selections=selections,
         subjects=_targets(loaded, request.subjects),
         notes=() if picked or refused else (_nothing(loaded, request),),
+        unmatched=_unmatched(loaded, request) if picked else (),
     )
+
+
+def _one_to_replay(picked: Sequence[Contract], selections: Mapping[str, Selection]) -> None:
+    named = [f for c in picked for f in c.falsifiers if selections[c.id].takes(f)]
+    if len(named) != 1:
+        raise UsageError(f"a replay needs exactly one falsifier, not {len(named)}: name it with --only")
+    if named[0].run is not None:
+        raise UsageError(f"{named[0].id} reads the run {named[0].run!r}: it draws no examples, so none can be replayed")
+
+
+def _unmatched(contracts: Sequence[Contract], request: Request) -> tuple[str, ...]:
+    """The patterns that name nothing: probably a slip, and then what was meant did not run."""
+    falsifiers = [f.id for c in contracts for f in c.falsifiers]
+    only = [f"--only {p}" for p in request.only if not any(fnmatchcase(f, p) for f in falsifiers)]
+    return (*only, *(f"--contract {p}" for p in request.contracts if not any(fnmatchcase(c.id, p) for c in contracts)))
 
 
 def _selection(contract: Contract, request: Request) -> Selection | None:
@@ -111,16 +142,21 @@ def _matches(id_: str, patterns: Sequence[str]) -> bool:
 
 
 def _check(request: Request) -> None:
+    for name, value in (("jobs", request.jobs), ("examples", request.examples)):
+        if value is not None and value < 1:
+            raise UsageError(f"{name} is {value}; it must be at least 1")
     for name in [*(request.devices or ()), *request.require]:
         if name not in DEVICES:
             raise UsageError(f"there is no device {name!r}; the devices are {', '.join(DEVICES)}")
-    if request.replay and len(request.only) != 1:
-        raise UsageError("a replay needs exactly one falsifier: name it with --only")
     if request.replay and not _is_example(request.replay):
         message = "is no example; it is VERSION:BLOB as a report prints it, or a JSON object"
         raise UsageError(f"{request.replay!r} {message}")
-    if request.record and request.subjects:
-        raise UsageError("evidence is recorded for a contract's own subject: leave out --subject or --record")
+    weakened = request.replay or request.examples is not None or request.seed or request.subjects
+    if request.record and weakened:
+        raise UsageError(
+            "evidence is recorded for a contract as it stands: leave out --record, or --subject, --replay, "
+            "--examples and --seed"
+        )
     if request.record and not set(request.devices or ()) - {"cpu"}:
         raise UsageError("only cells of a device other than the CPU are recorded: add --device cuda")
 

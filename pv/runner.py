@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,8 +17,8 @@ from pv.errors import PvError
 from pv.evidence import Evidence, Recorded
 from pv.linting import MUTANT_STALE
 from pv.model import Contract, Finding
-from pv.project import Project, find_project
-from pv.request import DEVICES, Chosen, Request, choose
+from pv.project import Project
+from pv.request import DEVICES, Chosen, Request, choose, project_of
 from pv.verdict import ContractVerdict, Report, Status, decide
 
 _ORDER = [Status.FAIL, Status.UNDECIDED, Status.PASS]
@@ -63,7 +64,7 @@ def validate(
     worker can be started, and Interrupted, which carries a report, when a KeyboardInterrupt stops it.
     """
     started = time.monotonic()
-    project = project or find_project(Path.cwd())
+    project = project or project_of(paths)
     request = Request(
         paths=paths,
         only=only,
@@ -73,6 +74,9 @@ def validate(
         subjects=subjects or {},
         replay=replay,
         record=record,
+        jobs=jobs,
+        examples=examples,
+        seed=seed,
     )
     chosen = choose(project, request)
     options = Options(
@@ -95,7 +99,7 @@ def validate(
         interrupted = True
     if record and not interrupted:
         _record(chosen, campaign)
-    report = _report(chosen, campaign, started, seed)
+    report = _report(chosen, campaign, started, request)
     if interrupted:
         notes = (*report.notes, "interrupted: what had not run is undecided")
         raise Interrupted(replace(report, notes=notes, interrupted=True))
@@ -114,26 +118,37 @@ def _record(chosen: Chosen, campaign: Campaign) -> None:
                 records.write(chosen.project, contract, device, hardware, trials, bases)
 
 
-def _report(chosen: Chosen, campaign: Campaign, started: float, seed: int) -> Report:
+def _report(chosen: Chosen, campaign: Campaign, started: float, request: Request) -> Report:
     verdicts: list[ContractVerdict] = []
     for contract in chosen.contracts:
         mine = tuple(f for f in chosen.findings if f.where.path == contract.where.path)
         evidence, problems = _with_records(chosen, campaign, contract)
-        verdicts.append(decide(contract, evidence, chosen.selections[contract.id], (*mine, *problems)))
+        verdict = decide(contract, evidence, chosen.selections[contract.id], (*mine, *problems))
+        verdicts.append(replace(verdict, subject=request.subjects.get(contract.id, "")))
     verdicts.sort(key=lambda v: (_ORDER.index(v.status), v.contract.id))
     all_findings = (*chosen.findings, *(f for v in verdicts for f in v.findings if f not in chosen.findings))
     return Report(
         contracts=tuple(verdicts),
         findings=all_findings,
         devices=campaign.devices,
-        seed=seed,
+        seed=request.seed,
         seconds=time.monotonic() - started,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         version=__version__,
         python=platform.python_version(),
         hypothesis=version("hypothesis"),
-        notes=(*chosen.notes, *campaign.notes),
+        notes=(*chosen.notes, *campaign.notes, *(f"{pattern} names nothing" for pattern in chosen.unmatched)),
+        unmatched=chosen.unmatched,
+        repeat=_repeat(request),
     )
+
+
+def _repeat(request: Request) -> tuple[str, ...]:
+    """The words of the command line without which a cell would not be repeated as it was."""
+    words = [str(path) for path in request.paths]
+    words += [f"--subject {contract}={target}" for contract, target in request.subjects.items()]
+    words += [f"--examples {request.examples}"] if request.examples is not None else []
+    return (*words, *([f"--seed {request.seed}"] if request.seed else []))
 
 
 def _with_records(chosen: Chosen, campaign: Campaign, contract: Contract) -> tuple[Evidence, list[Finding]]:
@@ -144,7 +159,7 @@ def _with_records(chosen: Chosen, campaign: Campaign, contract: Contract) -> tup
     recorded: dict[tuple[str, str], Recorded] = {}
     problems: list[Finding] = []
     for device in DEVICES[1:]:
-        found, broken = records.read(chosen.project, contract, device, campaign.bases(contract))
+        found, broken = records.read(chosen.project, contract, device, partial(campaign.bases, contract))
         recorded |= found
         problems += broken
     return replace(evidence, recorded=recorded), problems

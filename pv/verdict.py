@@ -79,6 +79,8 @@ class ContractVerdict:
     killed: frozenset[str] = frozenset()
     claimed: frozenset[str] = frozenset()
     partial: bool = False
+    subject: str = ""
+    """What was attacked in the place of the contract's own subject; "" where nothing stood in."""
 
     def count(self, device: str, *outcomes: Outcome) -> int:
         return sum(cell.device == device and cell.outcome in outcomes for cell in self.cells)
@@ -102,6 +104,8 @@ class Report:
     hypothesis: str
     notes: tuple[str, ...] = ()
     interrupted: bool = False
+    unmatched: tuple[str, ...] = ()
+    repeat: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -113,7 +117,7 @@ class Report:
             return 3
         if Status.FAIL in statuses or any(finding.severity is Severity.ERROR for finding in self.findings):
             return 1
-        return 0 if statuses == {Status.PASS} else 2
+        return 0 if statuses == {Status.PASS} and not self.unmatched else 2
 
 
 def decide(

@@ -46,7 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "verdict",
     },
     "cli": {"campaign", "errors", "linting", "loading", "model", "report", "request", "runner"},
-    "pytest_plugin": {"engines", "hook", "loading", "model", "project", "pytest_run", "tasks"},
+    "pytest_plugin": {"binding", "engines", "hook", "loading", "model", "project", "pytest_run", "tasks"},
     "pytest_run": {"binding", "engines", "model", "project"},
 }
 MAY_IMPORT_THIRD_PARTY: dict[str, set[str]] = {

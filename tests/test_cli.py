@@ -62,7 +62,7 @@ def test_reports_are_written_beside_the_screen(project: Project, tmp_path: Path)
         (["validate", "--device", "tpu"], "there is no device 'tpu'; the devices are cpu, cuda"),
         (["validate", "--jobs", "0"], "0 is not in the range x>=1"),
         (["validate", "--subject", "counting"], "write it as CONTRACT=module or CONTRACT=module:attribute"),
-        (["validate", "--replay", "{}"], "a replay needs exactly one falsifier: name it with --only"),
+        (["validate", "--replay", "{}"], "a replay needs exactly one falsifier, not 5: name it with --only"),
         (["validate", "--replay", "nonsense", "--only", "C-LIMIT"], "'nonsense' is no example"),
         (["validate", "--replay", "{", "--only", "C-LIMIT"], "'{' is no example"),
         (["nonsense"], "No such command 'nonsense'"),
@@ -135,3 +135,20 @@ def test_a_reader_that_leaves_is_no_crash(project: Project) -> None:
         f"{sys.executable} -m pv list | head -c 1", shell=True, capture_output=True, text=True, timeout=60
     )
     assert "Traceback" not in done.stderr
+
+
+def test_a_reader_that_leaves_does_not_change_the_exit_code(project: Project) -> None:
+    project("small")
+    script = f"{sys.executable} -m pv validate --only C-LIMIT | head -c 0; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+
+
+def test_list_says_what_it_could_not_read(project: Project) -> None:
+    folder = project("small")
+    (folder / "contracts/broken.yaml").write_text("schema: pv/2\n")
+    done = run("list")
+    assert done.returncode == 3
+    assert "contracts/broken.yaml:1:9 PV014 unknown format 'pv/2'" in done.stderr
+    assert "C-LIMIT" in done.stdout

@@ -39,7 +39,7 @@ def test_a_mutant_is_planted(project: Project) -> None:
     assert "1 failed" in done.stdout
     unknown = run_pytest("falsifiers/", "--pv-mutant", "nothing")
     assert unknown.returncode == 4
-    assert "there is no mutant 'nothing'; known: epoch-lost, from-zero" in unknown.stderr
+    assert "there is no mutant 'nothing'; known: counting/epoch-lost, counting/from-zero" in unknown.stderr
 
 
 def test_another_subject(project: Project) -> None:
@@ -72,3 +72,18 @@ def test_a_project_without_contracts_is_left_alone(tmp_path: Path, monkeypatch: 
     assert done.returncode == 0, done.stdout
     assert "1 passed" in done.stdout
     assert run_pytest("--pv-mutant", "any").returncode == 4
+
+
+def test_a_file_that_is_named_is_collected_once(project: Project) -> None:
+    project("small")
+    done = run_pytest("falsifiers/falsify_counting.py", "-k", "limit")
+    assert "1 passed" in done.stdout, done.stdout
+
+
+def test_a_falsifier_that_no_contract_binds_is_skipped_with_the_reason(project: Project) -> None:
+    folder = project("small")
+    contract = folder / "contracts/counting.yaml"
+    contract.write_text(contract.read_text().replace("version: 1.0.0", "version: 1"))
+    done = run_pytest("falsifiers/", "-k", "limit")
+    assert "1 skipped" in done.stdout
+    assert "no contract binds falsify_limit; contracts/counting.yaml:2:" in done.stdout

@@ -98,6 +98,7 @@ def test_a_falsifier_that_kills_nothing_is_vacuous(project: Project) -> None:
 def test_a_mutant_in_a_module_that_is_never_imported_is_void(project: Project) -> None:
     folder = project("small")
     (folder / "other.py").write_text("def unused():\n    return 1\n")
+    edit(folder / "counting.py", "import sys\n", "import sys\n\nif not sys.argv:\n    import other\n")
     contract = folder / "contracts/counting.yaml"
     edit(contract, "kills: [limit-ignored, limit-forgotten]", "kills: [limit-ignored, limit-forgotten, elsewhere]")
     contract.write_text(
@@ -266,8 +267,10 @@ def test_recording_needs_a_device_and_the_contracts_own_subject(project: Project
     project("small")
     with pytest.raises(UsageError, match="add --device cuda"):
         pv.validate(record=True)
-    with pytest.raises(UsageError, match="leave out --subject or --record"):
-        pv.validate(record=True, devices=["cuda"], subjects={"counting": "counting"})
+    weakened = ({"subjects": {"counting": "counting"}}, {"examples": 1}, {"seed": 1})
+    for weaker in weakened:
+        with pytest.raises(UsageError, match="evidence is recorded for a contract as it stands"):
+            pv.validate(record=True, devices=["cuda"], **weaker)  # type: ignore[arg-type]
 
 
 def test_a_refused_file_does_not_keep_the_others_from_running(project: Project) -> None:
@@ -287,3 +290,89 @@ def test_a_contract_whose_test_does_not_exist_fails_before_anything_runs(project
     assert "PV111 falsifiers/falsify_counting.py defines no falsify_limits; did you mean 'falsify_limit'?" in (
         pv.render(report)
     )
+
+
+def test_evidence_rests_on_whatever_was_read_while_it_was_taken(project: Project) -> None:
+    folder = project("small")
+    (folder / "table.txt").write_text("1")
+    edit(folder / "counting.py", "def total(", "FACTOR = int(open('table.txt').read())\n\n\ndef total(")
+    pv.validate(devices=["cuda"], record=True, probe=probe)
+    assert pv.validate(require=["cuda"]).exit_code == 0
+    (folder / "table.txt").write_text("01")
+    assert cell(pv.validate(require=["cuda"]), "C-WHOLE", "cuda").reason == "stale, changed: table.txt"
+
+
+def test_a_mutant_that_names_what_is_not_there_kills_nothing(project: Project) -> None:
+    folder = project("small")
+    edit(folder / "contracts/counting.yaml", "replace: whole}", "replace: undefined}")
+    found = cell(pv.validate(), "C-LIMIT")
+    assert found.outcome is Outcome.ERROR
+    assert "'limit-ignored' could not be judged: NameError: name 'undefined' is not defined" in found.reason
+
+
+def test_a_vacuous_falsifier_is_shown_with_the_fault_that_it_missed(project: Project) -> None:
+    folder = project("small")
+    edit(folder / "falsifiers/falsify_counting.py", "== sorted([limit, epochs * steps])[0]", ">= 0")
+    text = pv.render(pv.validate())
+    assert "survivor  limit-ignored: the limit is not read (contracts/counting.yaml:" in text
+    assert "limit-forgotten: the limit is forgotten (contracts/counting.yaml:" in text
+    assert "usually" not in text, "what usually makes the claim fail says nothing about an attack that is too weak"
+
+
+def test_the_command_to_repeat_carries_what_was_asked_for(project: Project) -> None:
+    folder = project("small")
+    (folder / "theirs.py").write_text("def total(epochs, steps, limit=None):\n    return epochs * steps\n")
+    report = pv.validate(["contracts"], only=["C-LIMIT"], subjects={"counting": "theirs"}, seed=7, examples=50)
+    text = pv.render(report)
+    assert "FAIL       counting 1.0.0 on theirs: " in text
+    command = "pv validate contracts --subject counting=theirs --examples 50 --seed 7 --only C-LIMIT"
+    assert f"repeat    {command}\n" in text
+    assert f"replay    {command} --replay " in text
+
+
+def test_only_what_draws_examples_can_be_replayed(project: Project) -> None:
+    project("small")
+    with pytest.raises(UsageError, match="C-RUN-FIRST reads the run 'whole': it draws no examples"):
+        pv.validate(only=["C-RUN-FIRST"], replay="{}")
+    with pytest.raises(UsageError, match="exactly one falsifier, not 2"):
+        pv.validate(only=["C-RUN*"], replay="{}")
+    plain = cell(pv.validate(only=["C-COMMAND"], replay="{}"), "C-COMMAND")
+    assert plain.outcome is Outcome.ERROR
+    assert plain.reason == "ValueError: it draws no examples, so there is none to replay"
+
+
+def test_a_pattern_that_names_nothing_is_said_and_is_no_pass(project: Project) -> None:
+    project("small")
+    report = pv.validate(only=["C-LIMIT", "TYPO"])
+    assert report.exit_code == 2
+    assert "note: --only TYPO names nothing" in pv.render(report)
+
+
+def test_numbers_out_of_range_are_refused(project: Project) -> None:
+    project("small")
+    with pytest.raises(UsageError, match="jobs is -1; it must be at least 1"):
+        pv.validate(jobs=-1)
+    with pytest.raises(UsageError, match="examples is 0; it must be at least 1"):
+        pv.validate(examples=0)
+
+
+def test_a_contract_is_judged_in_the_project_that_it_lies_in(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = project("small")
+    monkeypatch.chdir(tmp_path)
+    assert pv.validate([folder / "contracts/counting.yaml"], only=["C-LIMIT"]).exit_code == 0
+
+
+def test_a_falsifier_that_cannot_be_imported_says_where(project: Project) -> None:
+    folder = project("small")
+    edit(folder / "falsifiers/falsify_counting.py", "import subprocess\n", "import subprocess\nimport notthere\n")
+    text = pv.render(pv.validate(only=["C-LIMIT"]))
+    assert "seen      ModuleNotFoundError: No module named 'notthere'" in text
+    assert "at        falsifiers/falsify_counting.py:4 in <module>: import notthere" in text
+
+
+def test_a_contract_named_like_a_binding_registry_is_read_all_the_same(project: Project) -> None:
+    folder = project("small")
+    (folder / "contracts/counting.yaml").rename(folder / "contracts/binding.yaml")
+    assert pv.validate(only=["C-LIMIT"]).exit_code == 0

@@ -10,8 +10,8 @@ from pv.evidence import Ending
 class Blame:
     """Tells endings apart by the innermost frame that lies in the project."""
 
-    def __init__(self, root: Path, subject_files: Iterable[str]) -> None:
-        self.root = root
+    def __init__(self, root: Path, subject_files: Iterable[str], *, mutated: bool = False) -> None:
+        self.root, self.mutated = root, mutated
         self.subject_files = {str(Path(file).resolve()) for file in subject_files}
 
     def ending(self, error: BaseException) -> Ending:
@@ -23,6 +23,8 @@ class Blame:
         if isinstance(error, AssertionError) or "Failed" in names:
             return Ending.REFUTED
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if self._in_project(frame.filename)]
+        if self.mutated and isinstance(error, NameError):
+            return Ending.BROKEN  # a mutant that names what is not there is no fault anybody made
         return Ending.RAISED if own and own[-1].filename in self.subject_files else Ending.BROKEN
 
     def frames(self, error: BaseException) -> list[str]:

@@ -89,6 +89,8 @@ class _Watch:
 
     def call(self) -> None:
         if self.handle is None:
+            if self.how.replay:
+                raise ValueError("it draws no examples, so there is none to replay")
             self.once()
             return
 
@@ -149,7 +151,8 @@ class _Watch:
         }
 
     def end(self, error: BaseException | None) -> dict[str, Any]:
-        counts = {"valid": self.valid, "invalid": self.invalid}
+        asked = self.how.examples if self.handle is not None and not self.how.replay else 1
+        counts = {"valid": self.valid, "invalid": self.invalid, "asked": asked}
         if error is None:
             ending = Ending.HELD if self.valid else Ending.BARREN
             return {"ending": ending.value, "detail": "" if self.valid else "no example was valid", **counts}

@@ -18,13 +18,16 @@ def tests(context: Context) -> Iterator[Finding]:
     for falsifier in context.contract.falsifiers:
         if falsifier.test is None:
             continue
-        needed = "run" if falsifier.run is not None else "subject"
+        needed = ["run"] if falsifier.run is not None else ["subject"]
+        if falsifier.run is None and falsifier.devices != ("cpu",):
+            needed.append("device")  # else the CPU would be measured under another device's name
         yield from _function(context, falsifier.test, falsifier.at("test"), falsifier.id, needed)
     for run in context.contract.runs:
-        yield from _function(context, run.callable, run.where, run.name, "subject")
+        needed = ["subject", "device", "directory", "trace", *run.arguments]
+        yield from _function(context, run.callable, run.where, run.name, needed)
 
 
-def _function(context: Context, bound: Binding, where: Where, who: str, needed: str) -> Iterator[Finding]:
+def _function(context: Context, bound: Binding, where: Where, who: str, needed: list[str]) -> Iterator[Finding]:
     try:
         found = binding.function(context.project, bound)
         binding.module_name(context.project, found.path)
@@ -32,9 +35,12 @@ def _function(context: Context, bound: Binding, where: Where, who: str, needed: 
         looked_for = bound.file if problem.kind == "file" else bound.name
         yield unbound(TEST_CODES, where, problem, looked_for)
         return
-    if needed not in found.parameters:
+    missing = [name for name in needed if name not in found.parameters and not found.takes_any]
+    if missing:
         takes = ", ".join(found.parameters) or "nothing"
-        yield error("PV112", where, f"{who}: {bound} takes {takes}", f"it must take `{needed}`")
+        yield error("PV112", where, f"{who}: {bound} takes {takes}", f"it must take `{missing[0]}`")
+    if found.is_lazy:
+        yield error("PV112", where, f"{who}: {bound} is async or a generator", "its body would never run")
     for name in _settings(found.node):
         if name not in ALLOWED_SETTINGS:
             hint = "only max_examples and suppress_health_check are a falsifier's to set"

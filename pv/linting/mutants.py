@@ -1,6 +1,8 @@
 """Rules about mutants: each applies to the source as it stands, and changes its syntax tree."""
 
+import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 from pv import binding, syntax
 from pv.binding import Unbound
@@ -12,11 +14,34 @@ CODES = {"file": "PV135", "name": "PV135", "source": "PV135"}
 
 
 def mutants(context: Context) -> Iterator[Finding]:
+    subjects = _subject_files(context)
     for mutant in context.contract.mutants:
+        yield from _elsewhere(context, mutant, subjects)
         if isinstance(mutant.change, Edit):
             yield from _edit(context, mutant, mutant.change)
         else:
             yield from _swap(context, mutant, mutant.change)
+
+
+def _subject_files(context: Context) -> frozenset[Path]:
+    """The files that the contract's own subjects consist of."""
+    files: list[Path] = []
+    for falsifier in context.contract.falsifiers:
+        # A subject that is not there has its own finding.
+        with contextlib.suppress(LookupError, StopIteration, Unbound):
+            files.append(binding.target_file(context.project, context.contract.subject_of(falsifier)))
+    with contextlib.suppress(Unbound):
+        return binding.closure(context.project, list(dict.fromkeys(files)))[0]
+    return frozenset()
+
+
+def _elsewhere(context: Context, mutant: Mutant, subjects: frozenset[Path]) -> Iterator[Finding]:
+    """A fault planted in a falsifier or its oracle would show that these can fail, not that they can see."""
+    with contextlib.suppress(Unbound):
+        path = binding.module_file(context.project, mutant.module)
+        if subjects and path not in subjects:
+            message = f"{mutant.id}: no subject of this contract imports {mutant.module}, so no fault in it is one"
+            yield error("PV136", mutant.where, message, "plant it in the subject or in what that imports")
 
 
 def _edit(context: Context, mutant: Mutant, edit: Edit) -> Iterator[Finding]:
@@ -27,6 +52,9 @@ def _edit(context: Context, mutant: Mutant, edit: Edit) -> Iterator[Finding]:
         looked_for = edit.function.module if problem.kind == "file" else edit.function.attribute
         yield unbound(CODES, mutant.where, problem, looked_for)
     except BrokenMutant as problem:
+        if str(problem).startswith("there is no"):
+            yield error("PV135", mutant.where, f"{mutant.id}: {edit.function.module} only imports what it names")
+            return
         idle = "changes nothing" in str(problem)
         refresh = f"refresh it: copy the expression or statement as it stands now in {edit.function} into `find`"
         hint = "only a replacement with another syntax tree is a fault" if idle else refresh

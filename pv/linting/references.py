@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from pv.linting.context import Context, error
 from pv.loading.check import did_you_mean
-from pv.model import Finding, Where
+from pv.model import Falsifier, Finding, Mutant, Where
 
 RENAME = "ids are unique over all contracts: rename one"
 
@@ -25,7 +25,7 @@ def unique_ids(context: Context) -> Iterator[Finding]:
 
 
 def unique_across(context: Context) -> Iterator[Finding]:
-    """Contract and falsifier ids name evidence and commands, so they are unique over all contracts."""
+    """Ids of contracts, falsifiers and mutants name evidence and commands, so they are unique over all contracts."""
     mine = context.contract
     for other in context.contracts:
         if other is mine:
@@ -34,11 +34,12 @@ def unique_across(context: Context) -> Iterator[Finding]:
             continue
         if other.id == mine.id:
             yield error("PV102", mine.where, f"the contract id {mine.id!r} is taken by {other.where}", RENAME)
-        taken = {f.id: f.where for f in other.falsifiers}
-        for falsifier in mine.falsifiers:
-            if falsifier.id in taken:
-                message = f"the falsifier id {falsifier.id!r} is taken by {taken[falsifier.id]}"
-                yield error("PV102", falsifier.where, message, RENAME)
+        taken = {f.id: f.where for f in other.falsifiers} | {m.id: m.where for m in other.mutants}
+        claims: list[Falsifier | Mutant] = [*mine.falsifiers, *mine.mutants]
+        for claim in claims:
+            if claim.id in taken:
+                kind = "falsifier" if isinstance(claim, Falsifier) else "mutant"
+                yield error("PV102", claim.where, f"the {kind} id {claim.id!r} is taken by {taken[claim.id]}", RENAME)
 
 
 def references(context: Context) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from pv.model import Contract, Finding, Severity, Where
 __all__ = ["Loaded", "load", "load_file", "schema"]
 
 FORMATS = ("pv/1",)
+NO_SCHEMA = "this is no contract: it has no 'schema' key"
 # Files of the existing format that lie beside contracts and are none.
 NO_CONTRACTS = {"binding.yaml", "binding.yml", "external-corpora.yaml", "ontology.yaml"}
 
@@ -36,6 +37,8 @@ def load(paths: Iterable[str | Path]) -> Loaded:
     findings: list[Finding] = []
     for path in _files([Path(path) for path in paths]):
         found, problems = load_file(path)
+        if path.name in NO_CONTRACTS and found is None and [p.message for p in problems] == [NO_SCHEMA]:
+            continue
         contracts.extend([found] if found is not None else [])
         findings.extend(problems)
     return Loaded(tuple(contracts), tuple(findings))
@@ -68,7 +71,7 @@ def _check_format(tree: Node, form: Node | None) -> list[Finding]:
     if not isinstance(tree.value, dict):
         return [_refusal(tree.where, "a contract is a mapping, and this file is not")]
     if form is None:
-        return [_refusal(tree.where, "this is no contract: it has no 'schema' key", "start it with 'schema: pv/1'")]
+        return [_refusal(tree.where, NO_SCHEMA, "start it with 'schema: pv/1'")]
     if form.value not in FORMATS:
         said = repr(form.text) if form.text else "(no text)"
         return [_refusal(form.where, f"unknown format {said}", f"this version reads {', '.join(FORMATS)}")]
@@ -105,7 +108,7 @@ def _below(folder: Path) -> list[Path]:
         found += [
             Path(top, name)
             for name in sorted(names)
-            if name.endswith((".yaml", ".yml")) and not name.startswith(".") and name not in NO_CONTRACTS
+            if name.lower().endswith((".yaml", ".yml")) and not name.startswith(".")
         ]
     return found
 

@@ -30,11 +30,11 @@ def data(report: Report) -> dict[str, Any]:
         "devices": {name: {"name": info.name, "torch": info.torch} for name, info in report.devices.items()},
         "notes": list(report.notes),
         "findings": [finding_data(finding) for finding in report.findings],
-        "contracts": [_contract(verdict) for verdict in report.contracts],
+        "contracts": [_contract(verdict, report) for verdict in report.contracts],
     }
 
 
-def _contract(verdict: ContractVerdict) -> dict[str, Any]:
+def _contract(verdict: ContractVerdict, report: Report) -> dict[str, Any]:
     contract = verdict.contract
     return {
         "id": contract.id,
@@ -42,13 +42,14 @@ def _contract(verdict: ContractVerdict) -> dict[str, Any]:
         "path": str(contract.where.path),
         "status": verdict.status.value,
         "summary": words.summary(verdict),
+        "subject": verdict.subject,
         "partial": verdict.partial,
         "mutants": {"claimed": sorted(verdict.claimed), "killed": sorted(verdict.killed)},
-        "cells": [_cell(cell) for cell in verdict.cells],
+        "cells": [_cell(cell, report) for cell in verdict.cells],
     }
 
 
-def _cell(cell: Cell) -> dict[str, Any]:
+def _cell(cell: Cell, report: Report) -> dict[str, Any]:
     recorded = cell.recorded
     return {
         "falsifier": cell.falsifier.id,
@@ -60,7 +61,7 @@ def _cell(cell: Cell) -> dict[str, Any]:
         "prediction": cell.falsifier.prediction,
         "if_fails": cell.falsifier.if_fails,
         "line": cell.falsifier.where.line,
-        "repeat": words.command(cell),
+        "repeat": words.command(cell, report),
         "trial": _trial(cell.trial) if cell.trial is not None else None,
         "mutants": [{"id": t.mutant, "reached": t.mutant_reached, **_trial(t)} for t in cell.mutants],
         "recorded": None
@@ -82,6 +83,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "detail": trial.detail,
         "valid": trial.valid,
         "invalid": trial.invalid,
+        "asked": trial.asked,
         "seed": trial.seed,
         "seconds": round(trial.seconds, 4),
         "peak_mib": trial.peak_mib,

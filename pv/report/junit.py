@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 from pv.model import Severity
 from pv.report import words
-from pv.verdict import Cell, Outcome, Report
+from pv.verdict import Cell, ContractVerdict, Outcome, Report
 
 # What XML 1.0 cannot hold, not even escaped.
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -24,7 +24,7 @@ def render(report: Report) -> str:
     if findings:
         _suite(root, "lint", [_finding(f.code, str(f), f.severity) for f in findings], 0.0)
     for verdict in report.contracts:
-        cases = [_case(verdict.contract.id, cell) for cell in verdict.cells]
+        cases = [_case(cell, verdict, report) for cell in verdict.cells]
         seconds = sum(cell.trial.seconds for cell in verdict.cells if cell.trial is not None)
         _suite(root, verdict.contract.id, cases, seconds)
     ET.indent(root)
@@ -46,16 +46,16 @@ def _suite(root: ET.Element, name: str, cases: list[ET.Element], seconds: float)
     suite.extend(cases)
 
 
-def _case(contract: str, cell: Cell) -> ET.Element:
+def _case(cell: Cell, verdict: ContractVerdict, report: Report) -> ET.Element:
     seconds = cell.trial.seconds if cell.trial is not None else 0.0
     name = f"{cell.falsifier.id}[{cell.device}]"
-    case = ET.Element("testcase", classname=clean(contract), name=clean(name), time=f"{seconds:.3f}")
+    case = ET.Element("testcase", classname=clean(verdict.contract.id), name=clean(name), time=f"{seconds:.3f}")
     tag = _TAGS.get(cell.outcome)
     if tag is not None:
         found = cell.trial.counterexample if cell.trial is not None else None
         message = found.error if found is not None else cell.reason
         element = ET.SubElement(case, tag, message=clean(message), type=cell.outcome.value)
-        element.text = clean("\n".join(f"{label}: {text}" for label, text in words.lines(cell)))
+        element.text = clean("\n".join(f"{label}: {text}" for label, text in words.lines(cell, verdict, report)))
     return case
 
 

@@ -4,7 +4,7 @@ import html
 import re
 
 from pv.report import words
-from pv.verdict import Cell, Report
+from pv.verdict import Cell, ContractVerdict, Report
 
 # A job summary is cut at 1 MiB; below that, a reader has long stopped.
 MAX_BLOCKS = 50
@@ -19,28 +19,32 @@ def render(report: Report) -> str:
     for verdict in report.contracts:
         status = verdict.status.value
         name = f"{_code(verdict.contract.id)} {_escape(verdict.contract.version)}"
+        name += f" on {_code(verdict.subject)}" if verdict.subject else ""
         parts.append(f"| {MARKS[status]} | {name} | **{status}** | {_escape(words.summary(verdict))} |")
     parts.append("")
     parts += [f"- {_escape(str(finding))}" for finding in words.loose_findings(report)]
-    shown = [cell for verdict in report.contracts for cell in words.blocks(verdict)]
-    for cell in shown[:MAX_BLOCKS]:
-        parts += ["", *_block(cell)]
+    shown = [(cell, verdict) for verdict in report.contracts for cell in words.blocks(verdict)]
+    for cell, verdict in shown[:MAX_BLOCKS]:
+        parts += ["", *_block(cell, verdict, report)]
     if len(shown) > MAX_BLOCKS:
         parts += ["", f"{len(shown) - MAX_BLOCKS} more are in the full report."]
     for verdict in report.contracts:
+        for reason, cells in words.undecided(verdict).items():
+            names = ", ".join(_code(cell.falsifier.id) for cell in cells)
+            parts += ["", f"**undecided**: {names}: {_escape(reason)}"]
         parts += ["", *_table(verdict.contract.id, verdict.cells)] if verdict.cells else []
     parts += ["", *(f"> {_escape(note)}" for note in report.notes), _escape(words.closing(report)), ""]
     return "\n".join(parts)
 
 
-def _block(cell: Cell) -> list[str]:
+def _block(cell: Cell, verdict: ContractVerdict, report: Report) -> list[str]:
     parts = [
         f"### {cell.outcome.value}: {_code(cell.falsifier.id)} on {cell.device}",
         "",
         _escape(str(cell.falsifier.where)),
         "",
     ]
-    code = [f"{label:<10} {text}" for label, text in words.lines(cell)]
+    code = [f"{label:<10} {text}" for label, text in words.lines(cell, verdict, report)]
     longest = max((len(run) for line in code for run in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
     return [*parts, f"{fence}text", *code, fence]

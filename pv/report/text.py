@@ -20,6 +20,9 @@ STYLES = {
     "proved": "green",
 }
 INDENT = 12
+# Enough to act on; a screen full of the same failure hides the first.
+MAX_BLOCKS = 20
+MAX_NAMES = 6
 # What the code under contract prints must not steer the reader's terminal.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
@@ -34,9 +37,16 @@ def render(report: Report, *, color: bool = False, width: int = 100) -> str:
     for finding in words.loose_findings(report):
         console.print(Text.assemble((f"{finding.severity.value:<10} ", STYLES["error"]), _plain(str(finding))))
     for verdict in report.contracts:
-        for cell in words.blocks(verdict):
+        failed = words.blocks(verdict)
+        for cell in failed[:MAX_BLOCKS]:
             console.print()
-            _block(console, cell)
+            _block(console, cell, verdict, report)
+        if len(failed) > MAX_BLOCKS:
+            _fold(
+                console, f"{len(failed) - MAX_BLOCKS} MORE", failed[MAX_BLOCKS:], "failed like these; all in the JSON"
+            )
+        for reason, cells in words.undecided(verdict).items():
+            _fold(console, "UNDECIDED", cells, reason)
     if report.contracts:
         console.print()
     for note in report.notes:
@@ -48,21 +58,30 @@ def render(report: Report, *, color: bool = False, width: int = 100) -> str:
 
 def _contract(verdict: ContractVerdict) -> Text:
     status = verdict.status.value
-    name = _plain(f"{verdict.contract.id} {verdict.contract.version}".strip())
-    return Text.assemble((f"{status.upper():<10} ", STYLES[status]), (name, "bold"), f": {words.summary(verdict)}")
+    head = (f"{status.upper():<10} ", STYLES[status])
+    return Text.assemble(head, (_plain(words.title(verdict)), "bold"), f": {words.summary(verdict)}")
 
 
-def _block(console: Console, cell: Cell) -> None:
+def _fold(console: Console, label: str, cells: list[Cell], why: str) -> None:
+    names = [f"{cell.falsifier.id} on {cell.device}" for cell in cells]
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    console.print()
+    console.print(
+        Text.assemble((f"{label:<10} ", STYLES["undecided"]), _plain(f"{', '.join(names[:MAX_NAMES])}{more}: {why}"))
+    )
+
+
+def _block(console: Console, cell: Cell, verdict: ContractVerdict, report: Report) -> None:
     outcome = cell.outcome.value
     head = (f"{outcome.upper():<10} ", STYLES[outcome])
     console.print(
         Text.assemble(head, (_plain(cell.falsifier.id), "bold"), f" on {cell.device}  {cell.falsifier.where}")
     )
     previous = ""
-    for label, text in words.lines(cell):
+    for label, text in words.lines(cell, verdict, report):
         shown = "" if label == previous else label
-        body = text.replace("\n", "\n" + " " * INDENT)
-        console.print(Text.assemble((f"  {shown:<{INDENT - 2}}", "dim"), _plain(body)))
+        body = _plain(text).replace("\n", "\n" + " " * INDENT)
+        console.print(Text.assemble((f"  {shown:<{INDENT - 2}}", "dim"), body))
         previous = label
 
 

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterator
 
 from pv.engines.encoding import show
-from pv.evidence import Counterexample, Trial
+from pv.evidence import Counterexample, Ending, Trial
 from pv.model import Finding, Severity
 from pv.verdict import Cell, ContractVerdict, Outcome, Report
 
@@ -35,6 +35,8 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
         yield _device(verdict, device)
     if verdict.claimed:
         yield f"{len(verdict.killed)} of {len(verdict.claimed)} mutants killed"
+    if not verdict.cells:
+        yield "no falsifier for the devices asked for"
     if verdict.partial:
         yield f"{len({c.falsifier.id for c in verdict.cells})} of {total} falsifiers selected"
 
@@ -58,23 +60,33 @@ def _device(verdict: ContractVerdict, device: str) -> str:
     return f"{device.upper() if device != 'cpu' else 'CPU'} {held} of {total} ({cells[0].reason})"
 
 
+def title(verdict: ContractVerdict) -> str:
+    """A contract's name, and what was attacked where that is not its own subject."""
+    name = f"{verdict.contract.id} {verdict.contract.version}".strip()
+    return f"{name} on {verdict.subject}" if verdict.subject else name
+
+
 def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def blocks(verdict: ContractVerdict) -> list[Cell]:
-    """The cells that need a reader, worst first: every failure, and what is undecided although it is required."""
-    ran = not _errors(verdict)
-    shown = [
-        cell
-        for cell in verdict.cells
-        if cell.outcome not in (*HELD, Outcome.UNDECIDED)
-        or (cell.outcome is Outcome.UNDECIDED and cell.required and ran and cell.falsifier.test is not None)
-    ]
-    return sorted(shown, key=lambda cell: OUTCOMES.index(cell.outcome))
+    """The failures, worst first: each needs a reader."""
+    failed = [cell for cell in verdict.cells if cell.outcome not in (*HELD, Outcome.UNDECIDED)]
+    return sorted(failed, key=lambda cell: OUTCOMES.index(cell.outcome))
 
 
-def lines(cell: Cell) -> Iterator[tuple[str, str]]:
+def undecided(verdict: ContractVerdict) -> dict[str, list[Cell]]:
+    """The required cells that say nothing, by reason; empty where lint has said why nothing ran."""
+    grouped: dict[str, list[Cell]] = {}
+    for cell in verdict.cells:
+        bound = cell.falsifier.test is not None
+        if cell.outcome is Outcome.UNDECIDED and cell.required and bound and not _errors(verdict):
+            grouped.setdefault(cell.reason, []).append(cell)
+    return grouped
+
+
+def lines(cell: Cell, verdict: ContractVerdict, report: Report) -> Iterator[tuple[str, str]]:
     """What a reader needs to know of a cell, as label and text."""
     yield "claim", cell.falsifier.rule
     yield "predicted", cell.falsifier.prediction
@@ -84,18 +96,27 @@ def lines(cell: Cell) -> Iterator[tuple[str, str]]:
     found = trial.counterexample if trial is not None else None
     if found is not None:
         yield from _seen(found)
-    if cell.outcome in (Outcome.FALSIFIED, Outcome.VACUOUS):
+    if cell.outcome is Outcome.FALSIFIED:
         yield "usually", cell.falsifier.if_fails
-    for mutant in cell.mutants:
-        if cell.outcome is Outcome.ERROR and mutant.detail:
-            yield "mutant", f"{mutant.mutant}: {mutant.ending.value}: {mutant.detail}"
+    yield from _mutants(cell, verdict)
     if trial is not None:
         yield "tried", tried(trial)
         if cell.outcome is Outcome.ERROR and trial.output.text.strip():
             yield "printed", trial.output.text.strip()[-2000:]
-        yield "repeat", command(cell)
+        yield "repeat", command(cell, report)
         if found is not None and found.blob:
-            yield "replay", f"{command(cell)} --replay {shlex.quote(f'{found.hypothesis}:{found.blob}')}"
+            yield "replay", f"{command(cell, report)} --replay {shlex.quote(f'{found.hypothesis}:{found.blob}')}"
+
+
+def _mutants(cell: Cell, verdict: ContractVerdict) -> Iterator[tuple[str, str]]:
+    """The faults that a falsifier failed to see, or could not be tried on."""
+    for trial in cell.mutants:
+        mutant = verdict.contract.mutant(trial.mutant or "")
+        if cell.outcome is Outcome.VACUOUS and trial.ending is Ending.HELD:
+            reach = "its code was reached" if trial.mutant_reached else "its code was never reached"
+            yield "survivor", f"{mutant.id}: {mutant.fault} ({mutant.where}); {reach}"
+        elif cell.outcome is Outcome.ERROR and trial.detail:
+            yield "mutant", f"{mutant.id}: {trial.ending.value}: {trial.detail} ({mutant.where})"
 
 
 def _seen(found: Counterexample) -> Iterator[tuple[str, str]]:
@@ -109,14 +130,17 @@ def _seen(found: Counterexample) -> Iterator[tuple[str, str]]:
 
 def tried(trial: Trial) -> str:
     """How hard it was tried."""
+    if trial.ending in (Ending.TIME, Ending.MEMORY, Ending.CRASHED, Ending.SILENT):
+        return f"for {trial.seconds:.2f} s, seed {trial.seed}"  # how many examples that were, nobody was left to say
+    asked = f" of {trial.asked} asked for" if trial.ending is Ending.HELD and trial.valid < trial.asked else ""
     rejected = f" ({trial.invalid} rejected)" if trial.invalid else ""
-    return f"{count(trial.valid, 'valid example')}{rejected}, seed {trial.seed}, {trial.seconds:.2f} s"
+    return f"{count(trial.valid, 'valid example')}{asked}{rejected}, seed {trial.seed}, {trial.seconds:.2f} s"
 
 
-def command(cell: Cell) -> str:
+def command(cell: Cell, report: Report) -> str:
     """The command that repeats a cell."""
-    device = f" --device {cell.device}" if cell.device != "cpu" else ""
-    return f"pv validate --only {shlex.quote(cell.falsifier.id)}{device}"
+    device = [f"--device {cell.device}"] if cell.device != "cpu" else []
+    return " ".join(["pv validate", *report.repeat, f"--only {shlex.quote(cell.falsifier.id)}", *device])
 
 
 def loose_findings(report: Report) -> list[Finding]:

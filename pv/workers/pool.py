@@ -43,6 +43,8 @@ class Reply:
     seconds: float
     peak_mib: int
     output: Output
+    limit_s: float
+    memory_mib: int
 
     def last(self, kind: str) -> dict[str, Any] | None:
         return next((r for r in reversed(self.records) if r.get("kind") == kind), None)
@@ -216,6 +218,8 @@ class Pool:
             seconds=time.monotonic() - live.start,
             peak_mib=live.peak,
             output=output,
+            limit_s=live.task.limit_s,
+            memory_mib=live.task.memory_mib,
         )
 
     def _close_pipes(self, live: _Live) -> None:

@@ -25,8 +25,10 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
         detail=detail,
         valid=said.get("valid", 0),
         invalid=said.get("invalid", 0),
+        asked=said.get("asked", 0),
         counterexample=_counterexample(found) if found else None,
         reached=frozenset(said.get("reached", ())),
+        files=frozenset(said.get("files", ())),
         mutant_reached=said.get("mutant_reached", False),
         seed=seed,
         seconds=reply.seconds,
@@ -39,13 +41,17 @@ def _without_answer(reply: Reply, end: dict[str, Any] | None) -> tuple[Ending, s
     if end is not None:
         return Ending(end["ending"]), ""
     if reply.stopped:
-        return _LIMITS[reply.stopped], f"stopped at its {reply.stopped} limit"
+        return _LIMITS[reply.stopped], f"stopped at its {reply.stopped} limit{_limit(reply)}"
     if reply.status is None:
         return Ending.CRASHED, "lost when the fork server was killed"
     if os.WIFSIGNALED(reply.status):
         number = os.WTERMSIG(reply.status)
         return Ending.CRASHED, f"killed by signal {number} ({signal.Signals(number).name})"
     return Ending.SILENT, f"the worker ended without an answer (exit status {os.WEXITSTATUS(reply.status)})"
+
+
+def _limit(reply: Reply) -> str:
+    return f" of {reply.limit_s:g} s" if reply.stopped == "time" else f" of {reply.memory_mib} MiB"
 
 
 def _counterexample(said: dict[str, Any]) -> Counterexample:

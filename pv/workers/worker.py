@@ -29,8 +29,30 @@ def _packages(task: Mapping[str, Any]) -> set[str]:
     return {name.partition(":")[0].partition(".")[0] for name in named if name}
 
 
+class FilesRead:
+    """The files of the project that this process reads from now on, data and code: what its evidence rests on."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._opened: set[str] = set()
+        sys.addaudithook(self._note)
+
+    def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str | bytes):
+            path, mode, flags = arguments
+            if not (flags or 0) & (os.O_WRONLY | os.O_RDWR) and not set(mode or "") & set("wax+"):
+                self._opened.add(os.fsdecode(path))
+
+    def read(self) -> list[str]:
+        """Their paths below the root. A module that came from its cache was read all the same."""
+        modules = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+        paths = {Path(self.root, name).resolve() for name in [*self._opened, *filter(None, modules)]}
+        inside = (path.relative_to(self.root) for path in paths if path.is_relative_to(self.root) and path.is_file())
+        return sorted(p.as_posix() for p in inside if p.suffix != ".pyc" and not p.parts[0].startswith("."))
+
+
 def run(task: Mapping[str, Any], evidence_fd: int) -> None:
-    """Does one task (see `pv.workers.tasks`) and streams what it finds. Every ending but a kill leaves an answer."""
+    """Does one task (see `pv.tasks`) and streams what it finds. Every ending but a kill leaves an answer."""
     stream, start = Stream(evidence_fd), time.monotonic()
     prepare(task)
     if task["kind"] == "device":
@@ -58,8 +80,9 @@ def prepare(task: Mapping[str, Any]) -> None:
 
 
 def _try(task: Mapping[str, Any], stream: Stream) -> dict[str, Any]:
-    blame = Blame(Path(task["root"]), task["subject_files"])
+    blame = Blame(Path(task["root"]), task["subject_files"], mutated=bool(task["plan"]["module"]))
     planted: hook.Hook | None = None
+    files = FilesRead(Path(task["root"]))
     try:
         log = str(Path(task["scratch"]) / "reached.jsonl")
         planted = hook.install(hook.Plan.from_json(json.dumps({**task["plan"], "log": log})))
@@ -67,14 +90,15 @@ def _try(task: Mapping[str, Any], stream: Stream) -> dict[str, Any]:
     except BrokenMutant as error:
         record = {"ending": Ending.VOID.value, "detail": str(error)}
     except BaseException as error:
-        record = {"ending": Ending.BROKEN.value, "detail": said(error), "frames": blame.frames(error)}
-    return record | (_reach(planted, record["ending"]) if planted is not None else {})
+        record = {"ending": Ending.BROKEN.value, "detail": said(error), "error": said(error)}
+        record |= {"frames": blame.frames(error)}
+    return record | {"files": files.read()} | (_reach(planted, record["ending"]) if planted is not None else {})
 
 
 def _reach(planted: hook.Hook, ending: str) -> dict[str, Any]:
     reached, applied = hook.reached(planted)
     said_reached = {"reached": sorted(reached), "mutant_reached": planted.mutated() in reached}
-    if planted.plan.module and not applied and ending == Ending.HELD.value:
+    if planted.plan.module and not applied and ending != Ending.BROKEN.value:
         return said_reached | {"ending": Ending.VOID.value, "detail": f"{planted.plan.module} was never imported"}
     return said_reached
 
@@ -86,7 +110,7 @@ def _falsify(task: Mapping[str, Any], stream: Stream, blame: Blame) -> dict[str,
     engine.load_profile(task["examples"], shrink=not mutated)
     subject = _subject(task)
     test = _function(task["test"])
-    stream.put("bound")
+    hook.seen.clear()  # what ran at import says nothing about the claim
     fixed = {"subject": subject, "device": task["device"]}
     how = engine.Settings(
         examples=task["examples"], seed=task["seed"], stop_at_first=mutated, replay=task.get("replay", "")
@@ -105,7 +129,7 @@ def _reference_run(task: Mapping[str, Any], stream: Stream, blame: Blame) -> dic
     if task.get("callable"):
         subject = _subject(task)
         configured = _function(task["callable"])
-        stream.put("bound")
+        hook.seen.clear()
         try:
             reference_run.execute(
                 configured, subject, device=task["device"], directory=directory, arguments=task["arguments"]
@@ -133,10 +157,7 @@ def _failed_run(error: BaseException, blame: Blame, arguments: Mapping[str, Any]
 
 def _subject(task: Mapping[str, Any]) -> Any:
     target = Target.parse(task["subject"])
-    subject: Any = _module(target.module, task["subject_file"])
-    for part in target.attribute.split(".") if target.attribute else ():
-        subject = getattr(subject, part)
-    return subject
+    return target.inside(_module(target.module, task["subject_file"]))
 
 
 def _function(described: Mapping[str, Any]) -> Any:

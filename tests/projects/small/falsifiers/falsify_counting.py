@@ -22,7 +22,8 @@ def falsify_whole(subject, device, epochs, steps):
 
 
 def falsify_command(subject):
-    said = subprocess.run([sys.executable, "-m", "counting", "3", "4"], capture_output=True, text=True, check=True)
+    command = [sys.executable, "-m", subject.__name__, "3", "4"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True)
     assert said.stdout == "12\n", said.stdout
 
 
