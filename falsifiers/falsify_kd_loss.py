@@ -498,6 +498,11 @@ def _case(**changes: Any) -> KdCase:
     return KdCase(logits, logits.flip(-1), torch.tensor([[1, IGNORED, 3]]), 2.0, 0.5, 0.5).but(**changes)
 
 
+def _empty(**changes: Any) -> KdCase:
+    whole = _case()
+    return whole.but(student=whole.student[:0], teacher=whole.teacher[:0], labels=whole.labels[:0]).but(**changes)
+
+
 def _logits(position: int, *values: float) -> Tensor:
     logits = _case().student.clone()
     logits[0, position, : len(values)] = torch.tensor(values, dtype=torch.float64)
@@ -547,8 +552,17 @@ REFUSED: list[tuple[str, KdCase, tuple[str, ...]]] = [
         (f"temperature {tau}", _case(temperature=tau), ("temperature",))
         for tau in (0.0, -1.0, math.nan, math.inf, -math.inf, 1e-300, 1e200)
     ),
-    *((f"ce_weight {w}", _case(ce_weight=w), ("ce_weight",)) for w in (-0.1, math.nan, math.inf)),
-    *((f"kd_weight {w}", _case(kd_weight=w), ("kd_weight",)) for w in (-0.1, math.nan, math.inf)),
+    *(
+        (f"{name} {w!r}", _case(**{name: w}), (name, repr(w)))
+        for name in ("ce_weight", "kd_weight")
+        for w in (-0.1, math.nan, math.inf, None, "1", True)
+    ),
+    *((f"temperature {tau!r}", _case(temperature=tau), ("temperature", repr(tau))) for tau in (None, "2", True)),
+    *((f"{name} in an empty batch", _empty(**{name: -1.0}), (name, "-1")) for name in KdCase.__slots__[3:6]),
+    ("another vocabulary in an empty batch", _empty(teacher=torch.zeros(0, 3, 5).double()), ("4", "5", "vocabular")),
+    *((f"ignore_index {i!r}", _case(ignore_index=i), ("ignore_index", repr(i))) for i in (None, 0.5, "0")),
+    ("no tensor for a student", _case(student=[[[0.0] * 4] * 3]), ("student", "list")),
+    ("no tensor for labels", _case(labels=[[1, 2, 3]]), ("labels", "list")),
 ]
 
 
@@ -563,15 +577,74 @@ def falsify_refused_inputs(subject: Any) -> None:
     assert not found, "\n".join(found)
 
 
-@given(case=kd_cases(logits=HALVES), beyond=st.integers(0, 7), below=st.booleans(), where=st.integers(0, 5))
-def falsify_labels_outside_the_vocabulary(subject: Any, case: KdCase, beyond: int, below: bool, where: int) -> None:
-    """A label is a token, the ignored one, or refused by its name and place."""
+@given(
+    case=kd_cases(logits=HALVES),
+    beyond=st.integers(0, 7),
+    below=st.booleans(),
+    where=st.integers(0, 5),
+    alone=st.booleans(),
+)
+def falsify_labels_outside_the_vocabulary(
+    subject: Any, case: KdCase, beyond: int, below: bool, where: int, alone: bool
+) -> None:
+    """A label is a token, the ignored one, or refused by its name and place, also as the only one that is scored."""
     V = case.student.shape[-1]
     label = -1 - beyond if below else V + beyond
     b, t = divmod(where % case.labels.numel(), case.labels.shape[1])
-    labels = case.labels.clone()
+    labels = torch.full_like(case.labels, IGNORED) if alone else case.labels.clone()
     labels[b, t] = label
     changed = case.but(labels=labels)
     for name, call in (("loss", changed.loss), ("gradient", changed.gradient)):
         what = f"label {label} in a vocabulary of {V}, {name}"
         oracles.assert_refused(what, lambda call=call: call(subject), f"label {label}", f"({b}, {t})")
+
+
+@given(
+    case=kd_cases(logits=HALVES),
+    value=st.sampled_from([math.nan, math.inf, -math.inf]),
+    whose=st.sampled_from(["student", "teacher"]),
+    where=st.integers(0, 5),
+    element=st.integers(0, 4),
+    alone=st.booleans(),
+)
+def falsify_rows_that_are_no_distribution(
+    subject: Any, case: KdCase, value: float, whose: str, where: int, element: int, alone: bool
+) -> None:
+    """A scored row with NaN or +inf, or of -inf throughout, is refused by model, place and value.
+
+    In every shape down to one element, one position and one token, and also as the only row that is scored.
+    """
+    scored = case.scored.nonzero().tolist()
+    b, t = scored[where % len(scored)]
+    logits = getattr(case, whose).clone()
+    at = slice(None) if value == NO_TOKEN else element % logits.shape[-1]
+    logits[b, t, at] = value
+    labels = torch.full_like(case.labels, IGNORED) if alone else case.labels.clone()
+    labels[b, t] = case.labels[b, t]
+    broken = case.but(labels=labels, **{whose: logits})
+    for name, call in (("loss", broken.loss), ("gradient", broken.gradient)):
+        what = f"{whose} logits {logits[b, t].tolist()} at scored position ({b}, {t}), {name}"
+        oracles.assert_refused(what, lambda call=call: call(subject), whose, f"({b}, {t})", str(value))
+
+
+def falsify_sums_are_wider_than_their_terms(subject: Any, device: str) -> None:
+    """Terms are float32 numbers; their sums have bits that no float32 number has, over tokens and over positions.
+
+    Of many sums of many numbers all but a few have such bits; a sum kept in float32 never has one.
+    """
+    generator = torch.Generator().manual_seed(0)
+    student, teacher = (torch.randn(1, 32, 64, generator=generator) for _ in range(2))
+    labels = torch.randint(64, (1, 32), generator=generator)
+    case = KdCase(student, teacher, labels)
+    over_tokens = [case.but(labels=labels.where(torch.arange(32) == t, IGNORED)) for t in range(32)]
+    over_positions = [
+        case.but(labels=labels.where(torch.arange(32) <= t, IGNORED), ce_weight=1.0, kd_weight=0.0)
+        for t in range(2, 32)
+    ]
+    for axis, cases in (("tokens", over_tokens), ("positions", over_positions)):
+        sums = [x.nats(subject, device) for x in cases]
+        narrow = [nats for nats in sums if float(torch.tensor(nats, dtype=torch.float32)) == nats]
+        assert len(narrow) < len(sums), (
+            f"each of {len(sums)} sums over {axis} of float32 terms is a float32 number, such as {sums[0]!r}; a "
+            f"float64 sum has more bits"
+        )

@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from hypothesis import given
@@ -44,7 +44,7 @@ class RecordingStudent:
         self.passes: list[RecordingPass] = []
 
     def forward(self, batch: Any) -> RecordingPass:
-        self.passes.append(RecordingPass(self.table[batch.tokens] if self.fixed is None else self.fixed))
+        self.passes.append(RecordingPass(self.table[batch.tokens.long()] if self.fixed is None else self.fixed))
         return self.passes[-1]
 
 
@@ -295,6 +295,57 @@ def falsify_metrics(subject: Any, case: StepCase) -> None:
         assert metric.count == result.count, f"{name} counts {metric.count} tokens, the step {result.count}"
 
 
+class LiveStudent:
+    """Its logits are what it learns: a gradient changes them where the step reads them, and is used up."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self.logits, self.vocab_size = logits, logits.shape[-1]
+
+    def forward(self, batch: Any) -> LiveStudent:
+        return self
+
+    def backward(self, logit_gradient: Tensor) -> None:
+        self.logits.sub_(logit_gradient)
+        logit_gradient.fill_(math.nan)
+
+
+@given(case=step_cases())
+def falsify_a_step_reports_what_it_saw(subject: Any, case: StepCase) -> None:
+    """The result is from before the gradient, also where the student's logits change as it is applied."""
+    expected, gradient = recorded_step(subject, case)
+    logits = case.student[case.tokens]
+    live = LiveStudent(logits.clone())
+    result = subject.kd_step(subject.FixtureTeacher(case.teacher), live, batch_of(subject, case), **case.settings)
+    assert result == expected, (
+        f"a student whose logits are what it learns gets {result}; expected {expected}, as before the gradient"
+    )
+    assert torch.equal(live.logits, logits - gradient), "the student got another gradient than one that only reads"
+
+
+@given(
+    tokens=st.lists(st.integers(0, 2), min_size=2, max_size=4),
+    labels=st.lists(
+        st.sampled_from([IGNORED, 256 + IGNORED, 0, 127, 128]) | st.integers(0, 199), min_size=4, max_size=4
+    ),
+    dtypes=st.tuples(*[st.sampled_from([torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])] * 2),
+)
+def falsify_integers_of_every_width(
+    subject: Any, tokens: list[int], labels: list[int], dtypes: tuple[torch.dtype, torch.dtype]
+) -> None:
+    """Tokens and labels mean what they say in every integer dtype, to fixtures and step alike."""
+    fits = torch.iinfo(dtypes[1])
+    held = [label if fits.min <= label <= fits.max else 1 for label in labels[: len(tokens)]]
+    held[-1] = abs(held[-1])  # so something is scored: 100 where it was ignored
+    student = torch.zeros(3, 200, dtype=torch.float64)
+    student[0, 0] = student[1, 100] = student[2, 156] = 1.0
+    wide = StepCase(torch.tensor([tokens]), torch.tensor([held]), student, student.flip(0), ce_weight=1.0)
+    narrow = wide.but(tokens=wide.tokens.to(dtypes[0]), labels=wide.labels.to(dtypes[1]))
+    result, table = table_step(subject, narrow, 1.0)
+    assert_result_is_the_oracles(result, wide)
+    what = f"the table after tokens {tokens} in {dtypes[0]}, labels {held} in {dtypes[1]}"
+    assert_same_gradient(what, table, wide.oracle_table(1.0), allowed_table(wide, 1.0), STEP)
+
+
 @given(
     shape=st.sampled_from([(1, 1), (2, 3), (0, 3), (2, 0), (1, 2)]),
     weights=st.sampled_from([(1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0)]),
@@ -320,29 +371,60 @@ def falsify_step_with_nothing_scored(
     assert torch.equal(after, table), f"the table moved to {after.tolist()} where nothing is scored"
 
 
-def _embedding(table: Tensor, device: str = "cpu") -> nn.Embedding:
+def embedding(table: Tensor, device: str = "cpu") -> nn.Embedding:
     return nn.Embedding(table.shape[0], table.shape[1], _weight=table.clone().to(device))
 
 
+class NamedOutput(NamedTuple):
+    loss: Tensor
+    logits: Tensor
+
+
+class DictOutput(dict[str, Any]):
+    """A dict whose entries are attributes too, as Hugging Face's ModelOutput is."""
+
+    def __init__(self, logits: Tensor) -> None:
+        super().__init__(loss=logits.sum(), logits=logits)
+        self.logits = logits
+
+
+OUTPUTS: dict[str, Callable[[Tensor], Any]] = {
+    "a tensor": lambda logits: logits,
+    "an object": lambda logits: SimpleNamespace(logits=logits),
+    "a named tuple after the loss": lambda logits: NamedOutput(logits.sum(), logits),
+    "a dict with attributes": DictOutput,
+}
+
+
 class Wrapped(nn.Module):
-    """Answers with an object that has the logits, as Hugging Face models do."""
+    """Answers with something that has the logits."""
 
-    def __init__(self, inner: nn.Module) -> None:
+    def __init__(self, inner: nn.Module, output: str) -> None:
         super().__init__()
-        self.inner = inner
+        self.inner, self.output = inner, OUTPUTS[output]
 
-    def forward(self, tokens: Tensor) -> SimpleNamespace:
-        return SimpleNamespace(logits=self.inner(tokens))
+    def forward(self, tokens: Tensor) -> Any:
+        return self.output(self.inner(tokens))
 
 
-@given(case=step_cases(logits=LOGITS), steps=st.integers(1, 3), wrapped=st.booleans())
-def falsify_module_student_accumulates(subject: Any, device: str, case: StepCase, steps: int, wrapped: bool) -> None:
-    """Gradients of several steps add up in .grad; no parameter moves, for stepping is the loop's to do."""
-    module = _embedding(case.student, device)
-    teacher_module = _embedding(case.teacher, device)
-    as_user = Wrapped if wrapped else nn.Sequential
-    student = subject.ModuleStudent(as_user(module), case.student.shape[1])
-    teacher = subject.ModuleTeacher(as_user(teacher_module), case.teacher.shape[1])
+@given(
+    case=step_cases(logits=LOGITS), steps=st.integers(1, 3), output=st.sampled_from(sorted(OUTPUTS)), held=st.booleans()
+)
+def falsify_module_student_accumulates(
+    subject: Any, device: str, case: StepCase, steps: int, output: str, held: bool
+) -> None:
+    """Gradients of several steps add up in .grad; no parameter moves, for stepping is the loop's to do.
+
+    A buffer that is there before is added to where it lies, as optimizers with one flat buffer need, and hooks run.
+    """
+    module = embedding(case.student, device)
+    teacher_module = embedding(case.teacher, device)
+    student = subject.ModuleStudent(Wrapped(module, output), case.student.shape[1])
+    teacher = subject.ModuleTeacher(Wrapped(teacher_module, output), case.teacher.shape[1])
+    buffer = torch.zeros_like(module.weight)
+    hooked: list[Tensor] = []
+    module.weight.grad = buffer if held else None
+    module.weight.register_post_accumulate_grad_hook(hooked.append)  # type: ignore[no-untyped-call]
     for _ in range(steps):
         result = subject.kd_step(teacher, student, batch_of(subject, case), **case.settings)
         assert_result_is_the_oracles(result, case)
@@ -355,6 +437,11 @@ def falsify_module_student_accumulates(subject: Any, device: str, case: StepCase
     assert_same_gradient(
         ".grad of the table", module.weight.grad.cpu(), expected, allowed, f"{steps} steps' gradients added"
     )
+    assert not held or torch.equal(buffer, module.weight.grad), (
+        f".grad was a buffer of zeros, which holds {buffer.tolist()} now; .grad is {module.weight.grad.tolist()}: a "
+        f"new tensor, where the gradient should have been added to the old one"
+    )
+    assert len(hooked) == steps, f"the parameter's post-accumulate hook ran {len(hooked)} times in {steps} steps"
 
 
 @given(case=step_cases(), order=st.sampled_from([(0, 1), (1, 0)]))
@@ -365,7 +452,7 @@ def falsify_a_gradient_meets_its_own_forward(subject: Any, case: StepCase, order
     gradients = [torch.full((*case.tokens.shape, size[1]), g, dtype=torch.float64) for g in (1.0, 10.0)]
     expected = torch.zeros_like(case.student)
     expected[0], expected[1] = case.tokens.numel() * 1.0, case.tokens.numel() * 10.0
-    module = _embedding(case.student)
+    module = embedding(case.student)
     table = subject.FixtureStudent(case.student, 1.0)
     for student in (table, subject.ModuleStudent(module, size[1])):
         passes = [student.forward(batch_of(subject, b)) for b in batches]
@@ -380,7 +467,7 @@ def falsify_a_gradient_meets_its_own_forward(subject: Any, case: StepCase, order
 @given(case=step_cases(), kind=st.sampled_from(["fixture", "module"]), axis=st.integers(0, 2))
 def falsify_pass_is_consumed_once(subject: Any, case: StepCase, kind: str, axis: int) -> None:
     """A second gradient and one of another shape are refused, and neither leaves a trace."""
-    module = _embedding(case.student)
+    module = embedding(case.student)
     student = (
         subject.FixtureStudent(case.student, 1.0)
         if kind == "fixture"
@@ -402,6 +489,7 @@ def falsify_pass_is_consumed_once(subject: Any, case: StepCase, kind: str, axis:
     gradient = torch.ones_like(done.logits)
     before = state()
     wrong = gradient.narrow(axis, 0, 1) if gradient.shape[axis] > 1 else torch.cat([gradient] * 2, axis)
+    oracles.assert_refused("no gradient at all", lambda: done.backward(None), "NoneType")
     for misshapen in (wrong, gradient.flatten(), gradient.flatten(0, 1)):
         what = f"a gradient of shape {list(misshapen.shape)}"
         oracles.assert_refused(what, lambda misshapen=misshapen: done.backward(misshapen), "shape")
@@ -414,6 +502,40 @@ def falsify_pass_is_consumed_once(subject: Any, case: StepCase, kind: str, axis:
     assert complaint is None, complaint
     assert torch.equal(state(), after), "the second gradient was refused and applied nevertheless"
     assert not torch.equal(after, before), "the first gradient left no trace"
+
+
+class Interrupted(nn.Module):
+    """Its backward raises half-way as long as it is told to."""
+
+    def __init__(self, embedding: nn.Embedding) -> None:
+        super().__init__()
+        self.embedding, self.fails = embedding, True
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        logits: Tensor = self.embedding(tokens)
+        logits.register_hook(self.interrupt)  # type: ignore[no-untyped-call]
+        return logits + 0
+
+    def interrupt(self, gradient: Tensor) -> None:
+        if self.fails:
+            raise ArithmeticError("the device is gone")
+
+
+@given(case=step_cases(), recovers=st.booleans())
+def falsify_an_interrupted_pass_is_consumed(subject: Any, case: StepCase, recovers: bool) -> None:
+    """A gradient whose application raises half-way was the pass's one gradient: part of it may have arrived."""
+    module = Interrupted(embedding(case.student))
+    done = subject.ModuleStudent(module, case.student.shape[1]).forward(batch_of(subject, case))
+    gradient = torch.ones_like(done.logits)
+    complaint = oracles.refusal_complaint(
+        "a backward that fails", lambda: done.backward(gradient), "gone", kind=ArithmeticError
+    )
+    assert complaint is None, complaint
+    module.fails = not recovers
+    complaint = oracles.refusal_complaint(
+        "a gradient after one that raised half-way", lambda: done.backward(gradient), "already", kind=RuntimeError
+    )
+    assert complaint is None, complaint
 
 
 class Noisy(nn.Module):
@@ -435,8 +557,8 @@ def _noisy_pair(case: StepCase, shared: bool, device: str) -> tuple[Noisy, Noisy
     V = case.student.shape[1]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        teacher = Noisy(_embedding(case.teacher), V)
-        student = Noisy(teacher.embedding if shared else _embedding(case.student), V)
+        teacher = Noisy(embedding(case.teacher), V)
+        student = Noisy(teacher.embedding if shared else embedding(case.student), V)
         if shared:
             student.dropout, student.head = teacher.dropout, teacher.head
     return teacher.to(device), student.to(device)
@@ -476,39 +598,49 @@ def falsify_teacher_is_untouched(subject: Any, device: str, case: StepCase, shar
     assert now == flags, f"the teacher's training flags were {flags} and are {now} after its forwards"
 
 
-class Failing(nn.Module):
-    """Counts which of its parts are in train mode when it is called, then fails."""
+class Witness(nn.Module):
+    """Counts which of its parts are in train mode when it is called; then it may fail. Two parents share a part."""
 
-    def __init__(self) -> None:
+    def __init__(self, fails: bool) -> None:
         super().__init__()
-        self.inner = nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 2))
+        shared = nn.Sequential(nn.Dropout(0.5))
+        self.one, self.other = nn.Sequential(shared, nn.Linear(2, 2)), nn.Sequential(nn.Dropout(0.5), shared)
+        self.fails = fails
         self.seen: list[bool] = []
         self.with_graph = True
 
     def forward(self, tokens: Tensor) -> Tensor:
         self.seen, self.with_graph = [part.training for part in self.modules()], torch.is_grad_enabled()
-        raise ArithmeticError("the device is gone")
+        if self.fails:
+            raise ArithmeticError("the device is gone")
+        return torch.zeros(*tokens.shape, 2)
 
 
-@given(flags=st.lists(st.booleans(), min_size=4, max_size=4))
-def falsify_training_flags_survive_a_failing_teacher(subject: Any, flags: list[bool]) -> None:
-    """Every submodule is in eval mode during the forward and back in its own mode after it, also when it raises."""
-    module = Failing()
+@given(flags=st.lists(st.booleans(), min_size=7, max_size=7), fails=st.booleans())
+def falsify_training_flags_survive_a_teacher(subject: Any, flags: list[bool], fails: bool) -> None:
+    """Every submodule is in eval mode during the forward and back in its own mode after it, also when it raises.
+
+    Its own: not its parent's, of which it may have two.
+    """
+    module = Witness(fails)
     teacher = subject.ModuleTeacher(module, 2)
     for part, training in zip(module.modules(), flags, strict=True):
         part.training = training
     tokens = torch.zeros(1, 2, dtype=torch.int64)
-    complaint = oracles.refusal_complaint(
-        "a teacher that fails",
-        lambda: teacher.logits(subject.Batch(tokens=tokens, labels=tokens)),
-        "gone",
-        kind=ArithmeticError,
-    )
-    assert complaint is None, complaint
+    batch = subject.Batch(tokens=tokens, labels=tokens)
+    if fails:
+        complaint = oracles.refusal_complaint(
+            "a teacher that fails", lambda: teacher.logits(batch), "gone", kind=ArithmeticError
+        )
+        assert complaint is None, complaint
+    else:
+        teacher.logits(batch)
+    assert torch.is_grad_enabled(), "the teacher's forward left gradients switched off for everybody"
     assert not any(module.seen), f"in the teacher's forward the training flags were {module.seen}; expected all False"
     assert not module.with_graph, "the teacher's forward records a graph, which nothing will ever use"
     now = [part.training for part in module.modules()]
-    assert now == flags, f"the training flags were {flags} and are {now} after a forward that raised"
+    names = [name or "itself" for name, _ in module.named_modules()]
+    assert now == flags, f"the training flags of {names} were {flags} and are {now} after the teacher's forward"
 
 
 ANSWERS: list[tuple[str, Callable[[Tensor], Any], tuple[str, ...]]] = [
@@ -522,6 +654,13 @@ ANSWERS: list[tuple[str, Callable[[Tensor], Any], tuple[str, ...]]] = [
     ("one element for the batch", lambda logits: logits[:1], ("shape",)),
     ("transposed positions", lambda logits: logits.transpose(0, 1), ("shape",)),
     ("a fourth axis", lambda logits: logits[None], ("shape",)),
+    ("one number, as a loss is", lambda logits: logits.sum(), ("shape", "[]")),
+    ("one number per position", lambda logits: logits[0, :, 0], ("shape", "[3]")),
+    ("nothing for an empty batch", lambda logits: logits[:0], ("shape", "[0, 3, 2]")),
+    ("which logits are positive", lambda logits: logits > 0, ("bool",)),
+    ("complex numbers", lambda logits: logits.to(torch.complex64), ("complex",)),
+    ("a tuple", lambda logits: (logits, None), ("tuple",)),
+    ("a dict without attributes", lambda logits: {"logits": logits}, ("dict",)),
     ("NaN", lambda logits: torch.full_like(logits, math.nan), ("teacher", "nan")),
 ]
 
@@ -628,12 +767,25 @@ def falsify_unfit_settings_are_refused_by_the_step(subject: Any) -> None:
     assert not complaints, "\n".join(complaints)
 
 
-@given(case=step_cases())
-def falsify_tables_belong_to_nobody_else(subject: Any, case: StepCase) -> None:
-    """A fixture copies its table; a teacher's answers can be written to without teaching it anything."""
+@given(case=step_cases(), asking=st.booleans())
+def falsify_tables_belong_to_nobody_else(subject: Any, case: StepCase, asking: bool) -> None:
+    """A fixture copies its table; a teacher's answers can be written to without teaching it anything.
+
+    A table may be a parameter that somebody trains: neither its memory nor its graph is the fixture's.
+    """
     student_table, teacher_table = case.student.clone(), case.teacher.clone()
-    student, teacher = subject.FixtureStudent(student_table, 1.0), subject.FixtureTeacher(teacher_table)
     batch = batch_of(subject, case)
+    for leaf in (student_table, teacher_table):
+        leaf.requires_grad_(asking)
+    student, teacher = subject.FixtureStudent(student_table, 1.0), subject.FixtureTeacher(teacher_table)
+    for what, logits in (
+        ("the student's logits", student.forward(batch).logits),
+        ("the student's table", student.logits_table),
+        ("the teacher's logits", teacher.logits(batch)),
+    ):
+        assert not logits.requires_grad, f"{what} hang on the graph of the parameter that the fixture was made from"
+    for leaf in (student_table, teacher_table):
+        leaf.requires_grad_(False)
     subject.kd_step(teacher, student, batch, **case.settings)
     assert torch.equal(student_table, case.student), "a step wrote into the table that the student was made from"
     teacher.logits(batch).zero_()
@@ -649,7 +801,7 @@ def falsify_tables_belong_to_nobody_else(subject: Any, case: StepCase) -> None:
 @given(case=step_cases(), momentum=st.sampled_from([0.0, 0.9]))
 def falsify_old_gradients_are_never_applied(subject: Any, case: StepCase, momentum: float) -> None:
     """A module that was being fitted a moment ago still has gradients; as a teacher it has none."""
-    module = _embedding(case.teacher)
+    module = embedding(case.teacher)
     module(case.tokens).sum().backward()
     teacher = subject.ModuleTeacher(module, case.teacher.shape[1])
     optimizer = torch.optim.SGD(module.parameters(), lr=1.0, momentum=momentum)

@@ -174,7 +174,7 @@ def kd_cases(
     ce_weights: st.SearchStrategy[float] = WEIGHTS,
     kd_weights: st.SearchStrategy[float] = WEIGHTS,
     banned: st.SearchStrategy[str] = NEVER,
-    smallest_vocabulary: int = 2,
+    smallest_vocabulary: int = 1,
     ignored: st.SearchStrategy[int] = USUAL,
 ) -> KdCase:
     """At least one position is scored. banned: whose logits may be -inf: none, teacher, student, same, or each."""
@@ -190,6 +190,8 @@ def _labels(draw: st.DrawFn, shape: tuple[int, int, int], ignored: st.SearchStra
     """An ignored label may be a token of the vocabulary too: then that token is never a target."""
     B, T, V = shape
     ignore_index = draw(ignored)
+    if V == 1 and ignore_index == 0:  # then no token could be a target
+        ignore_index = IGNORED
     usable = [v for v in range(V) if v != ignore_index]
     rest = draw(st.lists(st.sampled_from([*usable, ignore_index]), min_size=B * T, max_size=B * T))
     scored_at = draw(st.integers(0, B * T - 1))

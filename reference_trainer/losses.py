@@ -17,11 +17,16 @@ The domain, the same for loss and gradient:
 * NaN, +inf or -inf throughout at a scored position, of either model and whatever the weights: `LogitsError`.
 * A label outside the vocabulary: `LabelError`. Different vocabularies: `VocabularyError`. Other shapes, dtypes or
   devices that don't belong together: `ShapeError`. A temperature outside `TEMPERATURES`, a weight that is negative or
-  not finite: `SettingError`. All are `ValueError`s. Weights are claimed up to 1e30, where float32 still holds them.
+  not finite, an `ignore_index` that is no integer: `SettingError`. All are `ValueError`s. Weights are claimed up to
+  1e30, where float32 still holds them.
 
 float16 and bfloat16 are computed in float32, float32 in float32, float64 in float64, the wider of the two models; sums
 over tokens and positions are in float64. Accuracy is claimed for temperatures from 0.25 to 20; elsewhere in
 `TEMPERATURES` only that nothing overflows.
+
+Results depend on the arguments alone: not on autocast, grad mode, default dtype or device, the arguments' memory layout
+or earlier calls, and nothing is drawn from a generator. They are the caller's: ordinary tensors (under inference mode,
+inference tensors) in memory of their own, which may be changed in place.
 
 Shape letters: B batch, T position, V vocabulary, N scored positions.
 """
@@ -80,7 +85,7 @@ def kd_loss(
     undivided. Differentiable with respect to the student only: a teacher that asks for a gradient gets none.
     Domain, dtypes and errors: the module's docstring. Source: arXiv:1503.02531, section 2.
     """
-    _check_settings(temperature, ce_weight, kd_weight)
+    _check_settings(temperature, ce_weight, kd_weight, ignore_index)
     rows = _scored_rows(student_BTV, teacher_BTV, labels_BT, ignore_index)
     nats_N = rows.student_NV[:, :0].sum(-1, dtype=torch.float64)  # an empty sum: zero, and yet part of the graph
     if ce_weight > 0:
@@ -109,9 +114,9 @@ def kd_logit_gradient(
     per logit, of the sum: the caller divides. Domain and errors as for `kd_loss`.
     Source: arXiv:1503.02531, section 2, equation 2.
     """
-    _check_settings(temperature, ce_weight, kd_weight)
-    rows = _scored_rows(student_BTV.detach(), teacher_BTV, labels_BT, ignore_index)
-    student_NV, teacher_NV = rows.student_NV, rows.teacher_NV
+    _check_settings(temperature, ce_weight, kd_weight, ignore_index)
+    rows = _scored_rows(student_BTV, teacher_BTV, labels_BT, ignore_index)
+    student_NV, teacher_NV = rows.student_NV.detach(), rows.teacher_NV
     excess_NV = student_NV.softmax(-1)
     excess_NV[torch.arange(len(excess_NV), device=excess_NV.device), rows.labels_N] -= 1
     soft_excess_NV = (student_NV / temperature).softmax(-1) - (teacher_NV / temperature).softmax(-1)
@@ -169,7 +174,7 @@ def _at_least_float32(logits: Tensor) -> torch.dtype:
     return torch.promote_types(logits.dtype, torch.float32)
 
 
-def _check_settings(temperature: float, ce_weight: float, kd_weight: float) -> None:
+def _check_settings(temperature: float, ce_weight: float, kd_weight: float, ignore_index: int) -> None:
     low, high = TEMPERATURES
     if not (_is_number(temperature) and low <= temperature <= high):
         raise SettingError(
@@ -178,6 +183,9 @@ def _check_settings(temperature: float, ce_weight: float, kd_weight: float) -> N
     for name, weight in (("ce_weight", ce_weight), ("kd_weight", kd_weight)):
         if not (_is_number(weight) and 0 <= weight < math.inf):
             raise SettingError(f"{name} is {weight!r}; expected a finite number >= 0")
+
+    if not isinstance(ignore_index, int) or isinstance(ignore_index, bool):
+        raise SettingError(f"ignore_index is {ignore_index!r}; expected an integer, usually {IGNORE_INDEX}")
 
 
 def _is_number(value: object) -> bool:

@@ -63,7 +63,7 @@ class StudentPass(Protocol):
         ...
 
     def backward(self, logit_gradient: Tensor) -> None:
-        """Take the derivative of the loss with respect to these logits, [B, T, V]; once."""
+        """Take the derivative of the loss with respect to these logits, [B, T, V]; once, also if taking it raises."""
         ...
 
 

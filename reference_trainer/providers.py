@@ -33,7 +33,7 @@ __all__ = [
 class FixtureTeacher:
     """A teacher that is a table: logits_table [K, V], whose row k answers for token k.
 
-    The table is copied, so it stays what it was. Errors: `ProviderError` for a token without a row.
+    The table is copied, without its graph, so it stays what it was. Errors: `ProviderError` for a token without a row.
     """
 
     def __init__(self, logits_table: Tensor) -> None:
@@ -56,7 +56,7 @@ class FixtureStudent:
     """
 
     def __init__(self, logits_table: Tensor, learning_rate: float) -> None:
-        if not 0 <= learning_rate < float("inf"):
+        if not isinstance(learning_rate, int | float) or not 0 <= learning_rate < float("inf"):
             raise SettingError(f"learning_rate is {learning_rate!r}; expected a finite number >= 0")
         self._table_KV = _copied_table(logits_table)
         self._learning_rate = learning_rate
@@ -86,6 +86,7 @@ class ModuleTeacher:
     eval mode; training flags are then what they were, also after an exception. So it stays frozen and free of dropout
     even where it shares modules with a student in train mode (shared parameters are then frozen for both; buffers that
     a student's forward writes, such as a shared BatchNorm's, are the student's to change).
+    What a shared module builds in the teacher's forward and keeps, a student's graph can use: no inference mode.
     Tokens are moved to the module's device. Errors: `ProviderError`.
     """
 
@@ -113,8 +114,9 @@ class ModuleTeacher:
 class ModuleStudent:
     """A student around any `nn.Module` that maps tokens [B, T] to logits [B, T, V] (or an object with such `.logits`).
 
-    A pass keeps its graph; its gradient is accumulated into the parameters' `.grad`. Nothing is zeroed and no
-    optimizer is stepped: the loop does both. Tokens are moved to the module's device. Errors: `ProviderError`.
+    A pass keeps its graph; its gradient is accumulated into the parameters' `.grad` as by autograd: buffers that are
+    there are added to, and hooks run. Nothing is zeroed and no optimizer is stepped: the loop does both.
+    Tokens are moved to the module's device. Errors: `ProviderError`.
     """
 
     def __init__(self, module: nn.Module, vocab_size: int) -> None:
@@ -138,7 +140,10 @@ class ModuleStudent:
 
 
 class _OncePass:
-    """Logits, and what to do with their gradient: once, then forgotten along with its graph."""
+    """Logits, and what to do with their gradient: once, then forgotten along with its graph.
+
+    Once even if doing it raises half-way, for a part of it may have arrived; a misshapen gradient is refused before.
+    """
 
     def __init__(self, logits_BTV: Tensor, apply: Callable[[Tensor], None]) -> None:
         self._logits_BTV = logits_BTV
@@ -151,6 +156,10 @@ class _OncePass:
     def backward(self, logit_gradient: Tensor) -> None:
         if self._apply is None:
             raise PassConsumedError("this pass already had its one gradient; call forward again for a second one")
+        if not isinstance(logit_gradient, Tensor):
+            raise ShapeError(
+                f"the gradient is a {type(logit_gradient).__name__}; expected a tensor shaped as the logits"
+            )
         if logit_gradient.shape != self._logits_BTV.shape:
             read, expected = list(logit_gradient.shape), list(self._logits_BTV.shape)
             raise ShapeError(f"the gradient has shape {read}, the logits {expected}; was the shift undone?")

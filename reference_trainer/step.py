@@ -55,7 +55,8 @@ def kd_step(
     Logits at position i are compared with the label of position i + 1: the one shift there is. The gradient is divided
     by the number of scored tokens, once, and has the full shape [B, T, V]: zeros in the last position, which predicts
     nothing, and throughout when nothing is scored. The student's optimizer, if any, is stepped by the caller. Teacher
-    logits and labels are brought to the student's device.
+    logits and labels are brought to the student's device. Loss and gradient depend on logits and labels alone, not on
+    autocast or other modes of torch; labels may have any integer dtype.
 
     Errors: `VocabularyError`, before either model runs; `ProviderError` for an answer that isn't logits; those of
     `losses`. After any of them the student has had no gradient.

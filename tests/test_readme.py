@@ -1,0 +1,41 @@
+"""The README says what is so: its transcript has the contract's numbers, its commands exist, its map is the tree."""
+
+import re
+from pathlib import Path
+
+import pv
+from pv.cli import main
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_transcript_has_the_contracts_numbers() -> None:
+    (contract,) = pv.load([ROOT / "contracts"]).contracts
+    falsifiers, mutants = len(contract.falsifiers), len(contract.mutants)
+    cuda = sum("cuda" in falsifier.devices for falsifier in contract.falsifiers)
+    assert (
+        f"PASS       kd-step {contract.version}: {falsifiers} of {falsifiers} falsifiers survived, "
+        f"CUDA 0 of {cuda} (not measured on cuda), {mutants} of {mutants} mutants killed\n"
+    ) in README
+    assert f"1 of {falsifiers} falsifiers selected\n" in README
+
+
+def test_the_two_commands_are_there_to_be_run() -> None:
+    commands = [line for line in README.splitlines() if line.startswith("python3 -m venv ")]
+    assert len(commands) == 2
+    assert commands[0].endswith("/pv validate") and commands[1].endswith(" -m pytest")
+
+
+def test_every_command_and_option_is_real() -> None:
+    options = {name for command in main.commands.values() for p in command.params for name in p.opts}
+    table = README[README.index("## Commands") : README.index("Everything the command line does")]
+    named = set(re.findall(r"--[a-z][a-z-]*", table)) - {"--pv-mutant", "--pv-subject"}
+    assert named <= options, named - options
+    assert set(re.findall(r"`pv ([a-z]+)", table)) == set(main.commands)
+
+
+def test_the_map_shows_what_is_there() -> None:
+    table = README[README.index("## Map") :]
+    for path in re.findall(r"`([a-z_]+/[a-z_]*)/?`", table):
+        assert (ROOT / path).exists() or (ROOT / f"{path}.py").exists(), path
