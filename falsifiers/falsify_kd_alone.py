@@ -22,7 +22,8 @@ from falsifiers.falsify_kd_loss import (
     assert_loss_is_the_oracles,
     assert_same_gradient,
 )
-from falsifiers.falsify_kd_step import allowed_table, assert_result_is_the_oracles, batch_of, embedding, table_step
+from falsifiers.falsify_kd_providers import embedding
+from falsifiers.falsify_kd_step import allowed_table, assert_result_is_the_oracles, batch_of, table_step
 from falsifiers.strategies import KdCase, StepCase, kd_cases, step_cases
 
 FLOATS = st.sampled_from([torch.float32, torch.float64, torch.bfloat16])

@@ -43,7 +43,7 @@ class Batch:
 
 @runtime_checkable
 class Teacher(Protocol):
-    """A frozen model: it answers, and nothing that happens afterwards reaches it."""
+    """A frozen model: it answers, and learns nothing. Answers are read, not written to: they may be the model's own."""
 
     @property
     def vocab_size(self) -> int: ...
