@@ -197,7 +197,7 @@ class Campaign:
             self._cancel(job)
             return
         self._total += 1
-        pool.submit(Task(key=job, body=body, limit_s=limit_s, memory_mib=tasks.MEMORY_MIB))
+        pool.submit(Task(key=job, body=body, limit_s=limit_s, memory_mib=tasks.memory_mib(job.device)))
 
     def _began(self, task: Task) -> None:
         self._running[str(task.key)] = None

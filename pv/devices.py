@@ -32,7 +32,7 @@ def _probed(names: Iterable[str], probe: Probe) -> dict[str, tuple[DeviceInfo | 
 def _ask(pool: Pool, project: Project, names: Iterable[str]) -> dict[str, tuple[DeviceInfo | None, str]]:
     for name in names:
         body = tasks.device(project, name)
-        pool.submit(Task(key=name, body=body, limit_s=LIMIT_S, memory_mib=tasks.MEMORY_MIB))
+        pool.submit(Task(key=name, body=body, limit_s=LIMIT_S, memory_mib=tasks.memory_mib(name)))
     found: dict[str, tuple[DeviceInfo | None, str]] = {}
     for task, reply in pool.replies():
         said = reply.last("end") or {"present": False, "detail": f"asking for {task.key} gave no answer"}

@@ -13,9 +13,16 @@ from pv.model import Binding, Contract, Edit, Falsifier, Mutant, Run, Target
 from pv.project import Project
 
 MEMORY_MIB = 4096
+# A CUDA context and what it pins count as the process's own memory.
+CUDA_MEMORY_MIB = 4 * MEMORY_MIB
 ALWAYS_LOADED = ("pv.workers.worker", "pv.engines.property", "pv.engines.reference_run", "hypothesis")
 # The first optimizer step imports it, at half a second; loaded once in the server it costs a worker nothing.
 LOADED_WITH = {"torch": ("torch._dynamo",)}
+
+
+def memory_mib(device: str) -> int:
+    """How much memory a task on this device may hold, its children included."""
+    return CUDA_MEMORY_MIB if device == "cuda" else MEMORY_MIB
 
 
 def seed_of(falsifier: str, seed: int) -> int:
