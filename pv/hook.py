@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from pv import syntax
 from pv.errors import BrokenMutant
@@ -198,14 +198,14 @@ def _log_at_exit(hook: Hook) -> None:
             with Path(hook.plan.log).open("a", encoding="utf-8") as log:
                 log.write(json.dumps({"seen": sorted(seen), "applied": hook.applied}) + "\n")
 
-    def noted_exit(status: int) -> None:
+    def noted_exit(status: int) -> NoReturn:
         try:
             note()
         finally:
             leave(status)
 
     atexit.register(note)
-    os._exit = noted_exit  # type: ignore[assignment]
+    os._exit = noted_exit
 
 
 def reached(hook: Hook) -> tuple[frozenset[str], bool]:

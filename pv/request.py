@@ -69,6 +69,7 @@ def check(
 def project_of(paths: Sequence[str | Path]) -> Project:
     """The project that the first path lies in, else the one around the working directory."""
     for path in paths[:1]:
+        # Path.is_dir raises for a name that is too long.
         found = find_project(Path(path) if os.path.isdir(path) else Path(path).parent)  # noqa: PTH112
         if found.declared:
             return found

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -267,10 +268,10 @@ def test_recording_needs_a_device_and_the_contracts_own_subject(project: Project
     project("small")
     with pytest.raises(UsageError, match="add --device cuda"):
         pv.validate(record=True)
-    weakened = ({"subjects": {"counting": "counting"}}, {"examples": 1}, {"seed": 1})
+    weakened: tuple[dict[str, Any], ...] = ({"subjects": {"counting": "counting"}}, {"examples": 1}, {"seed": 1})
     for weaker in weakened:
         with pytest.raises(UsageError, match="evidence is recorded for a contract as it stands"):
-            pv.validate(record=True, devices=["cuda"], **weaker)  # type: ignore[arg-type]
+            pv.validate(record=True, devices=["cuda"], **weaker)
 
 
 def test_a_refused_file_does_not_keep_the_others_from_running(project: Project) -> None:

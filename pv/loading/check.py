@@ -54,7 +54,7 @@ def _no_item_twice(_: Any, wanted: bool, instance: Any, __: Any) -> Iterator[Val
 
 
 _KEYWORDS = {"pattern": _matches_whole, "uniqueItems": _no_item_twice}
-_Validator: Any = extend(Draft202012Validator, _KEYWORDS)  # type: ignore[no-untyped-call]
+_Validator: Any = extend(Draft202012Validator, _KEYWORDS)  # type: ignore[no-untyped-call]  # so in its stubs
 
 
 @cache

@@ -4,6 +4,7 @@ Run as `python -m pv.workers.server FD CONFIG`. It reads tasks from a SEQPACKET 
 evidence and output, and answers when a task starts and ends. It ends, with all that it started, when the socket does.
 """
 
+import contextlib
 import fcntl
 import gc
 import importlib
@@ -14,8 +15,8 @@ import shutil
 import signal
 import socket
 import sys
-import time
 import traceback
+from pathlib import Path
 from typing import Any
 
 from pv.workers import tree
@@ -96,14 +97,14 @@ class Server:
             pass
         while True:
             try:
-                pid, status, usage = os.wait4(-1, os.WNOHANG)
+                pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
                 return
             if pid == 0:
                 return
             if pid in self.tasks:
                 self._sweep(keep=set(self.tasks) - {pid})
-                self._send({"ended": self.tasks.pop(pid), "status": status, "cpu_s": usage.ru_utime + usage.ru_stime})
+                self._send({"ended": self.tasks.pop(pid), "status": status})
 
     def _sweep(self, keep: set[int]) -> None:
         """Ends every child that is no live worker: it can only be what a dead worker left behind."""
@@ -143,22 +144,17 @@ def adopt(evidence: int, output: int) -> None:
 
 
 def volunteer_for_the_oom_killer() -> None:
-    try:
-        with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123  (pathlib would import more before a fork)
-            file.write("1000")
-    except OSError:
-        pass
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
 
 
-def preload(modules: list[str]) -> list[str]:
-    """Imports what can be imported of `modules`, and pays Hypothesis's first-use cost once. Returns what failed."""
-    failed = []
+def preload(modules: list[str]) -> None:
+    """Imports what can be imported of `modules`, and pays Hypothesis's first-use cost once."""
     for module in modules:
-        try:
+        # Whatever a third-party import raises: a worker that needs it will say so.
+        with contextlib.suppress(Exception):
             importlib.import_module(module)
-        except Exception:  # whatever a third-party import raises, a worker that needs it will say so
-            failed.append(module)
-    if "hypothesis" in modules and "hypothesis" not in failed:
+    if "hypothesis" in sys.modules:
         from hypothesis import given, settings
         from hypothesis import strategies as st
 
@@ -166,17 +162,15 @@ def preload(modules: list[str]) -> list[str]:
         settings(database=None, max_examples=2, deadline=None)(test)()
     gc.collect()
     gc.freeze()
-    return failed
 
 
 def main() -> None:
     fd, config = int(sys.argv[1]), json.loads(sys.argv[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=fd)
-    start = time.monotonic()
-    failed = preload(config["preload"])
+    preload(config["preload"])
     tree.become_subreaper()
-    ready = {"seconds": time.monotonic() - start, "threads": tree.threads(), "failed": failed}
+    ready = {"threads": tree.threads()}
     sock.send(json.dumps({"ready": ready}).encode())
     Server(sock, config["work"]).serve()
 
