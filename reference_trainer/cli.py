@@ -1,24 +1,139 @@
-"""The command line of the reference trainer."""
+"""The command line of the reference trainer: it reads settings, calls, and says what came of it."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
-from importlib.metadata import version
-from typing import TYPE_CHECKING
+import traceback
+from collections.abc import Callable
+from dataclasses import fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-if TYPE_CHECKING:
-    import torch
+from reference_trainer.errors import SettingError, TrainerError
+from reference_trainer.settings import Settings
+from reference_trainer.sources import gather
 
-# Rounding of two ways to sum V products in float64, with a margin; a factor tau too many is off by 0.5 and more.
-AGREE = 1e-10
+if TYPE_CHECKING:
+    from reference_trainer.distill import DistillResult
+
+FAILED, REFUSED, OUR_BUG, INTERRUPTED = 1, 2, 70, 130
+
+
+def _version() -> str:
+    try:
+        return version("pv-contracts")
+    except PackageNotFoundError:
+        return "not installed"
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(version("pv-contracts"), prog_name="reference-trainer")
+@click.version_option(_version(), prog_name="reference-trainer")
 def main() -> None:
     """A knowledge-distillation trainer whose behaviour is under contract."""
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    """An option for every setting. Values stay text until `gather` knows where each came from."""
+    for each in reversed(fields(Settings)):
+        kind = each.metadata["kind"]
+        flag = f"--{each.name.replace('_', '-')}"
+        if kind.metavar == "":
+            option = click.option(flag, each.name, flag_value="true", default=None, help=each.metadata["help"])
+        else:
+            default = "" if each.default is None else f" [default: {each.default}]"
+            option = click.option(flag, each.name, metavar=kind.metavar, help=each.metadata["help"] + default)
+        command = option(command)
+    return command
+
+
+@main.command()
+@_options
+@click.option("--config", type=click.Path(path_type=Path), help="TOML file of settings, such as batch_size = 32.")
+def distill(config: Path | None, **flags: str | None) -> None:
+    """Distil a teacher into a smaller student.
+
+    Each setting can also stand in the file --config, or in an environment variable such as
+    REFERENCE_TRAINER_BATCH_SIZE: a flag counts before the environment, that before the file. APR_DISTILL_MAX_STEPS,
+    APR_DISTILL_LOG_EVERY and APR_DISTILL_PROJECT_TO_STEPS stand for --smoke, --log-every and --project-to-steps.
+
+    Exit code 0: done; 1: the run failed, or a smoke run found a reason against a long one; 2: refused; 130:
+    interrupted, nothing was written.
+    """
+    given = {name: text for name, text in flags.items() if text is not None}
+    signal.signal(signal.SIGTERM, _end)
+    sys.exit(_guarded(lambda: _distil(given, config)))
+
+
+def _distil(flags: dict[str, str], config: Path | None) -> int:
+    settings = gather(flags, os.environ, config)
+    from reference_trainer.distill import distill as run  # torch is loaded here, after everything was checked
+
+    result = run(settings)
+    if settings.smoke is not None:
+        return 0 if result.go else FAILED
+    _say_what_came_out(result)
+    return 0
+
+
+def _say_what_came_out(result: DistillResult) -> None:
+    from reference_trainer.progress import Lines
+
+    run, lines = result.train, Lines()
+    first, last = run.initial_loss, run.final_loss
+    losses = "no token was scored" if first is None else f"loss {first:.4f} to {last:.4f}"
+    ended = ", stopped by a callback" if run.stopped else ""
+    lines.write(
+        f"{run.steps_completed} steps in {run.elapsed_s:.1f}s ({run.steps_per_s:.2f} step/s, "
+        f"{run.tokens / max(run.elapsed_s, 1e-9):,.0f} tokens/s): {losses}{ended}"
+    )
+    for name, total in result.held_back.items():
+        lines.write(f"held-back {name}: {total.sum / total.count:.4f} nats per byte over {total.count} bytes")
+    lines.write(f"wrote {result.output}")
+
+
+def _guarded(work: Callable[[], int]) -> int:
+    """The exit code of `work`; what was refused or failed is told in one line, a bug of ours with its traceback."""
+    try:
+        return work()
+    except SettingError as error:
+        _complain(error)
+        return REFUSED
+    except (TrainerError, OSError, MemoryError) as error:
+        _complain(error)
+        return FAILED
+    except KeyboardInterrupt as error:
+        _complain(error, "interrupted; no model was written")
+        return INTERRUPTED
+    except Exception as error:
+        if type(error).__name__ == "OutOfMemoryError":  # torch's, which may not be loaded
+            _complain(error)
+            return FAILED
+        traceback.print_exc()
+        click.echo("This is a bug of reference-trainer: please report it with the lines above.", err=True)
+        return OUR_BUG
+
+
+def _complain(error: BaseException, text: str = "") -> None:
+    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", []))
+    click.echo(f"error: {text or error or type(error).__name__}{notes}", err=True)
+
+
+def _end(signal_number: int, frame: Any) -> None:
+    """Leaves as for Ctrl-C, so that no half file stays behind when a scheduler ends the job."""
+    raise KeyboardInterrupt
+
+
+@main.command()
+def schema() -> None:
+    """Print the JSON Schema of the lines that --trace writes."""
+    from reference_trainer.trace import schema as text
+
+    click.echo(text(), nl=False)
 
 
 @main.command()
@@ -33,33 +148,25 @@ def gradcheck(device: str, vocabulary: int, positions: int, seed: int) -> None:
     """
     import torch
 
+    from reference_trainer.gradients import AGREE, relative_difference
+
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         raise click.BadParameter(f"{device!r} cannot be used: {str(error).splitlines()[0]}") from error
+    generator = torch.Generator().manual_seed(seed)
+    shape = (2, positions, vocabulary)
+    student_BTV, teacher_BTV = (
+        (3 * torch.randn(shape, generator=generator, dtype=torch.float64)).to(device) for _ in range(2)
+    )
+    labels_BT = torch.randint(vocabulary, shape[:2], generator=generator).to(device)
     worst = 0.0
     for temperature in (0.25, 1.0, 2.0, 4.0, 20.0):
-        difference = _difference(torch.device(device), temperature, vocabulary, positions, seed)
+        difference = relative_difference(
+            student_BTV, teacher_BTV, labels_BT, temperature=temperature, ce_weight=0.3, kd_weight=0.7
+        )
         worst = max(worst, difference)
         click.echo(f"temperature {temperature:5.2f}: relative difference {difference:.2e}")
     agree = worst <= AGREE
     click.echo(f"{'agree' if agree else 'DIFFER'}: at most {AGREE:.0e} is rounding")
-    sys.exit(0 if agree else 1)
-
-
-def _difference(device: torch.device, temperature: float, vocabulary: int, positions: int, seed: int) -> float:
-    """||closed form - autograd|| / ||autograd|| on random logits."""
-    import torch
-
-    from reference_trainer.losses import kd_logit_gradient, kd_loss
-
-    generator = torch.Generator().manual_seed(seed)
-    shape = (2, positions, vocabulary)
-    student_BTV = (3 * torch.randn(shape, generator=generator, dtype=torch.float64)).to(device).requires_grad_()
-    teacher_BTV = (3 * torch.randn(shape, generator=generator, dtype=torch.float64)).to(device)
-    labels_BT = torch.randint(vocabulary, shape[:2], generator=generator).to(device)
-    tensors = (student_BTV, teacher_BTV, labels_BT)
-    loss = kd_loss(*tensors, temperature=temperature, ce_weight=0.3, kd_weight=0.7)
-    (expected,) = torch.autograd.grad(loss.sum, student_BTV)
-    found = kd_logit_gradient(*tensors, temperature=temperature, ce_weight=0.3, kd_weight=0.7)
-    return float((found - expected).norm() / expected.norm())
+    sys.exit(0 if agree else FAILED)

@@ -6,12 +6,17 @@ A message says where, what was read, and what to try. What a caller would expect
 from __future__ import annotations
 
 __all__ = [
+    "CallbackError",
+    "DataError",
     "LabelError",
     "LogitsError",
+    "ModelFileError",
+    "OutputError",
     "PassConsumedError",
     "ProviderError",
     "SettingError",
     "ShapeError",
+    "SmokeError",
     "TrainerError",
     "VocabularyError",
 ]
@@ -38,7 +43,27 @@ class LogitsError(TrainerError, ValueError):
 
 
 class SettingError(TrainerError, ValueError):
-    """A temperature or weight outside its domain."""
+    """A setting outside its domain, whoever gave it."""
+
+
+class DataError(TrainerError, ValueError):
+    """Text that can't be read, or is too short to learn from."""
+
+
+class ModelFileError(TrainerError, ValueError):
+    """A directory that holds no model of ours, or one that doesn't fit."""
+
+
+class OutputError(TrainerError, OSError):
+    """A place where results can't be written, or that holds something already."""
+
+
+class CallbackError(TrainerError, TypeError):
+    """A callback that isn't one, or that answered something else than an action."""
+
+
+class SmokeError(TrainerError, RuntimeError):
+    """A smoke run that can say nothing, because no step ran."""
 
 
 class ProviderError(TrainerError, ValueError):

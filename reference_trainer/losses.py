@@ -39,12 +39,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from reference_trainer.domain import IGNORE_INDEX, TEMPERATURES
 from reference_trainer.errors import LabelError, LogitsError, SettingError, ShapeError, VocabularyError
 
 __all__ = ["IGNORE_INDEX", "TEMPERATURES", "LossSum", "forward_kl", "kd_logit_gradient", "kd_loss"]
-
-IGNORE_INDEX = -100
-TEMPERATURES = (1e-4, 1e4)  # beyond, tau^2 or 1/tau leaves what float32 can multiply without losing everything
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ __all__ = [
     "Student",
     "StudentPass",
     "Teacher",
+    "evaluating",
     "kd_step",
 ]
 
@@ -101,7 +102,7 @@ class ModuleTeacher:
 
     def logits(self, batch: Batch) -> Tensor:
         self._freeze()  # a student that shares modules may have asked for gradients since
-        with torch.no_grad(), _evaluating(self._module):
+        with torch.no_grad(), evaluating(self._module):
             output = self._module(batch.tokens.to(_device_of(self._module)))
         return checked_logits("teacher", _logits_of(output), batch.tokens, self._vocab_size).detach()
 
@@ -194,7 +195,8 @@ def _logits_of(output: object) -> object:
 
 
 @contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Every submodule in eval mode; afterwards in the mode it was in, also after an exception."""
     before = [(part, part.training) for part in module.modules()]
     try:
         for part, _ in before:

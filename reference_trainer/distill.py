@@ -1,0 +1,227 @@
+"""A distillation from settings to files: text, teacher, student, run, and what it leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from reference_trainer import smoke
+from reference_trainer.callbacks import Callback, checked
+from reference_trainer.data import VOCABULARY, Sequences, epoch_order, read_text
+from reference_trainer.errors import SettingError
+from reference_trainer.evaluation import evaluate
+from reference_trainer.export import exported_bytes, save_decoder, versions
+from reference_trainer.files import claimed_directory, refuse_existing
+from reference_trainer.formats import SMOKE_END_LINE, SMOKE_START_LINE
+from reference_trainer.gradients import relative_difference
+from reference_trainer.loop import Objective, TrainResult, train
+from reference_trainer.models import Decoder, DecoderConfig, new_decoder
+from reference_trainer.plan import Schedule, learning_rate
+from reference_trainer.progress import Lines, ProgressCallback
+from reference_trainer.providers import ModuleStudent, ModuleTeacher
+from reference_trainer.settings import Settings
+from reference_trainer.step import MetricSum
+from reference_trainer.teachers import cached_or_trained, heads_for, loaded
+from reference_trainer.trace import TraceCallback
+
+__all__ = ["DistillResult", "distill"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DistillResult:
+    """What a distillation did.
+
+    train: the run. output: where the model was written; None for a smoke run. held_back: "cross_entropy" and "kl" on
+    text that nobody trained on; empty for a smoke run. checks: what a smoke run found out about a long one.
+    student: the trained model. teacher: the frozen one.
+    """
+
+    train: TrainResult
+    output: Path | None
+    held_back: dict[str, MetricSum]
+    checks: tuple[smoke.Check, ...]
+    student: Decoder
+    teacher: Decoder
+
+    @property
+    def go(self) -> bool:
+        """Whether every check of a smoke run passed; True for other runs."""
+        return all(check.passed for check in self.checks)
+
+
+def distill(settings: Settings, *, callbacks: Sequence[Callback] = (), lines: Lines | None = None) -> DistillResult:
+    """Train a student as `settings` say; `callbacks` are called after the `ProgressCallback` that is always there.
+
+    The weights depend on settings, text and versions alone; the generators of the process are left as they are.
+    What is printed goes to `lines`, standard output if None. Errors: `DataError`, `ModelFileError`, `OutputError`,
+    `SettingError` before anything is trained; then those of `loop.train`; `SmokeError`.
+    """
+    lines = lines or Lines()
+    callbacks = checked(callbacks)
+    device = _device(settings.device)
+    text = read_text(settings.data, settings.length)
+    part = {"length": settings.length, "batch_size": settings.batch_size, "device": device}
+    training = Sequences(bytes_N=text.training, **part)  # type: ignore[arg-type]  # a dict has one type of value
+    held_back = Sequences(bytes_N=text.held_back, **part)  # type: ignore[arg-type]  # the same
+    student = _new_student(settings).to(device)
+    with ExitStack() as stack:
+        traces = _traces(settings, stack)
+        directory = stack.enter_context(_output(settings, student))
+        teacher = _teacher(settings, training, text.digest, lines)
+        run = _Distillation(settings, training, student, teacher, lines)
+        result = run.train((*callbacks, *traces))
+        if directory is None:
+            return DistillResult(
+                train=result, output=None, held_back={}, checks=run.conclude(result), student=student, teacher=teacher
+            )
+        metrics = evaluate(run.frozen, run.learning, held_back)
+        save_decoder(student, directory, _manifest(settings, text.digest, device, result, metrics))
+        return DistillResult(
+            train=result, output=directory, held_back=metrics, checks=(), student=student, teacher=teacher
+        )
+
+
+class _Distillation:
+    """The two models of a run and how they meet."""
+
+    def __init__(
+        self, settings: Settings, training: Sequences, student: Decoder, teacher: Decoder, lines: Lines
+    ) -> None:
+        self._settings, self._training, self._lines = settings, training, lines
+        self._objective = Objective(
+            temperature=settings.temperature, ce_weight=settings.ce_weight, kd_weight=settings.kd_weight
+        )
+        self._parameters = list(student.parameters())
+        self.learning = _in_dtype(settings.dtype, student)
+        self.frozen = ModuleTeacher(_in_dtype(settings.dtype, teacher), VOCABULARY)
+
+    def train(self, callbacks: Sequence[Callback]) -> TrainResult:
+        settings, training = self._settings, self._training
+        if settings.smoke is not None:
+            self._lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
+        progress = ProgressCallback(settings.log_every, lines=self._lines)
+        progress.attached()
+        self.learning.train()
+        return train(
+            self.frozen,
+            ModuleStudent(self.learning, VOCABULARY),
+            lambda epoch, position: training.batch(epoch_order(settings.seed, epoch, len(training)), position),
+            torch.optim.AdamW(self._parameters, lr=settings.lr, weight_decay=0.01),
+            schedule=Schedule(
+                epochs=settings.epochs, steps_per_epoch=training.batches, limit=settings.smoke or settings.max_steps
+            ),
+            objective=self._objective,
+            learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup),
+            callbacks=(progress, *callbacks),
+        )
+
+    def conclude(self, result: TrainResult) -> tuple[smoke.Check, ...]:
+        """Says what a smoke run showed."""
+        for line in smoke.summary(result, self._settings.project_to_steps):
+            self._lines.write(line)
+        checks = smoke.checks(result, self._gradient_difference(), self._training.device)
+        for check in checks:
+            self._lines.write(f"smoke check: {'ok' if check.passed else 'NOT OK'}: {check.says}")
+        self._lines.write(f"smoke check: {'go' if all(check.passed for check in checks) else 'no-go'}")
+        self._lines.write(SMOKE_END_LINE)
+        return checks
+
+    def _gradient_difference(self) -> float:
+        batch = self._training.batch(torch.arange(len(self._training)), 1)
+        student_BTV = ModuleStudent(self.learning, VOCABULARY).forward(batch).logits
+        aligned = (student_BTV[:, :-1], self.frozen.logits(batch)[:, :-1], batch.labels[:, 1:])
+        return relative_difference(*aligned, **asdict(self._objective))
+
+
+def _new_student(settings: Settings) -> Decoder:
+    config = DecoderConfig(
+        vocab_size=VOCABULARY, layers=settings.layers, width=settings.width, heads=heads_for(settings.width)
+    )
+    return _with_dtype(settings.dtype, new_decoder(config, settings.seed))
+
+
+def _teacher(settings: Settings, training: Sequences, digest: str, lines: Lines) -> Decoder:
+    if settings.teacher is not None:
+        return _with_dtype(settings.dtype, loaded(settings.teacher)).to(training.device)
+    progress = ProgressCallback(100, lines=lines, title="teacher")
+    teacher = cached_or_trained(
+        settings, training, digest, [progress], lines.write, lambda decoder: _in_dtype(settings.dtype, decoder)
+    )
+    return _with_dtype(settings.dtype, teacher)
+
+
+def _with_dtype(dtype: str, decoder: Decoder) -> Decoder:
+    return decoder.double() if dtype == "float64" else decoder.float()
+
+
+def _in_dtype(dtype: str, decoder: Decoder) -> nn.Module:
+    return _Autocast(decoder) if dtype == "bfloat16" else decoder
+
+
+class _Autocast(nn.Module):
+    """A module that multiplies in bfloat16 and keeps its weights in float32."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        with torch.autocast(tokens_BT.device.type, dtype=torch.bfloat16):
+            logits_BTV: Tensor = self.module(tokens_BT)
+        return logits_BTV
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise SettingError(f"device is {name!r}, which can't be used here: {str(error).splitlines()[0]}") from error
+    return torch.device(name)
+
+
+def _traces(settings: Settings, stack: ExitStack) -> list[TraceCallback]:
+    if settings.trace is None:
+        return []
+    trace = TraceCallback(settings.trace, force=settings.force)
+    stack.callback(trace.close)
+    return [trace]
+
+
+@contextmanager
+def _output(settings: Settings, student: Decoder) -> Iterator[Path | None]:
+    """The directory for the results, this run's alone; None for a smoke run, which leaves the place untouched."""
+    if settings.smoke is not None:
+        refuse_existing(settings.out, force=settings.force)  # the long run would be refused too
+        yield None
+        return
+    with claimed_directory(settings.out, force=settings.force, bytes_needed=exported_bytes(student)) as directory:
+        yield directory
+
+
+def _manifest(
+    settings: Settings, digest: str, device: torch.device, result: TrainResult, metrics: dict[str, MetricSum]
+) -> dict[str, Any]:
+    on = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    chosen = {each.name: getattr(settings, each.name) for each in fields(settings)}
+    return {
+        "schema": "reference-trainer/manifest/1",
+        "settings": {name: str(value) if isinstance(value, Path) else value for name, value in chosen.items()},
+        "seed": settings.seed,
+        "data_sha256": digest,
+        "versions": versions(),
+        "device": on,
+        "result": {
+            **asdict(result),
+            "throughput_steps_per_s": result.steps_per_s,
+            "throughput_tokens_per_s": result.tokens / max(result.elapsed_s, 1e-9),
+        },
+        "held_back": {name: {"nats": total.sum, "tokens": total.count} for name, total in metrics.items()},
+    }

@@ -1,0 +1,103 @@
+"""What a run leaves behind: model.safetensors, config.json and manifest.json; and reading a model back.
+
+The manifest goes last and holds the digests of the other two, so a directory without it, or with another one's, shows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+
+from reference_trainer.errors import ModelFileError, OutputError, SettingError
+from reference_trainer.files import write_whole
+from reference_trainer.models import Decoder, DecoderConfig
+
+__all__ = ["CONFIG", "MANIFEST", "WEIGHTS", "exported_bytes", "load_decoder", "save_decoder", "versions"]
+
+WEIGHTS, CONFIG, MANIFEST = "model.safetensors", "config.json", "manifest.json"
+MODEL_TYPE = "reference_trainer.decoder"
+
+
+def exported_bytes(decoder: Decoder) -> int:
+    """About what `save_decoder` writes, with room for the two small files."""
+    return sum(int(value.nbytes) for value in decoder.state_dict().values()) + 2**16
+
+
+def save_decoder(decoder: Decoder, directory: Path, manifest: dict[str, Any]) -> None:
+    """Weights, configuration, then `manifest` with the digests of both. Each file appears whole or not at all.
+
+    Errors: `OutputError`; what was not written is then said.
+    """
+    weights = {name: value.detach().cpu().contiguous() for name, value in decoder.state_dict().items()}
+    config = {"model_type": MODEL_TYPE, **asdict(decoder.config)}
+    name = MANIFEST
+    try:
+        (directory / MANIFEST).unlink(missing_ok=True)  # that of an older run doesn't describe what comes now
+        name = WEIGHTS
+        write_whole(directory / WEIGHTS, lambda path: path.write_bytes(save(weights)))
+        name = CONFIG
+        write_whole(directory / CONFIG, lambda path: _write_json(path, config))
+        name = MANIFEST
+        digests = {each: _digest(directory / each) for each in (WEIGHTS, CONFIG)}
+        write_whole(directory / MANIFEST, lambda path: _write_json(path, {**manifest, "sha256": digests}))
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OutputError(f"{directory / name} could not be written: {reason}") from error
+
+
+def load_decoder(directory: Path) -> Decoder:
+    """The model in `directory`, on the CPU, in the dtype it was saved in. Errors: `ModelFileError`."""
+    decoder = Decoder(_config(directory / CONFIG))
+    path = directory / WEIGHTS
+    try:
+        weights = load_file(path)
+        decoder.load_state_dict(weights, assign=True)
+    except (OSError, SafetensorError) as error:
+        raise ModelFileError(f"{path} can't be read: {error}") from error
+    except RuntimeError as error:
+        raise ModelFileError(f"{path} doesn't fit {CONFIG}: {' '.join(str(error).split())[:300]}") from error
+    broken = [name for name, value in weights.items() if not value.is_floating_point() or not value.isfinite().all()]
+    if broken:
+        raise ModelFileError(f"{path}: {broken[0]} holds values that aren't finite numbers; a diverged run?")
+    return decoder
+
+
+def _config(path: Path) -> DecoderConfig:
+    hint = "expected the directory of a model that reference-trainer wrote"
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"{path} can't be read ({error}); {hint}") from error
+    if not isinstance(raw, dict) or raw.pop("model_type", None) != MODEL_TYPE:
+        raise ModelFileError(f"{path} is of another kind of model; {hint}")
+    try:
+        return DecoderConfig(**raw)
+    except (TypeError, SettingError) as error:
+        raise ModelFileError(f"{path}: {error}; {hint}") from error
+
+
+def versions() -> dict[str, str]:
+    """What a result may depend on beside its settings."""
+    try:
+        own = version("pv-contracts")
+    except PackageNotFoundError:
+        own = "not installed"
+    return {"reference_trainer": own, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,118 @@
+"""Files that appear whole or not at all, and a directory that one run has to itself."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from reference_trainer.errors import OutputError
+
+__all__ = ["claimed_directory", "refuse_existing", "write_whole"]
+
+
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
+    """Lets `write` fill a temporary file beside `path`, then puts it there in one step. OSError where that fails.
+
+    Killed at any moment, it leaves the old file or the new one; a kill that cannot be caught may leave the temporary
+    one, whose name starts with a dot and ends in `.partial`.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        write(partial)
+        _sync(partial)
+        partial.replace(path)
+        _sync(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    """Waits until it is on the disk; a file system that can't say so is taken at its word."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """`OutputError` if `path` is a directory that isn't empty, or not a directory; unless `force`."""
+    try:
+        if not path.exists():
+            return
+        if not path.is_dir():
+            raise OutputError(f"{path} is no directory; give another --out")
+        if not force and any(path.iterdir()):
+            raise OutputError(f"{path} isn't empty; give another --out, or --force to write into it")
+    except PermissionError as error:
+        raise OutputError(f"{path} can't be read: {error.strerror}; give another --out") from error
+
+
+@contextmanager
+def claimed_directory(path: Path, *, force: bool, bytes_needed: int) -> Iterator[Path]:
+    """`path` as a directory that this process may write into and no other run does, made if need be.
+
+    The claim ends with the process, however that ends. A directory made here in which nothing was put is removed.
+    Errors: `OutputError` where something is there already (unless `force`), another run is at work, nothing can be
+    written, or fewer than `bytes_needed` bytes are free.
+    """
+    refuse_existing(path, force=force)
+    try:
+        made = _make(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise OutputError(f"{path} can't be made: {error.strerror}; give another --out") from error
+    try:
+        _lock(descriptor, path)
+        refuse_existing(path, force=force)  # another run may have finished between the first look and the lock
+        _try_out(path, bytes_needed)
+        yield path
+    finally:
+        for directory in made:
+            _remove_if_empty(directory)
+        os.close(descriptor)
+
+
+def _make(path: Path) -> list[Path]:
+    """Makes the directory and its parents; those that are new, innermost first."""
+    new = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    return new
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise OutputError(f"another run is writing into {path}; give another --out") from error
+
+
+def _try_out(path: Path, bytes_needed: int) -> None:
+    """Finds out before the training, not after it, that nothing can be written."""
+    probe = path / f".probe.{os.getpid()}.partial"
+    try:
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise OutputError(f"nothing can be written into {path}: {error.strerror}; give another --out") from error
+    free = shutil.disk_usage(path).free
+    if free < bytes_needed:
+        raise OutputError(
+            f"{path} has {free:,} bytes free, the results need {bytes_needed:,}; make room or give another --out"
+        )
+
+
+def _remove_if_empty(path: Path) -> None:
+    try:
+        path.rmdir()
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
+            raise

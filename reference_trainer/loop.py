@@ -1,0 +1,174 @@
+"""The loop: carries out the plan of a run, and is the only place that steps an optimizer."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from reference_trainer.callbacks import Callback, Context, ask, checked, tell_the_end
+from reference_trainer.plan import START, Event, Position, Schedule, following
+from reference_trainer.protocols import Batch, Student, Teacher
+from reference_trainer.step import MetricSum, StepResult, kd_step
+
+__all__ = ["Objective", "TrainResult", "train"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Objective:
+    """What `kd_step` minimises; the domains are those of `reference_trainer.losses`."""
+
+    temperature: float
+    ce_weight: float
+    kd_weight: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainResult:
+    """What a run did. Losses are in nats per scored token, each of one step, before that step's update.
+
+    initial_loss, final_loss: of the first and last step that scored a token; best_loss: the smallest finite one; None
+    where there is none. finite: whether every loss was. tokens: scored ones. stopped: whether a callback ended the run.
+    """
+
+    initial_loss: float | None
+    final_loss: float | None
+    best_loss: float | None
+    finite: bool
+    steps_completed: int
+    tokens: int
+    elapsed_s: float
+    stopped: bool
+
+    @property
+    def steps_per_s(self) -> float:
+        return self.steps_completed / max(self.elapsed_s, 1e-9)
+
+
+def train(
+    teacher: Teacher,
+    student: Student,
+    batch_at: Callable[[int, int], Batch],
+    optimizer: torch.optim.Optimizer | None,
+    *,
+    schedule: Schedule,
+    objective: Objective,
+    learning_rate: Callable[[int], float],
+    callbacks: Sequence[Callback] = (),
+    clock: Callable[[], float] = time.monotonic,
+) -> TrainResult:
+    """Distil `teacher` into `student` as `schedule` plans it, telling `callbacks`.
+
+    batch_at(epoch, k): the batch of step k of an epoch, both from 1. learning_rate(step) is set before each step;
+    without an optimizer (a student that applies its gradient itself) it is only reported. clock: seconds.
+    Errors: `CallbackError`; those of `kd_step` and of the callbacks, after `on_train_end`, with the step in a note.
+    """
+    run = _Run(schedule, checked(callbacks), clock)
+
+    def take_step(position: Position) -> None:
+        rate = learning_rate(position.step)
+        if optimizer is not None:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.zero_grad(set_to_none=True)
+        batch = batch_at(position.epoch, position.epoch_step)
+        result = kd_step(
+            teacher,
+            student,
+            batch,
+            temperature=objective.temperature,
+            ce_weight=objective.ce_weight,
+            kd_weight=objective.kd_weight,
+        )
+        if optimizer is not None:
+            optimizer.step()
+        run.note(position, result, rate)
+
+    return run.carry_out(take_step)
+
+
+_NOTHING = MetricSum(0.0, 0)
+
+
+@dataclass(slots=True)
+class _Run:
+    """What the callbacks are told of, kept up to date."""
+
+    schedule: Schedule
+    callbacks: tuple[Callback, ...]
+    clock: Callable[[], float]
+    at: Position = START
+    initial_loss: float | None = None
+    final_loss: float | None = None
+    best_loss: float | None = None
+    finite: bool = True
+    rate: float | None = None
+    tokens: int = 0
+    epoch: MetricSum = _NOTHING
+    began: float = field(default=0.0, init=False)
+
+    def carry_out(self, take_step: Callable[[Position], None]) -> TrainResult:
+        self.began = self.clock()
+        try:
+            self._events(take_step)
+        except BaseException as error:
+            if self.at.step:
+                error.add_note(f"after {self.at.step} of {self.schedule.total_steps} steps, in epoch {self.at.epoch}")
+            tell_the_end(self.callbacks, self._context(), error)
+            raise
+        tell_the_end(self.callbacks, self._context(), None)
+        return self._result()
+
+    def _events(self, take_step: Callable[[Position], None]) -> None:
+        while self.at.event is not Event.TRAIN_END:
+            if self.at.event is Event.EPOCH_BEGIN:
+                self.epoch = _NOTHING
+            action = ask(self.callbacks, self.at.event, self._context())
+            after = following(self.schedule, self.at, action)
+            assert after is not None, "only the end of a run has nothing after it"
+            if after.event is Event.STEP_END:
+                take_step(after)
+            self.at = after
+
+    def note(self, position: Position, result: StepResult, rate: float) -> None:
+        self.rate = rate
+        self.tokens += result.count
+        self.epoch = MetricSum(self.epoch.sum + result.sum, self.epoch.count + result.count)
+        if result.loss is None:
+            return
+        self.initial_loss = result.loss if self.initial_loss is None else self.initial_loss
+        self.final_loss = result.loss
+        if math.isfinite(result.loss):
+            self.best_loss = min(result.loss, math.inf if self.best_loss is None else self.best_loss)
+        else:
+            self.finite = False
+
+    def _context(self) -> Context:
+        of_epoch = self.at.event is Event.EPOCH_END and self.epoch.count > 0
+        return Context(
+            step=self.at.step,
+            epoch=self.at.epoch,
+            loss=self.epoch.sum / self.epoch.count if of_epoch else self.final_loss,
+            learning_rate=self.rate,
+            best_loss=self.best_loss,
+            elapsed_s=self.clock() - self.began,
+            tokens=self.tokens,
+            epochs=self.schedule.epochs,
+            steps_per_epoch=self.schedule.steps_per_epoch,
+            total_steps=self.schedule.total_steps,
+        )
+
+    def _result(self) -> TrainResult:
+        return TrainResult(
+            initial_loss=self.initial_loss,
+            final_loss=self.final_loss,
+            best_loss=self.best_loss,
+            finite=self.finite,
+            steps_completed=self.at.step,
+            tokens=self.tokens,
+            elapsed_s=self.clock() - self.began,
+            stopped=self.at.stopping,
+        )

@@ -1,0 +1,105 @@
+"""Where settings come from: a flag before the environment before a TOML file before the default.
+
+Every setting has its variable `REFERENCE_TRAINER_<NAME>`; three have an older name beside it, which counts after it. An
+empty variable is an unset one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from reference_trainer.errors import SettingError
+from reference_trainer.settings import Settings, kind_of
+
+__all__ = ["ALIASES", "CONFIG_VARIABLE", "gather", "variable"]
+
+CONFIG_VARIABLE = "REFERENCE_TRAINER_CONFIG"
+ALIASES = {
+    "smoke": "APR_DISTILL_MAX_STEPS",
+    "log_every": "APR_DISTILL_LOG_EVERY",
+    "project_to_steps": "APR_DISTILL_PROJECT_TO_STEPS",
+}
+
+
+def variable(name: str) -> str:
+    """The environment variable of a setting."""
+    return f"REFERENCE_TRAINER_{name.upper()}"
+
+
+def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Path | None) -> Settings:
+    """The settings of a run: text from flags and environment, and from the TOML file `config`.
+
+    Without `config`, the file that `REFERENCE_TRAINER_CONFIG` names, if any. Errors: `SettingError`, which says where
+    the value came from.
+    """
+    if config is None and environment.get(CONFIG_VARIABLE):
+        config = Path(environment[CONFIG_VARIABLE])
+    filed = _from_file(config) if config is not None else {}
+    values, origins = {}, {}
+    for name in (each.name for each in fields(Settings)):
+        found = _text_of(name, flags, environment)
+        if found is not None:
+            origins[name], text = found
+            values[name] = _read(name, origins[name], text)
+        elif name in filed:
+            origins[name], values[name] = f"{name} in {config}", filed[name]
+    _refuse_two_limits(values, origins)
+    return Settings(**values)
+
+
+def _text_of(name: str, flags: Mapping[str, str], environment: Mapping[str, str]) -> tuple[str, str] | None:
+    """The origin and text of a setting that a flag or the environment gives."""
+    if name in flags:
+        return f"--{name.replace('_', '-')}", flags[name]
+    for origin in (variable(name), ALIASES.get(name, "")):
+        if environment.get(origin):
+            return origin, environment[origin]
+    return None
+
+
+def _read(name: str, origin: str, text: str) -> Any:
+    kind = kind_of(name)
+    try:
+        value = kind.read(text)
+    except ValueError:
+        value = None
+    if value is None or not kind.holds(value):
+        raise SettingError(f"{origin} is {text[:80]!r}; expected {kind.allowed}")
+    return value
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingError(f"{path} can't be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path} is no TOML: {error}") from error
+    return {name: _checked(name, value, path) for name, value in raw.items()}
+
+
+def _checked(name: str, value: Any, path: Path) -> Any:
+    known = [each.name for each in fields(Settings)]
+    if name not in known:
+        near = difflib.get_close_matches(name.replace("-", "_"), known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"the settings are {', '.join(known)}"
+        raise SettingError(f"{path} sets {name!r}, which is no setting; {hint}")
+    kind = kind_of(name)
+    if isinstance(value, str) and kind.metavar == "PATH":
+        value = kind.read(value)
+    if not kind.holds(value):
+        raise SettingError(f"{name} in {path} is {value!r}; expected {kind.allowed}")
+    return value
+
+
+def _refuse_two_limits(values: Mapping[str, Any], origins: Mapping[str, str]) -> None:
+    if "smoke" in values and "max_steps" in values:
+        raise SettingError(
+            f"{origins['smoke']} is {values['smoke']} and {origins['max_steps']} is {values['max_steps']}; expected "
+            f"one of them: a smoke run is cut off by its own number, and saves nothing"
+        )

@@ -1,0 +1,74 @@
+"""A file with every lifecycle event of a run, as lines of JSON; its schema is `reference_trainer/schema/trace.json`."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import TextIO
+
+from reference_trainer.callbacks import Callback, Context
+from reference_trainer.errors import OutputError
+from reference_trainer.plan import Event
+
+__all__ = ["TraceCallback", "schema"]
+
+
+def schema() -> str:
+    """The JSON Schema of one line."""
+    return (files(__package__) / "schema" / "trace.json").read_text(encoding="utf-8")
+
+
+class TraceCallback(Callback):
+    """Writes each event as it happens; what a killed run leaves is whole lines, but perhaps the last.
+
+    The file is made at once. Errors: `OutputError` when it can't be, or is there already (unless `force`), or when a
+    line can't be written: a trace with a gap would be read as one without.
+    """
+
+    def __init__(self, path: Path, *, force: bool = False) -> None:
+        self._path = path
+        flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
+        try:
+            self._file: TextIO = os.fdopen(os.open(path, flags, 0o666), "w", encoding="utf-8")
+        except FileExistsError as error:
+            raise OutputError(f"{path} exists; give another --trace, or --force to write over it") from error
+        except OSError as error:
+            raise OutputError(f"{path} can't be written: {error.strerror}; give another --trace") from error
+
+    def on_train_begin(self, context: Context) -> None:
+        self._write(Event.TRAIN_BEGIN, context)
+
+    def on_epoch_begin(self, context: Context) -> None:
+        self._write(Event.EPOCH_BEGIN, context)
+
+    def on_step_end(self, context: Context) -> None:
+        self._write(Event.STEP_END, context)
+
+    def on_epoch_end(self, context: Context) -> None:
+        self._write(Event.EPOCH_END, context)
+
+    def on_train_end(self, context: Context) -> None:
+        self._write(Event.TRAIN_END, context)
+
+    def close(self) -> None:
+        """Closes the file; a trace that got no event is removed."""
+        self._file.close()
+        if self._path.is_file() and self._path.stat().st_size == 0:
+            self._path.unlink()
+
+    def _write(self, event: Event, context: Context) -> None:
+        # JSON has no NaN and no infinity; a loss that isn't finite is written as a string.
+        fields = {name: _json_number(value) for name, value in asdict(context).items()}
+        try:
+            self._file.write(json.dumps({"event": event.value, **fields}, allow_nan=False) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise OutputError(f"{self._path} can't be written any further: {error.strerror}") from error
+
+
+def _json_number(value: float | None) -> float | str | None:
+    return str(value) if value is not None and not math.isfinite(value) else value
