@@ -140,6 +140,7 @@ class Campaign:
     def _falsify(self, pool: Pool, job: _Job, falsifier: Falsifier) -> None:
         body = tasks.falsify(
             self._code(job.contract, falsifier, own=job.mutant is not None),
+            job.contract,
             falsifier,
             job.device,
             examples=self.options.examples or falsifier.examples,

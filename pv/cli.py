@@ -147,6 +147,8 @@ def list_(paths: Sequence[Path], form: str) -> None:
         click.echo(f"{contract.id} {contract.version}  {contract.where.path}")
         for falsifier in contract.falsifiers:
             bound = str(falsifier.test) if falsifier.test is not None else "unbound: its test is prose"
+            if falsifier.by_equation:
+                bound = f"equation {falsifier.equation}"
             click.echo(f"  {falsifier.id}  [{', '.join(falsifier.devices)}]  {falsifier.rule}")
             click.echo(f"      {bound}" + (f"  kills {', '.join(falsifier.kills)}" if falsifier.kills else ""))
     sys.exit(REFUSED if refused else 0 if contracts else UNDECIDED)
@@ -171,6 +173,7 @@ def _listed(contract: "Contract") -> dict[str, Any]:
                 "id": f.id,
                 "rule": f.rule,
                 "test": str(f.test) if f.test is not None else None,
+                "equation": f.equation,
                 "devices": list(f.devices),
                 "kills": list(f.kills),
             }

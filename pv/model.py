@@ -1,6 +1,6 @@
 """What the author of a contract claims: plain frozen data, read from YAML, with the place of every claim."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -78,12 +78,20 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Equation:
+    """A formula for people, one that `pv` evaluates, or both.
+
+    executable: the keys that make it one (`expression`, `domain`, ...), as read. texts: how a line and column in the
+    text of such a key, from 1, becomes a place in the file.
+    """
+
     name: str
-    formula: str
     where: Where
+    formula: str = ""
     unit: str = ""
     description: str = ""
     source: str = ""
+    executable: Mapping[str, Any] = field(default_factory=dict)
+    texts: Mapping[str, Callable[[int, int], Where]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +103,7 @@ class Obligation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Falsifier:
-    """An attack on one claim. `test` is None where the contract describes it only in prose."""
+    """An attack on one claim. Without a `test` its equation is the test, or the contract has it only in prose."""
 
     id: str
     rule: str
@@ -112,6 +120,16 @@ class Falsifier:
     examples: int = 100
     limit_s: float = 60.0
     places: Mapping[str, Where] = field(default_factory=dict)
+
+    @property
+    def by_equation(self) -> bool:
+        """Whether the equation itself is held against the code."""
+        return self.test is None and self.equation is not None
+
+    @property
+    def bound(self) -> bool:
+        """Whether it can be tried at all."""
+        return self.test is not None or self.by_equation
 
     def at(self, key: str) -> Where:
         """Where the YAML says `key` (`kills/0` for an item), or the clause itself."""
@@ -192,6 +210,11 @@ class Contract:
     runs: tuple[Run, ...] = ()
     mutants: tuple[Mutant, ...] = ()
     gate: Gate = Gate()
+
+    @property
+    def executable(self) -> dict[str, Mapping[str, Any]]:
+        """The equations that can be evaluated, by name, as their keys were read."""
+        return {e.name: e.executable for e in self.equations if e.executable}
 
     def mutant(self, id: str) -> Mutant:
         return next(m for m in self.mutants if m.id == id)

@@ -36,14 +36,13 @@ def record_path(project: Project, contract: Contract, device: str) -> Path:
 
 def basis(project: Project, contract: Contract, falsifier: Falsifier, subject: Target) -> Basis:
     """What evidence for `falsifier` on `subject` rests on now. Raises Unbound."""
-    assert falsifier.test is not None
     run = contract.run(falsifier.run) if falsifier.run is not None else None
-    bound = [falsifier.test, *([run.callable] if run is not None else [])]
+    bound = [*([falsifier.test] if falsifier.test else []), *([run.callable] if run is not None else [])]
     paths = [binding.function(project, b).path for b in bound]
     paths.append(binding.target_file(project, subject))
     files, _ = binding.closure(project, paths)
     clause = {
-        "test": str(falsifier.test),
+        "test": str(falsifier.test) if falsifier.test is not None else [falsifier.equation, contract.executable],
         "subject": str(subject),
         "examples": falsifier.examples,
         "rule": falsifier.rule,

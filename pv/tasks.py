@@ -1,7 +1,7 @@
 """What a worker is told: the JSON of each task, with every name already resolved to the file it must come from."""
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ MEMORY_MIB = 4096
 # A CUDA context and what it pins count as the process's own memory.
 CUDA_MEMORY_MIB = 4 * MEMORY_MIB
 ALWAYS_LOADED = ("pv.workers.worker", "pv.engines.property", "pv.engines.reference_run", "hypothesis")
+EQUATIONS = ("pv.engines.equation",)
 # The first optimizer step imports it, at half a second; loaded once in the server it costs a worker nothing.
 LOADED_WITH = {"torch": ("torch._dynamo",)}
 
@@ -90,12 +91,24 @@ def planted(project: Project, mutant: Mutant) -> tuple[Plan, set[Path]]:
 
 
 def falsify(
-    code: Code, falsifier: Falsifier, device: str, *, examples: int, seed: int, mutant: Mutant | None, replay: str
+    code: Code,
+    contract: Contract,
+    falsifier: Falsifier,
+    device: str,
+    *,
+    examples: int,
+    seed: int,
+    mutant: Mutant | None,
+    replay: str,
 ) -> dict[str, Any]:
-    """Try a falsifier on the subject, or on a mutant of it."""
+    """Try a falsifier of `contract` on the subject, or on a mutant of it."""
+    if falsifier.by_equation:
+        what: dict[str, Any] = {"equation": falsifier.equation, "equations": contract.executable}
+    else:
+        what = {"test": code.test(falsifier)}
     return {
-        "kind": "falsify",
-        "test": code.test(falsifier),
+        "kind": "equation" if falsifier.by_equation else "falsify",
+        **what,
         "examples": examples,
         "seed": seed_of(falsifier.id, seed),
         "replay": replay,
@@ -126,7 +139,7 @@ def predicate(code: Code, falsifier: Falsifier, device: str, directory: Path) ->
     }
 
 
-def preload(project: Project, contracts: Iterable[Contract], subjects: Iterable[Target]) -> list[str]:
+def preload(project: Project, contracts: Sequence[Contract], subjects: Iterable[Target]) -> list[str]:
     """The third-party modules that the contracts' code imports, and what every worker needs."""
     paths = [binding.target_file(project, subject) for subject in subjects]
     for contract in contracts:
@@ -134,6 +147,8 @@ def preload(project: Project, contracts: Iterable[Contract], subjects: Iterable[
         callables = [run.callable for run in contract.runs]
         paths += [binding.function(project, bound).path for bound in [*tests, *callables]]
     _, foreign = binding.closure(project, paths)
+    if any(f.by_equation for contract in contracts for f in contract.falsifiers):
+        foreign |= {"torch", *EQUATIONS}
     wanted = [*ALWAYS_LOADED, *sorted(foreign - {"pv", "hypothesis"})]
     return [*wanted, *(more for name in sorted(foreign) for more in LOADED_WITH.get(name, ()))]
 

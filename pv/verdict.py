@@ -169,7 +169,7 @@ def _in_gate(contract: Contract, falsifier: Falsifier) -> bool:
 
 def _live(contract: Contract, falsifier: Falsifier, device: str, evidence: Evidence, selection: Selection) -> Cell:
     required = _in_gate(contract, falsifier)
-    if falsifier.test is None:
+    if not falsifier.bound:
         return Cell(
             falsifier=falsifier, device=device, outcome=Outcome.UNDECIDED, reason="not bound: its test is prose"
         )

@@ -37,6 +37,13 @@ CODES = {
     "PV151": "the gate requires fresh CUDA evidence, and no falsifier has a CUDA cell",
     "PV160": "a contract without falsifiers: nothing could be measured",
     "PV170": "a committed evidence file cannot be read, or belongs to something else",
+    "PV180": "an equation's expression, requires or invariant is not in the language, or its axes do not fit",
+    "PV181": "an equation's domain or result cannot be read",
+    "PV182": "an equation's implemented_by or returns is not in the language",
+    "PV183": "an equation's derivative_of does not fit",
+    "PV184": "a falsifier without a test, whose equation cannot be evaluated or is held against no code",
+    "PV185": "an executable equation that no falsifier and no other equation uses",
+    "PV186": "an equation's implemented_by names a function that the subject does not have",
     "PV201": "existing format: a key that pv does not read",
     "PV202": "existing format: a falsifier in prose, which pv cannot run",
     "PV203": "existing format: an id stands twice",
@@ -44,4 +51,4 @@ CODES = {
 
 # Errors that fail a contract but do not keep its falsifiers from running: a stale mutant must not hide a refutation.
 MUTANT_STALE = frozenset({"PV133", "PV134", "PV135", "PV136"})
-RUNNABLE = MUTANT_STALE | {"PV131", "PV132", "PV141", "PV144", "PV145", "PV150", "PV151", "PV170"}
+RUNNABLE = MUTANT_STALE | {"PV131", "PV132", "PV141", "PV144", "PV145", "PV150", "PV151", "PV170", "PV185"}

@@ -22,14 +22,6 @@ MAX_COMPARED = 200
 NOT_YET = {
     "harnesses": "bounded proofs",
     "kani_harnesses": "bounded proofs",
-    "expression": "executable equations",
-    "domain": "executable equations",
-    "requires": "executable equations",
-    "result": "executable equations",
-    "implemented_by": "executable equations",
-    "returns": "executable equations",
-    "derivative_of": "executable equations",
-    "invariants": "executable equations",
 }
 
 

@@ -1,6 +1,6 @@
 """Builds a Contract from the tree of a `pv/1` file that the schema has accepted."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pv.loading.strict_yaml import Node
@@ -32,10 +32,7 @@ def build(tree: Node) -> Contract:
         where=tree.where,
         strict=True,
         subject=_target(raw.get("subject")),
-        equations=tuple(
-            Equation(name=name, where=tree.value["equations"].keys[name], **value)
-            for name, value in raw.get("equations", {}).items()
-        ),
+        equations=tuple(_equation(tree, name) for name in raw.get("equations", {})),
         obligations=tuple(Obligation(**item.plain(), where=item.where) for item in _list(tree, "obligations")),
         falsifiers=tuple(_falsifier(item) for item in _list(tree, "falsifiers")),
         runs=tuple(_run(item) for item in _list(tree, "runs")),
@@ -58,6 +55,32 @@ def _binding(text: str) -> Binding:
     return Binding(file, name)
 
 
+PROSE = ("formula", "unit", "description", "source")
+
+
+def _equation(tree: Node, name: str) -> Equation:
+    node = tree.value["equations"].value[name]
+    raw: dict[str, Any] = node.plain()
+    return Equation(
+        name=name,
+        where=tree.value["equations"].keys[name],
+        executable={key: value for key, value in raw.items() if key not in PROSE},
+        texts=dict(_texts(node)),
+        **{key: value for key, value in raw.items() if key in PROSE},
+    )
+
+
+def _texts(node: Node) -> Iterator[tuple[str, Callable[[int, int], Where]]]:
+    """For each key, and `invariants/0` for an item: from a place in its text to one in the file, if it is known."""
+    for key, value in node.value.items():
+        for name, each in [(key, value), *((f"{key}/{place}", item) for place, item in enumerate(value.items()))]:
+            yield name, each.inside.place if each.inside is not None else _always(each.where)
+
+
+def _always(where: Where) -> Callable[[int, int], Where]:
+    return lambda line, column: where
+
+
 def _falsifier(node: Node) -> Falsifier:
     raw: dict[str, Any] = node.plain()
     return Falsifier(
@@ -66,7 +89,7 @@ def _falsifier(node: Node) -> Falsifier:
         prediction=raw["prediction"].strip(),
         if_fails=raw["if_fails"].strip(),
         where=node.where,
-        test=_binding(raw["test"]),
+        test=_binding(raw["test"]) if "test" in raw else None,
         obligation=raw.get("obligation"),
         equation=raw.get("equation"),
         subject=_target(raw.get("subject")),

@@ -40,6 +40,7 @@ class Node:
     value: Any
     text: str = ""
     keys: dict[str, Where] = field(default_factory=dict)
+    inside: "Inside | None" = None
 
     def plain(self) -> Any:
         """The value without places."""
@@ -67,6 +68,22 @@ class Node:
         return node.where
 
 
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """Where the text of a scalar starts, so that a place in the text is a place in the file.
+
+    A scalar over several lines other than a `|` block, or one with escapes, has no such start.
+    """
+
+    start: Where
+    block: bool
+
+    def place(self, line: int, column: int) -> Where:
+        """The place in the file of a line and column of the text, from 1."""
+        first = line == 1 or self.block
+        return Where(self.start.path, self.start.line + line - 1, self.start.column - 1 + column if first else column)
+
+
 class Refused(Exception):
     """The text is not what we read as YAML; carries the finding."""
 
@@ -81,7 +98,7 @@ def parse(path: Path, shown: Path) -> tuple[Node, list[Finding]]:
     Raises Refused for a file that cannot be read, is no YAML, or is over a limit.
     """
     text = _read(path, shown)
-    builder = _Builder(shown)
+    builder = _Builder(shown, text)
     try:
         for event in yaml.parse(text, Loader=_Loader):
             builder.take(event)
@@ -124,8 +141,9 @@ def _after(shown: Path, text: str) -> Where:
 class _Builder:
     """Builds the tree from parser events, without recursion, so that depth is our limit and not the stack's."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, text: str) -> None:
         self.path = path
+        self.rows = text.split("\n")
         self.root: Node | None = None
         self.findings: list[Finding] = []
         self._open: list[tuple[Node, list[Node]]] = []
@@ -139,7 +157,7 @@ class _Builder:
         if isinstance(event, yaml.NodeEvent):
             self._check(event)
         if isinstance(event, yaml.ScalarEvent):
-            self._add(Node(self._where(event), _scalar(event), event.value))
+            self._add(Node(self._where(event), _scalar(event), event.value, inside=self._inside(event)))
         elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):
             empty: Any = {} if isinstance(event, yaml.MappingStartEvent) else []
             self._open.append((Node(self._where(event), empty), []))
@@ -184,6 +202,19 @@ class _Builder:
         else:
             node.value[name] = value
             node.keys[name] = key.where
+
+    def _inside(self, event: Any) -> Inside | None:
+        first, last = event.start_mark, event.end_mark
+        if event.style == "|":
+            rows = enumerate(self.rows[first.line + 1 : last.line + 1], first.line + 1)
+            number, row = next(((n, row) for n, row in rows if row.strip()), (first.line + 1, ""))
+            blank = number - first.line - 1  # leading empty lines are part of the text
+            return Inside(Where(self.path, number + 1 - blank, len(row) - len(row.lstrip(" ")) + 1), block=True)
+        quoted = event.style in ("'", '"')
+        written = self.rows[first.line][first.column : last.column] if first.line == last.line else ""
+        if written != (f"{event.style}{event.value}{event.style}" if quoted else event.value):
+            return None
+        return Inside(Where(self.path, first.line + 1, first.column + 1 + quoted), block=False)
 
     def _where(self, event: Any) -> Where:
         return Where(self.path, event.start_mark.line + 1, event.start_mark.column + 1)

@@ -27,7 +27,7 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
     if errors and not ran:
         return
     total = len(verdict.contract.falsifiers)
-    unbound = sum(cell.falsifier.test is None for cell in verdict.cells)
+    unbound = sum(not cell.falsifier.bound for cell in verdict.cells)
     if unbound:
         yield f"{unbound} of {total} falsifiers unbound (prose), nothing measured"
         return
@@ -80,7 +80,7 @@ def undecided(verdict: ContractVerdict) -> dict[str, list[Cell]]:
     """The required cells that say nothing, by reason; empty where lint has said why nothing ran."""
     grouped: dict[str, list[Cell]] = {}
     for cell in verdict.cells:
-        bound = cell.falsifier.test is not None
+        bound = cell.falsifier.bound
         if cell.outcome is Outcome.UNDECIDED and cell.required and bound and not _errors(verdict):
             grouped.setdefault(cell.reason, []).append(cell)
     return grouped

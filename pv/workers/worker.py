@@ -6,7 +6,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ def _try(task: Mapping[str, Any], stream: Stream) -> dict[str, Any]:
     try:
         log = str(Path(task["scratch"]) / "reached.jsonl")
         planted = hook.install(hook.Plan.from_json(json.dumps({**task["plan"], "log": log})))
-        record = _falsify(task, stream, blame) if task["kind"] == "falsify" else _reference_run(task, stream, blame)
+        record = ATTACKS[task["kind"]](task, stream, blame)
     except BrokenMutant as error:
         record = {"ending": Ending.VOID.value, "detail": str(error)}
     except BaseException as error:
@@ -117,6 +117,21 @@ def _falsify(task: Mapping[str, Any], stream: Stream, blame: Blame) -> dict[str,
     )
     wanted = {name: value for name, value in fixed.items() if name in task["test"]["parameters"]}
     return engine.attack(test, wanted, how, blame, stream)
+
+
+def _equation(task: Mapping[str, Any], stream: Stream, blame: Blame) -> dict[str, Any]:
+    from pv.engines import equation as engine
+    from pv.engines.property import Settings
+
+    subject = _subject(task)
+    hook.seen.clear()
+    how = Settings(
+        examples=task["examples"],
+        seed=task["seed"],
+        stop_at_first=bool(task["plan"]["module"]),
+        replay=task.get("replay", ""),
+    )
+    return engine.attack(task["equations"], task["equation"], subject, task["device"], how, blame, stream)
 
 
 def _reference_run(task: Mapping[str, Any], stream: Stream, blame: Blame) -> dict[str, Any]:
@@ -153,6 +168,13 @@ def _failed_run(error: BaseException, blame: Blame, arguments: Mapping[str, Any]
         "frames": blame.frames(error),
         "valid": 1,
     }
+
+
+ATTACKS: Mapping[str, Callable[[Mapping[str, Any], Stream, Blame], dict[str, Any]]] = {
+    "falsify": _falsify,
+    "equation": _equation,
+    "run": _reference_run,
+}
 
 
 def _subject(task: Mapping[str, Any]) -> Any:

@@ -1,0 +1,134 @@
+"""Examples of a domain, drawn from a seed: sizes first, then one array after another, each in a style of its own.
+
+Every number is a float32 number, so that code and equation start from the same value.
+"""
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pv.equations.domain import Variable, axis_bounds
+from pv.equations.tensors import F64
+
+AT_LEAST_SIZE = 0.1  # how often an axis is as short as it may be
+FLAT = 0.7  # how often an index that may pick nothing does so somewhere
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One input: float64, int64 or bool arrays by name, and the size of each axis."""
+
+    arrays: Mapping[str, Tensor]
+    sizes: Mapping[str, int]
+
+
+class Drawer:
+    """Draws one example after another from a domain."""
+
+    def __init__(self, variables: Mapping[str, Variable], seed: int) -> None:
+        self._variables, self._bounds = variables, axis_bounds(variables)
+        self._random = random.Random(seed)
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def example(self) -> Example:
+        sizes = {axis: self._size(low, high) for axis, (low, high) in self._bounds.items()}
+        arrays: dict[str, Tensor] = {}
+        for name, variable in self._variables.items():
+            if variable.kind != "size":
+                arrays[name] = self._array(variable, sizes, arrays)
+        return Example(arrays, sizes)
+
+    def _size(self, low: int, high: int) -> int:
+        return low if self._random.random() < AT_LEAST_SIZE else self._random.randint(low, high)
+
+    def _array(self, variable: Variable, sizes: Mapping[str, int], earlier: Mapping[str, Tensor]) -> Tensor:
+        shape = tuple(sizes[axis] for axis in variable.axes)
+        if variable.kind == "index":
+            return self._index(variable, shape, sizes)
+        if variable.kind == "mask":
+            return self._uniform(shape) < self._random.choice([0.2, 0.5, 0.9, 1.0])
+        if variable.kind in ("prob", "logprob"):
+            return self._distribution(variable.kind, shape)
+        low, high = bounds(variable, sizes, earlier)
+        if variable.kind == "int":
+            return self._integers(low, high, shape)
+        if not shape:
+            return _rounded(torch.tensor(self._scalar(low, high), dtype=F64)).clamp(low, high)
+        return _rounded(self._styled(low, high, shape, earlier)).clamp(low, high)
+
+    def _index(self, variable: Variable, shape: tuple[int, ...], sizes: Mapping[str, int]) -> Tensor:
+        drawn = torch.randint(sizes[variable.of or ""], shape, generator=self._generator)
+        if variable.extra is not None and self._random.random() < FLAT:
+            left_out = self._uniform(shape) < self._random.choice([0.2, 0.5])
+            drawn = torch.where(left_out, variable.extra, drawn)
+        return drawn
+
+    def _distribution(self, kind: str, shape: tuple[int, ...]) -> Tensor:
+        logs = (self._normal(shape) * self._random.choice([0, 1, 5, 20])).log_softmax(-1)
+        return _rounded(logs if kind == "logprob" else logs.exp())
+
+    def _integers(self, low: float, high: float, shape: tuple[int, ...]) -> Tensor:
+        first, last = math.ceil(low), math.floor(high)
+        if self._random.random() < 0.2:
+            return torch.full(shape, float(self._random.choice([first, last])), dtype=F64)
+        return torch.randint(first, last + 1, shape, generator=self._generator).to(F64)
+
+    def _scalar(self, low: float, high: float) -> float:
+        chance = self._random.random()
+        if chance < 0.12:
+            return low if chance < 0.06 else high
+        if chance < 0.16:
+            return min(max(1.0, low), high)
+        if chance < 0.6 or low <= 0:
+            return self._random.uniform(low, high)
+        return math.exp(self._random.uniform(math.log(low), math.log(high)))
+
+    def _styled(self, low: float, high: float, shape: tuple[int, ...], earlier: Mapping[str, Tensor]) -> Tensor:
+        """Ties, peaks, the ends of the range, and arrays that (nearly) equal another one: where code goes wrong."""
+        alike = [array for array in earlier.values() if array.shape == shape and array.dtype == F64]
+        style = self._random.choice(["flat", "ties", "wide", "peaked", "alike", "shifted", "normal", "normal"])
+        reach = min(max(abs(low), abs(high)), 1e6)
+        match style:
+            case "flat":
+                return torch.full(shape, self._random.gauss(0, 3), dtype=F64)
+            case "ties":
+                return torch.randint(-2, 3, shape, generator=self._generator).to(F64)
+            case "wide":
+                return self._normal(shape) * reach
+            case "peaked":
+                drawn = self._normal(shape) * 0.1
+                drawn[..., self._random.randrange(shape[-1])] = reach
+                return drawn
+            case "alike" if alike:
+                near = self._normal(shape) * 0.01 if self._random.random() < 0.5 else 0.0
+                return self._random.choice(alike) + near
+            case "shifted":
+                return self._normal(shape) * 10 + self._random.gauss(0, 1) * reach / 2
+            case _:
+                return self._normal(shape) * self._random.choice([1.0, 5.0])
+
+    def _uniform(self, shape: tuple[int, ...]) -> Tensor:
+        return torch.rand(shape, generator=self._generator, dtype=F64)
+
+    def _normal(self, shape: tuple[int, ...]) -> Tensor:
+        return torch.randn(shape, generator=self._generator, dtype=F64)
+
+
+def bounds(variable: Variable, sizes: Mapping[str, int], scalars: Mapping[str, Tensor]) -> tuple[float, float]:
+    """The bounds of a variable in one example."""
+
+    def number(bound: float | str) -> float:
+        if isinstance(bound, float):
+            return bound
+        return float(sizes[bound]) if bound in sizes else float(scalars[bound])
+
+    low, high = number(variable.low), number(variable.high)
+    return low, max(low, high)
+
+
+def _rounded(drawn: Tensor) -> Tensor:
+    return drawn.float().double()
