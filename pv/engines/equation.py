@@ -147,7 +147,7 @@ class _Attack:
             results = _several(self._called(claim, example)[0], len(exact))
             for place, (result, value, limit) in enumerate(zip(results, exact, allowed, strict=True)):
                 _compare(
-                    f"{claim.call.function} gives {{}}",
+                    f"the code of {claim.call.function} gives {{}}",
                     equation.name,
                     place if len(exact) > 1 else None,
                     result,
@@ -164,7 +164,7 @@ class _Attack:
         (slope,) = torch.autograd.grad(value.sum(), leaf)
         name = self.claim.equation.name
         _compare(
-            f"the derivative of {of.equation.name} by {by} is {{}}", name, None, slope[0], exact[0],
+            f"the derivative of the equation {of.equation.name} by {by} is {{}}", name, None, slope[0], exact[0],
             self.claim.equation.allowed(example, exact, FLOAT64)[0],
         )  # fmt: skip
         if of.call is None:
@@ -173,7 +173,7 @@ class _Attack:
         (gradient,) = torch.autograd.grad(_several(result, 1)[0].sum(), given)
         allowed = self.claim.equation.allowed(example, exact, FLOAT32)[0]
         _compare(
-            f"{of.call.function} has by automatic differentiation by {by} {{}}", name, None, gradient, exact[0], allowed
+            f"the derivative of the code of {of.call.function} by {by} is {{}}", name, None, gradient, exact[0], allowed
         )
 
     def _called(self, claim: Claim, example: Example, differentiable: str = "") -> tuple[Any, Any]:
@@ -211,7 +211,7 @@ class _Attack:
 
 
 def _given(array: Tensor, claim: Claim, name: str, device: str) -> Any:
-    """What the code gets for an array of an example: float32, integers, booleans; a Python number where it has no axes."""
+    """What the code gets for an array of an example: float32, integers, booleans; Python numbers without axes."""
     kind = claim.equation.variables[name].kind
     if array.dim() == 0:
         return bool(array) if kind == "mask" else int(array) if kind in ("int", "index") else float(array)
@@ -229,7 +229,8 @@ def _compare(what: str, name: str, place: int | None, result: Tensor, value: Ten
     """Raises Refuted where `result` is further from `value` than allowed, showing the worst element."""
     result, of = result.detach().cpu().double(), "" if place is None else f" ({place + 1} of several)"
     if result.shape != value.shape:
-        raise Refuted(f"{what.format(f'shape {list(result.shape)}')}{of}, {name} has {list(value.shape)}")
+        shapes = list(result.shape), list(value.shape)
+        raise Refuted(f"{what.format(f'shape {shapes[0]}')}{of}, the equation {name} has {shapes[1]}")
     apart = torch.where(result == value, 0.0, (result - value).abs()).nan_to_num(nan=torch.inf)
     ratio = apart / allowed
     if not (ratio > 1).any():
@@ -237,7 +238,9 @@ def _compare(what: str, name: str, place: int | None, result: Tensor, value: Ten
     worst = int(ratio.argmax())
     at = f" at [{','.join(map(str, _unravel(worst, list(value.shape))))}]" if value.dim() else ""
     found, says, limit = (float(each.flatten()[worst]) for each in (result, value, allowed))
-    raise Refuted(f"{what.format(f'{found:.7g}')}{at}{of}, {name} says {says:.7g}; rounding explains ±{limit:.2g}")
+    raise Refuted(
+        f"{what.format(f'{found:.7g}')}{at}{of}, the equation {name} says {says:.7g}; rounding explains ±{limit:.2g}"
+    )
 
 
 def _unravel(index: int, shape: list[int]) -> list[int]:

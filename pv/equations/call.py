@@ -70,7 +70,7 @@ def _check_argument(formula: Formula, node: ast.expr, names: frozenset[str]) -> 
     match node:
         case ast.Name(id=name):
             if name not in names:
-                raise formula.refuse(f"{name!r} is not in the domain", node)
+                raise formula.refuse(f"{name!r} is not in the domain; it has {', '.join(sorted(names))}", node)
         case ast.Constant(value=bool() | int() | float() | None) | ast.UnaryOp(op=ast.USub(), operand=ast.Constant()):
             pass
         case ast.List(elts=parts) | ast.Call(func=ast.Name(id="zip"), args=parts, keywords=[]):

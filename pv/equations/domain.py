@@ -52,14 +52,23 @@ class Variable:
     extra: int | None = None
 
 
+class BadVariable(Exception):
+    """A variable that cannot be read, and why."""
+
+    def __init__(self, variable: str, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.variable, self.refusal = variable, refusal
+
+
 def parse_domain(raw: Mapping[str, str]) -> dict[str, Variable]:
-    """The variables of a domain, in order. Raises Refusal, whose message names the variable."""
+    """The variables of a domain, in order. Raises BadVariable."""
     variables: dict[str, Variable] = {}
     for name, text in raw.items():
-        variables[name] = _variable(name, str(text), variables)
-    letters = axis_bounds(variables)
-    for variable in variables.values():
-        _check_elements(variable, letters)
+        try:
+            variables[name] = _variable(name, text, variables)
+            _check_elements(variables[name], axis_bounds(variables))
+        except Refusal as refusal:
+            raise BadVariable(name, refusal) from refusal
     return variables
 
 
@@ -67,17 +76,17 @@ def _variable(name: str, text: str, earlier: Mapping[str, Variable]) -> Variable
     found = _FORM.fullmatch(text.strip())
     if found is None or found["kind"] not in KINDS:
         raise Refusal(
-            f"{name}: {text[:60]!r} is no domain; write KIND [of AXIS] [AXES] [LOW..HIGH] [or VALUE], where KIND is "
+            f"{text[:60]!r} is no domain; write KIND [of AXIS] [AXES] [LOW..HIGH] [or VALUE], where KIND is "
             f"{', '.join(KINDS)}"
         )
     kind, axes = found["kind"], tuple(re.findall(_LETTER, found["axes"] or ""))
     _check_name(name, kind)
-    _check_axes(name, kind, axes, found["of"], found["extra"])
+    _check_axes(kind, axes, found["of"], found["extra"])
     low, high = (found["low"], found["high"]) if found["low"] else KINDS[kind]
     if found["low"] and kind not in BOUNDED:
-        raise Refusal(f"{name}: {kind} has no bounds to give")
-    bounds = _bound(name, low, earlier), _bound(name, high, earlier)
-    _check_order(name, kind, *bounds)
+        raise Refusal(f"{kind} has no bounds to give")
+    bounds = _bound(low, earlier), _bound(high, earlier)
+    _check_order(kind, *bounds)
     return Variable(name, kind, axes, *bounds, found["of"], int(found["extra"]) if found["extra"] else None)
 
 
@@ -87,23 +96,23 @@ def _check_name(name: str, kind: str) -> None:
     if name in CONSTANTS:
         raise Refusal(f"{name!r} has a meaning already; give the variable another name")
     if kind == "size" and not re.fullmatch(_LETTER, name):
-        raise Refusal(f"{name}: a size is named by a letter, such as V")
+        raise Refusal("a size is named by a letter, such as V")
 
 
-def _check_axes(name: str, kind: str, axes: tuple[str, ...], of: str | None, extra: str | None) -> None:
+def _check_axes(kind: str, axes: tuple[str, ...], of: str | None, extra: str | None) -> None:
     if (of is not None) != (kind == "index"):
-        raise Refusal(f"{name}: 'of AXIS' belongs to an index, and an index needs it")
+        raise Refusal("'of AXIS' belongs to an index, and an index needs it")
     if extra is not None and kind != "index":
-        raise Refusal(f"{name}: 'or VALUE' belongs to an index")
+        raise Refusal("'or VALUE' belongs to an index")
     if kind == "size" and axes:
-        raise Refusal(f"{name}: a size has no axes")
+        raise Refusal("a size has no axes")
     if kind in ("prob", "logprob") and not axes:
-        raise Refusal(f"{name}: a {kind} needs an axis to sum over")
+        raise Refusal(f"a {kind} needs an axis to sum over")
     if len(set(axes)) < len(axes) or len(axes) > MAX_AXES:
-        raise Refusal(f"{name}: at most {MAX_AXES} different axes")
+        raise Refusal(f"at most {MAX_AXES} different axes")
 
 
-def _bound(name: str, text: float | str, earlier: Mapping[str, Variable]) -> float | str:
+def _bound(text: float | str, earlier: Mapping[str, Variable]) -> float | str:
     if isinstance(text, float):
         return text
     if re.fullmatch(_NUMBER, text):
@@ -111,22 +120,22 @@ def _bound(name: str, text: float | str, earlier: Mapping[str, Variable]) -> flo
     known = text in earlier and not earlier[text].axes
     letters = {axis for each in earlier.values() for axis in each.axes}
     if not known and text not in letters:
-        raise Refusal(f"{name}: the bound {text!r} is neither a number, a size nor an earlier scalar")
+        raise Refusal(f"the bound {text!r} is neither a number, a size nor an earlier scalar")
     return text
 
 
-def _check_order(name: str, kind: str, low: float | str, high: float | str) -> None:
+def _check_order(kind: str, low: float | str, high: float | str) -> None:
     if isinstance(low, float) and isinstance(high, float):
         if not low <= high:
-            raise Refusal(f"{name}: {low:g}..{high:g} is empty")
+            raise Refusal(f"{low:g}..{high:g} is empty; write the lower bound first")
         if kind in ("int", "size") and (low != int(low) or high != int(high)):
-            raise Refusal(f"{name}: the bounds of {kind} are whole numbers")
+            raise Refusal(f"the bounds of {kind} are whole numbers")
         if kind == "size" and not 1 <= low <= high <= MAX_SIZE:
-            raise Refusal(f"{name}: a size is from 1 to {MAX_SIZE}")
+            raise Refusal(f"a size is from 1 to {MAX_SIZE}")
         if kind == "positive" and low < 0:
-            raise Refusal(f"{name}: positive starts at 0 or above")
+            raise Refusal("positive starts at 0 or above")
     elif kind == "size":
-        raise Refusal(f"{name}: the bounds of a size are numbers")
+        raise Refusal("the bounds of a size are numbers")
 
 
 def axis_bounds(variables: Mapping[str, Variable]) -> dict[str, tuple[int, int]]:

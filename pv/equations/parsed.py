@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pv.equations.call import Call, parse_call, parse_returns
-from pv.equations.domain import Variable, axis_bounds, parse_domain
+from pv.equations.domain import BadVariable, Variable, axis_bounds, parse_domain
 from pv.equations.language import Formula, Refusal, parse
 from pv.equations.walk import CONDITION, INDEX, Axes, Callee, Nothing, Walk, variable_value
 
@@ -74,7 +74,10 @@ def parse_equations(raw: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Par
 def _parsed(name: str, keys: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]) -> Parsed:
     derivative = _derivative(name, keys, raw)
     domain = keys.get("domain") or (raw[derivative.equation].get("domain") if derivative else None) or {}
-    variables = _at(name, "domain", lambda: parse_domain(domain))
+    try:
+        variables = parse_domain(domain)
+    except BadVariable as bad:
+        raise Misplaced(name, f"domain/{bad.variable}", bad.refusal) from bad
     results = _at(name, "result", lambda: _results(keys.get("result", "real")))
     call = keys.get("implemented_by")
     names = frozenset(variables) | frozenset(axis_bounds(variables))
@@ -180,7 +183,7 @@ def _check_derivative(equation: Parsed, all_: Mapping[str, Parsed]) -> None:
         raise Refusal(f"{of.name} is no single number, so it has no gradient")
     variable = of.variables[derivative.variable]
     if variable.kind not in ("logits", "real", "positive", "prob", "logprob"):
-        raise Refusal(f"{derivative.variable} of {of.name} is {variable.kind}: nothing to differentiate by")
+        raise Refusal(f"{derivative.variable} of {of.name} is {variable.kind}; differentiate by real numbers")
     if equation.results != (variable.axes,):
         raise Refusal(f"the result must be shaped as {derivative.variable}: real[{','.join(variable.axes)}]")
     if list(equation.variables) != list(of.variables):

@@ -124,7 +124,7 @@ _EXACT: Mapping[str, Callable[..., Tensor]] = {
 
 
 class Tensors:
-    """The algebra of float64 tensors on the CPU. `unit` > 0: every result is off by up to that share, in `runs` runs."""
+    """The algebra of float64 tensors on the CPU. `unit` > 0: results are off by that share, in `runs` runs."""
 
     def __init__(self, sizes: Mapping[str, int], *, unit: float = 0.0, runs: int = 1) -> None:
         self._sizes, self._unit, self._runs = sizes, unit, runs

@@ -101,7 +101,10 @@ class Walk:
             return Value((), NUMBER, self.algebra.size(node.id))
         if node.id in ("pi", "inf"):
             return Value((), NUMBER, self.algebra.constant(math.pi if node.id == "pi" else math.inf))
-        raise self._refuse(f"{node.id!r} is neither in the domain nor defined above", node)
+        raise self._refuse(f"{node.id!r} is neither in the domain nor defined above; there are {self._names()}", node)
+
+    def _names(self) -> str:
+        return ", ".join([*self.environment, *self.sizes][:20]) or "none"
 
     def _unaryop(self, node: ast.UnaryOp) -> Value:
         if isinstance(node.op, ast.Not):

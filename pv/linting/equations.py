@@ -38,7 +38,8 @@ def _finding(equation: Equation, problem: Misplaced) -> Finding:
     refusal = problem.refusal
     text = equation.texts.get(problem.key)
     where = text(refusal.line, refusal.column) if text is not None else equation.where
-    return error(CODES.get(key, "PV180"), where, f"{problem.key} of {equation.name}: {refusal.message}")
+    message, _, hint = refusal.message.partition("; ")
+    return error(CODES.get(key, "PV180"), where, f"{problem.key} of {equation.name}: {message}", hint)
 
 
 def _attacked(context: Context, parsed: dict[str, Parsed]) -> Iterator[Finding]:

@@ -71,9 +71,10 @@ def _equation(tree: Node, name: str) -> Equation:
 
 
 def _texts(node: Node) -> Iterator[tuple[str, Callable[[int, int], Where]]]:
-    """For each key, and `invariants/0` for an item: from a place in its text to one in the file, if it is known."""
+    """For each key, and `invariants/0` or `domain/x` for what is in it: from a place in its text to one in the file."""
     for key, value in node.value.items():
-        for name, each in [(key, value), *((f"{key}/{place}", item) for place, item in enumerate(value.items()))]:
+        inner = value.value.items() if isinstance(value.value, dict) else enumerate(value.items())
+        for name, each in [(key, value), *((f"{key}/{place}", item) for place, item in inner)]:
             yield name, each.inside.place if each.inside is not None else _always(each.where)
 
 

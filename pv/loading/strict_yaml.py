@@ -22,6 +22,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INT = re.compile(r"[-+]?[0-9]{1,400}")
 _HEX_OR_OCTAL = re.compile(r"0x[0-9a-fA-F]{1,400}|0o[0-7]{1,400}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _WORDS: dict[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -143,7 +144,7 @@ class _Builder:
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
-        self.rows = text.split("\n")
+        self.rows = [*_LINE_END.split(text), ""]
         self.root: Node | None = None
         self.findings: list[Finding] = []
         self._open: list[tuple[Node, list[Node]]] = []
