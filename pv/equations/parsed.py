@@ -148,11 +148,11 @@ def _against_each_other(equation: Parsed, all_: Mapping[str, Parsed]) -> Iterato
     callees = {name: each.callee for name, each in all_.items()}
     environment = {n: variable_value(v) for n, v in equation.variables.items() if v.kind != "size"}
 
-    def values(formula: Formula) -> Any:
-        return Walk(formula, environment, equation.sizes, Nothing(), callees, (equation.name,)).values()
+    def values(formula: Formula, calling: tuple[str, ...] = ()) -> Any:
+        return Walk(formula, environment, equation.sizes, Nothing(), callees, calling).values()
 
     try:
-        found = _at(equation.name, "expression", lambda: values(equation.formula))
+        found = _at(equation.name, "expression", lambda: values(equation.formula, (equation.name,)))
         _at(equation.name, "result", lambda: _check_results(equation, found))
         _at(equation.name, "derivative_of", lambda: _check_derivative(equation, all_))
         if equation.requires is not None:

@@ -98,7 +98,7 @@ class Shrinker:
             if low <= value <= high:
                 yield torch.full_like(array, value)
         if array.is_floating_point():
-            yield array.round().clamp(low, high)
+            yield array.round().clamp(low, high) + 0.0  # no -0.0
 
     def _simpler_elements(self, best: Example) -> Example:
         for name in best.arrays:
@@ -147,7 +147,7 @@ def _simpler(value: float, kind: str) -> set[float]:
         return {float(v) for v in (0, 1) if _complexity(v) < _complexity(value)}
     halves = {float(round(value)), float(round(value / 2)), float(torch.tensor(float(f"{value:.1e}")).float())}
     nearer = {value - math.copysign(1, value)} if abs(value) > 2 and value == round(value) else set()
-    candidates = {*_SIMPLE, *(-v for v in _SIMPLE), *halves, *nearer}
+    candidates = {*_SIMPLE, *(-v for v in _SIMPLE if v), *halves, *nearer}
     if kind == "int":
         candidates = {v for v in candidates if v == int(v)}
     return {v for v in candidates if _complexity(v) < _complexity(value)}
