@@ -190,6 +190,8 @@ def _device(name: str) -> torch.device:
 def _traces(settings: Settings, stack: ExitStack) -> list[TraceCallback]:
     if settings.trace is None:
         return []
+    if settings.data is not None and settings.trace.exists() and settings.trace.samefile(settings.data):
+        raise SettingError(f"trace is {settings.trace}, the text to learn from; expected another file")
     trace = TraceCallback(settings.trace, force=settings.force)
     stack.callback(trace.close)
     return [trace]

@@ -101,4 +101,4 @@ def is_logged(step: int, every: int) -> bool:
 
 def learning_rate(step: int, *, peak: float, warmup: int) -> float:
     """Linear from peak / warmup in step 1 to `peak` in step `warmup`, then constant."""
-    return peak * min(step, warmup) / warmup if warmup else peak
+    return peak if step >= warmup else peak * step / warmup

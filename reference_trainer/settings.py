@@ -11,7 +11,7 @@ from typing import Any
 from reference_trainer.domain import TEMPERATURES
 from reference_trainer.errors import SettingError
 
-__all__ = ["Kind", "Settings", "kind_of"]
+__all__ = ["Kind", "Settings", "kind_of", "shown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,12 @@ def _read_switch(text: str) -> bool:
     return text in ("1", "true")
 
 
+def _read_path(text: str) -> Path:
+    if not text:
+        raise ValueError(text)
+    return Path(text)
+
+
 def _integer(low: int, allowed: str) -> Kind:
     return Kind(allowed, _read_integer, lambda value: type(value) is int and low <= value < 10**18, "N")
 
@@ -61,6 +67,10 @@ def _is_device(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?", value) is not None
 
 
+def _is_path(value: Any) -> bool:
+    return isinstance(value, Path) and "\0" not in str(value)
+
+
 def _is_width(value: Any) -> bool:
     return type(value) is int and 16 <= value <= 65536 and value % 16 == 0
 
@@ -69,12 +79,20 @@ _COUNT = _integer(1, "a positive decimal integer below 10^18")
 _COUNT_OR_0 = _integer(0, "a decimal integer from 0 to 10^18")
 _WEIGHT = _number(0, 1e30, "a number from 0 to 1e30")
 _WIDTH = Kind("a multiple of 16, from 16 to 65536", _read_integer, _is_width, "N")
-_PATH = Kind("a path", Path, lambda value: isinstance(value, Path) and value != Path(), "PATH")
+_PATH = Kind("a path", _read_path, _is_path, "PATH")
 _SWITCH = Kind("true or false (1 or 0)", _read_switch, lambda value: type(value) is bool, "")
 
 
 def _setting(kind: Kind, default: Any, help: str) -> Any:
     return field(default=default, metadata={"kind": kind, "help": help})
+
+
+def shown(value: Any) -> str:
+    """What a message shows of a value that was given: its beginning, where it is long."""
+    try:
+        return repr(value)[:80]
+    except ValueError:  # Python writes no integer of thousands of digits
+        return f"{type(value).__name__} of thousands of digits"
 
 
 def kind_of(name: str) -> Kind:
@@ -119,7 +137,7 @@ class Settings:
             value = getattr(self, each.name)
             optional = each.default is None and value is None
             if not optional and not each.metadata["kind"].holds(value):
-                raise SettingError(f"{each.name} is {value!r}; expected {each.metadata['kind'].allowed}")
+                raise SettingError(f"{each.name} is {shown(value)}; expected {each.metadata['kind'].allowed}")
         if self.smoke is not None and self.max_steps is not None:
             raise SettingError(
                 f"smoke is {self.smoke} and max_steps is {self.max_steps}; expected one of them: a smoke run is cut "

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from reference_trainer.errors import SettingError
-from reference_trainer.settings import Settings, kind_of
+from reference_trainer.settings import Settings, kind_of, shown
 
 __all__ = ["ALIASES", "CONFIG_VARIABLE", "gather", "variable"]
 
@@ -24,6 +24,7 @@ ALIASES = {
     "log_every": "APR_DISTILL_LOG_EVERY",
     "project_to_steps": "APR_DISTILL_PROJECT_TO_STEPS",
 }
+_LARGEST_FILE = 2**20  # a device has no end
 
 
 def variable(name: str) -> str:
@@ -69,16 +70,22 @@ def _read(name: str, origin: str, text: str) -> Any:
     except ValueError:
         value = None
     if value is None or not kind.holds(value):
-        raise SettingError(f"{origin} is {text[:80]!r}; expected {kind.allowed}")
+        raise SettingError(f"{origin} is {shown(text)}; expected {kind.allowed}")
     return value
 
 
 def _from_file(path: Path) -> dict[str, Any]:
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+        if len(content) > _LARGEST_FILE:
+            raise SettingError(f"{path} has more than {_LARGEST_FILE:,} bytes; expected a TOML file of settings")
+        raw = tomllib.loads(content.decode())
+    except SettingError:
+        raise
     except OSError as error:
         raise SettingError(f"{path} can't be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # what tomllib raises, also for bytes, numbers and depth beyond it
         raise SettingError(f"{path} is no TOML: {error}") from error
     return {name: _checked(name, value, path) for name, value in raw.items()}
 
@@ -90,10 +97,10 @@ def _checked(name: str, value: Any, path: Path) -> Any:
         hint = f"did you mean {near[0]!r}?" if near else f"the settings are {', '.join(known)}"
         raise SettingError(f"{path} sets {name!r}, which is no setting; {hint}")
     kind = kind_of(name)
-    if isinstance(value, str) and kind.metavar == "PATH":
+    if isinstance(value, str) and value and kind.metavar == "PATH":
         value = kind.read(value)
     if not kind.holds(value):
-        raise SettingError(f"{name} in {path} is {value!r}; expected {kind.allowed}")
+        raise SettingError(f"{name} in {path} is {shown(value)}; expected {kind.allowed}")
     return value
 
 
