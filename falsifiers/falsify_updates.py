@@ -88,12 +88,16 @@ def falsify_the_update_comes_before_the_call(subject: Any, device: str, text: Te
         )
 
 
-@given(peak=st.floats(1e-9, 1e6), warmup=st.integers(0, 40), step=st.integers(1, 100))
-def falsify_learning_rate(subject: Any, peak: float, warmup: int, step: int) -> None:
-    """peak · step / warmup up to step `warmup`, exactly `peak` from there on; peak from the first step without it."""
-    seen = subject.learning_rate(step, peak=peak, warmup=warmup)
-    exact = Fraction(peak) * min(step, warmup) / warmup if warmup else Fraction(peak)
-    allowed = 0.0 if step >= warmup else 2 * math.ulp(peak)  # one product and one quotient are rounded
+@given(peak=st.floats(1e-9, 1e6), warmup=st.integers(0, 40), total=st.integers(1, 100), step=st.integers(1, 100))
+def falsify_learning_rate(subject: Any, peak: float, warmup: int, total: int, step: int) -> None:
+    """peak · step / warmup up to step `warmup`, there exactly `peak`; then down to peak / 10 in step `total`."""
+    seen = subject.learning_rate(step, peak=peak, warmup=warmup, total=total)
+    allowed = 0.0 if step == warmup else 8 * math.ulp(peak)  # a handful of operations are rounded
+    if step <= warmup:
+        exact = Fraction(peak) * step / warmup
+    else:
+        angle = math.pi / 2 * (min(step, total) - warmup) / (total - warmup) if step < total else math.pi / 2
+        exact = Fraction(peak) * Fraction(0.1 + 0.9 * math.cos(angle) ** 2)
     assert abs(Fraction(seen) - exact) <= allowed, (
-        f"the rate of step {step} is {seen}; expected {float(exact)} with {warmup} steps of warmup to {peak}"
+        f"the rate of step {step} of {total} is {seen}; expected {float(exact)}, {warmup} steps of warmup to {peak}"
     )

@@ -108,6 +108,7 @@ class _Distillation:
         progress = ProgressCallback(settings.log_every, lines=self._lines)
         progress.attached()
         self.learning.train()
+        planned = settings.epochs * training.batches  # whatever cuts the run off: its steps are those of the whole run
         return train(
             self.frozen,
             ModuleStudent(self.learning, VOCABULARY),
@@ -117,7 +118,7 @@ class _Distillation:
                 epochs=settings.epochs, steps_per_epoch=training.batches, limit=settings.smoke or settings.max_steps
             ),
             objective=self._objective,
-            learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup),
+            learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup, total=planned),
             callbacks=(progress, *callbacks),
         )
 

@@ -114,7 +114,7 @@ def fit(
         torch.optim.AdamW(decoder.parameters(), lr=settings.lr, weight_decay=0.01),
         schedule=Schedule(epochs=-(-steps // sequences.batches), steps_per_epoch=sequences.batches, limit=steps),
         objective=Objective(temperature=1.0, ce_weight=1.0, kd_weight=0.0),
-        learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup),
+        learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup, total=steps),
         callbacks=callbacks,
     )
     return decoder
