@@ -110,12 +110,23 @@ def falsify_the_first_loss_is_that_of_the_settings(run: Any) -> None:
     assert math.isclose(seen, expected, rel_tol=1e-5), (
         f"the first loss is {seen:.7f} nats per byte; with the settings' temperature and weights it is {expected:.7f}"
     )
-    steps = range(1, run.arguments["steps"] + 1)
-    rates = [CHOSEN["lr"] * min(step / CHOSEN["warmup"], 1) for step in steps]
+    rates = [_rate(step, run) for step in range(1, run.arguments["steps"] + 1)]
     seen_rates = run.result["optimizer"]["rates"]
     assert len(seen_rates) == len(rates) and np.allclose(seen_rates, rates, rtol=1e-12, atol=0), (
         f"the optimizer's learning rates begin with {seen_rates[:9]}; expected {rates[:9]}"
     )
+
+
+def _rate(step: int, run: Any) -> float:
+    """A line up to the peak in the last step of the warm-up, then half a cosine down to a tenth in the last one of all.
+
+    All are the steps of every epoch: max_steps cuts a run off and doesn't compress it.
+    """
+    total = run.result["settings"]["epochs"] * len(_batches(run))
+    peak, warmup = CHOSEN["lr"], CHOSEN["warmup"]
+    if step <= warmup:
+        return peak * step / warmup
+    return peak * (0.55 + 0.45 * math.cos(math.pi * (step - warmup) / (total - warmup)))
 
 
 def falsify_every_weight_is_learned(run: Any) -> None:
@@ -225,10 +236,15 @@ def falsify_the_process_is_left_as_it_was(run: Any) -> None:
     assert state["seeded"] == [], f"the run seeded the generators of all CUDA devices with {state['seeded'][:3]}"
 
 
+def _batches(run: Any) -> list[int]:
+    """How many sequences each batch of an epoch has."""
+    count = (len(_parts(run)[0]) - 1) // (LENGTH - 1)
+    return [min(SHAPE["batch_size"], count - start) for start in range(0, count, SHAPE["batch_size"])]
+
+
 def _planned(run: Any) -> Iterator[tuple[str, int, int, int]]:
     """Event, step, epoch and scored tokens of a run that nobody stops."""
-    count = (len(_parts(run)[0]) - 1) // (LENGTH - 1)
-    sizes = [min(SHAPE["batch_size"], count - start) for start in range(0, count, SHAPE["batch_size"])]
+    sizes = _batches(run)
     step = epoch = tokens = 0
     yield "on_train_begin", step, epoch, tokens
     while step < run.arguments["steps"]:

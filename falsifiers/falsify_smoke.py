@@ -157,6 +157,7 @@ def falsify_unset_is_a_long_run(subject: Any) -> None:
 
 @given(n=COUNTS, seed=st.integers(0, 3), warmup=st.sampled_from([50, 0, 5]))
 @example(n=5, seed=0, warmup=50)
+@example(n=6, seed=0, warmup=2)
 def falsify_losses_are_the_first_of_the_long_run(subject: Any, n: int, seed: int, warmup: int) -> None:
     """Bit for bit, where the teacher is the same: one that is kept, or one trained within N steps."""
     with place() as where:

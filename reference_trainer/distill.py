@@ -71,8 +71,8 @@ def distill(settings: Settings, *, callbacks: Sequence[Callback] = (), lines: Li
     held_back = Sequences(bytes_N=text.held_back, **part)  # type: ignore[arg-type]  # the same
     student = _new_student(settings).to(device)
     with ExitStack() as stack:
-        traces = _traces(settings, stack)
         directory = stack.enter_context(_output(settings, student))
+        traces = _traces(settings, stack)  # perhaps into that directory, so not before it was found empty
         teacher = _teacher(settings, training, text.digest, lines)
         run = _Distillation(settings, training, student, teacher, lines)
         result = run.train((*callbacks, *traces))

@@ -55,7 +55,7 @@ def cache_directory(settings: Settings) -> Path:
 def teacher_key(settings: Settings, digest: str, device: torch.device) -> str:
     """A name that differs wherever the trained teacher may: every setting and version that it depends on."""
     depends_on = {
-        "format": 1,
+        "format": 2,  # to be raised with every change of how a teacher is trained
         "data": digest,
         "device": device.type,
         "torch": torch.__version__,

@@ -89,7 +89,9 @@ def test_what_is_there_already_is_left_alone(trainer) -> None:
         "dangling": "dangling can't be made: ",
     }.items():
         assert_refused(trainer.run("--out", out), says)
-    assert_refused(trainer.run("--trace", "text"), "text exists; give another --trace, or --force to write over it")
+    assert_refused(
+        trainer.run("--trace", "full/mine"), "full/mine exists; give another --trace, or --force to write over it"
+    )
     assert_refused(trainer.run("--out", "new/deep", "--trace", "no/trace"), "no/trace can't be written: No such file")
     assert sorted(folder.rglob("*")) == before
 
