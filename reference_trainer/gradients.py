@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -32,5 +34,6 @@ def relative_difference(
     loss = losses.kd_loss(*tensors, temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
     gradient = losses.kd_logit_gradient(*tensors, temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
     (expected,) = torch.autograd.grad(loss.sum, student_BTV)
-    terms = (ce_weight + kd_weight * temperature) * max(1, int(loss.count)) ** 0.5
-    return float((gradient - expected).norm()) / max(float(expected.norm()), terms)
+    terms = (ce_weight + kd_weight * temperature) * math.sqrt(max(1, int(loss.count)))
+    difference, size = float((gradient - expected).norm()), float(expected.norm())
+    return difference / max(size, terms)

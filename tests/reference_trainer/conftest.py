@@ -76,7 +76,7 @@ def trainer(new_trainer: Callable[[], Trainer]) -> Trainer:
     return new_trainer()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def small_disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[int], Path]]:
     """Mounts file systems of so many KiB; skips where that isn't allowed."""
     mounted: list[Path] = []
