@@ -31,6 +31,23 @@ def refusal(subject: Any, path: Path, **others: Any) -> str | None:
         return str(error)
 
 
+@given(names=st.sets(st.sampled_from([".model.safetensors.12.partial", ".config.json.7.partial"]), min_size=1))
+def falsify_what_a_killed_run_left_is_no_obstacle(subject: Any, names: set[str]) -> None:
+    """Half-written files are swept away without force; a file that only looks a little like one is a result."""
+    for other in ("", ".model.partial", "model.12.partial", ".x.12.partial.txt"):
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory, "out")
+            path.mkdir()
+            for name in [*names, *filter(None, [other])]:
+                (path / name).write_bytes(b"half")
+            said = refusal(subject, path)
+            left = sorted(p.name for p in path.iterdir()) if path.exists() else []
+        if other:
+            assert said is not None and other in left, f"{other} was there: refused with {said}, left are {left}"
+        else:
+            assert said is None and left == [], f"{sorted(names)} were there: refused with {said}, left are {left}"
+
+
 @given(force=st.booleans(), there=st.booleans())
 def falsify_a_second_claim_is_refused(subject: Any, force: bool, there: bool) -> None:
     """While the first process lives, with force too; granted again once it was ended by kill -9."""
@@ -204,3 +221,23 @@ def falsify_force_takes_a_directory_with_something_in_it(subject: Any, there: st
         said = refusal(subject, Path(directory), force=True)
         assert said is None, f"with force, a directory that holds {there!r} is refused: {said}"
         assert Path(directory, there).read_bytes() == b"old", "a forced claim changed what was there"
+
+
+REMAINS = (".model.safetensors.123.partial", ".manifest.json.7.partial")
+NO_REMAINS = (".hidden", ".x.partial", "model.safetensors", "model.123.partial", ".model.123.partial.bak")
+
+
+@given(
+    remains=st.lists(st.sampled_from(REMAINS), max_size=2, unique=True),
+    others=st.lists(st.sampled_from(NO_REMAINS), max_size=2, unique=True),
+)
+def falsify_remains_of_a_killed_run_do_not_count(subject: Any, remains: list[str], others: list[str]) -> None:
+    """A directory that holds nothing else is granted, and they are gone; nothing that is named otherwise ever is."""
+    with tempfile.TemporaryDirectory() as directory:
+        for name in (*remains, *others):
+            Path(directory, name).touch()
+        said = refusal(subject, Path(directory))
+        assert (said is not None) == bool(others), f"a directory that holds {remains} and {others}: {said or 'granted'}"
+        left = {p.name for p in Path(directory).iterdir()}
+        assert set(others) <= left, f"{sorted(set(others) - left)} were removed as if a killed run had left them"
+        assert said is not None or not left, f"{sorted(left)} lie in a directory that is claimed as empty"

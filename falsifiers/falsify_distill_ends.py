@@ -141,7 +141,11 @@ TAKEN: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
     "a trace that is there": (lambda d: {"out": d / "out", "trace": d / "model" / "config.json"}, "exists"),
     "a trace over the text": (lambda d: {"out": d / "out", "trace": d / "text", "force": True}, "text to learn from"),
     "a trace beneath a file": (lambda d: {"out": d / "out", "trace": d / "text" / "x"}, "can't be written"),
-    "a trace for a run that is refused": (lambda d: {"out": d, "trace": d / "trace"}, "isn't empty"),
+    "a trace for a run in a place that is taken": (lambda d: {"out": d, "trace": d / "trace"}, "isn't empty"),
+    "a trace for a run without a teacher": (
+        lambda d: {"out": d / "out", "trace": d / "trace", "teacher": d / "nobody"},
+        "can't be read",
+    ),
 }
 
 

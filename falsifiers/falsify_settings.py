@@ -244,6 +244,17 @@ def falsify_unknown_keys_are_refused(subject: Any) -> None:
             _assert_said(_refusal(subject, text, subject.gather, {}, {}, path), str(path))
 
 
+def falsify_unknown_variables_are_refused(subject: Any) -> None:
+    """Those with our prefix, with the one that was probably meant; all others are none of the trainer's business."""
+    meant = {"BATCHSIZE": "BATCH_SIZE", "TEMPRATURE": "TEMPERATURE", "batch_size": "", "": "", "CONFIG_FILE": "CONFIG"}
+    for name, hint in meant.items():
+        name = f"REFERENCE_TRAINER_{name}"
+        message = _refusal(subject, f"the variable {name}", subject.gather, {}, {name: "5"}, None)
+        _assert_said(message, name, f"did you mean REFERENCE_TRAINER_{hint}" if hint else "")
+    others = {"REFERENCE": "5", "APR_DISTILL_LOSS": "5", "REFERENCE_TRAINERS": "5"}
+    assert subject.gather({}, others, None) == subject.gather({}, {}, None), f"{others} changed the settings"
+
+
 def falsify_wrong_values_are_refused(subject: Any) -> None:
     """Every setting, from flag, variables and file, by origin, value and what is allowed."""
     for name, (allowed, texts) in ILLEGAL.items():

@@ -74,8 +74,8 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 def distill(config: Path | None, **flags: str | None) -> None:
     """Distil a teacher into a smaller student.
 
-    Each setting can also stand in the file --config, or in an environment variable such as
-    REFERENCE_TRAINER_BATCH_SIZE: a flag counts before the environment, that before the file. APR_DISTILL_MAX_STEPS,
+    Each setting can also stand in the file --config (or REFERENCE_TRAINER_CONFIG), or in an environment variable such
+    as REFERENCE_TRAINER_BATCH_SIZE: a flag counts before the environment, that before the file. APR_DISTILL_MAX_STEPS,
     APR_DISTILL_LOG_EVERY and APR_DISTILL_PROJECT_TO_STEPS stand for --smoke, --log-every and --project-to-steps.
 
     Exit code 0: done; 1: the run failed, or a smoke run found a reason against a long one; 2: a setting was refused;

@@ -184,7 +184,9 @@ def _device(name: str) -> torch.device:
     try:
         torch.empty(1, device=name)
     except (RuntimeError, AssertionError) as error:
-        raise SettingError(f"device is {name!r}, which can't be used here: {str(error).splitlines()[0]}") from error
+        raise SettingError(
+            f"device is {name!r}, which can't be used here: {str(error).splitlines()[0]}; auto takes what there is"
+        ) from error
     return torch.device(name)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -44,13 +45,16 @@ def _sync(path: Path) -> None:
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """`OutputError` if `path` is a directory that isn't empty, or not a directory; unless `force`."""
+    """`OutputError` if `path` is a directory that isn't empty, or not a directory; unless `force`.
+
+    What a killed run left half-written doesn't count.
+    """
     try:
         if not path.exists():
             return
         if not path.is_dir():
             raise OutputError(f"{path} is no directory; give another --out")
-        if not force and any(path.iterdir()):
+        if not force and not all(_is_partial(each) for each in path.iterdir()):
             raise OutputError(f"{path} isn't empty; give another --out, or --force to write into it")
     except OutputError:
         raise
@@ -76,6 +80,7 @@ def claimed_directory(path: Path, *, force: bool, bytes_needed: int) -> Iterator
         stack.callback(os.close, descriptor)
         _lock(descriptor, path)
         stack.callback(_remove_if_empty, made)  # not before the lock: an empty directory may be another run's
+        _sweep(path)
         refuse_existing(path, force=force)  # another run may have finished between the first look and the lock
         _try_out(path, bytes_needed)
         yield path
@@ -94,6 +99,18 @@ def _make(path: Path) -> list[Path]:
         _remove_if_empty(made)
         raise
     return made
+
+
+def _sweep(path: Path) -> None:
+    """Removes what a killed run left half-written; under the lock, no other run is writing."""
+    for each in path.iterdir():
+        if _is_partial(each):
+            with suppress(OSError):  # a place that can't be written is refused in its own words
+                each.unlink()
+
+
+def _is_partial(path: Path) -> bool:
+    return re.fullmatch(r"\..+\.\d+\.partial", path.name) is not None
 
 
 def _lock(descriptor: int, path: Path) -> None:

@@ -18,7 +18,8 @@ from reference_trainer.settings import Settings, kind_of, shown
 
 __all__ = ["ALIASES", "CONFIG_VARIABLE", "gather", "variable"]
 
-CONFIG_VARIABLE = "REFERENCE_TRAINER_CONFIG"
+_PREFIX = "REFERENCE_TRAINER_"
+CONFIG_VARIABLE = f"{_PREFIX}CONFIG"
 ALIASES = {
     "smoke": "APR_DISTILL_MAX_STEPS",
     "log_every": "APR_DISTILL_LOG_EVERY",
@@ -29,7 +30,7 @@ _LARGEST_FILE = 2**20  # a device has no end
 
 def variable(name: str) -> str:
     """The environment variable of a setting."""
-    return f"REFERENCE_TRAINER_{name.upper()}"
+    return f"{_PREFIX}{name.upper()}"
 
 
 def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Path | None) -> Settings:
@@ -40,6 +41,7 @@ def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Pat
     """
     if config is None and environment.get(CONFIG_VARIABLE):
         config = Path(environment[CONFIG_VARIABLE])
+    _refuse_unknown_variables(environment)
     filed = _from_file(config) if config is not None else {}
     values, origins = {}, {}
     for name in (each.name for each in fields(Settings)):
@@ -51,6 +53,15 @@ def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Pat
             origins[name], values[name] = f"{name} in {config}", filed[name]
     _refuse_two_limits(values, origins)
     return Settings(**values)
+
+
+def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
+    known = [CONFIG_VARIABLE, *(variable(each.name) for each in fields(Settings))]
+    for name in environment:
+        if name.startswith(_PREFIX) and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "`reference-trainer distill --help` names the settings"
+            raise SettingError(f"the environment has {name[:80]}, which is no setting; {hint}")
 
 
 def _text_of(name: str, flags: Mapping[str, str], environment: Mapping[str, str]) -> tuple[str, str] | None:

@@ -51,9 +51,6 @@ class Trainer:
         return sorted(path.name for path in where.iterdir()) if where.is_dir() else []
 
 
-WHOLE = ["config.json", "manifest.json", "model.safetensors"]
-
-
 @pytest.fixture(scope="session")
 def new_trainer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Trainer]:
     """Makes a trainer in an empty folder with a text."""
