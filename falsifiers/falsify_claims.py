@@ -221,23 +221,3 @@ def falsify_force_takes_a_directory_with_something_in_it(subject: Any, there: st
         said = refusal(subject, Path(directory), force=True)
         assert said is None, f"with force, a directory that holds {there!r} is refused: {said}"
         assert Path(directory, there).read_bytes() == b"old", "a forced claim changed what was there"
-
-
-REMAINS = (".model.safetensors.123.partial", ".manifest.json.7.partial")
-NO_REMAINS = (".hidden", ".x.partial", "model.safetensors", "model.123.partial", ".model.123.partial.bak")
-
-
-@given(
-    remains=st.lists(st.sampled_from(REMAINS), max_size=2, unique=True),
-    others=st.lists(st.sampled_from(NO_REMAINS), max_size=2, unique=True),
-)
-def falsify_remains_of_a_killed_run_do_not_count(subject: Any, remains: list[str], others: list[str]) -> None:
-    """A directory that holds nothing else is granted, and they are gone; nothing that is named otherwise ever is."""
-    with tempfile.TemporaryDirectory() as directory:
-        for name in (*remains, *others):
-            Path(directory, name).touch()
-        said = refusal(subject, Path(directory))
-        assert (said is not None) == bool(others), f"a directory that holds {remains} and {others}: {said or 'granted'}"
-        left = {p.name for p in Path(directory).iterdir()}
-        assert set(others) <= left, f"{sorted(set(others) - left)} were removed as if a killed run had left them"
-        assert said is not None or not left, f"{sorted(left)} lie in a directory that is claimed as empty"
