@@ -87,7 +87,9 @@ def distil(
     heard: list[dict[str, Any]] = []
     before = process_state(device)
     with watching() as seen:
-        result = subject.distill(settings, callbacks=[_listener(subject, heard)], lines=subject.Lines(io.StringIO()))
+        result = subject.distill(
+            settings, callbacks=[_listener(subject, heard, settings.trace)], lines=subject.Lines(io.StringIO())
+        )
     for event in heard:
         trace(event)
     facts = _facts(subject, settings, result, seen, device)
@@ -117,9 +119,14 @@ def _settings(subject: Any, directory: Path, name: str, *, cache: str = "cache",
     return subject.Settings(out=directory / name, teacher_cache=directory / cache, **chosen)
 
 
-def _listener(subject: Any, heard: list[dict[str, Any]]) -> Any:
+def _listener(subject: Any, heard: list[dict[str, Any]], path: Path) -> Any:
+    """Hears every event before the trace does, and notes how many lines that holds by then."""
+
+    def hear(event: str, context: Any) -> None:
+        heard.append({"event": event, "traced": path.read_bytes().count(b"\n"), **asdict(context)})
+
     def hears(event: str) -> Callable[[Any, Any], None]:
-        return lambda listener, context: heard.append({"event": event, **asdict(context)})
+        return lambda listener, context: hear(event, context)
 
     return type("Listener", (subject.Callback,), {event: hears(event) for event in EVENTS})()
 

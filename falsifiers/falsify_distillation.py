@@ -260,7 +260,7 @@ def _planned(run: Any) -> Iterator[tuple[str, int, int, int]]:
 def falsify_the_trace_tells_the_run(run: Any) -> None:
     """Every line fits the schema; events, steps and tokens are those planned, the numbers those that callbacks heard.
 
-    And as many steps as the optimizer took.
+    As many steps as the optimizer took, and each event in the file before the next one happens.
     """
     lines = [json.loads(line) for line in (run.directory / "trace.jsonl").read_text().splitlines()]
     validator = jsonschema.Draft202012Validator(json.loads(run.result["schema"]))
@@ -276,8 +276,12 @@ def falsify_the_trace_tells_the_run(run: Any) -> None:
     )
     taken = run.result["optimizer"]["steps"]
     assert taken == run.arguments["steps"], f"the optimizer took {taken} steps; asked for {run.arguments['steps']}"
-    for line, heard in zip(lines, run.trace, strict=True):
+    for number, (line, event) in enumerate(zip(lines, run.trace, strict=True)):
+        heard = {name: value for name, value in event.items() if name != "traced"}
         assert line == heard, f"the trace says {line}, a callback heard {heard}"
+        assert event["traced"] == number, (
+            f"{number} events had happened, the trace held {event['traced']} lines by then"
+        )
 
 
 def falsify_reported_losses_are_those_of_the_steps(run: Any) -> None:

@@ -118,7 +118,7 @@ class Settings:
     width: int = _setting(_WIDTH, 64, "Width of the student.")
     length: int = _setting(_integer(2, "a decimal integer from 2 to 10^18"), 128, "Bytes in a sequence.")
     batch_size: int = _setting(_COUNT, 16, "Sequences in a batch.")
-    epochs: int = _setting(_COUNT, 5, "How often the text is read.")
+    epochs: int = _setting(_COUNT, 3, "How often the text is read.")
     max_steps: int | None = _setting(_COUNT, None, "End the run after so many steps, and save.")
     smoke: int | None = _setting(_COUNT, None, "Take so many steps, say whether a long run is worth it, write nothing.")
     temperature: float = _setting(_number(*TEMPERATURES, "a number from 0.0001 to 10000"), 2.0, "Of both softmaxes.")
