@@ -15,7 +15,8 @@ import json
 import linecache
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -33,10 +34,13 @@ seen: set[str] = set()
 class Plan:
     """What to do at import: `probe` modules are watched; `module` is edited, or its attribute `name` is swapped.
 
-    `log` is the file in which child processes leave what they reached.
+    `packages` are found below `roots` before anywhere else, as in `RootsFirst`. `log` is the file in which child
+    processes leave what they reached.
     """
 
     probe: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
     log: str = ""
     module: str = ""
     name: str = ""
@@ -49,8 +53,9 @@ class Plan:
 
     @classmethod
     def from_json(cls, text: str) -> "Plan":
-        raw = json.loads(text)
-        return cls(**{**raw, "probe": tuple(raw["probe"])})
+        raw: dict[str, Any] = json.loads(text)
+        raw |= {name: tuple(raw[name]) for name in ("probe", "packages", "roots") if name in raw}
+        return cls(**raw)
 
 
 class Hook(importlib.abc.MetaPathFinder):
@@ -59,6 +64,8 @@ class Hook(importlib.abc.MetaPathFinder):
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.applied = False
+        self.broken = ""
+        """Why the mutant could not be planted; "" if it could, or was never to be."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -91,8 +98,8 @@ class Loader(importlib.machinery.SourceFileLoader):
         source = importlib.util.decode_source(self.get_data(path))
         plan = self.hook.plan
         if fullname == plan.module and plan.find is not None:
-            source = syntax.patch(source, plan.name, plan.find, plan.replace)
-            self.hook.applied = True
+            with self._planting():
+                source = syntax.patch(source, plan.name, plan.find, plan.replace)
             # Tracebacks and inspect.getsource read this cache before the file.
             linecache.cache[path] = (len(source), None, list(io.StringIO(source)), path)
         tree = ast.parse(source, filename=path)
@@ -103,8 +110,18 @@ class Loader(importlib.machinery.SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         super().exec_module(module)
         if module.__name__ == self.hook.plan.module and self.hook.plan.swap_with:
-            _swap(module, self.hook.plan)
-            self.hook.applied = True
+            with self._planting():
+                _swap(module, self.hook.plan)
+
+    @contextmanager
+    def _planting(self) -> Iterator[None]:
+        """Keeps in mind how it went: in a child the error may end as what a falsifier takes for a detected fault."""
+        try:
+            yield
+        except BrokenMutant as error:
+            self.hook.broken = str(error)
+            raise
+        self.hook.applied = True
 
 
 class RootsFirst(importlib.abc.MetaPathFinder):
@@ -157,10 +174,7 @@ def _is_future(node: ast.stmt) -> bool:
 
 
 def _swap(module: ModuleType, plan: Plan) -> None:
-    source, _, attribute = plan.swap_with.partition(":")
-    new: Any = importlib.import_module(source)
-    for part in attribute.split("."):
-        new = getattr(new, part)
+    new = _replacement(plan)
     *path, last = plan.name.split(".")
     holder: Any = module
     for part in path:
@@ -170,12 +184,23 @@ def _swap(module: ModuleType, plan: Plan) -> None:
     setattr(holder, last, new)
 
 
+def _replacement(plan: Plan) -> Any:
+    source, _, attribute = plan.swap_with.partition(":")
+    try:
+        new: Any = importlib.import_module(source)
+        for part in attribute.split("."):
+            new = getattr(new, part)
+    except (ImportError, AttributeError) as error:
+        raise BrokenMutant(f"{plan.swap_with} can't be loaded: {error}") from error
+    return new
+
+
 def install(plan: Plan) -> Hook:
     """Starts to hook imports, here and in child processes. Raises BrokenMutant when it comes too late."""
     if plan.module in sys.modules:
         raise BrokenMutant(f"{plan.module} is imported already, so it can no longer be mutated")
     hook = Hook(plan)
-    sys.meta_path.insert(0, hook)
+    sys.meta_path[:0] = [hook, RootsFirst(set(plan.packages), list(plan.roots))]
     os.environ[VARIABLE] = plan.to_json()
     if plan.log:
         _log_at_exit(hook)
@@ -190,13 +215,18 @@ def install_from_environment() -> None:
 
 
 def _log_at_exit(hook: Hook) -> None:
-    """Leaves what was reached in the log on every way out but a kill; multiprocessing leaves by os._exit."""
+    """Leaves what was reached in the log on every way out but a kill; multiprocessing leaves by os._exit.
+
+    What a killed child reached counts as not reached: that costs a pass, and never makes one.
+    """
     leave = os._exit
 
     def note() -> None:
-        if seen or hook.applied:
-            with Path(hook.plan.log).open("a", encoding="utf-8") as log:
-                log.write(json.dumps({"seen": sorted(seen), "applied": hook.applied}) + "\n")
+        if seen or hook.applied or hook.broken:
+            line = json.dumps({"seen": sorted(seen), "applied": hook.applied, "broken": hook.broken}) + "\n"
+            log = os.open(hook.plan.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            os.write(log, line.encode())  # one call, so that the lines of two children that end together stay whole
+            os.close(log)
 
     def noted_exit(status: int) -> NoReturn:
         try:
@@ -211,10 +241,19 @@ def _log_at_exit(hook: Hook) -> None:
 def reached(hook: Hook) -> tuple[frozenset[str], bool]:
     """What this process and its ended children reached, and whether the mutant was planted in any of them."""
     found, applied = set(seen), hook.applied
-    log = Path(hook.plan.log)
-    if hook.plan.log and log.exists():
-        for line in log.read_text(encoding="utf-8").splitlines():
-            entry = json.loads(line)
-            found |= set(entry["seen"])
-            applied = applied or entry["applied"]
+    for entry in _entries(hook):
+        found |= set(entry["seen"])
+        applied = applied or entry["applied"]
     return frozenset(found), applied
+
+
+def broken(hook: Hook) -> str:
+    """Why the mutant could not be planted, here or in an ended child; "" if it could wherever it was tried."""
+    return next(filter(None, [hook.broken, *(entry["broken"] for entry in _entries(hook))]), "")
+
+
+def _entries(hook: Hook) -> list[dict[str, Any]]:
+    log = Path(hook.plan.log)
+    if not hook.plan.log or not log.exists():
+        return []
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]

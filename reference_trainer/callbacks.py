@@ -21,7 +21,7 @@ class Context:
 
     step: optimizer steps taken, in all; 0 before the first. epoch: the present one, from 1; 0 before the first.
     loss: nats per scored token, before that step's update. At `on_epoch_end` it is the epoch's mean over its scored
-    tokens, elsewhere the last step's; None while there is none.
+    tokens, elsewhere the last step's; None where no token was scored.
     learning_rate: of the last step; None before the first. best_loss: the smallest finite loss of a step so far.
     elapsed_s: seconds since `on_train_begin`. tokens: scored tokens so far. total_steps: as planned.
     """

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reference_trainer import interrupts
 from reference_trainer.errors import SettingError, TrainerError
 from reference_trainer.settings import Settings
 from reference_trainer.sources import gather
 
 if TYPE_CHECKING:
     from reference_trainer.distill import DistillResult
+    from reference_trainer.progress import Lines
 
-FAILED, REFUSED, OUR_BUG, INTERRUPTED = 1, 2, 70, 130
+FAILED, REFUSED, OUR_BUG = 1, 2, 70
 
 
 def _version() -> str:
@@ -31,7 +33,22 @@ def _version() -> str:
         return "not installed"
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Group(click.Group):
+    """Commands whose standard output may be lost: one line instead of a traceback."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            if error.errno is None or error.filename is not None:  # a library that can't be loaded, a file
+                raise
+            _complain(f"standard output can't be written: {error.strerror}")
+            sys.exit(FAILED)
+        finally:
+            interrupts.ignore()
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(_version(), prog_name="reference-trainer")
 def main() -> None:
     """A knowledge-distillation trainer whose behaviour is under contract."""
@@ -57,33 +74,34 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 def distill(config: Path | None, **flags: str | None) -> None:
     """Distil a teacher into a smaller student.
 
-    Each setting can also stand in the file --config, or in an environment variable such as
-    REFERENCE_TRAINER_BATCH_SIZE: a flag counts before the environment, that before the file. APR_DISTILL_MAX_STEPS,
+    Each setting can also stand in the file --config (or REFERENCE_TRAINER_CONFIG), or in an environment variable such
+    as REFERENCE_TRAINER_BATCH_SIZE: a flag counts before the environment, that before the file. APR_DISTILL_MAX_STEPS,
     APR_DISTILL_LOG_EVERY and APR_DISTILL_PROJECT_TO_STEPS stand for --smoke, --log-every and --project-to-steps.
 
-    Exit code 0: done; 1: the run failed, or a smoke run found a reason against a long one; 2: refused; 130:
-    interrupted, nothing was written.
+    Exit code 0: done; 1: the run failed, or a smoke run found a reason against a long one; 2: a setting was refused;
+    130: interrupted, no model was written.
     """
     given = {name: text for name, text in flags.items() if text is not None}
-    signal.signal(signal.SIGTERM, _end)
     sys.exit(_guarded(lambda: _distil(given, config)))
 
 
 def _distil(flags: dict[str, str], config: Path | None) -> int:
     settings = gather(flags, os.environ, config)
     from reference_trainer.distill import distill as run  # torch is loaded here, after everything was checked
+    from reference_trainer.progress import Lines
 
-    result = run(settings)
+    lines = Lines()
+    interrupts.clean_up_first()
+    result = run(settings, lines=lines)
+    interrupts.ignore()
     if settings.smoke is not None:
         return 0 if result.go else FAILED
-    _say_what_came_out(result)
+    _say_what_came_out(result, lines)
     return 0
 
 
-def _say_what_came_out(result: DistillResult) -> None:
-    from reference_trainer.progress import Lines
-
-    run, lines = result.train, Lines()
+def _say_what_came_out(result: DistillResult, lines: Lines) -> None:
+    run = result.train
     first, last = run.initial_loss, run.final_loss
     losses = "no token was scored" if first is None else f"loss {first:.4f} to {last:.4f}"
     ended = ", stopped by a callback" if run.stopped else ""
@@ -101,31 +119,40 @@ def _guarded(work: Callable[[], int]) -> int:
     try:
         return work()
     except SettingError as error:
-        _complain(error)
+        _complain(_text_of(error))
         return REFUSED
     except (TrainerError, OSError, MemoryError) as error:
-        _complain(error)
+        _complain(_text_of(error))
         return FAILED
     except KeyboardInterrupt as error:
-        _complain(error, "interrupted; no model was written")
-        return INTERRUPTED
+        _complain(interrupts.SAID + _notes(error))
+        return interrupts.INTERRUPTED
     except Exception as error:
-        if type(error).__name__ == "OutOfMemoryError":  # torch's, which may not be loaded
-            _complain(error)
+        if _is_lack_of_memory(error):
+            _complain(_text_of(error))
             return FAILED
         traceback.print_exc()
         click.echo("This is a bug of reference-trainer: please report it with the lines above.", err=True)
         return OUR_BUG
 
 
-def _complain(error: BaseException, text: str = "") -> None:
-    notes = "".join(f" ({note})" for note in getattr(error, "__notes__", []))
-    click.echo(f"error: {text or error or type(error).__name__}{notes}", err=True)
+def _is_lack_of_memory(error: Exception) -> bool:
+    # By name and text: torch may not be loaded, and on the CPU its error is a bare RuntimeError.
+    return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
 
 
-def _end(signal_number: int, frame: Any) -> None:
-    """Leaves as for Ctrl-C, so that no half file stays behind when a scheduler ends the job."""
-    raise KeyboardInterrupt
+def _text_of(error: BaseException) -> str:
+    """What an error says, in one line."""
+    return " ".join(str(error).split()) + _notes(error) if str(error) else type(error).__name__ + _notes(error)
+
+
+def _notes(error: BaseException) -> str:
+    return "".join(f" ({note})" for note in getattr(error, "__notes__", []))
+
+
+def _complain(text: str) -> None:
+    with suppress(OSError):  # nobody is listening; the exit code still says it
+        click.echo(f"error: {text}", err=True)
 
 
 @main.command()

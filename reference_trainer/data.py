@@ -62,7 +62,7 @@ def read_text(path: Path | None, length: int) -> Text:
 
 
 def _fewest_bytes(length: int) -> int:
-    size = int(length / HELD_BACK) - 1
+    size = int((length - 1) / HELD_BACK)
     while size - int(size * (1 - HELD_BACK)) < length:
         size += 1
     return size
@@ -84,7 +84,10 @@ def _mapped(path: Path) -> tuple[Tensor, str]:
         raise DataError(f"{path} can't be read: {error.strerror}") from error
     if size == 0:
         return torch.empty(0, dtype=torch.uint8), digest
-    return torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8), digest
+    try:
+        return torch.from_file(str(path), shared=False, size=size, dtype=torch.uint8, device="cpu"), digest
+    except RuntimeError as error:  # files of /proc, for one, can be read and not mapped
+        raise DataError(f"{path} can't be mapped into memory: {error}; give a copy of it") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +104,7 @@ class Sequences:
 
     def __len__(self) -> int:
         """How many sequences there are."""
-        return (len(self.bytes_N) - 1) // (self.length - 1)
+        return max(len(self.bytes_N) - 1, 0) // (self.length - 1)
 
     @property
     def batches(self) -> int:
@@ -122,4 +125,4 @@ def epoch_order(seed: int, epoch: int, count: int) -> Tensor:
     """The order of `count` sequences in an epoch: a permutation [count] that follows from the arguments alone."""
     key = hashlib.sha256(f"{seed}/{epoch}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(key[:7]))
-    return torch.randperm(count, generator=generator)
+    return torch.randperm(count, generator=generator, device="cpu")

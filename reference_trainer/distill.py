@@ -71,8 +71,8 @@ def distill(settings: Settings, *, callbacks: Sequence[Callback] = (), lines: Li
     held_back = Sequences(bytes_N=text.held_back, **part)  # type: ignore[arg-type]  # the same
     student = _new_student(settings).to(device)
     with ExitStack() as stack:
-        traces = _traces(settings, stack)
         directory = stack.enter_context(_output(settings, student))
+        traces = _traces(settings, stack)  # perhaps into that directory, so not before it was found empty
         teacher = _teacher(settings, training, text.digest, lines)
         run = _Distillation(settings, training, student, teacher, lines)
         result = run.train((*callbacks, *traces))
@@ -108,6 +108,7 @@ class _Distillation:
         progress = ProgressCallback(settings.log_every, lines=self._lines)
         progress.attached()
         self.learning.train()
+        planned = settings.epochs * training.batches  # whatever cuts the run off: its steps are those of the whole run
         return train(
             self.frozen,
             ModuleStudent(self.learning, VOCABULARY),
@@ -117,7 +118,7 @@ class _Distillation:
                 epochs=settings.epochs, steps_per_epoch=training.batches, limit=settings.smoke or settings.max_steps
             ),
             objective=self._objective,
-            learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup),
+            learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup, total=planned),
             callbacks=(progress, *callbacks),
         )
 
@@ -183,13 +184,17 @@ def _device(name: str) -> torch.device:
     try:
         torch.empty(1, device=name)
     except (RuntimeError, AssertionError) as error:
-        raise SettingError(f"device is {name!r}, which can't be used here: {str(error).splitlines()[0]}") from error
+        raise SettingError(
+            f"device is {name!r}, which can't be used here: {str(error).splitlines()[0]}; auto takes what there is"
+        ) from error
     return torch.device(name)
 
 
 def _traces(settings: Settings, stack: ExitStack) -> list[TraceCallback]:
     if settings.trace is None:
         return []
+    if settings.data is not None and settings.trace.exists() and settings.trace.samefile(settings.data):
+        raise SettingError(f"trace is {settings.trace}, the text to learn from; expected another file")
     trace = TraceCallback(settings.trace, force=settings.force)
     stack.callback(trace.close)
     return [trace]

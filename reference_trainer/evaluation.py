@@ -26,7 +26,7 @@ def evaluate(teacher: Teacher, student: nn.Module, sequences: Sequences) -> dict
     are, and it gets no gradient. Errors as for `kd_loss`.
     """
     totals = dict.fromkeys(_TERMS, MetricSum(0.0, 0))
-    order = torch.arange(len(sequences))
+    order = torch.arange(len(sequences), device="cpu")
     for position in range(1, sequences.batches + 1):
         batch = sequences.batch(order, position)
         with torch.no_grad(), evaluating(student):

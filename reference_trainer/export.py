@@ -21,7 +21,16 @@ from reference_trainer.errors import ModelFileError, OutputError, SettingError
 from reference_trainer.files import write_whole
 from reference_trainer.models import Decoder, DecoderConfig
 
-__all__ = ["CONFIG", "MANIFEST", "WEIGHTS", "exported_bytes", "load_decoder", "save_decoder", "versions"]
+__all__ = [
+    "CONFIG",
+    "MANIFEST",
+    "WEIGHTS",
+    "exported_bytes",
+    "load_decoder",
+    "refuse_unlike_manifest",
+    "save_decoder",
+    "versions",
+]
 
 WEIGHTS, CONFIG, MANIFEST = "model.safetensors", "config.json", "manifest.json"
 MODEL_TYPE = "reference_trainer.decoder"
@@ -35,10 +44,11 @@ def exported_bytes(decoder: Decoder) -> int:
 def save_decoder(decoder: Decoder, directory: Path, manifest: dict[str, Any]) -> None:
     """Weights, configuration, then `manifest` with the digests of both. Each file appears whole or not at all.
 
-    Errors: `OutputError`; what was not written is then said.
+    Errors: `OutputError`; what was not written is then said. Without its manifest nothing new stays there.
     """
     weights = {name: value.detach().cpu().contiguous() for name, value in decoder.state_dict().items()}
     config = {"model_type": MODEL_TYPE, **asdict(decoder.config)}
+    before = _inodes(directory)
     name = MANIFEST
     try:
         (directory / MANIFEST).unlink(missing_ok=True)  # that of an older run doesn't describe what comes now
@@ -52,13 +62,29 @@ def save_decoder(decoder: Decoder, directory: Path, manifest: dict[str, Any]) ->
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise OutputError(f"{directory / name} could not be written: {reason}") from error
+    finally:
+        if not (directory / MANIFEST).exists():
+            _remove_unlike(before, directory)
+
+
+def _inodes(directory: Path) -> dict[Path, int | None]:
+    paths = [directory / each for each in (WEIGHTS, CONFIG)]
+    return {path: path.stat().st_ino if path.exists() else None for path in paths}
+
+
+def _remove_unlike(before: dict[Path, int | None], directory: Path) -> None:
+    """Removes what was put there since: it would refuse the next run its place, or be read with another's rest."""
+    for path, inode in _inodes(directory).items():
+        if inode != before[path]:
+            path.unlink(missing_ok=True)
 
 
 def load_decoder(directory: Path) -> Decoder:
     """The model in `directory`, on the CPU, in the dtype it was saved in. Errors: `ModelFileError`."""
-    decoder = Decoder(_config(directory / CONFIG))
-    path = directory / WEIGHTS
+    config, path = _config(directory / CONFIG), directory / WEIGHTS
     try:
+        with torch.device("meta"):  # neither memory nor random numbers for weights that are replaced at once
+            decoder = Decoder(config)
         weights = load_file(path)
         decoder.load_state_dict(weights, assign=True)
     except (OSError, SafetensorError) as error:
@@ -69,6 +95,17 @@ def load_decoder(directory: Path) -> Decoder:
     if broken:
         raise ModelFileError(f"{path}: {broken[0]} holds values that aren't finite numbers; a diverged run?")
     return decoder
+
+
+def refuse_unlike_manifest(directory: Path) -> None:
+    """`ModelFileError` unless the manifest in `directory` has the digests of the two files beside it."""
+    try:
+        written = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["sha256"]
+        found = {each: _digest(directory / each) for each in (WEIGHTS, CONFIG)}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelFileError(f"{directory / MANIFEST} can't be compared with the files beside it: {error!r}") from error
+    if written != found:
+        raise ModelFileError(f"{directory / MANIFEST} belongs to other files than those beside it")
 
 
 def _config(path: Path) -> DecoderConfig:

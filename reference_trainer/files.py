@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from reference_trainer.errors import OutputError
@@ -44,15 +45,20 @@ def _sync(path: Path) -> None:
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """`OutputError` if `path` is a directory that isn't empty, or not a directory; unless `force`."""
+    """`OutputError` if `path` is a directory that isn't empty, or not a directory; unless `force`.
+
+    What a killed run left half-written doesn't count.
+    """
     try:
         if not path.exists():
             return
         if not path.is_dir():
             raise OutputError(f"{path} is no directory; give another --out")
-        if not force and any(path.iterdir()):
+        if not force and not all(_is_partial(each) for each in path.iterdir()):
             raise OutputError(f"{path} isn't empty; give another --out, or --force to write into it")
-    except PermissionError as error:
+    except OutputError:
+        raise
+    except OSError as error:
         raise OutputError(f"{path} can't be read: {error.strerror}; give another --out") from error
 
 
@@ -65,27 +71,46 @@ def claimed_directory(path: Path, *, force: bool, bytes_needed: int) -> Iterator
     written, or fewer than `bytes_needed` bytes are free.
     """
     refuse_existing(path, force=force)
-    try:
-        made = _make(path)
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise OutputError(f"{path} can't be made: {error.strerror}; give another --out") from error
-    try:
+    with ExitStack() as stack:
+        try:
+            made = _make(path)
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise OutputError(f"{path} can't be made: {error.strerror}; give another --out") from error
+        stack.callback(os.close, descriptor)
         _lock(descriptor, path)
+        stack.callback(_remove_if_empty, made)  # not before the lock: an empty directory may be another run's
+        _sweep(path)
         refuse_existing(path, force=force)  # another run may have finished between the first look and the lock
         _try_out(path, bytes_needed)
         yield path
-    finally:
-        for directory in made:
-            _remove_if_empty(directory)
-        os.close(descriptor)
 
 
 def _make(path: Path) -> list[Path]:
-    """Makes the directory and its parents; those that are new, innermost first."""
-    new = [each for each in (path, *path.parents) if not each.exists()]
-    path.mkdir(parents=True, exist_ok=True)
-    return new
+    """Makes the directory and its parents, all or none; those that this call made, innermost first."""
+    made: list[Path] = []
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    try:
+        for each in reversed(missing):
+            with suppress(FileExistsError):  # another run's by now
+                each.mkdir()
+                made.insert(0, each)
+    except OSError:
+        _remove_if_empty(made)
+        raise
+    return made
+
+
+def _sweep(path: Path) -> None:
+    """Removes what a killed run left half-written; under the lock, no other run is writing."""
+    for each in path.iterdir():
+        if _is_partial(each):
+            with suppress(OSError):  # a place that can't be written is refused in its own words
+                each.unlink()
+
+
+def _is_partial(path: Path) -> bool:
+    return re.fullmatch(r"\..+\.\d+\.partial", path.name) is not None
 
 
 def _lock(descriptor: int, path: Path) -> None:
@@ -110,9 +135,10 @@ def _try_out(path: Path, bytes_needed: int) -> None:
         )
 
 
-def _remove_if_empty(path: Path) -> None:
-    try:
-        path.rmdir()
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
-            raise
+def _remove_if_empty(directories: list[Path]) -> None:
+    for path in directories:
+        try:
+            path.rmdir()
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
+                raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -22,13 +24,16 @@ def relative_difference(
     ce_weight: float,
     kd_weight: float,
 ) -> float:
-    """||closed form - autograd|| / ||autograd||, both in float64 on these logits; 0 where both gradients are 0.
+    """||closed form - autograd|| / ||autograd||, both in float64 on these logits.
 
-    Shapes, domain and errors as for `losses.kd_loss`. At most `AGREE` is rounding.
+    Divided by the size of the terms that the gradient is the difference of, where that is larger: at a high temperature
+    they nearly cancel. Shapes, domain and errors as for `losses.kd_loss`. At most `AGREE` is rounding.
     """
     student_BTV = student_BTV.detach().double().requires_grad_()
     tensors = (student_BTV, teacher_BTV.double(), labels_BT)
     loss = losses.kd_loss(*tensors, temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
     gradient = losses.kd_logit_gradient(*tensors, temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
     (expected,) = torch.autograd.grad(loss.sum, student_BTV)
-    return float((gradient - expected).norm() / expected.norm().clamp_min(torch.finfo(torch.float64).tiny))
+    terms = (ce_weight + kd_weight * temperature) * math.sqrt(max(1, int(loss.count)))
+    difference, size = float((gradient - expected).norm()), float(expected.norm())
+    return difference / max(size, terms)

@@ -85,7 +85,7 @@ def train(
         )
         if optimizer is not None:
             optimizer.step()
-        run.note(position, result, rate)
+        run.note(result, rate)
 
     return run.carry_out(take_step)
 
@@ -105,6 +105,7 @@ class _Run:
     final_loss: float | None = None
     best_loss: float | None = None
     finite: bool = True
+    loss: float | None = None
     rate: float | None = None
     tokens: int = 0
     epoch: MetricSum = _NOTHING
@@ -113,28 +114,34 @@ class _Run:
     def carry_out(self, take_step: Callable[[Position], None]) -> TrainResult:
         self.began = self.clock()
         try:
-            self._events(take_step)
+            self._until_the_end(take_step)
         except BaseException as error:
             if self.at.step:
                 error.add_note(f"after {self.at.step} of {self.schedule.total_steps} steps, in epoch {self.at.epoch}")
-            tell_the_end(self.callbacks, self._context(), error)
             raise
-        tell_the_end(self.callbacks, self._context(), None)
         return self._result()
+
+    def _until_the_end(self, take_step: Callable[[Position], None]) -> None:
+        try:
+            self._events(take_step)
+        except BaseException as error:
+            tell_the_end(self.callbacks, self._context(Event.TRAIN_END), error)
+            raise
+        tell_the_end(self.callbacks, self._context(Event.TRAIN_END), None)
 
     def _events(self, take_step: Callable[[Position], None]) -> None:
         while self.at.event is not Event.TRAIN_END:
             if self.at.event is Event.EPOCH_BEGIN:
                 self.epoch = _NOTHING
-            action = ask(self.callbacks, self.at.event, self._context())
+            action = ask(self.callbacks, self.at.event, self._context(self.at.event))
             after = following(self.schedule, self.at, action)
             assert after is not None, "only the end of a run has nothing after it"
             if after.event is Event.STEP_END:
                 take_step(after)
             self.at = after
 
-    def note(self, position: Position, result: StepResult, rate: float) -> None:
-        self.rate = rate
+    def note(self, result: StepResult, rate: float) -> None:
+        self.rate, self.loss = rate, result.loss
         self.tokens += result.count
         self.epoch = MetricSum(self.epoch.sum + result.sum, self.epoch.count + result.count)
         if result.loss is None:
@@ -146,12 +153,11 @@ class _Run:
         else:
             self.finite = False
 
-    def _context(self) -> Context:
-        of_epoch = self.at.event is Event.EPOCH_END and self.epoch.count > 0
+    def _context(self, event: Event) -> Context:
         return Context(
             step=self.at.step,
             epoch=self.at.epoch,
-            loss=self.epoch.sum / self.epoch.count if of_epoch else self.final_loss,
+            loss=_mean(self.epoch) if event is Event.EPOCH_END else self.loss,
             learning_rate=self.rate,
             best_loss=self.best_loss,
             elapsed_s=self.clock() - self.began,
@@ -172,3 +178,7 @@ class _Run:
             elapsed_s=self.clock() - self.began,
             stopped=self.at.stopping,
         )
+
+
+def _mean(metric: MetricSum) -> float | None:
+    return metric.sum / metric.count if metric.count else None

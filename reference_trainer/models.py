@@ -7,6 +7,8 @@ Shape letters: B batch, T position, W width, H head, D width of a head, V vocabu
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 import torch
@@ -15,6 +17,8 @@ from torch import Tensor, nn
 from reference_trainer.errors import SettingError
 
 __all__ = ["Decoder", "DecoderConfig", "new_decoder"]
+
+_EPSILON = 2.0**-23  # in every dtype: torch's own depends on it, and makes the same weights another function
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +49,7 @@ class Decoder(nn.Module):
         self.config = config
         self.embedding = nn.Embedding(config.vocab_size, config.width)
         self.blocks = nn.ModuleList(_Block(config) for _ in range(config.layers))
-        self.norm = nn.RMSNorm(config.width)
+        self.norm = nn.RMSNorm(config.width, eps=_EPSILON)
         self.head = nn.Linear(config.width, config.vocab_size, bias=False)
         for name, parameter in self.named_parameters():
             if parameter.dim() == 2:
@@ -64,9 +68,9 @@ class Decoder(nn.Module):
 class _Block(nn.Module):
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
-        self.attention_norm = nn.RMSNorm(config.width)
+        self.attention_norm = nn.RMSNorm(config.width, eps=_EPSILON)
         self.attention = _Attention(config)
-        self.feed_forward_norm = nn.RMSNorm(config.width)
+        self.feed_forward_norm = nn.RMSNorm(config.width, eps=_EPSILON)
         self.feed_forward = _FeedForward(config.width)
 
     def forward(self, x_BTW: Tensor, turn_TD: tuple[Tensor, Tensor]) -> Tensor:
@@ -111,8 +115,9 @@ class _FeedForward(nn.Module):
 
 def _rotation(length: int, head_width: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """Cosine and sine [T, D] of position times frequency, each frequency for two features, half a head apart."""
-    exponent = torch.arange(0, head_width, 2, device=like.device, dtype=torch.float32) / head_width
-    angle = torch.arange(length, device=like.device, dtype=torch.float32)[:, None] * 10000.0**-exponent
+    # In float64: a float32 angle of position p is wrong by p roundings.
+    exponent = torch.arange(0, head_width, 2, device=like.device, dtype=torch.float64) / head_width
+    angle = torch.arange(length, device=like.device, dtype=torch.float64)[:, None] * 10000.0**-exponent
     both = torch.cat((angle, angle), dim=-1)
     return both.cos().to(like.dtype), both.sin().to(like.dtype)
 
@@ -126,6 +131,16 @@ def _turned(x_BHTD: Tensor, turn_TD: tuple[Tensor, Tensor]) -> Tensor:
 
 def new_decoder(config: DecoderConfig, seed: int) -> Decoder:
     """A model whose weights depend on `config` and `seed` alone; the generators of the process are left as they are."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with torch.device("cpu"), _default_dtype(torch.float32), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every other device's too
         return Decoder(config)
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

@@ -5,12 +5,16 @@ Nothing here reads a clock, a file or a tensor; the loop asks and carries out. S
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 
 from reference_trainer.errors import SettingError
 
 __all__ = ["START", "Action", "Event", "Position", "Schedule", "following", "is_logged", "learning_rate"]
+
+
+FLOOR = 0.1  # what is left of the learning rate at the end
 
 
 class Event(Enum):
@@ -99,6 +103,12 @@ def is_logged(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def learning_rate(step: int, *, peak: float, warmup: int) -> float:
-    """Linear from peak / warmup in step 1 to `peak` in step `warmup`, then constant."""
-    return peak * min(step, warmup) / warmup if warmup else peak
+def learning_rate(step: int, *, peak: float, warmup: int, total: int) -> float:
+    """Linear from peak / warmup in step 1 to `peak` in step `warmup`, then half a cosine to a tenth in step `total`.
+
+    Source of the cosine: Loshchilov and Hutter 2017, arXiv:1608.03983, equation 5, without restarts.
+    """
+    if step < warmup:
+        return peak * step / warmup
+    progress = min(1.0, (step - warmup) / max(1, total - warmup))
+    return peak * (FLOOR + (1 - FLOOR) * (1 + math.cos(math.pi * progress)) / 2)

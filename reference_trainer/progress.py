@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import TextIO
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TextIO, TypeVar, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -16,6 +18,8 @@ from reference_trainer.plan import is_logged
 
 __all__ = ["Lines", "ProgressCallback"]
 
+T = TypeVar("T")
+
 
 class Lines:
     """Lines on a stream that may fail: a closed pipe or a full disk ends the lines, not the run.
@@ -24,38 +28,32 @@ class Lines:
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self._stream = stream or sys.stdout
+        self._stream = _Stream(stream or sys.stdout)
         self._bar: Progress | None = None
-        self._lost = False
 
     @property
     def on_a_terminal(self) -> bool:
         return self._stream.isatty()
 
     def write(self, line: str) -> None:
-        if self._lost:
-            return
-        try:
-            if self._bar is not None:
-                self._bar.console.print(line, markup=False, highlight=False, soft_wrap=True)
-            else:
-                self._stream.write(line + "\n")
-                self._stream.flush()
-        except (OSError, ValueError) as error:  # ValueError: the stream was closed
-            self._lost = True
-            print(f"standard output is lost ({error}); the run goes on without its lines", file=sys.stderr)  # noqa: T201
+        if self._bar is not None:
+            self._bar.console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
+        else:
+            self._stream.write(line + "\n")
+            self._stream.flush()
 
     def open_bar(self, title: str, total: int) -> None:
         """Shows a bar, where somebody can see it."""
-        if self.on_a_terminal and not self._lost:
+        if self.on_a_terminal:
             self._bar = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(),
                 TaskProgressColumn(),
                 _Reading(),
                 TimeRemainingColumn(),
-                console=Console(file=self._stream),
+                console=Console(file=cast(TextIO, self._stream)),
                 transient=True,
+                redirect_stderr=False,  # what goes there is meant for there, the loss of this stream above all
             )
             self._bar.add_task(title, total=total, context=None)
             self._bar.start()
@@ -69,6 +67,38 @@ class Lines:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+
+class _Stream:
+    """A stream that swallows what is written once it failed: also what a bar draws, in a thread of its own.
+
+    None stands for a standard output that was closed before the start.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+        self.encoding = getattr(stream, "encoding", None) or "utf-8"
+
+    def isatty(self) -> bool:
+        return self._tried(lambda stream: stream.isatty()) is True
+
+    def write(self, text: str) -> int:
+        self._tried(lambda stream: stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._tried(lambda stream: stream.flush())
+
+    def _tried(self, act: Callable[[TextIO], T]) -> T | None:
+        if self._stream is None:
+            return None
+        try:
+            return act(self._stream)
+        except (OSError, ValueError) as error:  # ValueError: the stream was closed
+            self._stream = None
+            with suppress(OSError, ValueError):  # standard error may be lost as well
+                print(f"standard output is lost ({error}); the run goes on without its lines", file=sys.stderr)  # noqa: T201
+        return None
 
 
 class _Reading(ProgressColumn):

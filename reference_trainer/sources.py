@@ -14,21 +14,23 @@ from pathlib import Path
 from typing import Any
 
 from reference_trainer.errors import SettingError
-from reference_trainer.settings import Settings, kind_of
+from reference_trainer.settings import Settings, kind_of, shown
 
 __all__ = ["ALIASES", "CONFIG_VARIABLE", "gather", "variable"]
 
-CONFIG_VARIABLE = "REFERENCE_TRAINER_CONFIG"
+_PREFIX = "REFERENCE_TRAINER_"
+CONFIG_VARIABLE = f"{_PREFIX}CONFIG"
 ALIASES = {
     "smoke": "APR_DISTILL_MAX_STEPS",
     "log_every": "APR_DISTILL_LOG_EVERY",
     "project_to_steps": "APR_DISTILL_PROJECT_TO_STEPS",
 }
+_LARGEST_FILE = 2**20  # a device has no end
 
 
 def variable(name: str) -> str:
     """The environment variable of a setting."""
-    return f"REFERENCE_TRAINER_{name.upper()}"
+    return f"{_PREFIX}{name.upper()}"
 
 
 def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Path | None) -> Settings:
@@ -39,6 +41,7 @@ def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Pat
     """
     if config is None and environment.get(CONFIG_VARIABLE):
         config = Path(environment[CONFIG_VARIABLE])
+    _refuse_unknown_variables(environment)
     filed = _from_file(config) if config is not None else {}
     values, origins = {}, {}
     for name in (each.name for each in fields(Settings)):
@@ -50,6 +53,15 @@ def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Pat
             origins[name], values[name] = f"{name} in {config}", filed[name]
     _refuse_two_limits(values, origins)
     return Settings(**values)
+
+
+def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
+    known = [CONFIG_VARIABLE, *(variable(each.name) for each in fields(Settings))]
+    for name in environment:
+        if name.startswith(_PREFIX) and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else "`reference-trainer distill --help` names the settings"
+            raise SettingError(f"the environment has {name[:80]}, which is no setting; {hint}")
 
 
 def _text_of(name: str, flags: Mapping[str, str], environment: Mapping[str, str]) -> tuple[str, str] | None:
@@ -69,16 +81,22 @@ def _read(name: str, origin: str, text: str) -> Any:
     except ValueError:
         value = None
     if value is None or not kind.holds(value):
-        raise SettingError(f"{origin} is {text[:80]!r}; expected {kind.allowed}")
+        raise SettingError(f"{origin} is {shown(text)}; expected {kind.allowed}")
     return value
 
 
 def _from_file(path: Path) -> dict[str, Any]:
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            content = file.read(_LARGEST_FILE + 1)
+        if len(content) > _LARGEST_FILE:
+            raise SettingError(f"{path} has more than {_LARGEST_FILE:,} bytes; expected a TOML file of settings")
+        raw = tomllib.loads(content.decode())
+    except SettingError:
+        raise
     except OSError as error:
         raise SettingError(f"{path} can't be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # what tomllib raises, also for bytes, numbers and depth beyond it
         raise SettingError(f"{path} is no TOML: {error}") from error
     return {name: _checked(name, value, path) for name, value in raw.items()}
 
@@ -90,10 +108,10 @@ def _checked(name: str, value: Any, path: Path) -> Any:
         hint = f"did you mean {near[0]!r}?" if near else f"the settings are {', '.join(known)}"
         raise SettingError(f"{path} sets {name!r}, which is no setting; {hint}")
     kind = kind_of(name)
-    if isinstance(value, str) and kind.metavar == "PATH":
+    if isinstance(value, str) and value and kind.metavar == "PATH":
         value = kind.read(value)
     if not kind.holds(value):
-        raise SettingError(f"{name} in {path} is {value!r}; expected {kind.allowed}")
+        raise SettingError(f"{name} in {path} is {shown(value)}; expected {kind.allowed}")
     return value
 
 

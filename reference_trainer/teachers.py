@@ -15,7 +15,7 @@ import torch
 from reference_trainer.callbacks import Callback
 from reference_trainer.data import VOCABULARY, Sequences, epoch_order
 from reference_trainer.errors import ModelFileError, OutputError
-from reference_trainer.export import MANIFEST, load_decoder, save_decoder
+from reference_trainer.export import MANIFEST, load_decoder, refuse_unlike_manifest, save_decoder
 from reference_trainer.loop import Objective, train
 from reference_trainer.models import Decoder, DecoderConfig, new_decoder
 from reference_trainer.plan import Schedule, learning_rate
@@ -43,16 +43,19 @@ def loaded(directory: Path) -> Decoder:
 
 
 def cache_directory(settings: Settings) -> Path:
-    """Where trained teachers are kept."""
+    """Where trained teachers are kept. Errors: `OutputError` for a user without a home."""
     if settings.teacher_cache is not None:
         return settings.teacher_cache
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "reference_trainer"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "reference_trainer"
+    except RuntimeError as error:
+        raise OutputError(f"no place for a cache: {error} Give --teacher-cache.") from error
 
 
 def teacher_key(settings: Settings, digest: str, device: torch.device) -> str:
     """A name that differs wherever the trained teacher may: every setting and version that it depends on."""
     depends_on = {
-        "format": 1,
+        "format": 2,  # to be raised with every change of how a teacher is trained
         "data": digest,
         "device": device.type,
         "torch": torch.__version__,
@@ -74,9 +77,11 @@ def cached_or_trained(
 
     A cache that can't be read or written costs a training, not the run; a smoke run only reads it.
     """
-    directory = cache_directory(settings) / f"teacher-{teacher_key(settings, digest, sequences.device)}"
+    key = f"teacher-{teacher_key(settings, digest, sequences.device)}"
     try:
+        directory = cache_directory(settings) / key
         if (directory / MANIFEST).exists():  # it is written last
+            refuse_unlike_manifest(directory)
             teacher = loaded(directory)
             say(f"teacher: {directory}")
             return teacher.to(sequences.device)
@@ -86,7 +91,7 @@ def cached_or_trained(
     say(f"teacher: training one for {steps} steps on the same text; --teacher PATH takes yours")
     teacher = fit(settings, sequences, steps, callbacks, wrap)
     if settings.smoke is None:
-        _keep(teacher, directory, say)
+        _keep(teacher, settings, key, say)
     return teacher
 
 
@@ -103,21 +108,22 @@ def fit(
     seed = settings.seed + _SEED_OFFSET
     decoder = new_decoder(config, seed).to(sequences.device)
     train(
-        FixtureTeacher(torch.zeros(VOCABULARY, VOCABULARY)),
+        FixtureTeacher(torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float32, device=sequences.device)),
         ModuleStudent(wrap(decoder), VOCABULARY),
         lambda epoch, position: sequences.batch(epoch_order(seed, epoch, len(sequences)), position),
         torch.optim.AdamW(decoder.parameters(), lr=settings.lr, weight_decay=0.01),
         schedule=Schedule(epochs=-(-steps // sequences.batches), steps_per_epoch=sequences.batches, limit=steps),
         objective=Objective(temperature=1.0, ce_weight=1.0, kd_weight=0.0),
-        learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup),
+        learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup, total=steps),
         callbacks=callbacks,
     )
     return decoder
 
 
-def _keep(teacher: Decoder, directory: Path, say: Callable[[str], None]) -> None:
+def _keep(teacher: Decoder, settings: Settings, key: str, say: Callable[[str], None]) -> None:
     manifest: dict[str, Any] = {"kind": "cached teacher", "config": asdict(teacher.config)}
     try:
+        directory = cache_directory(settings) / key
         directory.mkdir(parents=True, exist_ok=True)
         save_decoder(teacher, directory, manifest)
         say(f"teacher: kept in {directory}")

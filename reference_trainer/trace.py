@@ -31,6 +31,7 @@ class TraceCallback(Callback):
 
     def __init__(self, path: Path, *, force: bool = False) -> None:
         self._path = path
+        self._failed = False
         flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
         try:
             self._file: TextIO = os.fdopen(os.open(path, flags, 0o666), "w", encoding="utf-8")
@@ -56,7 +57,11 @@ class TraceCallback(Callback):
 
     def close(self) -> None:
         """Closes the file; a trace that got no event is removed."""
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError as error:
+            if not self._failed:  # else it is the same failure, and the run ends of it already
+                raise self._unwritten(error) from error
         if self._path.is_file() and self._path.stat().st_size == 0:
             self._path.unlink()
 
@@ -67,7 +72,11 @@ class TraceCallback(Callback):
             self._file.write(json.dumps({"event": event.value, **fields}, allow_nan=False) + "\n")
             self._file.flush()
         except OSError as error:
-            raise OutputError(f"{self._path} can't be written any further: {error.strerror}") from error
+            self._failed = True
+            raise self._unwritten(error) from error
+
+    def _unwritten(self, error: OSError) -> OutputError:
+        return OutputError(f"{self._path} can't be written any further: {error.strerror}")
 
 
 def _json_number(value: float | None) -> float | str | None:

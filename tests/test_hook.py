@@ -7,13 +7,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pv.errors import BrokenMutant
-from pv.hook import Hook, Plan, install, reached
+from pv.hook import Hook, Plan, broken, install, reached
 
 ROOT = Path(__file__).parents[1]
 SITE = ROOT / "pv" / "workers" / "site"
@@ -217,6 +218,8 @@ def test_a_mutated_module_leaves_no_compiled_copy(folder: Path) -> None:
         (edit("double", "number * 4", "0"), "'number * 4' occurs 0 times in 'double'; it must occur exactly once"),
         (edit("treble", "number", "0"), "there is no 'treble'"),
         (swap("treble", "other:triple"), "subject has no 'treble'"),
+        (swap("double", "other:treble"), "other:treble can't be loaded: module 'other' has no attribute 'treble'"),
+        (swap("double", "nobody:treble"), "nobody:treble can't be loaded: No module named 'nobody'"),
     ],
 )
 def test_a_mutant_that_does_not_apply_breaks_the_import(plan: Plan, says: str, folder: Path) -> None:
@@ -298,6 +301,52 @@ def test_what_multiprocessing_reached_is_noted(method: str, folder: Path) -> Non
     assert "subject:double" in log_of(folder, plan)[0]
 
 
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        (edit("double", "number * 4", "0"), "'number * 4' occurs 0 times in 'double'; it must occur exactly once"),
+        (swap("treble", "other:triple"), "subject has no 'treble'"),
+        (edit("double", "2", "3"), ""),
+    ],
+)
+def test_a_child_notes_that_a_mutant_could_not_be_planted(plan: Plan, says: str, folder: Path) -> None:
+    plan = replace(plan, log=str(folder / "log.jsonl"))
+    ran(plan, folder, "-c", "import subject")
+    assert broken(Hook(plan)) == says
+    assert reached(Hook(plan))[1] == (says == "")
+
+
+def test_a_child_finds_a_package_of_the_project_before_an_installed_one(folder: Path) -> None:
+    for home, name in ((folder, "mine"), (folder / "elsewhere", "theirs")):
+        (home / "package").mkdir(parents=True)
+        (home / "package" / "module.py").write_text(f"NAME = {name!r}\n")
+    (folder / "elsewhere" / "package" / "__init__.py").write_text("")
+    plan = Plan(packages=("package",), roots=(str(folder),))
+    settings = environment(plan, folder, folder / "elsewhere")
+    command = [sys.executable, "-c", "import package.module; print(package.module.NAME)"]
+    ended = subprocess.run(command, cwd="/", env=settings, capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.stderr) == ("mine\n", "")
+
+
+def test_the_notes_of_children_that_end_together_stay_whole(folder: Path) -> None:
+    many = "".join(f"def a_function_with_a_long_name_{k:04}():\n    pass\n" for k in range(1000))
+    (folder / "subject.py").write_text(SUBJECT.partition("if __name__")[0] + many, encoding="utf-8")
+    plan = logged(folder)
+    program = (
+        "import os, subject\n"
+        "for function in list(vars(subject).values()):\n"
+        "    if getattr(function, '__name__', '').startswith('a_function'):\n        function()\n"
+        "children = []\n"
+        "for _ in range(20):\n"
+        "    children.append(os.fork())\n"
+        "    if not children[-1]:\n        os._exit(0)\n"
+        "for child in children:\n    os.waitpid(child, 0)\n"
+        "show(0)"
+    )
+    assert value(plan, folder, program) == 0
+    assert len(log_of(folder, plan)[0]) > 1000
+
+
 def test_a_swap_is_probed_under_its_own_name(folder: Path) -> None:
     plan = swap("double", "other:triple", log=str(folder / "log.jsonl"), probe=("subject", "other"))
     value(plan, folder, "import subject\nshow(subject.double(2))")
@@ -372,7 +421,7 @@ def test_without_a_plan_the_site_changes_nothing(folder: Path) -> None:
 
 
 def test_a_plan_survives_its_way_through_the_environment() -> None:
-    plan = edit("double", "é\n'\"", "\u2028", probe=("a", "b"), log="/log")
+    plan = edit("double", "é\n'\"", "\u2028", probe=("a", "b"), roots=("/",), packages=("c",), log="/log")
     assert Plan.from_json(plan.to_json()) == plan
 
 

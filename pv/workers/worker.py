@@ -26,6 +26,7 @@ class WrongFile(Exception):
 
 def _packages(task: Mapping[str, Any]) -> set[str]:
     named = [task.get("subject", ""), *(task.get(key, {}).get("module", "") for key in ("test", "callable"))]
+    named += [task.get("plan", {}).get(key, "") for key in ("module", "swap_with")]
     return {name.partition(":")[0].partition(".")[0] for name in named if name}
 
 
@@ -66,7 +67,6 @@ def prepare(task: Mapping[str, Any]) -> None:
     """Puts the project's roots first, for this process and for every Python that it starts."""
     roots = list(task["roots"])
     sys.path[:0] = roots
-    sys.meta_path.insert(0, hook.RootsFirst(_packages(task), roots))
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SITE), *roots, *inherited])
     os.environ["TMPDIR"] = os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = task["scratch"]
@@ -84,8 +84,7 @@ def _try(task: Mapping[str, Any], stream: Stream) -> dict[str, Any]:
     planted: hook.Hook | None = None
     files = FilesRead(Path(task["root"]))
     try:
-        log = str(Path(task["scratch"]) / "reached.jsonl")
-        planted = hook.install(hook.Plan.from_json(json.dumps({**task["plan"], "log": log})))
+        planted = hook.install(_plan(task))
         record = ATTACKS[task["kind"]](task, stream, blame)
     except BrokenMutant as error:
         record = {"ending": Ending.VOID.value, "detail": str(error)}
@@ -95,9 +94,17 @@ def _try(task: Mapping[str, Any], stream: Stream) -> dict[str, Any]:
     return record | {"files": files.read()} | (_reach(planted, record["ending"]) if planted is not None else {})
 
 
+def _plan(task: Mapping[str, Any]) -> hook.Plan:
+    log = str(Path(task["scratch"]) / "reached.jsonl")
+    here = {"packages": sorted(_packages(task)), "roots": task["roots"], "log": log}
+    return hook.Plan.from_json(json.dumps({**task["plan"], **here}))
+
+
 def _reach(planted: hook.Hook, ending: str) -> dict[str, Any]:
     reached, applied = hook.reached(planted)
     said_reached = {"reached": sorted(reached), "mutant_reached": planted.mutated() in reached}
+    if broken := hook.broken(planted):
+        return said_reached | {"ending": Ending.VOID.value, "detail": broken}
     if planted.plan.module and not applied and ending != Ending.BROKEN.value:
         return said_reached | {"ending": Ending.VOID.value, "detail": f"{planted.plan.module} was never imported"}
     return said_reached

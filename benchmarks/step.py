@@ -1,0 +1,158 @@
+"""What the loop and its callbacks cost, against a bare PyTorch loop with the same models, batches and loss.
+
+    python benchmarks/step.py [ROUNDS]
+
+All variants run interleaved in one process, 10 optimizer steps each per round, from the same weights; the ratio is that
+of medians. Two sizes: the default run, and models so small that little but the loop is left. Then, for the default
+size, where the time of a step goes.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import TextIO
+
+import torch
+from torch.nn import functional as F
+
+from reference_trainer.callbacks import Callback
+from reference_trainer.data import Sequences, epoch_order, read_text
+from reference_trainer.loop import Objective, train
+from reference_trainer.losses import kd_logit_gradient, kd_loss
+from reference_trainer.models import Decoder, DecoderConfig, new_decoder
+from reference_trainer.plan import Schedule
+from reference_trainer.progress import Lines, ProgressCallback
+from reference_trainer.protocols import Batch
+from reference_trainer.providers import ModuleStudent, ModuleTeacher
+from reference_trainer.step import kd_step
+from reference_trainer.trace import TraceCallback
+
+STEPS, TAU, CE, KD = 10, 2.0, 0.3, 0.7
+
+
+class Size:
+    """Models and batches of one size."""
+
+    def __init__(self, teacher: tuple[int, int], student: tuple[int, int], length: int, batch_size: int) -> None:
+        self.teacher, self.student = (
+            new_decoder(DecoderConfig(vocab_size=256, layers=layers, width=width, heads=max(1, width // 32)), seed)
+            for seed, (layers, width) in enumerate((teacher, student))
+        )
+        text = read_text(None, length)
+        self.sequences = Sequences(
+            bytes_N=text.training, length=length, batch_size=batch_size, device=torch.device("cpu")
+        )
+
+    def batch(self, epoch: int, position: int) -> Batch:
+        return self.sequences.batch(epoch_order(0, epoch, len(self.sequences)), position)
+
+
+def bare(size: Size, student: Decoder) -> None:
+    """What one writes without a library: autograd through the textbook loss, and one number read per step."""
+    optimizer = torch.optim.AdamW(student.parameters(), lr=1e-3, weight_decay=0.01)
+    for position in range(1, STEPS + 1):
+        batch = size.batch(1, position)
+        optimizer.zero_grad(set_to_none=True)
+        with torch.no_grad():
+            teacher = size.teacher(batch.tokens)[:, :-1].flatten(0, 1)
+        logits = student(batch.tokens)[:, :-1].flatten(0, 1)
+        hard = F.cross_entropy(logits, batch.labels[:, 1:].flatten())
+        soft = F.kl_div(
+            F.log_softmax(logits / TAU, -1), F.log_softmax(teacher / TAU, -1), log_target=True, reduction="batchmean"
+        )
+        loss = CE * hard + KD * TAU**2 * soft
+        loss.backward()
+        optimizer.step()
+        loss.item()
+
+
+def looped(size: Size, student: Decoder, callbacks: list[Callback]) -> None:
+    train(
+        ModuleTeacher(size.teacher, 256),
+        ModuleStudent(student, 256),
+        size.batch,
+        torch.optim.AdamW(student.parameters(), lr=1e-3, weight_decay=0.01),
+        schedule=Schedule(epochs=1, steps_per_epoch=STEPS),
+        objective=Objective(temperature=TAU, ce_weight=CE, kd_weight=KD),
+        learning_rate=lambda step: 1e-3,
+        callbacks=callbacks,
+    )
+
+
+def variants(sink: TextIO) -> dict[str, Callable[[Size, Decoder], None]]:
+    lines, trace = Lines(sink), TraceCallback(Path(os.devnull), force=True)
+    return {
+        "bare PyTorch loop": bare,
+        "loop, no callback": lambda size, student: looped(size, student, []),
+        "loop, progress every 10": lambda size, student: looped(size, student, [ProgressCallback(10, lines=lines)]),
+        "loop, progress every step": lambda size, student: looped(size, student, [ProgressCallback(1, lines=lines)]),
+        "loop, progress and trace": lambda size, student: looped(
+            size, student, [ProgressCallback(10, lines=lines), trace]
+        ),
+        "loop, 8 empty callbacks": lambda size, student: looped(size, student, [Callback() for _ in range(8)]),
+    }
+
+
+def compare(title: str, size: Size, rounds: int) -> None:
+    with Path(os.devnull).open("w", encoding="utf-8") as sink:
+        ways = variants(sink)
+        times: dict[str, list[float]] = {name: [] for name in ways}
+        for _ in range(rounds + 1):
+            for name, way in ways.items():
+                student = deepcopy(size.student)
+                began = time.perf_counter()
+                way(size, student)
+                times[name].append((time.perf_counter() - began) / STEPS)
+    medians = {name: statistics.median(taken[1:]) for name, taken in times.items()}
+    base = medians["bare PyTorch loop"]
+    print(f"\n| {title} | ms a step | ratio |\n|---|---|---|")
+    for name, median in medians.items():
+        print(f"| {name} | {1e3 * median:.2f} | {median / base:.3f} |")
+
+
+def parts(size: Size, rounds: int) -> None:
+    """Each part of a step on its own, interleaved; shares of the whole step."""
+    batch, student = size.batch(1, 1), deepcopy(size.student)
+    teacher, module = ModuleTeacher(size.teacher, 256), ModuleStudent(student, 256)
+    optimizer = torch.optim.AdamW(student.parameters(), lr=1e-3, weight_decay=0.01)
+    logits, answers, labels = module.forward(batch).logits[:, :-1], teacher.logits(batch)[:, :-1], batch.labels[:, 1:]
+    weights = {"temperature": TAU, "ce_weight": CE, "kd_weight": KD}
+    gradient = torch.randn(*batch.tokens.shape, 256) / batch.tokens.numel()
+    ways: dict[str, Callable[[], object]] = {
+        "kd_step and optimizer step": lambda: (kd_step(teacher, module, batch, **weights), optimizer.step()),
+        "teacher forward": lambda: teacher.logits(batch),
+        "student forward and backward": lambda: module.forward(batch).backward(gradient),
+        "loss": lambda: kd_loss(logits, answers, labels, **weights),
+        "gradient": lambda: kd_logit_gradient(logits, answers, labels, **weights),
+        "optimizer": optimizer.step,
+        "batch": lambda: size.batch(1, 1),
+    }
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds * 4):
+        for name, way in ways.items():
+            began = time.perf_counter()
+            way()
+            times[name].append(time.perf_counter() - began)
+    medians = {name: statistics.median(taken[2:]) for name, taken in times.items()}
+    whole = medians["kd_step and optimizer step"]
+    print("\n| part | ms | share |\n|---|---|---|")
+    for name, median in medians.items():
+        print(f"| {name} | {1e3 * median:.2f} | {median / whole:.0%} |")
+
+
+def main() -> None:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
+    default = Size((4, 192), (2, 64), 128, 16)
+    compare("default run", default, rounds)
+    compare("tiny models", Size((1, 16), (1, 16), 16, 4), rounds * 4)
+    parts(default, rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""Attacks on a directory that one run has to itself. The subject is `reference_trainer.files`, or has its names."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.interruptions import LINES_AT_MOST, Interrupted, at_line, in_child
+
+
+def claimed(subject: Any, path: Path, *, force: bool = False, bytes_needed: int = 1) -> Any:
+    return subject.claimed_directory(path, force=force, bytes_needed=bytes_needed)
+
+
+def refusal(subject: Any, path: Path, **others: Any) -> str | None:
+    """What a claim is refused with; None where it is granted."""
+    try:
+        with claimed(subject, path, **others):
+            return None
+    except OSError as error:
+        return str(error)
+
+
+@given(names=st.sets(st.sampled_from([".model.safetensors.12.partial", ".config.json.7.partial"]), min_size=1))
+def falsify_what_a_killed_run_left_is_no_obstacle(subject: Any, names: set[str]) -> None:
+    """Half-written files are swept away without force; a file that only looks a little like one is a result."""
+    for other in ("", ".model.partial", "model.12.partial", ".x.12.partial.txt"):
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory, "out")
+            path.mkdir()
+            for name in [*names, *filter(None, [other])]:
+                (path / name).write_bytes(b"half")
+            said = refusal(subject, path)
+            left = sorted(p.name for p in path.iterdir()) if path.exists() else []
+        if other:
+            assert said is not None and other in left, f"{other} was there: refused with {said}, left are {left}"
+        else:
+            assert said is None and left == [], f"{sorted(names)} were there: refused with {said}, left are {left}"
+
+
+@given(force=st.booleans(), there=st.booleans())
+def falsify_a_second_claim_is_refused(subject: Any, force: bool, there: bool) -> None:
+    """While the first process lives, with force too; granted again once it was ended by kill -9."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "out")
+        if there:
+            path.mkdir()
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            with claimed(subject, path, force=force):
+                os.write(writing, b"claimed")
+                time.sleep(60)
+            os._exit(0)
+        try:
+            os.close(writing)
+            assert os.read(reading, 7) == b"claimed", "the first claim was not granted"
+            said = refusal(subject, path, force=force)
+            assert said is not None, "two processes have the same directory to themselves"
+            assert "another run" in said and str(path) in said, f"the second claim is refused with {said!r}"
+        finally:
+            os.close(reading)
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        said = refusal(subject, path, force=force)
+        assert said is None, f"the process that had claimed it was killed, and the next claim is refused: {said}"
+
+
+def falsify_claims_may_meet_at_any_line(subject: Any) -> None:
+    """A rival claims the directory before any line of a claim's own: one of the two has it, and keeps it."""
+    for finishes, there in itertools.product((False, True), repeat=2):
+        for moment in range(1, LINES_AT_MOST):
+            with tempfile.TemporaryDirectory() as directory:
+                path = Path(directory, "new", "out")
+                if there:
+                    path.mkdir(parents=True)
+                meeting = _Meeting(subject, path, finishes)
+                said = in_child(lambda now=meeting, when=moment: now.at(when))
+            if "NeverMet" in said:
+                break
+            assert said == "done", f"a rival came before line {moment} of a claim: {said}"
+
+
+class NeverMet(Exception):
+    """The claim had run all its lines."""
+
+
+class _Meeting:
+    """Two claims on one directory, the rival's in the midst of the other's."""
+
+    def __init__(self, subject: Any, path: Path, finishes: bool) -> None:
+        self.subject, self.path, self.finishes = subject, path, finishes
+        self.stack = ExitStack()
+        self.rival = ""
+
+    def at(self, moment: int) -> None:
+        at_line(moment, self.claim_too, [self.subject.__file__])
+        first = "refused"
+        try:
+            with claimed(self.subject, self.path):
+                if self.rival:
+                    first = "has it"
+                    self.assert_one_has_it(first)
+        except OSError:
+            self.assert_one_has_it(first)
+        if not self.rival:
+            raise NeverMet
+        if self.rival == "has it":
+            assert self.path.is_dir(), "the rival has the directory, and the other removed it when leaving"
+
+    def claim_too(self) -> None:
+        try:
+            directory = self.stack.enter_context(claimed(self.subject, self.path))
+            self.rival = "has it"
+        except OSError:
+            self.rival = "refused"
+            return
+        if self.finishes:
+            (directory / "result").write_text("the rival's")
+            self.stack.close()
+            self.rival = "finished"
+
+    def assert_one_has_it(self, first: str) -> None:
+        pair = {first, self.rival}
+        assert pair in ({"has it", "refused"}, {"refused", "finished"}), (
+            f"the one {first}, the rival {self.rival}: expected that exactly one has the directory"
+        )
+        assert self.path.is_dir(), f"the one {first}, the rival {self.rival}, and the directory was removed meanwhile"
+        said = refusal(self.subject, self.path)
+        assert said is not None, f"the one {first}, the rival {self.rival}, and a third is granted the directory"
+
+
+@given(levels=st.integers(0, 3), made=st.integers(0, 3), use=st.sampled_from(["nothing", "a file", "an exception"]))
+def falsify_unused_directories_are_removed(subject: Any, levels: int, made: int, use: str) -> None:
+    """Those that the claim made, and only those; a used one stays, with what was put there."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, *"abc"[:levels], "out")
+        there = [*reversed(path.parents), path][len(Path(directory).parents) + 1 :][: min(made, levels + 1)]
+        for each in there:
+            each.mkdir()
+        try:
+            with claimed(subject, path) as granted:
+                if use == "a file":
+                    (granted / "result").touch()
+                if use == "an exception":
+                    raise Interrupted
+        except Interrupted:
+            pass
+        left = sorted(p for p in Path(directory).rglob("*"))
+        chain = [p for p in (path, *path.parents) if p.is_relative_to(directory) and p != Path(directory)]
+        expected = sorted([*chain, path / "result"] if use == "a file" else there)
+        assert left == expected, (
+            f"with {len(there)} directories there before and {use} put into {path.relative_to(directory)}, "
+            f"{[str(p.relative_to(directory)) for p in left]} is left; expected "
+            f"{[str(p.relative_to(directory)) for p in expected]}"
+        )
+
+
+def _file(path: Path) -> Path:
+    path.touch()
+    return path
+
+
+def _full(path: Path) -> Path:
+    path.mkdir()
+    (path / "model").touch()
+    return path
+
+
+def _beneath_a_file(path: Path) -> Path:
+    path.touch()
+    return path / "out"
+
+
+UNFIT: dict[str, tuple[Callable[[Path], Path], dict[str, Any], str]] = {
+    "a directory that isn't empty": (_full, {}, "isn't empty"),
+    "a file": (_file, {}, "no directory"),
+    "a file, forced": (_file, {"force": True}, "no directory"),
+    "a place beneath a file": (_beneath_a_file, {}, "can't be made"),
+    "a name that is too long": (lambda path: path.with_name("x" * 300), {}, "give another --out"),
+    "a name that is too long in a new directory": (lambda path: path / ("x" * 300), {}, "give another --out"),
+    "a disk without room": (lambda path: path / "a", {"bytes_needed": 1 << 62}, "bytes free"),
+    "a place where nothing is ever made": (lambda path: Path("/proc/out"), {}, "can't be made"),
+}
+
+
+@given(kind=st.sampled_from(list(UNFIT)))
+def falsify_unfit_places_are_refused_and_left(subject: Any, kind: str) -> None:
+    """A ValueError's cousin for the disk: an OSError of the trainer's own, with the place and what to do."""
+    make, others, words = UNFIT[kind]
+    with tempfile.TemporaryDirectory() as directory:
+        path = make(Path(directory, "place"))
+        before = sorted(Path(directory).rglob("*"))
+        try:
+            with claimed(subject, path, **others):
+                raise AssertionError(f"{kind} is granted")
+        except OSError as error:
+            own = isinstance(error, subject.OutputError)
+            assert own and words in str(error), f"{kind} is refused with {error!r}; expected the words {words!r}"
+        left = sorted(Path(directory).rglob("*"))
+        assert left == before, f"{kind} was refused, and these were left: {sorted(set(left) ^ set(before))}"
+
+
+@given(there=st.sampled_from(["model", ".hidden"]))
+def falsify_force_takes_a_directory_with_something_in_it(subject: Any, there: str) -> None:
+    """And leaves what is in it; without force it is refused."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory, there).write_bytes(b"old")
+        said = refusal(subject, Path(directory))
+        assert said is not None and "isn't empty" in said, f"a directory that holds {there!r}: {said}"
+        said = refusal(subject, Path(directory), force=True)
+        assert said is None, f"with force, a directory that holds {there!r} is refused: {said}"
+        assert Path(directory, there).read_bytes() == b"old", "a forced claim changed what was there"

@@ -1,0 +1,195 @@
+"""Attacks on how a distillation ends: by an exception, as a smoke run, refused, under other defaults of torch.
+
+The subject has the names that `falsifiers/distill_runs.py` asks for. Every run is as small as can be.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+EVENTS = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end")
+SMALL = {
+    "layers": 1,
+    "width": 16,
+    "teacher_layers": 1,
+    "teacher_width": 16,
+    "teacher_steps": 1,
+    "length": 8,
+    "batch_size": 4,
+    "epochs": 1,
+    "device": "cpu",
+}
+
+
+def small(directory: Path, subject: Any, **others: Any) -> Any:
+    """Settings of a run of three steps on a text of 100 bytes in `directory`."""
+    path = directory / "text"
+    path.write_bytes(bytes(range(100)))
+    return subject.Settings(**{**SMALL, "data": path, "teacher_cache": directory / "cache", **others})
+
+
+def run(subject: Any, settings: Any, **others: Any) -> Any:
+    return subject.distill(settings, lines=subject.Lines(io.StringIO()), **others)
+
+
+class OnPurpose(Exception):
+    """What a callback raises."""
+
+
+def failing(subject: Any, event: str, fault: type[BaseException]) -> Any:
+    def fail(listener: Any, context: Any) -> None:
+        raise fault("on purpose")
+
+    return type("Failing", (subject.Callback,), {event: fail})()
+
+
+def found(directory: Path) -> dict[str, str]:
+    """Every file and folder beneath, with the digest of what it holds."""
+    return {
+        str(p.relative_to(directory)): hashlib.sha256(p.read_bytes()).hexdigest() if p.is_file() else "a directory"
+        for p in sorted(directory.rglob("*"))
+    }
+
+
+@given(
+    event=st.sampled_from(EVENTS),
+    fault=st.sampled_from([OnPurpose, KeyboardInterrupt]),
+    there=st.sampled_from(["nothing", "a directory", "an older model"]),
+)
+def falsify_a_run_that_fails_leaves_nothing(subject: Any, event: str, fault: type[BaseException], there: str) -> None:
+    """Neither the directories that it made nor a file in one that was there; an older model stays whole.
+
+    The exception is the one that was raised.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        directory, out = Path(name), Path(name, "new", "out")
+        if there != "nothing":
+            out.mkdir(parents=True)
+        run(subject, small(directory, subject, out=out if there == "an older model" else directory / "model"))
+        before = found(directory)
+        settings = small(directory, subject, out=out, force=True, seed=0)
+        try:
+            run(subject, settings, callbacks=[failing(subject, event, fault)])
+        except fault:
+            pass
+        else:
+            raise AssertionError(f"an exception in {event} is lost")
+        after = found(directory)
+        assert after == before, (
+            f"with {there} in its place, a run that failed in {event} left or took away "
+            f"{sorted(set(after.items()) ^ set(before.items()))}"
+        )
+
+
+def falsify_a_failed_export_leaves_no_manifest(subject: Any) -> None:
+    """An older model's manifest is gone before the new weights come, so none stands beside weights of another."""
+    with tempfile.TemporaryDirectory() as name:
+        directory, out = Path(name), Path(name, "out")
+        run(subject, small(directory, subject, out=out))
+        (out / "config.json").unlink()
+        (out / "config.json").mkdir()  # nothing can be put in its place
+        try:
+            run(subject, small(directory, subject, out=out, force=True, seed=1))
+        except OSError as error:
+            assert str(out / "config.json") in str(error), f"what could not be written isn't named: {error}"
+        else:
+            raise AssertionError("a model whose configuration could not be written is reported as written")
+        assert not (out / "manifest.json").exists(), "the older model's manifest stands beside the new one's weights"
+
+
+@given(steps=st.integers(1, 4), there=st.booleans())
+def falsify_a_smoke_run_leaves_nothing(subject: Any, steps: int, there: bool) -> None:
+    """No model, no directory, no cache; what is in the place of the results stays, and is a reason to refuse."""
+    with tempfile.TemporaryDirectory() as name:
+        directory, out = Path(name), Path(name, "new", "out")
+        settings = small(directory, subject, out=out, smoke=steps)
+        if there:
+            out.mkdir(parents=True)
+        before = found(directory)
+        result = run(subject, settings)
+        assert found(directory) == before, f"a smoke run left {sorted(set(found(directory)) - set(before))}"
+        took, expected = result.train.steps_completed, min(steps, 3)
+        assert took == expected and result.output is None and result.held_back == {}, (
+            f"a smoke run of {expected} steps took {took}, wrote {result.output}, and measured {result.held_back}"
+        )
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "model").touch()
+        assert refused(subject, settings), "a smoke run says go where the long run would be refused its place"
+
+
+def refused(subject: Any, settings: Any) -> str:
+    """What it says; empty where the run is taken."""
+    try:
+        run(subject, settings)
+    except (OSError, ValueError) as error:
+        return str(error)
+    return ""
+
+
+TAKEN: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
+    "results that lie there": (lambda d: {"out": d}, "isn't empty"),
+    "a file in the place of the results": (lambda d: {"out": d / "text"}, "no directory"),
+    "a trace that is there": (lambda d: {"out": d / "out", "trace": d / "model" / "config.json"}, "exists"),
+    "a trace over the text": (lambda d: {"out": d / "out", "trace": d / "text", "force": True}, "text to learn from"),
+    "a trace beneath a file": (lambda d: {"out": d / "out", "trace": d / "text" / "x"}, "can't be written"),
+    "a trace for a run in a place that is taken": (lambda d: {"out": d, "trace": d / "trace"}, "isn't empty"),
+    "a trace for a run without a teacher": (
+        lambda d: {"out": d / "out", "trace": d / "trace", "teacher": d / "nobody"},
+        "can't be read",
+    ),
+}
+
+
+@given(kind=st.sampled_from(list(TAKEN)))
+def falsify_a_refused_run_leaves_nothing(subject: Any, kind: str) -> None:
+    """It is refused before a teacher is trained, with what it is about; and nothing is made or changed."""
+    make, words = TAKEN[kind]
+    with tempfile.TemporaryDirectory() as name:
+        run(subject, small(Path(name), subject, out=Path(name, "model")))
+        settings = small(Path(name), subject, **make(Path(name)))
+        before = found(Path(name))
+        said = refused(subject, settings)
+        assert words in said, f"{kind}: refused with {said!r}; expected the words {words!r}"
+        left = sorted(set(found(Path(name)).items()) ^ set(before.items()))
+        assert not left, f"{kind}: the run was refused, and left or changed {left}"
+
+
+@given(dtype=st.sampled_from([torch.float64, torch.bfloat16]), own=st.sampled_from(["float32", "float64"]))
+def falsify_defaults_of_torch_have_no_influence(subject: Any, dtype: torch.dtype, own: str) -> None:
+    """Under another default dtype the exported file is the same, byte for byte, and the default stays."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        run(subject, small(directory, subject, out=directory / "one", dtype=own))
+        torch.set_default_dtype(dtype)
+        try:
+            others = {"out": directory / "two", "teacher_cache": directory / "other", "dtype": own}
+            run(subject, small(directory, subject, **others))
+            assert torch.get_default_dtype() is dtype, "the run changed torch's default dtype"
+        finally:
+            torch.set_default_dtype(torch.float32)
+        one, two = ((directory / n / "model.safetensors").read_bytes() for n in ("one", "two"))
+    assert one == two, f"with {dtype} as torch's default, a run in {own} writes other weights"
+
+
+@given(teacher=st.sampled_from(["cached", "named"]), seed=st.integers(0, 3))
+def falsify_a_teacher_is_the_same_wherever_it_comes_from(subject: Any, teacher: str, seed: int) -> None:
+    """Students of one teacher are the same bits, whether it was just trained, is cached, or is named by the user."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        first = run(subject, small(directory, subject, out=directory / "one", seed=seed))
+        (kept,) = (directory / "cache").iterdir()
+        others = {"teacher": kept} if teacher == "named" else {}
+        second = run(subject, small(directory, subject, out=directory / "two", seed=seed, **others))
+        one, two = ((directory / n / "model.safetensors").read_bytes() for n in ("one", "two"))
+    assert one == two, f"a {teacher} teacher gives another student than the same one freshly trained"
+    nats = [result.held_back["kl"].sum for result in (first, second)]
+    assert nats[0] == nats[1], f"a {teacher} teacher gives a held-back divergence of {nats[1]}, not {nats[0]}"

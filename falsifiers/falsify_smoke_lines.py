@@ -1,0 +1,232 @@
+"""Attacks on what a smoke run says: its lines, their numbers, and the go or no-go.
+
+Lines are read with regular expressions and arithmetic of their own. The subject is `reference_trainer.smoke` or
+`reference_trainer.formats` where texts are constructed, else that of `falsify_smoke`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import math
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.smoke_cases import changes, finished, invoked, place
+
+SUMMARY = re.compile(
+    r"\[SMOKE\] ([0-9]+) steps in ([0-9]+\.[0-9]{2})s: initial_loss=(-?[0-9]+\.[0-9]{4}|nan|-?inf), "
+    r"final_loss=(-?[0-9]+\.[0-9]{4}|nan|-?inf), throughput=([0-9]+\.[0-9]{2}) step/s"
+)
+PROJECTION = re.compile(
+    r"\[SMOKE\] projected full-run wall time \(([0-9]+) steps\): "
+    r"([0-9]+\.[0-9]{2})h / ([0-9]+\.[0-9]) min / ([0-9]+\.[0-9])s"
+)
+KNOWN = [
+    (
+        {"initial_loss": 2.5, "final_loss": 1.25, "steps_completed": 10, "elapsed_s": 4.0},
+        50000,
+        "[SMOKE] 10 steps in 4.00s: initial_loss=2.5000, final_loss=1.2500, throughput=2.50 step/s",
+        "[SMOKE] projected full-run wall time (50000 steps): 5.56h / 333.3 min / 20000.0s",
+    ),
+    (
+        {"initial_loss": 0.12345, "final_loss": 10.0, "steps_completed": 1, "elapsed_s": 0.125},
+        7,
+        "[SMOKE] 1 steps in 0.12s: initial_loss=0.1235, final_loss=10.0000, throughput=8.00 step/s",
+        "[SMOKE] projected full-run wall time (7 steps): 0.00h / 0.0 min / 0.9s",
+    ),
+    (
+        {"initial_loss": 5.5452, "final_loss": math.nan, "steps_completed": 500, "elapsed_s": 86400.0},
+        1000,
+        "[SMOKE] 500 steps in 86400.00s: initial_loss=5.5452, final_loss=nan, throughput=0.01 step/s",
+        "[SMOKE] projected full-run wall time (1000 steps): 48.00h / 2880.0 min / 172800.0s",
+    ),
+]
+"""A result, the steps to project to, and the lines as written down by hand; 86400 s are a day."""
+LOSSES = st.floats(0, 1e6) | st.sampled_from([math.nan, math.inf])
+
+
+def _result(subject: Any, **fields: Any) -> Any:
+    usual = {"best_loss": 0.5, "finite": True, "tokens": 12345, "stopped": False}
+    return subject.TrainResult(**{**usual, "initial_loss": 2.0, "final_loss": 1.0, **fields})
+
+
+def falsify_summary_is_literally_known(subject: Any) -> None:
+    """Given what ran, both lines to the letter."""
+    for fields, project_to_steps, *expected in KNOWN:
+        lines = list(subject.summary(_result(subject, **fields), project_to_steps))
+        assert lines == expected, f"of {fields}, projected to {project_to_steps}: {lines}; expected {expected}"
+
+
+def _assert_rounded(what: str, text: str, exact: Fraction) -> None:
+    """`text` is `exact` rounded to its decimals; float arithmetic before it may be off by 1e-12."""
+    half = Fraction(1, 2 * 10 ** len(text.partition(".")[2]))
+    apart = abs(Fraction(text) - exact)
+    assert apart <= half + abs(exact) / 10**12, f"{what} is told as {text}; it is {float(exact)}"
+
+
+def _assert_loss(what: str, text: str, loss: float) -> None:
+    if math.isfinite(loss):
+        _assert_rounded(what, text, Fraction(loss))
+    else:
+        assert text == str(loss), f"{what} is told as {text}; it is {loss}"
+
+
+@given(
+    steps=st.integers(1, 10**6),
+    elapsed_s=st.floats(1e-3, 1e7),
+    losses=st.tuples(LOSSES, LOSSES, LOSSES),
+    tokens=st.integers(1, 10**9),
+    project_to_steps=st.integers(1, 10**9) | st.just(50000),
+)
+def falsify_numbers_of_the_summary(
+    subject: Any, steps: int, elapsed_s: float, losses: tuple[float, ...], tokens: int, project_to_steps: int
+) -> None:
+    """Steps per second, and hours, minutes and seconds in proportion, in exact fractions."""
+    initial, final, best = losses
+    fields = {"initial_loss": initial, "final_loss": final, "best_loss": best, "tokens": tokens}
+    result = _result(subject, steps_completed=steps, elapsed_s=elapsed_s, **fields)
+    lines = subject.summary(result, project_to_steps)
+    first, second = SUMMARY.fullmatch(lines[0]), PROJECTION.fullmatch(lines[1])
+    assert first and second, f"{lines} aren't of the form that dashboards read"
+    assert (int(first[1]), int(second[1])) == (steps, project_to_steps), f"{lines}: {steps} steps, {project_to_steps}"
+    elapsed = Fraction(elapsed_s)
+    seconds = elapsed / steps * project_to_steps
+    _assert_rounded("the time", first[2], elapsed)
+    _assert_loss("the first loss", first[3], initial)
+    _assert_loss("the last loss", first[4], final)
+    _assert_rounded("the throughput", first[5], steps / elapsed)
+    for name, text, unit in (("hours", second[2], 3600), ("minutes", second[3], 60), ("seconds", second[4], 1)):
+        _assert_rounded(f"the projection in {name}", text, seconds / unit)
+
+
+def falsify_lines_are_read_by_their_pattern(subject: Any) -> None:
+    """`pattern` of a format gives the fields of a line that was written down by hand, and takes no other line."""
+    summary = subject.pattern(subject.SMOKE_SUMMARY_LINE)
+    projection = subject.pattern(subject.SMOKE_PROJECTION_LINE)
+    names = ("steps", "elapsed_s", "initial_loss", "final_loss", "throughput"), ("steps", "hours", "minutes", "seconds")
+    for _, _, first, second in KNOWN:
+        for matcher, own, line, fields in (
+            (summary, SUMMARY, first, names[0]),
+            (projection, PROJECTION, second, names[1]),
+        ):
+            found, expected = matcher.fullmatch(line), own.fullmatch(line)
+            assert found, f"{matcher.pattern} doesn't match {line!r}"
+            read = found.groupdict()
+            assert expected and read == dict(zip(fields, expected.groups(), strict=True)), f"{read} of {line!r}"
+    for line in _spoilt(KNOWN[0][2]) + _spoilt(KNOWN[0][3]):
+        assert not summary.fullmatch(line) and not projection.fullmatch(line), f"a pattern takes {line!r} too"
+
+
+def _spoilt(line: str) -> list[str]:
+    """Lines of almost this form: another tag, a decimal less or more, something before or behind."""
+    decimal = re.sub(r"\.([0-9]+)", r".\g<1>0", line, count=1)
+    return [line.replace("[SMOKE]", "S"), line.replace("SMOKE", "TEST"), decimal, line[:-1], f"{line} ", f"a {line}"]
+
+
+@given(n=st.integers(1, 15))
+def falsify_lines_stand_in_their_order(subject: Any, n: int) -> None:
+    """First what is coming, with N, then steps, then the two lines, the checks, and that nothing was exported."""
+    with place() as where:
+        lines = finished(subject, where, smoke=n, log_every=1).lines
+    start = rf"smoke mode: {n} steps .*no model will be written"
+    marks = [start, r"  Step 1/.*", SUMMARY.pattern, PROJECTION.pattern, "smoke check: (no-)?go"]
+    marks.append("smoke mode: export skipped.*")
+    at = [[place for place, line in enumerate(lines) if re.fullmatch(mark, line)] for mark in marks]
+    assert all(len(places) == 1 for places in at), f"of {marks}, in this order, {at} are the places in {lines}"
+    places = [place for (place,) in at]
+    assert places == sorted(places) and places[-1] == len(lines) - 1, f"the order of {marks} is {places} in {lines}"
+    assert places[3] == places[2] + 1, f"a line stands between summary and projection: {lines}"
+
+
+def falsify_projection_goes_as_far_as_asked(subject: Any) -> None:
+    """50000 steps, or what --project-to-steps or its variables say. The subject is the command line."""
+    cases: list[tuple[list[str], dict[str, str], int]] = [
+        ([], {}, 50000),
+        ([], {"APR_DISTILL_PROJECT_TO_STEPS": ""}, 50000),
+        ([], {"APR_DISTILL_PROJECT_TO_STEPS": "1234"}, 1234),
+        ([], {"REFERENCE_TRAINER_PROJECT_TO_STEPS": "9"}, 9),
+        (["--project-to-steps", "31"], {"APR_DISTILL_PROJECT_TO_STEPS": "1234"}, 31),
+    ]
+    for flags, variables, expected in cases:
+        with place() as where:
+            ended = invoked(subject, where, *where.flags(smoke=2), *flags, **variables)
+        found = [match for line in ended.output.splitlines() if (match := PROJECTION.fullmatch(line))]
+        assert [int(match[1]) for match in found] == [expected], f"{flags} {variables}: {ended.output}"
+
+
+def _checks(subject: Any, difference: float, **fields: Any) -> list[tuple[bool, str]]:
+    result = _result(subject, **{"steps_completed": 3, "elapsed_s": 1.0, **fields})
+    return [(check.passed, check.says) for check in subject.checks(result, difference, torch.device("cpu"))]
+
+
+@given(
+    finite=st.booleans(),
+    difference=st.sampled_from([0.0, 1e-16, 1e-11, 1e-9, 1e-3, 0.5, math.nan, math.inf]),
+    initial=st.sampled_from([2.0, None]),
+)
+def falsify_each_check_decides(subject: Any, finite: bool, difference: float, initial: float | None) -> None:
+    """A go only with finite losses, some loss at all, and a gradient within rounding: 1e-11 is, 1e-9 isn't."""
+    losses, gradient, _ = _checks(subject, difference, finite=finite, initial_loss=initial)
+    expected = (finite and initial is not None, difference <= 1e-11)
+    found = (losses[0], gradient[0])
+    case = f"finite {finite}, first loss {initial}, gradient off by {difference}"
+    assert found == expected, f"{case}: {losses}, {gradient}"
+    assert "loss" in losses[1] and "gradient" in gradient[1], f"the checks don't say what they are: {losses, gradient}"
+
+
+def falsify_peak_memory_is_told(subject: Any) -> None:
+    """In MiB, the process's own high-water mark as the kernel states it."""
+    *_, (passed, says) = _checks(subject, 0.0)
+    told = re.search(r"memory ([0-9,]+) MiB", says)
+    assert told and passed, f"expected the peak memory in MiB, which never is a no-go: {passed}, {says!r}"
+    status = Path("/proc/self/status").read_text()
+    kibibytes = re.search(r"VmHWM:\s+([0-9]+) kB", status)
+    assert kibibytes, "the kernel states no high-water mark"
+    expected, mib = int(kibibytes[1]) / 1024, int(told[1].replace(",", ""))
+    assert 0.9 * expected - 2 <= mib <= 1.1 * expected + 2, f"{mib} MiB are told; the kernel says {expected:.0f} MiB"
+
+
+def _gone(subject: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> tuple[int, list[str], list[str]]:
+    """Exit code, lines and changed files of a smoke run whose closed-form gradient is changed in the check alone."""
+    losses = importlib.import_module("reference_trainer.losses")
+    importlib.import_module("reference_trainer.distill")  # whose step has its gradient before it is changed
+    right = losses.kd_logit_gradient
+    with place() as where:
+        before = where.listing()
+        with mock.patch.object(losses, "kd_logit_gradient", lambda *tensors, **rest: change(right(*tensors, **rest))):
+            ended = invoked(subject, where, *where.flags(smoke=2))
+        return ended.exit_code, ended.output.splitlines(), changes(before, where.listing())
+
+
+def falsify_right_gradient_is_a_go(subject: Any) -> None:
+    """Exit code 0, every check ok, told after the two lines. The subject is the command line."""
+    code, lines, left = _gone(subject, lambda gradient: gradient)
+    said = [line for line in lines if line.startswith("smoke check")]
+    assert code == 0, f"exit {code} after {lines}"
+    assert [line.split(":")[1].strip() for line in said] == ["ok", "ok", "ok", "go"], f"{said}"
+    assert not left, f"a go left {left}"
+
+
+def falsify_wrong_gradient_is_a_no_go(subject: Any) -> None:
+    """A closed form off by a millionth, or by a NaN: exit code 1, the check named, and still nothing written."""
+    wrong: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "a millionth too large": lambda gradient: gradient * (1 + 1e-6),
+        "half": lambda gradient: gradient / 2,
+        "NaN": lambda gradient: gradient * math.nan,
+    }
+    for name, change in wrong.items():
+        code, lines, left = _gone(subject, change)
+        said = list(itertools.dropwhile(lambda line: not line.startswith("[SMOKE] projected"), lines))[1:]
+        assert code == 1, f"a gradient that is {name}: exit {code} after {said or lines}"
+        assert "smoke check: no-go" in said, f"a gradient that is {name}: {said}"
+        assert [line for line in said if "NOT OK" in line and "gradient" in line], f"the check isn't named: {said}"
+        assert not left, f"a no-go left {left}"

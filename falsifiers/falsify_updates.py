@@ -1,0 +1,103 @@
+"""Attacks on the one place that steps an optimizer: each step once, at its rate, before anybody is told of it.
+
+The subject is that of `falsifiers.lifecycle` with `kd_step`; that of the last is `reference_trainer.plan`.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from falsifiers.falsify_context import SAME, Text, texts
+from falsifiers.lifecycle import SETTINGS, callbacks, module_student, parts, run, tables
+
+
+class TwoTables(nn.Module):
+    """Logits that are the sum of two tables' rows, each a parameter of its own."""
+
+    def __init__(self, logits: Tensor) -> None:
+        super().__init__()
+        self.first = nn.Embedding.from_pretrained(logits.clone(), freeze=False)
+        self.second = nn.Embedding.from_pretrained(logits.flip(0).clone(), freeze=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        total: Tensor = self.first(tokens) + self.second(tokens)
+        return total
+
+    def weights(self) -> Tensor:
+        return torch.stack([parameter.detach() for parameter in self.parameters()])
+
+
+class Watched(torch.optim.SGD):
+    """Writes down when it steps, and at which rates."""
+
+    def __init__(self, module: TwoTables, log: list[tuple[str, Any]]) -> None:
+        super().__init__([{"params": [parameter], "lr": 99.0} for parameter in module.parameters()])
+        self.log = log
+
+    def step(self, closure: Any = None) -> Any:
+        self.log.append(("updated at", [group["lr"] for group in self.param_groups]))
+        return super().step(closure)
+
+
+def _by_hand(subject: Any, text: Text, device: str) -> list[Tensor]:
+    """The weights after each step: weight - rate · gradient of that step alone."""
+    teacher_logits, student_logits = text.logits(device)
+    teacher, module = tables(teacher_logits, student_logits)[0], TwoTables(student_logits)
+    weights = []
+    for step in range(text.script.total):
+        module.zero_grad()
+        batch = text.batch(subject, step, device)
+        subject.kd_step(teacher, module_student(module, 3), batch, **SETTINGS)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter -= 1 / (step + 1) * parameter.grad
+        weights.append(module.weights())
+    return weights
+
+
+@given(text=texts(impossible=False))
+def falsify_the_update_comes_before_the_call(subject: Any, device: str, text: Text) -> None:
+    """Update, on_step_end, update, on_step_end: with the weights of that step, at its rate in every parameter group."""
+    teacher_logits, student_logits = text.logits(device)
+    module, log, weights = TwoTables(student_logits), list[tuple[str, Any]](), list[Tensor]()
+
+    def act(callback: int, event: str, context: Any) -> None:
+        if event == "on_step_end":
+            log.append(("told of", context.step))
+            weights.append(module.weights())
+
+    given = parts(subject, device) | {"teacher": tables(teacher_logits, student_logits)[0]}
+    given |= {"student": module_student(module, 3), "optimizer": Watched(module, log)}
+    calls = iter(range(text.script.total))
+    given |= {"batch_at": lambda *at: text.batch(subject, next(calls), device), "learning_rate": lambda step: 1 / step}
+    run(subject, text.script, callbacks(subject, 1, act), given)
+    steps = range(1, text.script.total + 1)
+    expected = [entry for step in steps for entry in (("updated at", [1 / step] * 2), ("told of", step))]
+    assert log == expected, f"updates (with the rate of each group) and on_step_end came as {log}; expected {expected}"
+    for step, seen, wanted in zip(steps, weights, _by_hand(subject, text, device), strict=True):
+        assert torch.allclose(seen, wanted, rtol=SAME, atol=SAME), (
+            f"on_step_end of step {step} sees the weights {seen.tolist()}; expected {wanted.tolist()}: weight - rate · "
+            f"gradient"
+        )
+
+
+@given(peak=st.floats(1e-9, 1e6), warmup=st.integers(0, 40), total=st.integers(1, 100), step=st.integers(1, 100))
+def falsify_learning_rate(subject: Any, peak: float, warmup: int, total: int, step: int) -> None:
+    """peak · step / warmup up to step `warmup`, there exactly `peak`; then down to peak / 10 in step `total`."""
+    seen = subject.learning_rate(step, peak=peak, warmup=warmup, total=total)
+    allowed = 0.0 if step == warmup else 8 * math.ulp(peak)  # a handful of operations are rounded
+    if step <= warmup:
+        exact = Fraction(peak) * step / warmup
+    else:
+        angle = math.pi / 2 * (min(step, total) - warmup) / (total - warmup) if step < total else math.pi / 2
+        exact = Fraction(peak) * Fraction(0.1 + 0.9 * math.cos(angle) ** 2)
+    assert abs(Fraction(seen) - exact) <= allowed, (
+        f"the rate of step {step} of {total} is {seen}; expected {float(exact)}, {warmup} steps of warmup to {peak}"
+    )

@@ -1,0 +1,81 @@
+"""Ends a piece of work at a chosen moment, in a child process: by kill -9 or by an exception, at any line it runs.
+
+The child is a fork, so the work is on what is under attack here, mutants included.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Collection
+from types import FrameType
+from typing import Any
+
+LINES_AT_MOST = 5000
+
+
+class Interrupted(BaseException):
+    """What breaks into the work; no Exception, as little as Ctrl-C is."""
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def interrupt() -> None:
+    raise Interrupted
+
+
+def at_line(moment: int, act: Callable[[], None], files: Collection[str] = ()) -> None:
+    """Calls `act` before the `moment`-th line that this thread runs from here on, in `files` or, without any, anywhere.
+
+    Then it looks no further.
+    """
+    left = moment
+
+    def look(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal left
+        if files and frame.f_code.co_filename not in files:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                sys.settrace(None)
+                act()
+        return look
+
+    sys.settrace(look)
+
+
+def in_child(work: Callable[[], object], moment: int = 0, act: Callable[[], None] = kill, *files: str) -> str:
+    """Runs `work` in a fork, broken into before its `moment`-th line (0: never).
+
+    Says how that ended: "killed", "interrupted", "done", or what it raised.
+    """
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(reading)
+        os.write(writing, _ended(work, moment, act, files).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as pipe:
+        said = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    return "killed" if os.WIFSIGNALED(status) else said
+
+
+def _ended(work: Callable[[], object], moment: int, act: Callable[[], None], files: Collection[str]) -> str:
+    try:
+        if moment:
+            at_line(moment, act, files)
+        work()
+    except Interrupted:
+        return "interrupted"
+    except BaseException:  # the child has nobody else to tell
+        return traceback.format_exc()[-2000:]
+    finally:
+        sys.settrace(None)
+    return "done"

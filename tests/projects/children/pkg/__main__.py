@@ -1,0 +1,3 @@
+from pkg.cli import main
+
+main()

@@ -1,0 +1,120 @@
+"""Ctrl-C, SIGTERM and kill -9 at moments from the start of the process to its end."""
+
+import hashlib
+import json
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+WHOLE = ["config.json", "manifest.json", "model.safetensors"]
+AFTER_S = (0.15, 0.5, 1.0)
+AT_LINE = (
+    "teacher: training",
+    "teacher: kept",
+    "ProgressCallback",
+    "  Step 10/",
+    "  Step 20/",
+    "held-back kl",
+    "wrote",
+)
+AT_FILE = (".model.safetensors", ".config.json", ".manifest.json")
+# So many weights that the export takes long enough to be found in it.
+BIG = ("--width", "512", "--max-steps", "1")
+
+
+def reach(process: "subprocess.Popen[str]", seen: list[str], moment: float | str, out: Path) -> None:
+    """Waits for the moment: seconds, a line, or the beginning of a temporary file's name; or the end of the process."""
+    if isinstance(moment, float):
+        time.sleep(moment)
+        return
+    while process.poll() is None:
+        if moment in AT_FILE and out.is_dir() and any(path.name.startswith(moment) for path in out.iterdir()):
+            return
+        if moment not in AT_FILE and any(line.startswith(moment) for line in seen):
+            return
+        time.sleep(0.0005)
+
+
+def hit(trainer, moment: float | str, *numbers: int, arguments: tuple[str, ...] = ()) -> tuple[int, str]:
+    """Exit code and standard error of a run that got these signals at that moment, one right after the other."""
+    process = trainer.start("--out", "new/out", "--trace", "trace", *arguments)
+    seen: list[str] = []
+    reader = threading.Thread(target=lambda: seen.extend(iter(process.stdout.readline, "")))
+    reader.start()
+    reach(process, seen, moment, trainer.folder / "new" / "out")
+    for number in numbers:
+        process.send_signal(number)
+        time.sleep(0.01)
+    complaints = process.stderr.read()
+    reader.join()
+    return process.wait(), complaints
+
+
+def assert_nothing_half(folder: Path) -> None:
+    assert list(folder.rglob("*.partial")) == []
+    if (folder / "new").exists():
+        assert sorted(path.name for path in (folder / "new" / "out").iterdir()) == WHOLE
+        assert_manifest_is_true(folder / "new" / "out")
+    if (folder / "trace").exists():
+        events = [json.loads(line)["event"] for line in (folder / "trace").read_text().splitlines()]
+        assert events[0] == "on_train_begin" and events.count("on_train_end") == 1 and events[-1] == "on_train_end"
+
+
+def assert_manifest_is_true(out: Path) -> None:
+    said = json.loads((out / "manifest.json").read_text())["sha256"]
+    assert said == {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in said}
+
+
+@pytest.fixture
+def folder(trainer) -> Path:
+    return trainer.folder
+
+
+@pytest.mark.parametrize(
+    ("moment", "numbers"),
+    [
+        (moment, numbers)
+        for k, moment in enumerate((*AFTER_S, *AT_LINE, *AT_FILE))
+        for numbers in [((signal.SIGINT, signal.SIGINT), (signal.SIGTERM,), (signal.SIGINT,))[k % 3]]
+    ],
+    ids=str,
+)
+def test_an_interrupt_leaves_nothing_half(trainer, folder: Path, moment: float | str, numbers: tuple[int, ...]) -> None:
+    code, complaints = hit(trainer, moment, *numbers, arguments=BIG if moment in AT_FILE else ())
+    assert_nothing_half(folder)
+    if code == 0:
+        assert complaints == "" and (folder / "new").exists()
+    else:
+        assert code == 130
+        (line,) = complaints.splitlines()
+        assert line.startswith("error: interrupted")
+        assert (folder / "trace").exists() or moment not in AT_LINE[3:] + AT_FILE
+
+
+@pytest.mark.parametrize("moment", ["  Step 10/", ".model.safetensors", ".manifest.json"])
+def test_what_a_kill_leaves_has_no_manifest_unless_it_is_whole(trainer, folder: Path, moment: str) -> None:
+    code, _ = hit(trainer, moment, signal.SIGKILL, arguments=BIG if moment in AT_FILE else ())
+    assert code == -signal.SIGKILL
+    if (folder / "new" / "out" / "manifest.json").exists():
+        assert_manifest_is_true(folder / "new" / "out")
+
+
+def test_nohup_is_heeded(trainer) -> None:
+    """A run that was started with its signals ignored goes on."""
+
+    def deaf() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    process = trainer.start(preexec_fn=deaf)
+    while not process.stdout.readline().startswith("  Step 10/"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.terminate()
+    complaints = process.communicate()[1]
+    assert (process.returncode, complaints) == (0, "")
+    assert trainer.left() == WHOLE
