@@ -21,7 +21,7 @@ from reference_trainer.files import claimed_directory, refuse_existing
 from reference_trainer.formats import SMOKE_END_LINE, SMOKE_START_LINE
 from reference_trainer.gradients import relative_difference
 from reference_trainer.loop import BETAS, EPSILON, WEIGHT_DECAY, Objective, TrainResult, new_optimizer, train
-from reference_trainer.models import Decoder, DecoderConfig, new_decoder
+from reference_trainer.models import Decoder, DecoderConfig, new_decoder, with_dtype
 from reference_trainer.plan import Schedule, learning_rate
 from reference_trainer.progress import Lines, ProgressCallback
 from reference_trainer.providers import ModuleStudent, ModuleTeacher
@@ -77,12 +77,13 @@ def distill(settings: Settings, *, callbacks: Sequence[Callback] = (), lines: Li
         traces = _traces(settings, stack)  # perhaps into that directory, so not before it was found empty
         if settings.smoke is not None:
             lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
-        teacher = _teacher(settings, training, text.digest, lines)
-        run = _Distillation(settings, training, student, teacher, lines)
         try:
+            teacher = _teacher(settings, training, text.digest, lines)
+            run = _Distillation(settings, training, student, teacher, lines)
             result = run.train((*callbacks, *traces))
         except LogitsError as error:
-            run.tell_no_go(error)
+            if settings.smoke is not None:
+                _tell_no_go(error, lines)
             raise
         if directory is None:
             return DistillResult(
@@ -128,13 +129,6 @@ class _Distillation:
             callbacks=(progress, *callbacks),
         )
 
-    def tell_no_go(self, error: LogitsError) -> None:
-        """Says what a smoke run showed that ended because a model diverged."""
-        if self._settings.smoke is not None:
-            self._lines.write(f"smoke check: NOT OK: losses are not finite: {error}")
-            self._lines.write("smoke check: no-go")
-            self._lines.write(SMOKE_END_LINE)
-
     def conclude(self, result: TrainResult) -> tuple[smoke.Check, ...]:
         """Says what a smoke run showed."""
         for line in smoke.summary(result, self._settings.project_to_steps):
@@ -153,25 +147,28 @@ class _Distillation:
         return relative_difference(*aligned, **asdict(self._objective))
 
 
+def _tell_no_go(error: LogitsError, lines: Lines) -> None:
+    """Says what a smoke run showed that ended because a model diverged."""
+    lines.write(f"smoke check: NOT OK: losses are not finite: {error}")
+    lines.write("smoke check: no-go")
+    lines.write(SMOKE_END_LINE)
+
+
 def _new_student(settings: Settings) -> Decoder:
     config = DecoderConfig(
         vocab_size=VOCABULARY, layers=settings.layers, width=settings.width, heads=heads_for(settings.width)
     )
-    return _with_dtype(settings.dtype, new_decoder(config, settings.seed))
+    return with_dtype(settings.dtype, new_decoder(config, settings.seed))
 
 
 def _teacher(settings: Settings, training: Sequences, digest: str, lines: Lines) -> Decoder:
     if settings.teacher is not None:
-        return _with_dtype(settings.dtype, loaded(settings.teacher)).to(training.device)
+        return with_dtype(settings.dtype, loaded(settings.teacher)).to(training.device)
     progress = ProgressCallback(100, lines=lines, title="teacher")
     teacher = cached_or_trained(
         settings, training, digest, [progress], lines.write, lambda decoder: _in_dtype(settings.dtype, decoder)
     )
-    return _with_dtype(settings.dtype, teacher)
-
-
-def _with_dtype(dtype: str, decoder: Decoder) -> Decoder:
-    return decoder.double() if dtype == "float64" else decoder.float()
+    return with_dtype(settings.dtype, teacher)
 
 
 def _in_dtype(dtype: str, decoder: Decoder) -> nn.Module:
