@@ -183,6 +183,7 @@ def _optimized(seen: Seen, result: Any) -> dict[str, Any]:
     return {
         "steps": len(steps),
         "rates": [rate for rates, _ in steps for rate in rates],
+        "teacher_rates": [rates[0] for rates, held in seen.steps if not any(id(p) in names for p in held)],
         "missing": sorted(name for key, name in names.items() if key not in held),
         "strangers": sorted(others.get(key, "somebody else's") for key in held - set(names)),
     }

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 EVENTS = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end")
 SMALL = {
@@ -178,6 +179,37 @@ def falsify_defaults_of_torch_have_no_influence(subject: Any, dtype: torch.dtype
             torch.set_default_dtype(torch.float32)
         one, two = ((directory / n / "model.safetensors").read_bytes() for n in ("one", "two"))
     assert one == two, f"with {dtype} as torch's default, a run in {own} writes other weights"
+
+
+class _Products(TorchDispatchMode):
+    """The dtypes of what is multiplied, after autocast has had its say."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtypes: list[torch.dtype] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        if function.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm):
+            self.dtypes += [each.dtype for each in arguments if isinstance(each, torch.Tensor)]
+        return function(*arguments, **(named or {}))
+
+
+@given(name=st.sampled_from(["bfloat16", "float32", "float64"]))
+def falsify_a_dtype_is_what_is_computed_in(subject: Any, device: str, name: str) -> None:
+    """Every matrix product is in that dtype; bfloat16 keeps weights in float32; losses agree to its precision."""
+    with tempfile.TemporaryDirectory() as temporary, _Products() as products:
+        directory = Path(temporary)
+        result = run(subject, small(directory, subject, out=directory / "one", dtype=name, device=device))
+        dtypes = set(products.dtypes)
+        plain = run(
+            subject, small(directory, subject, out=directory / "two", device=device, teacher_cache=directory / "o")
+        )
+    assert dtypes == {getattr(torch, name)}, f"a run in {name} multiplies in {sorted(map(str, dtypes))}"
+    kept = torch.float64 if name == "float64" else torch.float32
+    seen = {parameter.dtype for parameter in result.student.parameters()}
+    assert seen == {kept}, f"a run in {name} keeps its weights in {sorted(map(str, seen))}"
+    apart = abs(result.train.initial_loss - plain.train.initial_loss)
+    assert apart <= 0.02 * plain.train.initial_loss, f"the first loss in {name} is {apart:.3g} from that in float32"
 
 
 @given(teacher=st.sampled_from(["cached", "named"]), seed=st.integers(0, 3))

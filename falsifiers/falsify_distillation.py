@@ -110,19 +110,18 @@ def falsify_the_first_loss_is_that_of_the_settings(run: Any) -> None:
     assert math.isclose(seen, expected, rel_tol=1e-5), (
         f"the first loss is {seen:.7f} nats per byte; with the settings' temperature and weights it is {expected:.7f}"
     )
-    rates = [_rate(step, run) for step in range(1, run.arguments["steps"] + 1)]
-    seen_rates = run.result["optimizer"]["rates"]
-    assert len(seen_rates) == len(rates) and np.allclose(seen_rates, rates, rtol=1e-12, atol=0), (
-        f"the optimizer's learning rates begin with {seen_rates[:9]}; expected {rates[:9]}"
-    )
+    # All are the steps of every epoch: max_steps cuts a run off and doesn't compress it. A teacher's are its own.
+    planned = run.result["settings"]["epochs"] * len(_batches(run))
+    totals = {"rates": (run.arguments["steps"], planned), "teacher_rates": (run.arguments["teacher_steps"],) * 2}
+    for kind, (steps, total) in totals.items():
+        rates, seen_rates = [_rate(step, total) for step in range(1, steps + 1)], run.result["optimizer"][kind]
+        assert len(seen_rates) == len(rates) and np.allclose(seen_rates, rates, rtol=1e-12, atol=0), (
+            f"the optimizer's {len(seen_rates)} {kind} begin with {seen_rates[:9]}; expected {len(rates)}: {rates[:9]}"
+        )
 
 
-def _rate(step: int, run: Any) -> float:
-    """A line up to the peak in the last step of the warm-up, then half a cosine down to a tenth in the last one of all.
-
-    All are the steps of every epoch: max_steps cuts a run off and doesn't compress it.
-    """
-    total = run.result["settings"]["epochs"] * len(_batches(run))
+def _rate(step: int, total: int) -> float:
+    """A line up to the peak in the last step of the warm-up, then half a cosine down to a tenth in step `total`."""
     peak, warmup = CHOSEN["lr"], CHOSEN["warmup"]
     if step <= warmup:
         return peak * step / warmup

@@ -72,6 +72,7 @@ def falsify_size_of_a_batch_has_no_influence(
         module = Student(student)
         seen = subject.evaluate(Tables(teacher), module, sequences_of(subject, text, length, batch_size))
         for name, case in cases_of(student, teacher, text, length).items():
+            assert name in seen, f"{name} is missing in batches of {batch_size}, among {sorted(seen)}: nothing scored?"
             assert seen[name].count == case.labels.numel(), (
                 f"{name} counts {seen[name].count} tokens in batches of {batch_size}; expected {case.labels.numel()}"
             )

@@ -216,6 +216,23 @@ def falsify_right_gradient_is_a_go(subject: Any) -> None:
     assert not left, f"a go left {left}"
 
 
+def falsify_a_diverged_run_is_a_no_go(subject: Any) -> None:
+    """At a learning rate of a million, teacher or student diverges: no-go, the cause, exit code 1, nothing written."""
+    for teacher_steps in (1, 4):
+        with place() as where:
+            before = where.listing()
+            ended = invoked(subject, where, *where.flags(smoke=6, lr=1e6, warmup=0, teacher_steps=teacher_steps))
+            lines, left = ended.output.splitlines(), changes(before, where.listing())
+        said = [line for line in lines if line.startswith("smoke")][-3:]
+        assert ended.exit_code == 1, f"exit {ended.exit_code} after {lines}"
+        assert said[0].startswith("smoke check: NOT OK: losses are not finite: the "), f"its last words are {said}"
+        assert said[1] == "smoke check: no-go" and "no model was written" in said[2], f"its last words are {said}"
+        assert not [line for line in lines if line.startswith("[SMOKE]")], (
+            f"a run that broke off has a summary: {lines}"
+        )
+        assert not left, f"a diverged run left {left}"
+
+
 def falsify_wrong_gradient_is_a_no_go(subject: Any) -> None:
     """A closed form off by a millionth, or by a NaN: exit code 1, the check named, and still nothing written."""
     wrong: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

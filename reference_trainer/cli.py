@@ -103,7 +103,7 @@ def _distil(flags: dict[str, str], config: Path | None) -> int:
 def _say_what_came_out(result: DistillResult, lines: Lines) -> None:
     run = result.train
     first, last = run.initial_loss, run.final_loss
-    losses = "no token was scored" if first is None else f"loss {first:.4f} to {last:.4f}"
+    losses = "no token was scored" if first is None else f"distillation loss {first:.4f} to {last:.4f}"
     ended = ", stopped by a callback" if run.stopped else ""
     lines.write(
         f"{run.steps_completed} steps in {run.elapsed_s:.1f}s ({run.steps_per_s:.2f} step/s, "
@@ -125,7 +125,8 @@ def _guarded(work: Callable[[], int]) -> int:
         _complain(_text_of(error))
         return FAILED
     except KeyboardInterrupt as error:
-        _complain(interrupts.SAID + _notes(error))
+        written = interrupts.WRITTEN in getattr(error, "__notes__", [])
+        _complain(("interrupted" if written else interrupts.SAID) + _notes(error))
         return interrupts.INTERRUPTED
     except Exception as error:
         if _is_lack_of_memory(error):

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from reference_trainer import smoke
 from reference_trainer.callbacks import Callback, checked
 from reference_trainer.data import VOCABULARY, Sequences, epoch_order, read_text
-from reference_trainer.errors import SettingError
+from reference_trainer.errors import LogitsError, SettingError
 from reference_trainer.evaluation import evaluate
-from reference_trainer.export import exported_bytes, save_decoder, versions
+from reference_trainer.export import exported_bytes, save_decoder, versions, weights_digest
 from reference_trainer.files import claimed_directory, refuse_existing
 from reference_trainer.formats import SMOKE_END_LINE, SMOKE_START_LINE
 from reference_trainer.gradients import relative_difference
-from reference_trainer.loop import Objective, TrainResult, train
-from reference_trainer.models import Decoder, DecoderConfig, new_decoder
+from reference_trainer.loop import BETAS, EPSILON, WEIGHT_DECAY, Objective, TrainResult, new_optimizer, train
+from reference_trainer.models import Decoder, DecoderConfig, new_decoder, with_dtype
 from reference_trainer.plan import Schedule, learning_rate
 from reference_trainer.progress import Lines, ProgressCallback
 from reference_trainer.providers import ModuleStudent, ModuleTeacher
@@ -30,7 +30,9 @@ from reference_trainer.step import MetricSum
 from reference_trainer.teachers import cached_or_trained, heads_for, loaded
 from reference_trainer.trace import TraceCallback
 
-__all__ = ["DistillResult", "distill"]
+__all__ = ["EVALUATED_BYTES", "DistillResult", "distill"]
+
+EVALUATED_BYTES = 2**16  # of the held-back part; more would tell little more, and take long where the text is large
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,20 +70,27 @@ def distill(settings: Settings, *, callbacks: Sequence[Callback] = (), lines: Li
     text = read_text(settings.data, settings.length)
     part = {"length": settings.length, "batch_size": settings.batch_size, "device": device}
     training = Sequences(bytes_N=text.training, **part)  # type: ignore[arg-type]  # a dict has one type of value
-    held_back = Sequences(bytes_N=text.held_back, **part)  # type: ignore[arg-type]  # the same
+    held_back = Sequences(bytes_N=text.held_back[:EVALUATED_BYTES], **part)  # type: ignore[arg-type]  # the same
     student = _new_student(settings).to(device)
     with ExitStack() as stack:
         directory = stack.enter_context(_output(settings, student))
         traces = _traces(settings, stack)  # perhaps into that directory, so not before it was found empty
-        teacher = _teacher(settings, training, text.digest, lines)
-        run = _Distillation(settings, training, student, teacher, lines)
-        result = run.train((*callbacks, *traces))
+        if settings.smoke is not None:
+            lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
+        try:
+            teacher = _teacher(settings, training, text.digest, lines)
+            run = _Distillation(settings, training, student, teacher, lines)
+            result = run.train((*callbacks, *traces))
+        except LogitsError as error:
+            if settings.smoke is not None:
+                _tell_no_go(error, lines)
+            raise
         if directory is None:
             return DistillResult(
                 train=result, output=None, held_back={}, checks=run.conclude(result), student=student, teacher=teacher
             )
         metrics = evaluate(run.frozen, run.learning, held_back)
-        save_decoder(student, directory, _manifest(settings, text.digest, device, result, metrics))
+        save_decoder(student, directory, _manifest(settings, text.digest, teacher, device, result, metrics))
         return DistillResult(
             train=result, output=directory, held_back=metrics, checks=(), student=student, teacher=teacher
         )
@@ -103,8 +112,6 @@ class _Distillation:
 
     def train(self, callbacks: Sequence[Callback]) -> TrainResult:
         settings, training = self._settings, self._training
-        if settings.smoke is not None:
-            self._lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
         progress = ProgressCallback(settings.log_every, lines=self._lines)
         progress.attached()
         self.learning.train()
@@ -113,7 +120,7 @@ class _Distillation:
             self.frozen,
             ModuleStudent(self.learning, VOCABULARY),
             lambda epoch, position: training.batch(epoch_order(settings.seed, epoch, len(training)), position),
-            torch.optim.AdamW(self._parameters, lr=settings.lr, weight_decay=0.01),
+            new_optimizer(self._parameters, settings.lr),
             schedule=Schedule(
                 epochs=settings.epochs, steps_per_epoch=training.batches, limit=settings.smoke or settings.max_steps
             ),
@@ -140,25 +147,28 @@ class _Distillation:
         return relative_difference(*aligned, **asdict(self._objective))
 
 
+def _tell_no_go(error: LogitsError, lines: Lines) -> None:
+    """Says what a smoke run showed that ended because a model diverged."""
+    lines.write(f"smoke check: NOT OK: losses are not finite: {error}")
+    lines.write("smoke check: no-go")
+    lines.write(SMOKE_END_LINE)
+
+
 def _new_student(settings: Settings) -> Decoder:
     config = DecoderConfig(
         vocab_size=VOCABULARY, layers=settings.layers, width=settings.width, heads=heads_for(settings.width)
     )
-    return _with_dtype(settings.dtype, new_decoder(config, settings.seed))
+    return with_dtype(settings.dtype, new_decoder(config, settings.seed))
 
 
 def _teacher(settings: Settings, training: Sequences, digest: str, lines: Lines) -> Decoder:
     if settings.teacher is not None:
-        return _with_dtype(settings.dtype, loaded(settings.teacher)).to(training.device)
+        return with_dtype(settings.dtype, loaded(settings.teacher)).to(training.device)
     progress = ProgressCallback(100, lines=lines, title="teacher")
     teacher = cached_or_trained(
         settings, training, digest, [progress], lines.write, lambda decoder: _in_dtype(settings.dtype, decoder)
     )
-    return _with_dtype(settings.dtype, teacher)
-
-
-def _with_dtype(dtype: str, decoder: Decoder) -> Decoder:
-    return decoder.double() if dtype == "float64" else decoder.float()
+    return with_dtype(settings.dtype, teacher)
 
 
 def _in_dtype(dtype: str, decoder: Decoder) -> nn.Module:
@@ -212,7 +222,12 @@ def _output(settings: Settings, student: Decoder) -> Iterator[Path | None]:
 
 
 def _manifest(
-    settings: Settings, digest: str, device: torch.device, result: TrainResult, metrics: dict[str, MetricSum]
+    settings: Settings,
+    digest: str,
+    teacher: Decoder,
+    device: torch.device,
+    result: TrainResult,
+    metrics: dict[str, MetricSum],
 ) -> dict[str, Any]:
     on = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     chosen = {each.name: getattr(settings, each.name) for each in fields(settings)}
@@ -221,6 +236,8 @@ def _manifest(
         "settings": {name: str(value) if isinstance(value, Path) else value for name, value in chosen.items()},
         "seed": settings.seed,
         "data_sha256": digest,
+        "teacher_sha256": weights_digest(teacher),
+        "optimizer": {"name": "AdamW", "weight_decay": WEIGHT_DECAY, "betas": BETAS, "eps": EPSILON},
         "versions": versions(),
         "device": on,
         "result": {

@@ -16,9 +16,11 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
+from torch import Tensor
 
 from reference_trainer.errors import ModelFileError, OutputError, SettingError
 from reference_trainer.files import write_whole
+from reference_trainer.interrupts import WRITTEN
 from reference_trainer.models import Decoder, DecoderConfig
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
     "refuse_unlike_manifest",
     "save_decoder",
     "versions",
+    "weights_digest",
 ]
 
 WEIGHTS, CONFIG, MANIFEST = "model.safetensors", "config.json", "manifest.json"
@@ -46,7 +49,7 @@ def save_decoder(decoder: Decoder, directory: Path, manifest: dict[str, Any]) ->
 
     Errors: `OutputError`; what was not written is then said. Without its manifest nothing new stays there.
     """
-    weights = {name: value.detach().cpu().contiguous() for name, value in decoder.state_dict().items()}
+    weights = _on_the_cpu(decoder)
     config = {"model_type": MODEL_TYPE, **asdict(decoder.config)}
     before = _inodes(directory)
     name = MANIFEST
@@ -62,9 +65,22 @@ def save_decoder(decoder: Decoder, directory: Path, manifest: dict[str, Any]) ->
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise OutputError(f"{directory / name} could not be written: {reason}") from error
+    except KeyboardInterrupt as error:
+        if (directory / MANIFEST).exists():
+            error.add_note(WRITTEN)
+        raise
     finally:
         if not (directory / MANIFEST).exists():
             _remove_unlike(before, directory)
+
+
+def weights_digest(decoder: Decoder) -> str:
+    """SHA-256 of the file that `save_decoder` writes for these weights."""
+    return hashlib.sha256(save(_on_the_cpu(decoder))).hexdigest()
+
+
+def _on_the_cpu(decoder: Decoder) -> dict[str, Tensor]:
+    return {name: value.detach().cpu().contiguous() for name, value in decoder.state_dict().items()}
 
 
 def _inodes(directory: Path) -> dict[Path, int | None]:

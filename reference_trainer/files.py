@@ -118,6 +118,8 @@ def _lock(descriptor: int, path: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise OutputError(f"another run is writing into {path}; give another --out") from error
+    except OSError as error:
+        raise OutputError(f"{path} can't be locked: {error.strerror}; give another --out") from error
 
 
 def _try_out(path: Path, bytes_needed: int) -> None:

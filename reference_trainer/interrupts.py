@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["INTERRUPTED", "SAID", "clean_up_first", "ignore", "leave_at_once"]
+__all__ = ["INTERRUPTED", "SAID", "WRITTEN", "clean_up_first", "ignore", "leave_at_once"]
 
 INTERRUPTED = 130
 SAID = "interrupted; no model was written"
+WRITTEN = "the model had been written"
 _NUMBERS = (signal.SIGINT, signal.SIGTERM)
 # Long enough for what is cleaned up. Not for ever: Python drops an exception that is raised in a destructor, and then
 # the interrupt has to be said again.

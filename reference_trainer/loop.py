@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import nn
 
 from reference_trainer.callbacks import Callback, Context, ask, checked, tell_the_end
 from reference_trainer.plan import START, Event, Position, Schedule, following
 from reference_trainer.protocols import Batch, Student, Teacher
 from reference_trainer.step import MetricSum, StepResult, kd_step
 
-__all__ = ["Objective", "TrainResult", "train"]
+__all__ = ["BETAS", "EPSILON", "WEIGHT_DECAY", "Objective", "TrainResult", "new_optimizer", "train"]
+
+WEIGHT_DECAY, BETAS, EPSILON = 0.01, (0.9, 0.999), 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +91,11 @@ def train(
         run.note(result, rate)
 
     return run.carry_out(take_step)
+
+
+def new_optimizer(parameters: Iterable[nn.Parameter], rate: float) -> torch.optim.Optimizer:
+    """The optimizer of every run. Source: Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2."""
+    return torch.optim.AdamW(parameters, lr=rate, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPSILON)
 
 
 _NOTHING = MetricSum(0.0, 0)

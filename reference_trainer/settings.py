@@ -119,15 +119,23 @@ class Settings:
     length: int = _setting(_integer(2, "a decimal integer from 2 to 10^18"), 128, "Bytes in a sequence.")
     batch_size: int = _setting(_COUNT, 16, "Sequences in a batch.")
     epochs: int = _setting(_COUNT, 3, "How often the text is read.")
-    max_steps: int | None = _setting(_COUNT, None, "End the run after so many steps, and save.")
+    max_steps: int | None = _setting(
+        _COUNT, None, "End the run after so many steps, and save; --lr keeps to the whole plan."
+    )
     smoke: int | None = _setting(_COUNT, None, "Take so many steps, say whether a long run is worth it, write nothing.")
-    temperature: float = _setting(_number(*TEMPERATURES, "a number from 0.0001 to 10000"), 2.0, "Of both softmaxes.")
+    temperature: float = _setting(
+        _number(*TEMPERATURES, "a number from 0.0001 to 10000"), 2.0, "Divides the logits of both models."
+    )
     ce_weight: float = _setting(_WEIGHT, 0.3, "Weight of the cross-entropy with the text.")
     kd_weight: float = _setting(_WEIGHT, 0.7, "Weight of the divergence from the teacher.")
     lr: float = _setting(_number(5e-324, 1e6, "a number above 0, up to 1e6"), 3e-3, "Highest learning rate of AdamW.")
     warmup: int = _setting(_COUNT_OR_0, 50, "Steps in which the learning rate rises to --lr.")
-    seed: int = _setting(_COUNT_OR_0, 0, "Of weights and order.")
-    device: str = _setting(Kind("auto, cpu, cuda or cuda:N", str, _is_device, "DEVICE"), "auto", "cuda where there is.")
+    seed: int = _setting(_COUNT_OR_0, 0, "Decides the first weights and the order.")
+    device: str = _setting(
+        Kind("auto, cpu, cuda or cuda:N", str, _is_device, "DEVICE"),
+        "auto",
+        "Where to compute; auto is cuda where there is one.",
+    )
     dtype: str = _setting(_choice("float32", "float64", "bfloat16"), "float32", "bfloat16: float32 weights, autocast.")
     log_every: int = _setting(_COUNT_OR_0, 10, "Log every so many steps; 0: epochs only.")
     project_to_steps: int = _setting(_COUNT, 50000, "Steps of the long run that --smoke projects the time of.")

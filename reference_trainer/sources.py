@@ -42,6 +42,7 @@ def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Pat
     if config is None and environment.get(CONFIG_VARIABLE):
         config = Path(environment[CONFIG_VARIABLE])
     _refuse_unknown_variables(environment)
+    _refuse_misspelt_aliases(environment)
     filed = _from_file(config) if config is not None else {}
     values, origins = {}, {}
     for name in (each.name for each in fields(Settings)):
@@ -62,6 +63,13 @@ def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else "`reference-trainer distill --help` names the settings"
             raise SettingError(f"the environment has {name[:80]}, which is no setting; {hint}")
+
+
+def _refuse_misspelt_aliases(environment: Mapping[str, str]) -> None:
+    for name in set(environment) - set(ALIASES.values()):
+        near = difflib.get_close_matches(name, ALIASES.values(), n=1, cutoff=0.9)
+        if near and name.startswith("APR_DISTILL_"):
+            raise SettingError(f"the environment has {name[:80]}, which nothing reads; did you mean {near[0]}?")
 
 
 def _text_of(name: str, flags: Mapping[str, str], environment: Mapping[str, str]) -> tuple[str, str] | None:

@@ -16,8 +16,8 @@ from reference_trainer.callbacks import Callback
 from reference_trainer.data import VOCABULARY, Sequences, epoch_order
 from reference_trainer.errors import ModelFileError, OutputError
 from reference_trainer.export import MANIFEST, load_decoder, refuse_unlike_manifest, save_decoder
-from reference_trainer.loop import Objective, train
-from reference_trainer.models import Decoder, DecoderConfig, new_decoder
+from reference_trainer.loop import Objective, new_optimizer, train
+from reference_trainer.models import Decoder, DecoderConfig, new_decoder, with_dtype
 from reference_trainer.plan import Schedule, learning_rate
 from reference_trainer.providers import FixtureTeacher, ModuleStudent
 from reference_trainer.settings import Settings
@@ -106,17 +106,21 @@ def fit(
     width = settings.teacher_width
     config = DecoderConfig(vocab_size=VOCABULARY, layers=settings.teacher_layers, width=width, heads=heads_for(width))
     seed = settings.seed + _SEED_OFFSET
-    decoder = new_decoder(config, seed).to(sequences.device)
-    train(
-        FixtureTeacher(torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float32, device=sequences.device)),
-        ModuleStudent(wrap(decoder), VOCABULARY),
-        lambda epoch, position: sequences.batch(epoch_order(seed, epoch, len(sequences)), position),
-        torch.optim.AdamW(decoder.parameters(), lr=settings.lr, weight_decay=0.01),
-        schedule=Schedule(epochs=-(-steps // sequences.batches), steps_per_epoch=sequences.batches, limit=steps),
-        objective=Objective(temperature=1.0, ce_weight=1.0, kd_weight=0.0),
-        learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup, total=steps),
-        callbacks=callbacks,
-    )
+    decoder = with_dtype(settings.dtype, new_decoder(config, seed)).to(sequences.device)
+    try:
+        train(
+            FixtureTeacher(torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float32, device=sequences.device)),
+            ModuleStudent(wrap(decoder), VOCABULARY),
+            lambda epoch, position: sequences.batch(epoch_order(seed, epoch, len(sequences)), position),
+            new_optimizer(decoder.parameters(), settings.lr),
+            schedule=Schedule(epochs=-(-steps // sequences.batches), steps_per_epoch=sequences.batches, limit=steps),
+            objective=Objective(temperature=1.0, ce_weight=1.0, kd_weight=0.0),
+            learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup, total=steps),
+            callbacks=callbacks,
+        )
+    except BaseException as error:
+        error.add_note("while the teacher was trained")  # it speaks of a student: to the loop, this one is
+        raise
     return decoder
 
 

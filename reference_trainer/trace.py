@@ -22,6 +22,9 @@ def schema() -> str:
     return (files(__package__) / "schema" / "trace.json").read_text(encoding="utf-8")
 
 
+_START = b'{"event": "on_train_begin", '
+
+
 class TraceCallback(Callback):
     """Writes each event as it happens; what a killed run leaves is whole lines, but perhaps the last.
 
@@ -32,6 +35,8 @@ class TraceCallback(Callback):
     def __init__(self, path: Path, *, force: bool = False) -> None:
         self._path = path
         self._failed = False
+        if force:
+            _refuse_what_is_no_trace(path)
         flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
         try:
             self._file: TextIO = os.fdopen(os.open(path, flags, 0o666), "w", encoding="utf-8")
@@ -77,6 +82,16 @@ class TraceCallback(Callback):
 
     def _unwritten(self, error: OSError) -> OutputError:
         return OutputError(f"{self._path} can't be written any further: {error.strerror}")
+
+
+def _refuse_what_is_no_trace(path: Path) -> None:
+    """Force is meant for an older trace, not for the settings file that was named by mistake."""
+    if not path.is_file():
+        return  # not there, or refused in its own words when it is opened
+    with path.open("rb") as file:
+        start = file.read(len(_START))
+    if start not in (b"", _START):
+        raise OutputError(f"{path} holds something else than a trace; give another --trace")
 
 
 def _json_number(value: float | None) -> float | str | None:

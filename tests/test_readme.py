@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pv
 from pv.cli import main
+from reference_trainer.cli import main as trainer
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -32,11 +33,13 @@ def test_the_two_commands_are_there_to_be_run() -> None:
 
 
 def test_every_command_and_option_is_real() -> None:
-    options = {name for command in main.commands.values() for p in command.params for name in p.opts}
+    commands = [*main.commands.values(), *trainer.commands.values()]
+    options = {name for command in commands for p in command.params for name in p.opts}
     table = README[README.index("## Commands") : README.index("Everything the command line does")]
     named = set(re.findall(r"--[a-z][a-z-]*", table)) - {"--pv-mutant", "--pv-subject"}
     assert named <= options, named - options
     assert set(re.findall(r"`pv ([a-z]+)", table)) == set(main.commands)
+    assert set(re.findall(r"`reference-trainer ([a-z]+)", table)) == set(trainer.commands)
 
 
 def test_the_map_shows_what_is_there() -> None:
