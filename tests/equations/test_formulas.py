@@ -1,11 +1,13 @@
 """Two dozen formulas of the field hold what people write for them, and a wrong symbol in either is found."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
 from pv.equations.parsed import parse_equations
-from tests.equations.conftest import HERE
 
+HERE = Path(__file__).parent
 NAMES = list(yaml.safe_load((HERE / "formulas.yaml").read_text(encoding="utf-8")))
 
 

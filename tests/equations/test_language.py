@@ -73,7 +73,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("expression", REFUSED, ids=[repr(text[:24]) for text in REFUSED])
 def test_an_expression_is_refused_at_its_place(expression) -> None:
-    parsed, problems = parse_equations({"e": {"domain": DOMAIN, "expression": expression}})
+    _, problems = parse_equations({"e": {"domain": DOMAIN, "expression": expression}})
     line, column, says = REFUSED[expression]
     (problem,) = problems
     assert says in str(problem)
