@@ -23,7 +23,7 @@ LINES = [
     r"  Step 10/27: loss: \d\.\d{4}",
     r"  Step 20/27: loss: \d\.\d{4}",
     r"Epoch 1/1: loss: \d\.\d{4} \(\d+\.\ds\)",
-    r"27 steps in \d+\.\ds \([0-9.]+ step/s, [0-9,]+ tokens/s\): loss \d\.\d{4} to \d\.\d{4}",
+    r"27 steps in \d+\.\ds \([0-9.]+ step/s, [0-9,]+ tokens/s\): distillation loss \d\.\d{4} to \d\.\d{4}",
     r"held-back cross_entropy: \d\.\d{4} nats per byte over \d+ bytes",
     r"held-back kl: \d\.\d{4} nats per byte over \d+ bytes",
     r"wrote out",
