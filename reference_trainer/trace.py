@@ -22,7 +22,7 @@ def schema() -> str:
     return (files(__package__) / "schema" / "trace.json").read_text(encoding="utf-8")
 
 
-_START = b'{"event": "on_train_begin", '
+_START = b'{"event": "on_train_'
 
 
 class TraceCallback(Callback):

@@ -61,7 +61,9 @@ def assert_nothing_half(folder: Path) -> None:
         assert_manifest_is_true(folder / "new" / "out")
     if (folder / "trace").exists():
         events = [json.loads(line)["event"] for line in (folder / "trace").read_text().splitlines()]
-        assert events[0] == "on_train_begin" and events.count("on_train_end") == 1 and events[-1] == "on_train_end"
+        # An interrupt in the first hook of the first callback ends the run before the trace hears of its beginning.
+        assert events[0] == "on_train_begin" or events == ["on_train_end"]
+        assert events.count("on_train_end") == 1 and events[-1] == "on_train_end"
 
 
 def assert_manifest_is_true(out: Path) -> None:
