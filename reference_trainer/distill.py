@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,9 @@ def distill(settings: Settings, *, callbacks: Sequence[Callback] = (), lines: Li
     callbacks = checked(callbacks)
     device = _device(settings.device)
     text = read_text(settings.data, settings.length)
-    part = {"length": settings.length, "batch_size": settings.batch_size, "device": device}
-    training = Sequences(bytes_N=text.training, **part)  # type: ignore[arg-type]  # a dict has one type of value
-    held_back = Sequences(bytes_N=text.held_back[:EVALUATED_BYTES], **part)  # type: ignore[arg-type]  # the same
+    sequences = partial(Sequences, length=settings.length, batch_size=settings.batch_size, device=device)
+    training = sequences(bytes_N=text.training)
+    held_back = sequences(bytes_N=text.held_back[:EVALUATED_BYTES])
     student = _new_student(settings).to(device)
     with ExitStack() as stack:
         directory = stack.enter_context(_output(settings, student))

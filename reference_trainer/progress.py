@@ -97,6 +97,7 @@ class _Stream:
         except (OSError, ValueError) as error:  # ValueError: the stream was closed
             self._stream = None
             with suppress(OSError, ValueError):  # standard error may be lost as well
+                # Printed: where the lines went is lost, and this is a word to the person at the terminal, no log entry.
                 print(f"standard output is lost ({error}); the run goes on without its lines", file=sys.stderr)  # noqa: T201
         return None
 

@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from pv.equations.call import Call, parse_call, parse_returns
@@ -88,7 +89,7 @@ def _parsed(name: str, keys: Mapping[str, Any], raw: Mapping[str, Mapping[str, A
         results=results,
         requires=_optional(name, "requires", _requires(keys, derivative, raw)),
         invariants=tuple(
-            _at(name, f"invariants/{place}", lambda text=text: parse(_unframed(text)))  # type: ignore[misc]  # bound now
+            _at(name, f"invariants/{place}", partial(parse, _unframed(text)))
             for place, text in enumerate(keys.get("invariants", ()))
         ),
         call=_at(name, "implemented_by", lambda: parse_call(call, names)) if call else None,
@@ -151,6 +152,9 @@ def _against_each_other(equation: Parsed, all_: Mapping[str, Parsed]) -> Iterato
     def values(formula: Formula, calling: tuple[str, ...] = ()) -> Any:
         return Walk(formula, environment, equation.sizes, Nothing(), callees, calling).values()
 
+    def check_invariant(formula: Formula) -> None:
+        _check_condition("an invariant", values(formula))
+
     try:
         found = _at(equation.name, "expression", lambda: values(equation.formula, (equation.name,)))
         _at(equation.name, "result", lambda: _check_results(equation, found))
@@ -159,7 +163,7 @@ def _against_each_other(equation: Parsed, all_: Mapping[str, Parsed]) -> Iterato
             requires = equation.requires
             _at(equation.name, "requires", lambda: _check_condition("requires", values(requires), scalar=True))
         for place, invariant in enumerate(equation.invariants):
-            _at(equation.name, f"invariants/{place}", lambda: _check_condition("an invariant", values(invariant)))  # noqa: B023  # called at once
+            _at(equation.name, f"invariants/{place}", partial(check_invariant, invariant))
     except Misplaced as problem:
         yield problem
 
