@@ -7,11 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pv.comparison import compare as compare
     from pv.errors import PvError as PvError
     from pv.linting import lint as lint
     from pv.loading import Loaded as Loaded
     from pv.loading import load as load
     from pv.loading import schema as schema
+    from pv.matrix import Comparison as Comparison
     from pv.model import Contract as Contract
     from pv.model import Finding as Finding
     from pv.project import Project as Project
@@ -26,6 +28,8 @@ __version__ = "0.1.0"
 
 # The hook of every worker and child process passes through here, so nothing is imported before it is asked for.
 _HOMES = {
+    "Comparison": "matrix",
+    "compare": "comparison",
     "PvError": "errors",
     "lint": "linting",
     "Loaded": "loading",

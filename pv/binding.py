@@ -2,7 +2,7 @@
 
 import ast
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -157,6 +157,13 @@ def exported(path: Path) -> list[str]:
         for alias in node.names
     ]
     return syntax.names(tree) + imported
+
+
+def modules(paths: Iterable[Path]) -> frozenset[str]:
+    """The modules that the files import, wherever in them, by full dotted names, relative ones left out."""
+    nodes = [node for path in paths for node in ast.walk(parse(path))]
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return frozenset(plain | {n.module for n in nodes if isinstance(n, ast.ImportFrom) and n.module and not n.level})
 
 
 def imports(path: Path, module: str) -> Iterator[str]:

@@ -126,7 +126,7 @@ class Campaign:
     def _start(self, pool: Pool) -> None:
         for contract in self.contracts:
             selection = self.selections[contract.id]
-            for falsifier in filter(selection.takes, contract.falsifiers):
+            for falsifier in filter(selection.tries, contract.falsifiers):
                 for device in falsifier.devices:
                     if device in selection.live and device in self.devices:
                         self._attack(pool, contract, falsifier, device)

@@ -87,12 +87,12 @@ def validate(form: str, outputs: Sequence[str], subjects: Sequence[str], **optio
 
     Every falsifier runs in a worker of its own; one that finds nothing must then detect the mutants it claims to kill.
     """
-    from pv.report import render
+    from pv.report import FORMATS, render
     from pv.runner import Interrupted
     from pv.runner import validate as run
 
-    _known_format(form)
-    files = [_output(text) for text in outputs]
+    _known_format(form, FORMATS)
+    files = [_output(text, FORMATS) for text in outputs]
     with _live() as on_progress:
         try:
             report = run(subjects=_pairs(subjects), on_progress=on_progress, **options)
@@ -104,6 +104,43 @@ def validate(form: str, outputs: Sequence[str], subjects: Sequence[str], **optio
     for kind, file in files:
         _write(file, render(report, kind))
     sys.exit(report.exit_code)
+
+
+@main.command()
+@click.argument("contract")
+@PATHS
+@click.option(
+    "--subject",
+    "subjects",
+    multiple=True,
+    metavar="SUBJECT",
+    help="A name that the contract declares, or any module or module:attribute (default: all declared, and its own).",
+)
+@click.option("--only", multiple=True, metavar="ID", help="Only falsifiers whose id matches (a glob pattern).")
+@click.option("--jobs", type=click.IntRange(1), help="Workers at once (default: one per core).")
+@click.option("--examples", type=click.IntRange(1), help="Examples per falsifier (default: as its contract says).")
+@click.option("--seed", type=int, default=0, show_default=True, help="Other examples than those of seed 0.")
+@click.option("--strict", is_flag=True, help="Exit 1 if a claim of any subject is refuted, not only of the own one.")
+@click.option("--format", "form", default="text", show_default=True, help="text, json or markdown, on standard output.")
+@click.option("--output", "outputs", multiple=True, metavar="FORMAT=FILE", help="Also write the matrix to a file.")
+@click.option("--spawn", is_flag=True, help="Start every worker as a new interpreter (slow; for debugging).")
+def compare(contract: str, form: str, outputs: Sequence[str], **options: Any) -> None:
+    """Hold several subjects against the claims of one CONTRACT (its id), and print the matrix.
+
+    A refuted claim of a peer is what was asked for: exit 0, unless --strict. The contract's own subject must hold,
+    and no cell may be in error.
+    """
+    from pv.comparison import compare as run
+    from pv.report.matrix import FORMATS, render
+
+    _known_format(form, FORMATS)
+    files = [_output(text, FORMATS) for text in outputs]
+    with _live() as on_progress:
+        comparison = run(contract, on_progress=on_progress, **options)
+    _print(render(comparison, form, width=shutil.get_terminal_size().columns))
+    for kind, file in files:
+        _write(file, render(comparison, kind))
+    sys.exit(comparison.exit_code)
 
 
 @main.command()
@@ -216,18 +253,16 @@ def _print(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _known_format(form: str) -> None:
-    from pv.report import FORMATS
-
-    if form not in FORMATS:
-        raise UsageError(f"there is no format {form!r}; the formats are {', '.join(FORMATS)}")
+def _known_format(form: str, known: Sequence[str]) -> None:
+    if form not in known:
+        raise UsageError(f"there is no format {form!r}; the formats are {', '.join(known)}")
 
 
-def _output(text: str) -> tuple[str, Path]:
+def _output(text: str, known: Sequence[str]) -> tuple[str, Path]:
     form, sign, file = text.partition("=")
     if not sign or not file:
         raise UsageError(f"--output {text!r}: write it as FORMAT=FILE, for example markdown=report.md")
-    _known_format(form)
+    _known_format(form, known)
     if not Path(file).parent.is_dir():
         raise UsageError(f"--output {text!r}: there is no folder {Path(file).parent}")
     return form, Path(file)

@@ -182,6 +182,31 @@ class Mutant:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NotClaimed:
+    """Falsifiers whose claim another subject doesn't make, why, and where its own documents say what it does."""
+
+    falsifiers: tuple[str, ...]
+    why: str
+    reference: str
+    places: tuple[Where, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherSubject:
+    """Code that can stand in the subject's place; `package` is the distribution that it needs, "" for none.
+
+    `claims_as` names a subject declared before it, which claims neither more nor less.
+    """
+
+    name: str
+    target: Target
+    where: Where
+    package: str = ""
+    claims_as: str = ""
+    not_claimed: tuple[NotClaimed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
     """What a contract requires. `None` stands for all; `cuda` "fresh" also requires the CUDA cells."""
 
@@ -209,6 +234,7 @@ class Contract:
     falsifiers: tuple[Falsifier, ...] = ()
     runs: tuple[Run, ...] = ()
     mutants: tuple[Mutant, ...] = ()
+    subjects: tuple[OtherSubject, ...] = ()
     gate: Gate = Gate()
 
     @property
@@ -221,6 +247,16 @@ class Contract:
 
     def run(self, name: str) -> Run:
         return next(r for r in self.runs if r.name == name)
+
+    def not_claimed(self, target: Target) -> dict[str, str]:
+        """Why `target`, if it is declared as another subject, isn't tried with a falsifier, by the falsifier's id."""
+        by_name = {other.name: other for other in self.subjects}
+        named = next((other for other in self.subjects if other.target == target), None)
+        found: list[NotClaimed] = []
+        while named is not None:
+            found += named.not_claimed
+            named = by_name.pop(named.claims_as, None)
+        return {id_: f"{part.why} ({part.reference})" for part in found for id_ in part.falsifiers}
 
     def subject_of(self, claim: Falsifier | Run) -> Target:
         """The code that `claim` attacks. Lint has made sure that there is one."""

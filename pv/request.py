@@ -29,6 +29,7 @@ class Request:
     require: frozenset[str] = frozenset()
     subjects: Mapping[str, str] = field(default_factory=dict)
     replay: str = ""
+    mutants: bool = True
     record: bool = False
     jobs: int | None = None
     examples: int | None = None
@@ -77,7 +78,8 @@ def project_of(paths: Sequence[str | Path]) -> Project:
 
 
 def _targets(contracts: Sequence[Contract], subjects: Mapping[str, str]) -> dict[str, Target]:
-    targets = {id_: _target(text) for id_, text in subjects.items()}
+    named = {(c.id, other.name): other.target for c in contracts for other in c.subjects}
+    targets = {id_: named.get((id_, text)) or target_of(text) for id_, text in subjects.items()}
     unknown = sorted(set(targets) - {c.id for c in contracts})
     if unknown:
         known = ", ".join(c.id for c in contracts)
@@ -89,7 +91,8 @@ def choose(project: Project, request: Request) -> Chosen:
     """The contracts that the request names, with what to run of each. Raises UsageError for what cannot be met."""
     _check(request)
     loaded, findings = check(request.paths, project=project, subjects=request.subjects)
-    selections = {c.id: s for c in loaded if (s := _selection(c, request)) is not None}
+    targets = _targets(loaded, request.subjects)
+    selections = {c.id: s for c in loaded if (s := _selection(c, request, targets.get(c.id))) is not None}
     picked = tuple(c for c in loaded if c.id in selections)
     if request.replay:
         _one_to_replay(picked, selections)
@@ -102,7 +105,7 @@ def choose(project: Project, request: Request) -> Chosen:
         contracts=picked,
         findings=tuple(shown),
         selections=selections,
-        subjects=_targets(loaded, request.subjects),
+        subjects=targets,
         notes=() if picked or refused else (_nothing(loaded, request),),
         unmatched=_unmatched(loaded, request) if picked else (),
     )
@@ -123,7 +126,7 @@ def _unmatched(contracts: Sequence[Contract], request: Request) -> tuple[str, ..
     return (*only, *(f"--contract {p}" for p in request.contracts if not any(fnmatchcase(c.id, p) for c in contracts)))
 
 
-def _selection(contract: Contract, request: Request) -> Selection | None:
+def _selection(contract: Contract, request: Request, subject: Target | None) -> Selection | None:
     """What to run of a contract; None where the request does not mean it."""
     if request.contracts and not _matches(contract.id, request.contracts):
         return None
@@ -134,7 +137,8 @@ def _selection(contract: Contract, request: Request) -> Selection | None:
         falsifiers=ids if request.only else None,
         devices=tuple(dict.fromkeys(request.devices)) if request.devices else None,
         require=request.require,
-        mutants=not request.replay,
+        mutants=request.mutants and not request.replay,
+        not_claimed=contract.not_claimed(subject) if subject is not None else {},
     )
 
 
@@ -178,7 +182,7 @@ def _existing(paths: Sequence[str | Path]) -> list[Path]:
     return [Path(path) for path in paths]
 
 
-def _target(text: str) -> Target:
+def target_of(text: str) -> Target:
     target = Target.parse(text)
     parts = [*target.module.split("."), *(target.attribute.split(".") if target.attribute else [])]
     if not all(part.isidentifier() and not part.startswith("_") for part in parts):

@@ -46,6 +46,7 @@ def validate(
     examples: int | None = None,
     seed: int = 0,
     replay: str = "",
+    mutants: bool = True,
     record: bool = False,
     spawn: bool = False,
     probe: Probe | None = None,
@@ -57,7 +58,8 @@ def validate(
     ids of falsifiers and of contracts. `devices` are exactly the cells to run (default: the CPU, with other devices
     from the record); `require` names devices whose recorded cells count too. `subjects` maps a contract's id to the
     `module` or `module:attribute` that is attacked in its subject's place. `replay` is an example to run instead of a
-    search: "VERSION:BLOB" as a report prints it, or the arguments as a JSON object. `record` keeps the cells of devices
+    search: "VERSION:BLOB" as a report prints it, or the arguments as a JSON object. Without `mutants` nothing is asked
+    of the falsifiers, only of the subject. `record` keeps the cells of devices
     other than the CPU under the project's evidence folder. `probe` says what a device is, or None where it is absent.
 
     Raises UsageError for a request that cannot be met, ProjectError for an unusable [tool.pv], WorkerLost when no
@@ -73,6 +75,7 @@ def validate(
         require=frozenset(require),
         subjects=subjects or {},
         replay=replay,
+        mutants=mutants,
         record=record,
         jobs=jobs,
         examples=examples,

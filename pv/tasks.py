@@ -146,7 +146,9 @@ def preload(project: Project, contracts: Sequence[Contract], subjects: Iterable[
         tests = [f.test for f in contract.falsifiers if f.test is not None]
         callables = [run.callable for run in contract.runs]
         paths += [binding.function(project, bound).path for bound in [*tests, *callables]]
-    _, foreign = binding.closure(project, paths)
+    files, foreign = binding.closure(project, paths)
+    # A package that loads its parts when they are asked for costs every worker seconds, unless they are named.
+    foreign |= {name for name in binding.modules(files) if name.partition(".")[0] in foreign}
     if any(f.by_equation for contract in contracts for f in contract.falsifiers):
         foreign |= {"torch", *EQUATIONS}
     wanted = [*ALWAYS_LOADED, *sorted(foreign - {"pv", "hypothesis"})]

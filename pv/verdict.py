@@ -1,7 +1,7 @@
 """What follows from the evidence. Pure: the same claims and evidence give the same verdict, wherever they came from."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from pv.evidence import DeviceInfo, Ending, Evidence, Recorded, Trial
@@ -15,6 +15,8 @@ class Outcome(Enum):
     ERROR = "error"
     VACUOUS = "vacuous"
     UNDECIDED = "undecided"
+    NOT_CLAIMED = "not claimed"
+    """Another subject stands in, and does not make the claim."""
     PROVED = "proved"
     SURVIVED = "survived"
 
@@ -45,9 +47,14 @@ class Selection:
     devices: tuple[str, ...] | None = None
     require: frozenset[str] = frozenset()
     mutants: bool = True
+    not_claimed: Mapping[str, str] = field(default_factory=dict)
+    """Why a falsifier isn't tried: what stands in the subject's place doesn't claim what it attacks."""
 
     def takes(self, falsifier: Falsifier) -> bool:
         return self.falsifiers is None or falsifier.id in self.falsifiers
+
+    def tries(self, falsifier: Falsifier) -> bool:
+        return self.takes(falsifier) and falsifier.id not in self.not_claimed
 
     @property
     def live(self) -> tuple[str, ...]:
@@ -126,7 +133,8 @@ def decide(
     """The verdict of one contract. Lint errors among `findings` fail it: it would claim what nothing attacks."""
     cells = tuple(_cells(contract, evidence, selection))
     selected = [f for f in contract.falsifiers if selection.takes(f)]
-    claimed = {m for f in selected for m in f.kills} if "cpu" in selection.live and selection.mutants else set()
+    tried = [f for f in selected if selection.tries(f)]
+    claimed = {m for f in tried for m in f.kills} if "cpu" in selection.live and selection.mutants else set()
     survived = {key[1] for key, trial in evidence.mutants.items() if not killed(trial)}
     judged = {key[1] for key in evidence.mutants}
     return ContractVerdict(
@@ -158,9 +166,18 @@ def _cells(contract: Contract, evidence: Evidence, selection: Selection) -> Iter
             continue
         for device in falsifier.devices:
             live = device in selection.live
-            if live or selection.devices is None or device in selection.require:
+            if not (live or selection.devices is None or device in selection.require):
+                continue
+            if selection.tries(falsifier):
                 cell = _live(contract, falsifier, device, evidence, selection) if live else None
                 yield cell or _recorded(contract, falsifier, device, evidence, selection)
+            else:
+                yield _not_claimed(falsifier, device, selection)
+
+
+def _not_claimed(falsifier: Falsifier, device: str, selection: Selection) -> Cell:
+    reason = selection.not_claimed[falsifier.id]
+    return Cell(falsifier=falsifier, device=device, outcome=Outcome.NOT_CLAIMED, reason=reason, required=False)
 
 
 def _in_gate(contract: Contract, falsifier: Falsifier) -> bool:

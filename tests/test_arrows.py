@@ -31,7 +31,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tasks": {"binding", "hook", "model", "project"},
     "devices": {"evidence", "project", "tasks", "workers"},
     "records": {"binding", "canonical", "evidence", "loading", "model", "project"},
-    "report": {"engines", "errors", "evidence", "model", "verdict"},
+    "matrix": {"model", "verdict"},
+    "report": {"engines", "errors", "evidence", "matrix", "model", "verdict"},
     "campaign": {"devices", "evidence", "model", "project", "records", "tasks", "verdict", "workers"},
     "request": {"errors", "linting", "loading", "model", "project", "verdict"},
     "runner": {
@@ -46,7 +47,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "request",
         "verdict",
     },
-    "cli": {"campaign", "errors", "linting", "loading", "model", "report", "request", "runner"},
+    "comparison": {"campaign", "errors", "matrix", "model", "project", "request", "runner", "verdict"},
+    "cli": {"campaign", "comparison", "errors", "linting", "loading", "model", "report", "request", "runner"},
     "pytest_plugin": {"binding", "engines", "hook", "loading", "model", "project", "pytest_run", "tasks"},
     "pytest_run": {"binding", "engines", "model", "project"},
 }

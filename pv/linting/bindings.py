@@ -55,7 +55,7 @@ def _settings(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
 
 def subjects(context: Context) -> Iterator[Finding]:
     if context.subject is not None:
-        yield from _subject(context, context.contract.where, str(context.subject))
+        yield from subject_exists(context, context.contract.where, str(context.subject))
         return
     claims: list[Falsifier | Run] = [*context.contract.falsifiers, *context.contract.runs]
     seen: set[str] = set()
@@ -71,10 +71,10 @@ def subjects(context: Context) -> Iterator[Finding]:
         if subject not in seen:
             seen.add(subject)
             where = claim.at("subject") if isinstance(claim, Falsifier) else claim.where
-            yield from _subject(context, where, subject)
+            yield from subject_exists(context, where, subject)
 
 
-def _subject(context: Context, where: Where, text: str) -> Iterator[Finding]:
+def subject_exists(context: Context, where: Where, text: str) -> Iterator[Finding]:
     target = Target.parse(text)
     try:
         binding.target_file(context.project, target)

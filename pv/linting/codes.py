@@ -44,6 +44,8 @@ CODES = {
     "PV184": "a falsifier without a test, whose equation cannot be evaluated or is held against no code",
     "PV185": "an executable equation that no falsifier and no other equation uses",
     "PV186": "an equation's implemented_by names a function that the subject does not have",
+    "PV190": "another subject's not_claimed names a falsifier that is not declared",
+    "PV191": "another subject's claims_as names a subject that is not declared before it",
     "PV201": "existing format: a key that pv does not read",
     "PV202": "existing format: a falsifier in prose, which pv cannot run",
     "PV203": "existing format: an id stands twice",
@@ -51,4 +53,16 @@ CODES = {
 
 # Errors that fail a contract but do not keep its falsifiers from running: a stale mutant must not hide a refutation.
 MUTANT_STALE = frozenset({"PV133", "PV134", "PV135", "PV136"})
-RUNNABLE = MUTANT_STALE | {"PV131", "PV132", "PV141", "PV144", "PV145", "PV150", "PV151", "PV170", "PV185"}
+RUNNABLE = MUTANT_STALE | {
+    "PV131",
+    "PV132",
+    "PV141",
+    "PV144",
+    "PV145",
+    "PV150",
+    "PV151",
+    "PV170",
+    "PV185",
+    "PV190",
+    "PV191",
+}

@@ -17,6 +17,7 @@ def unique_ids(context: Context) -> Iterator[Finding]:
         *((o.id, o.where) for o in contract.obligations),
         *((m.id, m.where) for m in contract.mutants),
         *((r.name, r.where) for r in contract.runs),
+        *((s.name, s.where) for s in contract.subjects),
     ]
     for id_, where in entries:
         if id_ in seen:

@@ -12,7 +12,9 @@ from pv.model import (
     Falsifier,
     Gate,
     Mutant,
+    NotClaimed,
     Obligation,
+    OtherSubject,
     Run,
     Swap,
     Target,
@@ -37,6 +39,7 @@ def build(tree: Node) -> Contract:
         falsifiers=tuple(_falsifier(item) for item in _list(tree, "falsifiers")),
         runs=tuple(_run(item) for item in _list(tree, "runs")),
         mutants=tuple(_mutant(item) for item in _list(tree, "mutants")),
+        subjects=tuple(_other(item) for item in _list(tree, "subjects")),
         gate=_gate(tree.get("qa_gate")),
     )
 
@@ -133,6 +136,28 @@ def _mutant(node: Node) -> Mutant:
         change = Swap(object=Target.parse(raw["swap"]["object"]), replacement=Target.parse(raw["swap"]["with"]))
     return Mutant(
         id=raw["id"], fault=raw["fault"].strip(), change=change, where=node.where, seen_in=raw.get("seen_in", "")
+    )
+
+
+def _other(node: Node) -> OtherSubject:
+    raw: dict[str, Any] = node.plain()
+    return OtherSubject(
+        name=raw["name"],
+        target=Target.parse(raw["target"]),
+        where=node.where,
+        package=raw.get("package", ""),
+        claims_as=raw.get("claims_as", ""),
+        not_claimed=tuple(_not_claimed(item) for item in _list(node, "not_claimed")),
+    )
+
+
+def _not_claimed(node: Node) -> NotClaimed:
+    raw: dict[str, Any] = node.plain()
+    return NotClaimed(
+        falsifiers=tuple(raw["falsifiers"]),
+        why=raw["why"].strip(),
+        reference=raw["reference"].strip(),
+        places=tuple(item.where for item in _list(node, "falsifiers")),
     )
 
 

@@ -14,6 +14,7 @@ _TAGS = {
     Outcome.VACUOUS: "failure",
     Outcome.ERROR: "error",
     Outcome.UNDECIDED: "skipped",
+    Outcome.NOT_CLAIMED: "skipped",
 }
 
 

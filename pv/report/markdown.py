@@ -18,11 +18,11 @@ def render(report: Report) -> str:
         parts += ["| | contract | verdict | evidence |", "|---|---|---|---|"]
     for verdict in report.contracts:
         status = verdict.status.value
-        name = f"{_code(verdict.contract.id)} {_escape(verdict.contract.version)}"
-        name += f" on {_code(verdict.subject)}" if verdict.subject else ""
-        parts.append(f"| {MARKS[status]} | {name} | **{status}** | {_escape(words.summary(verdict))} |")
+        name = f"{code(verdict.contract.id)} {escape(verdict.contract.version)}"
+        name += f" on {code(verdict.subject)}" if verdict.subject else ""
+        parts.append(f"| {MARKS[status]} | {name} | **{status}** | {escape(words.summary(verdict))} |")
     parts.append("")
-    parts += [f"- {_escape(str(finding))}" for finding in words.loose_findings(report)]
+    parts += [f"- {escape(str(finding))}" for finding in words.loose_findings(report)]
     shown = [(cell, verdict) for verdict in report.contracts for cell in words.blocks(verdict)]
     for cell, verdict in shown[:MAX_BLOCKS]:
         parts += ["", *_block(cell, verdict, report)]
@@ -30,42 +30,46 @@ def render(report: Report) -> str:
         parts += ["", f"{len(shown) - MAX_BLOCKS} more are in the full report."]
     for verdict in report.contracts:
         for reason, cells in words.undecided(verdict).items():
-            names = ", ".join(_code(cell.falsifier.id) for cell in cells)
-            parts += ["", f"**undecided**: {names}: {_escape(reason)}"]
+            names = ", ".join(code(cell.falsifier.id) for cell in cells)
+            parts += ["", f"**undecided**: {names}: {escape(reason)}"]
         parts += ["", *_table(verdict.contract.id, verdict.cells)] if verdict.cells else []
-    parts += ["", *(f"> {_escape(note)}" for note in report.notes), _escape(words.closing(report)), ""]
+    parts += ["", *(f"> {escape(note)}" for note in report.notes), escape(words.closing(report)), ""]
     return "\n".join(parts)
 
 
 def _block(cell: Cell, verdict: ContractVerdict, report: Report) -> list[str]:
     parts = [
-        f"### {cell.outcome.value}: {_code(cell.falsifier.id)} on {cell.device}",
+        f"### {cell.outcome.value}: {code(cell.falsifier.id)} on {cell.device}",
         "",
-        _escape(str(cell.falsifier.where)),
+        escape(str(cell.falsifier.where)),
         "",
     ]
-    code = [f"{label:<10} {text}" for label, text in words.lines(cell, verdict, report)]
-    longest = max((len(run) for line in code for run in re.findall("`+", line)), default=0)
+    return [*parts, *fenced([f"{label:<10} {text}" for label, text in words.lines(cell, verdict, report)])]
+
+
+def fenced(lines: list[str]) -> list[str]:
+    """The lines as a block of code, in a fence longer than any in them."""
+    longest = max((len(run) for line in lines for run in re.findall("`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
-    return [*parts, f"{fence}text", *code, fence]
+    return [f"{fence}text", *lines, fence]
 
 
 def _table(name: str, cells: tuple[Cell, ...]) -> list[str]:
     parts = [f"<details><summary>{html.escape(name)}: {words.count(len(cells), 'cell')}</summary>", ""]
     parts += ["| falsifier | device | outcome | tried | claim |", "|---|---|---|---|---|"]
     for cell in cells:
-        tried = words.tried(cell.trial) if cell.trial is not None else _escape(cell.reason)
-        rule = _escape(cell.falsifier.rule)
-        parts.append(f"| {_code(cell.falsifier.id)} | {cell.device} | {cell.outcome.value} | {tried} | {rule} |")
+        tried = words.tried(cell.trial) if cell.trial is not None else escape(cell.reason)
+        rule = escape(cell.falsifier.rule)
+        parts.append(f"| {code(cell.falsifier.id)} | {cell.device} | {cell.outcome.value} | {tried} | {rule} |")
     return [*parts, "", "</details>"]
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     for character in "\\`*_<>|[]":
         text = text.replace(character, f"\\{character}")
     return " ".join(text.split())
 
 
-def _code(name: str) -> str:
+def code(name: str) -> str:
     """A name in code font; one that would end it, or the table's cell, is escaped instead."""
-    return _escape(name) if set(name) & set("`|\n\r") else f"`{name}`"
+    return escape(name) if set(name) & set("`|\n\r") else f"`{name}`"

@@ -15,6 +15,7 @@ STYLES = {
     "error": "bold red",
     "vacuous": "bold magenta",
     "undecided": "yellow",
+    "not claimed": "dim",
     "pass": "bold green",
     "survived": "green",
     "proved": "green",
@@ -35,7 +36,7 @@ def render(report: Report, *, color: bool = False, width: int = 100) -> str:
     for verdict in report.contracts:
         console.print(_contract(verdict))
     for finding in words.loose_findings(report):
-        console.print(Text.assemble((f"{finding.severity.value:<10} ", STYLES["error"]), _plain(str(finding))))
+        console.print(Text.assemble((f"{finding.severity.value:<10} ", STYLES["error"]), plain(str(finding))))
     for verdict in report.contracts:
         failed = words.blocks(verdict)
         for cell in failed[:MAX_BLOCKS]:
@@ -50,7 +51,7 @@ def render(report: Report, *, color: bool = False, width: int = 100) -> str:
     if report.contracts:
         console.print()
     for note in report.notes:
-        console.print(Text(_plain(f"note: {note}")))
+        console.print(Text(plain(f"note: {note}")))
     console.print(Text(words.closing(report)))
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
@@ -59,7 +60,7 @@ def render(report: Report, *, color: bool = False, width: int = 100) -> str:
 def _contract(verdict: ContractVerdict) -> Text:
     status = verdict.status.value
     head = (f"{status.upper():<10} ", STYLES[status])
-    return Text.assemble(head, (_plain(words.title(verdict)), "bold"), f": {words.summary(verdict)}")
+    return Text.assemble(head, (plain(words.title(verdict)), "bold"), f": {words.summary(verdict)}")
 
 
 def _fold(console: Console, label: str, cells: list[Cell], why: str) -> None:
@@ -67,23 +68,21 @@ def _fold(console: Console, label: str, cells: list[Cell], why: str) -> None:
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     console.print()
     console.print(
-        Text.assemble((f"{label:<10} ", STYLES["undecided"]), _plain(f"{', '.join(names[:MAX_NAMES])}{more}: {why}"))
+        Text.assemble((f"{label:<10} ", STYLES["undecided"]), plain(f"{', '.join(names[:MAX_NAMES])}{more}: {why}"))
     )
 
 
 def _block(console: Console, cell: Cell, verdict: ContractVerdict, report: Report) -> None:
     outcome = cell.outcome.value
     head = (f"{outcome.upper():<10} ", STYLES[outcome])
-    console.print(
-        Text.assemble(head, (_plain(cell.falsifier.id), "bold"), f" on {cell.device}  {cell.falsifier.where}")
-    )
+    console.print(Text.assemble(head, (plain(cell.falsifier.id), "bold"), f" on {cell.device}  {cell.falsifier.where}"))
     previous = ""
     for label, text in words.lines(cell, verdict, report):
         shown = "" if label == previous else label
-        body = _plain(text).replace("\n", "\n" + " " * INDENT)
+        body = plain(text).replace("\n", "\n" + " " * INDENT)
         console.print(Text.assemble((f"  {shown:<{INDENT - 2}}", "dim"), body))
         previous = label
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

@@ -12,6 +12,7 @@ MAX_VALUE = 400
 # Worst first; what stands before SURVIVED gets a block of its own.
 OUTCOMES = [Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED, Outcome.PROVED, Outcome.SURVIVED]
 HELD = (Outcome.SURVIVED, Outcome.PROVED)
+QUIET = (*HELD, Outcome.UNDECIDED, Outcome.NOT_CLAIMED)
 
 
 def summary(verdict: ContractVerdict) -> str:
@@ -46,11 +47,15 @@ def _errors(verdict: ContractVerdict) -> int:
 
 
 def _device(verdict: ContractVerdict, device: str) -> str:
-    held, total = verdict.count(device, *HELD), verdict.total(device)
-    cells = [cell for cell in verdict.cells if cell.device == device]
+    unclaimed = verdict.count(device, Outcome.NOT_CLAIMED)
+    held, total = verdict.count(device, *HELD), verdict.total(device) - unclaimed
+    cells = [cell for cell in verdict.cells if cell.device == device and cell.outcome is not Outcome.NOT_CLAIMED]
+    if not cells:
+        return f"{unclaimed} not claimed"
     if any(cell.trial for cell in cells):
         name = "" if device == "cpu" else f" on {device}"
-        return f"{held} of {total} falsifiers survived{name}"
+        beside = f" ({unclaimed} not claimed)" if unclaimed else ""
+        return f"{held} of {total} falsifiers survived{name}{beside}"
     records = [cell.recorded for cell in cells if cell.recorded is not None]
     stale = sum(bool(record.changed) for record in records)
     if stale:
@@ -72,7 +77,7 @@ def count(number: int, noun: str) -> str:
 
 def blocks(verdict: ContractVerdict) -> list[Cell]:
     """The failures, worst first: each needs a reader."""
-    failed = [cell for cell in verdict.cells if cell.outcome not in (*HELD, Outcome.UNDECIDED)]
+    failed = [cell for cell in verdict.cells if cell.outcome not in QUIET]
     return sorted(failed, key=lambda cell: OUTCOMES.index(cell.outcome))
 
 

@@ -17,7 +17,10 @@ from pv.workers import tree
 
 START_LIMIT_S = 120.0
 MARK = "PV_POOL"
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+ONE_THREAD = {
+    **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",  # Arrow's allocator, which Hugging Face's datasets load
+}
 PACKAGE_HOME = Path(__file__).resolve().parents[2]
 
 

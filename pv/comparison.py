@@ -1,0 +1,91 @@
+"""Holds subjects against one contract, one after another, each in workers of its own."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from pv.campaign import Progress
+from pv.errors import UsageError
+from pv.matrix import Column, Comparison
+from pv.model import Contract, OtherSubject
+from pv.project import Project
+from pv.request import check, project_of, target_of
+from pv.runner import Interrupted, validate
+from pv.verdict import Report
+
+
+def compare(
+    contract: str,
+    *,
+    paths: Sequence[str | Path] = (),
+    project: Project | None = None,
+    subjects: Sequence[str] = (),
+    only: Sequence[str] = (),
+    examples: int | None = None,
+    seed: int = 0,
+    jobs: int | None = None,
+    spawn: bool = False,
+    strict: bool = False,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Comparison:
+    """The matrix of a contract's claims against subjects, on the CPU. Mutants are not judged.
+
+    `contract` is the id of a contract under `paths` (default: the project's). `subjects` are names that the contract
+    declares, its own subject as it writes it, or any other `module` or `module:attribute`; default: all of them.
+    A subject whose package is not installed is a column without cells. `only`, `examples`, `seed`, `jobs` and
+    `spawn` are those of `pv.validate`. With `strict` a refuted claim of any subject fails the comparison.
+
+    Raises UsageError for an unknown contract or a subject that is none, and what `pv.validate` raises.
+    """
+    project = project or project_of(paths)
+    known = _contract(contract, paths, project)
+    columns: list[Column] = []
+    for column in _columns(known, subjects):
+        try:
+            report = None if column.missing else _tried(
+                known, column, project, only=only, examples=examples, seed=seed, jobs=jobs, spawn=spawn,
+                on_progress=on_progress,
+            )  # fmt: skip
+            columns.append(replace(column, report=report))
+        except Interrupted as stop:
+            columns.append(replace(column, report=stop.report))
+            return Comparison(contract=known, columns=tuple(columns), strict=strict, interrupted=True)
+    return Comparison(contract=known, columns=tuple(columns), strict=strict)
+
+
+def _tried(contract: Contract, column: Column, project: Project, **options: Any) -> Report:
+    subjects = {} if column.own else {contract.id: column.target}
+    paths = [contract.where.path]
+    return validate(
+        paths, project=project, contracts=[contract.id], subjects=subjects, devices=["cpu"], mutants=False, **options
+    )
+
+
+def _contract(id_: str, paths: Sequence[str | Path], project: Project) -> Contract:
+    contracts, findings = check(paths, project=project)
+    found = [contract for contract in contracts if contract.id == id_]
+    if not found:
+        refused = "".join(f"\n{finding}" for finding in findings if finding.severity.value == "refusal")
+        known = ", ".join(contract.id for contract in contracts) or "none"
+        raise UsageError(f"there is no contract {id_!r}; the contracts are {known}{refused}")
+    return found[0]
+
+
+def _columns(contract: Contract, asked: Sequence[str]) -> Iterator[Column]:
+    own = Column(name=str(contract.subject), target=str(contract.subject), own=True)
+    declared = {other.name: _declared(other) for other in contract.subjects}
+    by_target = {column.target: column for column in [own, *declared.values()]}
+    for text in asked or [own.target, *declared]:
+        yield declared.get(text) or by_target.get(text) or Column(name=text, target=str(target_of(text)))
+
+
+def _declared(other: OtherSubject) -> Column:
+    column = Column(name=other.name, target=str(other.target), package=other.package)
+    if not other.package:
+        return column
+    try:
+        return replace(column, package=f"{other.package} {version(other.package)}")
+    except PackageNotFoundError:
+        return replace(column, missing=f"{other.package} is not installed")

@@ -1,0 +1,27 @@
+"""Rules about the code that a contract lets stand in its subject's place."""
+
+from collections.abc import Iterator
+
+from pv.linting.bindings import subject_exists
+from pv.linting.context import Context, error
+from pv.loading.check import did_you_mean
+from pv.model import Finding, OtherSubject
+
+
+def others(context: Context) -> Iterator[Finding]:
+    before: list[str] = []
+    for other in context.contract.subjects:
+        yield from subject_exists(context, other.where, str(other.target))
+        yield from _claims(context, other, before)
+        before.append(other.name)
+
+
+def _claims(context: Context, other: OtherSubject, before: list[str]) -> Iterator[Finding]:
+    if other.claims_as and other.claims_as not in before:
+        message = f"{other.name}: no subject {other.claims_as!r} is declared before it"
+        yield error("PV191", other.where, message, did_you_mean(other.claims_as, before))
+    known = [falsifier.id for falsifier in context.contract.falsifiers]
+    for part in other.not_claimed:
+        for name, where in zip(part.falsifiers, part.places, strict=True):
+            if name not in known:
+                yield error("PV190", where, f"{other.name}: there is no falsifier {name!r}", did_you_mean(name, known))
