@@ -26,8 +26,10 @@ from falsifiers.strategies import (
     IGNORED,
     LOGITS,
     NO_TOKEN,
+    POSITIVE_WEIGHTS,
     KdCase,
     kd_cases,
+    unit_of,
 )
 
 
@@ -110,7 +112,7 @@ def falsify_impossible_tokens(subject: Any, device: str, case: KdCase) -> None:
         assert bool(gradient.isfinite().all()), (
             f"{what} is {gradient.tolist()}; expected finite numbers beside -inf logits"
         )
-        assert_same_gradient(what, gradient, case.oracle_gradient(), 2 * case.allowed_gradient())
+        assert_same_gradient(what, gradient, case.oracle_gradient(), 2 * case.allowed_gradient(unit_of(subject)))
 
 
 @given(case=kd_cases(dtype=torch.float32, banned=ANYWHERE, logits=HALVES | st.just(-500.0)))
@@ -131,7 +133,7 @@ def falsify_a_weight_of_zero_removes_the_term(subject: Any, case: KdCase, keep: 
     case = case.but(ce_weight=float(keep == "ce"), kd_weight=float(keep == "kd"))
     assert_loss_is_the_oracles(subject, case)
     gradient = case.autograd(subject)
-    assert_same_gradient("autograd", gradient, case.oracle_gradient(), 2 * case.allowed_gradient())
+    assert_same_gradient("autograd", gradient, case.oracle_gradient(), 2 * case.allowed_gradient(unit_of(subject)))
     assert_gradient_is_the_oracles(subject, case)
 
 
@@ -142,38 +144,68 @@ def falsify_appended_impossible_tokens(subject: Any, case: KdCase, padding: int)
     padded = case.but(student=torch.cat([case.student, pad], -1), teacher=torch.cat([case.teacher, pad], -1))
     seen, before = padded.nats(subject), case.nats(subject)
     formula = "the same vocabulary without the padding"
-    allowed = case.allowed_nats() + padded.allowed_nats()
+    allowed = case.allowed_nats(unit_of(subject)) + padded.allowed_nats(unit_of(subject))
     oracles.assert_close(f"sum with {padding} tokens of padding", seen, before, allowed, formula)
     expected = torch.cat([case.gradient(subject), torch.zeros_like(pad)], -1)
-    allowed = case.allowed_gradient() + padded.allowed_gradient()
+    allowed = case.allowed_gradient(unit_of(subject)) + padded.allowed_gradient(unit_of(subject))
     assert_same_gradient("the gradient with padding", padded.gradient(subject), expected, allowed, formula)
 
 
 @given(
-    shape=st.sampled_from([(1, 1, 2), (2, 3, 4), (0, 3, 4), (2, 0, 4), (0, 0, 1)]),
-    logit=st.sampled_from([0.0, 1e3, math.nan, math.inf, -math.inf]),
-    weights=st.sampled_from([(1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0)]),
-    dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
+    case=kd_cases(smallest_vocabulary=2, logits=HALVES, ce_weights=st.just(0.0), kd_weights=POSITIVE_WEIGHTS),
+    padding=st.integers(1, 3),
+    logit=HALVES,
+    longer=st.sampled_from(["student", "teacher"]),
 )
-def falsify_nothing_scored(
-    subject: Any,
-    device: str,
-    shape: tuple[int, int, int],
-    logit: float,
-    weights: tuple[float, float],
-    dtype: torch.dtype,
-) -> None:
+def falsify_padded_vocabulary(subject: Any, case: KdCase, padding: int, logit: float, longer: str) -> None:
+    """Padding of one model's output layer names no tokens: it is cut off, by the caller or the loss, or refused.
+
+    Of the divergence alone: cross-entropy reads one model, and knows of no other vocabulary. From two tokens on: torch
+    itself broadcasts a vocabulary of one against any other.
+    """
+    pad = torch.full((*case.labels.shape, padding), logit, dtype=case.student.dtype)
+    padded = case.but(**{longer: torch.cat([getattr(case, longer), pad], -1)})
+    cut = padded.but(**{longer: getattr(padded, longer)[..., : case.student.shape[-1]]})
+    formula, allowed = "the vocabulary without the padding", 2 * case.allowed_nats(unit_of(subject))
+    what = f"sum in nats, {padding} columns of {longer} padding cut off"
+    oracles.assert_close(what, cut.nats(subject), case.oracle_nats(), allowed, formula)
+    try:
+        seen = padded.nats(subject)
+    except (ValueError, RuntimeError):
+        return  # refused, by the loss or by torch
+    what = f"sum in nats with {padding} columns of padding in the {longer}"
+    oracles.assert_close(what, seen, case.oracle_nats(), allowed, formula)
+
+
+@st.composite
+def unscored_cases(draw: st.DrawFn, logits: list[float]) -> KdCase:
+    shape = draw(st.sampled_from([(1, 1, 2), (2, 3, 4), (0, 3, 4), (2, 0, 4), (0, 0, 1)]))
+    dtype = draw(st.sampled_from([torch.float64, torch.float32, torch.bfloat16]))
+    filled = torch.full(shape, draw(st.sampled_from(logits)), dtype=dtype)
+    weights = draw(st.sampled_from([(1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0)]))
+    return KdCase(filled, filled.clone(), torch.full(shape[:2], IGNORED), 2.0, *weights)
+
+
+@given(case=unscored_cases([math.nan, math.inf, -math.inf]))
+def falsify_nothing_scored_of_broken_logits(subject: Any, device: str, case: KdCase) -> None:
+    """The same whatever the logits are that nobody scored."""
+    assert_nothing(subject, device, case)
+
+
+@given(case=unscored_cases([0.0, 1e3]))
+def falsify_nothing_scored(subject: Any, device: str, case: KdCase) -> None:
     """Sum 0, count 0, zero gradients; and backward works, so that such a batch can take part in a step."""
-    logits = torch.full(shape, logit, dtype=dtype)
-    labels = torch.full(shape[:2], IGNORED)
-    case = KdCase(logits, logits.clone(), labels, 2.0, *weights)
+    assert_nothing(subject, device, case)
+
+
+def assert_nothing(subject: Any, device: str, case: KdCase) -> None:
     loss = case.loss(subject, device)
     assert (float(loss.sum), int(loss.count)) == (0.0, 0), (
         f"sum and count are {float(loss.sum)} and {int(loss.count)} where nothing is scored; expected 0 and 0"
     )
     for what, gradient in (("gradient", case.gradient(subject, device)), ("autograd", case.autograd(subject, device))):
-        assert gradient.shape == logits.shape and not bool(gradient.any()), (
-            f"{what} is {gradient.tolist()} where nothing is scored; expected zeros of shape {list(shape)}"
+        assert gradient.shape == case.student.shape and not bool(gradient.any()), (
+            f"{what} is {gradient.tolist()} where nothing is scored; expected zeros of shape {list(case.student.shape)}"
         )
 
 

@@ -29,6 +29,11 @@ WEIGHTS = st.sampled_from([1.0, 0.0, 0.3]) | st.floats(
 POSITIVE_WEIGHTS = st.sampled_from([1.0, 0.3, 2.0])
 
 
+def unit_of(subject: Any) -> float:
+    """The unit roundoff of the precision in which the subject computes float64 logits: float64, or what it says."""
+    return oracles.UNIT_ROUNDOFF[getattr(subject, "ARITHMETIC", torch.float64)]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class KdCase:
     """The arguments of one call. student, teacher: logits [B, T, V]; labels [B, T], already aligned with the logits."""

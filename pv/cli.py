@@ -192,7 +192,9 @@ def list_(paths: Sequence[Path], form: str) -> None:
 
 
 @main.command()
-@click.argument("name", type=click.Choice(["contract", "existing", "report", "evidence"]), default="contract")
+@click.argument(
+    "name", type=click.Choice(["contract", "existing", "report", "comparison", "evidence"]), default="contract"
+)
 def schema(name: str) -> None:
     """Print a published JSON Schema."""
     from pv.loading import schema as published
