@@ -9,6 +9,7 @@ from pv.model import (
     Contract,
     Edit,
     Equation,
+    Equivalent,
     Falsifier,
     Gate,
     Mutant,
@@ -37,6 +38,7 @@ def build(tree: Node) -> Contract:
         falsifiers=tuple(_falsifier(item) for item in _list(tree, "falsifiers")),
         runs=tuple(_run(item) for item in _list(tree, "runs")),
         mutants=tuple(_mutant(item) for item in _list(tree, "mutants")),
+        equivalents=tuple(_equivalent(item) for item in _list(tree, "equivalents")),
         gate=_gate(tree.get("qa_gate")),
     )
 
@@ -136,6 +138,12 @@ def _mutant(node: Node) -> Mutant:
     )
 
 
+def _equivalent(node: Node) -> Equivalent:
+    raw: dict[str, Any] = node.plain()
+    change = Edit(function=Target.parse(raw["function"]), find=raw["find"], replace=raw["replace"])
+    return Equivalent(change=change, reason=raw["reason"].strip(), where=node.where)
+
+
 def _gate(node: Node | None) -> Gate:
     if node is None:
         return Gate()
@@ -147,6 +155,7 @@ def _gate(node: Node | None) -> Gate:
         falsifiers=_selection(require.get("falsifiers", "all")),
         mutants=_selection(require.get("mutants", "all")),
         devices=frozenset({"cuda"} if require.get("cuda") == "fresh" else ()),
+        mutation_score=require.get("mutation_score"),
         where=node.where,
     )
 
