@@ -108,7 +108,9 @@ def validate(form: str, outputs: Sequence[str], subjects: Sequence[str], **optio
 
 @main.command()
 @click.argument("names", nargs=-1, metavar="[CONTRACT|ID]...")
-@click.option("--path", "paths", multiple=True, type=click.Path(path_type=Path), help="Contracts here, not the project's.")
+@click.option(
+    "--path", "paths", multiple=True, type=click.Path(path_type=Path), help="Contracts here, not the project's."
+)
 @click.option("--sample", type=click.IntRange(1), help="Draw so many mutants instead of trying all.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Another sample than that of seed 0.")
 @click.option("--wide", "widely", is_flag=True, help="Also mutate what the subjects import.")
@@ -183,7 +185,9 @@ def list_(paths: Sequence[Path], form: str) -> None:
 
 
 @main.command()
-@click.argument("name", type=click.Choice(["contract", "existing", "report", "evidence"]), default="contract")
+@click.argument(
+    "name", type=click.Choice(["contract", "existing", "report", "evidence", "mutants"]), default="contract"
+)
 def schema(name: str) -> None:
     """Print a published JSON Schema."""
     from pv.loading import schema as published

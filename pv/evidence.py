@@ -143,6 +143,8 @@ class Evidence:
     trials: Mapping[tuple[str, str], Trial] = field(default_factory=dict)
     mutants: Mapping[tuple[str, str], Trial] = field(default_factory=dict)
     recorded: Mapping[tuple[str, str], Recorded] = field(default_factory=dict)
+    automatic: Mapping[str, int] = field(default_factory=dict)
+    """How many automatic mutants were drawn for each falsifier that declares none; it is tried until one falls."""
     score: MutationScore | None = None
     absent: Mapping[str, str] = field(default_factory=dict)
     devices: Mapping[str, DeviceInfo] = field(default_factory=dict)

@@ -250,10 +250,10 @@ class Fence:
         if event in self.REMOVE and not any(isinstance(a, int) and a >= 0 for a in arguments[1:]):
             for path in arguments[:2]:  # below an open folder (a number), its rmtree was asked about before
                 if isinstance(path, str | bytes | os.PathLike) and not self._below(path, [self.own]):
-                    raise PermissionError(f"a mutant may not do {event} on {os.fsdecode(path)}")
+                    raise BrokenMutant(f"it may not do {event} on {os.fsdecode(path)}")
         elif event == "open" and isinstance(arguments[0], str | bytes) and set(arguments[1] or "") & set("wax+"):
             if self._below(arguments[0], self.project) and not self._below(arguments[0], [self.own]):
-                raise PermissionError(f"a mutant may not write {os.fsdecode(arguments[0])}")
+                raise BrokenMutant(f"it may not write {os.fsdecode(arguments[0])}")
 
     def _below(self, path: Any, folders: list[str]) -> bool:
         found = os.path.realpath(os.fsdecode(path))

@@ -95,7 +95,9 @@ def _refuse(
     if stopping:
         raise UsageError(f"{contract.id} cannot be run: {stopping[0]}")
     if record and (widely or len(falsifiers) < len(contract.falsifiers)):
-        raise UsageError("a score is recorded for a contract as it stands: leave out --record, or --wide and falsifiers")
+        raise UsageError(
+            "a score is recorded for a contract as it stands: leave out --record, or --wide and falsifiers"
+        )
 
 
 def _record(project: Project, result: Result, seed: int) -> None:

@@ -22,11 +22,11 @@ CODES = {
     "PV122": "a falsifier or run has no subject",
     "PV130": "a falsifier claims to kill a mutant that is not declared",
     "PV131": "a mutant that no falsifier claims to kill",
-    "PV132": "a falsifier that kills no mutant: nothing shows that it can fail",
     "PV133": "a mutant's edit does not apply to the source",
     "PV134": "a mutant's edit changes nothing",
     "PV135": "a mutant's module, function or replacement does not exist",
     "PV136": "a mutant plants its fault outside the code that the contract's subjects consist of",
+    "PV137": "an accepted equivalent does not apply to the source",
     "PV140": "a falsifier names an obligation that is not declared",
     "PV141": "an obligation that no falsifier attacks",
     "PV142": "a falsifier names an equation that is not declared",
@@ -51,4 +51,4 @@ CODES = {
 
 # Errors that fail a contract but do not keep its falsifiers from running: a stale mutant must not hide a refutation.
 MUTANT_STALE = frozenset({"PV133", "PV134", "PV135", "PV136"})
-RUNNABLE = MUTANT_STALE | {"PV131", "PV132", "PV141", "PV144", "PV145", "PV150", "PV151", "PV170", "PV185"}
+RUNNABLE = MUTANT_STALE | {"PV131", "PV137", "PV141", "PV144", "PV145", "PV150", "PV151", "PV170", "PV185"}

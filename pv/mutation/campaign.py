@@ -163,7 +163,7 @@ class Hunt:
             self._ask(pool, self._waiting.popleft())
 
     def _ask(self, pool: Pool, hunted: _Hunted) -> None:
-        """Tries the mutant on whoever is likely to notice soonest: the cheapest, those that did so here before first."""
+        """Tries the mutant on who is likely to notice soonest: the cheapest, first those that did so here before."""
         name = hunted.mutant.function
         one = min(hunted.left, key=lambda f: self.clean[f.id].seconds / (1 + self._kills[name, f.id]))
         hunted.left.remove(one)

@@ -3,7 +3,7 @@
 import ast
 import difflib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,10 @@ from pv.mutation.operators import Fault, faults
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Automatic:
-    """One automatic mutant: `place` is what the probe notes when the changed code is run, `result` what it compiles to."""
+    """One automatic mutant.
+
+    place: what the probe notes when the changed code is run. result: what its module compiles to.
+    """
 
     mutant: Mutant
     operator: str
@@ -43,24 +46,27 @@ class Module:
         return ast.parse(self.source)
 
     @cached_property
+    def result(self) -> str:
+        """What the module compiles to as it stands."""
+        return compiles_to(self.source)
+
+    @cached_property
     def foreign(self) -> frozenset[str]:
         """The names that the module imports: taking `torch` for `torch.zeros(2)` is no fault that anybody makes."""
         imports = (node for node in ast.walk(self.tree) if isinstance(node, ast.Import | ast.ImportFrom))
         return frozenset(a.asname or a.name.split(".")[0] for node in imports for a in node.names)
 
     def mutants(self, reached: frozenset[str]) -> Iterator[Automatic]:
-        """Those of the functions that were `reached`. Duplicates, and changes that compile to the same, are left out."""
-        compiled = {compiles_to(self.source)}
-        for name, node in syntax.functions(self.tree):
-            if f"{self.name}:{name}" not in reached or hook.compiles_source(node):
-                continue
-            for fault in faults(node, self.foreign):
-                found = self._mutant(name, fault)
-                if found is not None and found.result not in compiled:
-                    compiled.add(found.result)
-                    yield found
+        """Those of the functions that were `reached`, without duplicates and changes that compile to the same."""
+        return distinct(self.candidates(reached))
 
-    def _mutant(self, name: str, fault: Fault) -> Automatic | None:
+    def candidates(self, reached: frozenset[str]) -> Iterator["Candidate"]:
+        """Every fault of the functions that were `reached`; not each of them can be planted, or changes anything."""
+        for name, node in syntax.functions(self.tree):
+            if f"{self.name}:{name}" in reached and not hook.compiles_source(node):
+                yield from (Candidate(self, name, fault) for fault in faults(node, self.foreign))
+
+    def mutant(self, name: str, fault: Fault) -> Automatic | None:
         """The fault as an edit; None where it cannot be written as one."""
         try:
             find = ast.unparse(fault.node)
@@ -84,7 +90,7 @@ class Module:
             ),
             operator=fault.operator,
             function=function,
-            place=_place(function, fault.statement),
+            place=place_of(function, fault),
             result=result,
             diff=diff(self.source, changed),
         )
@@ -95,8 +101,38 @@ def _is(place: ast.AST, node: ast.AST) -> bool:
     return place is node or (isinstance(place, ast.Expr) and place.value is node)
 
 
-def _place(function: str, statement: ast.stmt | None) -> str:
-    return function if statement is None else f"{function}@{statement.lineno}:{statement.col_offset}"
+def place_of(function: str, fault: Fault) -> str:
+    """What the probe notes when the faulty code is run."""
+    at = fault.statement
+    return function if at is None else f"{function}@{at.lineno}:{at.col_offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A fault of a function, not yet known to be one that can be planted."""
+
+    module: Module
+    name: str
+    fault: Fault
+
+    @property
+    def function(self) -> str:
+        return f"{self.module.name}:{self.name}"
+
+    @property
+    def place(self) -> str:
+        return place_of(self.function, self.fault)
+
+
+def distinct(candidates: Iterable[Candidate]) -> Iterator[Automatic]:
+    """The candidates that can be planted and compile to something else than the code and each other."""
+    compiled: set[str] = set()
+    for candidate in candidates:
+        compiled.add(candidate.module.result)
+        found = candidate.module.mutant(candidate.name, candidate.fault)
+        if found is not None and found.result not in compiled:
+            compiled.add(found.result)
+            yield found
 
 
 def compiles_to(source: str) -> str:

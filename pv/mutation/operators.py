@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from pv.syntax import blocks
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Change = tuple[ast.AST, str]
 
@@ -40,6 +42,7 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 }
 BOUNDARIES = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 LOGS = {"log", "logger", "logging", "_log", "_logger", "warnings"}
+ANY_ORDER = {"min", "max"}
 TAKES_TYPES = {"isinstance", "issubclass", "cast"}
 
 
@@ -77,8 +80,6 @@ def faults(function: Function, foreign: frozenset[str] = frozenset()) -> Iterato
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """The statements that a function runs itself, without its docstring."""
-    from pv.syntax import blocks
-
     for node in body:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             continue
@@ -154,7 +155,7 @@ def _is_set_elsewhere(target: ast.expr, function: Function) -> bool:
 
 
 def _with(node: ast.AST, **changed: Any) -> str:
-    fields = {name: value for name, value in ast.iter_fields(node)} | changed
+    fields: dict[str, Any] = dict(ast.iter_fields(node)) | changed
     return ast.unparse(ast.fix_missing_locations(type(node)(**fields)))
 
 
@@ -168,12 +169,16 @@ def _arithmetic(node: ast.AST, _: frozenset[str]) -> Iterator[Change]:
     if isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC and not _is_text(node):
         yield node, _with(node, op=ARITHMETIC[type(node.op)]())
     elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.Invert | ast.Not):
+        if _is_literal(node):
+            return  # -1 is a number as it stands: another one is put there
         yield node, ast.unparse(node.operand)
 
 
 def _is_text(node: ast.BinOp) -> bool:
     sides = (node.left, node.right)
-    return any(isinstance(s, ast.JoinedStr) or (isinstance(s, ast.Constant) and isinstance(s.value, str)) for s in sides)
+    return any(
+        isinstance(s, ast.JoinedStr) or (isinstance(s, ast.Constant) and isinstance(s.value, str)) for s in sides
+    )
 
 
 def _logic(node: ast.AST, _: frozenset[str]) -> Iterator[Change]:
@@ -241,7 +246,7 @@ def _swapped(node: ast.AST, _: frozenset[str]) -> Iterator[Change]:
     """Two neighbouring arguments in each other's place."""
     if not isinstance(node, ast.Call) or any(isinstance(a, ast.Starred) for a in node.args):
         return
-    if isinstance(node.func, ast.Name) and node.func.id in TAKES_TYPES:
+    if isinstance(node.func, ast.Name) and node.func.id in (TAKES_TYPES | ANY_ORDER):
         return
     for place in range(len(node.args) - 1):
         args = list(node.args)
@@ -254,7 +259,9 @@ def _removed_call(node: ast.AST, foreign: frozenset[str]) -> Iterator[Change]:
     if not isinstance(node, ast.Call):
         return
     if isinstance(node.func, ast.Attribute):
-        if _root(node.func) not in {*foreign, "self", "cls", "super", ""} and not isinstance(node.func.value, ast.Constant):
+        if _root(node.func) not in {*foreign, "self", "cls", "super", ""} and not isinstance(
+            node.func.value, ast.Constant
+        ):
             yield node, ast.unparse(node.func.value)
     elif isinstance(node.func, ast.Name) and len(node.args) == 1 and not node.keywords:
         argument = node.args[0]

@@ -74,7 +74,8 @@ def _survivor(judged: Judged) -> Iterator[str]:
     mutant = judged.mutant
     reach = "never reached" if judged.fate is Fate.UNREACHED else "reached"
     reach = "not equivalent" if judged.fate is Fate.NOT_EQUIVALENT else reach
-    yield f"{_relative(mutant.mutant.where.path)}:{mutant.mutant.where.line} {mutant.function} [{mutant.operator}] {reach}"
+    where = mutant.mutant.where
+    yield f"{_relative(where.path)}:{where.line} {mutant.function} [{mutant.operator}] {reach}"
     yield from (f"  {line}" for line in mutant.diff.splitlines())
     if judged.tried:
         yield f"  tried by {', '.join(judged.tried)}"

@@ -2,12 +2,12 @@
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 
 from pv import binding
 from pv.model import Contract, Falsifier, Target
-from pv.mutation.generate import Automatic, Module
+from pv.mutation.generate import Automatic, Candidate, Module, distinct
 from pv.project import Project
 
 
@@ -39,26 +39,26 @@ def mutants(modules: Sequence[Module], reached: frozenset[str]) -> list[Automati
 
 
 def some(project: Project, subject: Target, reached: frozenset[str], seed: int, most: int) -> list[Automatic]:
-    """At most `most` mutants of what a falsifier reached, spread over its functions.
+    """At most `most` mutants of what a falsifier reached, drawn by `seed` and spread over its functions.
 
     Where it reached nothing in the subject's own module, what that imports is mutated instead. Raises Unbound.
     """
     for scope in (modules, imported):
-        found = [m for m in mutants(scope(project, [subject]), reached) if _ran(m, reached)]
+        found = [c for module in scope(project, [subject]) for c in module.candidates(reached) if _ran(c, reached)]
         if found:
-            return list(_spread(found, random.Random(seed)))[:most]
+            return list(islice(distinct(_spread(found, random.Random(seed))), most))
     return []
 
 
-def _ran(mutant: Automatic, reached: frozenset[str]) -> bool:
+def _ran(candidate: Candidate, reached: frozenset[str]) -> bool:
     """Whether the changed statement was run, as far as statements were watched."""
-    watched = any(name.startswith(f"{mutant.function}@") for name in reached)
-    return mutant.place in reached or not watched
+    watched = any(name.startswith(f"{candidate.function}@") for name in reached)
+    return candidate.place in reached or not watched
 
 
-def _spread(found: Sequence[Automatic], draw: random.Random) -> Iterator[Automatic]:
+def _spread(found: Sequence[Candidate], draw: random.Random) -> Iterator[Candidate]:
     """In rounds, one of each function at a time, both in drawn order."""
-    functions: dict[str, list[Automatic]] = {}
-    for mutant in draw.sample(found, len(found)):
-        functions.setdefault(mutant.function, []).append(mutant)
-    return (mutant for mutant in chain(*zip_longest(*functions.values())) if mutant is not None)
+    functions: dict[str, list[Candidate]] = {}
+    for candidate in draw.sample(found, len(found)):
+        functions.setdefault(candidate.function, []).append(candidate)
+    return (candidate for candidate in chain(*zip_longest(*functions.values())) if candidate is not None)
