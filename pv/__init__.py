@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pv.loading import schema as schema
     from pv.model import Contract as Contract
     from pv.model import Finding as Finding
-    from pv.mutate import mutate as mutate
+    from pv.mutating import mutate as mutate
     from pv.project import Project as Project
     from pv.project import find_project as find_project
     from pv.report import render as render
@@ -34,7 +34,7 @@ _HOMES = {
     "schema": "loading",
     "Contract": "model",
     "Finding": "model",
-    "mutate": "mutate",
+    "mutate": "mutating",
     "Project": "project",
     "find_project": "project",
     "render": "report",

@@ -9,6 +9,7 @@ from pv import devices, records, tasks
 from pv.evidence import DeviceInfo, Ending, Evidence, Trial
 from pv.model import Contract, Falsifier, Mutant, Run, Target, Where
 from pv.mutation import scope
+from pv.mutation.judge import limit_on_mutant
 from pv.project import Project
 from pv.tasks import Code
 from pv.verdict import Selection, killed
@@ -162,7 +163,7 @@ class Campaign:
         )
         if not falsifier.kills:
             _watch(body, job)
-        self._submit(pool, job, body, falsifier.limit_s)
+        self._submit(pool, job, body, self._limit(job, falsifier, falsifier.limit_s))
 
     def _after_run(self, pool: Pool, contract: Contract, falsifier: Falsifier, device: str, *, small: bool) -> None:
         """Tries a predicate once its run has ended; the first that asks for a run starts it."""
@@ -224,7 +225,13 @@ class Campaign:
         body = tasks.execute(code, run, "cpu", directory, arguments=run.small or {}, mutant=job.mutant)
         if not falsifier.kills:
             _watch(body, job)
-        self._submit(pool, job, body | {"test": code.test(falsifier)}, run.limit_s)
+        self._submit(pool, job, body | {"test": code.test(falsifier)}, self._limit(job, falsifier, run.limit_s))
+
+    def _limit(self, job: _Job, falsifier: Falsifier, limit_s: float) -> float:
+        """How long a trial may take: on a mutant that nobody wrote, as long as the code itself lets expect."""
+        if falsifier.kills or job.mutant is None:
+            return limit_s
+        return min(limit_s, limit_on_mutant(self._known[job.contract.id].trials[falsifier.id, "cpu"].seconds))
 
     def _submit(self, pool: Pool, job: _Job, body: dict[str, Any], limit_s: float) -> None:
         if self._cancelled:

@@ -125,7 +125,7 @@ def mutate(form: str, **options: Any) -> None:
     """
     import time
 
-    from pv.mutate import mutate as run
+    from pv.mutating import mutate as run
     from pv.mutation import report
 
     started = time.monotonic()

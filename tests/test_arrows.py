@@ -46,7 +46,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "tasks",
         "workers",
     },
-    "mutate": {"campaign", "errors", "linting", "model", "mutation", "project", "request"},
+    "mutating": {"campaign", "errors", "linting", "model", "mutation", "project", "request"},
     "campaign": {"devices", "evidence", "model", "mutation", "project", "records", "tasks", "verdict", "workers"},
     "request": {"errors", "linting", "loading", "model", "project", "verdict"},
     "runner": {
@@ -62,7 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "request",
         "verdict",
     },
-    "cli": {"campaign", "errors", "linting", "loading", "model", "mutate", "mutation", "report", "request", "runner"},
+    "cli": {"campaign", "errors", "linting", "loading", "model", "mutating", "mutation", "report", "request", "runner"},
     "pytest_plugin": {"binding", "engines", "hook", "loading", "model", "project", "pytest_run", "tasks"},
     "pytest_run": {"binding", "engines", "model", "project"},
 }

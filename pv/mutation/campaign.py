@@ -18,7 +18,6 @@ from pv.tasks import Code
 from pv.workers.pool import Pool, Reply, Task
 from pv.workers.reading import trial
 
-LEAST_LIMIT_S, SLOWER = 5.0, 5.0
 HARDER = 10
 """How many times its examples a falsifier gets to tell an accepted equivalent from the code."""
 
@@ -169,7 +168,7 @@ class Hunt:
         hunted.left.remove(one)
         hunted.tried.append(one.id)
         harder = HARDER if hunted.equivalent else 1
-        limit = max(LEAST_LIMIT_S, SLOWER * self.clean[one.id].seconds) * harder
+        limit = judge.limit_on_mutant(self.clean[one.id].seconds) * harder
         self._submit(pool, one, hunted, limit, examples=one.examples * harder)
 
     def _heard(self, pool: Pool, hunted: _Hunted, found: Trial) -> None:

@@ -6,6 +6,7 @@ from enum import Enum
 from pv.evidence import Ending, Trial
 from pv.mutation.generate import Automatic
 
+LEAST_LIMIT_S, SLOWER = 5.0, 5.0
 LIMITS = {Ending.TIME}
 ERRORS = {Ending.BROKEN, Ending.FLAKY, Ending.BARREN, Ending.CRASHED, Ending.SILENT, Ending.MEMORY}
 MISSING_NAMES = ("NameError", "UnboundLocalError")
@@ -40,6 +41,11 @@ class Judged:
     fate: Fate
     tried: tuple[str, ...] = ()
     seen: str = ""
+
+
+def limit_on_mutant(seconds: float) -> float:
+    """How long a falsifier may take on a mutant when it takes `seconds` on the code itself."""
+    return max(LEAST_LIMIT_S, SLOWER * seconds)
 
 
 def fate(trial: Trial) -> Fate | None:

@@ -68,9 +68,9 @@ def faults(function: Function, foreign: frozenset[str] = frozenset()) -> Iterato
         if may_drop(statement, function):
             yield Fault("removed call" if isinstance(statement, ast.Expr) else "dropped", statement, "", statement)
         for part in _own_expressions(statement):
-            for node in _expressions(part):
-                for operator, changes in OPERATORS.items():
-                    yield from (Fault(operator, place, new, statement) for place, new in changes(node, foreign))
+            for operator, place, new in _changes(part, foreign):
+                if not (place is part and isinstance(statement, ast.Expr) and operator == "removed call"):
+                    yield Fault(operator, place, new, statement)  # a call for nothing is dropped as a whole instead
         if isinstance(statement, ast.AugAssign) and type(statement.op) in ARITHMETIC:
             changed = _with(statement, op=ARITHMETIC[type(statement.op)]())
             yield Fault("arithmetic", statement, changed, statement)
@@ -86,6 +86,12 @@ def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
         yield node
         for block in blocks(node):
             yield from _statements(block)
+
+
+def _changes(expression: ast.expr, foreign: frozenset[str]) -> Iterator[tuple[str, ast.AST, str]]:
+    for node in _expressions(expression):
+        for operator, changes in OPERATORS.items():
+            yield from ((operator, place, new) for place, new in changes(node, foreign))
 
 
 def _own_expressions(statement: ast.stmt) -> Iterator[ast.expr]:

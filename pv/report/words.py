@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pv.engines.encoding import show
 from pv.evidence import Counterexample, Ending, Trial
 from pv.model import Finding, Severity
-from pv.verdict import Cell, ContractVerdict, Outcome, Report
+from pv.verdict import Cell, ContractVerdict, Outcome, Report, killed
 
 MAX_VALUE = 400
 MAX_MUTANTS = 5
@@ -40,6 +40,10 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
         yield f"{len(verdict.killed)} of {len(verdict.claimed)} mutants killed"
     if not verdict.cells:
         yield "no falsifier for the devices asked for"
+    judged = [cell for cell in verdict.cells if cell.mutants and not cell.falsifier.kills]
+    if judged:
+        sharp = sum(any(map(killed, cell.mutants)) for cell in judged)
+        yield f"{sharp} of {count(len(judged), 'falsifier')} without a declared mutant killed an automatic one"
     yield from _score(verdict)
     if verdict.partial:
         yield f"{len({c.falsifier.id for c in verdict.cells})} of {total} falsifiers selected"
