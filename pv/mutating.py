@@ -24,6 +24,7 @@ def mutate(
     sample: int | None = None,
     seed: int = 0,
     widely: bool = False,
+    modules: Sequence[str] = (),
     record: bool = False,
     spawn: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
@@ -32,7 +33,7 @@ def mutate(
 
     `names` are patterns of contract or falsifier ids (default: all contracts). A contract is judged by all its bound
     falsifiers, a falsifier that is named by itself alone. `sample` draws so many mutants by `seed` instead of all.
-    `widely` also mutates what the subjects import. `record` keeps the score of each contract under the project's
+    `widely` also mutates what the subjects import; `modules` are patterns of those to mutate alone. `record` keeps the score of each contract under the project's
     evidence folder.
 
     Raises UsageError for a request that cannot be met or a contract that lint refuses, WorkerLost when no worker can
@@ -44,12 +45,13 @@ def mutate(
     if sample is not None and sample < 1:
         raise UsageError(f"sample is {sample}; it must be at least 1")
     for contract, falsifiers in asked:
-        _refuse(contract, falsifiers, findings, record=record, widely=widely)
+        _refuse(contract, falsifiers, findings, part=record and (widely or bool(modules)), record=record)
     plan = Plan(
         jobs=jobs or os.cpu_count() or 1,
         sample=sample,
         seed=seed,
         widely=widely,
+        modules=tuple(modules),
         spawn=spawn,
         on_progress=_tell(on_progress),
     )
@@ -87,7 +89,7 @@ def _matches(id_: str, patterns: Sequence[str]) -> bool:
 
 
 def _refuse(
-    contract: Contract, falsifiers: Sequence[Falsifier], findings: Sequence[Finding], *, record: bool, widely: bool
+    contract: Contract, falsifiers: Sequence[Falsifier], findings: Sequence[Finding], *, part: bool, record: bool
 ) -> None:
     """Refuses what would measure something else than it says."""
     bad = [f for f in findings if f.where.path == contract.where.path and f.severity is not Severity.NOTICE]

@@ -5,6 +5,7 @@ import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
 
 from pv import syntax, tasks
@@ -24,12 +25,16 @@ HARDER = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to mutate and how. Without `sample` every mutant is tried; `widely` also those of what subjects import."""
+    """What to mutate and how. Without `sample` every mutant is tried; `widely` also those of what subjects import.
+
+    modules: patterns of the modules to mutate alone, of those that would be.
+    """
 
     jobs: int
     sample: int | None = None
     seed: int = 0
     widely: bool = False
+    modules: tuple[str, ...] = ()
     spawn: bool = False
     on_progress: Callable[[int, int, tuple[str, ...]], None] | None = None
 
@@ -62,6 +67,8 @@ class _Hunted:
     left: list[Falsifier]
     equivalent: bool
     tried: list[str] = field(default_factory=list)
+    late: bool = False
+    """Whether a limit ran out on it once: that may be the machine's doing, so it takes a second time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +130,11 @@ class Hunt:
         fit = self._fit()
         where = scope.imported if self.plan.widely else scope.modules
         reached = frozenset().union(*(self.clean[f.id].reached for f in fit))
-        return scope.mutants(where(self.project, scope.subjects(self.contract, fit)), reached)
+        found = where(self.project, scope.under_contract(self.contract, fit))
+        return scope.mutants([module for module in found if self._wanted(module.name)], reached)
+
+    def _wanted(self, module: str) -> bool:
+        return not self.plan.modules or any(fnmatchcase(module, pattern) for pattern in self.plan.modules)
 
     def _chosen(self, found: Sequence[Automatic]) -> list[Automatic]:
         if self.plan.sample is None or self.plan.sample >= len(found):
@@ -173,6 +184,9 @@ class Hunt:
 
     def _heard(self, pool: Pool, hunted: _Hunted, found: Trial) -> None:
         fate = judge.fate(found)
+        if fate is Fate.BY_LIMIT and not hunted.late:
+            hunted.left.append(next(f for f in self.falsifiers if f.id == found.falsifier))
+            hunted.late, fate = True, None
         if fate is None and hunted.left:
             self._ask(pool, hunted)
             return

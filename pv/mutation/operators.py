@@ -42,7 +42,7 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 }
 BOUNDARIES = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 LOGS = {"log", "logger", "logging", "_log", "_logger", "warnings"}
-ANY_ORDER = {"min", "max"}
+ANY_ORDER = {"min", "max", "maximum", "minimum", "promote_types"}
 TAKES_TYPES = {"isinstance", "issubclass", "cast"}
 
 
@@ -252,7 +252,7 @@ def _swapped(node: ast.AST, _: frozenset[str]) -> Iterator[Change]:
     """Two neighbouring arguments in each other's place."""
     if not isinstance(node, ast.Call) or any(isinstance(a, ast.Starred) for a in node.args):
         return
-    if isinstance(node.func, ast.Name) and node.func.id in (TAKES_TYPES | ANY_ORDER):
+    if ast.unparse(node.func).rpartition(".")[2] in (TAKES_TYPES | ANY_ORDER):
         return
     for place in range(len(node.args) - 1):
         args = list(node.args)

@@ -16,6 +16,13 @@ def subjects(contract: Contract, falsifiers: Iterable[Falsifier]) -> list[Target
     return list(dict.fromkeys(contract.subject_of(falsifier) for falsifier in falsifiers))
 
 
+def under_contract(contract: Contract, falsifiers: Sequence[Falsifier]) -> list[Target]:
+    """The subjects of the falsifiers, and the modules in which the contract names a fault for them to detect."""
+    claimed = {name for falsifier in falsifiers for name in falsifier.kills}
+    faulty = [Target(mutant.module) for mutant in contract.mutants if mutant.id in claimed]
+    return list(dict.fromkeys([*subjects(contract, falsifiers), *faulty]))
+
+
 def modules(project: Project, targets: Iterable[Target]) -> list[Module]:
     """The modules that the targets name; a package stands for all modules in it. Raises Unbound."""
     files = (path for target in targets for path in _files(project, target))
