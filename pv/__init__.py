@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pv.matrix import Comparison as Comparison
     from pv.model import Contract as Contract
     from pv.model import Finding as Finding
+    from pv.mutating import mutate as mutate
     from pv.project import Project as Project
     from pv.project import find_project as find_project
     from pv.report import render as render
@@ -37,6 +38,7 @@ _HOMES = {
     "schema": "loading",
     "Contract": "model",
     "Finding": "model",
+    "mutate": "mutating",
     "Project": "project",
     "find_project": "project",
     "render": "report",

@@ -8,13 +8,17 @@ from typing import Any
 from pv import devices, records, tasks
 from pv.evidence import DeviceInfo, Ending, Evidence, Trial
 from pv.model import Contract, Falsifier, Mutant, Run, Target, Where
+from pv.mutation import scope
+from pv.mutation.judge import limit_on_mutant
 from pv.project import Project
 from pv.tasks import Code
-from pv.verdict import Selection
+from pv.verdict import Selection, killed
 from pv.workers.pool import Pool, Reply, Task
 from pv.workers.reading import trial
 
 PREDICATE_LIMIT_S = 60.0
+MOST_AUTOMATIC = 20
+"""How many automatic mutants a falsifier that declares none may be tried on; `pv mutate` tries all."""
 STOPPED = "not run: --fail-fast stopped at the first failure"
 GOOD = {Ending.HELD, Ending.SKIPPED}
 
@@ -74,6 +78,9 @@ class _Known:
     trials: dict[tuple[str, str], Trial] = field(default_factory=dict)
     mutants: dict[tuple[str, str], Trial] = field(default_factory=dict)
     runs: dict[tuple[str, str, bool], _RunState] = field(default_factory=dict)
+    automatic: dict[str, list[Mutant]] = field(default_factory=dict)
+    """For each falsifier that declares no mutant, the automatic ones that it has not been tried on yet."""
+    drawn: dict[str, int] = field(default_factory=dict)
 
 
 class Campaign:
@@ -103,7 +110,13 @@ class Campaign:
     def evidence(self, contract: Contract) -> Evidence:
         """What is known of a contract so far."""
         known = self._known.get(contract.id, _Known())
-        return Evidence(trials=known.trials, mutants=known.mutants, absent=self._absent, devices=self.devices)
+        return Evidence(
+            trials=known.trials,
+            mutants=known.mutants,
+            automatic=known.drawn,
+            absent=self._absent,
+            devices=self.devices,
+        )
 
     def bases(self, contract: Contract) -> dict[str, records.Basis]:
         """What evidence of each falsifier of a contract rests on."""
@@ -139,7 +152,7 @@ class Campaign:
 
     def _falsify(self, pool: Pool, job: _Job, falsifier: Falsifier) -> None:
         body = tasks.falsify(
-            self._code(job.contract, falsifier, own=job.mutant is not None),
+            self._code(job.contract, falsifier, own=job.mutant is not None and bool(falsifier.kills)),
             job.contract,
             falsifier,
             job.device,
@@ -148,7 +161,9 @@ class Campaign:
             mutant=job.mutant,
             replay=self.options.replay,
         )
-        self._submit(pool, job, body, falsifier.limit_s)
+        if not falsifier.kills:
+            _watch(body, job)
+        self._submit(pool, job, body, self._limit(job, falsifier, falsifier.limit_s))
 
     def _after_run(self, pool: Pool, contract: Contract, falsifier: Falsifier, device: str, *, small: bool) -> None:
         """Tries a predicate once its run has ended; the first that asks for a run starts it."""
@@ -177,21 +192,46 @@ class Campaign:
         self._submit(pool, job, body, PREDICATE_LIMIT_S)
 
     def _mutants(self, pool: Pool, contract: Contract, falsifier: Falsifier) -> None:
+        if not falsifier.kills:
+            self._automatic(pool, contract, falsifier)
         for mutant in map(contract.mutant, falsifier.kills):
             if mutant.where in self.stale:
                 continue
-            job = _Job(contract=contract, falsifier=falsifier, device="cpu", mutant=mutant)
-            if falsifier.run is None:
-                self._falsify(pool, job, falsifier)
-            else:
-                self._mutated_run(pool, job, falsifier)
+            self._try(pool, _Job(contract=contract, falsifier=falsifier, device="cpu", mutant=mutant), falsifier)
+
+    def _try(self, pool: Pool, job: _Job, falsifier: Falsifier) -> None:
+        """Tries a falsifier on a mutant."""
+        if falsifier.run is None:
+            self._falsify(pool, job, falsifier)
+        else:
+            self._mutated_run(pool, job, falsifier)
+
+    def _automatic(self, pool: Pool, contract: Contract, falsifier: Falsifier) -> None:
+        """Tries the next automatic mutant of what a falsifier that declares none reached; the first kill is enough."""
+        known = self._known[contract.id]
+        if falsifier.id not in known.automatic:
+            subject, reached = self._subject(contract, falsifier), known.trials[falsifier.id, "cpu"].reached
+            drawn = scope.some(self.project, subject, reached, self.options.seed, MOST_AUTOMATIC)
+            known.automatic[falsifier.id] = [automatic.mutant for automatic in drawn]
+            known.drawn[falsifier.id] = len(drawn)
+        if known.automatic[falsifier.id]:
+            mutant = known.automatic[falsifier.id].pop(0)
+            self._try(pool, _Job(contract=contract, falsifier=falsifier, device="cpu", mutant=mutant), falsifier)
 
     def _mutated_run(self, pool: Pool, job: _Job, falsifier: Falsifier) -> None:
         """Executes the run on a mutant, at its small arguments, and tries the predicate, in one worker."""
         run = job.contract.run(falsifier.run or "")
-        code, directory = self._code(job.contract, falsifier, own=True), pool.scratch()
+        code, directory = self._code(job.contract, falsifier, own=bool(falsifier.kills)), pool.scratch()
         body = tasks.execute(code, run, "cpu", directory, arguments=run.small or {}, mutant=job.mutant)
-        self._submit(pool, job, body | {"test": code.test(falsifier)}, run.limit_s)
+        if not falsifier.kills:
+            _watch(body, job)
+        self._submit(pool, job, body | {"test": code.test(falsifier)}, self._limit(job, falsifier, run.limit_s))
+
+    def _limit(self, job: _Job, falsifier: Falsifier, limit_s: float) -> float:
+        """How long a trial may take: on a mutant that nobody wrote, as long as the code itself lets expect."""
+        if falsifier.kills or job.mutant is None:
+            return limit_s
+        return min(limit_s, limit_on_mutant(self._known[job.contract.id].trials[falsifier.id, "cpu"].seconds))
 
     def _submit(self, pool: Pool, job: _Job, body: dict[str, Any], limit_s: float) -> None:
         if self._cancelled:
@@ -232,7 +272,10 @@ class Campaign:
         known, device = self._known[job.contract.id], job.device
         if job.mutant is not None:
             known.mutants[falsifier.id, job.mutant.id] = found
-            self._fail_fast(pool, found.ending not in (Ending.REFUTED, Ending.RAISED))
+            if falsifier.kills:
+                self._fail_fast(pool, found.ending not in (Ending.REFUTED, Ending.RAISED))
+            elif not killed(found):
+                self._automatic(pool, job.contract, falsifier)
         elif job.small and found.ending is Ending.HELD:
             self._mutants(pool, job.contract, falsifier)
         elif job.small:
@@ -285,3 +328,8 @@ class Campaign:
     def _tell(self) -> None:
         if self.options.on_progress is not None:
             self.options.on_progress(Progress(done=self._done, total=self._total, running=tuple(self._running)))
+
+
+def _watch(body: dict[str, Any], job: _Job) -> None:
+    """Watches which statements run, and on a mutant that nobody wrote keeps these from what they never should touch."""
+    body["plan"] |= {"statements": job.mutant is None, "fenced": job.mutant is not None}

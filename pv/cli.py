@@ -144,6 +144,36 @@ def compare(contract: str, form: str, outputs: Sequence[str], **options: Any) ->
 
 
 @main.command()
+@click.argument("names", nargs=-1, metavar="[CONTRACT|ID]...")
+@click.option(
+    "--path", "paths", multiple=True, type=click.Path(path_type=Path), help="Contracts here, not the project's."
+)
+@click.option("--sample", type=click.IntRange(1), help="Draw so many mutants instead of trying all.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Another sample than that of seed 0.")
+@click.option("--wide", "widely", is_flag=True, help="Also mutate what the subjects import.")
+@click.option("--jobs", type=click.IntRange(1), help="Workers at once (default: one per core).")
+@click.option("--record", is_flag=True, help="Keep each contract's score, to be committed.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("--spawn", is_flag=True, help="Start every worker as a new interpreter (slow; for debugging).")
+def mutate(form: str, **options: Any) -> None:
+    """Plant every fault that rules can make in what the falsifiers reach, and show which of them nobody notices.
+
+    A contract is judged by all its falsifiers; a falsifier that is named, by itself alone.
+    """
+    import time
+
+    from pv.mutating import mutate as run
+    from pv.mutation import report
+
+    started = time.monotonic()
+    with _live() as on_progress:
+        results = run(on_progress=on_progress, **options)
+    seconds = time.monotonic() - started
+    _print(report.data(results, seconds) if form == "json" else report.text(results, seconds))
+    sys.exit(report.exit_code(results))
+
+
+@main.command()
 @PATHS
 @SUBJECT
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -193,7 +223,9 @@ def list_(paths: Sequence[Path], form: str) -> None:
 
 @main.command()
 @click.argument(
-    "name", type=click.Choice(["contract", "existing", "report", "comparison", "evidence"]), default="contract"
+    "name",
+    type=click.Choice(["contract", "existing", "report", "comparison", "evidence", "mutants"]),
+    default="contract",
 )
 def schema(name: str) -> None:
     """Print a published JSON Schema."""

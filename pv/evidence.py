@@ -110,11 +110,41 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MutationScore:
+    """How many of a contract's automatic mutants fell to its falsifiers, as it was recorded, and what changed since.
+
+    killed counts those ended by_limit and by_error too; total is how many there are, and judged how many of them were
+    tried and stood for a fault: neither equivalent nor void.
+    """
+
+    total: int
+    judged: int
+    killed: int
+    by_limit: int = 0
+    by_error: int = 0
+    unreached: int = 0
+    equivalent: int = 0
+    sampled: int = 0
+    """How many of the total were drawn; the total itself where all were tried."""
+    when: str = ""
+    commit: str = ""
+    changed: tuple[str, ...] = ()
+
+    @property
+    def value(self) -> float | None:
+        """The share that fell; None where there was nothing to judge."""
+        return self.killed / self.judged if self.judged else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """All that is known of one contract: what ran now, and what was recorded elsewhere."""
 
     trials: Mapping[tuple[str, str], Trial] = field(default_factory=dict)
     mutants: Mapping[tuple[str, str], Trial] = field(default_factory=dict)
     recorded: Mapping[tuple[str, str], Recorded] = field(default_factory=dict)
+    automatic: Mapping[str, int] = field(default_factory=dict)
+    """How many automatic mutants were drawn for each falsifier that declares none; it is tried until one falls."""
+    score: MutationScore | None = None
     absent: Mapping[str, str] = field(default_factory=dict)
     devices: Mapping[str, DeviceInfo] = field(default_factory=dict)

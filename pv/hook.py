@@ -34,11 +34,16 @@ seen: set[str] = set()
 class Plan:
     """What to do at import: `probe` modules are watched; `module` is edited, or its attribute `name` is swapped.
 
+    With `statements` the probe notes every statement of a function too, as `module:name@line:column`.
+    `fenced` code can remove nothing but what lies beside the log, and write to no file of the project.
+
     `packages` are found below `roots` before anywhere else, as in `RootsFirst`. `log` is the file in which child
     processes leave what they reached.
     """
 
     probe: tuple[str, ...] = ()
+    statements: bool = False
+    fenced: bool = False
     packages: tuple[str, ...] = ()
     roots: tuple[str, ...] = ()
     log: str = ""
@@ -46,6 +51,7 @@ class Plan:
     name: str = ""
     find: str | None = None
     replace: str = ""
+    occurrence: int | None = None
     swap_with: str = ""
 
     def to_json(self) -> str:
@@ -99,11 +105,11 @@ class Loader(importlib.machinery.SourceFileLoader):
         plan = self.hook.plan
         if fullname == plan.module and plan.find is not None:
             with self._planting():
-                source = syntax.patch(source, plan.name, plan.find, plan.replace)
+                source = syntax.patch(source, plan.name, plan.find, plan.replace, plan.occurrence)
             # Tracebacks and inspect.getsource read this cache before the file.
             linecache.cache[path] = (len(source), None, list(io.StringIO(source)), path)
         tree = ast.parse(source, filename=path)
-        add_probes(tree, fullname)
+        add_probes(tree, fullname, statements=plan.statements)
         code: CodeType = compile(tree, path, "exec", dont_inherit=True)
         return code
 
@@ -139,13 +145,33 @@ class RootsFirst(importlib.abc.MetaPathFinder):
         return importlib.machinery.PathFinder.find_spec(name, self.roots) if name in self.packages else None
 
 
-def add_probes(tree: ast.Module, module: str) -> None:
-    """Makes every function note its name when it is entered. Compilers that read source are left alone."""
+def add_probes(tree: ast.Module, module: str, *, statements: bool = False) -> None:
+    """Makes every function note its name when it is entered, with `statements` also what of it is run."""
     for name, node in list(syntax.functions(tree)):
-        if not any(_compiles_source(decorator) for decorator in node.decorator_list):
+        if not compiles_source(node):
+            if statements:
+                _probe_statements(node.body, f"{module}:{name}")
             _insert(node.body, f"__pv_seen__.add({f'{module}:{name}'!r})")
     # An import, not a global set from outside: `python -m` runs the code in a namespace that we never see.
     _insert(tree.body, f"from {__name__} import seen as __pv_seen__")
+
+
+def _probe_statements(body: list[ast.stmt], name: str) -> None:
+    """Puts a note before each statement of a function; those of functions and classes in it are their own."""
+    for node in list(body):
+        if _is_text(node):
+            continue
+        for block in syntax.blocks(node):
+            _probe_statements(block, name)
+        note = ast.parse(f"__pv_seen__.add({f'{name}@{node.lineno}:{node.col_offset}'!r})").body[0]
+        for part in ast.walk(note):
+            ast.copy_location(part, node)
+        body.insert(body.index(node), note)
+
+
+def compiles_source(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a compiler that reads source makes something else of the function; such code is left alone."""
+    return any(_compiles_source(decorator) for decorator in function.decorator_list)
 
 
 def _compiles_source(decorator: ast.expr) -> bool:
@@ -202,9 +228,36 @@ def install(plan: Plan) -> Hook:
     hook = Hook(plan)
     sys.meta_path[:0] = [hook, RootsFirst(set(plan.packages), list(plan.roots))]
     os.environ[VARIABLE] = plan.to_json()
+    if plan.fenced:
+        sys.addaudithook(Fence([str(Path(root).resolve()) for root in plan.roots], str(Path(plan.log).parent.parent)))
     if plan.log:
         _log_at_exit(hook)
     return hook
+
+
+class Fence:
+    """Keeps code that nobody has read, a mutant made by rule, from removing or writing what it never should.
+
+    It stops slips, not intent: a mutant comes from the code under contract, whose author is trusted.
+    """
+
+    REMOVE = frozenset({"os.remove", "os.rmdir", "os.rename", "shutil.rmtree", "shutil.move"})
+
+    def __init__(self, project: list[str], own: str) -> None:
+        self.project, self.own = project, own
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event in self.REMOVE and not any(isinstance(a, int) and a >= 0 for a in arguments[1:]):
+            for path in arguments[:2]:  # below an open folder (a number), its rmtree was asked about before
+                if isinstance(path, str | bytes | os.PathLike) and not self._below(path, [self.own]):
+                    raise BrokenMutant(f"it may not do {event} on {os.fsdecode(path)}")
+        elif event == "open" and isinstance(arguments[0], str | bytes) and set(arguments[1] or "") & set("wax+"):
+            if self._below(arguments[0], self.project) and not self._below(arguments[0], [self.own]):
+                raise BrokenMutant(f"it may not write {os.fsdecode(arguments[0])}")
+
+    def _below(self, path: Any, folders: list[str]) -> bool:
+        found = os.path.realpath(os.fsdecode(path))
+        return any(found == folder or found.startswith(folder + os.sep) for folder in folders)
 
 
 def install_from_environment() -> None:

@@ -151,11 +151,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """Replace one expression or run of statements in one function."""
+    """Replace one expression or run of statements in one function.
+
+    occurrence: which of the places that read `find`, from 0; None where it must be the only one.
+    """
 
     function: Target
     find: str
     replace: str
+    occurrence: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,15 +210,27 @@ class OtherSubject:
     not_claimed: tuple[NotClaimed, ...] = ()
 
 
+class Equivalent:
+    """An automatic mutant that no falsifier can tell from the code, and why: accepted, and counted apart."""
+
+    change: Edit
+    reason: str
+    where: Where
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """What a contract requires. `None` stands for all; `cuda` "fresh" also requires the CUDA cells."""
+    """What a contract requires. `None` stands for all; `cuda` "fresh" also requires the CUDA cells.
+
+    mutation_score: the least recorded share of automatic mutants that fell; None where none is asked for.
+    """
 
     id: str = ""
     name: str = ""
     falsifiers: frozenset[str] | None = None
     mutants: frozenset[str] | None = None
     devices: frozenset[str] = frozenset()
+    mutation_score: float | None = None
     where: Where | None = None
 
 
@@ -235,6 +251,7 @@ class Contract:
     runs: tuple[Run, ...] = ()
     mutants: tuple[Mutant, ...] = ()
     subjects: tuple[OtherSubject, ...] = ()
+    equivalents: tuple[Equivalent, ...] = ()
     gate: Gate = Gate()
 
     @property

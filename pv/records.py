@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,12 +36,26 @@ def record_path(project: Project, contract: Contract, device: str) -> Path:
 
 def basis(project: Project, contract: Contract, falsifier: Falsifier, subject: Target) -> Basis:
     """What evidence for `falsifier` on `subject` rests on now. Raises Unbound."""
+    return Basis(clause(contract, falsifier, subject), digests(project, paths(project, contract, falsifier, subject)))
+
+
+def paths(project: Project, contract: Contract, falsifier: Falsifier, subject: Target) -> list[Path]:
+    """The files that a falsifier's code starts from. Raises Unbound."""
     run = contract.run(falsifier.run) if falsifier.run is not None else None
     bound = [*([falsifier.test] if falsifier.test else []), *([run.callable] if run is not None else [])]
-    paths = [binding.function(project, b).path for b in bound]
-    paths.append(binding.target_file(project, subject))
-    files, _ = binding.closure(project, paths)
-    clause = {
+    return [*(binding.function(project, b).path for b in bound), binding.target_file(project, subject)]
+
+
+def digests(project: Project, paths: Sequence[Path]) -> dict[str, str]:
+    """The digest of each file of the project that `paths` are or import, by its path below the root."""
+    files, _ = binding.closure(project, list(paths))
+    return {path.relative_to(project.root).as_posix(): digest_file(path) for path in sorted(files)}
+
+
+def clause(contract: Contract, falsifier: Falsifier, subject: Target) -> str:
+    """The digest of what the contract says of a falsifier."""
+    run = contract.run(falsifier.run) if falsifier.run is not None else None
+    said = {
         "test": str(falsifier.test) if falsifier.test is not None else [falsifier.equation, contract.executable],
         "subject": str(subject),
         "examples": falsifier.examples,
@@ -49,8 +63,7 @@ def basis(project: Project, contract: Contract, falsifier: Falsifier, subject: T
         "prediction": falsifier.prediction,
         "run": [str(run.callable), dict(run.arguments)] if run is not None else None,
     }
-    shown = {path.relative_to(project.root).as_posix(): digest_file(path) for path in sorted(files)}
-    return Basis(digest_data(clause), shown)
+    return digest_data(said)
 
 
 def write(
@@ -75,17 +88,17 @@ def write(
         "torch": hardware.torch,
         "python": platform.python_version(),
         "when": datetime.now(UTC).date().isoformat(),
-        "commit": _commit(project.root),
+        "commit": commit_of(project.root),
         "renew": f"pv validate --contract {contract.id} --device {device} --record",
         "cells": sorted(cells, key=lambda cell: str(cell["falsifier"])),
     }
-    _write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return path
 
 
 def _cell(project: Project, trial: Trial, basis: Basis) -> dict[str, Any]:
     """A cell rests on what its code imports, and on whatever else of the project was read while it ran."""
-    read = {name: digest for name in sorted(trial.files) if (digest := _digest(project, name))}
+    read = digests_of(project, trial.files)
     return {
         "falsifier": trial.falsifier,
         "ending": trial.ending.value,
@@ -95,6 +108,11 @@ def _cell(project: Project, trial: Trial, basis: Basis) -> dict[str, Any]:
         "clause": basis.clause,
         "files": {**read, **basis.files},
     }
+
+
+def digests_of(project: Project, names: Iterable[str]) -> dict[str, str]:
+    """The digest of each of these files that is there, by its path below the root."""
+    return {name: digest for name in sorted(names) if (digest := _digest(project, name))}
 
 
 def _digest(project: Project, name: str) -> str:
@@ -114,7 +132,7 @@ def _cells(path: Path) -> list[dict[str, Any]]:
     return cells
 
 
-def _write_whole(path: Path, text: str) -> None:
+def write_whole(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(f".tmp{os.getpid()}")
     with temporary.open("w", encoding="utf-8") as file:
@@ -124,7 +142,7 @@ def _write_whole(path: Path, text: str) -> None:
     temporary.replace(path)
 
 
-def _commit(root: Path) -> str:
+def commit_of(root: Path) -> str:
     try:
         head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, timeout=10)
         dirty = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, timeout=10)
@@ -143,16 +161,16 @@ def read(
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        return {}, [_broken(path, str(error))]
+        return {}, [broken(path, str(error))]
     problem = next(Draft202012Validator(schema("evidence")).iter_errors(content), None)
     if problem is not None:
-        return {}, [_broken(path, f"{problem.json_path}: {problem.message[:200]}")]
+        return {}, [broken(path, f"{problem.json_path}: {problem.message[:200]}")]
     if (content["contract"], content["device"]) != (contract.id, device):
-        return {}, [_broken(path, f"it is evidence of {content['contract']} on {content['device']}")]
+        return {}, [broken(path, f"it is evidence of {content['contract']} on {content['device']}")]
     return dict(_recorded(project, content, bases())), []
 
 
-def _broken(path: Path, why: str) -> Finding:
+def broken(path: Path, why: str) -> Finding:
     return Finding(
         code="PV170",
         severity=Severity.ERROR,
@@ -182,12 +200,12 @@ def _recorded(
                     hardware=hardware,
                     commit=content["commit"],
                     reached=cell["reached"],
-                    changed=tuple(_changed(project, cell, now)),
+                    changed=tuple(changed(project, cell, now)),
                 ),
             )
 
 
-def _changed(project: Project, cell: Mapping[str, Any], now: Basis) -> list[str]:
+def changed(project: Project, cell: Mapping[str, Any], now: Basis) -> list[str]:
     """What differs between the recorded basis and this tree: files by name, the clause as "the contract's clause"."""
     then = cell["files"]
     today = {name: now.files.get(name) or _digest(project, name) for name in {*then, *now.files}}

@@ -17,6 +17,7 @@ from pv.errors import PvError
 from pv.evidence import Evidence, Recorded
 from pv.linting import MUTANT_STALE
 from pv.model import Contract, Finding
+from pv.mutation import score
 from pv.project import Project
 from pv.request import DEVICES, Chosen, Request, choose, project_of
 from pv.verdict import ContractVerdict, Report, Status, decide
@@ -165,4 +166,5 @@ def _with_records(chosen: Chosen, campaign: Campaign, contract: Contract) -> tup
         found, broken = records.read(chosen.project, contract, device, partial(campaign.bases, contract))
         recorded |= found
         problems += broken
-    return replace(evidence, recorded=recorded), problems
+    measured, broken = score.read(chosen.project, contract)
+    return replace(evidence, recorded=recorded, score=measured), [*problems, *broken]

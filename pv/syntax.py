@@ -73,22 +73,24 @@ def _walk(body: Sequence[ast.AST], prefix: str) -> Iterator[tuple[str, Definitio
             yield from _walk(getattr(node, block, None) or [], prefix)
 
 
-def patch(source: str, name: str, find: str, replace: str) -> str:
+def patch(source: str, name: str, find: str, replace: str, occurrence: int | None = None) -> str:
     """`source` with the one place in the definitions of `name` that reads `find` replaced by `replace`.
+
+    `occurrence` says which place (from 0) where more than one reads so.
 
     Only the lines of that place change, and a shorter replacement is padded, so line numbers below it stay right.
     Raises BrokenMutant when there is no such place, more than one, or when the result would not be the same tree with
     exactly that change.
     """
     tree = _tree(source)
-    found = definitions(tree, name)
-    if not found:
+    if not definitions(tree, name):
         raise BrokenMutant(f"there is no {name!r}")
-    pattern = _pattern(find)
-    matches = [match for node in found for match in _matches(node, pattern)]
-    if len(matches) != 1:
+    matches = occurrences(tree, name, find)
+    if occurrence is None and len(matches) != 1:
         raise BrokenMutant(f"{find!r} occurs {len(matches)} times in {name!r}; it must occur exactly once")
-    match, body = matches[0], textwrap.dedent(replace).strip()
+    if occurrence is not None and occurrence >= len(matches):
+        raise BrokenMutant(f"{find!r} occurs {len(matches)} times in {name!r}, not {occurrence + 1} times")
+    match, body = matches[occurrence or 0], textwrap.dedent(replace).strip()
     whole = match.block is not None
     new = _parsed((body or "pass") if whole else f"({body or None}\n)")
     if new is None or not new.body or (not whole and not isinstance(new.body[0], ast.Expr)):
@@ -102,6 +104,12 @@ def patch(source: str, name: str, find: str, replace: str) -> str:
             raise BrokenMutant(f"replacing {find!r} by {replace!r} changes nothing")
         return text
     raise BrokenMutant(f"replacing {find!r} by {replace!r} would change more than that, or gives no valid Python")
+
+
+def occurrences(tree: ast.Module, name: str, find: str) -> list[Match]:
+    """Every place in the definitions of `name` that reads `find`, in an order that formatting does not change."""
+    pattern = _pattern(find)
+    return [match for node in definitions(tree, name) for match in _matches(node, pattern)]
 
 
 @lru_cache(maxsize=8)
@@ -219,6 +227,15 @@ def _offset(source: str, line: int, column: int) -> int:
     starts = [0, *(end.end() for end in _LINE_END.finditer(source))]
     start = starts[line - 1]
     return start + len(source[start : start + column].encode()[:column].decode())
+
+
+def blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
+    """The blocks of statements right inside a statement that runs them itself; a definition runs none."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return
+    inner = [node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())]
+    found = [getattr(part, name, None) for part in inner for name in ("body", "orelse", "finalbody")]
+    yield from (block for block in found if block)
 
 
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,7 @@ def planted(project: Project, mutant: Mutant) -> tuple[Plan, set[Path]]:
     if isinstance(change, Edit):
         target = change.function
         plan = Plan(module=target.module, name=target.attribute, find=change.find, replace=change.replace)
+        plan = replace(plan, occurrence=change.occurrence)
         return plan, {binding.module_file(project, target.module)}
     plan = Plan(module=change.object.module, name=change.object.attribute, swap_with=str(change.replacement))
     modules = (change.object.module, change.replacement.module)

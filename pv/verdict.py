@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from pv.evidence import DeviceInfo, Ending, Evidence, Recorded, Trial
+from pv.evidence import DeviceInfo, Ending, Evidence, MutationScore, Recorded, Trial
 from pv.model import Contract, Falsifier, Finding, Severity
 
 
@@ -86,6 +86,7 @@ class ContractVerdict:
     killed: frozenset[str] = frozenset()
     claimed: frozenset[str] = frozenset()
     partial: bool = False
+    score: MutationScore | None = None
     subject: str = ""
     """What was attacked in the place of the contract's own subject; "" where nothing stood in."""
 
@@ -139,13 +140,24 @@ def decide(
     judged = {key[1] for key in evidence.mutants}
     return ContractVerdict(
         contract=contract,
-        status=_status(cells, findings),
+        status=_with_score(contract, evidence, selection, _status(cells, findings)),
         cells=cells,
         findings=findings,
         killed=frozenset((judged - survived) & claimed),
         claimed=frozenset(claimed),
         partial=len(selected) < len(contract.falsifiers),
+        score=evidence.score,
     )
+
+
+def _with_score(contract: Contract, evidence: Evidence, selection: Selection, status: Status) -> Status:
+    """The status once the gate has looked at the recorded mutation score. It counts for a whole contract only."""
+    least, score = contract.gate.mutation_score, evidence.score
+    if least is None or selection.falsifiers is not None or status is Status.FAIL:
+        return status
+    if score is None or score.changed or score.value is None:
+        return Status.UNDECIDED
+    return Status.FAIL if score.value < least else status
 
 
 def _status(cells: tuple[Cell, ...], findings: tuple[Finding, ...]) -> Status:
@@ -194,7 +206,8 @@ def _live(contract: Contract, falsifier: Falsifier, device: str, evidence: Evide
     if trial is None:
         reason = evidence.absent.get(device, "nothing was measured")
         return Cell(falsifier=falsifier, device=device, outcome=Outcome.UNDECIDED, reason=reason, required=required)
-    judged = [evidence.mutants.get((falsifier.id, mutant)) for mutant in falsifier.kills if device == "cpu"]
+    named = falsifier.kills or [mutant for (id_, mutant) in evidence.mutants if id_ == falsifier.id and mutant]
+    judged = [evidence.mutants.get((falsifier.id, mutant)) for mutant in named if device == "cpu"]
     mutants = tuple(trial for trial in judged if trial is not None)
     outcome, reason = _outcome(trial)
     if outcome is Outcome.SURVIVED and device == "cpu" and selection.mutants:
@@ -238,6 +251,8 @@ def _teeth(
     small = evidence.mutants.get((falsifier.id, ""))
     if small is not None:
         return Outcome.ERROR, f"the clean subject fails at the run's `small` arguments: {small.detail or 'refuted'}"
+    if not falsifier.kills:
+        return _automatic_teeth(contract, falsifier, mutants, evidence)
     for trial in mutants:
         if contract.gate.mutants is not None and trial.mutant not in contract.gate.mutants:
             continue
@@ -253,6 +268,24 @@ def _teeth(
     if missing:
         return Outcome.UNDECIDED, f"the mutant {min(missing)!r} was not judged"
     return Outcome.SURVIVED, ""
+
+
+def _automatic_teeth(
+    contract: Contract, falsifier: Falsifier, mutants: tuple[Trial, ...], evidence: Evidence
+) -> tuple[Outcome, str]:
+    """Whether a falsifier that declares no mutant noticed one that was made by rule in what it reaches."""
+    if contract.gate.mutants is not None or any(map(killed, mutants)):
+        return Outcome.SURVIVED, ""
+    drawn = evidence.automatic.get(falsifier.id)
+    cancelled = next((trial for trial in mutants if trial.ending is Ending.CANCELLED), None)
+    if drawn is None or len(mutants) < drawn or cancelled is not None:
+        return Outcome.UNDECIDED, cancelled.detail if cancelled is not None else "no automatic mutant was judged"
+    if not drawn:
+        return Outcome.VACUOUS, "it kills no mutant: there is nothing to mutate in what it reaches; declare one"
+    held = sum(trial.ending is Ending.HELD for trial in mutants)
+    if not held:
+        return Outcome.ERROR, f"none of {drawn} automatic mutants could be judged: {mutants[0].detail}"
+    return Outcome.VACUOUS, f"it kills no mutant: none of {drawn} automatic ones in what it reaches fell to it"
 
 
 def _recorded(contract: Contract, falsifier: Falsifier, device: str, evidence: Evidence, selection: Selection) -> Cell:

@@ -19,6 +19,8 @@ class Blame:
         names = {kind.__name__ for kind in type(error).__mro__}
         if names & {"Skipped", "SkipTest"}:
             return Ending.SKIPPED
+        if "BrokenMutant" in names:
+            return Ending.VOID  # the fence of the hook: what the mutant then did says nothing
         # pytest.fail and a pytest.raises that saw nothing raise `Failed`, which is no AssertionError.
         if isinstance(error, AssertionError) or "Failed" in names:
             return Ending.REFUTED

@@ -19,6 +19,7 @@ RULES: tuple[Rule, ...] = (
     bindings.tests,
     bindings.subjects,
     mutants.mutants,
+    mutants.equivalents,
     equations.equations,
     subjects.others,
 )

@@ -61,6 +61,18 @@ def _edit(context: Context, mutant: Mutant, edit: Edit) -> Iterator[Finding]:
         yield error("PV134" if idle else "PV133", mutant.where, f"{mutant.id}: {problem}", hint)
 
 
+def equivalents(context: Context) -> Iterator[Finding]:
+    """An accepted equivalent that no longer applies would silently be counted as a fault again."""
+    for accepted in context.contract.equivalents:
+        change = accepted.change
+        try:
+            source = binding.source(binding.target_file(context.project, change.function))
+            syntax.patch(source, change.function.attribute, change.find, change.replace)
+        except (Unbound, BrokenMutant) as problem:
+            hint = f"copy the code as it stands now in {change.function} into `find`, or remove the entry"
+            yield error("PV137", accepted.where, f"the equivalent does not apply: {problem}", hint)
+
+
 def _swap(context: Context, mutant: Mutant, swap: Swap) -> Iterator[Finding]:
     for target in (swap.object, swap.replacement):
         try:

@@ -19,9 +19,9 @@ def others(context: Context) -> Iterator[Finding]:
 def _claims(context: Context, other: OtherSubject, before: list[str]) -> Iterator[Finding]:
     if other.claims_as and other.claims_as not in before:
         message = f"{other.name}: no subject {other.claims_as!r} is declared before it"
-        yield error("PV191", other.where, message, did_you_mean(other.claims_as, before))
+        yield error("PV196", other.where, message, did_you_mean(other.claims_as, before))
     known = [falsifier.id for falsifier in context.contract.falsifiers]
     for part in other.not_claimed:
         for name, where in zip(part.falsifiers, part.places, strict=True):
             if name not in known:
-                yield error("PV190", where, f"{other.name}: there is no falsifier {name!r}", did_you_mean(name, known))
+                yield error("PV195", where, f"{other.name}: there is no falsifier {name!r}", did_you_mean(name, known))

@@ -26,7 +26,7 @@ NOT_YET = {
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The published JSON Schema `contract`, `existing`, `report` or `evidence`."""
+    """The published JSON Schema `contract`, `existing`, `report`, `evidence` or `mutants`."""
     loaded: dict[str, Any] = json.loads(files("pv").joinpath("schema", f"{name}.json").read_text(encoding="utf-8"))
     return loaded
 

@@ -9,6 +9,7 @@ from pv.model import (
     Contract,
     Edit,
     Equation,
+    Equivalent,
     Falsifier,
     Gate,
     Mutant,
@@ -40,6 +41,7 @@ def build(tree: Node) -> Contract:
         runs=tuple(_run(item) for item in _list(tree, "runs")),
         mutants=tuple(_mutant(item) for item in _list(tree, "mutants")),
         subjects=tuple(_other(item) for item in _list(tree, "subjects")),
+        equivalents=tuple(_equivalent(item) for item in _list(tree, "equivalents")),
         gate=_gate(tree.get("qa_gate")),
     )
 
@@ -161,6 +163,12 @@ def _not_claimed(node: Node) -> NotClaimed:
     )
 
 
+def _equivalent(node: Node) -> Equivalent:
+    raw: dict[str, Any] = node.plain()
+    change = Edit(function=Target.parse(raw["function"]), find=raw["find"], replace=raw["replace"])
+    return Equivalent(change=change, reason=raw["reason"].strip(), where=node.where)
+
+
 def _gate(node: Node | None) -> Gate:
     if node is None:
         return Gate()
@@ -172,6 +180,7 @@ def _gate(node: Node | None) -> Gate:
         falsifiers=_selection(require.get("falsifiers", "all")),
         mutants=_selection(require.get("mutants", "all")),
         devices=frozenset({"cuda"} if require.get("cuda") == "fresh" else ()),
+        mutation_score=require.get("mutation_score"),
         where=node.where,
     )
 

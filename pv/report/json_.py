@@ -1,9 +1,10 @@
 """The report as JSON, for programs; its schema is published as `pv schema report`."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
-from pv.evidence import Trial
+from pv.evidence import MutationScore, Trial
 from pv.model import Finding
 from pv.report import words
 from pv.verdict import Cell, ContractVerdict, Report
@@ -45,8 +46,13 @@ def _contract(verdict: ContractVerdict, report: Report) -> dict[str, Any]:
         "subject": verdict.subject,
         "partial": verdict.partial,
         "mutants": {"claimed": sorted(verdict.claimed), "killed": sorted(verdict.killed)},
+        "mutation_score": _score(verdict.score) if verdict.score is not None else None,
         "cells": [_cell(cell, report) for cell in verdict.cells],
     }
+
+
+def _score(score: MutationScore) -> dict[str, Any]:
+    return {**asdict(score), "changed": list(score.changed), "value": score.value}
 
 
 def _cell(cell: Cell, report: Report) -> dict[str, Any]:

@@ -1,14 +1,17 @@
 """The sentences that every format shares, so that no two reports say different things of one verdict."""
 
+import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pv.engines.encoding import show
 from pv.evidence import Counterexample, Ending, Trial
 from pv.model import Finding, Severity
-from pv.verdict import Cell, ContractVerdict, Outcome, Report
+from pv.verdict import Cell, ContractVerdict, Outcome, Report, killed
 
 MAX_VALUE = 400
+MAX_MUTANTS = 5
+MAX_CHANGED = 3
 # Worst first; what stands before SURVIVED gets a block of its own.
 OUTCOMES = [Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED, Outcome.PROVED, Outcome.SURVIVED]
 HELD = (Outcome.SURVIVED, Outcome.PROVED)
@@ -38,8 +41,34 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
         yield f"{len(verdict.killed)} of {len(verdict.claimed)} mutants killed"
     if not verdict.cells:
         yield "no falsifier for the devices asked for"
+    judged = [cell for cell in verdict.cells if cell.mutants and not cell.falsifier.kills]
+    if judged:
+        sharp = sum(any(map(killed, cell.mutants)) for cell in judged)
+        yield f"{sharp} of {count(len(judged), 'falsifier')} without a declared mutant killed an automatic one"
+    yield from _score(verdict)
     if verdict.partial:
         yield f"{len({c.falsifier.id for c in verdict.cells})} of {total} falsifiers selected"
+
+
+def _score(verdict: ContractVerdict) -> Iterator[str]:
+    """The recorded mutation score: its denominator, its freshness, and what the gate asks for."""
+    score, least = verdict.score, verdict.contract.gate.mutation_score
+    asked = f"; the gate asks for {least:.0%}" if least is not None else ""
+    if score is None:
+        if least is not None:
+            yield f"mutation score not recorded{asked}: pv mutate {verdict.contract.id} --record"
+        return
+    share = "none" if score.value is None else f"{math.floor(score.value * 1000) / 10:g} %"
+    parts = [f"{score.killed} of {score.judged} killed"]
+    parts += [f"{score.equivalent} equivalent"] if score.equivalent else []
+    parts += [f"a sample of {score.sampled} of {score.total}"] if score.sampled < score.total else []
+    fresh = f"stale, changed: {_few(score.changed)}" if score.changed else "fresh"
+    yield f"mutation score {share} ({', '.join(parts)}; recorded {score.when}, {fresh}{asked})"
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_CHANGED} more" if len(names) > MAX_CHANGED else ""
+    return ", ".join(names[:MAX_CHANGED]) + more
 
 
 def _errors(verdict: ContractVerdict) -> int:
@@ -115,6 +144,12 @@ def lines(cell: Cell, verdict: ContractVerdict, report: Report) -> Iterator[tupl
 
 def _mutants(cell: Cell, verdict: ContractVerdict) -> Iterator[tuple[str, str]]:
     """The faults that a falsifier failed to see, or could not be tried on."""
+    if not cell.falsifier.kills:
+        shown = cell.mutants if cell.outcome in (Outcome.VACUOUS, Outcome.ERROR) else ()
+        yield from (
+            ("mutant", f"{trial.mutant}: {trial.detail or trial.ending.value}") for trial in shown[:MAX_MUTANTS]
+        )
+        return
     for trial in cell.mutants:
         mutant = verdict.contract.mutant(trial.mutant or "")
         if cell.outcome is Outcome.VACUOUS and trial.ending is Ending.HELD:

@@ -1,0 +1,152 @@
+"""The automatic mutants of a module: every fault of its functions that changes what is compiled, once each."""
+
+import ast
+import difflib
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import CodeType
+
+from pv import binding, hook, syntax
+from pv.errors import BrokenMutant
+from pv.model import Edit, Mutant, Target, Where
+from pv.mutation.operators import Fault, faults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Automatic:
+    """One automatic mutant.
+
+    place: what the probe notes when the changed code is run. result: what its module compiles to.
+    """
+
+    mutant: Mutant
+    operator: str
+    function: str
+    place: str
+    result: str
+    diff: str
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module of the project whose functions can be mutated."""
+
+    name: str
+    path: Path
+
+    @cached_property
+    def source(self) -> str:
+        return binding.source(self.path)
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.source)
+
+    @cached_property
+    def result(self) -> str:
+        """What the module compiles to as it stands."""
+        return compiles_to(self.source)
+
+    @cached_property
+    def foreign(self) -> frozenset[str]:
+        """The names that the module imports: taking `torch` for `torch.zeros(2)` is no fault that anybody makes."""
+        imports = (node for node in ast.walk(self.tree) if isinstance(node, ast.Import | ast.ImportFrom))
+        return frozenset(a.asname or a.name.split(".")[0] for node in imports for a in node.names)
+
+    def mutants(self, reached: frozenset[str]) -> Iterator[Automatic]:
+        """Those of the functions that were `reached`, without duplicates and changes that compile to the same."""
+        return distinct(self.candidates(reached))
+
+    def candidates(self, reached: frozenset[str]) -> Iterator["Candidate"]:
+        """Every fault of the functions that were `reached`; not each of them can be planted, or changes anything."""
+        for name, node in syntax.functions(self.tree):
+            if f"{self.name}:{name}" in reached and not hook.compiles_source(node):
+                yield from (Candidate(self, name, fault) for fault in faults(node, self.foreign))
+
+    def mutant(self, name: str, fault: Fault) -> Automatic | None:
+        """The fault as an edit; None where it cannot be written as one."""
+        try:
+            find = ast.unparse(fault.node)
+            places = [match.first for match in syntax.occurrences(self.tree, name, find)]
+            occurrence = next((n for n, place in enumerate(places) if _is(place, fault.node)), -1)
+            if occurrence < 0:
+                return None
+            changed = syntax.patch(self.source, name, find, fault.new, occurrence)
+            result = compiles_to(changed)
+        except (BrokenMutant, *syntax.UNREADABLE):
+            return None
+        target, line = Target(self.name, name), getattr(fault.node, "lineno", 1)
+        which = f" (place {occurrence + 1})" if len(places) > 1 else ""
+        function = f"{self.name}:{name}"
+        return Automatic(
+            mutant=Mutant(
+                id=f"{function}: {find} -> {fault.new or 'pass'}{which}",
+                fault=fault.operator,
+                change=Edit(function=target, find=find, replace=fault.new, occurrence=occurrence),
+                where=Where(self.path, line, getattr(fault.node, "col_offset", 0) + 1),
+            ),
+            operator=fault.operator,
+            function=function,
+            place=place_of(function, fault),
+            result=result,
+            diff=diff(self.source, changed),
+        )
+
+
+def _is(place: ast.AST, node: ast.AST) -> bool:
+    """Whether a match is the node, or the statement that consists of it alone."""
+    return place is node or (isinstance(place, ast.Expr) and place.value is node)
+
+
+def place_of(function: str, fault: Fault) -> str:
+    """What the probe notes when the faulty code is run."""
+    at = fault.statement
+    return function if at is None else f"{function}@{at.lineno}:{at.col_offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A fault of a function, not yet known to be one that can be planted."""
+
+    module: Module
+    name: str
+    fault: Fault
+
+    @property
+    def function(self) -> str:
+        return f"{self.module.name}:{self.name}"
+
+    @property
+    def place(self) -> str:
+        return place_of(self.function, self.fault)
+
+
+def distinct(candidates: Iterable[Candidate]) -> Iterator[Automatic]:
+    """The candidates that can be planted and compile to something else than the code and each other."""
+    compiled: set[str] = set()
+    for candidate in candidates:
+        compiled.add(candidate.module.result)
+        found = candidate.module.mutant(candidate.name, candidate.fault)
+        if found is not None and found.result not in compiled:
+            compiled.add(found.result)
+            yield found
+
+
+def compiles_to(source: str) -> str:
+    """A digest of what a module's source compiles to, wherever its lines are. Raises SyntaxError."""
+    code: CodeType = compile(source, "module", "exec", dont_inherit=True)
+    return hashlib.sha256(repr(_meaning(code)).encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def _meaning(code: CodeType) -> tuple[object, ...]:
+    constants = [_meaning(c) if isinstance(c, CodeType) else (type(c).__name__, repr(c)) for c in code.co_consts]
+    return (code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars, code.co_flags, code.co_name)
+
+
+def diff(before: str, after: str) -> str:
+    """The changed lines, with `-` and `+`; blank lines that only keep the line numbers right are left out."""
+    lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0))[2:]
+    return "\n".join(line for line in lines if not line.startswith("@@") and line.strip() not in ("+", "+)"))

@@ -1,0 +1,126 @@
+"""What became of automatic mutants, as text or JSON."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pv.mutation import score
+from pv.mutation.campaign import Result
+from pv.mutation.judge import STANDING, Fate, Judged
+
+FORMAT = "pv-mutants-report/1"
+SHOWN = (*STANDING, Fate.NOT_EQUIVALENT)
+
+
+def problems(result: Result) -> list[str]:
+    """Why a result does not count as it stands: what fails the command."""
+    measured = score.of(result)
+    found = [f"{t.falsifier} does not hold on the code itself: {t.detail or t.ending.value}" for t in result.unfit]
+    found += [f"not equivalent, {j.tried[-1]} can tell: {j.mutant.mutant.id}" for j in _of(result, Fate.NOT_EQUIVALENT)]
+    if score.too_many_equivalent(measured):
+        share = f"{score.MOST_EQUIVALENT:.0%}"
+        found.append(f"{measured.equivalent} mutants are accepted as equivalent; at most {share} of all may be")
+    found += [f"accepted as equivalent, but no automatic mutant of this contract: {text}" for text in result.unused]
+    least = result.contract.gate.mutation_score
+    whole = len(result.falsifiers) == sum(f.bound for f in result.contract.falsifiers)
+    if least is not None and whole and (measured.value is None or measured.value < least):
+        found.append(f"the contract's gate asks for a mutation score of {least:.1%}")
+    return found
+
+
+def exit_code(results: Sequence[Result]) -> int:
+    """1 where something is wrong with a result or its gate, 2 where there was nothing to judge, else 0."""
+    if any(problems(result) for result in results):
+        return 1
+    return 0 if results and all(score.of(result).judged for result in results) else 2
+
+
+def _of(result: Result, *fates: Fate) -> list[Judged]:
+    return [judged for judged in result.judged if judged.fate in fates]
+
+
+def summary(result: Result) -> str:
+    """The score of a result with its denominators."""
+    measured = score.of(result)
+    share = "nothing to judge" if measured.value is None else f"{measured.value:.1%}"
+    parts = [f"{measured.killed} of {measured.judged} killed"]
+    parts += [f"{measured.by_limit} of them by the time limit"] if measured.by_limit else []
+    parts += [f"{measured.by_error} of them by an error"] if measured.by_error else []
+    parts += [f"{measured.unreached} never reached"] if measured.unreached else []
+    parts += [f"{measured.equivalent} equivalent"] if measured.equivalent else []
+    parts += [f"{n} void"] if (n := result.count(Fate.VOID)) else []
+    parts += [f"a sample of {measured.sampled} of {measured.total}"] if measured.sampled < measured.total else []
+    return f"mutation score {share} ({', '.join(parts)})"
+
+
+def text(results: Sequence[Result], seconds: float) -> str:
+    """A line a contract, each survivor as a small diff, then what is wrong."""
+    lines: list[str] = []
+    for result in results:
+        lines += [f"{_title(result)}: {summary(result)}", ""]
+        for judged in _of(result, *SHOWN):
+            lines += [*_survivor(judged), ""]
+        lines += [f"error: {problem}" for problem in problems(result)]
+    return "\n".join([*lines, f"{seconds:.1f} s; exit {exit_code(results)}", ""])
+
+
+def _title(result: Result) -> str:
+    named = f" by {result.falsifiers[0]}" if len(result.falsifiers) == 1 else f" by {len(result.falsifiers)} falsifiers"
+    return f"{result.contract.id}{named}"
+
+
+def _survivor(judged: Judged) -> Iterator[str]:
+    mutant = judged.mutant
+    reach = "never reached" if judged.fate is Fate.UNREACHED else "reached"
+    reach = "not equivalent" if judged.fate is Fate.NOT_EQUIVALENT else reach
+    where = mutant.mutant.where
+    yield f"{_relative(where.path)}:{where.line} {mutant.function} [{mutant.operator}] {reach}"
+    yield from (f"  {line}" for line in mutant.diff.splitlines())
+    if judged.tried:
+        yield f"  tried by {', '.join(judged.tried)}"
+    if judged.seen:
+        yield f"  seen: {judged.seen}"
+
+
+def _relative(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def data(results: Sequence[Result], seconds: float) -> str:
+    """One JSON object with every mutant."""
+    content = {
+        "format": FORMAT,
+        "exit_code": exit_code(results),
+        "seconds": round(seconds, 3),
+        "contracts": [_contract(result) for result in results],
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _contract(result: Result) -> dict[str, Any]:
+    measured = score.of(result)
+    return {
+        "id": result.contract.id,
+        "falsifiers": list(result.falsifiers),
+        "summary": summary(result),
+        "score": measured.value,
+        **{name: getattr(measured, name) for name in score.COUNTS},
+        "problems": problems(result),
+        "mutants": [_mutant(judged) for judged in result.judged],
+    }
+
+
+def _mutant(judged: Judged) -> dict[str, Any]:
+    mutant = judged.mutant
+    return {
+        "id": mutant.mutant.id,
+        "operator": mutant.operator,
+        "function": mutant.function,
+        "path": str(_relative(mutant.mutant.where.path)),
+        "line": mutant.mutant.where.line,
+        "fate": judged.fate.value,
+        "tried": list(judged.tried),
+        "seen": judged.seen,
+        "diff": mutant.diff,
+    }
