@@ -7,9 +7,10 @@ contract, which lint finds.
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from pv.equations.domain import axis_bounds
-from pv.equations.language import CONSTANTS, ELEMENTWISE, Formula, Line, Refusal
+from pv.equations.language import CONSTANTS, ELEMENTWISE, FUNCTIONS, Formula, Line, Refusal
 from pv.equations.walk import Axes, Callee, Nothing, Walk, variable_value
 
 _OPERATORS: Mapping[type, type[ast.operator]] = {
@@ -21,11 +22,12 @@ _COMPARISONS: Mapping[type, tuple[type[ast.cmpop], ...]] = {
     ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,),
 }  # fmt: skip
 _FUNCTIONS = {
-    **{"exp": "expm1", "expm1": "exp", "log": "log1p", "log1p": "log", "sin": "cos", "cos": "sin", "tanh": "sigmoid"},
-    **{"sigmoid": "tanh", "erf": "tanh", "maximum": "minimum", "minimum": "maximum", "sum": "mean", "mean": "sum"},
-    **{"prod": "sum", "max": "min", "min": "max", "norm": "sum", "logsumexp": "max", "any": "all", "all": "any"},
-    **{"softmax": "log_softmax", "log_softmax": "softmax", "cumsum": "cumprod", "cumprod": "cumsum"},
-}
+    "exp": "expm1", "expm1": "exp", "log": "log1p", "log1p": "log", "sin": "cos", "cos": "sin",
+    "tanh": "sigmoid", "sigmoid": "tanh", "erf": "tanh", "maximum": "minimum",
+    "minimum": "maximum", "sum": "mean", "mean": "sum", "prod": "sum", "max": "min",
+    "min": "max", "norm": "sum", "logsumexp": "max", "any": "all",
+    "all": "any", "softmax": "log_softmax", "log_softmax": "softmax", "cumsum": "cumprod", "cumprod": "cumsum",
+}  # fmt: skip
 MAX_SHOWN = 80
 
 
@@ -61,7 +63,7 @@ def _reached(name: str, callees: Mapping[str, Callee]) -> list[str]:
     for each in found:
         nodes = (node for line in callees[each].formula.lines for node in ast.walk(line.value))
         called = [n.func.id for n in nodes if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
-        found += [other for other in dict.fromkeys(called) if other in callees and other not in found]
+        found += [o for o in dict.fromkeys(called) if o in callees and o not in FUNCTIONS and o not in found]
     return found
 
 
@@ -82,7 +84,7 @@ def _walk(equation: Callee, callees: Mapping[str, Callee], calling: tuple[str, .
 def _alternatives(equation: Callee) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Every node of an equation with each of what could stand in its place."""
     known: dict[str, object] = {name: (v.kind, v.axes, v.of) for name, v in equation.variables.items()}
-    known |= {axis: "axis" for axis in axis_bounds(equation.variables)}
+    known |= dict.fromkeys(axis_bounds(equation.variables), "axis")
     for line in equation.formula.lines:
         for node in ast.walk(line.value):
             if isinstance(node, ast.expr):
@@ -102,14 +104,14 @@ def _of_operators(node: ast.expr) -> Iterator[ast.expr]:
         case ast.UnaryOp(operand=operand):
             yield operand
         case ast.Compare(left=left, ops=signs, comparators=others):
-            for place, sign in enumerate(signs):
-                for other in _COMPARISONS[type(sign)]:
+            for place, compared in enumerate(signs):
+                for other in _COMPARISONS[type(compared)]:
                     yield ast.Compare(left, [*signs[:place], other(), *signs[place + 1 :]], others)
-        case ast.BoolOp(op=sign, values=values):
-            yield ast.BoolOp(ast.Or() if isinstance(sign, ast.And) else ast.And(), values)
+        case ast.BoolOp(op=joined, values=values):
+            yield ast.BoolOp(ast.Or() if isinstance(joined, ast.And) else ast.And(), values)
             for place in range(len(values)):
                 rest = [*values[:place], *values[place + 1 :]]
-                yield ast.BoolOp(sign, rest) if len(rest) > 1 else rest[0]
+                yield ast.BoolOp(joined, rest) if len(rest) > 1 else rest[0]
         case ast.IfExp(test=test, body=yes, orelse=no):
             yield ast.IfExp(test, no, yes)
 
@@ -152,27 +154,16 @@ def _changed(formula: Formula, old: ast.expr, new: ast.expr) -> Formula:
     return Formula(formula.text, tuple(Line(line.name, _with(line.value, old, new)) for line in formula.lines))
 
 
-def _with(node: ast.expr, old: ast.expr, new: ast.expr) -> ast.expr:
-    """A copy of the tree with `new` in the place of `old`, which is one object of it."""
-    found: ast.expr = _Replacer(old, ast.copy_location(new, old)).visit(node)
-    return found
-
-
-class _Replacer:
-    """Copies the way down to one node, and shares everything else."""
-
-    def __init__(self, old: ast.AST, new: ast.AST) -> None:
-        self.old, self.new = old, new
-
-    def visit(self, node: object) -> object:
-        if node is self.old:
-            return self.new
-        if isinstance(node, list):
-            return [self.visit(each) for each in node]
-        if not isinstance(node, ast.AST):
-            return node
-        fields = {name: self.visit(value) for name, value in ast.iter_fields(node)}
-        return ast.copy_location(type(node)(**fields), node)
+def _with(node: Any, old: ast.expr, new: ast.expr) -> Any:
+    """A copy of a tree with `new` in the place of `old`, which is one object of it."""
+    if node is old:
+        return ast.copy_location(new, old)
+    if isinstance(node, list):
+        return [_with(each, old, new) for each in node]
+    if not isinstance(node, ast.AST):
+        return node
+    fields = {name: _with(value, old, new) for name, value in ast.iter_fields(node)}
+    return ast.copy_location(type(node)(**fields), node)
 
 
 def _text(formula: Formula) -> tuple[str, ...]:

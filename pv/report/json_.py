@@ -1,6 +1,7 @@
 """The report as JSON, for programs; its schema is published as `pv schema report`."""
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 from pv.evidence import Trial
@@ -89,6 +90,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "peak_mib": trial.peak_mib,
         "output": trial.output.text[-MAX_OUTPUT:],
         "output_bytes": trial.output.size,
+        "changes": None if trial.changes is None else asdict(trial.changes),
         "counterexample": None
         if found is None
         else {

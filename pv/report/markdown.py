@@ -32,8 +32,9 @@ def render(report: Report) -> str:
         for reason, cells in words.undecided(verdict).items():
             names = ", ".join(_code(cell.falsifier.id) for cell in cells)
             parts += ["", f"**undecided**: {names}: {_escape(reason)}"]
-        parts += ["", *_table(verdict.contract.id, verdict.cells)] if verdict.cells else []
-    parts += ["", *(f"> {_escape(note)}" for note in report.notes), _escape(words.closing(report)), ""]
+        parts += ["", *_table(verdict)] if verdict.cells else []
+    notes = [*report.notes, *(each for verdict in report.contracts for each in words.tolerances(verdict))]
+    parts += ["", *(f"> {_escape(note)}" for note in notes), _escape(words.closing(report)), ""]
     return "\n".join(parts)
 
 
@@ -50,13 +51,18 @@ def _block(cell: Cell, verdict: ContractVerdict, report: Report) -> list[str]:
     return [*parts, f"{fence}text", *code, fence]
 
 
-def _table(name: str, cells: tuple[Cell, ...]) -> list[str]:
-    parts = [f"<details><summary>{html.escape(name)}: {words.count(len(cells), 'cell')}</summary>", ""]
+def _table(verdict: ContractVerdict) -> list[str]:
+    cells = verdict.cells
+    parts = [f"<details><summary>{html.escape(verdict.contract.id)}: {words.count(len(cells), 'cell')}</summary>", ""]
     parts += ["| falsifier | device | outcome | tried | claim |", "|---|---|---|---|---|"]
     for cell in cells:
         tried = words.tried(cell.trial) if cell.trial is not None else _escape(cell.reason)
         rule = _escape(cell.falsifier.rule)
         parts.append(f"| {_code(cell.falsifier.id)} | {cell.device} | {cell.outcome.value} | {tried} | {rule} |")
+    for cell in cells:
+        unseen = [f"- {_escape(text)}" for text in words.survivors(cell, verdict)]
+        if unseen:
+            parts += ["", f"Changes of its equation that {_code(cell.falsifier.id)} did not tell apart:", "", *unseen]
     return [*parts, "", "</details>"]
 
 
