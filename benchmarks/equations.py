@@ -10,7 +10,7 @@ import ast
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -72,9 +72,10 @@ def examples(system: System, claim: Claim, seed: int = 0) -> Iterator[Example]:
             yield example
 
 
-def alarms(system: System, code: Any, count: int) -> None:
+def alarms(system: System, code: Any, count: int, names: Sequence[str]) -> None:
     print("| formula | false alarms | nearest to what is allowed | ms an example |\n|---|---|---|---|")
-    for name, claim in system.claims.items():
+    for name in names:
+        claim = system.claims[name]
         observer, worst, refuted, start = Observer(system, claim, code, "cpu"), 0.0, 0, time.perf_counter()
         for example in islice(examples(system, claim), count):
             limits = Limits(claim.equation, claim.accuracy, example, claim.equation.exact(example))
@@ -221,7 +222,7 @@ def main(what: str, *rest: str) -> None:
     system = System(parse_equations(formulas)[0])
     match what:
         case "alarms":
-            alarms(system, SimpleNamespace(**implementations()), int(rest[0]))
+            alarms(system, SimpleNamespace(**implementations()), int(rest[0]), rest[1:] or tuple(system.claims))
         case "equations":
             equations(system, SimpleNamespace(**implementations()))
         case "code":

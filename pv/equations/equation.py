@@ -65,12 +65,11 @@ def _ordered(tensors: Tensors, value: Value, axes: Axes, example: Example) -> Te
 
 
 def _allowed(runs: Tensor, value: Tensor, unit: float) -> Tensor:
-    """Nothing may be far from an infinite value: either the code has it too, or it is wrong."""
+    """An infinite value allows nothing beside it, and does not loosen the others."""
     spread = (runs - value).abs().nan_to_num(nan=0.0, posinf=0.0).amax(0)
     size = value.abs().nan_to_num(nan=0.0, posinf=0.0)
     largest = size.amax() if value.numel() else torch.zeros((), dtype=F64)
-    allowed = SLACK * (spread + unit * size + unit * 1e-3 * largest) + 1e-37
-    return torch.where(value.isinf(), 0.0, allowed)
+    return SLACK * (spread + unit * size + unit * 1e-3 * largest) + 1e-37
 
 
 class Limits:
