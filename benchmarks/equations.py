@@ -180,7 +180,9 @@ def _put(node: Any, old: ast.AST, new: ast.AST) -> Any:
         return new
     if isinstance(node, list):
         return [_put(each, old, new) for each in node]
-    return type(node)(**{k: _put(v, old, new) for k, v in ast.iter_fields(node)}) if isinstance(node, ast.AST) else node
+    if not isinstance(node, ast.AST):
+        return node
+    return ast.copy_location(type(node)(**{k: _put(v, old, new) for k, v in ast.iter_fields(node)}), node)
 
 
 def _alternatives(node: ast.expr, names: list[str]) -> Iterator[ast.expr]:
