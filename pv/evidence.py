@@ -64,6 +64,26 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A one-symbol change of an equation: of which one, where in its expression, from what to what."""
+
+    equation: str
+    line: int
+    column: int
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """How many changes of its equation an attack told apart from it, of how many, and which ones it did not."""
+
+    told_apart: int
+    total: int
+    survivors: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One execution of one falsifier, on one device, against the subject or a mutant of it."""
 
@@ -83,6 +103,7 @@ class Trial:
     seconds: float = 0.0
     peak_mib: int = 0
     output: Output = Output()
+    changes: Changes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

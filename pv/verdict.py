@@ -232,6 +232,8 @@ def _outcome(trial: Trial) -> tuple[Outcome, str]:
             return Outcome.FALSIFIED, "the subject raised on a valid input"
         case Ending.HELD if not trial.reached:
             return Outcome.VACUOUS, "the subject was never reached: no function of it ran"
+        case Ending.HELD if trial.changes is not None and trial.changes.total and not trial.changes.told_apart:
+            return Outcome.VACUOUS, f"it tells none of {trial.changes.total} changes of its equation from it"
         case Ending.HELD:
             return Outcome.SURVIVED, ""
         case Ending.BARREN:

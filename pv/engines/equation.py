@@ -5,8 +5,9 @@ derivative of another equation, the derivative of that one against it, and the g
 automatic differentiation against it; and the invariants of the equation.
 """
 
+import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -14,21 +15,19 @@ from torch import Tensor
 
 from pv.engines.blame import Blame, said
 from pv.engines.encoding import decode, encode
+from pv.engines.observed import Observation, Observer, Refuted, compare, given
 from pv.engines.property import Settings
 from pv.engines.stream import Stream
-from pv.equations.call import returned
+from pv.engines.told_apart import Kept, judged
+from pv.equations.accuracy import UNITS
 from pv.equations.draw import Drawer, Example
-from pv.equations.equation import FLOAT32, FLOAT64
+from pv.equations.equation import Limits
 from pv.equations.parsed import parse_equations
 from pv.equations.shrink import Shrinker
 from pv.equations.system import Claim, System
 from pv.evidence import Ending
 
 MAX_REJECTED = 20  # examples outside `requires` for each that was asked for
-
-
-class Refuted(AssertionError):
-    """Code and equation, or two equations, are further apart than rounding explains."""
 
 
 class NoValue(Exception):
@@ -63,12 +62,12 @@ class _Attack:
     stream: Stream
     valid: int = 0
     invalid: int = 0
-    found: tuple[Example, BaseException] | None = field(default=None)
+    kept: Kept = field(default_factory=Kept)
 
     def run(self) -> dict[str, Any]:
         for example in self._examples():
             try:
-                self._check(example)
+                self.kept.add(example, self._check(example))
             except NoValue as error:
                 return self._end(Ending.BROKEN, str(error), example, error)
             except Exception as error:
@@ -76,13 +75,19 @@ class _Attack:
             self.valid += 1
         if self.valid == 0:
             return self._end(Ending.BARREN, "no example fulfils `requires`")
-        return self._end(Ending.HELD, "")
+        return self._end(Ending.HELD, "") | self._teeth()
+
+    def _teeth(self) -> dict[str, Any]:
+        """A mutant of the code shows by itself whether it is seen, and one example that is replayed shows nothing."""
+        if self.how.stop_at_first or self.how.replay or self.device != "cpu":
+            return {}
+        return {"changes": judged(self.claim, self.kept)}
 
     def _examples(self) -> Iterator[Example]:
         if self.how.replay:
             yield self._given(self.how.replay)
             return
-        drawer = Drawer(self.claim.equation.variables, self.how.seed)
+        drawer = Drawer(self.claim.equation.variables, self.how.seed, self.claim.accuracy.dtypes)
         while self.valid < self.how.examples and self.invalid < MAX_REJECTED * self.how.examples:
             example = drawer.example()
             if self.system.admits(self.claim, example):
@@ -93,14 +98,14 @@ class _Attack:
     def _given(self, text: str) -> Example:
         if not text.startswith("{"):
             raise ValueError("an equation is replayed by its exact arguments, which the JSON report has")
-        import json
-
-        arrays = {name: decode(value) for name, value in json.loads(text).items()}
+        variables, decoded = self.claim.equation.variables, decode(json.loads(text))
+        arrays = {name: _array(value, variables[name].kind) for name, value in decoded.items()}
         sizes: dict[str, int] = {}
-        for name, variable in self.claim.equation.variables.items():
-            if name in arrays:
-                sizes |= dict(zip(variable.axes, arrays[name].shape, strict=True))
-        return Example(arrays, self.system.completed(self.claim, sizes))
+        for name, array in arrays.items():
+            sizes |= dict(zip(variables[name].axes, array.shape, strict=True))
+        types = [str(v.dtype).removeprefix("torch.") for v in decoded.values() if isinstance(v, Tensor)]
+        dtype = next((name for name in types if name in UNITS), "float32")
+        return Example(arrays, self.system.completed(self.claim, sizes), dtype)
 
     def _failed(self, example: Example, error: Exception) -> dict[str, Any]:
         self.valid += 1
@@ -110,6 +115,9 @@ class _Attack:
         self.stream.put("counterexample", ending=ending.value, **self._counterexample(example, error))
         if self.how.stop_at_first:
             return self._end(ending, said(error), example, error)
+        plain = replace(example, dtype="float32")
+        if "float32" in self.claim.accuracy.dtypes and self._fails(plain):
+            example = plain
         smallest = Shrinker(self.claim.equation.variables, self._fails).smallest(example)
         try:
             self._check(smallest)
@@ -131,70 +139,31 @@ class _Attack:
     def _ending(self, error: BaseException) -> Ending:
         return Ending.REFUTED if isinstance(error, Refuted) else self.blame.ending(error)
 
-    def _check(self, example: Example) -> None:
-        claim, equation = self.claim, self.claim.equation
+    def _check(self, example: Example) -> list[Observation]:
+        """What was seen on an example, if all of it is what the equation says. Raises Refuted, NoValue, or the code's.
+
+        The equation has its values before the code is asked.
+        """
+        equation = self.claim.equation
         exact = equation.exact(example)
         if any(result.isnan().any() for result in exact):
             raise NoValue(
                 f"{equation.name} has no value (NaN) here, inside its domain; say where it has one: `requires`"
             )
-        for broken in self.system.broken_invariants(claim, example):
+        for broken in self.system.broken_invariants(self.claim, example):
             raise Refuted(f"the invariant `{broken}` of {equation.name} does not hold here")
-        if claim.derivative is not None:
-            self._check_derivative(example, exact)
-        if claim.call is not None:
-            allowed = equation.allowed(example, exact, FLOAT32)
-            results = _several(self._called(claim, example)[0], len(exact))
-            for place, (result, value, limit) in enumerate(zip(results, exact, allowed, strict=True)):
-                _compare(
-                    f"the code of {claim.call.function} gives {{}}",
-                    equation.name,
-                    place if len(exact) > 1 else None,
-                    result,
-                    value,
-                    limit,
-                )
-
-    def _check_derivative(self, example: Example, exact: tuple[Tensor, ...]) -> None:
-        derivative = self.claim.derivative
-        assert derivative is not None
-        of, by = self.system.claims[derivative.equation], derivative.variable
-        (value,), leaf = of.equation.at(example, differentiable=by)
-        assert leaf is not None
-        (slope,) = torch.autograd.grad(value.sum(), leaf)
-        name = self.claim.equation.name
-        _compare(
-            f"the derivative of the equation {of.equation.name} by {by} is {{}}", name, None, slope[0], exact[0],
-            self.claim.equation.allowed(example, exact, FLOAT64)[0],
-        )  # fmt: skip
-        if of.call is None:
-            return
-        result, given = self._called(of, example, differentiable=by)
-        (gradient,) = torch.autograd.grad(_several(result, 1)[0].sum(), given)
-        allowed = self.claim.equation.allowed(example, exact, FLOAT32)[0]
-        _compare(
-            f"the derivative of the code of {of.call.function} by {by} is {{}}", name, None, gradient, exact[0], allowed
-        )
-
-    def _called(self, claim: Claim, example: Example, differentiable: str = "") -> tuple[Any, Any]:
-        """What the code answers, and the tensor that stood for the variable `differentiable`."""
-        assert claim.call is not None
-        values = {name: _given(array, claim, name, self.device) for name, array in example.arrays.items()}
-        values |= {axis: size for axis, size in example.sizes.items() if axis not in values}
-        leaf = None
-        if differentiable:
-            leaf = values[differentiable] = values[differentiable].requires_grad_()
-        function = self.subject
-        for part in claim.call.function.split("."):
-            function = getattr(function, part)
-        positional, named = claim.call.arguments(values)
-        result = function(*positional, **named)
-        return (returned(claim.returns, result) if claim.returns is not None else result), leaf
+        limits, found = Limits(equation, self.claim.accuracy, example, exact), []
+        for seen in Observer(self.system, self.claim, self.subject, self.device).seen(example):
+            compare(seen, equation.name, limits)
+            found.append(seen)
+        return found
 
     def _counterexample(self, example: Example, error: BaseException) -> dict[str, Any]:
+        kinds = {name: variable.kind for name, variable in self.claim.equation.variables.items()}
+        told = {n: encode(given(each, kinds[n], example.dtype, "cpu")) for n, each in example.arrays.items()}
         return {
-            "arguments": {name: encode(array)[0] for name, array in example.arrays.items()},
-            "exact": True,
+            "arguments": {name: written for name, (written, _) in told.items()},
+            "exact": all(exact for _, exact in told.values()),
             "error": said(error),
             "frames": [] if isinstance(error, Refuted | NoValue) else self.blame.frames(error),
         }
@@ -210,42 +179,6 @@ class _Attack:
         return record
 
 
-def _given(array: Tensor, claim: Claim, name: str, device: str) -> Any:
-    """What the code gets for an array of an example: float32, integers, booleans; Python numbers without axes."""
-    kind = claim.equation.variables[name].kind
-    if array.dim() == 0:
-        return bool(array) if kind == "mask" else int(array) if kind in ("int", "index") else float(array)
-    return (array.float() if array.is_floating_point() else array).to(device)
-
-
-def _several(result: Any, count: int) -> tuple[Tensor, ...]:
-    results = (result,) if count == 1 else tuple(result)
-    if len(results) != count:
-        raise Refuted(f"the code returns {len(results)} values, the equation has {count}")
-    return tuple(each if isinstance(each, Tensor) else torch.as_tensor(each, dtype=torch.float64) for each in results)
-
-
-def _compare(what: str, name: str, place: int | None, result: Tensor, value: Tensor, allowed: Tensor) -> None:
-    """Raises Refuted where `result` is further from `value` than allowed, showing the worst element."""
-    result, of = result.detach().cpu().double(), "" if place is None else f" ({place + 1} of several)"
-    if result.shape != value.shape:
-        shapes = list(result.shape), list(value.shape)
-        raise Refuted(f"{what.format(f'shape {shapes[0]}')}{of}, the equation {name} has {shapes[1]}")
-    apart = torch.where(result == value, 0.0, (result - value).abs()).nan_to_num(nan=torch.inf)
-    ratio = apart / allowed
-    if not (ratio > 1).any():
-        return
-    worst = int(ratio.argmax())
-    at = f" at [{','.join(map(str, _unravel(worst, list(value.shape))))}]" if value.dim() else ""
-    found, says, limit = (float(each.flatten()[worst]) for each in (result, value, allowed))
-    raise Refuted(
-        f"{what.format(f'{found:.7g}')}{at}{of}, the equation {name} says {says:.7g}; rounding explains ±{limit:.2g}"
-    )
-
-
-def _unravel(index: int, shape: list[int]) -> list[int]:
-    places: list[int] = []
-    for size in reversed(shape):
-        places.insert(0, index % size)
-        index //= size
-    return places
+def _array(value: Any, kind: str) -> Tensor:
+    """The array of an example for what the code got."""
+    return torch.as_tensor(value).to({"index": torch.int64, "mask": torch.bool}.get(kind, torch.float64))

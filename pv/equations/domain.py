@@ -1,5 +1,6 @@
 """What a variable of an equation may be: `logits[B,T,V]`, `real 0.25..20`, `index of V [B,T] or -100`, `size 2..64`."""
 
+import keyword
 import math
 import re
 from collections.abc import Mapping
@@ -26,13 +27,15 @@ VOCABULARY_SIZES = (2, 8)
 MAX_SIZE = 4096
 MAX_ELEMENTS = 2**20
 MAX_AXES = 6
+MAX_BOUND = 1e38
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _LETTER = r"[A-Z][A-Za-z0-9]*"
 _FORM = re.compile(
     rf"(?P<kind>[a-z]+)(?:\s+of\s+(?P<of>{_LETTER}))?\s*(?:\[(?P<axes>{_LETTER}(?:\s*,\s*{_LETTER})*)\])?"
     rf"(?:\s+(?P<low>{_NUMBER}|{_LETTER}|[a-z_]\w*)\.\.(?P<high>{_NUMBER}|{_LETTER}|[a-z_]\w*))?"
-    rf"(?:\s+or\s+(?P<extra>-?\d{{1,9}}))?"
+    rf"(?:\s+or\s+(?P<extra>-?\d{{1,9}}))?",
+    re.ASCII,
 )
 
 
@@ -67,6 +70,7 @@ def parse_domain(raw: Mapping[str, str]) -> dict[str, Variable]:
         try:
             variables[name] = _variable(name, text, variables)
             _check_elements(variables[name], axis_bounds(variables))
+            _check_letters(variables)
         except Refusal as refusal:
             raise BadVariable(name, refusal) from refusal
     return variables
@@ -93,7 +97,7 @@ def _variable(name: str, text: str, earlier: Mapping[str, Variable]) -> Variable
 def _check_name(name: str, kind: str) -> None:
     if not name.isidentifier() or "__" in name:
         raise Refusal(f"{name!r} is no name")
-    if name in CONSTANTS:
+    if name in CONSTANTS or keyword.iskeyword(name):
         raise Refusal(f"{name!r} has a meaning already; give the variable another name")
     if kind == "size" and not re.fullmatch(_LETTER, name):
         raise Refusal("a size is named by a letter, such as V")
@@ -104,6 +108,8 @@ def _check_axes(kind: str, axes: tuple[str, ...], of: str | None, extra: str | N
         raise Refusal("'of AXIS' belongs to an index, and an index needs it")
     if extra is not None and kind != "index":
         raise Refusal("'or VALUE' belongs to an index")
+    if extra is not None and int(extra) >= 0:
+        raise Refusal(f"'or {extra}' may be an index; write a number that picks nothing, such as -100")
     if kind == "size" and axes:
         raise Refusal("a size has no axes")
     if kind in ("prob", "logprob") and not axes:
@@ -117,7 +123,7 @@ def _bound(text: float | str, earlier: Mapping[str, Variable]) -> float | str:
         return text
     if re.fullmatch(_NUMBER, text):
         return float(text)
-    known = text in earlier and not earlier[text].axes
+    known = text in earlier and not earlier[text].axes and earlier[text].kind not in ("mask", "index")
     letters = {axis for each in earlier.values() for axis in each.axes}
     if not known and text not in letters:
         raise Refusal(f"the bound {text!r} is neither a number, a size nor an earlier scalar")
@@ -126,6 +132,8 @@ def _bound(text: float | str, earlier: Mapping[str, Variable]) -> float | str:
 
 def _check_order(kind: str, low: float | str, high: float | str) -> None:
     if isinstance(low, float) and isinstance(high, float):
+        if max(abs(low), abs(high)) > MAX_BOUND and kind != "logprob":
+            raise Refusal(f"a bound is at most {MAX_BOUND:g}, which float32 still holds")
         if not low <= high:
             raise Refusal(f"{low:g}..{high:g} is empty; write the lower bound first")
         if kind in ("int", "size") and (low != int(low) or high != int(high)):
@@ -150,3 +158,9 @@ def axis_bounds(variables: Mapping[str, Variable]) -> dict[str, tuple[int, int]]
 def _check_elements(variable: Variable, letters: Mapping[str, tuple[int, int]]) -> None:
     if math.prod(letters[axis][1] for axis in variable.axes) > MAX_ELEMENTS:
         raise Refusal(f"{variable.name} may have more than {MAX_ELEMENTS} elements; bound its sizes")
+
+
+def _check_letters(variables: Mapping[str, Variable]) -> None:
+    for letter in axis_bounds(variables):
+        if letter in variables and variables[letter].kind != "size":
+            raise Refusal(f"{letter} is an axis, and a variable; give the variable another name")

@@ -1,11 +1,12 @@
 """Examples of a domain, drawn from a seed: sizes first, then one array after another, each in a style of its own.
 
-Every number is a float32 number, so that code and equation start from the same value.
+Every number is one of the type that the code is given it in, so that code and equation start from the same value.
 """
 
+import itertools
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,27 +21,32 @@ FLAT = 0.7  # how often an index that may pick nothing does so somewhere
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One input: float64, int64 or bool arrays by name, and the size of each axis."""
+    """One input: float64, int64 or bool arrays by name, the size of each axis, the type code gets them in."""
 
     arrays: Mapping[str, Tensor]
     sizes: Mapping[str, int]
+    dtype: str = "float32"
 
 
 class Drawer:
-    """Draws one example after another from a domain."""
+    """Draws one example after another from a domain, each of the next of `dtypes`."""
 
-    def __init__(self, variables: Mapping[str, Variable], seed: int) -> None:
+    def __init__(self, variables: Mapping[str, Variable], seed: int, dtypes: Sequence[str] = ("float32",)) -> None:
         self._variables, self._bounds = variables, axis_bounds(variables)
         self._random = random.Random(seed)
         self._generator = torch.Generator().manual_seed(seed)
+        self._dtypes = itertools.cycle(dtypes)
 
     def example(self) -> Example:
+        """The next example. Whether it fulfils a `requires` is not asked here."""
+        dtype = next(self._dtypes)
         sizes = {axis: self._size(low, high) for axis, (low, high) in self._bounds.items()}
         arrays: dict[str, Tensor] = {}
         for name, variable in self._variables.items():
             if variable.kind != "size":
                 arrays[name] = self._array(variable, sizes, arrays)
-        return Example(arrays, sizes)
+                arrays[name] = fitted(variable, arrays[name], bounds(variable, sizes, arrays), dtype)
+        return Example(arrays, sizes, dtype)
 
     def _size(self, low: int, high: int) -> int:
         return low if self._random.random() < AT_LEAST_SIZE else self._random.randint(low, high)
@@ -57,8 +63,8 @@ class Drawer:
         if variable.kind == "int":
             return self._integers(low, high, shape)
         if not shape:
-            return _rounded(torch.tensor(self._scalar(low, high), dtype=F64)).clamp(low, high)
-        return _rounded(self._styled(low, high, shape, earlier)).clamp(low, high)
+            return torch.tensor(self._scalar(low, high), dtype=F64)
+        return self._styled(low, high, shape, earlier)
 
     def _index(self, variable: Variable, shape: tuple[int, ...], sizes: Mapping[str, int]) -> Tensor:
         drawn = torch.randint(sizes[variable.of or ""], shape, generator=self._generator)
@@ -69,7 +75,7 @@ class Drawer:
 
     def _distribution(self, kind: str, shape: tuple[int, ...]) -> Tensor:
         logs = (self._normal(shape) * self._random.choice([0, 1, 5, 20])).log_softmax(-1)
-        return _rounded(logs if kind == "logprob" else logs.exp())
+        return logs if kind == "logprob" else logs.exp()
 
     def _integers(self, low: float, high: float, shape: tuple[int, ...]) -> Tensor:
         first, last = math.ceil(low), math.floor(high)
@@ -130,5 +136,22 @@ def bounds(variable: Variable, sizes: Mapping[str, int], scalars: Mapping[str, T
     return low, max(low, high)
 
 
-def _rounded(drawn: Tensor) -> Tensor:
-    return drawn.float().double()
+def fitted(variable: Variable, array: Tensor, within: tuple[float, float], dtype: str) -> Tensor:
+    """The numbers of a type that are nearest to those of `array`, and within bounds; a Python number is a float32.
+
+    Where no number of the type is within bounds, the nearest beyond them.
+    """
+    if not array.is_floating_point():
+        return array
+    torch_dtype = getattr(torch, dtype if variable.axes else "float32")
+    if variable.kind in ("prob", "logprob"):
+        return array.to(torch_dtype).double()
+    low, high = (_inside(bound, towards, torch_dtype) for bound, towards in zip(within, reversed(within), strict=True))
+    return array.to(torch_dtype).double().clamp(low, max(low, high))
+
+
+def _inside(bound: float, towards: float, dtype: torch.dtype) -> float:
+    """The number of a type that is nearest to a bound and not beyond it, seen from the other bound."""
+    rounded = torch.tensor(bound, dtype=F64).to(dtype)
+    beyond = rounded.double() < bound if towards > bound else rounded.double() > bound
+    return float((torch.nextafter(rounded, torch.tensor(towards, dtype=dtype)) if beyond else rounded).double())

@@ -6,18 +6,20 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pv.equations.accuracy import UNITS, Accuracy
 from pv.equations.domain import Variable, axis_bounds
 from pv.equations.draw import Example
 from pv.equations.language import Formula
 from pv.equations.tensors import F64, Tensors
 from pv.equations.walk import Axes, Callee, Value, Walk, variable_value
 
-FLOAT32 = 2.0**-24
-FLOAT64 = 2.0**-52
 RUNS = 8
 # Correct implementations stayed within 24 times what rounding each operation once moves the result; faults begin at
 # 100,000 times.
 SLACK = 64.0
+
+
+FLOAT64 = UNITS["float64"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,40 @@ def _ordered(tensors: Tensors, value: Value, axes: Axes, example: Example) -> Te
 
 
 def _allowed(runs: Tensor, value: Tensor, unit: float) -> Tensor:
+    """An infinite value allows nothing beside it, and does not loosen the others."""
     spread = (runs - value).abs().nan_to_num(nan=0.0, posinf=0.0).amax(0)
-    largest = value.abs().amax() if value.numel() else torch.zeros((), dtype=F64)
-    return SLACK * (spread + unit * value.abs() + unit * 1e-3 * largest) + 1e-37
+    size = value.abs().nan_to_num(nan=0.0, posinf=0.0)
+    largest = size.amax() if value.numel() else torch.zeros((), dtype=F64)
+    return SLACK * (spread + unit * size + unit * 1e-3 * largest) + 1e-37
+
+
+class Limits:
+    """How far code, or another equation, may be from the values that an equation has on one example."""
+
+    def __init__(self, equation: Equation, accuracy: Accuracy, example: Example, values: tuple[Tensor, ...]) -> None:
+        self.equation, self.accuracy, self.example, self.values = equation, accuracy, example, values
+        self._measured: dict[float, tuple[Tensor, ...]] = {}
+
+    def of_equation(self, place: int) -> Tensor:
+        """For another equation, in float64."""
+        return self._within(FLOAT64)[place]
+
+    def of_code(self, place: int, returned: torch.dtype) -> Tensor:
+        """For code that returns numbers of type `returned`: whatever it computes in, these are rounded once."""
+        override, value = self.accuracy.tolerance, self.values[place]
+        if override is not None:
+            return override.relative * value.abs() + override.absolute
+        return self._within(self.accuracy.unit(self.example.dtype))[place] + _rounding(value, returned)
+
+    def _within(self, unit: float) -> tuple[Tensor, ...]:
+        if unit not in self._measured:
+            self._measured[unit] = self.equation.allowed(self.example, self.values, unit)
+        return self._measured[unit]
+
+
+def _rounding(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """How far rounding to a type narrower than float32 moves a value; a wider one has its share already."""
+    if dtype not in (torch.float16, torch.bfloat16):
+        return torch.zeros_like(value)
+    limits = torch.finfo(dtype)
+    return value.abs() * limits.eps / 2 + limits.tiny * limits.eps

@@ -5,7 +5,10 @@ given to `eval`: the nodes and functions below are all there is.
 """
 
 import ast
+import math
+import operator
 import unicodedata
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 MAX_CHARACTERS = 2000
@@ -31,6 +34,10 @@ _NODES = (
     *(ast.Name, ast.Call, ast.keyword, ast.Constant, ast.Subscript, ast.expr_context, ast.operator, ast.unaryop),
     *(ast.cmpop, ast.boolop),
 )
+_ARITHMETIC: Mapping[type, Callable[[float, float], float]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
+}  # fmt: skip
 _NO_OPERATORS = (
     *(ast.MatMult, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift, ast.Invert, ast.UAdd),
     *(ast.Is, ast.IsNot, ast.In, ast.NotIn),
@@ -95,6 +102,10 @@ def _bound(text: str) -> None:
     depth = 0
     for line, row in enumerate(text.split("\n"), 1):
         for column, character in enumerate(row, 1):
+            if character in "#;":
+                raise Refusal(
+                    f"{character!r} is not part of the language; one line, one value, no comment", line, column
+                )
             depth += (character in "([{") - (character in ")]}")
             if depth > MAX_DEPTH:
                 raise Refusal(f"nested deeper than {MAX_DEPTH} brackets", line, column)
@@ -105,6 +116,8 @@ def _check(formula: Formula, node: ast.AST) -> None:
         raise formula.refuse(f"{type(node).__name__} is not part of the language", node)
     if isinstance(node, ast.Constant) and not _is_finite_number(node.value):
         raise formula.refuse(f"{str(node.value)[:40]!r} is not a finite number", node)
+    if isinstance(node, ast.BinOp) and not math.isfinite(_constant(node) or 0.0):
+        raise formula.refuse(f"`{ast.unparse(node)[:40]}` is not a finite number", node)
     if isinstance(node, ast.Name) and "__" in node.id:
         raise formula.refuse("names with two underscores are refused", node)
     if isinstance(node, ast.keyword) and node.arg is None:
@@ -113,6 +126,28 @@ def _check(formula: Formula, node: ast.AST) -> None:
 
 def _is_finite_number(value: object) -> bool:
     return type(value) in (int, float) and isinstance(value, int | float) and abs(value) < MAX_CONSTANT
+
+
+def _constant(node: ast.expr) -> float | None:
+    """The value of an expression of numbers alone; infinite or NaN where it has none."""
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return float(number) if abs(number) < MAX_CONSTANT else None  # it has its own refusal
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            value = _constant(operand)
+            return None if value is None else -value
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _ARITHMETIC:
+            values = _constant(left), _constant(right)
+            return None if values[0] is None or values[1] is None else _result(sign, values[0], values[1])
+    return None
+
+
+def _result(sign: ast.operator, left: float, right: float) -> float:
+    try:
+        result = _ARITHMETIC[type(sign)](left, right)
+    except ArithmeticError:
+        return math.inf
+    return result if isinstance(result, float) else math.nan
 
 
 def _lines(formula: Formula, body: list[ast.stmt]) -> tuple[Line, ...]:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from pv.equations.accuracy import Accuracy, accuracy
 from pv.equations.call import Call, parse_call, parse_returns
 from pv.equations.domain import BadVariable, Variable, axis_bounds, parse_domain
-from pv.equations.language import Formula, Refusal, parse
+from pv.equations.language import FUNCTIONS, Formula, Refusal, parse
 from pv.equations.walk import CONDITION, INDEX, Axes, Callee, Nothing, Walk, variable_value
 
-KEYS = ("expression", "domain", "requires", "result", "implemented_by", "returns", "derivative_of", "invariants")
 _RESULT = re.compile(r"(?:real|prob|logprob|positive)(?:\[([A-Z]\w*(?:\s*,\s*[A-Z]\w*)*)\])?")
 T = TypeVar("T")
 
@@ -46,6 +46,7 @@ class Parsed:
     call: Call | None
     returns: ast.expr | None
     derivative: Derivative | None
+    accuracy: Accuracy
 
     @property
     def callee(self) -> Callee:
@@ -73,6 +74,8 @@ def parse_equations(raw: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Par
 
 
 def _parsed(name: str, keys: Mapping[str, Any], raw: Mapping[str, Mapping[str, Any]]) -> Parsed:
+    if name in FUNCTIONS:
+        raise Misplaced(name, "", Refusal(f"{name!r} is a function of the language; give the equation another name"))
     derivative = _derivative(name, keys, raw)
     domain = keys.get("domain") or (raw[derivative.equation].get("domain") if derivative else None) or {}
     try:
@@ -97,6 +100,7 @@ def _parsed(name: str, keys: Mapping[str, Any], raw: Mapping[str, Mapping[str, A
         if "returns" in keys
         else None,
         derivative=derivative,
+        accuracy=accuracy(keys, raw[derivative.equation] if derivative else {}),
     )
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pv.equations.domain import DISCRETE, Variable, axis_bounds
-from pv.equations.draw import Example, bounds
+from pv.equations.draw import Example, bounds, fitted
 
 MAX_TRIES = 600
 _SIMPLE = (0.0, 1.0, 2.0, 0.5)
@@ -67,7 +67,15 @@ class Shrinker:
             arrays[name] = array
         if any(v.kind in ("prob", "logprob") and v.axes[-1:] == (axis,) for v in self.variables.values()):
             arrays = self._normalised(arrays)
-        return Example(arrays, {**example.sizes, axis: len(kept)})
+        return self._fitted(replace(example, arrays=arrays, sizes={**example.sizes, axis: len(kept)}))
+
+    def _fitted(self, example: Example) -> Example:
+        """With numbers of the type that the code is given them in."""
+        arrays = {
+            name: fitted(self.variables[name], array, self._range(name, example), example.dtype)
+            for name, array in example.arrays.items()
+        }
+        return replace(example, arrays=arrays)
 
     def _normalised(self, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Distributions that lost a slice must sum to 1 again."""
@@ -75,9 +83,9 @@ class Shrinker:
         new = dict(arrays)
         for name, array in arrays.items():
             if kinds[name] == "logprob":
-                new[name] = array.log_softmax(-1).float().double()
+                new[name] = array.log_softmax(-1)
             elif kinds[name] == "prob":
-                new[name] = (array / array.sum(-1, keepdim=True)).nan_to_num(1.0).float().double()
+                new[name] = (array / array.sum(-1, keepdim=True)).nan_to_num(1.0)
         return new
 
     def _flatter(self, best: Example) -> Example:
@@ -86,7 +94,7 @@ class Shrinker:
             if self.variables[name].kind in ("prob", "logprob"):
                 continue
             for flat in self._flat(name, best):
-                other = replace(best, arrays={**best.arrays, name: flat})
+                other = self._fitted(replace(best, arrays={**best.arrays, name: flat}))
                 if self._better(best, other):
                     best = other
                     break
@@ -115,7 +123,8 @@ class Shrinker:
             if low <= value <= high:
                 changed = flat.clone()
                 changed[place] = value
-                other = replace(best, arrays={**best.arrays, name: changed.reshape(best.arrays[name].shape)})
+                array = changed.reshape(best.arrays[name].shape)
+                other = self._fitted(replace(best, arrays={**best.arrays, name: array}))
                 if self._better(best, other):
                     return other
         return best

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pv.equations.accuracy import Accuracy
 from pv.equations.call import Call
 from pv.equations.domain import axis_bounds
 from pv.equations.draw import Example
@@ -27,6 +28,7 @@ class Claim:
     derivative: Derivative | None
     requires: Formula | None
     invariants: tuple[Formula, ...]
+    accuracy: Accuracy
 
 
 class System:
@@ -42,6 +44,7 @@ class System:
                 each.derivative,
                 each.requires,
                 each.invariants,
+                each.accuracy,
             )
             for name, each in parsed.items()
         }

@@ -153,6 +153,9 @@ class Walk:
         if literal is not None:
             if len(value.axes) != 1:
                 raise self._refuse(f"a number picks where one axis is left, this has {_shown(value.axes)}", index)
+            most = self.sizes[value.axes[0]]
+            if not -most <= literal < most:
+                raise self._refuse(f"there is no item {literal}: {value.axes[0]} has at most {most}", index)
             return Value((), value.type, self.algebra.select(value.content, 0, literal), value.of)
         which = self.value(index)
         if which.type != INDEX or which.of is None:
@@ -216,7 +219,11 @@ class Walk:
             if len(value.axes) != 1:
                 raise self._refuse(f"over which axis? this has {_shown(value.axes)}", node)
             return value.axes
-        return tuple(self._axis(letter, value) for letter in letters)
+        axes = tuple(self._axis(letter, value) for letter in letters)
+        for place, axis in enumerate(axes):
+            if axis in axes[:place]:
+                raise self._refuse(f"the axis {axis} stands twice", letters[place])
+        return axes
 
     def _axis(self, letter: ast.expr, value: Value) -> str:
         if not isinstance(letter, ast.Name) or letter.id in self.environment or letter.id not in self.sizes:

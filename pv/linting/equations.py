@@ -39,7 +39,9 @@ def _finding(equation: Equation, problem: Misplaced) -> Finding:
     text = equation.texts.get(problem.key)
     where = text(refusal.line, refusal.column) if text is not None else equation.where
     message, _, hint = refusal.message.partition("; ")
-    return error(CODES.get(key, "PV180"), where, f"{problem.key} of {equation.name}: {message}", hint)
+    return error(
+        CODES.get(key, "PV180"), where, f"{problem.key} of {equation.name}: {message}" if key else message, hint
+    )
 
 
 def _attacked(context: Context, parsed: dict[str, Parsed]) -> Iterator[Finding]:

@@ -95,6 +95,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "peak_mib": trial.peak_mib,
         "output": trial.output.text[-MAX_OUTPUT:],
         "output_bytes": trial.output.size,
+        "changes": None if trial.changes is None else asdict(trial.changes),
         "counterexample": None
         if found is None
         else {

@@ -32,8 +32,9 @@ def render(report: Report) -> str:
         for reason, cells in words.undecided(verdict).items():
             names = ", ".join(code(cell.falsifier.id) for cell in cells)
             parts += ["", f"**undecided**: {names}: {escape(reason)}"]
-        parts += ["", *_table(verdict.contract.id, verdict.cells)] if verdict.cells else []
-    parts += ["", *(f"> {escape(note)}" for note in report.notes), escape(words.closing(report)), ""]
+        parts += ["", *_table(verdict)] if verdict.cells else []
+    notes = [*report.notes, *(each for verdict in report.contracts for each in words.tolerances(verdict))]
+    parts += ["", *(f"> {escape(note)}" for note in notes), escape(words.closing(report)), ""]
     return "\n".join(parts)
 
 
@@ -54,13 +55,18 @@ def fenced(lines: list[str]) -> list[str]:
     return [f"{fence}text", *lines, fence]
 
 
-def _table(name: str, cells: tuple[Cell, ...]) -> list[str]:
-    parts = [f"<details><summary>{html.escape(name)}: {words.count(len(cells), 'cell')}</summary>", ""]
+def _table(verdict: ContractVerdict) -> list[str]:
+    cells = verdict.cells
+    parts = [f"<details><summary>{html.escape(verdict.contract.id)}: {words.count(len(cells), 'cell')}</summary>", ""]
     parts += ["| falsifier | device | outcome | tried | claim |", "|---|---|---|---|---|"]
     for cell in cells:
         tried = words.tried(cell.trial) if cell.trial is not None else escape(cell.reason)
         rule = escape(cell.falsifier.rule)
         parts.append(f"| {code(cell.falsifier.id)} | {cell.device} | {cell.outcome.value} | {tried} | {rule} |")
+    for cell in cells:
+        unseen = [f"- {escape(text)}" for text in words.survivors(cell, verdict)]
+        if unseen:
+            parts += ["", f"Changes of its equation that {code(cell.falsifier.id)} did not tell apart:", "", *unseen]
     return [*parts, "", "</details>"]
 
 

@@ -12,6 +12,7 @@ from pv.verdict import Cell, ContractVerdict, Outcome, Report, killed
 MAX_VALUE = 400
 MAX_MUTANTS = 5
 MAX_CHANGED = 3
+MAX_SURVIVORS = 6
 # Worst first; what stands before SURVIVED gets a block of its own.
 OUTCOMES = [Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED, Outcome.PROVED, Outcome.SURVIVED]
 HELD = (Outcome.SURVIVED, Outcome.PROVED)
@@ -39,6 +40,9 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
         yield _device(verdict, device)
     if verdict.claimed:
         yield f"{len(verdict.killed)} of {len(verdict.claimed)} mutants killed"
+    changes = [cell.trial.changes for cell in verdict.cells if cell.trial is not None and cell.trial.changes]
+    if changes:
+        yield f"{sum(c.told_apart for c in changes)} of {sum(c.total for c in changes)} changes of equations told apart"
     if not verdict.cells:
         yield "no falsifier for the devices asked for"
     judged = [cell for cell in verdict.cells if cell.mutants and not cell.falsifier.kills]
@@ -133,6 +137,8 @@ def lines(cell: Cell, verdict: ContractVerdict, report: Report) -> Iterator[tupl
     if cell.outcome is Outcome.FALSIFIED:
         yield "usually", cell.falsifier.if_fails
     yield from _mutants(cell, verdict)
+    if cell.outcome is Outcome.VACUOUS:
+        yield from (("survivor", text) for text in list(survivors(cell, verdict))[:MAX_SURVIVORS])
     if trial is not None:
         yield "tried", tried(trial)
         if cell.outcome is Outcome.ERROR and trial.output.text.strip():
@@ -159,6 +165,26 @@ def _mutants(cell: Cell, verdict: ContractVerdict) -> Iterator[tuple[str, str]]:
             yield "mutant", f"{mutant.id}: {trial.ending.value}: {trial.detail} ({mutant.where})"
 
 
+def survivors(cell: Cell, verdict: ContractVerdict) -> Iterator[str]:
+    """The changes of its equation that a falsifier did not tell from it, each with its place in the contract."""
+    changes = cell.trial.changes if cell.trial is not None else None
+    texts = {equation.name: equation.texts for equation in verdict.contract.equations}
+    for each in changes.survivors if changes is not None else ():
+        place = texts.get(each.equation, {}).get("expression")
+        where = place(each.line, each.column) if place is not None else cell.falsifier.where
+        yield f"{where} {each.equation}: {each.after} for {each.before}"
+
+
+def tolerances(verdict: ContractVerdict) -> Iterator[str]:
+    """The tolerances that equations claim in the place of the measured ones."""
+    tried = {cell.falsifier.equation for cell in verdict.cells if cell.falsifier.by_equation}
+    for equation in verdict.contract.equations:
+        said = equation.executable.get("tolerance")
+        if said is not None and equation.name in tried:
+            bounds = ", ".join(f"{key} {said[key]:g}" for key in ("relative", "absolute") if key in said)
+            yield f"{verdict.contract.id}: the tolerance of {equation.name} is set, {bounds}: {said['why']}"
+
+
 def _seen(found: Counterexample) -> Iterator[tuple[str, str]]:
     yield "seen", found.error
     for name, value in found.arguments.items():
@@ -174,7 +200,9 @@ def tried(trial: Trial) -> str:
         return f"for {trial.seconds:.2f} s, seed {trial.seed}"  # how many examples that were, nobody was left to say
     asked = f" of {trial.asked} asked for" if trial.ending is Ending.HELD and trial.valid < trial.asked else ""
     rejected = f" ({trial.invalid} rejected)" if trial.invalid else ""
-    return f"{count(trial.valid, 'valid example')}{asked}{rejected}, seed {trial.seed}, {trial.seconds:.2f} s"
+    found = trial.changes
+    apart = f", {found.told_apart} of {found.total} changes of its equation told apart" if found is not None else ""
+    return f"{count(trial.valid, 'valid example')}{asked}{rejected}{apart}, seed {trial.seed}, {trial.seconds:.2f} s"
 
 
 def command(cell: Cell, report: Report) -> str:

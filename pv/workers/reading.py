@@ -4,7 +4,7 @@ import os
 import signal
 from typing import Any
 
-from pv.evidence import Counterexample, Ending, Trial
+from pv.evidence import Change, Changes, Counterexample, Ending, Trial
 from pv.workers.pool import Reply
 
 _LIMITS = {"time": Ending.TIME, "memory": Ending.MEMORY}
@@ -34,6 +34,7 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
         seconds=reply.seconds,
         peak_mib=reply.peak_mib,
         output=reply.output,
+        changes=_changes(said["changes"]) if "changes" in said else None,
     )
 
 
@@ -64,3 +65,8 @@ def _counterexample(said: dict[str, Any]) -> Counterexample:
         blob=said.get("blob", ""),
         hypothesis=said.get("hypothesis", ""),
     )
+
+
+def _changes(said: dict[str, Any]) -> Changes:
+    survivors = tuple(Change(**each) for each in said["survivors"])
+    return Changes(told_apart=said["told_apart"], total=said["total"], survivors=survivors)

@@ -11,6 +11,8 @@ import yaml
 
 pytest.importorskip("torch", reason="equations are evaluated by torch")
 
+import torch
+
 from pv.engines.encoding import decode
 from pv.engines.equation import attack
 from pv.engines.property import Settings
@@ -56,10 +58,12 @@ Tried = Callable[..., dict[str, Any]]
 def tried() -> Tried:
     """Attacks one equation of several; `code` is the subject, or its functions by name."""
 
-    def attack_(equations: Any, name: str, code: Any, *, examples: int = 100, seed: int = 0) -> dict[str, Any]:
+    def attack_(equations: Any, name: str, code: Any, *, examples: int = 100, seed: int = 0, replay: str = "") -> Any:
         subject = SimpleNamespace(**code) if isinstance(code, dict) else code
-        record = attack(equations, name, subject, "cpu", Settings(examples=examples, seed=seed), Foreign(), Deaf())
-        record["inputs"] = {key: decode(value) for key, value in record.get("arguments", {}).items()}
+        record = attack(
+            equations, name, subject, "cpu", Settings(examples=examples, seed=seed, replay=replay), Foreign(), Deaf()
+        )
+        record["inputs"] = {key: torch.as_tensor(decode(value)) for key, value in record.get("arguments", {}).items()}
         return record
 
     return attack_

@@ -31,6 +31,15 @@ REFUSED = {
     "s + " * 600 + "s": (1, 1, "longer than 2000 characters"),
     "sum(s, D)": (1, 8, "there is no axis D: this has [V]"),
     "sum(s, Q)": (1, 8, "the letter of an axis must stand here"),
+    "sum(s, V, V)": (1, 11, "the axis V stands twice"),
+    "s[8]": (1, 3, "there is no item 8: V has at most 8"),
+    "s[-9]": (1, 3, "there is no item -9: V has at most 8"),
+    "sum(s) # + sum(t)": (1, 8, "'#' is not part of the language"),
+    "a = 1; sum(s)": (1, 6, "';' is not part of the language"),
+    "sum(s) + 9**9**9**9": (1, 10, "`9 ** 9 ** 9 ** 9` is not a finite number"),
+    "1 / 0": (1, 1, "`1 / 0` is not a finite number"),
+    "(-8) ** 0.5": (1, 1, "`(-8) ** 0.5` is not a finite number"),
+    "2 ** 1024 * tau": (1, 1, "`2 ** 1024` is not a finite number"),
     "sum(W)": (1, 1, "over which axis? this has [V,D]"),
     "sums(s)": (1, 1, "there is no function and no equation 'sums'"),
     "exp(s, s)": (1, 1, "exp takes 1 argument, this has 2"),
@@ -95,6 +104,9 @@ DOMAINS = {
     "logits[A,B,C,D,E,F,G]": "at most 6 different axes",
     "logits[B,B]": "at most 6 different axes",
     "positive -1..1": "positive starts at 0",
+    "index of V or 3": "'or 3' may be an index",
+    "real 0..1e309": "a bound is at most 1e+38",
+    "real 0..１": "is no domain",
 }
 
 
@@ -102,6 +114,32 @@ DOMAINS = {
 def test_a_domain_is_refused_by_its_variable(text) -> None:
     _, problems = parse_equations({"e": {"domain": {"x": text}, "expression": "1"}})
     assert [(problem.key, DOMAINS[text] in str(problem)) for problem in problems] == [("domain/x", True)]
+
+
+@pytest.mark.parametrize("name", ["pi", "inf", "class"])
+def test_a_variable_does_not_take_a_name_that_has_a_meaning(name) -> None:
+    _, problems = parse_equations({"e": {"domain": {name: "real"}, "expression": "1"}})
+    assert [str(problem) for problem in problems] == [f"{name!r} has a meaning already; give the variable another name"]
+
+
+def test_a_variable_does_not_take_the_letter_of_an_axis() -> None:
+    _, problems = parse_equations({"e": {"domain": {"V": "real", "x": "real[V]"}, "expression": "1"}})
+    assert [(p.key, str(p)) for p in problems] == [
+        ("domain/x", "V is an axis, and a variable; give the variable another name")
+    ]
+
+
+def test_a_bound_is_no_truth_value_and_no_index() -> None:
+    for kind in ("mask", "index of V"):
+        _, problems = parse_equations({"e": {"domain": {"m": kind, "x": "real 0..m"}, "expression": "1"}})
+        assert "the bound 'm' is neither a number, a size nor an earlier scalar" in str(problems[0])
+
+
+def test_an_equation_does_not_take_the_name_of_a_function() -> None:
+    _, problems = parse_equations({"softmax": {"domain": {"x": "real[V]"}, "expression": "sum(x)"}})
+    assert [str(problem) for problem in problems] == [
+        "'softmax' is a function of the language; give the equation another name"
+    ]
 
 
 def test_a_size_is_bounded() -> None:

@@ -1,0 +1,141 @@
+"""What is held against an equation on an example: what its code answers, and derivatives of code and equations."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pv.equations.call import returned
+from pv.equations.draw import Example
+from pv.equations.equation import Limits
+from pv.equations.system import Claim, System
+
+
+class Refuted(AssertionError):
+    """Code and equation, or two equations, are further apart than rounding explains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What should be the value of an equation at `place` among its `count`, and where it comes from.
+
+    says: a sentence with {} for what is seen. by_code: computed by the code, and not from another equation in float64.
+    """
+
+    says: str
+    result: Tensor
+    by_code: bool = True
+    place: int = 0
+    count: int = 1
+
+    def apart(self, value: Tensor) -> Tensor:
+        """How far it is from `value`, which has its shape; NaN is infinitely far."""
+        result = self.result.detach().cpu().double()
+        return torch.where(result == value, 0.0, (result - value).abs()).nan_to_num(nan=torch.inf)
+
+    def limit(self, limits: Limits) -> Tensor:
+        """How far it may be."""
+        return limits.of_code(self.place, self.result.dtype) if self.by_code else limits.of_equation(self.place)
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """Asks the code under contract, and other equations, for what an equation says. Only the code is on `device`."""
+
+    system: System
+    claim: Claim
+    subject: Any
+    device: str
+
+    def seen(self, example: Example) -> Iterator[Observation]:
+        """Everything that must equal the equation on an example, in turn. Raises what the code raises."""
+        if self.claim.derivative is not None:
+            yield from self._derivatives(example)
+        if self.claim.call is not None:
+            count = len(self.claim.equation.results)
+            results = _several(self._called(self.claim, example)[0], count)
+            says = f"the code of {self.claim.call.function} gives {{}}"
+            yield from (Observation(says, result, True, place, count) for place, result in enumerate(results))
+
+    def _derivatives(self, example: Example) -> Iterator[Observation]:
+        derivative = self.claim.derivative
+        assert derivative is not None
+        of, by = self.system.claims[derivative.equation], derivative.variable
+        (value,), leaf = of.equation.at(example, differentiable=by)
+        assert leaf is not None
+        (slope,) = torch.autograd.grad(value.sum(), leaf)
+        yield Observation(f"the derivative of the equation {of.equation.name} by {by} is {{}}", slope[0], False)
+        if of.call is not None:
+            result, leaf = self._called(of, example, differentiable=by)
+            gradient = _gradient(_several(result, 1)[0], leaf, of.call.function, by)
+            yield Observation(f"the derivative of the code of {of.call.function} by {by} is {{}}", gradient)
+
+    def _called(self, claim: Claim, example: Example, differentiable: str = "") -> tuple[Any, Any]:
+        """What the code answers, and the tensor that stood for the variable `differentiable`."""
+        assert claim.call is not None
+        values: dict[str, Any] = dict(example.sizes)
+        for name, array in example.arrays.items():
+            values[name] = given(array, claim.equation.variables[name].kind, example.dtype, self.device)
+        leaf = None
+        if differentiable:
+            leaf = values[differentiable] = torch.as_tensor(values[differentiable], device=self.device).requires_grad_()
+        function = self.subject
+        for part in claim.call.function.split("."):
+            function = getattr(function, part)
+        positional, named = claim.call.arguments(values)
+        result = function(*positional, **named)
+        return (returned(claim.returns, result) if claim.returns is not None else result), leaf
+
+
+def given(array: Tensor, kind: str, dtype: str, device: str) -> Any:
+    """What the code gets for an array of an example: numbers of `dtype`, integers, booleans; without axes, Python's.
+
+    Always a copy, so that code that writes into its arguments does not write into the example.
+    """
+    if array.dim() == 0:
+        return bool(array) if kind == "mask" else int(array) if kind in ("int", "index") else float(array)
+    wanted = getattr(torch, dtype) if array.is_floating_point() else array.dtype
+    return array.to(device=device, dtype=wanted, copy=True)
+
+
+def _gradient(result: Tensor, leaf: Tensor, function: str, by: str) -> Tensor:
+    """The derivative of what the code returned, 0 where it does not depend on `leaf`."""
+    if not result.requires_grad:
+        raise Refuted(f"what the code of {function} gives cannot be differentiated by {by}: it carries no gradient")
+    (gradient,) = torch.autograd.grad(result.sum(), leaf, allow_unused=True, materialize_grads=True)
+    return gradient
+
+
+def _several(result: Any, count: int) -> tuple[Tensor, ...]:
+    results = (result,) if count == 1 else tuple(result)
+    if len(results) != count:
+        raise Refuted(f"the code returns {len(results)} values, the equation has {count}")
+    return tuple(each if isinstance(each, Tensor) else torch.as_tensor(each, dtype=torch.float64) for each in results)
+
+
+def compare(seen: Observation, name: str, limits: Limits) -> None:
+    """Raises Refuted where `seen` is further from the equation `name` than allowed, showing the worst element."""
+    value, of = limits.values[seen.place], f" ({seen.place + 1} of several)" if seen.count > 1 else ""
+    if seen.result.shape != value.shape:
+        shapes = list(seen.result.shape), list(value.shape)
+        raise Refuted(f"{seen.says.format(f'shape {shapes[0]}')}{of}, the equation {name} has {shapes[1]}")
+    apart, allowed = seen.apart(value), seen.limit(limits)
+    if not (apart > allowed).any():
+        return
+    worst = int((apart / allowed.clamp_min(torch.finfo(torch.float64).tiny)).argmax())
+    at = f" at [{','.join(map(str, _unravel(worst, list(value.shape))))}]" if value.dim() else ""
+    found, says, limit = (float(each.flatten()[worst]) for each in (seen.result.detach(), value, allowed))
+    explained = "rounding explains" if limits.accuracy.tolerance is None or not seen.by_code else "its tolerance allows"
+    raise Refuted(
+        f"{seen.says.format(f'{found:.7g}')}{at}{of}, the equation {name} says {says:.7g}; {explained} ±{limit:.2g}"
+    )
+
+
+def _unravel(index: int, shape: list[int]) -> list[int]:
+    places: list[int] = []
+    for size in reversed(shape):
+        places.insert(0, index % size)
+        index //= size
+    return places

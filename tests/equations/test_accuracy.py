@@ -1,0 +1,171 @@
+"""In what types the code gets its numbers, how close it must come in each, and who may say otherwise."""
+
+import json
+
+import pytest
+import torch
+
+SOFTMAX = {
+    "domain": {"x": "real[V] 0.3..0.7"},
+    "result": "real[V]",
+    "expression": "exp(x) / sum(exp(x))",
+    "implemented_by": "f(x)",
+}
+NARROW = ["bfloat16", "float16"]
+
+
+def equation(**more):
+    return {"e": {**SOFTMAX, **more}}
+
+
+def in_float32(x):
+    return x.float().softmax(-1)
+
+
+def in_its_own_type(x):
+    return x.exp() / x.exp().sum()  # each operation is rounded
+
+
+def rounded_at_the_end(x):
+    return x.float().softmax(-1).to(x.dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", *NARROW])
+def test_the_code_gets_numbers_of_the_type_within_the_bounds(dtype, tried) -> None:
+    given = []
+
+    def spy(x):
+        given.append(x)
+        return in_float32(x)
+
+    assert tried(equation(dtypes=[dtype]), "e", {"f": spy})["ending"] == "held"
+    assert {str(x.dtype) for x in given} == {f"torch.{dtype}"}
+    assert all(0.3 <= float(v) <= 0.7 for x in given for v in x.double())
+    assert len({float(v) for x in given for v in x}) > 20
+
+
+def test_types_take_turns(tried) -> None:
+    given = []
+    tried(equation(dtypes=["float32", "bfloat16"]), "e", {"f": lambda x: given.append(x.dtype) or in_float32(x)})
+    assert given[:4] == [torch.float32, torch.bfloat16] * 2
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("code", [in_float32, rounded_at_the_end])
+def test_float32_inside_is_what_is_claimed_of_narrow_types(code, dtype, tried) -> None:
+    assert tried(equation(dtypes=[dtype]), "e", {"f": code}, examples=300)["ending"] == "held"
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_code_that_computes_in_a_narrow_type_must_say_so(dtype, tried) -> None:
+    assert tried(equation(dtypes=[dtype]), "e", {"f": in_its_own_type})["ending"] == "refuted"
+    assert tried(equation(dtypes=[dtype], precision="input"), "e", {"f": in_its_own_type})["ending"] == "held"
+
+
+def test_float64_is_held_to_float64_where_that_is_claimed(tried) -> None:
+    wide = equation(dtypes=["float64"], precision="input")
+    assert tried(wide, "e", {"f": in_its_own_type})["ending"] == "held"
+    record = tried(wide, "e", {"f": in_float32})
+    assert record["ending"] == "refuted"
+    assert record["inputs"]["x"].dtype is torch.float64
+
+
+@pytest.mark.parametrize("dtype", NARROW)
+def test_a_fault_of_one_type_is_shown_in_that_type_and_replayed(dtype, tried) -> None:
+    def wrong(x):
+        return in_float32(x) * (1 if x.dtype is torch.float32 else 1.01)
+
+    equations = equation(dtypes=["float32", dtype])
+    record = tried(equations, "e", {"f": wrong})
+    assert record["ending"] == "refuted"
+    assert str(record["inputs"]["x"].dtype) == f"torch.{dtype}"
+    again = tried(equations, "e", {"f": wrong}, replay=json.dumps(record["arguments"]))
+    assert (again["ending"], again["error"], again["arguments"]) == ("refuted", record["error"], record["arguments"])
+
+
+def test_a_fault_of_every_type_is_shown_in_the_plainest(tried) -> None:
+    record = tried(equation(dtypes=["bfloat16", "float32"]), "e", {"f": lambda x: 2 * in_float32(x)})
+    assert record["inputs"]["x"].dtype is torch.float32
+
+
+def test_a_derivative_is_given_the_types_of_its_equation(tried) -> None:
+    equations = {
+        "square": {
+            "domain": {"x": "real[N] 1..2"},
+            "expression": "sum(x**2)",
+            "implemented_by": "square(x)",
+            "dtypes": ["bfloat16"],
+        },
+        "slope": {
+            "derivative_of": {"equation": "square", "with_respect_to": "x"},
+            "result": "real[N]",
+            "expression": "2 * x",
+        },
+    }
+    given = []
+    code = {"square": lambda x: given.append(x.dtype) or x.float().square().sum()}
+    assert tried(equations, "slope", code)["ending"] == "held"
+    assert set(given) == {torch.bfloat16}
+    record = tried(equations, "slope", {"square": lambda x: x.float().pow(2.02).sum()})
+    assert record["error"].startswith("Refuted: the derivative of the code of square by x is")
+
+
+TOLERANCE = {"relative": 1e-3, "absolute": 0, "why": "a table of ten bits"}
+
+
+def test_a_tolerance_stands_in_the_place_of_what_was_measured(tried) -> None:
+    def off_by(share):
+        return {"f": lambda x: in_float32(x) * (1 + share)}
+
+    assert tried(equation(), "e", off_by(5e-4))["ending"] == "refuted"
+    assert tried(equation(tolerance=TOLERANCE), "e", off_by(5e-4))["ending"] == "held"
+    record = tried(equation(tolerance=TOLERANCE), "e", off_by(5e-3))
+    assert record["ending"] == "refuted"
+    assert "; its tolerance allows ±0.0005" in record["error"]
+
+
+def test_a_tolerance_may_be_none_at_all(tried) -> None:
+    exact = {"e": {**SOFTMAX, "expression": "2 * x", "tolerance": {"absolute": 0, "why": "doubling is exact"}}}
+    assert tried(exact, "e", {"f": lambda x: x + x})["ending"] == "held"
+    assert tried(exact, "e", {"f": lambda x: x * 2.0000002384185791})["ending"] == "refuted"
+
+
+def test_a_tolerance_does_not_loosen_what_equations_say_of_each_other(tried) -> None:
+    equations = {
+        "square": {"domain": {"x": "real 1..2"}, "expression": "x**2", "implemented_by": "square(x)"},
+        "slope": {
+            "derivative_of": {"equation": "square", "with_respect_to": "x"},
+            "expression": "2.0001 * x",
+            "tolerance": {"relative": 0.1, "why": "a test"},
+        },
+    }
+    record = tried(equations, "slope", {"square": lambda x: x**2})
+    assert record["error"].startswith("Refuted: the derivative of the equation square by x is")
+
+
+def test_code_that_writes_into_its_arguments_is_held_against_what_it_was_given(tried) -> None:
+    equations = {
+        "e": {"domain": {"x": "real[N]", "m": "mask[N]"}, "result": "real[N]", "expression": "where(m, 2 * x, 0)"}
+    }
+    equations["e"]["implemented_by"] = "f(x, m)"
+
+    def careless(x, m):
+        x.mul_(2).mul_(m)
+        m.zero_()
+        return x
+
+    assert tried(equations, "e", {"f": careless})["ending"] == "held"
+    record = tried(equations, "e", {"f": lambda x, m: careless(x, m) * 2})
+    assert record["inputs"]["m"].any()
+
+
+def test_code_without_a_gradient_is_no_code_with_one(tried) -> None:
+    equations = {
+        "square": {"domain": {"x": "real 1..2"}, "expression": "x**2", "implemented_by": "square(x)"},
+        "slope": {"derivative_of": {"equation": "square", "with_respect_to": "x"}, "expression": "2 * x"},
+    }
+    record = tried(equations, "slope", {"square": lambda x: x.detach() ** 2})
+    assert record["error"] == (
+        "Refuted: what the code of square gives cannot be differentiated by x: it carries no gradient"
+    )
+    assert tried(equations, "slope", {"square": lambda x: x**2})["ending"] == "held"
