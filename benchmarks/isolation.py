@@ -30,7 +30,7 @@ def main(rounds: int) -> None:
     (contract,) = pv.load(project.contracts).contracts
     claim = next(f for f in contract.falsifiers if f.id == "C-LIMIT")
     code = Code(project, Target("counting"))
-    body = falsify(code, claim, "cpu", examples=100, seed=0, mutant=None, replay="")
+    body = falsify(code, contract, claim, "cpu", examples=100, seed=0, mutant=None, replay="")
     loaded = preload(project, [contract], [code.subject])
     with Pool(loaded, 1) as forked, Pool(loaded, 1, spawn=True) as spawned:
         ways: dict[str, Callable[[], None]] = {

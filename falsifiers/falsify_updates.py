@@ -1,17 +1,14 @@
 """Attacks on the one place that steps an optimizer: each step once, at its rate, before anybody is told of it.
 
-The subject is that of `falsifiers.lifecycle` with `kd_step`; that of the last is `reference_trainer.plan`.
+The subject is that of `falsifiers.lifecycle` with `kd_step`.
 """
 
 from __future__ import annotations
 
-import math
-from fractions import Fraction
 from typing import Any
 
 import torch
 from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from falsifiers.falsify_context import SAME, Text, texts
@@ -86,18 +83,3 @@ def falsify_the_update_comes_before_the_call(subject: Any, device: str, text: Te
             f"on_step_end of step {step} sees the weights {seen.tolist()}; expected {wanted.tolist()}: weight - rate · "
             f"gradient"
         )
-
-
-@given(peak=st.floats(1e-9, 1e6), warmup=st.integers(0, 40), total=st.integers(1, 100), step=st.integers(1, 100))
-def falsify_learning_rate(subject: Any, peak: float, warmup: int, total: int, step: int) -> None:
-    """peak · step / warmup up to step `warmup`, there exactly `peak`; then down to peak / 10 in step `total`."""
-    seen = subject.learning_rate(step, peak=peak, warmup=warmup, total=total)
-    allowed = 0.0 if step == warmup else 8 * math.ulp(peak)  # a handful of operations are rounded
-    if step <= warmup:
-        exact = Fraction(peak) * step / warmup
-    else:
-        angle = math.pi / 2 * (min(step, total) - warmup) / (total - warmup) if step < total else math.pi / 2
-        exact = Fraction(peak) * Fraction(0.1 + 0.9 * math.cos(angle) ** 2)
-    assert abs(Fraction(seen) - exact) <= allowed, (
-        f"the rate of step {step} of {total} is {seen}; expected {float(exact)}, {warmup} steps of warmup to {peak}"
-    )

@@ -1,0 +1,66 @@
+"""Which engine finds which planted fault, and how fast: every falsifier of a contract against every mutant of it.
+
+python benchmarks/engines.py CONTRACT [FALSIFIER ...]
+
+A validation judges a mutant by the falsifiers that claim it. Here each declared mutant is tried on all of them, also
+where it is out of their reach; for each engine the fastest that finds it is shown, with its seconds.
+"""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pv
+from pv.campaign import Campaign, Options
+from pv.evidence import Trial
+from pv.model import Contract, Falsifier
+from pv.project import find_project
+from pv.verdict import Selection, killed
+
+
+def engine(falsifier: Falsifier) -> str:
+    if falsifier.run is not None:
+        return "reference run"
+    return "equation" if falsifier.by_equation else "property"
+
+
+def main(name: str, patterns: list[str]) -> None:
+    project = find_project(Path.cwd())
+    (contract,) = (c for c in pv.load(project.contracts).contracts if c.id == name)
+    crossed = everything_against_everything(contract, patterns)
+    campaign = Campaign(project, [crossed], {name: Selection()}, {}, Options(jobs=os.cpu_count() or 1))
+    campaign.run()
+    trials = campaign.evidence(crossed).mutants
+    engines = sorted({engine(f) for f in crossed.falsifiers})
+    print("| fault |", " | ".join(engines), "|")
+    print("|---|" + "---|" * len(engines))
+    found = Counter[str]()
+    for mutant in contract.mutants:
+        cells = [cell(trials, [f.id for f in crossed.falsifiers if engine(f) == e], mutant.id) for e in engines]
+        found.update(e for e, text in zip(engines, cells, strict=True) if text != "-")
+        print(f"| {mutant.fault} |", " | ".join(cells), "|")
+    print("| found |", " | ".join(f"{found[e]} of {len(contract.mutants)}" for e in engines), "|")
+
+
+def everything_against_everything(contract: Contract, patterns: list[str]) -> Contract:
+    mutants = tuple(m.id for m in contract.mutants)
+    wanted = (f for f in contract.falsifiers if not patterns or any(fnmatchcase(f.id, p) for p in patterns))
+    # A run is judged at its small arguments, which not every run has.
+    able = (f for f in wanted if f.run is None or contract.run(f.run).small is not None)
+    return replace(contract, falsifiers=tuple(replace(f, kills=mutants, devices=("cpu",)) for f in able))
+
+
+def cell(trials: dict[tuple[str, str], Trial], falsifiers: Iterable[str], mutant: str) -> str:
+    detected = [t for f in falsifiers if (t := trials.get((f, mutant))) is not None and killed(t)]
+    if not detected:
+        return "-"
+    first = min(detected, key=lambda t: t.seconds)
+    return f"{first.seconds:.2f} s ({first.falsifier}; {len(detected)} find it)"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])
