@@ -85,6 +85,7 @@ MAY_IMPORT_THIRD_PARTY: dict[str, set[str]] = {
     "records": {"jsonschema"},
     "mutation": {"jsonschema"},
     "report": {"rich"},
+    "cli": {"click", "rich"},
     "equations": {"torch"},
     "engines": {"hypothesis", "torch"},
     "workers": {"hypothesis", "torch"},
