@@ -210,6 +210,7 @@ class OtherSubject:
     not_claimed: tuple[NotClaimed, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Equivalent:
     """An automatic mutant that no falsifier can tell from the code, and why: accepted, and counted apart."""
 
