@@ -137,6 +137,18 @@ class Falsifier:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Harness(Falsifier):
+    """A predicate (its `test`) over a bounded box, to be proved. `bounds` and `requires` as in `pv.bounds`.
+
+    engine: exhaustive, symbolic or both; "" for the one that fits the box.
+    """
+
+    bounds: Mapping[str, str] = field(default_factory=dict)
+    requires: str = ""
+    engine: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One named configuration of the subject, executed once per device."""
 
@@ -189,6 +201,7 @@ class Gate:
     name: str = ""
     falsifiers: frozenset[str] | None = None
     mutants: frozenset[str] | None = None
+    harnesses: frozenset[str] | None = None
     devices: frozenset[str] = frozenset()
     where: Where | None = None
 
@@ -209,7 +222,13 @@ class Contract:
     falsifiers: tuple[Falsifier, ...] = ()
     runs: tuple[Run, ...] = ()
     mutants: tuple[Mutant, ...] = ()
+    harnesses: tuple[Harness, ...] = ()
     gate: Gate = Gate()
+
+    @property
+    def claims(self) -> tuple[Falsifier, ...]:
+        """All that is to be tried: the falsifiers, then the harnesses."""
+        return (*self.falsifiers, *self.harnesses)
 
     @property
     def executable(self) -> dict[str, Mapping[str, Any]]:

@@ -14,9 +14,9 @@ from jsonschema import Draft202012Validator
 
 from pv import binding
 from pv.canonical import digest_data, digest_file
-from pv.evidence import DeviceInfo, Ending, Recorded, Trial
+from pv.evidence import PROOFS, DeviceInfo, Ending, Recorded, Trial
 from pv.loading.check import schema
-from pv.model import Contract, Falsifier, Finding, Severity, Target, Where
+from pv.model import Contract, Falsifier, Finding, Harness, Severity, Target, Where
 from pv.project import Project
 
 FORMAT = "pv-evidence/1"
@@ -41,7 +41,7 @@ def basis(project: Project, contract: Contract, falsifier: Falsifier, subject: T
     paths = [binding.function(project, b).path for b in bound]
     paths.append(binding.target_file(project, subject))
     files, _ = binding.closure(project, paths)
-    clause = {
+    clause: dict[str, Any] = {
         "test": str(falsifier.test) if falsifier.test is not None else [falsifier.equation, contract.executable],
         "subject": str(subject),
         "examples": falsifier.examples,
@@ -49,6 +49,8 @@ def basis(project: Project, contract: Contract, falsifier: Falsifier, subject: T
         "prediction": falsifier.prediction,
         "run": [str(run.callable), dict(run.arguments)] if run is not None else None,
     }
+    if isinstance(falsifier, Harness):
+        clause["box"] = [dict(falsifier.bounds), falsifier.requires, falsifier.engine]
     shown = {path.relative_to(project.root).as_posix(): digest_file(path) for path in sorted(files)}
     return Basis(digest_data(clause), shown)
 
@@ -64,7 +66,7 @@ def write(
     """Writes the evidence file of one contract and device whole or not at all. Cells not tried now are kept."""
     path = record_path(project, contract, device)
     kept = [cell for cell in _cells(path) if cell["falsifier"] not in trials]
-    known = {falsifier.id for falsifier in contract.falsifiers}
+    known = {falsifier.id for falsifier in contract.claims}
     cells = [cell for cell in kept if cell["falsifier"] in known]
     cells += [_cell(project, trial, bases[name]) for name, trial in trials.items()]
     content = {
@@ -76,7 +78,7 @@ def write(
         "python": platform.python_version(),
         "when": datetime.now(UTC).date().isoformat(),
         "commit": _commit(project.root),
-        "renew": f"pv validate --contract {contract.id} --device {device} --record",
+        "renew": f"pv validate --contract {contract.id} {'' if device == PROOFS else f'--device {device} '}--record",
         "cells": sorted(cells, key=lambda cell: str(cell["falsifier"])),
     }
     _write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")

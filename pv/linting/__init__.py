@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from pv.linting import bindings, equations, existing, mutants, references
+from pv.linting import bindings, equations, existing, harnesses, mutants, references
 from pv.linting.codes import CODES, MUTANT_STALE, RUNNABLE
 from pv.linting.context import Context, Rule
 from pv.model import Contract, Finding, Target
@@ -20,6 +20,8 @@ RULES: tuple[Rule, ...] = (
     bindings.subjects,
     mutants.mutants,
     equations.equations,
+    harnesses.boxes,
+    harnesses.predicates,
 )
 EXISTING_RULES: tuple[Rule, ...] = (existing.unbound_falsifiers, existing.repeated_ids)
 

@@ -9,7 +9,6 @@ CODES = {
     "PV010": "an unknown key",
     "PV011": "a required key is missing",
     "PV012": "a value of the wrong type or form",
-    "PV013": "a key whose engine this version does not have",
     "PV014": "the file is no contract, or of an unknown format",
     "PV101": "an id stands twice in one contract",
     "PV102": "an id stands in two contracts",
@@ -44,6 +43,10 @@ CODES = {
     "PV184": "a falsifier without a test, whose equation cannot be evaluated or is held against no code",
     "PV185": "an executable equation that no falsifier and no other equation uses",
     "PV186": "an equation's implemented_by names a function that the subject does not have",
+    "PV190": "a bound of a harness admits nothing",
+    "PV191": "a harness's `requires` is no expression over its bounds",
+    "PV192": "a harness touches what no proof can see through: torch, files, the clock, chance, other processes",
+    "PV193": "a harness keeps state from one call to the next, so a proof of one call says nothing of the others",
     "PV201": "existing format: a key that pv does not read",
     "PV202": "existing format: a falsifier in prose, which pv cannot run",
     "PV203": "existing format: an id stands twice",
@@ -51,4 +54,4 @@ CODES = {
 
 # Errors that fail a contract but do not keep its falsifiers from running: a stale mutant must not hide a refutation.
 MUTANT_STALE = frozenset({"PV133", "PV134", "PV135", "PV136"})
-RUNNABLE = MUTANT_STALE | {"PV131", "PV132", "PV141", "PV144", "PV145", "PV150", "PV151", "PV170", "PV185"}
+RUNNABLE = MUTANT_STALE | {"PV131", "PV132", "PV141", "PV144", "PV145", "PV150", "PV151", "PV170", "PV185", "PV190"}

@@ -29,6 +29,9 @@ def render(report: Report) -> str:
     if len(shown) > MAX_BLOCKS:
         parts += ["", f"{len(shown) - MAX_BLOCKS} more are in the full report."]
     for verdict in report.contracts:
+        for cell in words.close_to_their_limit(verdict):
+            half = f"more than half of its limit of {cell.falsifier.limit_s:g} s"
+            parts += ["", f"**proved**: {_code(cell.falsifier.id)}: {_escape(cell.reason)}; {half}"]
         for reason, cells in words.undecided(verdict).items():
             names = ", ".join(_code(cell.falsifier.id) for cell in cells)
             parts += ["", f"**undecided**: {names}: {_escape(reason)}"]
@@ -54,7 +57,7 @@ def _table(name: str, cells: tuple[Cell, ...]) -> list[str]:
     parts = [f"<details><summary>{html.escape(name)}: {words.count(len(cells), 'cell')}</summary>", ""]
     parts += ["| falsifier | device | outcome | tried | claim |", "|---|---|---|---|---|"]
     for cell in cells:
-        tried = words.tried(cell.trial) if cell.trial is not None else _escape(cell.reason)
+        tried = words.effort(cell, cell.trial) if cell.trial is not None else _escape(cell.reason)
         rule = _escape(cell.falsifier.rule)
         parts.append(f"| {_code(cell.falsifier.id)} | {cell.device} | {cell.outcome.value} | {tried} | {rule} |")
     return [*parts, "", "</details>"]
