@@ -121,7 +121,7 @@ def _product(parts: Sequence[Callable[[], Iterator[Any]]]) -> Iterator[tuple[Any
 def box(bounds: Mapping[str, str], requires: str = "") -> Box:
     """The box that a contract describes. Raises ValueError for text that describes none."""
     parsed = {name: bound(text) for name, text in bounds.items()}
-    return Box(parsed, requires, precondition(requires, tuple(parsed)))
+    return Box(parsed, " ".join(requires.split()), precondition(requires, tuple(parsed)))
 
 
 def bound(text: str) -> Bound:
@@ -138,7 +138,7 @@ def precondition(text: str, names: Sequence[str]) -> Callable[[Point], bool]:
     if not text:
         return lambda point: True
     try:
-        tree = ast.parse(text.strip(), mode="eval")
+        tree = ast.parse(" ".join(text.split()), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"{text!r} is no Python expression") from error
     for node in ast.walk(tree):

@@ -90,7 +90,7 @@ def source(box: Box) -> str:
         [
             f"def harness({', '.join(f'{name}: {bound.type}' for name, bound in box.bounds.items())}) -> bool:",
             '    """',
-            *(f"    pre: {' '.join(condition.split())}" for condition in conditions),
+            *(f"    pre: {condition}" for condition in conditions),
             "    post: __return__",
             '    """',
             f"    return holds({{{', '.join(f'{name!r}: {name}' for name in box.bounds)}}})",

@@ -16,7 +16,7 @@ from pv.linting.reach import Definition, module_of, reached
 from pv.linting.state import kept_state
 from pv.model import Finding, Harness
 
-SOLVED_BY_NOBODY = {"torch", "numpy", "scipy", "jax", "tensorflow", "pandas", "ctypes"}
+NO_SOLVER = {"torch", "numpy", "scipy", "jax", "tensorflow", "pandas", "ctypes"}
 FILES = {"io", "os", "pathlib", "shutil", "tempfile", "glob", "fileinput", "mmap", "sqlite3", "logging"}
 CLOCK = {"time", "datetime", "calendar"}
 CHANCE = {"random", "secrets", "uuid", "hypothesis"}
@@ -31,11 +31,13 @@ PROCESSES = {
     "urllib",
     "http",
 }
+PYTHON = {"sys", "importlib", "builtins", "gc", "inspect", "weakref"}
 WHY = {
-    **dict.fromkeys(SOLVED_BY_NOBODY, "no solver sees through it"),
+    **dict.fromkeys(NO_SOLVER, "no solver sees through it"),
     **dict.fromkeys(FILES, "it reads or writes what is not an argument"),
     **dict.fromkeys(CLOCK, "the clock is no argument"),
     **dict.fromkeys(CHANCE, "chance is no argument"),
+    **dict.fromkeys(PYTHON, "the interpreter's own state is no argument"),
     **dict.fromkeys(PROCESSES, "another process or thread is beyond a proof"),
 }
 BUILTINS = {"open", "input", "print", "exec", "eval", "__import__", "breakpoint"}

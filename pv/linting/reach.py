@@ -26,8 +26,8 @@ class Definition:
     name: str
     node: ast.AST
     line: int
-    brings: frozenset[str] = frozenset()
-    """The methods of a class: whoever has an object of it may call them."""
+    brings: tuple["Definition", ...] = ()
+    """What a class defines: whoever has an object of it may call that."""
     module: Module = None  # type: ignore[assignment]  # set when the module is complete
 
     def imported(self) -> dict[str, str]:
@@ -40,7 +40,7 @@ class Definition:
         words = {node.id for node in nodes if isinstance(node, ast.Name)}
         words |= {node.attr for node in nodes if isinstance(node, ast.Attribute)}
         imports = self.imported()
-        return words | self.brings | {imports[word].rpartition(".")[2] for word in words if word in imports}
+        return words | {imports[word].rpartition(".")[2] for word in words if word in imports}
 
 
 def module_of(name: str, path: Path, tree: ast.Module) -> Module:
@@ -58,11 +58,11 @@ def _definitions(body: Sequence[ast.stmt]) -> Iterator[Definition]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield Definition(node.name, node, node.lineno)
         elif isinstance(node, ast.ClassDef):
-            methods = [part for part in node.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)]
-            own: list[ast.stmt] = [part for part in node.body if part not in methods]
+            own: list[ast.stmt] = [p for p in node.body if not isinstance(p, ast.FunctionDef | ast.AsyncFunctionDef)]
             bare = ast.ClassDef(node.name, node.bases, node.keywords, own, node.decorator_list)
-            yield Definition(node.name, bare, node.lineno, frozenset(method.name for method in methods))
-            yield from _definitions(node.body)
+            inner = tuple(_definitions(node.body))
+            yield Definition(node.name, bare, node.lineno, inner)
+            yield from inner
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             yield from (Definition(t.id, node, node.lineno) for t in targets if isinstance(t, ast.Name))
@@ -95,5 +95,6 @@ def reached(modules: Sequence[Module], path: Path, name: str) -> list[Definition
         if id(definition) in found:
             continue
         found[id(definition)] = definition
+        todo += definition.brings
         todo += [each for word in definition.uses() for each in by_name.get(word, ())]
     return sorted(found.values(), key=lambda d: (str(d.module.path), d.line))

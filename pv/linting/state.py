@@ -26,6 +26,7 @@ def _kept_by(definition: Definition, function: ast.FunctionDef | ast.AsyncFuncti
         if word.rpartition(".")[2] in CACHES:
             yield f"keeps its answers in a {word}"
     shared = (definition.module.names | set(definition.module.imports)) - _locals(function) | _defaults(function)
+    shared |= {"subject"}  # the module under contract
     for node in ast.walk(function):
         if isinstance(node, ast.Global):
             yield f"assigns the global {node.names[0]!r}"
