@@ -49,7 +49,10 @@ MAY_IMPORT: dict[str, set[str]] = {
         "verdict",
     },
     "cli": {"campaign", "errors", "linting", "loading", "model", "report", "request", "runner"},
-    "pytest_plugin": {"binding", "engines", "hook", "loading", "model", "project", "pytest_run", "tasks"},
+    "pytest_plugin": {
+        *("binding", "engines", "hook", "loading", "model", "project", "pytest_prove", "pytest_run", "tasks"),
+    },
+    "pytest_prove": {"bounds", "model"},
     "pytest_run": {"binding", "engines", "model", "project"},
 }
 MAY_IMPORT_THIRD_PARTY: dict[str, set[str]] = {
@@ -61,6 +64,7 @@ MAY_IMPORT_THIRD_PARTY: dict[str, set[str]] = {
     "engines": {"crosshair", "hypothesis", "torch"},
     "workers": {"hypothesis", "torch"},
     "pytest_plugin": {"hypothesis", "pytest", "torch"},
+    "pytest_prove": {"pytest"},
     "pytest_run": {"pytest"},
 }
 
