@@ -147,6 +147,11 @@ class Harness(Falsifier):
     requires: str = ""
     engine: str = ""
 
+    @property
+    def whole_limit_s(self) -> float:
+        """The limit in seconds, over all its engines."""
+        return self.limit_s * (2 if self.engine == "both" else 1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:

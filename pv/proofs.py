@@ -12,14 +12,9 @@ from pv.model import Falsifier, Harness
 GRACE_S, GRACE = 5.0, 1.25
 
 
-def asked_s(harness: Harness) -> float:
-    """The limit of a harness in seconds: that of its contract, for each of its engines."""
-    return harness.limit_s * (2 if harness.engine == "both" else 1)
-
-
 def hard_limit_s(harness: Harness) -> float:
     """When the worker of a harness is ended: engines look at their own limit only now and then, or never."""
-    return GRACE * asked_s(harness) + GRACE_S
+    return GRACE * harness.whole_limit_s + GRACE_S
 
 
 def point(replay: str) -> Mapping[str, Any] | None:
@@ -31,7 +26,7 @@ def within(harness: Harness, found: Trial) -> Trial:
     """The trial, with the limit of the contract where the worker had to be ended."""
     if found.ending is not Ending.TIME or not found.detail.startswith("stopped at"):
         return found
-    return replace(found, detail=f"no answer within its limit of {asked_s(harness):g} s, nor soon after")
+    return replace(found, detail=f"no answer within its limit of {harness.whole_limit_s:g} s, nor soon after")
 
 
 def refutes(found: Trial) -> bool:

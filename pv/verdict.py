@@ -1,5 +1,6 @@
 """What follows from the evidence. Pure: the same claims and evidence give the same verdict, wherever they came from."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -69,8 +70,9 @@ class Cell:
 
     @property
     def strained(self) -> bool:
-        """Whether it took more than half of its limit."""
-        return self.trial is not None and self.trial.seconds > self.falsifier.limit_s / 2
+        """Whether a proof took more than half of its limit."""
+        limit_s = self.falsifier.whole_limit_s if isinstance(self.falsifier, Harness) else math.inf
+        return self.trial is not None and self.trial.seconds > limit_s / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -254,10 +254,14 @@ def test_the_gate_requires_harnesses_unless_it_names_others() -> None:
     assert verdict(contract, held, gate=Gate()) is Status.PASS
 
 
-def test_a_proof_that_took_more_than_half_of_its_limit_is_pointed_out() -> None:
-    contract = pv.load([PROJECTS / "proofs/contracts"]).contracts[0]
+def test_a_proof_that_took_more_than_half_of_its_limit_is_pointed_out(sound: Report) -> None:
+    contract = sound.contracts[0].contract
     only = Selection(falsifiers=frozenset({"H-SHARE"}), mutants=False)
-    for seconds, strained in ((29.0, False), (31.0, True)):
-        trial = trial_of("H-SHARE", Ending.HELD, seconds=seconds)
-        (found,) = decide(contract, Evidence(trials={("H-SHARE", "cpu"): trial}), only).cells
-        assert (found.outcome, found.strained) == (Outcome.PROVED, strained)
+    for seconds in (29.0, 31.0):
+        trial = trial_of("H-SHARE", Ending.HELD, seconds=seconds, detail="all")
+        verdict = decide(contract, Evidence(trials={("H-SHARE", "cpu"): trial}), only)
+        assert verdict.cells[0].outcome is Outcome.PROVED
+        report = replace(sound, contracts=(verdict,))
+        flagged = "H-SHARE on cpu: all; more than half of its limit of 60 s\n" in pv.render(report)
+        assert flagged == (seconds > 30)
+        assert ("**proved**: `H-SHARE`: all; more than half" in pv.render(report, "markdown")) == (seconds > 30)

@@ -78,7 +78,7 @@ def _module(box: Box, holds: Callable[[Point], bool]) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[MODULE] = module
     spec.loader.exec_module(module)
-    module.__dict__["holds"] = holds
+    module.__dict__["_holds"] = holds
     return module
 
 
@@ -93,7 +93,7 @@ def source(box: Box) -> str:
             *(f"    pre: {condition}" for condition in conditions),
             "    post: __return__",
             '    """',
-            f"    return holds({{{', '.join(f'{name!r}: {name}' for name in box.bounds)}}})",
+            f"    return _holds({{{', '.join(f'{name!r}: {name}' for name in box.bounds)}}})",
             "",
         ]
     )

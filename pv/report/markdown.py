@@ -29,9 +29,8 @@ def render(report: Report) -> str:
     if len(shown) > MAX_BLOCKS:
         parts += ["", f"{len(shown) - MAX_BLOCKS} more are in the full report."]
     for verdict in report.contracts:
-        for cell in words.close_to_their_limit(verdict):
-            half = f"more than half of its limit of {cell.falsifier.limit_s:g} s"
-            parts += ["", f"**proved**: {_code(cell.falsifier.id)}: {_escape(cell.reason)}; {half}"]
+        for cell, said in words.close_to_their_limit(verdict):
+            parts += ["", f"**proved**: {_code(cell.falsifier.id)}: {_escape(said)}"]
         for reason, cells in words.undecided(verdict).items():
             names = ", ".join(_code(cell.falsifier.id) for cell in cells)
             parts += ["", f"**undecided**: {names}: {_escape(reason)}"]

@@ -102,9 +102,11 @@ def undecided(verdict: ContractVerdict) -> dict[str, list[Cell]]:
     return grouped
 
 
-def close_to_their_limit(verdict: ContractVerdict) -> list[Cell]:
-    """The proofs that a slower or busier machine may not find in time."""
-    return [cell for cell in verdict.proofs if cell.outcome is Outcome.PROVED and cell.strained]
+def close_to_their_limit(verdict: ContractVerdict) -> Iterator[tuple[Cell, str]]:
+    """The proofs that a slower or busier machine may not find in time, and what to say of them."""
+    for cell in verdict.proofs:
+        if isinstance(cell.falsifier, Harness) and cell.outcome is Outcome.PROVED and cell.strained:
+            yield cell, f"{cell.reason}; more than half of its limit of {cell.falsifier.whole_limit_s:g} s"
 
 
 def lines(cell: Cell, verdict: ContractVerdict, report: Report) -> Iterator[tuple[str, str]]:

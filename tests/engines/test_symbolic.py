@@ -1,8 +1,12 @@
 """What is handed to CrossHair, and what is read from its words."""
 
+import importlib.util
+from typing import Any
+
 import pytest
 
 from pv.bounds import box
+from pv.engines import symbolic
 from pv.engines.symbolic import parsed, source
 
 SPACE = box({"a": "0..9", "b": "bool", "c": "list of int 0..3, at most 2"}, "a > 0 or\n b")
@@ -47,3 +51,34 @@ def test_a_counterexample_is_read_from_text(text: str, point: dict[str, object])
 )
 def test_what_is_no_point_is_not_taken_for_one(text: str) -> None:
     assert parsed(text, SPACE) is None
+
+
+@pytest.mark.parametrize(
+    ("messages", "seconds", "ending"),
+    [
+        ([("CANNOT_CONFIRM", "Not confirmed.")], 3.0, "unsettled"),
+        ([("CANNOT_CONFIRM", "Not confirmed.")], 59.0, "time limit"),
+        ([("CONFIRMED", "Confirmed."), ("CANNOT_CONFIRM", "Not confirmed.")], 3.0, "unsettled"),
+        ([("PRE_UNSAT", "Unable to meet precondition.")], 60.0, "time limit"),
+        ([("SYNTAX_ERR", "no")], 0.1, "broken"),
+        ([], 0.1, "broken"),
+    ],
+)
+def test_only_a_confirmation_of_all_is_one(
+    monkeypatch: pytest.MonkeyPatch, messages: list[tuple[str, str]], seconds: float, ending: str
+) -> None:
+    times = iter([0.0, seconds])
+    monkeypatch.setattr(symbolic, "_analysed", lambda *_: (messages, 12, False))
+    monkeypatch.setattr(symbolic.time, "monotonic", lambda: next(times))
+    nothing: Any = None
+    assert symbolic.prove(nothing, SPACE, 60.0, nothing)["ending"] == ending
+
+
+def test_without_crosshair_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    nothing: Any = None
+    found = symbolic.prove(nothing, SPACE, 60.0, nothing)
+    assert found == {
+        "ending": "skipped",
+        "detail": "CrossHair is not installed; install the extra `symbolic` of pv-contracts",
+    }
