@@ -6,8 +6,6 @@ plan it is `reference_trainer.plan`. Where it is said, it is the command line, `
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -31,74 +29,6 @@ from falsifiers.smoke_cases import (
 
 COUNTS, EPOCHS, BATCH_SIZES = st.integers(1, 12), st.integers(1, 3), st.sampled_from([4, 10, 3, 2])
 WRITTEN = ["config.json", "manifest.json", "model.safetensors"]
-
-
-class _Watched:
-    """A schedule that notes what is read of it."""
-
-    def __init__(self, schedule: Any) -> None:
-        self._schedule, self.read = schedule, {}
-
-    def __getattr__(self, name: str) -> Any:
-        value = self.read[name] = getattr(self._schedule, name)
-        return value
-
-
-class _Node:
-    """A position, and what followed it under each schedule of which something else was read."""
-
-    def __init__(self, position: Any) -> None:
-        self.position = position
-        self.followed: list[tuple[dict[str, Any], _Node]] = []
-
-    def after(self, subject: Any, schedule: Any, values: dict[str, Any]) -> _Node:
-        """What follows by the subject, asked anew unless it has answered a schedule of which it read the same."""
-        for read, node in self.followed:
-            if read.items() <= values.items():
-                return node
-        watched = _Watched(schedule)
-        position = subject.following(watched, self.position, subject.Action.CONTINUE)
-        same = [node for _, node in self.followed[-1:] if node.position == position]
-        self.followed.append((watched.read, same[0] if same else _Node(position)))
-        return self.followed[-1][1]
-
-
-def _walked(subject: Any, schedule: Any, start: _Node, most: int) -> Iterator[Any]:
-    """The events of a run, `most` of them at most."""
-    values = {name: getattr(schedule, name) for name in ("epochs", "steps_per_epoch", "limit", "total_steps")}
-    node = start
-    for _ in range(most):
-        if node.position is None:
-            return
-        yield node.position.event
-        node = node.after(subject, schedule, values)
-
-
-def _expected(event: Any, steps: int, per_epoch: int) -> list[Any]:
-    """The events of a run of so many steps: each epoch that was begun is closed, and none is begun for nothing."""
-    whole, rest = divmod(steps, per_epoch)
-    epochs = [per_epoch] * whole + [rest] * (rest > 0)
-    parts = [[event.EPOCH_BEGIN, *[event.STEP_END] * size, event.EPOCH_END] for size in epochs]
-    return [event.TRAIN_BEGIN, *itertools.chain.from_iterable(parts), event.TRAIN_END]
-
-
-def falsify_every_plan_is_cut_off_exactly(subject: Any) -> None:
-    """For N and steps per epoch from 1 to 64 and 1 to 16 epochs: min(N, planned) steps, all 65,536 walked."""
-    for limit, per_epoch in itertools.product(range(1, 65), range(1, 65)):
-        start = _Node(subject.START)
-        for epochs in range(1, 17):
-            schedule = subject.Schedule(epochs=epochs, steps_per_epoch=per_epoch, limit=limit)
-            steps = min(limit, epochs * per_epoch)
-            case = f"N = {limit}, {epochs} epochs of {per_epoch} steps"
-            assert schedule.total_steps == steps, f"{case}: {schedule.total_steps} steps are announced, not {steps}"
-            expected = _expected(subject.Event, steps, per_epoch)
-            events = list(_walked(subject, schedule, start, len(expected) + 1))
-            assert events == expected, f"{case}: {_counted(events)}; expected {_counted(expected)}"
-
-
-def _counted(events: list[Any]) -> str:
-    names = [event.value for event in events]
-    return ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names)) + f", and at last {names[-1]}"
 
 
 def _assert_summary(ran: Ran, steps: int) -> None:

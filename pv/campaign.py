@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pv import devices, records, tasks
+from pv import devices, proofs, records, tasks
 from pv.evidence import DeviceInfo, Ending, Evidence, Trial
-from pv.model import Contract, Falsifier, Mutant, Run, Target, Where
+from pv.model import Contract, Falsifier, Harness, Mutant, Run, Target, Where
 from pv.mutation import scope
 from pv.mutation.judge import limit_on_mutant
 from pv.project import Project
@@ -56,6 +56,8 @@ class _Job:
     mutant: Mutant | None = None
     run: Run | None = None
     small: bool = False
+    first: Trial | None = None
+    """The search whose counterexample this task replays."""
 
     def __str__(self) -> str:
         who = self.falsifier.id if self.falsifier is not None else f"run {self.run.name if self.run else ''}"
@@ -120,13 +122,13 @@ class Campaign:
 
     def bases(self, contract: Contract) -> dict[str, records.Basis]:
         """What evidence of each falsifier of a contract rests on."""
-        return {f.id: records.basis(self.project, contract, f, self._subject(contract, f)) for f in contract.falsifiers}
+        return {f.id: records.basis(self.project, contract, f, self._subject(contract, f)) for f in contract.claims}
 
     def run(self) -> None:
         """Tries everything. When it is interrupted, what is known so far can still be read."""
         if not self.contracts:
             return
-        subjects = {self._subject(c, f) for c in self.contracts for f in c.falsifiers}
+        subjects = {self._subject(c, f) for c in self.contracts for f in c.claims}
         preload = tasks.preload(self.project, self.contracts, subjects)
         asked = sorted({device for contract in self.contracts for device in self.selections[contract.id].live})
         with Pool(preload, self.options.jobs, spawn=self.options.spawn) as pool:
@@ -139,7 +141,7 @@ class Campaign:
     def _start(self, pool: Pool) -> None:
         for contract in self.contracts:
             selection = self.selections[contract.id]
-            for falsifier in filter(selection.tries, contract.falsifiers):
+            for falsifier in filter(selection.tries, contract.claims):
                 for device in falsifier.devices:
                     if device in selection.live and device in self.devices:
                         self._attack(pool, contract, falsifier, device)
@@ -151,6 +153,9 @@ class Campaign:
             self._falsify(pool, _Job(contract=contract, falsifier=falsifier, device=device), falsifier)
 
     def _falsify(self, pool: Pool, job: _Job, falsifier: Falsifier) -> None:
+        if isinstance(falsifier, Harness):
+            self._prove(pool, job, falsifier)
+            return
         body = tasks.falsify(
             self._code(job.contract, falsifier, own=job.mutant is not None and bool(falsifier.kills)),
             job.contract,
@@ -164,6 +169,13 @@ class Campaign:
         if not falsifier.kills:
             _watch(body, job)
         self._submit(pool, job, body, self._limit(job, falsifier, falsifier.limit_s))
+
+    def _prove(self, pool: Pool, job: _Job, harness: Harness) -> None:
+        code, replay = self._code(job.contract, harness, own=job.mutant is not None), proofs.point(self.options.replay)
+        if job.first is not None and job.first.counterexample is not None:
+            replay = job.first.counterexample.arguments
+        body = tasks.prove(code, harness, mutant=job.mutant, replay=replay)
+        self._submit(pool, job, body, proofs.hard_limit_s(harness))
 
     def _after_run(self, pool: Pool, contract: Contract, falsifier: Falsifier, device: str, *, small: bool) -> None:
         """Tries a predicate once its run has ended; the first that asks for a run starts it."""
@@ -256,10 +268,21 @@ class Campaign:
             mutant=job.mutant.id if job.mutant is not None else None,
             seed=tasks.seed_of(name, self.options.seed),
         )
-        if job.falsifier is not None:
+        if isinstance(job.falsifier, Harness):
+            self._proved(pool, job, job.falsifier, proofs.within(job.falsifier, found))
+        elif job.falsifier is not None:
             self._judged(pool, job, job.falsifier, found)
         elif job.run is not None:
             self._run_ended(pool, job, job.run, found)
+
+    def _proved(self, pool: Pool, job: _Job, harness: Harness, found: Trial) -> None:
+        """What refutes a harness is believed once a worker of its own has seen it too."""
+        if job.first is not None:
+            self._judged(pool, job, harness, proofs.replayed(job.first, found))
+        elif proofs.refutes(found) and not self.options.replay:
+            self._prove(pool, replace(job, first=found), harness)
+        else:
+            self._judged(pool, job, harness, found)
 
     def _run_ended(self, pool: Pool, job: _Job, run: Run, found: Trial) -> None:
         state = self._known[job.contract.id].runs[run.name, job.device, job.small]
@@ -287,7 +310,7 @@ class Campaign:
                 seconds, files = found.seconds + state.trial.seconds, found.files | state.trial.files
                 found = replace(found, reached=state.trial.reached, seconds=seconds, files=files)
             known.trials[falsifier.id, device] = found
-            if device == "cpu" and found.ending is Ending.HELD and self.selections[job.contract.id].mutants:
+            if device == "cpu" and proofs.stands(falsifier, found) and self.selections[job.contract.id].mutants:
                 self._show_teeth(pool, job.contract, falsifier)
             self._fail_fast(pool, found.ending not in GOOD)
 

@@ -62,7 +62,9 @@ def main() -> None:
 
 @main.command()
 @PATHS
-@click.option("--only", multiple=True, metavar="ID", help="Only falsifiers whose id matches (a glob pattern).")
+@click.option(
+    "--only", multiple=True, metavar="ID", help="Only falsifiers and harnesses whose id matches (a glob pattern)."
+)
 @click.option("--contract", "contracts", multiple=True, metavar="ID", help="Only contracts whose id matches.")
 @click.option(
     "--device", "devices", multiple=True, metavar="DEVICE", help="Exactly the cells of this device (cpu, cuda)."
@@ -76,7 +78,7 @@ def main() -> None:
 @click.option(
     "--replay", default="", metavar="EXAMPLE", help="One example: VERSION:BLOB as printed, or JSON arguments."
 )
-@click.option("--record", is_flag=True, help="Keep what a device other than the CPU showed, to be committed.")
+@click.option("--record", is_flag=True, help="Keep proofs, or what another device showed, to be committed.")
 @click.option(
     "--format", "form", default="text", show_default=True, help="text, json, markdown or junit, on standard output."
 )
@@ -212,10 +214,12 @@ def list_(paths: Sequence[Path], form: str) -> None:
         click.echo(json.dumps([_listed(contract) for contract in contracts], indent=1, ensure_ascii=False))
     for contract in contracts if form == "text" else ():
         click.echo(f"{contract.id} {contract.version}  {contract.where.path}")
-        for falsifier in contract.falsifiers:
+        for falsifier in contract.claims:
             bound = str(falsifier.test) if falsifier.test is not None else "unbound: its test is prose"
             if falsifier.by_equation:
                 bound = f"equation {falsifier.equation}"
+            if bounds := getattr(falsifier, "bounds", None):
+                bound += f"  over {'; '.join(f'{name} {text}' for name, text in bounds.items())}"
             click.echo(f"  {falsifier.id}  [{', '.join(falsifier.devices)}]  {falsifier.rule}")
             click.echo(f"      {bound}" + (f"  kills {', '.join(falsifier.kills)}" if falsifier.kills else ""))
     sys.exit(REFUSED if refused else 0 if contracts else UNDECIDED)
@@ -249,6 +253,18 @@ def _listed(contract: "Contract") -> dict[str, Any]:
                 "kills": list(f.kills),
             }
             for f in contract.falsifiers
+        ],
+        "harnesses": [
+            {
+                "id": h.id,
+                "rule": h.rule,
+                "predicate": str(h.test) if h.test is not None else None,
+                "bounds": dict(h.bounds),
+                "requires": h.requires,
+                "engine": h.engine,
+                "kills": list(h.kills),
+            }
+            for h in contract.harnesses
         ],
     }
 

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+# Under this name, in the place of a device's, proofs are recorded: they are the same on every machine.
+PROOFS = "proofs"
+
 
 class Ending(Enum):
     """How one trial of a falsifier ended."""
@@ -21,6 +24,8 @@ class Ending(Enum):
     """No valid example could be drawn."""
     SKIPPED = "skipped"
     """The falsifier said why it cannot be tried here."""
+    UNSETTLED = "unsettled"
+    """The search of a proof ended without an answer: neither refuted nor complete."""
     BROKEN = "broken"
     """The falsifier itself raised, or could not be bound."""
     VOID = "void"

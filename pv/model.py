@@ -137,6 +137,23 @@ class Falsifier:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Harness(Falsifier):
+    """A predicate (its `test`) over a bounded box, to be proved. `bounds` and `requires` as in `pv.bounds`.
+
+    engine: exhaustive, symbolic or both; "" for the one that fits the box.
+    """
+
+    bounds: Mapping[str, str] = field(default_factory=dict)
+    requires: str = ""
+    engine: str = ""
+
+    @property
+    def whole_limit_s(self) -> float:
+        """The limit in seconds, over all its engines."""
+        return self.limit_s * (2 if self.engine == "both" else 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """One named configuration of the subject, executed once per device."""
 
@@ -230,6 +247,7 @@ class Gate:
     name: str = ""
     falsifiers: frozenset[str] | None = None
     mutants: frozenset[str] | None = None
+    harnesses: frozenset[str] | None = None
     devices: frozenset[str] = frozenset()
     mutation_score: float | None = None
     where: Where | None = None
@@ -253,7 +271,13 @@ class Contract:
     mutants: tuple[Mutant, ...] = ()
     subjects: tuple[OtherSubject, ...] = ()
     equivalents: tuple[Equivalent, ...] = ()
+    harnesses: tuple[Harness, ...] = ()
     gate: Gate = Gate()
+
+    @property
+    def claims(self) -> tuple[Falsifier, ...]:
+        """All that is to be tried: the falsifiers, then the harnesses."""
+        return (*self.falsifiers, *self.harnesses)
 
     @property
     def executable(self) -> dict[str, Mapping[str, Any]]:

@@ -1,6 +1,6 @@
-"""Runs `falsify_*` under pytest, so that an author can debug one in an editor. The gate is `pv validate`.
+"""Runs `falsify_*` and `prove_*` under pytest, so that an author can debug one in an editor. The gate is `pv validate`.
 
-It is active only in a project with a `[tool.pv]` table, and then only for files named `falsify_*.py`. A falsifier is
+It is active only in a project with a `[tool.pv]` table, and then only for files of these names. A falsifier is
 parametrized with the subject and devices of each clause that binds it: a fixture would be created once for all
 examples, which Hypothesis refuses.
 """
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pv import pytest_run
+from pv import pytest_prove, pytest_run
 from pv.pytest_run import RunRequest
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pv.model import Contract, Falsifier
     from pv.project import Project
 
-PREFIX = "falsify_"
+PREFIXES = ("falsify_", "prove_")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -41,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     config.pluginmanager.register(FalsifierPlugin(config, project), "pv-falsifiers")
     config.pluginmanager.register(pytest_run, "pv-runs")
+    config.pluginmanager.register(pytest_prove, "pv-proofs")
 
 
 @dataclass(frozen=True)
@@ -69,11 +70,12 @@ class FalsifierPlugin:
         loaded = load(path for path in self.project.contracts if path.exists())
         contracts = loaded.contracts
         self.refused = "; ".join(str(f) for f in loaded.findings if f.severity is Severity.REFUSAL)
-        self.clauses = [_Clause(c, f) for c in contracts for f in c.falsifiers if f.test is not None]
+        self.clauses = [_Clause(c, f) for c in contracts for f in c.claims if f.test is not None]
         roots = [str(root) for root in self.project.roots]
         sys.path[:0] = roots
         sys.meta_path.insert(0, RootsFirst(self._packages(), roots))
-        self.config.addinivalue_line("python_functions", PREFIX)
+        for prefix in PREFIXES:
+            self.config.addinivalue_line("python_functions", prefix)
         self._plant({f"{c.id}/{m.id}": m for c in contracts for m in c.mutants})
 
     def _packages(self) -> set[str]:
@@ -106,7 +108,7 @@ class FalsifierPlugin:
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Module | None:
         # A file that was named itself is collected by pytest already.
         named = parent.session.isinitpath(file_path)
-        if file_path.suffix == ".py" and file_path.name.startswith(PREFIX) and not named:
+        if file_path.suffix == ".py" and file_path.name.startswith(PREFIXES) and not named:
             module: pytest.Module = pytest.Module.from_parent(parent, path=file_path)
             return module
         return None
@@ -114,7 +116,7 @@ class FalsifierPlugin:
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Iterator[None]:
         """Falsifiers are imported under the profile that `pv validate` uses; other tests keep their own."""
-        if not (isinstance(collector, pytest.Module) and collector.path.name.startswith(PREFIX)):
+        if not (isinstance(collector, pytest.Module) and collector.path.name.startswith(PREFIXES)):
             return (yield)
         from hypothesis import settings
 
@@ -129,10 +131,11 @@ class FalsifierPlugin:
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         wanted: list[str] = [name for name in ("subject", "device", "run") if name in metafunc.fixturenames]
-        clauses = self._binding(metafunc) if metafunc.module.__name__.rpartition(".")[2].startswith(PREFIX) else []
+        clauses = self._binding(metafunc) if metafunc.module.__name__.rpartition(".")[2].startswith(PREFIXES) else []
+        wanted += [name for name in metafunc.fixturenames if any(name in _bounds(c.falsifier) for c in clauses)]
         if not wanted:
             return
-        if not clauses and metafunc.function.__name__.startswith(PREFIX):
+        if not clauses and metafunc.function.__name__.startswith(PREFIXES):
             reason = f"no contract binds {metafunc.function.__name__}" + (f"; {self.refused}" if self.refused else "")
             rows = [pytest.param(*(None for _ in wanted), marks=pytest.mark.skip(reason=reason), id="unbound")]
             metafunc.parametrize(wanted, rows)
@@ -158,6 +161,7 @@ class FalsifierPlugin:
         subject = self._subject(clause)
         run = self._run(clause, device, subject)
         values = {"device": device, "subject": subject, "run": run}
+        values |= dict.fromkeys(_bounds(clause.falsifier), clause.falsifier)
         return pytest.param(*(values[name] for name in wanted), id=f"{clause.falsifier.id}-{device}")
 
     def _subject(self, clause: _Clause) -> Any:
@@ -174,6 +178,11 @@ class FalsifierPlugin:
             return None
         fresh = RunRequest(self.project, clause.contract, name, device, subject)
         return self.runs.setdefault((clause.contract.id, name, device), fresh)
+
+
+def _bounds(claim: "Falsifier") -> tuple[str, ...]:
+    """The names of a harness's bounds; they are given the harness itself, for `pytest_prove` to count out."""
+    return tuple(getattr(claim, "bounds", ()))
 
 
 def _absent(device: str) -> str:

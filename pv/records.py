@@ -14,9 +14,9 @@ from jsonschema import Draft202012Validator
 
 from pv import binding
 from pv.canonical import digest_data, digest_file
-from pv.evidence import DeviceInfo, Ending, Recorded, Trial
+from pv.evidence import PROOFS, DeviceInfo, Ending, Recorded, Trial
 from pv.loading.check import schema
-from pv.model import Contract, Falsifier, Finding, Severity, Target, Where
+from pv.model import Contract, Falsifier, Finding, Harness, Severity, Target, Where
 from pv.project import Project
 
 FORMAT = "pv-evidence/1"
@@ -55,7 +55,7 @@ def digests(project: Project, paths: Sequence[Path]) -> dict[str, str]:
 def clause(contract: Contract, falsifier: Falsifier, subject: Target) -> str:
     """The digest of what the contract says of a falsifier."""
     run = contract.run(falsifier.run) if falsifier.run is not None else None
-    said = {
+    said: dict[str, Any] = {
         "test": str(falsifier.test) if falsifier.test is not None else [falsifier.equation, contract.executable],
         "subject": str(subject),
         "examples": falsifier.examples,
@@ -63,6 +63,8 @@ def clause(contract: Contract, falsifier: Falsifier, subject: Target) -> str:
         "prediction": falsifier.prediction,
         "run": [str(run.callable), dict(run.arguments)] if run is not None else None,
     }
+    if isinstance(falsifier, Harness):
+        said["box"] = [dict(falsifier.bounds), falsifier.requires, falsifier.engine]
     return digest_data(said)
 
 
@@ -77,7 +79,7 @@ def write(
     """Writes the evidence file of one contract and device whole or not at all. Cells not tried now are kept."""
     path = record_path(project, contract, device)
     kept = [cell for cell in _cells(path) if cell["falsifier"] not in trials]
-    known = {falsifier.id for falsifier in contract.falsifiers}
+    known = {falsifier.id for falsifier in contract.claims}
     cells = [cell for cell in kept if cell["falsifier"] in known]
     cells += [_cell(project, trial, bases[name]) for name, trial in trials.items()]
     content = {
@@ -89,7 +91,7 @@ def write(
         "python": platform.python_version(),
         "when": datetime.now(UTC).date().isoformat(),
         "commit": commit_of(project.root),
-        "renew": f"pv validate --contract {contract.id} --device {device} --record",
+        "renew": f"pv validate --contract {contract.id} {'' if device == PROOFS else f'--device {device} '}--record",
         "cells": sorted(cells, key=lambda cell: str(cell["falsifier"])),
     }
     write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")

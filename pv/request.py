@@ -11,7 +11,7 @@ from pathlib import Path
 from pv.errors import UsageError
 from pv.linting import RUNNABLE, lint
 from pv.loading import load
-from pv.model import Contract, Finding, Severity, Target
+from pv.model import Contract, Finding, Harness, Severity, Target
 from pv.project import Project, find_project
 from pv.verdict import Selection
 
@@ -95,7 +95,9 @@ def choose(project: Project, request: Request) -> Chosen:
     selections = {c.id: s for c in loaded if (s := _selection(c, request, targets.get(c.id))) is not None}
     picked = tuple(c for c in loaded if c.id in selections)
     if request.replay:
-        _one_to_replay(picked, selections)
+        _one_to_replay(picked, selections, request)
+    if request.record and not _recordable(picked, selections, request):
+        raise UsageError("only proofs, and cells of a device other than the CPU, are recorded: add --device cuda")
     refused = any(f.severity is Severity.REFUSAL for f in findings)
     mine = {c.where.path for c in picked}
     # An error in a contract that was not asked for does not fail those that were.
@@ -111,17 +113,25 @@ def choose(project: Project, request: Request) -> Chosen:
     )
 
 
-def _one_to_replay(picked: Sequence[Contract], selections: Mapping[str, Selection]) -> None:
-    named = [f for c in picked for f in c.falsifiers if selections[c.id].takes(f)]
+def _recordable(picked: Sequence[Contract], selections: Mapping[str, Selection], request: Request) -> bool:
+    devices = set(request.devices or ("cpu",))
+    proofs = any(selections[c.id].takes(h) for c in picked for h in c.harnesses)
+    return bool(devices - {"cpu"}) or (proofs and "cpu" in devices)
+
+
+def _one_to_replay(picked: Sequence[Contract], selections: Mapping[str, Selection], request: Request) -> None:
+    named = [f for c in picked for f in c.claims if selections[c.id].takes(f)]
     if len(named) != 1:
         raise UsageError(f"a replay needs exactly one falsifier, not {len(named)}: name it with --only")
+    if isinstance(named[0], Harness) and not request.replay.startswith("{"):
+        raise UsageError(f"{named[0].id} is a harness: replay a point of its box, as a JSON object")
     if named[0].run is not None:
         raise UsageError(f"{named[0].id} reads the run {named[0].run!r}: it draws no examples, so none can be replayed")
 
 
 def _unmatched(contracts: Sequence[Contract], request: Request) -> tuple[str, ...]:
     """The patterns that name nothing: probably a slip, and then what was meant did not run."""
-    falsifiers = [f.id for c in contracts for f in c.falsifiers]
+    falsifiers = [f.id for c in contracts for f in c.claims]
     only = [f"--only {p}" for p in request.only if not any(fnmatchcase(f, p) for f in falsifiers)]
     return (*only, *(f"--contract {p}" for p in request.contracts if not any(fnmatchcase(c.id, p) for c in contracts)))
 
@@ -130,7 +140,7 @@ def _selection(contract: Contract, request: Request, subject: Target | None) -> 
     """What to run of a contract; None where the request does not mean it."""
     if request.contracts and not _matches(contract.id, request.contracts):
         return None
-    ids = frozenset(f.id for f in contract.falsifiers if _matches(f.id, request.only))
+    ids = frozenset(f.id for f in contract.claims if _matches(f.id, request.only))
     if request.only and not ids:
         return None
     return Selection(
@@ -162,8 +172,6 @@ def _check(request: Request) -> None:
             "evidence is recorded for a contract as it stands: leave out --record, or --subject, --replay, "
             "--examples and --seed"
         )
-    if request.record and not set(request.devices or ()) - {"cpu"}:
-        raise UsageError("only cells of a device other than the CPU are recorded: add --device cuda")
 
 
 def _is_example(replay: str) -> bool:

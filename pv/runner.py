@@ -14,7 +14,7 @@ from pv import __version__, records
 from pv.campaign import Campaign, Options, Progress
 from pv.devices import Probe
 from pv.errors import PvError
-from pv.evidence import Evidence, Recorded
+from pv.evidence import PROOFS, Ending, Evidence, Recorded, Trial
 from pv.linting import MUTANT_STALE
 from pv.model import Contract, Finding
 from pv.mutation import score
@@ -120,6 +120,14 @@ def _record(chosen: Chosen, campaign: Campaign) -> None:
             if trials:
                 bases = campaign.bases(contract)
                 records.write(chosen.project, contract, device, hardware, trials, bases)
+        proved = {h.id: t for h in contract.harnesses if (t := evidence.trials.get((h.id, "cpu"))) and _is_proof(t)}
+        if proved:
+            bases = campaign.bases(contract)
+            records.write(chosen.project, contract, PROOFS, evidence.devices["cpu"], proved, bases)
+
+
+def _is_proof(trial: Trial) -> bool:
+    return trial.ending is Ending.HELD and bool(trial.reached)
 
 
 def _report(chosen: Chosen, campaign: Campaign, started: float, request: Request) -> Report:
@@ -162,7 +170,7 @@ def _with_records(chosen: Chosen, campaign: Campaign, contract: Contract) -> tup
         return evidence, []
     recorded: dict[tuple[str, str], Recorded] = {}
     problems: list[Finding] = []
-    for device in DEVICES[1:]:
+    for device in (*DEVICES[1:], PROOFS):
         found, broken = records.read(chosen.project, contract, device, partial(campaign.bases, contract))
         recorded |= found
         problems += broken

@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pv import binding
+from pv import binding, bounds
 from pv.hook import Plan
-from pv.model import Binding, Contract, Edit, Falsifier, Mutant, Run, Target
+from pv.model import Binding, Contract, Edit, Falsifier, Harness, Mutant, Run, Target
 from pv.project import Project
 
 MEMORY_MIB = 4096
@@ -117,6 +117,23 @@ def falsify(
     }
 
 
+def prove(
+    code: Code, harness: Harness, *, mutant: Mutant | None = None, replay: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Prove a harness on the subject, or on a mutant of it; or only try the point `replay`."""
+    box = bounds.box(harness.bounds, harness.requires)
+    return {
+        "kind": "harness",
+        "test": code.test(harness),
+        "bounds": dict(harness.bounds),
+        "requires": harness.requires,
+        "engines": list(bounds.engines(harness.engine, box)),
+        "limit_s": harness.limit_s,
+        "replay": dict(replay) if replay is not None else None,
+        **code.base("cpu", mutant),
+    }
+
+
 def execute(
     code: Code, run: Run, device: str, directory: Path, *, arguments: Mapping[str, Any], mutant: Mutant | None = None
 ) -> dict[str, Any]:
@@ -144,7 +161,7 @@ def preload(project: Project, contracts: Sequence[Contract], subjects: Iterable[
     """The third-party modules that the contracts' code imports, and what every worker needs."""
     paths = [binding.target_file(project, subject) for subject in subjects]
     for contract in contracts:
-        tests = [f.test for f in contract.falsifiers if f.test is not None]
+        tests = [f.test for f in contract.claims if f.test is not None]
         callables = [run.callable for run in contract.runs]
         paths += [binding.function(project, bound).path for bound in [*tests, *callables]]
     files, foreign = binding.closure(project, paths)

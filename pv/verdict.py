@@ -1,11 +1,12 @@
 """What follows from the evidence. Pure: the same claims and evidence give the same verdict, wherever they came from."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from pv.evidence import DeviceInfo, Ending, Evidence, MutationScore, Recorded, Trial
-from pv.model import Contract, Falsifier, Finding, Severity
+from pv.evidence import PROOFS, DeviceInfo, Ending, Evidence, MutationScore, Recorded, Trial
+from pv.model import Contract, Falsifier, Finding, Harness, Severity
 
 
 class Outcome(Enum):
@@ -74,6 +75,12 @@ class Cell:
     recorded: Recorded | None = None
     mutants: tuple[Trial, ...] = ()
 
+    @property
+    def strained(self) -> bool:
+        """Whether a proof took more than half of its limit."""
+        limit_s = self.falsifier.whole_limit_s if isinstance(self.falsifier, Harness) else math.inf
+        return self.trial is not None and self.trial.seconds > limit_s / 2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractVerdict:
@@ -91,10 +98,20 @@ class ContractVerdict:
     """What was attacked in the place of the contract's own subject; "" where nothing stood in."""
 
     def count(self, device: str, *outcomes: Outcome) -> int:
-        return sum(cell.device == device and cell.outcome in outcomes for cell in self.cells)
+        return sum(cell.device == device and cell.outcome in outcomes for cell in self.attacks)
 
     def total(self, device: str) -> int:
-        return sum(cell.device == device for cell in self.cells)
+        return sum(cell.device == device for cell in self.attacks)
+
+    @property
+    def attacks(self) -> tuple[Cell, ...]:
+        """The cells of falsifiers."""
+        return tuple(cell for cell in self.cells if not isinstance(cell.falsifier, Harness))
+
+    @property
+    def proofs(self) -> tuple[Cell, ...]:
+        """The cells of harnesses."""
+        return tuple(cell for cell in self.cells if isinstance(cell.falsifier, Harness))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +150,7 @@ def decide(
 ) -> ContractVerdict:
     """The verdict of one contract. Lint errors among `findings` fail it: it would claim what nothing attacks."""
     cells = tuple(_cells(contract, evidence, selection))
-    selected = [f for f in contract.falsifiers if selection.takes(f)]
+    selected = [f for f in contract.claims if selection.takes(f)]
     tried = [f for f in selected if selection.tries(f)]
     claimed = {m for f in tried for m in f.kills} if "cpu" in selection.live and selection.mutants else set()
     survived = {key[1] for key, trial in evidence.mutants.items() if not killed(trial)}
@@ -145,7 +162,7 @@ def decide(
         findings=findings,
         killed=frozenset((judged - survived) & claimed),
         claimed=frozenset(claimed),
-        partial=len(selected) < len(contract.falsifiers),
+        partial=len(selected) < len(contract.claims),
         score=evidence.score,
     )
 
@@ -173,7 +190,7 @@ def _status(cells: tuple[Cell, ...], findings: tuple[Finding, ...]) -> Status:
 
 
 def _cells(contract: Contract, evidence: Evidence, selection: Selection) -> Iterator[Cell]:
-    for falsifier in contract.falsifiers:
+    for falsifier in contract.claims:
         if not selection.takes(falsifier):
             continue
         for device in falsifier.devices:
@@ -193,7 +210,8 @@ def _not_claimed(falsifier: Falsifier, device: str, selection: Selection) -> Cel
 
 
 def _in_gate(contract: Contract, falsifier: Falsifier) -> bool:
-    return contract.gate.falsifiers is None or falsifier.id in contract.gate.falsifiers
+    required = contract.gate.harnesses if isinstance(falsifier, Harness) else contract.gate.falsifiers
+    return required is None or falsifier.id in required
 
 
 def _live(contract: Contract, falsifier: Falsifier, device: str, evidence: Evidence, selection: Selection) -> Cell:
@@ -210,8 +228,12 @@ def _live(contract: Contract, falsifier: Falsifier, device: str, evidence: Evide
     judged = [evidence.mutants.get((falsifier.id, mutant)) for mutant in named if device == "cpu"]
     mutants = tuple(trial for trial in judged if trial is not None)
     outcome, reason = _outcome(trial)
-    if outcome is Outcome.SURVIVED and device == "cpu" and selection.mutants:
-        outcome, reason = _teeth(contract, falsifier, mutants, evidence)
+    recorded = None
+    if isinstance(falsifier, Harness):
+        outcome, reason, recorded = _proof(falsifier, trial, evidence, outcome, reason)
+    if outcome in (Outcome.SURVIVED, Outcome.PROVED) and device == "cpu" and selection.mutants:
+        toothless, why = _teeth(contract, falsifier, mutants, evidence)
+        outcome, reason = (outcome, reason) if toothless is Outcome.SURVIVED else (toothless, why)
     return Cell(
         falsifier=falsifier,
         device=device,
@@ -219,7 +241,34 @@ def _live(contract: Contract, falsifier: Falsifier, device: str, evidence: Evide
         reason=reason,
         required=required,
         trial=trial,
+        recorded=recorded,
         mutants=mutants,
+    )
+
+
+def _proof(
+    harness: Harness, trial: Trial, evidence: Evidence, outcome: Outcome, reason: str
+) -> tuple[Outcome, str, Recorded | None]:
+    """What a harness's trial says: a complete search proves. One that hit its limit may stand by a recorded proof."""
+    if outcome is Outcome.SURVIVED:
+        return Outcome.PROVED, trial.detail, None
+    if trial.ending is Ending.BARREN:
+        return Outcome.VACUOUS, trial.detail, None
+    if trial.ending is not Ending.TIME or trial.counterexample is not None:
+        return outcome, reason, None
+    record = evidence.recorded.get((harness.id, PROOFS))
+    if record is None:
+        return Outcome.UNDECIDED, trial.detail, None
+    if record.changed:
+        return (
+            Outcome.UNDECIDED,
+            f"{trial.detail}; the recorded proof is stale, changed: {', '.join(record.changed)}",
+            record,
+        )
+    return (
+        Outcome.PROVED,
+        f"recorded on {record.hardware.name}, {record.when}: {record.detail}; now {trial.detail}",
+        record,
     )
 
 
@@ -238,7 +287,7 @@ def _outcome(trial: Trial) -> tuple[Outcome, str]:
             return Outcome.SURVIVED, ""
         case Ending.BARREN:
             return Outcome.VACUOUS, f"no example was valid: {trial.detail}"
-        case Ending.SKIPPED | Ending.CANCELLED:
+        case Ending.SKIPPED | Ending.CANCELLED | Ending.UNSETTLED:
             return Outcome.UNDECIDED, trial.detail
         case Ending.TIME | Ending.MEMORY | Ending.CRASHED | Ending.SILENT if trial.counterexample is not None:
             return Outcome.FALSIFIED, f"not shrunk: {trial.detail}"

@@ -1,4 +1,4 @@
-"""Executes docs/authoring.md: writes its files, runs its commands, and compares what they print."""
+"""Executes pages of docs/: writes their files, runs their commands, and compares what they print."""
 
 import os
 import re
@@ -7,20 +7,23 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).parents[1] / "docs" / "authoring.md"
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def test_the_page_does_what_it_says(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("page", "runs"), [("authoring.md", 5), ("harnesses.md", 2)])
+def test_the_page_does_what_it_says(page: str, runs: int, tmp_path: Path) -> None:
     commands = 0
-    for language, info, body in BLOCK.findall(PAGE.read_text()):
+    for language, info, body in BLOCK.findall((DOCS / page).read_text()):
         words = dict(part.partition("=")[::2] for part in info.split())
         if language == "console":
             run(body, int(words["exit"]), tmp_path)
             commands += 1
         else:
             write(tmp_path / words["file"], body, words)
-    assert commands == 5
+    assert commands == runs
 
 
 def write(path: Path, body: str, words: dict[str, str]) -> None:

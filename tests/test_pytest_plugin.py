@@ -87,3 +87,12 @@ def test_a_falsifier_that_no_contract_binds_is_skipped_with_the_reason(project: 
     done = run_pytest("falsifiers/", "-k", "limit")
     assert "1 skipped" in done.stdout
     assert "no contract binds falsify_limit; contracts/counting.yaml:2:" in done.stdout
+
+
+def test_predicates_are_counted_out_and_fail_with_their_point(project: Project) -> None:
+    project("proofs")
+    done = run_pytest("falsifiers/")
+    assert "5 passed" in done.stdout, done.stdout
+    broken = run_pytest("falsifiers/", "-k", "shares", "--pv-mutant", "rounded-up")
+    assert broken.returncode == 1
+    assert "H-SHARE at {'total': 1, 'parts': 2}" in broken.stdout

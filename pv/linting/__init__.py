@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from pv.linting import bindings, equations, existing, mutants, references, subjects
+from pv.linting import bindings, equations, existing, harnesses, mutants, references, subjects
 from pv.linting.codes import CODES, MUTANT_STALE, RUNNABLE
 from pv.linting.context import Context, Rule
 from pv.model import Contract, Finding, Target
@@ -22,6 +22,8 @@ RULES: tuple[Rule, ...] = (
     mutants.equivalents,
     equations.equations,
     subjects.others,
+    harnesses.boxes,
+    harnesses.predicates,
 )
 EXISTING_RULES: tuple[Rule, ...] = (existing.unbound_falsifiers, existing.repeated_ids)
 

@@ -7,7 +7,7 @@ from pv import binding
 from pv.binding import Unbound
 from pv.linting.context import Context, error, unbound
 from pv.loading.check import did_you_mean
-from pv.model import Binding, Falsifier, Finding, Run, Target, Where
+from pv.model import Binding, Falsifier, Finding, Harness, Run, Target, Where
 
 ALLOWED_SETTINGS = {"max_examples", "suppress_health_check"}
 TEST_CODES = {"file": "PV110", "name": "PV111", "source": "PV110"}
@@ -15,12 +15,14 @@ SUBJECT_CODES = {"file": "PV120", "name": "PV121", "source": "PV120"}
 
 
 def tests(context: Context) -> Iterator[Finding]:
-    for falsifier in context.contract.falsifiers:
+    for falsifier in context.contract.claims:
         if falsifier.test is None:
             continue
         needed = ["run"] if falsifier.run is not None else ["subject"]
         if falsifier.run is None and falsifier.devices != ("cpu",):
             needed.append("device")  # else the CPU would be measured under another device's name
+        if isinstance(falsifier, Harness):
+            needed += falsifier.bounds
         yield from _function(context, falsifier.test, falsifier.at("test"), falsifier.id, needed)
     for run in context.contract.runs:
         needed = ["subject", "device", "directory", "trace", *run.arguments]
@@ -57,7 +59,7 @@ def subjects(context: Context) -> Iterator[Finding]:
     if context.subject is not None:
         yield from subject_exists(context, context.contract.where, str(context.subject))
         return
-    claims: list[Falsifier | Run] = [*context.contract.falsifiers, *context.contract.runs]
+    claims: list[Falsifier | Run] = [*context.contract.claims, *context.contract.runs]
     seen: set[str] = set()
     for claim in claims:
         try:

@@ -7,7 +7,7 @@ from pv.model import Finding
 
 
 def unbound_falsifiers(context: Context) -> Iterator[Finding]:
-    for falsifier in context.contract.falsifiers:
+    for falsifier in context.contract.claims:
         message = f"{falsifier.id!r} is unbound: its test is prose, so it cannot be run"
         yield notice("PV202", falsifier.where, message, "a `schema: pv/1` contract can bind it to code")
 

@@ -26,7 +26,7 @@ def mutants(context: Context) -> Iterator[Finding]:
 def _subject_files(context: Context) -> frozenset[Path]:
     """The files that the contract's own subjects consist of."""
     files: list[Path] = []
-    for falsifier in context.contract.falsifiers:
+    for falsifier in context.contract.claims:
         # A subject that is not there has its own finding.
         with contextlib.suppress(LookupError, StopIteration, Unbound):
             files.append(binding.target_file(context.project, context.contract.subject_of(falsifier)))

@@ -13,7 +13,7 @@ def unique_ids(context: Context) -> Iterator[Finding]:
     contract = context.contract
     seen: dict[str, Where] = {}
     entries = [
-        *((f.id, f.where) for f in contract.falsifiers),
+        *((f.id, f.where) for f in contract.claims),
         *((o.id, o.where) for o in contract.obligations),
         *((m.id, m.where) for m in contract.mutants),
         *((r.name, r.where) for r in contract.runs),
@@ -35,8 +35,8 @@ def unique_across(context: Context) -> Iterator[Finding]:
             continue
         if other.id == mine.id:
             yield error("PV102", mine.where, f"the contract id {mine.id!r} is taken by {other.where}", RENAME)
-        taken = {f.id: f.where for f in other.falsifiers} | {m.id: m.where for m in other.mutants}
-        claims: list[Falsifier | Mutant] = [*mine.falsifiers, *mine.mutants]
+        taken = {f.id: f.where for f in other.claims} | {m.id: m.where for m in other.mutants}
+        claims: list[Falsifier | Mutant] = [*mine.claims, *mine.mutants]
         for claim in claims:
             if claim.id in taken:
                 kind = "falsifier" if isinstance(claim, Falsifier) else "mutant"
@@ -50,7 +50,7 @@ def references(context: Context) -> Iterator[Finding]:
         "equation": ("PV142", [e.name for e in contract.equations]),
         "run": ("PV143", [r.name for r in contract.runs]),
     }
-    for falsifier in contract.falsifiers:
+    for falsifier in contract.claims:
         for key, (code, names) in known.items():
             name = getattr(falsifier, key)
             if name is not None and name not in names:
@@ -66,12 +66,12 @@ def references(context: Context) -> Iterator[Finding]:
 def nothing_idle(context: Context) -> Iterator[Finding]:
     """Every obligation is attacked, every run read, every mutant claimed."""
     contract = context.contract
-    if not contract.falsifiers:
+    if not contract.claims:
         yield error("PV160", contract.where, "the contract has no falsifiers", "nothing could be measured")
         return
-    attacked = {f.obligation for f in contract.falsifiers}
-    read = {f.run for f in contract.falsifiers}
-    claimed = {mutant for f in contract.falsifiers for mutant in f.kills}
+    attacked = {f.obligation for f in contract.claims}
+    read = {f.run for f in contract.claims}
+    claimed = {mutant for f in contract.claims for mutant in f.kills}
     for obligation in contract.obligations:
         if obligation.id not in attacked:
             hint = "give a falsifier `obligation: " + obligation.id + "`"
@@ -93,6 +93,7 @@ def gate(context: Context) -> Iterator[Finding]:
     where = gate.where or context.contract.where
     known = {
         "falsifier": (gate.falsifiers, [f.id for f in context.contract.falsifiers]),
+        "harness": (gate.harnesses, [h.id for h in context.contract.harnesses]),
         "mutant": (gate.mutants, [m.id for m in context.contract.mutants]),
     }
     for kind, (required, names) in known.items():

@@ -18,11 +18,6 @@ from pv.model import Finding, Severity, Where
 
 # How much of a name, and how many names, a "did you mean" compares: a hostile contract has many of both.
 MAX_COMPARED = 200
-# Keys of the format whose engine is not in this version: refused by name, so that a claim is never read and ignored.
-NOT_YET = {
-    "harnesses": "bounded proofs",
-    "kani_harnesses": "bounded proofs",
-}
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -98,12 +93,7 @@ def _unknown_keys(tree: Node, path: list[str | int], error: ValidationError) -> 
         if key in known:
             continue
         where = holder.keys.get(key, holder.where)
-        if key in NOT_YET:
-            yield _refusal(
-                "PV013", where, f"{_name(path)} has {key!r}: this version of pv has no {NOT_YET[key]}", "remove the key"
-            )
-        else:
-            yield _refusal("PV010", where, f"{_name(path)} has no key {key!r}", did_you_mean(key, known))
+        yield _refusal("PV010", where, f"{_name(path)} has no key {key!r}", did_you_mean(key, known))
 
 
 def did_you_mean(word: str, known: list[str]) -> str:

@@ -1,6 +1,6 @@
 """Builds a Contract from the tree of a `pv/1` file that the schema has accepted."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pv.loading.strict_yaml import Node
@@ -12,6 +12,7 @@ from pv.model import (
     Equivalent,
     Falsifier,
     Gate,
+    Harness,
     Mutant,
     NotClaimed,
     Obligation,
@@ -42,6 +43,7 @@ def build(tree: Node) -> Contract:
         mutants=tuple(_mutant(item) for item in _list(tree, "mutants")),
         subjects=tuple(_other(item) for item in _list(tree, "subjects")),
         equivalents=tuple(_equivalent(item) for item in _list(tree, "equivalents")),
+        harnesses=tuple(_harness(item) for key in ("harnesses", "kani_harnesses") for item in _list(tree, key)),
         gate=_gate(tree.get("qa_gate")),
     )
 
@@ -108,11 +110,38 @@ def _falsifier(node: Node) -> Falsifier:
     )
 
 
-def _places(node: Node) -> Mapping[str, Where]:
+def _harness(node: Node) -> Harness:
+    raw: dict[str, Any] = node.plain()
+    return Harness(
+        id=raw["id"],
+        rule=raw["rule"].strip(),
+        prediction=raw.get("prediction", "").strip(),
+        if_fails=raw["if_fails"].strip(),
+        where=node.where,
+        test=_binding(raw["predicate"]),
+        obligation=raw.get("obligation"),
+        equation=raw.get("equation"),
+        subject=_target(raw.get("subject")),
+        kills=tuple(raw.get("kills", ())),
+        limit_s=float(raw.get("limit", 60)),
+        places=_places(node) | {"test": node.value["predicate"].where},
+        bounds=raw["bounds"],
+        requires=raw.get("requires", ""),
+        engine=raw.get("engine", ""),
+    )
+
+
+def _places(node: Node) -> dict[str, Where]:
     places = {key: value.where for key, value in node.value.items()}
     for key, value in node.value.items():
         places.update({f"{key}/{index}": item.where for index, item in enumerate(value.items())})
+        places.update({f"{key}/{name}": item.where for name, item in _entries(value)})
     return places
+
+
+def _entries(node: Node) -> Iterator[tuple[str, Node]]:
+    if isinstance(node.value, dict):
+        yield from node.value.items()
 
 
 def _run(node: Node) -> Run:
@@ -179,6 +208,7 @@ def _gate(node: Node | None) -> Gate:
         name=raw["name"],
         falsifiers=_selection(require.get("falsifiers", "all")),
         mutants=_selection(require.get("mutants", "all")),
+        harnesses=_selection(require.get("harnesses", "proved")),
         devices=frozenset({"cuda"} if require.get("cuda") == "fresh" else ()),
         mutation_score=require.get("mutation_score"),
         where=node.where,
@@ -186,4 +216,4 @@ def _gate(node: Node | None) -> Gate:
 
 
 def _selection(value: Any) -> frozenset[str] | None:
-    return None if value == "all" else frozenset(value)
+    return None if value in ("all", "proved") else frozenset(value)

@@ -1,13 +1,13 @@
 """Reads the field's existing contract format into the same model.
 
-Its falsifiers are prose: they become unbound falsifiers, are counted, and never pass. What the format leaves open
+Its falsifiers and harnesses are prose: these stay unbound, are counted, and never pass. What the format leaves open
 (other spellings, extra keys) is accepted; a key that pv does not read is reported as a notice.
 """
 
 from collections.abc import Iterator
 
 from pv.loading.strict_yaml import Node
-from pv.model import Contract, Equation, Falsifier, Finding, Gate, Obligation, Severity, Where
+from pv.model import Contract, Equation, Falsifier, Finding, Gate, Harness, Obligation, Severity, Where
 
 READ = {
     "": {"metadata", "equations", "proof_obligations", "falsification_tests", "kani_harnesses", "qa_gate"},
@@ -19,6 +19,10 @@ READ = {
     "proof_obligations": {
         *("id", "type", "property", "statement", "formal", "verification", "tolerance"),
         *("applies_to", "lean", "requires"),
+    },
+    "kani_harnesses": {
+        *("id", "obligation", "property", "description", "bound", "strategy", "solver", "harness"),
+        "actually_verified",
     },
 }
 # Blocks that the format defines and pv does not run: known, so no notice.
@@ -40,6 +44,7 @@ def build(tree: Node, stem: str) -> tuple[Contract, list[Finding]]:
         equations=tuple(_equations(tree.get("equations"))),
         obligations=tuple(_obligation(n, i) for i, n in enumerate(_entries(tree, "proof_obligations"), 1)),
         falsifiers=tuple(_falsifier(n, i) for i, n in enumerate(_entries(tree, "falsification_tests"), 1)),
+        harnesses=tuple(_harness(n, i) for i, n in enumerate(_entries(tree, "kani_harnesses"), 1)),
         gate=Gate(id=_text(gate, "id"), name=_text(gate, "name"), where=gate.where) if gate else Gate(),
     )
     return contract, list(_unread(tree))
@@ -90,12 +95,23 @@ def _falsifier(node: Node, number: int) -> Falsifier:
     )
 
 
+def _harness(node: Node, number: int) -> Harness:
+    return Harness(
+        id=_text(node, "id") or f"harness-{number}",
+        rule=_text(node, "property", "description").strip(),
+        prediction="",
+        if_fails="",
+        where=node.where,
+        test=None,
+    )
+
+
 def _unread(tree: Node) -> Iterator[Finding]:
     for key, where in tree.keys.items():
         if key not in READ[""] | KNOWN_BLOCKS:
             yield _notice(where, f"the key {key!r} is not read")
     yield from _unread_in(tree.value["metadata"], "metadata")
-    for block in ("falsification_tests", "proof_obligations"):
+    for block in ("falsification_tests", "proof_obligations", "kani_harnesses"):
         for entry in _entries(tree, block):
             yield from _unread_in(entry, block)
 

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from pv.evidence import MutationScore, Trial
-from pv.model import Finding
+from pv.model import Finding, Harness
 from pv.report import words
 from pv.verdict import Cell, ContractVerdict, Report
 
@@ -66,6 +66,7 @@ def _cell(cell: Cell, report: Report) -> dict[str, Any]:
         "rule": cell.falsifier.rule,
         "prediction": cell.falsifier.prediction,
         "if_fails": cell.falsifier.if_fails,
+        "harness": _harness(cell.falsifier) if isinstance(cell.falsifier, Harness) else None,
         "line": cell.falsifier.where.line,
         "repeat": words.command(cell, report),
         "trial": _trial(cell.trial) if cell.trial is not None else None,
@@ -79,6 +80,15 @@ def _cell(cell: Cell, report: Report) -> dict[str, Any]:
             "commit": recorded.commit,
             "changed": list(recorded.changed),
         },
+    }
+
+
+def _harness(harness: Harness) -> dict[str, Any]:
+    return {
+        "bounds": dict(harness.bounds),
+        "requires": harness.requires,
+        "engine": harness.engine,
+        "limit": harness.limit_s,
     }
 
 

@@ -3,7 +3,7 @@
 import re
 from xml.etree import ElementTree as ET
 
-from pv.model import Severity
+from pv.model import Harness, Severity
 from pv.report import words
 from pv.verdict import Cell, ContractVerdict, Outcome, Report
 
@@ -57,6 +57,8 @@ def _case(cell: Cell, verdict: ContractVerdict, report: Report) -> ET.Element:
         message = found.error if found is not None else cell.reason
         element = ET.SubElement(case, tag, message=clean(message), type=cell.outcome.value)
         element.text = clean("\n".join(f"{label}: {text}" for label, text in words.lines(cell, verdict, report)))
+    elif isinstance(cell.falsifier, Harness):
+        ET.SubElement(case, "system-out").text = clean(cell.reason)
     return case
 
 

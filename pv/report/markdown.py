@@ -29,6 +29,8 @@ def render(report: Report) -> str:
     if len(shown) > MAX_BLOCKS:
         parts += ["", f"{len(shown) - MAX_BLOCKS} more are in the full report."]
     for verdict in report.contracts:
+        for cell, said in words.close_to_their_limit(verdict):
+            parts += ["", f"**proved**: {code(cell.falsifier.id)}: {escape(said)}"]
         for reason, cells in words.undecided(verdict).items():
             names = ", ".join(code(cell.falsifier.id) for cell in cells)
             parts += ["", f"**undecided**: {names}: {escape(reason)}"]
@@ -60,7 +62,7 @@ def _table(verdict: ContractVerdict) -> list[str]:
     parts = [f"<details><summary>{html.escape(verdict.contract.id)}: {words.count(len(cells), 'cell')}</summary>", ""]
     parts += ["| falsifier | device | outcome | tried | claim |", "|---|---|---|---|---|"]
     for cell in cells:
-        tried = words.tried(cell.trial) if cell.trial is not None else escape(cell.reason)
+        tried = words.effort(cell, cell.trial) if cell.trial is not None else escape(cell.reason)
         rule = escape(cell.falsifier.rule)
         parts.append(f"| {code(cell.falsifier.id)} | {cell.device} | {cell.outcome.value} | {tried} | {rule} |")
     for cell in cells:

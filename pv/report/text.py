@@ -46,6 +46,8 @@ def render(report: Report, *, color: bool = False, width: int = 100) -> str:
             _fold(
                 console, f"{len(failed) - MAX_BLOCKS} MORE", failed[MAX_BLOCKS:], "failed like these; all in the JSON"
             )
+        for cell, said in words.close_to_their_limit(verdict):
+            _fold(console, "PROVED", [cell], said)
         for reason, cells in words.undecided(verdict).items():
             _fold(console, "UNDECIDED", cells, reason)
     if report.contracts:

@@ -1,12 +1,13 @@
 """The sentences that every format shares, so that no two reports say different things of one verdict."""
 
+import json
 import math
 import shlex
 from collections.abc import Iterator, Sequence
 
 from pv.engines.encoding import show
 from pv.evidence import Counterexample, Ending, Trial
-from pv.model import Finding, Severity
+from pv.model import Finding, Harness, Severity
 from pv.verdict import Cell, ContractVerdict, Outcome, Report, killed
 
 MAX_VALUE = 400
@@ -31,13 +32,14 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
         yield count(errors, "lint error") + ("" if ran else ", so nothing was run")
     if errors and not ran:
         return
-    total = len(verdict.contract.falsifiers)
-    unbound = sum(not cell.falsifier.bound for cell in verdict.cells)
-    if unbound:
-        yield f"{unbound} of {total} falsifiers unbound (prose), nothing measured"
+    total = len(verdict.contract.claims)
+    if not all(cell.falsifier.bound for cell in verdict.cells):
+        yield f"{_unbound(verdict)} unbound (prose), nothing measured"
         return
-    for device in sorted({cell.device for cell in verdict.cells}):
+    for device in sorted({cell.device for cell in verdict.attacks}):
         yield _device(verdict, device)
+    if verdict.proofs:
+        yield _proved(verdict)
     if verdict.claimed:
         yield f"{len(verdict.killed)} of {len(verdict.claimed)} mutants killed"
     changes = [cell.trial.changes for cell in verdict.cells if cell.trial is not None and cell.trial.changes]
@@ -51,7 +53,21 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
         yield f"{sharp} of {count(len(judged), 'falsifier')} without a declared mutant killed an automatic one"
     yield from _score(verdict)
     if verdict.partial:
-        yield f"{len({c.falsifier.id for c in verdict.cells})} of {total} falsifiers selected"
+        what = "falsifiers and harnesses" if verdict.contract.harnesses else "falsifiers"
+        yield f"{len({c.falsifier.id for c in verdict.cells})} of {total} {what} selected"
+
+
+def _unbound(verdict: ContractVerdict) -> str:
+    falsifiers = sum(not cell.falsifier.bound for cell in verdict.attacks)
+    harnesses = sum(not cell.falsifier.bound for cell in verdict.proofs)
+    text = f"{falsifiers} of {len(verdict.contract.falsifiers)} falsifiers"
+    return f"{text}, {harnesses} of {len(verdict.contract.harnesses)} harnesses" if harnesses else text
+
+
+def _proved(verdict: ContractVerdict) -> str:
+    proved = [cell for cell in verdict.proofs if cell.outcome is Outcome.PROVED]
+    recorded = sum(cell.recorded is not None for cell in proved)
+    return f"{len(proved)} of {len(verdict.proofs)} proved" + (f" ({recorded} recorded)" if recorded else "")
 
 
 def _score(verdict: ContractVerdict) -> Iterator[str]:
@@ -82,7 +98,7 @@ def _errors(verdict: ContractVerdict) -> int:
 def _device(verdict: ContractVerdict, device: str) -> str:
     unclaimed = verdict.count(device, Outcome.NOT_CLAIMED)
     held, total = verdict.count(device, *HELD), verdict.total(device) - unclaimed
-    cells = [cell for cell in verdict.cells if cell.device == device and cell.outcome is not Outcome.NOT_CLAIMED]
+    cells = [cell for cell in verdict.attacks if cell.device == device and cell.outcome is not Outcome.NOT_CLAIMED]
     if not cells:
         return f"{unclaimed} not claimed"
     if any(cell.trial for cell in cells):
@@ -124,10 +140,20 @@ def undecided(verdict: ContractVerdict) -> dict[str, list[Cell]]:
     return grouped
 
 
+def close_to_their_limit(verdict: ContractVerdict) -> Iterator[tuple[Cell, str]]:
+    """The proofs that a slower or busier machine may not find in time, and what to say of them."""
+    for cell in verdict.proofs:
+        if isinstance(cell.falsifier, Harness) and cell.outcome is Outcome.PROVED and cell.strained:
+            yield cell, f"{cell.reason}; more than half of its limit of {cell.falsifier.whole_limit_s:g} s"
+
+
 def lines(cell: Cell, verdict: ContractVerdict, report: Report) -> Iterator[tuple[str, str]]:
     """What a reader needs to know of a cell, as label and text."""
     yield "claim", cell.falsifier.rule
-    yield "predicted", cell.falsifier.prediction
+    if cell.falsifier.prediction:
+        yield "predicted", cell.falsifier.prediction
+    if isinstance(cell.falsifier, Harness):
+        yield "over", box(cell.falsifier)
     if cell.reason:
         yield "because", cell.reason
     trial = cell.trial
@@ -140,11 +166,13 @@ def lines(cell: Cell, verdict: ContractVerdict, report: Report) -> Iterator[tupl
     if cell.outcome is Outcome.VACUOUS:
         yield from (("survivor", text) for text in list(survivors(cell, verdict))[:MAX_SURVIVORS])
     if trial is not None:
-        yield "tried", tried(trial)
+        yield "tried", effort(cell, trial)
         if cell.outcome is Outcome.ERROR and trial.output.text.strip():
             yield "printed", trial.output.text.strip()[-2000:]
         yield "repeat", command(cell, report)
-        if found is not None and found.blob:
+        if found is not None and isinstance(cell.falsifier, Harness):
+            yield "replay", f"{command(cell, report)} --replay {shlex.quote(json.dumps(dict(found.arguments)))}"
+        elif found is not None and found.blob:
             yield "replay", f"{command(cell, report)} --replay {shlex.quote(f'{found.hypothesis}:{found.blob}')}"
 
 
@@ -192,6 +220,19 @@ def _seen(found: Counterexample) -> Iterator[tuple[str, str]]:
         yield "with", f"{name} = {text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 3] + '...'}"
     if found.frames:
         yield "at", found.frames[-1]
+
+
+def box(harness: Harness) -> str:
+    """The box of a harness in words."""
+    bounds = "; ".join(f"{name} {bound}" for name, bound in harness.bounds.items())
+    return f"{bounds}, where {harness.requires}" if harness.requires else bounds
+
+
+def effort(cell: Cell, trial: Trial) -> str:
+    """How hard the claim of a cell was tried."""
+    if isinstance(cell.falsifier, Harness):
+        return trial.detail if trial.ending is Ending.HELD else f"for {trial.seconds:.2f} s"
+    return tried(trial)
 
 
 def tried(trial: Trial) -> str:

@@ -141,6 +141,19 @@ def _equation(task: Mapping[str, Any], stream: Stream, blame: Blame) -> dict[str
     return engine.attack(task["equations"], task["equation"], subject, task["device"], how, blame, stream)
 
 
+def _harness(task: Mapping[str, Any], stream: Stream, blame: Blame) -> dict[str, Any]:
+    from pv.bounds import box
+    from pv.engines import harness as engine
+    from pv.engines.point import Claim
+
+    subject = _subject(task)
+    claim, space = Claim(_function(task["test"]), subject, blame), box(task["bounds"], task["requires"])
+    hook.seen.clear()
+    if task["replay"] is not None:
+        return engine.replay(claim, space, task["replay"])
+    return engine.prove(claim, space, task["engines"], task["limit_s"], stream)
+
+
 def _reference_run(task: Mapping[str, Any], stream: Stream, blame: Blame) -> dict[str, Any]:
     """Executes the run unless its record is there already, then tries the predicate, if the task has one."""
     from pv.engines import property as engine
@@ -180,6 +193,7 @@ def _failed_run(error: BaseException, blame: Blame, arguments: Mapping[str, Any]
 ATTACKS: Mapping[str, Callable[[Mapping[str, Any], Stream, Blame], dict[str, Any]]] = {
     "falsify": _falsify,
     "equation": _equation,
+    "harness": _harness,
     "run": _reference_run,
 }
 

@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 CORPUS = ROOT / "tests" / "corpus"
 REGISTRY = CORPUS / "provable-contracts" / "aprender" / "binding.yaml"
 CONTRACTS = sorted(set(CORPUS.rglob("*.yaml")) - {REGISTRY})
-UNBOUND = 521
+FALSIFIERS, HARNESSES = 521, 164
+UNBOUND = FALSIFIERS + HARNESSES
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +60,13 @@ def test_a_binding_registry_named_as_a_contract_is_no_contract() -> None:
 def test_every_falsifier_of_the_corpus_is_unbound_and_counted(corpus: Loaded) -> None:
     falsifiers = [falsifier for contract in corpus.contracts for falsifier in contract.falsifiers]
     assert [falsifier.id for falsifier in falsifiers if falsifier.test is not None] == []
-    assert len(falsifiers) == UNBOUND
+    assert len(falsifiers) == FALSIFIERS
+
+
+def test_every_harness_of_the_corpus_is_unbound_and_counted(corpus: Loaded) -> None:
+    harnesses = [harness for contract in corpus.contracts for harness in contract.harnesses]
+    assert [harness.id for harness in harnesses if harness.test is not None] == []
+    assert len(harnesses) == HARNESSES
 
 
 def test_claims_are_read_and_not_only_counted(corpus: Loaded) -> None:

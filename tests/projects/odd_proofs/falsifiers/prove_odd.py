@@ -1,0 +1,46 @@
+"""Predicates that do what a predicate should not, or that an engine cannot settle."""
+
+
+def hidden(subject, first, last):
+    """An attribute by a name that stands nowhere."""
+    return getattr(subject, first + last)
+
+
+def prove_forever(subject, number):
+    while subject.always(number):
+        pass
+
+
+def prove_leaving(subject, number):
+    hidden(subject, "le", "ave")(0)
+
+
+def prove_the_first_calls_only(subject, number):
+    seen = hidden(subject, "se", "en")
+    seen.extend([subject.same(number)])
+    return len(seen) < 3
+
+
+def prove_all_but_the_first(subject, number):
+    assert subject.same(number) == 0
+
+
+def prove_anything(subject, number):
+    return subject.same(number) == number
+
+
+def prove_nothing_of_the_subject(subject, number):
+    return number == number
+
+
+def prove_order_of_adding_is_free(subject, a, b, c):
+    a, b, c = subject.share(a, 10), subject.share(b, 10), subject.share(c, 10)
+    assert (a + b) + c == a + (b + c)
+
+
+def prove_broken(subject, number):
+    return subject.same(number) + undefined  # noqa: F821
+
+
+def prove_unlike(subject, number):
+    assert subject.same(number) != 741_001 * 57_013
