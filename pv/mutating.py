@@ -33,8 +33,8 @@ def mutate(
 
     `names` are patterns of contract or falsifier ids (default: all contracts). A contract is judged by all its bound
     falsifiers, a falsifier that is named by itself alone. `sample` draws so many mutants by `seed` instead of all.
-    `widely` also mutates what the subjects import; `modules` are patterns of those to mutate alone. `record` keeps the score of each contract under the project's
-    evidence folder.
+    `widely` also mutates what the subjects import; `modules` are patterns of those to mutate alone. `record` keeps the
+    score of each contract under the project's evidence folder.
 
     Raises UsageError for a request that cannot be met or a contract that lint refuses, WorkerLost when no worker can
     be started.
@@ -96,9 +96,9 @@ def _refuse(
     stopping = [f for f in bad if f.code not in RUNNABLE]
     if stopping:
         raise UsageError(f"{contract.id} cannot be run: {stopping[0]}")
-    if record and (widely or len(falsifiers) < len(contract.falsifiers)):
+    if part or (record and len(falsifiers) < len(contract.falsifiers)):
         raise UsageError(
-            "a score is recorded for a contract as it stands: leave out --record, or --wide and falsifiers"
+            "a score is recorded for a contract as it stands: leave out --record, or --wide, --module and falsifiers"
         )
 
 
