@@ -316,3 +316,17 @@ def test_nothing_is_left_running(project: Project, marked: Callable[[], list[int
     assert marked() == []
     left = {path.name for path in folder.iterdir() if path.name != ".hypothesis"}
     assert left == {"contracts", "falsifiers", "helper.py", "pyproject.toml", "shop.py"}
+
+
+def test_only_the_modules_that_are_asked_for_are_mutated(project: Project) -> None:
+    project("mutable")
+    assert {j.mutant.function for j in one("shop", widely=True, modules=["help*"]).judged} == {"helper:rounded"}
+    assert one("shop", modules=["helper"]).judged == (), "it is no subject"
+    assert report.exit_code([one("shop", modules=["helper"])]) == 2
+
+
+def test_a_module_in_which_the_contract_names_a_fault_is_mutated_too(project: Project) -> None:
+    folder = project("mutable")
+    fault = '{id: lost, fault: nothing, edit: {function: "helper:rounded", find: cents + 0, replace: cents + 1}}'
+    append(folder, f"  kills: [lost]\nmutants:\n- {fault}\n")
+    assert {j.mutant.function for j in one("shop").judged} == {"shop:price", "helper:rounded"}
