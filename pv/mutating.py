@@ -10,7 +10,8 @@ from pv.errors import UsageError
 from pv.linting import RUNNABLE
 from pv.model import Contract, Falsifier, Finding, Severity
 from pv.mutation import score
-from pv.mutation.campaign import Hunt, Plan, Result
+from pv.mutation.campaign import Hunt
+from pv.mutation.result import Plan, Result
 from pv.project import Project
 from pv.request import check, project_of
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from pv.mutation import score
-from pv.mutation.campaign import Result
 from pv.mutation.judge import STANDING, Fate, Judged
+from pv.mutation.result import Result
 
 FORMAT = "pv-mutants-report/1"
 SHOWN = (*STANDING, Fate.NOT_EQUIVALENT)

@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 import pv
 from pv.errors import UsageError
 from pv.mutation import report
-from pv.mutation.campaign import Result
 from pv.mutation.judge import Fate
+from pv.mutation.result import Result
 from pv.verdict import Outcome, Report, Status
 
 Project = Callable[[str], Path]
