@@ -417,6 +417,9 @@ def falsify_unfit_settings_are_refused_by_the_step(subject: Any) -> None:
         oracles.refusal_complaint(
             "a table without an axis", lambda: subject.FixtureTeacher(zeros[0]), "table", " is [2]"
         ),
+        oracles.refusal_complaint(
+            "tokens that are a list", lambda: subject.Batch(tokens=[[0]], labels=right), "tokens", "list"
+        ),
         oracles.refusal_complaint("a table that is a list", lambda: subject.FixtureTeacher([[0.0]]), "table", "list"),
         oracles.refusal_complaint(
             "an endless learning rate", lambda: subject.FixtureStudent(zeros, math.inf), "learning_rate"

@@ -124,7 +124,7 @@ def validate(form: str, outputs: Sequence[str], subjects: Sequence[str], **optio
 def mutate(form: str, **options: Any) -> None:
     """Plant every fault that rules can make in what the falsifiers reach, and show which of them nobody notices.
 
-    A contract is judged by all its falsifiers; a falsifier that is named, by itself alone.
+    A contract is judged by all its falsifiers; where falsifiers are named, by these alone.
     """
     import time
 

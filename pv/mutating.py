@@ -33,7 +33,7 @@ def mutate(
     """What became of the automatic mutants of each contract, or of what one falsifier reaches.
 
     `names` are patterns of contract or falsifier ids (default: all contracts). A contract is judged by all its bound
-    falsifiers, a falsifier that is named by itself alone. `sample` draws so many mutants by `seed` instead of all.
+    falsifiers, where falsifiers are named by these alone. `sample` draws so many mutants by `seed` instead of all.
     `widely` also mutates what the subjects import; `modules` are patterns of those to mutate alone. `record` keeps the
     score of each contract under the project's evidence folder.
 
@@ -78,7 +78,8 @@ def _asked(contracts: Sequence[Contract], names: Sequence[str]) -> list[tuple[Co
         if not names or _matches(contract.id, names):
             asked.append((contract, contract.falsifiers))
             continue
-        asked += [(contract, (f,)) for f in contract.falsifiers if _matches(f.id, names)]
+        judges = tuple(f for f in contract.falsifiers if _matches(f.id, names))
+        asked += [(contract, judges)] if judges else []
     if not asked:
         known = ", ".join(c.id for c in contracts) or "none"
         raise UsageError(f"nothing matches {', '.join(names) or 'your request'}; the contracts are {known}")

@@ -66,8 +66,8 @@ def text(results: Sequence[Result], seconds: float) -> str:
 
 
 def _title(result: Result) -> str:
-    named = f" by {result.falsifiers[0]}" if len(result.falsifiers) == 1 else f" by {len(result.falsifiers)} falsifiers"
-    return f"{result.contract.id}{named}"
+    judges = result.falsifiers[0] if len(result.falsifiers) == 1 else f"{len(result.falsifiers)} falsifiers"
+    return f"{result.contract.id} by {judges}"
 
 
 def _survivor(judged: Judged) -> Iterator[str]:
