@@ -20,7 +20,7 @@ def problems(result: Result) -> list[str]:
     found += [f"not equivalent, {j.tried[-1]} can tell: {j.mutant.mutant.id}" for j in _of(result, Fate.NOT_EQUIVALENT)]
     if score.too_many_equivalent(measured):
         share = f"{score.MOST_EQUIVALENT:.0%}"
-        found.append(f"{measured.equivalent} mutants are accepted as equivalent; at most {share} of all may be")
+        found.append(f"{measured.equivalent} accepted as equivalent; at most {share} of all mutants may be")
     found += [f"accepted as equivalent, but no automatic mutant of this contract: {text}" for text in result.unused]
     least = result.contract.gate.mutation_score
     whole = len(result.falsifiers) == sum(f.bound for f in result.contract.falsifiers)
