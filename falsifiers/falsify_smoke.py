@@ -14,6 +14,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from falsifiers import oracles
 from falsifiers.smoke_cases import (
     Place,
     Ran,
@@ -83,7 +84,14 @@ def _expected(event: Any, steps: int, per_epoch: int) -> list[Any]:
 
 
 def falsify_every_plan_is_cut_off_exactly(subject: Any) -> None:
-    """For N and steps per epoch from 1 to 64 and 1 to 16 epochs: min(N, planned) steps, all 65,536 walked."""
+    """For N and steps per epoch from 1 to 64 and 1 to 16 epochs: min(N, planned) steps, all 65,536 walked.
+
+    What isn't a positive integer is refused, by its name, before there is a plan.
+    """
+    usual = {"epochs": 2, "steps_per_epoch": 3, "limit": 4}
+    for name, value in itertools.product(usual, (0, -1, 2.0, True, "2", None)):
+        if (name, value) != ("limit", None):
+            oracles.assert_refused(f"{name} = {value!r}", lambda k={**usual, name: value}: subject.Schedule(**k), name)
     for limit, per_epoch in itertools.product(range(1, 65), range(1, 65)):
         start = _Node(subject.START)
         for epochs in range(1, 17):

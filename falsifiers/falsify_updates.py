@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -89,6 +89,7 @@ def falsify_the_update_comes_before_the_call(subject: Any, device: str, text: Te
 
 
 @given(peak=st.floats(1e-9, 1e6), warmup=st.integers(0, 40), total=st.integers(1, 100), step=st.integers(1, 100))
+@example(peak=0.1, warmup=3, total=10, step=3)  # 0.1 · 3 / 3 is not 0.1
 def falsify_learning_rate(subject: Any, peak: float, warmup: int, total: int, step: int) -> None:
     """peak · step / warmup up to step `warmup`, there exactly `peak`; then down to peak / 10 in step `total`."""
     seen = subject.learning_rate(step, peak=peak, warmup=warmup, total=total)
