@@ -150,7 +150,8 @@ def falsify_pass_is_consumed_once(subject: Any, case: StepCase, kind: str, axis:
     oracles.assert_refused("no gradient at all", lambda: done.backward(None), "NoneType")
     for misshapen in (wrong, gradient.flatten(), gradient.flatten(0, 1)):
         what = f"a gradient of shape {list(misshapen.shape)}"
-        oracles.assert_refused(what, lambda misshapen=misshapen: done.backward(misshapen), "shape")
+        said = (f"has shape {list(misshapen.shape)}", f"the logits {list(done.logits.shape)}")
+        oracles.assert_refused(what, lambda misshapen=misshapen: done.backward(misshapen), *said)
     assert torch.equal(state(), before), "a gradient of the wrong shape was refused and applied nevertheless"
     done.backward(gradient)
     after = state()
@@ -413,7 +414,19 @@ def falsify_unfit_settings_are_refused_by_the_step(subject: Any) -> None:
         oracles.refusal_complaint(
             "tokens without a batch axis", lambda: subject.Batch(tokens=right[0], labels=right[0]), "tokens", "[3]"
         ),
-        oracles.refusal_complaint("a table without an axis", lambda: subject.FixtureTeacher(zeros[0]), "table", "[2]"),
+        oracles.refusal_complaint(
+            "a table without an axis", lambda: subject.FixtureTeacher(zeros[0]), "table", " is [2]"
+        ),
+        oracles.refusal_complaint(
+            "tokens that are a list", lambda: subject.Batch(tokens=[[0]], labels=right), "tokens", "list"
+        ),
+        oracles.refusal_complaint("a table that is a list", lambda: subject.FixtureTeacher([[0.0]]), "table", "list"),
+        oracles.refusal_complaint(
+            "an endless learning rate", lambda: subject.FixtureStudent(zeros, math.inf), "learning_rate"
+        ),
+        oracles.refusal_complaint(
+            "a gradient for a frozen module", lambda: _frozen(subject).backward(torch.zeros(1, 3, 2)), "no parameter"
+        ),
         oracles.refusal_complaint(
             "a learning rate of NaN", lambda: subject.FixtureStudent(zeros, math.nan), "learning_rate"
         ),
@@ -423,6 +436,14 @@ def falsify_unfit_settings_are_refused_by_the_step(subject: Any) -> None:
     ]
     complaints = [complaint for complaint in found if complaint]
     assert not complaints, "\n".join(complaints)
+    subject.FixtureStudent(zeros, 0.0)  # no step at all is a rate too: a loss can be watched that way
+
+
+def _frozen(subject: Any) -> Any:
+    """A pass of a module none of whose parameters asks for a gradient."""
+    module = nn.Embedding(2, 2).requires_grad_(False)
+    tokens = torch.tensor([[0, 1, 1]])
+    return subject.ModuleStudent(module, 2).forward(subject.Batch(tokens=tokens, labels=tokens))
 
 
 @given(case=step_cases(), asking=st.booleans())

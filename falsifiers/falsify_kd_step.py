@@ -91,6 +91,9 @@ def assert_result_is_the_oracles(result: Any, case: StepCase, unit: float = 2.0*
     oracles.assert_close("sum in nats", result.sum, nats, allowed, SHIFTED)
     assert result.loss is not None, f"the loss is absent; {count} tokens are scored"
     oracles.assert_close("loss in nats per token", result.loss, nats / count, allowed / count, SHIFTED)
+    # A tensor would keep its device busy and its graph alive for as long as somebody keeps the metrics.
+    kinds = {name: (type(metric.sum), type(metric.count)) for name, metric in result.metrics.items()}
+    assert all(kind == (float, int) for kind in kinds.values()), f"metrics are of {kinds}; expected float and int"
 
 
 def allowed_table(case: StepCase, learning_rate: float, unit: float = 2.0**-53) -> float:

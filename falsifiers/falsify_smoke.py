@@ -6,12 +6,14 @@ plan it is `reference_trainer.plan`. Where it is said, it is the command line, `
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from falsifiers import oracles
 from falsifiers.smoke_cases import (
     Place,
     Ran,
@@ -29,6 +31,14 @@ from falsifiers.smoke_cases import (
 
 COUNTS, EPOCHS, BATCH_SIZES = st.integers(1, 12), st.integers(1, 3), st.sampled_from([4, 10, 3, 2])
 WRITTEN = ["config.json", "manifest.json", "model.safetensors"]
+
+
+def falsify_what_is_no_positive_integer_is_no_plan(subject: Any) -> None:
+    """Epochs, steps and N of 0, -1, 2.0, True, "2" and None are refused by name, before there is a plan."""
+    usual = {"epochs": 2, "steps_per_epoch": 3, "limit": 4}
+    for name, value in itertools.product(usual, (0, -1, 2.0, True, "2", None)):
+        if (name, value) != ("limit", None):
+            oracles.assert_refused(f"{name} = {value!r}", lambda k={**usual, name: value}: subject.Schedule(**k), name)
 
 
 def _assert_summary(ran: Ran, steps: int) -> None:

@@ -153,6 +153,9 @@ def compare(contract: str, form: str, outputs: Sequence[str], **options: Any) ->
 @click.option("--sample", type=click.IntRange(1), help="Draw so many mutants instead of trying all.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Another sample than that of seed 0.")
 @click.option("--wide", "widely", is_flag=True, help="Also mutate what the subjects import.")
+@click.option(
+    "--module", "modules", multiple=True, metavar="MODULE", help="Mutate only modules that match (a pattern)."
+)
 @click.option("--jobs", type=click.IntRange(1), help="Workers at once (default: one per core).")
 @click.option("--record", is_flag=True, help="Keep each contract's score, to be committed.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -160,7 +163,7 @@ def compare(contract: str, form: str, outputs: Sequence[str], **options: Any) ->
 def mutate(form: str, **options: Any) -> None:
     """Plant every fault that rules can make in what the falsifiers reach, and show which of them nobody notices.
 
-    A contract is judged by all its falsifiers; a falsifier that is named, by itself alone.
+    A contract is judged by all its falsifiers; where falsifiers are named, by these alone.
     """
     import time
 

@@ -10,7 +10,8 @@ from pv.errors import UsageError
 from pv.linting import RUNNABLE
 from pv.model import Contract, Falsifier, Finding, Severity
 from pv.mutation import score
-from pv.mutation.campaign import Hunt, Plan, Result
+from pv.mutation.campaign import Hunt
+from pv.mutation.result import Plan, Result
 from pv.project import Project
 from pv.request import check, project_of
 
@@ -32,9 +33,9 @@ def mutate(
     """What became of the automatic mutants of each contract, or of what one falsifier reaches.
 
     `names` are patterns of contract or falsifier ids (default: all contracts). A contract is judged by all its bound
-    falsifiers, a falsifier that is named by itself alone. `sample` draws so many mutants by `seed` instead of all.
-    `widely` also mutates what the subjects import; `modules` are patterns of those to mutate alone. `record` keeps the score of each contract under the project's
-    evidence folder.
+    falsifiers, where falsifiers are named by these alone. `sample` draws so many mutants by `seed` instead of all.
+    `widely` also mutates what the subjects import; `modules` are patterns of those to mutate alone. `record` keeps the
+    score of each contract under the project's evidence folder.
 
     Raises UsageError for a request that cannot be met or a contract that lint refuses, WorkerLost when no worker can
     be started.
@@ -77,7 +78,8 @@ def _asked(contracts: Sequence[Contract], names: Sequence[str]) -> list[tuple[Co
         if not names or _matches(contract.id, names):
             asked.append((contract, contract.falsifiers))
             continue
-        asked += [(contract, (f,)) for f in contract.falsifiers if _matches(f.id, names)]
+        judges = tuple(f for f in contract.falsifiers if _matches(f.id, names))
+        asked += [(contract, judges)] if judges else []
     if not asked:
         known = ", ".join(c.id for c in contracts) or "none"
         raise UsageError(f"nothing matches {', '.join(names) or 'your request'}; the contracts are {known}")
@@ -96,9 +98,9 @@ def _refuse(
     stopping = [f for f in bad if f.code not in RUNNABLE]
     if stopping:
         raise UsageError(f"{contract.id} cannot be run: {stopping[0]}")
-    if record and (widely or len(falsifiers) < len(contract.falsifiers)):
+    if part or (record and len(falsifiers) < len(contract.falsifiers)):
         raise UsageError(
-            "a score is recorded for a contract as it stands: leave out --record, or --wide and falsifiers"
+            "a score is recorded for a contract as it stands: leave out --record, or --wide, --module and falsifiers"
         )
 
 

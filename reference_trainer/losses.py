@@ -159,7 +159,7 @@ def _rows_with_maximum_zero(model: str, logits_BTV: Tensor, scored_BT: Tensor, d
     broken_N = ~maximum_N1[:, 0].isfinite()
     if broken_N.any():
         row = int(broken_N.nonzero()[0])
-        b, t = scored_BT.nonzero()[row].tolist()
+        b, t = scored_BT.nonzero()[row]
         raise LogitsError(
             f"the {model}'s logits at scored position ({b}, {t}) have the maximum {maximum_N1[row].item()}: NaN, "
             f"+inf, or -inf throughout is no distribution; look for a diverged {model} or a mask over the whole "
@@ -225,7 +225,7 @@ def _describe(value: object) -> str:
 def _check_labels(labels_BT: Tensor, scored_BT: Tensor, vocabulary: int) -> None:
     outside_BT = scored_BT & ((labels_BT < 0) | (labels_BT >= vocabulary))
     if outside_BT.any():
-        b, t = outside_BT.nonzero()[0].tolist()
+        b, t = outside_BT.nonzero()[0]
         raise LabelError(
             f"label {int(labels_BT[b, t])} at position ({b}, {t}) is outside the vocabulary of {vocabulary}; "
             f"probably another tokenizer made the labels, or padding isn't marked with the ignored label"

@@ -179,7 +179,7 @@ def _row_indices(model: str, table_KV: Tensor, batch: Batch) -> Tensor:
     tokens_BT = batch.tokens.to(table_KV.device).long()
     outside_BT = (tokens_BT < 0) | (tokens_BT >= len(table_KV))
     if outside_BT.any():
-        token = int(tokens_BT[outside_BT][0])
+        token = tokens_BT[outside_BT][0]
         raise ProviderError(f"token {token} has no row in the {model}'s table of {len(table_KV)}; another tokenizer?")
     return tokens_BT
 

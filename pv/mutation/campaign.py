@@ -3,7 +3,7 @@
 import random
 import shutil
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
@@ -14,6 +14,7 @@ from pv.model import Contract, Falsifier, Mutant
 from pv.mutation import judge, scope
 from pv.mutation.generate import Automatic, compiles_to
 from pv.mutation.judge import FALLEN, Fate, Judged
+from pv.mutation.result import Plan, Result
 from pv.project import Project
 from pv.tasks import Code
 from pv.workers.pool import Pool, Reply, Task
@@ -21,42 +22,6 @@ from pv.workers.reading import trial
 
 HARDER = 10
 """How many times its examples a falsifier gets to tell an accepted equivalent from the code."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What to mutate and how. Without `sample` every mutant is tried; `widely` also those of what subjects import.
-
-    modules: patterns of the modules to mutate alone, of those that would be.
-    """
-
-    jobs: int
-    sample: int | None = None
-    seed: int = 0
-    widely: bool = False
-    modules: tuple[str, ...] = ()
-    spawn: bool = False
-    on_progress: Callable[[int, int, tuple[str, ...]], None] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What became of a contract's automatic mutants.
-
-    total: how many there are, of which `judged` were tried. unfit: the falsifiers that don't hold on the code itself,
-    so that nothing follows from what they say of a mutant. files: what was read of the project meanwhile.
-    """
-
-    contract: Contract
-    falsifiers: tuple[str, ...]
-    total: int
-    judged: tuple[Judged, ...]
-    unfit: tuple[Trial, ...] = ()
-    unused: tuple[str, ...] = ()
-    files: frozenset[str] = frozenset()
-
-    def count(self, *fates: Fate) -> int:
-        return sum(judged.fate in fates for judged in self.judged)
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from pv.mutation import score
-from pv.mutation.campaign import Result
 from pv.mutation.judge import STANDING, Fate, Judged
+from pv.mutation.result import Result
 
 FORMAT = "pv-mutants-report/1"
 SHOWN = (*STANDING, Fate.NOT_EQUIVALENT)
@@ -20,7 +20,7 @@ def problems(result: Result) -> list[str]:
     found += [f"not equivalent, {j.tried[-1]} can tell: {j.mutant.mutant.id}" for j in _of(result, Fate.NOT_EQUIVALENT)]
     if score.too_many_equivalent(measured):
         share = f"{score.MOST_EQUIVALENT:.0%}"
-        found.append(f"{measured.equivalent} mutants are accepted as equivalent; at most {share} of all may be")
+        found.append(f"{measured.equivalent} accepted as equivalent; at most {share} of all mutants may be")
     found += [f"accepted as equivalent, but no automatic mutant of this contract: {text}" for text in result.unused]
     least = result.contract.gate.mutation_score
     whole = len(result.falsifiers) == sum(f.bound for f in result.contract.falsifiers)
@@ -66,8 +66,8 @@ def text(results: Sequence[Result], seconds: float) -> str:
 
 
 def _title(result: Result) -> str:
-    named = f" by {result.falsifiers[0]}" if len(result.falsifiers) == 1 else f" by {len(result.falsifiers)} falsifiers"
-    return f"{result.contract.id}{named}"
+    judges = result.falsifiers[0] if len(result.falsifiers) == 1 else f"{len(result.falsifiers)} falsifiers"
+    return f"{result.contract.id} by {judges}"
 
 
 def _survivor(judged: Judged) -> Iterator[str]:

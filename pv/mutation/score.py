@@ -14,8 +14,8 @@ from pv.canonical import digest_data
 from pv.evidence import MutationScore
 from pv.loading.check import schema
 from pv.model import Contract, Finding
-from pv.mutation.campaign import Result
 from pv.mutation.judge import FALLEN, STANDING, Fate
+from pv.mutation.result import Result
 from pv.project import Project
 from pv.records import Basis
 

@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -70,6 +71,7 @@ def prepare(task: Mapping[str, Any]) -> None:
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SITE), *roots, *inherited])
     os.environ["TMPDIR"] = os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = task["scratch"]
+    tempfile.tempdir = None  # the server's answer, if it was asked, is not where this worker's files belong
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     os.chdir(task["root"])

@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator
 import pv
 from pv.errors import UsageError
 from pv.mutation import report
-from pv.mutation.campaign import Result
 from pv.mutation.judge import Fate
+from pv.mutation.result import Result
 from pv.verdict import Outcome, Report, Status
 
 Project = Callable[[str], Path]
@@ -173,7 +173,7 @@ def test_an_accepted_equivalent_is_counted_apart_and_tried_harder(project: Proje
     result = one("shop")
     assert fates(result)["price: pieces > 10 -> pieces >= 10"] is Fate.EQUIVALENT
     assert "1 equivalent" in report.summary(result)
-    assert report.problems(result) == ["1 mutants are accepted as equivalent; at most 5% of all may be"]
+    assert report.problems(result) == ["1 accepted as equivalent; at most 5% of all mutants may be"]
 
 
 def test_an_equivalent_that_can_be_told_apart_is_an_error(project: Project) -> None:
@@ -316,3 +316,17 @@ def test_nothing_is_left_running(project: Project, marked: Callable[[], list[int
     assert marked() == []
     left = {path.name for path in folder.iterdir() if path.name != ".hypothesis"}
     assert left == {"contracts", "falsifiers", "helper.py", "pyproject.toml", "shop.py"}
+
+
+def test_only_the_modules_that_are_asked_for_are_mutated(project: Project) -> None:
+    project("mutable")
+    assert {j.mutant.function for j in one("shop", widely=True, modules=["help*"]).judged} == {"helper:rounded"}
+    assert one("shop", modules=["helper"]).judged == (), "it is no subject"
+    assert report.exit_code([one("shop", modules=["helper"])]) == 2
+
+
+def test_a_module_in_which_the_contract_names_a_fault_is_mutated_too(project: Project) -> None:
+    folder = project("mutable")
+    fault = '{id: lost, fault: nothing, edit: {function: "helper:rounded", find: cents + 0, replace: cents + 1}}'
+    append(folder, f"  kills: [lost]\nmutants:\n- {fault}\n")
+    assert {j.mutant.function for j in one("shop").judged} == {"shop:price", "helper:rounded"}

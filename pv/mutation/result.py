@@ -1,0 +1,44 @@
+"""What a mutation run is asked for, and what it found."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pv.evidence import Trial
+from pv.model import Contract
+from pv.mutation.judge import Fate, Judged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to mutate and how. Without `sample` every mutant is tried; `widely` also those of what subjects import.
+
+    modules: patterns of the modules to mutate alone, of those that would be.
+    """
+
+    jobs: int
+    sample: int | None = None
+    seed: int = 0
+    widely: bool = False
+    modules: tuple[str, ...] = ()
+    spawn: bool = False
+    on_progress: Callable[[int, int, tuple[str, ...]], None] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of a contract's automatic mutants.
+
+    total: how many there are, of which `judged` were tried. unfit: the falsifiers that don't hold on the code itself,
+    so that nothing follows from what they say of a mutant. files: what was read of the project meanwhile.
+    """
+
+    contract: Contract
+    falsifiers: tuple[str, ...]
+    total: int
+    judged: tuple[Judged, ...]
+    unfit: tuple[Trial, ...] = ()
+    unused: tuple[str, ...] = ()
+    files: frozenset[str] = frozenset()
+
+    def count(self, *fates: Fate) -> int:
+        return sum(judged.fate in fates for judged in self.judged)
