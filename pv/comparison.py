@@ -76,7 +76,7 @@ def _contract(id_: str, paths: Sequence[str | Path], project: Project) -> Contra
 def _columns(contract: Contract, asked: Sequence[str]) -> Iterator[Column]:
     own = Column(name=str(contract.subject), target=str(contract.subject), own=True)
     declared = {other.name: _declared(other) for other in contract.subjects}
-    by_target = {column.target: column for column in [own, *declared.values()]}
+    by_target = {column.target: column for column in reversed([own, *declared.values()])}
     for text in asked or [own.target, *declared]:
         yield declared.get(text) or by_target.get(text) or Column(name=text, target=str(target_of(text)))
 

@@ -124,7 +124,7 @@ def test_lint_list_and_schema(project: Project) -> None:
     listed = run("list").stdout
     assert "C-LIMIT  [cpu]  a limit takes effect where it is smaller" in listed
     assert json.loads(run("list", "--format", "json").stdout)[0]["falsifiers"][0]["id"] == "C-LIMIT"
-    for name in ("contract", "existing", "report", "evidence"):
+    for name in ("contract", "existing", "report", "comparison", "evidence"):
         assert json.loads(run("schema", name).stdout) == pv.schema(name)
     assert "PV101  an id stands twice in one contract" in run("lint", "--codes").stdout
 

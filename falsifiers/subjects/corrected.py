@@ -37,8 +37,10 @@ def liger_chunked_jsd(
     """At beta = 0: a teacher's padding is cut off instead of given student logits of 0; unscored rows are left out."""
     keep = labels_N != IGNORED
     student_NV, teacher_NW = student_NH[keep] @ student_VH.mT, teacher_NH[keep] @ teacher_WH.mT
-    teacher_NV = teacher_NW[:, : len(student_VH)].detach()
-    nats = soft * divergence(student_NV, teacher_NV, tau).sum()
+    teacher_NV = teacher_NW[:, : len(student_VH)]
+    nats = student_NV[:0].sum()  # zero, and part of the graph; a term of weight 0 is left out with its infinities
+    if soft:
+        nats = nats + soft * divergence(student_NV, teacher_NV, tau).sum()
     if hard:
         nats = nats + hard * cross_entropy(student_NV, labels_N[keep])
     return nats / keep.sum().clamp_min(1)
@@ -60,7 +62,7 @@ def divergence(student_NV: Tensor, teacher_NV: Tensor, temperature: float) -> Te
     The largest logit is moved to 0 before the division, which would overflow; mass that underflows is still mass, so
     that it is +inf, and not NaN, where the student has none.
     """
-    log_p, log_q = (_log_softmax(x, temperature) for x in (teacher_NV, student_NV))
+    log_p, log_q = _log_softmax(teacher_NV.detach(), temperature), _log_softmax(student_NV, temperature)
     p = log_p.exp().clamp_min(torch.finfo(log_p.dtype).tiny)
     return torch.where(log_p > -math.inf, p * (log_p - log_q), 0.0).sum(-1)
 
