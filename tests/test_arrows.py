@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tasks": {"binding", "hook", "model", "project"},
     "devices": {"evidence", "project", "tasks", "workers"},
     "records": {"binding", "canonical", "evidence", "loading", "model", "project"},
-    "report": {"engines", "errors", "evidence", "model", "verdict"},
+    "report": {"engines", "equations", "errors", "evidence", "model", "verdict"},
     "campaign": {"devices", "evidence", "model", "project", "records", "tasks", "verdict", "workers"},
     "request": {"errors", "linting", "loading", "model", "project", "verdict"},
     "runner": {
@@ -164,6 +164,7 @@ def loaded_by(code: str) -> set[str]:
         "from pv.cli import main; main(['lint', 'tests/bad_contracts/good.yaml'])",
         "from pv.cli import main; main(['lint'])",
         "from pv.cli import main; main(['list'])",
+        "from pv.cli import main; main(['show', '--format', 'latex'])",
         "from pv.cli import main; main(['schema', 'report'])",
     ],
 )
