@@ -33,8 +33,7 @@ def render(report: Report) -> str:
             names = ", ".join(_code(cell.falsifier.id) for cell in cells)
             parts += ["", f"**undecided**: {names}: {_escape(reason)}"]
         parts += ["", *_table(verdict)] if verdict.cells else []
-    notes = [*report.notes, *(each for verdict in report.contracts for each in words.tolerances(verdict))]
-    parts += ["", *(f"> {_escape(note)}" for note in notes), _escape(words.closing(report)), ""]
+    parts += ["", *(f"> {_escape(note)}" for note in words.notes(report)), _escape(words.closing(report)), ""]
     return "\n".join(parts)
 
 
