@@ -203,3 +203,26 @@ def test_changes_are_judged_on_the_cpu_alone(tried) -> None:
     assert "changes" not in tried(equations, "e", code, device="meta")
     assert "changes" not in tried(equations, "e", code, stop_at_first=True)
     assert tried(equations, "e", code)["changes"]["told_apart"] > 0
+
+
+def test_an_invariant_holds_row_by_row_or_nearly(tried) -> None:
+    """Of two rows that cancel one may come out a rounding below 0, beside one that is far above."""
+    divergence = {
+        "domain": {"s": "logits[N,V]", "t": "logits[N,V]"},
+        "result": "real[N]",
+        "expression": "sum(softmax(t, V) * (log_softmax(t, V) - log_softmax(s, V)), V)",
+        "implemented_by": "kl(s, t)",
+        "invariants": ["divergence(s, t) >= 0"],
+    }
+
+    def kl(s, t):
+        return torch.nn.functional.kl_div(s.log_softmax(-1), t.log_softmax(-1), log_target=True, reduction="none").sum(
+            -1
+        )
+
+    peaks = {"s": [37.0, 0.0, 0.0, 0.0, 0.0, 0.0], "t": [38.0, 0.0, 0.0, 0.0, 0.0, 1.0]}
+    tensors = {k: {"$tensor": {"dtype": "float32", "shape": [2, 3], "data": v}} for k, v in peaks.items()}
+    assert tried({"divergence": divergence}, "divergence", {"kl": kl}, replay=json.dumps(tensors))["ending"] == "held"
+    wrong = {**divergence, "invariants": ["divergence(s, t) > 0.01"]}
+    record = tried({"divergence": wrong}, "divergence", {"kl": kl})
+    assert record["error"].startswith("Refuted: the invariant `divergence(s, t) > 0.01`")
