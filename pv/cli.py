@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pv.model import Contract, Finding
 
 BUG, REFUSED, FAILED, UNDECIDED, INTERRUPTED = 70, 3, 1, 2, 130
+EQUATION_CODES = ("PV180", "PV181", "PV182", "PV183")
 PATHS = click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
 SUBJECT = click.option(
     "--subject",
@@ -225,6 +226,22 @@ def list_(paths: Sequence[Path], form: str) -> None:
                 bound += f"  over {'; '.join(f'{name} {text}' for name, text in bounds.items())}"
             click.echo(f"  {falsifier.id}  [{', '.join(falsifier.devices)}]  {falsifier.rule}")
             click.echo(f"      {bound}" + (f"  kills {', '.join(falsifier.kills)}" if falsifier.kills else ""))
+    sys.exit(REFUSED if refused else 0 if contracts else UNDECIDED)
+
+
+@main.command()
+@PATHS
+@click.option("--format", "form", type=click.Choice(["text", "latex"]), default="text", show_default=True)
+def show(paths: Sequence[Path], form: str) -> None:
+    """Show the equations that are held against code, as they were parsed."""
+    from pv.report.formulas import render
+    from pv.request import check
+
+    contracts, findings = check(paths)
+    refused = [finding for finding in findings if finding.code.startswith("PV0") or finding.code in EQUATION_CODES]
+    for finding in refused:
+        click.echo(str(finding), err=True)
+    _print(render(contracts, form))
     sys.exit(REFUSED if refused else 0 if contracts else UNDECIDED)
 
 

@@ -34,7 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "devices": {"evidence", "project", "tasks", "workers"},
     "records": {"binding", "canonical", "evidence", "loading", "model", "project"},
     "matrix": {"model", "verdict"},
-    "report": {"engines", "errors", "evidence", "matrix", "model", "verdict"},
+    "report": {"engines", "equations", "errors", "evidence", "matrix", "model", "verdict"},
     "mutation": {
         "binding",
         "canonical",
@@ -213,6 +213,7 @@ def loaded_by(code: str) -> set[str]:
         "from pv.cli import main; main(['lint', 'tests/bad_contracts/good.yaml'])",
         "from pv.cli import main; main(['lint'])",
         "from pv.cli import main; main(['list'])",
+        "from pv.cli import main; main(['show', '--format', 'latex'])",
         "from pv.cli import main; main(['schema', 'report'])",
     ],
 )

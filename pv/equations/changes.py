@@ -11,7 +11,8 @@ from typing import Any
 
 from pv.equations.domain import axis_bounds
 from pv.equations.language import CONSTANTS, ELEMENTWISE, FUNCTIONS, Formula, Line, Refusal
-from pv.equations.walk import Axes, Callee, Nothing, Walk, variable_value
+from pv.equations.values import Axes, Callee, Nothing, variable_value
+from pv.equations.walk import Walk
 
 _OPERATORS: Mapping[type, type[ast.operator]] = {
     ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
@@ -142,7 +143,7 @@ def _of_calls(node: ast.expr) -> Iterator[ast.expr]:
         yield arguments[0]
     elif name == "where":
         yield ast.Call(node.func, [arguments[0], arguments[2], arguments[1]], [])
-    else:
+    elif name not in FUNCTIONS:
         for place in range(len(arguments) - 1):
             first, second = arguments[place : place + 2]
             yield ast.Call(node.func, [*arguments[:place], second, first, *arguments[place + 2 :]], node.keywords)

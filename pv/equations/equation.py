@@ -11,7 +11,8 @@ from pv.equations.domain import Variable, axis_bounds
 from pv.equations.draw import Example
 from pv.equations.language import Formula
 from pv.equations.tensors import F64, Tensors
-from pv.equations.walk import Axes, Callee, Value, Walk, variable_value
+from pv.equations.values import Axes, Callee, Value, variable_value
+from pv.equations.walk import Walk
 
 RUNS = 8
 # Correct implementations stayed within 24 times what rounding each operation once moves the result; faults begin at

@@ -11,7 +11,8 @@ from pv.equations.accuracy import Accuracy, accuracy
 from pv.equations.call import Call, parse_call, parse_returns
 from pv.equations.domain import BadVariable, Variable, axis_bounds, parse_domain
 from pv.equations.language import FUNCTIONS, Formula, Refusal, parse
-from pv.equations.walk import CONDITION, INDEX, Axes, Callee, Nothing, Walk, variable_value
+from pv.equations.values import CONDITION, INDEX, Axes, Callee, Nothing, variable_value
+from pv.equations.walk import Walk
 
 _RESULT = re.compile(r"(?:real|prob|logprob|positive)(?:\[([A-Z]\w*(?:\s*,\s*[A-Z]\w*)*)\])?")
 T = TypeVar("T")

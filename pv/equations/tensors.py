@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pv.equations.walk import Axes, Value
+from pv.equations.values import Axes, Value
 
 F64 = torch.float64
 _Unary = Callable[[Tensor], Tensor]

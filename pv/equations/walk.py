@@ -1,61 +1,20 @@
-"""Walks a formula and holds it to the rules of axes and types; an algebra says what the values are.
-
-With the algebra of nothing this is the static check of `pv lint`, without torch; with that of tensors it evaluates.
-"""
+"""Walks a formula and holds it to the rules of axes and types; an algebra says what the contents of values are."""
 
 import ast
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pv.equations.domain import MAX_ELEMENTS, Variable
 from pv.equations.language import ALONG, ELEMENTWISE, FUNCTIONS, REDUCTIONS, Formula, Refusal
+from pv.equations.values import CONDITION, INDEX, NUMBER, Algebra, Axes, Callee, Value
 
 MAX_CALLS = 8
-CONDITION, NUMBER, INDEX = "condition", "number", "index"
 _ARITHMETIC = {
     ast.Add: "add", ast.Sub: "subtract", ast.Mult: "multiply", ast.Div: "divide",
     ast.FloorDiv: "floor_divide", ast.Mod: "remainder", ast.Pow: "power",
 }  # fmt: skip
 _COMPARISONS = {ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne"}
-Axes = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """What an expression is: its axes by letter, in order, its type, the axis an index picks from, and its content."""
-
-    axes: Axes
-    type: str
-    content: Any = None
-    of: str | None = None
-
-
-class Algebra(Protocol):
-    """What the content of values is. Contents come aligned: with the axes `axes`, in that order."""
-
-    def constant(self, number: float) -> Any: ...
-    def size(self, axis: str) -> Any: ...
-    def align(self, value: Value, axes: Axes) -> Any: ...
-    def number(self, content: Any) -> Any: ...
-    def elementwise(self, name: str, contents: Sequence[Any]) -> Any: ...
-    def exact(self, name: str, contents: Sequence[Any]) -> Any: ...
-    def reduce(self, name: str, content: Any, places: Sequence[int], where: Any) -> Any: ...
-    def along(self, name: str, content: Any, place: int) -> Any: ...
-    def select(self, content: Any, place: int, index: int) -> Any: ...
-    def pick(self, content: Any, index: Any) -> Any: ...
-    def one_hot(self, index: Any, axis: str) -> Any: ...
-    def argmax(self, content: Any, place: int) -> Any: ...
-    def top(self, content: Any, place: int, axis: str) -> Any: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Callee:
-    """An equation that others call by name."""
-
-    formula: Formula
-    variables: Mapping[str, Variable]
 
 
 class Walk:
@@ -351,16 +310,3 @@ def _shown(axes: Axes) -> str:
 
 def _article(kind: str) -> str:
     return f"an {kind}" if kind == INDEX else f"a {kind}"
-
-
-def variable_value(variable: Variable, content: Any = None) -> Value:
-    """The value that stands for a variable of the domain."""
-    kind = INDEX if variable.kind == "index" else CONDITION if variable.kind == "mask" else NUMBER
-    return Value(variable.axes, kind, content, variable.of)
-
-
-class Nothing:
-    """The algebra of the static check: no content at all."""
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        return lambda *arguments: None

@@ -29,7 +29,7 @@ def data(report: Report) -> dict[str, Any]:
         "seconds": round(report.seconds, 3),
         "seed": report.seed,
         "devices": {name: {"name": info.name, "torch": info.torch} for name, info in report.devices.items()},
-        "notes": list(report.notes),
+        "notes": words.notes(report),
         "findings": [finding_data(finding) for finding in report.findings],
         "contracts": [_contract(verdict, report) for verdict in report.contracts],
     }

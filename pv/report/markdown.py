@@ -35,8 +35,7 @@ def render(report: Report) -> str:
             names = ", ".join(code(cell.falsifier.id) for cell in cells)
             parts += ["", f"**undecided**: {names}: {escape(reason)}"]
         parts += ["", *_table(verdict)] if verdict.cells else []
-    notes = [*report.notes, *(each for verdict in report.contracts for each in words.tolerances(verdict))]
-    parts += ["", *(f"> {escape(note)}" for note in notes), escape(words.closing(report)), ""]
+    parts += ["", *(f"> {escape(note)}" for note in words.notes(report)), escape(words.closing(report)), ""]
     return "\n".join(parts)
 
 

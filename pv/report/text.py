@@ -52,7 +52,7 @@ def render(report: Report, *, color: bool = False, width: int = 100) -> str:
             _fold(console, "UNDECIDED", cells, reason)
     if report.contracts:
         console.print()
-    for note in [*report.notes, *(each for verdict in report.contracts for each in words.tolerances(verdict))]:
+    for note in words.notes(report):
         console.print(Text(plain(f"note: {note}")))
     console.print(Text(words.closing(report)))
     assert isinstance(console.file, StringIO)

@@ -203,8 +203,12 @@ def survivors(cell: Cell, verdict: ContractVerdict) -> Iterator[str]:
         yield f"{where} {each.equation}: {each.after} for {each.before}"
 
 
-def tolerances(verdict: ContractVerdict) -> Iterator[str]:
-    """The tolerances that equations claim in the place of the measured ones."""
+def notes(report: Report) -> list[str]:
+    """What a reader should know of the whole: the report's own notes, and tolerances that somebody set."""
+    return [*report.notes, *(text for verdict in report.contracts for text in _tolerances(verdict))]
+
+
+def _tolerances(verdict: ContractVerdict) -> Iterator[str]:
     tried = {cell.falsifier.equation for cell in verdict.cells if cell.falsifier.by_equation}
     for equation in verdict.contract.equations:
         said = equation.executable.get("tolerance")

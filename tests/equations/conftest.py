@@ -58,11 +58,10 @@ Tried = Callable[..., dict[str, Any]]
 def tried() -> Tried:
     """Attacks one equation of several; `code` is the subject, or its functions by name."""
 
-    def attack_(equations: Any, name: str, code: Any, *, examples: int = 100, seed: int = 0, replay: str = "") -> Any:
+    def attack_(equations: Any, name: str, code: Any, *, device: str = "cpu", **how: Any) -> Any:
         subject = SimpleNamespace(**code) if isinstance(code, dict) else code
-        record = attack(
-            equations, name, subject, "cpu", Settings(examples=examples, seed=seed, replay=replay), Foreign(), Deaf()
-        )
+        settings = Settings(**{"examples": 100, "seed": 0, **how})
+        record = attack(equations, name, subject, device, settings, Foreign(), Deaf())
         record["inputs"] = {key: torch.as_tensor(decode(value)) for key, value in record.get("arguments", {}).items()}
         return record
 

@@ -169,3 +169,60 @@ def test_code_without_a_gradient_is_no_code_with_one(tried) -> None:
         "Refuted: what the code of square gives cannot be differentiated by x: it carries no gradient"
     )
     assert tried(equations, "slope", {"square": lambda x: x**2})["ending"] == "held"
+
+
+def test_the_code_alone_is_on_the_device(tried) -> None:
+    """On the device `meta` arrays have no numbers: whatever else were there could not be evaluated or compared."""
+    equations = {
+        "size": {
+            "domain": {"x": "real[N,M]", "y": "index of N [M]", "m": "mask[N]", "tau": "real 1..2", "many": "mask"},
+            "requires": "sum(x, N, M) > 0 and any(m, N)",
+            "result": "real, real[N]",
+            "expression": "tau * N, where(m, 0, 0) + M",
+            "implemented_by": "size(x, y, [m], tau, many)",
+            "invariants": ["sum(x, N, M) > 0"],
+        }
+    }
+    given = []
+
+    def size(x, y, masks, tau, many):
+        given.append([each.device.type for each in (x, y, *masks)] + [type(tau), type(many)])
+        return tau * x.shape[0], torch.full((x.shape[0],), float(x.shape[1]))
+
+    record = tried(equations, "size", {"size": size}, device="meta", examples=30)
+    assert (record["ending"], record["valid"]) == ("held", 30)
+    assert given == [["meta", "meta", "meta", float, bool]] * 30
+    wrong = tried(equations, "size", {"size": lambda x, *others: size(x.T, *others)}, device="meta")
+    assert wrong["ending"] == "refuted"
+    assert wrong["inputs"]["x"].device.type == "cpu"
+
+
+def test_changes_are_judged_on_the_cpu_alone(tried) -> None:
+    equations = {"e": {"domain": {"x": "real[N]"}, "expression": "N + 1", "implemented_by": "f(x)"}}
+    code = {"f": lambda x: x.shape[0] + 1}
+    assert "changes" not in tried(equations, "e", code, device="meta")
+    assert "changes" not in tried(equations, "e", code, stop_at_first=True)
+    assert tried(equations, "e", code)["changes"]["told_apart"] > 0
+
+
+def test_an_invariant_holds_row_by_row_or_nearly(tried) -> None:
+    """Of two rows that cancel one may come out a rounding below 0, beside one that is far above."""
+    divergence = {
+        "domain": {"s": "logits[N,V]", "t": "logits[N,V]"},
+        "result": "real[N]",
+        "expression": "sum(softmax(t, V) * (log_softmax(t, V) - log_softmax(s, V)), V)",
+        "implemented_by": "kl(s, t)",
+        "invariants": ["divergence(s, t) >= 0"],
+    }
+
+    def kl(s, t):
+        return torch.nn.functional.kl_div(s.log_softmax(-1), t.log_softmax(-1), log_target=True, reduction="none").sum(
+            -1
+        )
+
+    peaks = {"s": [37.0, 0.0, 0.0, 0.0, 0.0, 0.0], "t": [38.0, 0.0, 0.0, 0.0, 0.0, 1.0]}
+    tensors = {k: {"$tensor": {"dtype": "float32", "shape": [2, 3], "data": v}} for k, v in peaks.items()}
+    assert tried({"divergence": divergence}, "divergence", {"kl": kl}, replay=json.dumps(tensors))["ending"] == "held"
+    wrong = {**divergence, "invariants": ["divergence(s, t) > 0.01"]}
+    record = tried({"divergence": wrong}, "divergence", {"kl": kl})
+    assert record["error"].startswith("Refuted: the invariant `divergence(s, t) > 0.01`")

@@ -87,7 +87,7 @@ def test_json_has_them_with_their_place_and_fits_its_schema() -> None:
     }
 
 
-@pytest.mark.parametrize("form", ["text", "markdown"])
+@pytest.mark.parametrize("form", ["text", "markdown", "json"])
 def test_a_tolerance_that_somebody_set_is_shown_with_its_reason(form: str) -> None:
     set_ = report(None, tolerance={"relative": 1e-3, "absolute": 0, "why": "a table of 10 bits"})
     said = "the tolerance of double is set, relative 0.001, absolute 0: a table of 10 bits"

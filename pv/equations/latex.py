@@ -1,0 +1,163 @@
+"""A formula as LaTeX, from its syntax tree: what is read is what is checked.
+
+Different trees read differently: brackets stand wherever a weaker operator is inside a stronger one.
+"""
+
+import ast
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+
+from pv.equations.language import REDUCTIONS, Formula
+
+OR, AND, NOT, COMPARISON, SUM, PRODUCT, POWER, ATOM = range(8)
+"""How tightly an expression binds; one that binds less than its place asks for gets brackets."""
+GREEK = frozenset(
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi "
+    "omega".split()
+)
+_SIGNS: Mapping[type, tuple[int, str]] = {
+    ast.Add: (SUM, "+"), ast.Sub: (SUM, "-"), ast.Mult: (PRODUCT, r"\cdot"), ast.Mod: (PRODUCT, r"\bmod"),
+}  # fmt: skip
+_COMPARED: Mapping[type, str] = {
+    ast.Lt: "<", ast.LtE: r"\le", ast.Gt: ">", ast.GtE: r"\ge", ast.Eq: "=", ast.NotEq: r"\ne",
+}  # fmt: skip
+_FENCED = {"abs": (r"\lvert", r"\rvert"), "floor": (r"\lfloor", r"\rfloor")}
+_PLAIN = frozenset({"exp", "log", "sin", "cos", "tanh"})
+_BIG = {"sum": r"\sum", "prod": r"\prod"}
+
+
+def latex(name: str, formula: Formula) -> str:
+    """The formula as an `aligned` environment, a row a line; the last one defines `name`."""
+    rows = [f"{_name(line.name or name)} &= {_lines(line.value)}" for line in formula.lines]
+    return "\\begin{aligned}\n" + " \\\\\n".join(rows) + "\n\\end{aligned}"
+
+
+def _lines(node: ast.expr) -> str:
+    return r",\; ".join(_tex(part) for part in node.elts) if isinstance(node, ast.Tuple) else _tex(node)
+
+
+def _tex(node: ast.expr, least: int = OR) -> str:
+    """One expression, in brackets where it binds less tightly than `least`."""
+    write: Callable[[ast.expr], tuple[int, str]] = _WRITERS[type(node)]
+    level, text = write(node)
+    return text if level >= least else rf"\left({text}\right)"
+
+
+def _constant(node: ast.Constant) -> tuple[int, str]:
+    mantissa, _, exponent = repr(node.value).partition("e")
+    if not exponent:
+        return ATOM, mantissa
+    power = f"10^{{{int(exponent)}}}"
+    return (POWER, power) if mantissa == "1" else (PRODUCT, rf"{mantissa} \cdot {power}")
+
+
+def _variable(node: ast.Name) -> tuple[int, str]:
+    return ATOM, r"\infty" if node.id == "inf" else _name(node.id)
+
+
+def _name(name: str) -> str:
+    """`tau` as a Greek letter, `x_0` and `x0` with an index, `m_hat` with a hat, a word upright."""
+    base, _, index = name.partition("_")
+    if not index and (numbered := re.fullmatch(r"(\D+)(\d+)", name)):
+        base, index = numbered.groups()
+    letter = _letter(base)
+    if letter is None or not index:
+        return letter or rf"\mathrm{{{_escaped(name)}}}"
+    return rf"\hat{{{letter}}}" if index == "hat" else rf"{letter}_{{\mathrm{{{_escaped(index)}}}}}"
+
+
+def _letter(name: str) -> str | None:
+    if name in GREEK:
+        return rf"\{name}"
+    if len(name) != 1:
+        return None
+    *_, last = unicodedata.name(name, "").lower().split()
+    return rf"\{last}" if name.islower() and last in GREEK else name
+
+
+def _escaped(name: str) -> str:
+    return name.replace("_", r"\_")
+
+
+def _unary(node: ast.UnaryOp) -> tuple[int, str]:
+    if isinstance(node.op, ast.Not):
+        return NOT, rf"\lnot {_tex(node.operand, COMPARISON)}"
+    return SUM, f"-{_tex(node.operand, PRODUCT)}"
+
+
+def _binary(node: ast.BinOp) -> tuple[int, str]:
+    if isinstance(node.op, ast.Pow):
+        return POWER, f"{_tex(node.left, ATOM)}^{{{_tex(node.right)}}}"
+    if isinstance(node.op, ast.Div | ast.FloorDiv):
+        quotient = rf"\frac{{{_tex(node.left)}}}{{{_tex(node.right)}}}"
+        return POWER, quotient if isinstance(node.op, ast.Div) else rf"\left\lfloor {quotient} \right\rfloor_{{\div}}"
+    level, sign = _SIGNS[type(node.op)]
+    if isinstance(node.op, ast.Mult) and not isinstance(node.right, ast.Constant):
+        sign = r"\,"
+    return level, f"{_tex(node.left, level)} {sign} {_tex(node.right, level + 1)}"
+
+
+def _compared(node: ast.Compare) -> tuple[int, str]:
+    rest = zip(node.ops, node.comparators, strict=True)
+    sides = "".join(f" {_COMPARED[type(sign)]} {_tex(side, SUM)}" for sign, side in rest)
+    return COMPARISON, _tex(node.left, SUM) + sides
+
+
+def _joined(node: ast.BoolOp) -> tuple[int, str]:
+    level, sign = (AND, r"\land") if isinstance(node.op, ast.And) else (OR, r"\lor")
+    return level, f" {sign} ".join(_tex(each, level + 1) for each in node.values)
+
+
+def _cases(test: ast.expr, yes: ast.expr, no: ast.expr) -> tuple[int, str]:
+    rows = rf"{_tex(yes)} & \text{{if }} {_tex(test)} \\ {_tex(no)} & \text{{otherwise}}"
+    return SUM, rf"\begin{{cases}} {rows} \end{{cases}}"
+
+
+def _picked(node: ast.Subscript) -> tuple[int, str]:
+    return POWER, rf"{_tex(node.value, POWER)}\left[{_lines(node.slice)}\right]"
+
+
+def _called(node: ast.Call) -> tuple[int, str]:
+    assert isinstance(node.func, ast.Name), "the parser lets only names be called"
+    name, first = node.func.id, node.args[0]
+    if name == "where":
+        return _cases(*node.args)
+    if name == "sqrt":
+        return POWER, rf"\sqrt{{{_tex(first)}}}"
+    if name in _FENCED:
+        left, right = _FENCED[name]
+        return ATOM, rf"\left{left} {_tex(first)} \right{right}"
+    if name in _BIG:
+        return SUM, f"{_BIG[name]}{_over(node)} {_tex(first, PRODUCT)}"
+    if name in REDUCTIONS or name in ("softmax", "log_softmax", "cumsum", "cumprod", "argmax"):
+        return POWER, rf"{_operator(name)}{_over(node)}\left({_tex(first)}\right)"
+    if name in ("maximum", "minimum"):
+        name = name[:3]  # of several numbers, where the reduction is of one array
+    arguments = r",\, ".join(_tex(each) for each in node.args)
+    return POWER, rf"{_operator(name)}\left({arguments}\right)"
+
+
+def _operator(name: str) -> str:
+    return rf"\{name}" if name in _PLAIN or name in ("max", "min") else rf"\operatorname{{{_escaped(name)}}}"
+
+
+def _over(node: ast.Call) -> str:
+    """The axes of a reduction, and the condition on what it takes."""
+    parts = [",".join(_tex(axis) for axis in node.args[1:]), *(_tex(keyword.value) for keyword in node.keywords)]
+    if not any(parts):
+        return ""
+    return f"_{{{parts[0]}}}" if len(parts) == 1 else rf"_{{{parts[0]} \,:\, {parts[1]}}}"
+
+
+_WRITERS: Mapping[type, Callable[..., tuple[int, str]]] = {
+    ast.Constant: _constant,
+    ast.Name: _variable,
+    ast.UnaryOp: _unary,
+    ast.BinOp: _binary,
+    ast.Compare: _compared,
+    ast.BoolOp: _joined,
+    ast.IfExp: lambda node: _cases(node.test, node.body, node.orelse),
+    ast.Subscript: _picked,
+    ast.Call: _called,
+}

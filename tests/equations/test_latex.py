@@ -1,0 +1,102 @@
+"""Equations for people: what is read is what is checked, so that no two different ones read the same."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from pv.cli import main
+from pv.equations.changes import changes
+from pv.equations.language import parse
+from pv.equations.latex import latex
+from pv.equations.parsed import parse_equations
+
+
+@pytest.fixture(scope="module")
+def known(formulas):
+    """The equations of the formulas and of the contract of kernels."""
+    contract = Path(__file__).parents[1] / "projects" / "kernels" / "contracts" / "kernels.yaml"
+    more = yaml.safe_load(contract.read_text(encoding="utf-8"))["equations"]
+    parsed, problems = parse_equations({**formulas, **more})
+    assert problems == []
+    return parsed
+
+
+def test_two_equations_that_differ_in_a_symbol_read_differently(known) -> None:
+    callees = {name: equation.callee for name, equation in known.items()}
+    compared = 0
+    for name, equation in known.items():
+        others = [c.callees[name].formula for c in changes(name, callees, equation.results) if c.equation == name]
+        texts = [latex(name, formula) for formula in (equation.formula, *others)]
+        assert len(set(texts)) == len(texts), name
+        compared += len(others)
+    assert compared > 800
+
+
+def test_environments_brackets_and_fences_are_closed(known) -> None:
+    for name, equation in known.items():
+        text = latex(name, equation.formula)
+        depth = [text[:end].count("{") - text[:end].count("}") for end in range(len(text) + 1)]
+        assert min(depth) == depth[-1] == 0, text
+        assert len(re.findall(r"\\left\W|\\left\\[lb]", text)) == len(re.findall(r"\\right\W|\\right\\[rb]", text)), (
+            text
+        )
+        for environment in ("aligned", "cases"):
+            assert text.count(rf"\begin{{{environment}}}") == text.count(rf"\end{{{environment}}}")
+        assert not re.search(r"_\{[^{}]*\}_|\}\^\{[^{}]*\}\^", text), "a second index or exponent is no LaTeX"
+
+
+def test_every_kind_of_node_is_written(known) -> None:
+    kinds = {type(n) for e in known.values() for line in e.formula.lines for n in ast.walk(line.value)}
+    assert kinds >= {ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp, ast.Subscript, ast.Call, ast.Tuple}
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    {
+        "(a + b) * c": r"\left(a + b\right) \, c",
+        "a + b * c": r"a + b \, c",
+        "a - (b - c)": r"a - \left(b - c\right)",
+        "a - b - c": r"a - b - c",
+        "(a / b) ** 2": r"\left(\frac{a}{b}\right)^{2}",
+        "(a ** b) ** c": r"\left(a^{b}\right)^{c}",
+        "-a ** 2": r"-a^{2}",
+        "(-a) ** 2": r"\left(-a\right)^{2}",
+        "2 * 3": r"2 \cdot 3",
+        "1e-6 * tau": r"10^{-6} \, \tau",
+        "2.5e-8": r"2.5 \cdot 10^{-8}",
+        "a // b + a % b": r"\left\lfloor \frac{a}{b} \right\rfloor_{\div} + a \bmod b",
+        "floor(a / b)": r"\left\lfloor \frac{a}{b} \right\rfloor",
+        "sum(x, N, where=x > 0) * a": r"\left(\sum_{N \,:\, x > 0} x\right) \, a",
+        "max(x, N)": r"\max_{N}\left(x\right)",
+        "maximum(a, b)": r"\max\left(a,\, b\right)",
+        "log_softmax(x)[y]": r"\operatorname{log\_softmax}\left(x\right)\left[y\right]",
+        "not (a < b and b < c) or a == b": r"\lnot \left(a < b \land b < c\right) \lor a = b",
+        "where(a < b, 1, -inf)": (r"\begin{cases} 1 & \text{if } a < b \\ -\infty & \text{otherwise} \end{cases}"),
+        "theta_0 + x_hat + m1 + τ": r"\theta_{\mathrm{0}} + \hat{x} + m_{\mathrm{1}} + \tau",
+        "ce_weight * lr": r"\mathrm{ce\_weight} \, \mathrm{lr}",
+    }.items(),
+)
+def test_an_expression_is_written_with_the_brackets_it_needs(expression, expected) -> None:
+    assert latex("e", parse(expression)) == f"\\begin{{aligned}}\ne &= {expected}\n\\end{{aligned}}"
+
+
+def test_the_command_shows_what_was_parsed(project) -> None:
+    project("kernels")
+    shown = CliRunner().invoke(main, ["show"]).output
+    assert "  cross_entropy  [nats]\n      cross_entropy = mean(logsumexp(x, V) - x[y], B)\n" in shown
+    assert "      always cross_entropy(x, y) >= 0\n" in shown
+    assert "      the derivative of cross_entropy by x\n" in shown
+    as_latex = CliRunner().invoke(main, ["show", "--format", "latex"]).output
+    assert "% cross_entropy\n\\begin{aligned}\n\\mathrm{cross\\_entropy} &= \\operatorname{mean}_{B}" in as_latex
+
+
+def test_the_command_says_where_an_equation_cannot_be_read(project) -> None:
+    contract = project("kernels") / "contracts" / "kernels.yaml"
+    contract.write_text(contract.read_text().replace("mean(logsumexp(x, V) - x[y], B)", "mean(logsumexp(x, Q), B)"))
+    ended = CliRunner().invoke(main, ["show"])
+    assert ended.exit_code == 3
+    assert "PV180 expression of cross_entropy: the letter of an axis must stand here" in ended.output
