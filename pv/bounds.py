@@ -139,11 +139,11 @@ def precondition(text: str, names: Sequence[str]) -> Callable[[Point], bool]:
         return lambda point: True
     try:
         tree = ast.parse(" ".join(text.split()), mode="eval")
+        code = compile(tree, "<requires>", "eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{text!r} is no Python expression") from error
+        raise ValueError(f"{text[:60]!r} is no Python expression") from error
     for node in ast.walk(tree):
         _check(node, names)
-    code = compile(tree, "<requires>", "eval")
     return lambda point: bool(eval(code, {"__builtins__": {}, **_CALLS}, dict(point)))
 
 

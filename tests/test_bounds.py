@@ -75,6 +75,8 @@ def test_a_box_is_the_product_of_its_bounds_and_requires_leaves_points_out() -> 
         "a = 3",
         "max.__class__",
         "1.5 < a",
+        "not " * 5000 + "a",
+        "(" * 500 + "a" + ")" * 500,
     ],
 )
 def test_a_precondition_compares_bounds_and_does_nothing_else(requires: str) -> None:

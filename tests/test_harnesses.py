@@ -265,3 +265,23 @@ def test_a_proof_that_took_more_than_half_of_its_limit_is_pointed_out(sound: Rep
         flagged = "H-SHARE on cpu: all; more than half of its limit of 60 s\n" in pv.render(report)
         assert flagged == (seconds > 30)
         assert ("**proved**: `H-SHARE`: all; more than half" in pv.render(report, "markdown")) == (seconds > 30)
+
+
+def test_another_subject_is_held_to_the_same_box(project: Project) -> None:
+    folder = project("proofs")
+    (folder / "theirs.py").write_text("def share(total, parts):\n    return total // parts + (total == 7)\n")
+    found = cell(pv.validate(only=["H-SHARE"], subjects={"proofs": "theirs"}), "H-SHARE")
+    assert found.outcome is Outcome.FALSIFIED
+    assert found.trial is not None and found.trial.counterexample is not None
+    assert found.trial.counterexample.arguments == {"total": 7, "parts": 1}
+
+
+def test_harnesses_in_prose_are_counted_and_never_pass() -> None:
+    folder = Path(__file__).parent / "corpus/provable-contracts"
+    verdict = pv.validate([folder / "softmax-kernel-v1.yaml"]).contracts[0]
+    harnesses = len(verdict.contract.harnesses)
+    assert harnesses > 0
+    assert verdict.status is Status.UNDECIDED
+    assert f", {harnesses} of {harnesses} harnesses unbound (prose), nothing measured" in pv.render(
+        pv.validate([folder / "softmax-kernel-v1.yaml"])
+    )

@@ -17,9 +17,11 @@ def test_the_transcript_has_the_contracts_numbers() -> None:
         falsifiers, mutants = len(contract.falsifiers), len(contract.mutants)
         cuda = sum("cuda" in falsifier.devices for falsifier in contract.falsifiers)
         not_measured = f"CUDA 0 of {cuda} (not measured on cuda), " if cuda else ""
+        harnesses = len(contract.harnesses)
+        proved = f"{harnesses} of {harnesses} proved, " if harnesses else ""
         assert (
             f"PASS       {contract.id} {contract.version}: {falsifiers} of {falsifiers} falsifiers survived, "
-            f"{not_measured}{mutants} of {mutants} mutants killed\n"
+            f"{not_measured}{proved}{mutants} of {mutants} mutants killed\n"
         ) in README
     assert f"0 fail, 0 undecided, {len(contracts)} pass; " in README
     (example,) = (contract for contract in contracts if contract.id == "kd-step")
