@@ -124,7 +124,8 @@ def compare(seen: Observation, name: str, limits: Limits) -> None:
     apart, allowed = seen.apart(value), seen.limit(limits)
     if not (apart > allowed).any():
         return
-    worst = int((apart / allowed.clamp_min(torch.finfo(torch.float64).tiny)).argmax())
+    ratio = apart / allowed.clamp_min(torch.finfo(torch.float64).tiny)
+    worst = int(ratio.nan_to_num(nan=0.0).argmax())
     at = f" at [{','.join(map(str, _unravel(worst, list(value.shape))))}]" if value.dim() else ""
     found, says, limit = (float(each.flatten()[worst]) for each in (seen.result.detach(), value, allowed))
     explained = "rounding explains" if limits.accuracy.tolerance is None or not seen.by_code else "its tolerance allows"

@@ -66,8 +66,10 @@ def _ordered(tensors: Tensors, value: Value, axes: Axes, example: Example) -> Te
 
 
 def _allowed(runs: Tensor, value: Tensor, unit: float) -> Tensor:
-    """An infinite value allows nothing beside it, and does not loosen the others."""
-    spread = (runs - value).abs().nan_to_num(nan=0.0, posinf=0.0).amax(0)
+    """An infinite value allows nothing beside it, and does not loosen the others. Where rounding alone may leave no
+    finite number, as in the logarithm of a difference that cancels, any result is explained.
+    """
+    spread = torch.where(runs == value, 0.0, (runs - value).abs()).nan_to_num(nan=torch.inf, posinf=torch.inf).amax(0)
     size = value.abs().nan_to_num(nan=0.0, posinf=0.0)
     largest = size.amax() if value.numel() else torch.zeros((), dtype=F64)
     return SLACK * (spread + unit * size + unit * 1e-3 * largest) + 1e-37

@@ -226,3 +226,22 @@ def test_an_invariant_holds_row_by_row_or_nearly(tried) -> None:
     wrong = {**divergence, "invariants": ["divergence(s, t) > 0.01"]}
     record = tried({"divergence": wrong}, "divergence", {"kl": kl})
     assert record["error"].startswith("Refuted: the invariant `divergence(s, t) > 0.01`")
+
+
+def test_where_rounding_leaves_no_number_the_code_may_have_none(tried) -> None:
+    """In float32 the first row sums to 1 or to a rounding less; of the second the logarithm is plain."""
+    rest = {
+        "domain": {"p": "real[N,M] 0..0.5", "N": "size 2..2", "M": "size 2..2"},
+        "result": "real[N]",
+        "requires": "all(sum(p, M) < 1, N)",
+        "expression": "log(1 - sum(p, M))",
+        "implemented_by": "rest(p)",
+    }
+    rows = {"p": {"$tensor": {"dtype": "float32", "shape": [2, 2], "data": [0.5, 0.5 - 2**-25, 0.25, 0.25]}}}
+
+    def trial(first, second):
+        code = {"rest": lambda p: torch.stack([torch.tensor(first), (1 - p[1].sum()).log() + second])}
+        return tried({"rest": rest}, "rest", code, replay=json.dumps(rows))["ending"]
+
+    assert trial(-torch.inf, 0.0) == trial(-17.0, 0.0) == "held"
+    assert trial(-torch.inf, 1e-3) == trial(-17.0, 1e-3) == trial(-17.0, -torch.inf) == "refuted"
