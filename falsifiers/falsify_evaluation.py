@@ -76,6 +76,10 @@ def falsify_size_of_a_batch_has_no_influence(
             assert seen[name].count == case.labels.numel(), (
                 f"{name} counts {seen[name].count} tokens in batches of {batch_size}; expected {case.labels.numel()}"
             )
+            kinds = [type(seen[name].sum).__name__, type(seen[name].count).__name__]
+            assert kinds == ["float", "int"], (
+                f"{name} is a sum and a count of the types {kinds}; expected float and int"
+            )
             apart, allowed = abs(seen[name].sum - case.oracle_nats()), case.allowed_nats()
             assert apart <= allowed, (
                 f"{name} is {seen[name].sum!r} nats in batches of {batch_size}, the oracle says "

@@ -27,13 +27,15 @@ def relative_difference(
     """||closed form - autograd|| / ||autograd||, both in float64 on these logits.
 
     Divided by the size of the terms that the gradient is the difference of, where that is larger: at a high temperature
-    they nearly cancel. Shapes, domain and errors as for `losses.kd_loss`. At most `AGREE` is rounding.
+    they nearly cancel; 0 or +inf where both weights are 0. Shapes, domain and errors as for `losses.kd_loss`. At most
+    `AGREE` is rounding.
     """
     student_BTV = student_BTV.detach().double().requires_grad_()
-    tensors = (student_BTV, teacher_BTV.double(), labels_BT)
+    tensors = (student_BTV, teacher_BTV, labels_BT)
     loss = losses.kd_loss(*tensors, temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
     gradient = losses.kd_logit_gradient(*tensors, temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
     (expected,) = torch.autograd.grad(loss.sum, student_BTV)
     terms = (ce_weight + kd_weight * temperature) * math.sqrt(max(1, int(loss.count)))
     difference, size = float((gradient - expected).norm()), float(expected.norm())
-    return difference / max(size, terms)
+    scale = max(size, terms)
+    return difference / scale if scale else math.inf if difference else 0.0
