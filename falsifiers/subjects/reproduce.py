@@ -31,11 +31,16 @@ def torchtune_forward_kl_of_itself() -> float:
     return float(ForwardKLLoss()(logits, logits, torch.tensor([0])))
 
 
-def torchtune_nothing_scored() -> float:
-    from torchtune.modules.loss import ForwardKLLoss
+def torchtune_nothing_scored(name: str = "ForwardKLLoss") -> float:
+    """Whether the answer can be differentiated."""
+    from torchtune.modules import loss
 
-    student = torch.zeros(1, 2, requires_grad=True)
-    return float(ForwardKLLoss()(student, torch.zeros(1, 2), torch.tensor([-100])).requires_grad)
+    student, teacher = torch.zeros(1, 2, requires_grad=True), torch.zeros(1, 2, requires_grad=True)
+    return float(getattr(loss, name)()(student, teacher, torch.tensor([-100])).requires_grad)
+
+
+def torchtune_reverse_nothing_scored() -> float:
+    return torchtune_nothing_scored("ReverseKLLoss")
 
 
 def torchtune_reverse_chunked_nothing_scored() -> float:
@@ -52,11 +57,15 @@ def torchtune_reverse_drops_what_the_teacher_rules_out() -> float:
     return float(ReverseKLLoss()(torch.zeros(1, 2), teacher, torch.tensor([0])))
 
 
-def torchtune_padding_of_nan() -> float:
-    from torchtune.modules.loss import ForwardKLLoss
+def torchtune_padding_of_nan(name: str = "ForwardKLLoss") -> float:
+    from torchtune.modules import loss
 
     student = torch.tensor([[0.0, 1.0], [math.nan, 0.0]])
-    return float(ForwardKLLoss()(student, torch.zeros(2, 2), torch.tensor([0, -100])))
+    return float(getattr(loss, name)()(student, torch.zeros(2, 2), torch.tensor([0, -100])))
+
+
+def torchtune_reverse_padding_of_nan() -> float:
+    return torchtune_padding_of_nan("ReverseKLLoss")
 
 
 def trl_banned_token() -> float:
@@ -217,12 +226,14 @@ def _is_coarse(relative_error: float) -> bool:
 FAULTS = (
     Fault("teacher's entropy missing", "torchtune", torchtune_forward_kl_of_itself, "0", _is(math.log(2))),
     Fault("nothing scored: no graph", "torchtune", torchtune_nothing_scored, "1 (a graph)", _is(0.0)),
+    Fault("nothing scored: no graph", "torchtune", torchtune_reverse_nothing_scored, "1 (a graph)", _is(0.0)),
     Fault("nothing scored: NaN", "torchtune", torchtune_reverse_chunked_nothing_scored, "0", math.isnan),
     Fault(
         "infinite divergence, negative", "torchtune", torchtune_reverse_drops_what_the_teacher_rules_out, "inf",
         _is(-math.log(2) / 2),
     ),
     Fault("NaN of an ignored row", "torchtune", torchtune_padding_of_nan, "0.8133", math.isnan),
+    Fault("NaN of an ignored row", "torchtune", torchtune_reverse_padding_of_nan, "0.1109", math.isnan),
     Fault("banned token: NaN", "trl", trl_banned_token, "0", math.isnan),
     Fault("NaN gradient of an ignored row", "trl", trl_padding_of_nan, "0", math.isnan),
     Fault("half-precision arithmetic", "trl", trl_bfloat16, "below 1e-6", _is_coarse),
