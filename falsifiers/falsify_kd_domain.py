@@ -237,6 +237,14 @@ def falsify_only_the_student_gets_a_gradient(subject: Any, case: KdCase) -> None
     assert not gradient.requires_grad, "the closed-form gradient hangs on a graph; expected a plain tensor"
 
 
+@given(case=kd_cases())
+def falsify_the_divergence_asks_nothing_of_the_teacher(subject: Any, case: KdCase) -> None:
+    """`forward_kl` called on its own: a teacher that asks for a gradient gets no graph."""
+    teacher = case.teacher[case.scored].clone().requires_grad_()
+    divergence = subject.forward_kl(case.student[case.scored], teacher, case.temperature)
+    assert not divergence.requires_grad, "the divergence hangs on the teacher's graph; expected a plain tensor"
+
+
 @given(
     case=kd_cases(dtype=torch.float32),
     integers=st.sampled_from([torch.int64, torch.int32, torch.int16, torch.int8]),

@@ -12,7 +12,7 @@ from pv.mutation import scope
 from pv.mutation.judge import limit_on_mutant
 from pv.project import Project
 from pv.tasks import Code
-from pv.verdict import Selection, killed
+from pv.verdict import Selection, killed, told_apart
 from pv.workers.pool import Pool, Reply, Task
 from pv.workers.reading import trial
 
@@ -175,6 +175,8 @@ class Campaign:
         if job.first is not None and job.first.counterexample is not None:
             replay = job.first.counterexample.arguments
         body = tasks.prove(code, harness, mutant=job.mutant, replay=replay)
+        if not harness.kills:
+            _watch(body, job)
         self._submit(pool, job, body, proofs.hard_limit_s(harness))
 
     def _after_run(self, pool: Pool, contract: Contract, falsifier: Falsifier, device: str, *, small: bool) -> None:
@@ -204,7 +206,7 @@ class Campaign:
         self._submit(pool, job, body, PREDICATE_LIMIT_S)
 
     def _mutants(self, pool: Pool, contract: Contract, falsifier: Falsifier) -> None:
-        if not falsifier.kills:
+        if not falsifier.kills and not told_apart(self.evidence(contract), falsifier):
             self._automatic(pool, contract, falsifier)
         for mutant in map(contract.mutant, falsifier.kills):
             if mutant.where in self.stale:

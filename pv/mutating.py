@@ -76,9 +76,9 @@ def _asked(contracts: Sequence[Contract], names: Sequence[str]) -> list[tuple[Co
     asked = []
     for contract in contracts:
         if not names or _matches(contract.id, names):
-            asked.append((contract, contract.falsifiers))
+            asked.append((contract, contract.claims))
             continue
-        judges = tuple(f for f in contract.falsifiers if _matches(f.id, names))
+        judges = tuple(f for f in contract.claims if _matches(f.id, names))
         asked += [(contract, judges)] if judges else []
     if not asked:
         known = ", ".join(c.id for c in contracts) or "none"
@@ -98,7 +98,7 @@ def _refuse(
     stopping = [f for f in bad if f.code not in RUNNABLE]
     if stopping:
         raise UsageError(f"{contract.id} cannot be run: {stopping[0]}")
-    if part or (record and len(falsifiers) < len(contract.falsifiers)):
+    if part or (record and len(falsifiers) < len(contract.claims)):
         raise UsageError(
             "a score is recorded for a contract as it stands: leave out --record, or --wide, --module and falsifiers"
         )

@@ -325,7 +325,7 @@ def _automatic_teeth(
     contract: Contract, falsifier: Falsifier, mutants: tuple[Trial, ...], evidence: Evidence
 ) -> tuple[Outcome, str]:
     """Whether a falsifier that declares no mutant noticed one that was made by rule in what it reaches."""
-    if contract.gate.mutants is not None or any(map(killed, mutants)):
+    if contract.gate.mutants is not None or any(map(killed, mutants)) or told_apart(evidence, falsifier):
         return Outcome.SURVIVED, ""
     drawn = evidence.automatic.get(falsifier.id)
     cancelled = next((trial for trial in mutants if trial.ending is Ending.CANCELLED), None)
@@ -337,6 +337,12 @@ def _automatic_teeth(
     if not held:
         return Outcome.ERROR, f"none of {drawn} automatic mutants could be judged: {mutants[0].detail}"
     return Outcome.VACUOUS, f"it kills no mutant: none of {drawn} automatic ones in what it reaches fell to it"
+
+
+def told_apart(evidence: Evidence, falsifier: Falsifier) -> bool:
+    """Whether an equation falsifier told changes of its equation from it, which are mutants too."""
+    trial = evidence.trials.get((falsifier.id, "cpu"))
+    return trial is not None and trial.changes is not None and trial.changes.told_apart > 0
 
 
 def _recorded(contract: Contract, falsifier: Falsifier, device: str, evidence: Evidence, selection: Selection) -> Cell:

@@ -44,6 +44,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "loading",
         "model",
         "project",
+        "proofs",
         "records",
         "syntax",
         "tasks",

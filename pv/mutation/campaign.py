@@ -10,12 +10,13 @@ from typing import Any
 
 from pv import syntax, tasks
 from pv.evidence import Ending, Trial
-from pv.model import Contract, Falsifier, Mutant
+from pv.model import Contract, Falsifier, Harness, Mutant
 from pv.mutation import judge, scope
 from pv.mutation.generate import Automatic, compiles_to
 from pv.mutation.judge import FALLEN, Fate, Judged
 from pv.mutation.result import Plan, Result
 from pv.project import Project
+from pv.proofs import hard_limit_s
 from pv.tasks import Code
 from pv.workers.pool import Pool, Reply, Task
 from pv.workers.reading import trial
@@ -145,12 +146,16 @@ class Hunt:
         hunted.tried.append(one.id)
         harder = HARDER if hunted.equivalent else 1
         limit = judge.limit_on_mutant(self.clean[one.id].seconds) * harder
+        if isinstance(one, Harness):
+            limit = hard_limit_s(one)
         self._submit(pool, one, hunted, limit, examples=one.examples * harder)
 
     def _heard(self, pool: Pool, hunted: _Hunted, found: Trial) -> None:
-        fate = judge.fate(found)
+        fate, judged_by = judge.fate(found), next(f for f in self.falsifiers if f.id == found.falsifier)
+        if fate is Fate.BY_LIMIT and isinstance(judged_by, Harness):
+            fate = None  # a proof that needs longer has noticed nothing
         if fate is Fate.BY_LIMIT and not hunted.late:
-            hunted.left.append(next(f for f in self.falsifiers if f.id == found.falsifier))
+            hunted.left.append(judged_by)
             hunted.late, fate = True, None
         if fate is None and hunted.left:
             self._ask(pool, hunted)
@@ -180,6 +185,8 @@ class Hunt:
 
     def _body(self, falsifier: Falsifier, mutant: Mutant | None, examples: int, directory: Any) -> dict[str, Any]:
         code = self._codes[falsifier.id]
+        if isinstance(falsifier, Harness):
+            return tasks.prove(code, falsifier, mutant=mutant)
         if falsifier.run is None:
             how: Mapping[str, Any] = {"examples": examples, "seed": 0, "mutant": mutant, "replay": ""}
             return tasks.falsify(code, self.contract, falsifier, "cpu", **how)

@@ -23,7 +23,7 @@ def problems(result: Result) -> list[str]:
         found.append(f"{measured.equivalent} accepted as equivalent; at most {share} of all mutants may be")
     found += [f"accepted as equivalent, but no automatic mutant of this contract: {text}" for text in result.unused]
     least = result.contract.gate.mutation_score
-    whole = len(result.falsifiers) == sum(f.bound for f in result.contract.falsifiers)
+    whole = len(result.falsifiers) == sum(f.bound for f in result.contract.claims)
     if least is not None and whole and (measured.value is None or measured.value < least):
         found.append(f"the contract's gate asks for a mutation score of {least:.1%}")
     return found

@@ -45,7 +45,7 @@ def too_many_equivalent(score: MutationScore) -> bool:
 
 def basis(project: Project, contract: Contract) -> Basis:
     """What a contract's score rests on now. Raises Unbound."""
-    claims = [(f, contract.subject_of(f)) for f in contract.falsifiers if f.bound]
+    claims = [(f, contract.subject_of(f)) for f in contract.claims if f.bound]
     clauses = {f.id: records.clause(contract, f, subject) for f, subject in claims}
     accepted = [[str(e.change.function), e.change.find, e.change.replace] for e in contract.equivalents]
     small = {run.name: dict(run.small or {}) for run in contract.runs}

@@ -61,10 +61,16 @@ def test_an_attack_that_sees_no_change_of_its_equation_is_vacuous() -> None:
     assert "survivor  c.yaml:3:15 double: 2 + n for 2 * n" in render(found, "text")
 
 
-@pytest.mark.parametrize("changes", [None, Changes(told_apart=0, total=0), Changes(told_apart=1, total=3)])
-def test_an_attack_that_sees_one_change_or_has_none_survives(changes: Changes | None) -> None:
-    (verdict,) = report(changes).contracts
+def test_an_attack_that_sees_one_change_needs_no_other_mutant() -> None:
+    (verdict,) = report(Changes(told_apart=1, total=3)).contracts
     assert (verdict.status, verdict.cells[0].outcome) == (Status.PASS, Outcome.SURVIVED)
+
+
+@pytest.mark.parametrize("changes", [None, Changes(told_apart=0, total=0)])
+def test_an_attack_whose_equation_cannot_be_changed_needs_one(changes: Changes | None) -> None:
+    (verdict,) = report(changes).contracts
+    assert (verdict.status, verdict.cells[0].outcome) == (Status.UNDECIDED, Outcome.UNDECIDED)
+    assert verdict.cells[0].reason == "no automatic mutant was judged"
 
 
 def test_the_changes_that_were_seen_are_counted_in_the_summary() -> None:
