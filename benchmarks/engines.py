@@ -17,12 +17,14 @@ from pathlib import Path
 import pv
 from pv.campaign import Campaign, Options
 from pv.evidence import Trial
-from pv.model import Contract, Falsifier
+from pv.model import Contract, Falsifier, Harness
 from pv.project import find_project
 from pv.verdict import Selection, killed
 
 
 def engine(falsifier: Falsifier) -> str:
+    if isinstance(falsifier, Harness):
+        return "proof"
     if falsifier.run is not None:
         return "reference run"
     return "equation" if falsifier.by_equation else "property"
@@ -35,12 +37,12 @@ def main(name: str, patterns: list[str]) -> None:
     campaign = Campaign(project, [crossed], {name: Selection()}, {}, Options(jobs=os.cpu_count() or 1))
     campaign.run()
     trials = campaign.evidence(crossed).mutants
-    engines = sorted({engine(f) for f in crossed.falsifiers})
+    engines = sorted({engine(f) for f in crossed.claims})
     print("| fault |", " | ".join(engines), "|")
     print("|---|" + "---|" * len(engines))
     found = Counter[str]()
     for mutant in contract.mutants:
-        cells = [cell(trials, [f.id for f in crossed.falsifiers if engine(f) == e], mutant.id) for e in engines]
+        cells = [cell(trials, [f.id for f in crossed.claims if engine(f) == e], mutant.id) for e in engines]
         found.update(e for e, text in zip(engines, cells, strict=True) if text != "-")
         print(f"| {mutant.fault} |", " | ".join(cells), "|")
     print("| found |", " | ".join(f"{found[e]} of {len(contract.mutants)}" for e in engines), "|")
@@ -48,10 +50,12 @@ def main(name: str, patterns: list[str]) -> None:
 
 def everything_against_everything(contract: Contract, patterns: list[str]) -> Contract:
     mutants = tuple(m.id for m in contract.mutants)
-    wanted = (f for f in contract.falsifiers if not patterns or any(fnmatchcase(f.id, p) for p in patterns))
+    wanted = [f for f in contract.claims if not patterns or any(fnmatchcase(f.id, p) for p in patterns)]
     # A run is judged at its small arguments, which not every run has.
     able = (f for f in wanted if f.run is None or contract.run(f.run).small is not None)
-    return replace(contract, falsifiers=tuple(replace(f, kills=mutants, devices=("cpu",)) for f in able))
+    crossed = [replace(f, kills=mutants, devices=("cpu",)) for f in able]
+    harnesses = tuple(f for f in crossed if isinstance(f, Harness))
+    return replace(contract, harnesses=harnesses, falsifiers=tuple(f for f in crossed if not isinstance(f, Harness)))
 
 
 def cell(trials: dict[tuple[str, str], Trial], falsifiers: Iterable[str], mutant: str) -> str:

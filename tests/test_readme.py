@@ -19,12 +19,13 @@ def test_the_transcript_has_the_contracts_numbers() -> None:
         not_measured = f"CUDA 0 of {cuda} (not measured on cuda), " if cuda else ""
         harnesses = len(contract.harnesses)
         proved = f"{harnesses} of {harnesses} proved, " if harnesses else ""
-        assert (
+        line = (
             f"PASS       {contract.id} {contract.version}: {falsifiers} of {falsifiers} falsifiers survived, "
-            f"{not_measured}{proved}{mutants} of {mutants} mutants killed\n"
-        ) in README
+            f"{not_measured}{proved}{mutants} of {mutants} mutants killed"
+        )
+        assert re.search(f"^{re.escape(line)}(, .*)?$", README, re.MULTILINE), line
     assert f"0 fail, 0 undecided, {len(contracts)} pass; " in README
-    (example,) = (contract for contract in contracts if contract.id == "kd-step")
+    (example,) = (contract for contract in contracts if contract.id == "kd-loss")
     assert f"1 of {len(example.falsifiers)} falsifiers selected\n" in README
 
 
