@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pv
 from pv.campaign import Campaign, Options
+from pv.cells import Selection, killed
 from pv.evidence import Trial
 from pv.model import Contract, Falsifier, Harness
 from pv.project import find_project
-from pv.verdict import Selection, killed
 
 
 def engine(falsifier: Falsifier) -> str:

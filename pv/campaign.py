@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from pv import devices, proofs, records, tasks
+from pv.cells import Selection, killed, told_apart
 from pv.evidence import DeviceInfo, Ending, Evidence, Trial
 from pv.model import Contract, Falsifier, Harness, Mutant, Run, Target, Where
 from pv.mutation import scope
 from pv.mutation.judge import limit_on_mutant
 from pv.project import Project
 from pv.tasks import Code
-from pv.verdict import Selection, killed, told_apart
 from pv.workers.pool import Pool, Reply, Task
 from pv.workers.reading import trial
 

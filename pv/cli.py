@@ -5,18 +5,17 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pv import __version__
-from pv.errors import PvError, UsageError
+from pv.errors import PvError
+from pv.terminal import known_format, live, output, pairs, print_whole, write
 
 if TYPE_CHECKING:
-    from pv.campaign import Progress
     from pv.model import Contract, Finding
 
 BUG, REFUSED, FAILED, UNDECIDED, INTERRUPTED = 70, 3, 1, 2, 130
@@ -94,18 +93,18 @@ def validate(form: str, outputs: Sequence[str], subjects: Sequence[str], **optio
     from pv.runner import Interrupted
     from pv.runner import validate as run
 
-    _known_format(form, FORMATS)
-    files = [_output(text, FORMATS) for text in outputs]
-    with _live() as on_progress:
+    known_format(form, FORMATS)
+    files = [output(text, FORMATS) for text in outputs]
+    with live() as on_progress:
         try:
-            report = run(subjects=_pairs(subjects), on_progress=on_progress, **options)
+            report = run(subjects=pairs(subjects), on_progress=on_progress, **options)
         except Interrupted as stop:
             report = stop.report
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     width = shutil.get_terminal_size().columns
-    _print(render(report, form, color=color, width=width))
+    print_whole(render(report, form, color=color, width=width))
     for kind, file in files:
-        _write(file, render(report, kind))
+        write(file, render(report, kind))
     sys.exit(report.exit_code)
 
 
@@ -136,13 +135,13 @@ def compare(contract: str, form: str, outputs: Sequence[str], **options: Any) ->
     from pv.comparison import compare as run
     from pv.report.matrix import FORMATS, render
 
-    _known_format(form, FORMATS)
-    files = [_output(text, FORMATS) for text in outputs]
-    with _live() as on_progress:
+    known_format(form, FORMATS)
+    files = [output(text, FORMATS) for text in outputs]
+    with live() as on_progress:
         comparison = run(contract, on_progress=on_progress, **options)
-    _print(render(comparison, form, width=shutil.get_terminal_size().columns))
+    print_whole(render(comparison, form, width=shutil.get_terminal_size().columns))
     for kind, file in files:
-        _write(file, render(comparison, kind))
+        write(file, render(comparison, kind))
     sys.exit(comparison.exit_code)
 
 
@@ -172,10 +171,10 @@ def mutate(form: str, **options: Any) -> None:
     from pv.mutation import report
 
     started = time.monotonic()
-    with _live() as on_progress:
+    with live() as on_progress:
         results = run(on_progress=on_progress, **options)
     seconds = time.monotonic() - started
-    _print(report.data(results, seconds) if form == "json" else report.text(results, seconds))
+    print_whole(report.data(results, seconds) if form == "json" else report.text(results, seconds))
     sys.exit(report.exit_code(results))
 
 
@@ -193,7 +192,7 @@ def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, codes: bool)
     if codes:
         click.echo("\n".join(f"{code}  {meaning}" for code, meaning in CODES.items()))
         return
-    contracts, findings = check(paths, subjects=_pairs(subjects))
+    contracts, findings = check(paths, subjects=pairs(subjects))
     if form == "json":
         click.echo(json.dumps([finding_data(finding) for finding in findings], indent=1, ensure_ascii=False))
     else:
@@ -241,7 +240,7 @@ def show(paths: Sequence[Path], form: str) -> None:
     refused = [finding for finding in findings if finding.code.startswith("PV0") or finding.code in EQUATION_CODES]
     for finding in refused:
         click.echo(str(finding), err=True)
-    _print(render(contracts, form))
+    print_whole(render(contracts, form))
     sys.exit(REFUSED if refused else 0 if contracts else UNDECIDED)
 
 
@@ -302,54 +301,3 @@ def _lint_exit(contracts: int, findings: "Sequence[Finding]") -> int:
     if "error" in kinds:
         return FAILED
     return 0 if contracts else UNDECIDED
-
-
-def _pairs(texts: Sequence[str]) -> dict[str, str]:
-    pairs = {}
-    for text in texts:
-        contract, sign, target = text.partition("=")
-        if not sign or not contract or not target:
-            raise UsageError(f"--subject {text!r}: write it as CONTRACT=module or CONTRACT=module:attribute")
-        pairs[contract] = target
-    return pairs
-
-
-def _print(text: str) -> None:
-    """Writes a report as it is. A reader that leaves early does not change what was found, nor the exit code."""
-    try:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _known_format(form: str, known: Sequence[str]) -> None:
-    if form not in known:
-        raise UsageError(f"there is no format {form!r}; the formats are {', '.join(known)}")
-
-
-def _output(text: str, known: Sequence[str]) -> tuple[str, Path]:
-    form, sign, file = text.partition("=")
-    if not sign or not file:
-        raise UsageError(f"--output {text!r}: write it as FORMAT=FILE, for example markdown=report.md")
-    _known_format(form, known)
-    if not Path(file).parent.is_dir():
-        raise UsageError(f"--output {text!r}: there is no folder {Path(file).parent}")
-    return form, Path(file)
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"the report could not be written to {file}: {error.strerror}") from error
-
-
-@contextmanager
-def _live() -> "Iterator[Callable[[Progress], None]]":
-    """A line on the terminal that says what is running; nothing where standard error is no terminal."""
-    from rich.console import Console
-    from rich.text import Text
-
-    with Console(stderr=True).status("starting workers") as status:
-        yield lambda p: status.update(Text(f"{p.done} of {p.total} tasks; running {', '.join(p.running) or 'none'}"))

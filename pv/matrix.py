@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pv.cells import Cell, Outcome
 from pv.model import Contract, Falsifier
-from pv.verdict import Cell, ContractVerdict, Outcome, Report, Status
+from pv.verdict import ContractVerdict, Report, Status
 
 BROKEN = (Outcome.ERROR, Outcome.VACUOUS)
 

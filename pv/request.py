@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from pv.cells import Selection
 from pv.errors import UsageError
 from pv.linting import RUNNABLE, lint
 from pv.loading import load
 from pv.model import Contract, Finding, Harness, Severity, Target
 from pv.project import Project, find_project
-from pv.verdict import Selection
 
 DEVICES = ("cpu", "cuda")
 

@@ -12,12 +12,13 @@ from click.testing import CliRunner
 
 import pv
 from pv import records
+from pv.cells import Cell, Outcome, Selection
 from pv.cli import main
 from pv.errors import UsageError
 from pv.evidence import PROOFS, DeviceInfo, Ending, Evidence, Trial
 from pv.model import Contract, Gate
 from pv.project import find_project
-from pv.verdict import Cell, Outcome, Report, Selection, Status, decide
+from pv.verdict import Report, Status, decide
 
 PROJECTS = Path(__file__).parent / "projects"
 Project = Callable[[str], Path]

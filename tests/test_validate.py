@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 import pv
+from pv.cells import Cell, Outcome
 from pv.errors import UsageError
 from pv.evidence import DeviceInfo
-from pv.verdict import Cell, Outcome, Report, Status
+from pv.verdict import Report, Status
 
 Project = Callable[[str], Path]
 H200 = DeviceInfo(name="NVIDIA H200", torch="2.11.0")

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from pv.cells import Cell, Outcome, Selection
 from pv.evidence import Counterexample, DeviceInfo, Ending, Evidence, Recorded, Trial
 from pv.model import Binding, Contract, Edit, Falsifier, Finding, Gate, Mutant, Severity, Target, Where
-from pv.verdict import Cell, ContractVerdict, Outcome, Report, Selection, Status, decide
+from pv.verdict import ContractVerdict, Report, Status, decide
 
 HERE = Where(Path("contract.yaml"), 3, 1)
 FOUND = Counterexample(arguments={"n": 1}, exact=True, error="AssertionError: 2 == 3")

@@ -4,10 +4,11 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+from pv.cells import Cell
 from pv.evidence import MutationScore, Trial
 from pv.model import Finding, Harness
 from pv.report import words
-from pv.verdict import Cell, ContractVerdict, Report
+from pv.verdict import ContractVerdict, Report
 
 FORMAT = "pv-report/1"
 MAX_OUTPUT = 8192

@@ -3,9 +3,10 @@
 import re
 from xml.etree import ElementTree as ET
 
+from pv.cells import Cell, Outcome
 from pv.model import Harness, Severity
 from pv.report import words
-from pv.verdict import Cell, ContractVerdict, Outcome, Report
+from pv.verdict import ContractVerdict, Report
 
 # What XML 1.0 cannot hold, not even escaped.
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")

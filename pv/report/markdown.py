@@ -3,8 +3,9 @@
 import html
 import re
 
+from pv.cells import Cell
 from pv.report import words
-from pv.verdict import Cell, ContractVerdict, Report
+from pv.verdict import ContractVerdict, Report
 
 # A job summary is cut at 1 MiB; below that, a reader has long stopped.
 MAX_BLOCKS = 50

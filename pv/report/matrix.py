@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from pv.cells import Outcome
 from pv.errors import UsageError
 from pv.matrix import BROKEN, Column, Comparison
 from pv.model import Falsifier
 from pv.report import json_, words
 from pv.report.markdown import code, escape, fenced
 from pv.report.text import INDENT, plain
-from pv.verdict import Outcome
 
 FORMATS = ("text", "json", "markdown")
 FORMAT = "pv-comparison/1"

@@ -6,8 +6,9 @@ from io import StringIO
 from rich.console import Console
 from rich.text import Text
 
+from pv.cells import Cell
 from pv.report import words
-from pv.verdict import Cell, ContractVerdict, Report
+from pv.verdict import ContractVerdict, Report
 
 STYLES = {
     "fail": "bold red",

@@ -5,10 +5,11 @@ import math
 import shlex
 from collections.abc import Iterator, Sequence
 
+from pv.cells import Cell, Outcome, killed
 from pv.engines.encoding import show
 from pv.evidence import Counterexample, Ending, Trial
 from pv.model import Finding, Harness, Severity
-from pv.verdict import Cell, ContractVerdict, Outcome, Report, killed
+from pv.verdict import ContractVerdict, Report
 
 MAX_VALUE = 400
 MAX_MUTANTS = 5

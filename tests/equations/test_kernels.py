@@ -3,7 +3,7 @@
 import pytest
 
 import pv
-from pv.verdict import Outcome
+from pv.cells import Outcome
 
 EXAMPLES = 40
 

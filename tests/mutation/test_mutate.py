@@ -11,11 +11,12 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import pv
+from pv.cells import Outcome
 from pv.errors import UsageError
 from pv.mutation import report
 from pv.mutation.judge import Fate
 from pv.mutation.result import Result
-from pv.verdict import Outcome, Report, Status
+from pv.verdict import Report, Status
 
 Project = Callable[[str], Path]
 CLAIM = """- id: {id}

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from pv.cells import Outcome, Selection
 from pv.evidence import Change, Changes, Ending, Evidence, Trial
 from pv.loading import schema
 from pv.model import Contract, Equation, Falsifier, Target, Where
 from pv.report import FORMATS, render
-from pv.verdict import Outcome, Report, Selection, Status, decide
+from pv.verdict import Report, Status, decide
 
 MISSED = Change(equation="double", line=1, column=5, before="2 * n", after="2 + n")
 CLAIM = Falsifier(

@@ -10,12 +10,13 @@ from xml.etree import ElementTree as ET
 import pytest
 from jsonschema import Draft202012Validator
 
+from pv.cells import Selection
 from pv.errors import UsageError
 from pv.evidence import Counterexample, DeviceInfo, Ending, Evidence, Output, Recorded, Trial
 from pv.loading import schema
 from pv.model import Binding, Contract, Edit, Falsifier, Finding, Mutant, Severity, Target, Where
 from pv.report import FORMATS, render
-from pv.verdict import Report, Selection, decide
+from pv.verdict import Report, decide
 
 NASTY = "a\0b\x1b[31mred\x07\ud800 <b>&amp;]]> | `x` *y* [z](u)\u2028```\n::error::no\n````\nend"
 MUTANT = Mutant(

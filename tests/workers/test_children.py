@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import pv
+from pv.cells import Cell, Outcome
 from pv.evidence import Trial
-from pv.verdict import Cell, Outcome
 
 PROJECT = Path(__file__).parents[1] / "projects" / "children"
 EVERY_KIND = ("module", "console", "spawn", "exit", "exception")

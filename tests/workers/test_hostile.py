@@ -9,7 +9,7 @@ import pytest
 
 import pv
 from pv import tasks
-from pv.verdict import Cell, Outcome
+from pv.cells import Cell, Outcome
 
 PROJECT = Path(__file__).parents[1] / "projects" / "hostile"
 ENDS = {
