@@ -1,13 +1,13 @@
 """Which engine finds which planted fault, and how fast: every falsifier of a contract against every mutant of it.
 
-python benchmarks/engines.py CONTRACT [FALSIFIER ...]
+python benchmarks/engines.py CONTRACT [--module MODULE] [FALSIFIER ...]
 
 A validation judges a mutant by the falsifiers that claim it. Here each declared mutant is tried on all of them, also
 where it is out of their reach; for each engine the fastest that finds it is shown, with its seconds.
 """
 
 import os
-import sys
+from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -30,9 +30,10 @@ def engine(falsifier: Falsifier) -> str:
     return "equation" if falsifier.by_equation else "property"
 
 
-def main(name: str, patterns: list[str]) -> None:
+def main(name: str, module: str, patterns: list[str]) -> None:
     project = find_project(Path.cwd())
     (contract,) = (c for c in pv.load(project.contracts).contracts if c.id == name)
+    contract = replace(contract, mutants=tuple(m for m in contract.mutants if fnmatchcase(m.module, module)))
     crossed = everything_against_everything(contract, patterns)
     campaign = Campaign(project, [crossed], {name: Selection()}, {}, Options(jobs=os.cpu_count() or 1))
     campaign.run()
@@ -67,4 +68,9 @@ def cell(trials: dict[tuple[str, str], Trial], falsifiers: Iterable[str], mutant
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])
+    parser = ArgumentParser()
+    parser.add_argument("contract")
+    parser.add_argument("--module", default="*", help="only mutants of modules that match")
+    parser.add_argument("falsifiers", nargs="*", help="glob patterns")
+    asked = parser.parse_args()
+    main(asked.contract, asked.module, asked.falsifiers)
