@@ -26,7 +26,8 @@ def within(harness: Harness, found: Trial) -> Trial:
     """The trial, with the limit of the contract where the worker had to be ended."""
     if found.ending is not Ending.TIME or not found.detail.startswith("stopped at"):
         return found
-    return replace(found, detail=f"no answer within its limit of {harness.whole_limit_s:g} s, nor soon after")
+    limit = f"no answer within its limit of {harness.whole_limit_s:g} s, nor soon after"
+    return replace(found, detail=f"{limit}: narrow its bounds, or raise its `limit`")
 
 
 def refutes(found: Trial) -> bool:

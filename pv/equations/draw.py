@@ -17,6 +17,7 @@ from pv.equations.tensors import F64
 
 AT_LEAST_SIZE = 0.1  # how often an axis is as short as it may be
 FLAT = 0.7  # how often an index that may pick nothing does so somewhere
+IMPOSSIBLE = 0.2  # how often a distribution gives no mass to some of its outcomes
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,12 @@ class Drawer:
 
     def _distribution(self, kind: str, shape: tuple[int, ...]) -> Tensor:
         logs = (self._normal(shape) * self._random.choice([0, 1, 5, 20])).log_softmax(-1)
-        return logs if kind == "logprob" else logs.exp()
+        if kind == "logprob":
+            return logs
+        if self._random.random() < IMPOSSIBLE:
+            ruled_out = (self._uniform(shape) < 0.5) & (logs < logs.amax(-1, keepdim=True))
+            logs = logs.masked_fill(ruled_out, -math.inf).log_softmax(-1)
+        return logs.exp()
 
     def _integers(self, low: float, high: float, shape: tuple[int, ...]) -> Tensor:
         first, last = math.ceil(low), math.floor(high)

@@ -94,4 +94,8 @@ class System:
         noisy_left, noisy_right = self._walk(claim, both, example, FLOAT64)
         spread = (noisy_left - left).abs().amax(0) + (noisy_right - right).abs().amax(0)
         apart = (left - right).abs()[0]
+        if isinstance(last.ops[0], ast.NotEq):
+            return torch.zeros(1, dtype=torch.bool)
+        if isinstance(last.ops[0], ast.Lt | ast.Gt) and not apart.any():
+            return torch.zeros(1, dtype=torch.bool)
         return apart <= SLACK * (spread + FLOAT64 * (left.abs() + right.abs())[0])

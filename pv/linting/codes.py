@@ -47,6 +47,7 @@ CODES = {
     "PV191": "a harness's `requires` is no expression over its bounds",
     "PV192": "a harness touches what no proof can see through: torch, files, the clock, chance, other processes",
     "PV193": "a harness keeps state from one call to the next, so a proof of one call says nothing of the others",
+    "PV194": "a predicate that asserts nothing and answers nothing",
     "PV195": "another subject's not_claimed names a falsifier that is not declared",
     "PV196": "another subject's claims_as names a subject that is not declared before it",
     "PV201": "existing format: a key that pv does not read",

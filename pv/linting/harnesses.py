@@ -60,6 +60,7 @@ def predicates(context: Context) -> Iterator[Finding]:
     for harness in context.contract.harnesses:
         with contextlib.suppress(Unbound, LookupError):  # these have findings of their own
             yield from _arguments(context, harness)
+            yield from _toothless(context, harness)
             yield from _impure(context, harness)
 
 
@@ -73,6 +74,17 @@ def _arguments(context: Context, harness: Harness) -> Iterator[Finding]:
         if argument.arg not in ("subject", *harness.bounds, *optional):
             message = f"{harness.id}: {harness.test} takes `{argument.arg}`, which has no bound"
             yield error("PV112", harness.at("test"), message, f"give `bounds` one, such as {argument.arg}: 0..8")
+
+
+def _toothless(context: Context, harness: Harness) -> Iterator[Finding]:
+    """A predicate that asserts nothing and answers nothing holds of every code that does not raise."""
+    assert harness.test is not None
+    path = binding.function(context.project, harness.test).path
+    module = module_of(binding.module_name(context.project, path), path, binding.parse(path))
+    nodes = (n for d in reached([module], path, harness.test.name) for n in ast.walk(d.node))
+    if not any(isinstance(n, ast.Assert | ast.Raise) or (isinstance(n, ast.Return) and n.value) for n in nodes):
+        message = f"{harness.id}: {harness.test} asserts nothing and answers nothing: no point could refute it"
+        yield error("PV194", harness.at("test"), message, "assert what has to hold, or return whether it does")
 
 
 def _impure(context: Context, harness: Harness) -> Iterator[Finding]:

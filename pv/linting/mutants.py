@@ -56,7 +56,7 @@ def _edit(context: Context, mutant: Mutant, edit: Edit) -> Iterator[Finding]:
             yield error("PV135", mutant.where, f"{mutant.id}: {edit.function.module} only imports what it names")
             return
         idle = "changes nothing" in str(problem)
-        refresh = f"refresh it: copy the expression or statement as it stands now in {edit.function} into `find`"
+        refresh = f"if this change of {edit.function} is intended, copy the code as it stands now into `find`"
         hint = "only a replacement with another syntax tree is a fault" if idle else refresh
         yield error("PV134" if idle else "PV133", mutant.where, f"{mutant.id}: {problem}", hint)
 

@@ -134,9 +134,10 @@ def blocks(verdict: ContractVerdict) -> list[Cell]:
 def undecided(verdict: ContractVerdict) -> dict[str, list[Cell]]:
     """The required cells that say nothing, by reason; empty where lint has said why nothing ran."""
     grouped: dict[str, list[Cell]] = {}
+    ran = any(cell.trial for cell in verdict.cells)
     for cell in verdict.cells:
         bound = cell.falsifier.bound
-        if cell.outcome is Outcome.UNDECIDED and cell.required and bound and not _errors(verdict):
+        if cell.outcome is Outcome.UNDECIDED and cell.required and bound and (ran or not _errors(verdict)):
             grouped.setdefault(cell.reason, []).append(cell)
     return grouped
 

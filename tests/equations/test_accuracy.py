@@ -228,6 +228,23 @@ def test_an_invariant_holds_row_by_row_or_nearly(tried) -> None:
     assert record["error"].startswith("Refuted: the invariant `divergence(s, t) > 0.01`")
 
 
+@pytest.mark.parametrize("wrong", ["zero(x) != 0", "zero(x) > 0", "zero(x) < 0", "zero(x) == 1"])
+def test_an_invariant_that_never_holds_is_refuted(tried, wrong: str) -> None:
+    equation = {"domain": {"x": "real[N]"}, "result": "real", "expression": "sum(x * 0, N)", "implemented_by": "f(x)"}
+    equation["invariants"] = ["zero(x) >= 0", wrong]
+    record = tried({"zero": equation}, "zero", {"f": lambda x: (x * 0).sum()})
+    assert record["error"].startswith(f"Refuted: the invariant `{wrong}` of zero does not hold here")
+
+
+def test_entropy_needs_its_convention_where_an_outcome_has_no_mass(tried) -> None:
+    entropy = {"domain": {"p": "prob[V]"}, "result": "real", "implemented_by": "f(p)"}
+    plain = {**entropy, "expression": "-sum(p * log(p), V)"}
+    record = tried({"entropy": plain}, "entropy", {"f": lambda p: -(p * p.log()).sum()})
+    assert record["detail"].startswith("entropy has no value (NaN) here, inside its domain")
+    whole = {**entropy, "expression": "-sum(p * log(p), V, where=p > 0)"}
+    assert tried({"entropy": whole}, "entropy", {"f": lambda p: torch.special.entr(p).sum()})["ending"] == "held"
+
+
 def test_where_rounding_leaves_no_number_the_code_may_have_none(tried) -> None:
     """In float32 the first row sums to 1 or to a rounding less; of the second the logarithm is plain."""
     rest = {

@@ -125,7 +125,7 @@ def test_what_a_predicate_reaches_through_its_subject_is_refused(
 def test_what_a_predicate_does_itself_is_refused(tmp_path: Path, body: str, says: str) -> None:
     head = "from datetime import datetime as unknown\nfrom itertools import count\nknown, numbers = [], count()\n"
     head = head.replace("known, numbers = [], count()", "known = []\nnumbers = count()")
-    found = findings(tmp_path, f"{head}def prove(subject, n):\n    {body}\n")
+    found = findings(tmp_path, f"{head}def prove(subject, n):\n    {body}\n    return True\n")
     assert [says in f.message for f in found] == [True]
 
 

@@ -17,3 +17,7 @@ def prove_double_by_the_clock(subject: ModuleType, number: int) -> bool:
 def prove_double_so_far(subject: ModuleType, number: int) -> bool:
     seen.append(number)
     return subject.double(number) == number + number or len(seen) < 3
+
+
+def prove_double_at_least_runs(subject: ModuleType, number: int) -> None:
+    subject.double(number)
