@@ -72,5 +72,5 @@ if __name__ == "__main__":
     parser.add_argument("contract")
     parser.add_argument("--module", default="*", help="only mutants of modules that match")
     parser.add_argument("falsifiers", nargs="*", help="glob patterns")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
     main(asked.contract, asked.module, asked.falsifiers)
