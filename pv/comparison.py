@@ -2,17 +2,20 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
+from fnmatch import fnmatchcase
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from pv.campaign import Progress
 from pv.errors import UsageError
+from pv.loading.check import did_you_mean
 from pv.matrix import Column, Comparison
 from pv.model import Contract, OtherSubject
 from pv.project import Project
-from pv.request import check, project_of, target_of
+from pv.request import check, project_of
 from pv.runner import Interrupted, validate
+from pv.subjects import absent, named
 from pv.verdict import Report
 
 
@@ -37,12 +40,13 @@ def compare(
     A subject whose package is not installed is a column without cells. `only`, `examples`, `seed`, `jobs` and
     `spawn` are those of `pv.validate`. With `strict` a refuted claim of any subject fails the comparison.
 
-    Raises UsageError for an unknown contract or a subject that is none, and what `pv.validate` raises.
+    Raises UsageError, before anything runs, for an unknown contract, subject or claim, and what `pv.validate` raises.
     """
     project = project or project_of(paths)
     known = _contract(contract, paths, project)
     columns: list[Column] = []
-    for column in _columns(known, subjects):
+    _check_only(known, only)
+    for column in list(dict.fromkeys(_columns(known, subjects, project))):
         try:
             report = None if column.missing else _tried(
                 known, column, project, only=only, examples=examples, seed=seed, jobs=jobs, spawn=spawn,
@@ -73,19 +77,22 @@ def _contract(id_: str, paths: Sequence[str | Path], project: Project) -> Contra
     return found[0]
 
 
-def _columns(contract: Contract, asked: Sequence[str]) -> Iterator[Column]:
+def _check_only(contract: Contract, only: Sequence[str]) -> None:
+    known = [claim.id for claim in contract.claims]
+    for pattern in only:
+        if not any(fnmatchcase(id_, pattern) for id_ in known):
+            raise UsageError(f"--only {pattern} matches no claim of {contract.id}; {did_you_mean(pattern, known)}")
+
+
+def _columns(contract: Contract, asked: Sequence[str], project: Project) -> Iterator[Column]:
     own = Column(name=str(contract.subject), target=str(contract.subject), own=True)
     declared = {other.name: _declared(other) for other in contract.subjects}
     by_target = {column.target: column for column in reversed([own, *declared.values()])}
     for text in asked or [own.target, *declared]:
-        yield declared.get(text) or by_target.get(text) or Column(name=text, target=str(target_of(text)))
+        yield declared.get(text) or by_target.get(text) or Column(name=text, target=str(named(contract, text, project)))
 
 
 def _declared(other: OtherSubject) -> Column:
-    column = Column(name=other.name, target=str(other.target), package=other.package)
-    if not other.package:
-        return column
-    try:
-        return replace(column, package=f"{other.package} {version(other.package)}")
-    except PackageNotFoundError:
-        return replace(column, missing=f"{other.package} is not installed")
+    missing = absent(other.package)
+    package = f"{other.package} {version(other.package)}" if other.package and not missing else other.package
+    return Column(name=other.name, target=str(other.target), package=package, missing=missing)

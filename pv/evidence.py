@@ -161,6 +161,11 @@ class MutationScore:
         """The share that fell; None where there was nothing to judge."""
         return self.killed / self.judged if self.judged else None
 
+    @property
+    def sample(self) -> bool:
+        """Whether not all were tried: an estimate, with which no gate is satisfied."""
+        return self.sampled < self.total
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:

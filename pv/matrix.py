@@ -67,7 +67,7 @@ class Comparison:
         own = [column for column in self.columns if column.own]
         decided = all(column.verdict is not None and column.verdict.status is Status.PASS for column in own)
         measured = any(column.count(o) for column in self.columns for o in (Outcome.SURVIVED, Outcome.FALSIFIED))
-        return 0 if decided and measured and not any(report.unmatched for report in reports) else 2
+        return 0 if decided and measured else 2
 
     def _fails(self, column: Column) -> bool:
         """A peer's fault is what was asked for; a cell that could not be judged, or our own fault, is not."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from pv.campaign import Progress
 from pv.errors import UsageError
 from pv.linting import RUNNABLE
 from pv.model import Contract, Falsifier, Finding, Severity
-from pv.mutation import score
+from pv.mutation import report, score
 from pv.mutation.campaign import Hunt
 from pv.mutation.result import Plan, Result
 from pv.project import Project
@@ -35,7 +36,8 @@ def mutate(
     `names` are patterns of contract or falsifier ids (default: all contracts). A contract is judged by all its bound
     falsifiers, where falsifiers are named by these alone. `sample` draws so many mutants by `seed` instead of all.
     `widely` also mutates what the subjects import; `modules` are patterns of those to mutate alone. `record` keeps the
-    score of each contract under the project's evidence folder.
+    score of each contract under the project's evidence folder, unless the result has problems other than a low score:
+    then it is `unrecorded`.
 
     Raises UsageError for a request that cannot be met or a contract that lint refuses, WorkerLost when no worker can
     be started.
@@ -58,9 +60,8 @@ def mutate(
     )
     results = []
     for contract, falsifiers in asked:
-        results.append(Hunt(project, contract, falsifiers, plan).run())
-        if record:
-            _record(project, results[-1], seed)
+        result = Hunt(project, contract, falsifiers, plan).run()
+        results.append(_recorded(project, result, seed) if record else result)
     return tuple(results)
 
 
@@ -104,8 +105,9 @@ def _refuse(
         )
 
 
-def _record(project: Project, result: Result, seed: int) -> None:
-    if result.unfit:
-        names = ", ".join(t.falsifier for t in result.unfit)
-        raise UsageError(f"no score was recorded: {names} does not hold on the code as it is; pv validate says why")
+def _recorded(project: Project, result: Result, seed: int) -> Result:
+    """The result, with its score kept, or marked as one whose problems forbid that."""
+    if report.objections(result):
+        return replace(result, unrecorded=True)
     score.write(project, result, seed)
+    return result

@@ -14,6 +14,7 @@ from pv.linting import RUNNABLE, lint
 from pv.loading import load
 from pv.model import Contract, Finding, Harness, Severity, Target
 from pv.project import Project, find_project
+from pv.subjects import must_be_installed, named, target_of
 
 DEVICES = ("cpu", "cuda")
 
@@ -63,7 +64,7 @@ def check(
     """
     project = project or project_of(paths)
     loaded = load(_existing(paths or project.contracts))
-    targets = _targets(loaded.contracts, subjects or {})
+    targets = _targets(loaded.contracts, subjects or {}, project)
     return loaded.contracts, (*loaded.findings, *lint(loaded.contracts, project=project, subjects=targets))
 
 
@@ -77,21 +78,27 @@ def project_of(paths: Sequence[str | Path]) -> Project:
     return find_project(Path.cwd())
 
 
-def _targets(contracts: Sequence[Contract], subjects: Mapping[str, str]) -> dict[str, Target]:
-    named = {(c.id, other.name): other.target for c in contracts for other in c.subjects}
-    targets = {id_: named.get((id_, text)) or target_of(text) for id_, text in subjects.items()}
-    unknown = sorted(set(targets) - {c.id for c in contracts})
+def _targets(contracts: Sequence[Contract], subjects: Mapping[str, str], project: Project) -> dict[str, Target]:
+    by_id = {c.id: c for c in contracts}
+    unknown = sorted(set(subjects) - set(by_id))
     if unknown:
-        known = ", ".join(c.id for c in contracts)
+        known = ", ".join(by_id)
         raise UsageError(f"--subject names the contract {unknown[0]!r}; the contracts are {known or 'none'}")
-    return targets
+    # Where none is declared, no name can have been meant: lint says what is wrong with the code.
+    return {
+        id_: named(by_id[id_], text, project) if by_id[id_].subjects else target_of(text)
+        for id_, text in subjects.items()
+    }
 
 
 def choose(project: Project, request: Request) -> Chosen:
     """The contracts that the request names, with what to run of each. Raises UsageError for what cannot be met."""
     _check(request)
     loaded, findings = check(request.paths, project=project, subjects=request.subjects)
-    targets = _targets(loaded, request.subjects)
+    targets = _targets(loaded, request.subjects, project)
+    for contract in loaded:
+        if contract.id in targets:
+            must_be_installed(contract, targets[contract.id], project)
     selections = {c.id: s for c in loaded if (s := _selection(c, request, targets.get(c.id))) is not None}
     picked = tuple(c for c in loaded if c.id in selections)
     if request.replay:
@@ -188,14 +195,6 @@ def _existing(paths: Sequence[str | Path]) -> list[Path]:
         if not os.path.lexists(path):
             raise UsageError(f"there is no {path}; name a contract file or a folder of contracts")
     return [Path(path) for path in paths]
-
-
-def target_of(text: str) -> Target:
-    target = Target.parse(text)
-    parts = [*target.module.split("."), *(target.attribute.split(".") if target.attribute else [])]
-    if not all(part.isidentifier() and not part.startswith("_") for part in parts):
-        raise UsageError(f"{text!r} is no subject; a subject is module or module:attribute")
-    return target
 
 
 def _nothing(contracts: Sequence[Contract], request: Request) -> str:

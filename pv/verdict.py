@@ -107,11 +107,11 @@ def decide(
 
 
 def _with_score(contract: Contract, evidence: Evidence, selection: Selection, status: Status) -> Status:
-    """The status once the gate has looked at the recorded mutation score. It counts for a whole contract only."""
+    """The status once the gate has looked at the recorded mutation score: of a whole contract, and of all mutants."""
     least, score = contract.gate.mutation_score, evidence.score
     if least is None or selection.falsifiers is not None or status is Status.FAIL:
         return status
-    if score is None or score.changed or score.value is None:
+    if score is None or score.changed or score.value is None or score.sample:
         return Status.UNDECIDED
     return Status.FAIL if score.value < least else status
 

@@ -64,7 +64,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "tasks",
         "workers",
     },
-    "request": {"cells", "errors", "linting", "loading", "model", "project"},
+    "subjects": {"binding", "errors", "model", "project"},
+    "request": {"cells", "errors", "linting", "loading", "model", "project", "subjects"},
     "runner": {
         "campaign",
         "devices",
@@ -78,7 +79,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "request",
         "verdict",
     },
-    "comparison": {"campaign", "errors", "matrix", "model", "project", "request", "runner", "verdict"},
+    "comparison": {
+        *("campaign", "errors", "loading", "matrix", "model", "project", "request", "runner", "subjects", "verdict"),
+    },
     "terminal": {"campaign", "errors"},
     "cli": {
         "comparison",

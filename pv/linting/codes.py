@@ -50,6 +50,7 @@ CODES = {
     "PV194": "a predicate that asserts nothing and answers nothing",
     "PV195": "another subject's not_claimed names a falsifier that is not declared",
     "PV196": "another subject's claims_as names a subject that is not declared before it",
+    "PV197": "two other subjects have the same target",
     "PV201": "existing format: a key that pv does not read",
     "PV202": "existing format: a falsifier in prose, which pv cannot run",
     "PV203": "existing format: an id stands twice",
@@ -70,4 +71,5 @@ RUNNABLE = MUTANT_STALE | {
     "PV190",
     "PV195",
     "PV196",
+    "PV197",
 }

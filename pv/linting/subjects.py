@@ -1,6 +1,6 @@
 """Rules about the code that a contract lets stand in its subject's place."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pv.linting.bindings import subject_exists
 from pv.linting.context import Context, error
@@ -9,11 +9,20 @@ from pv.model import Finding, OtherSubject
 
 
 def others(context: Context) -> Iterator[Finding]:
-    before: list[str] = []
+    before: dict[str, OtherSubject] = {}
     for other in context.contract.subjects:
         yield from subject_exists(context, other.where, str(other.target))
-        yield from _claims(context, other, before)
-        before.append(other.name)
+        yield from _claims(context, other, list(before))
+        yield from _same(other, before.values())
+        before[other.name] = other
+
+
+def _same(other: OtherSubject, before: Iterable[OtherSubject]) -> Iterator[Finding]:
+    for earlier in before:
+        if earlier.target == other.target:
+            message = f"{other.name}: {other.target} is the target of {earlier.name}, whose claims would be its own"
+            yield error("PV197", other.where, message, "leave one of them out, or give it a function of its own")
+            return
 
 
 def _claims(context: Context, other: OtherSubject, before: list[str]) -> Iterator[Finding]:

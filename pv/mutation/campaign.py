@@ -50,6 +50,7 @@ class Hunt:
     def __init__(self, project: Project, contract: Contract, falsifiers: Sequence[Falsifier], plan: Plan) -> None:
         self.project, self.contract, self.plan = project, contract, plan
         self.falsifiers = [f for f in falsifiers if f.bound and "cpu" in f.devices]
+        self.restricted = bool(plan.modules) or len(falsifiers) < len(contract.claims)
         self.clean: dict[str, Trial] = {}
         self.judged: list[Judged] = []
         self._codes = {f.id: Code(project, contract.subject_of(f)) for f in self.falsifiers}
@@ -69,7 +70,6 @@ class Hunt:
             equivalent = self._equivalent()
             self._queue(chosen, frozenset(equivalent))
             self._hunt(pool)
-        results = {mutant.result for mutant in found}
         order = {mutant.mutant.id: place for place, mutant in enumerate(chosen)}
         return Result(
             contract=self.contract,
@@ -77,8 +77,9 @@ class Hunt:
             total=len(found),
             judged=tuple(sorted(self.judged, key=lambda j: order[j.mutant.mutant.id])),
             unfit=tuple(t for t in self.clean.values() if t.ending not in (Ending.HELD, Ending.SKIPPED)),
-            unused=tuple(why for result, why in equivalent.items() if result not in results),
+            unused=self._unused(found, equivalent),
             files=frozenset().union(*(t.files for t in self.clean.values())),
+            restricted=self.restricted,
         )
 
     def _try_clean(self, pool: Pool) -> None:
@@ -117,6 +118,11 @@ class Hunt:
             changed = syntax.patch(module.source, change.function.attribute, change.find, change.replace)
             found[compiles_to(changed)] = f"{accepted.where}: {change.find} -> {change.replace}"
         return found
+
+    def _unused(self, found: Sequence[Automatic], equivalent: Mapping[str, str]) -> tuple[str, ...]:
+        """The accepted equivalents that are no automatic mutant; a part of the contract has not all its mutants."""
+        results = {mutant.result for mutant in found}
+        return () if self.restricted else tuple(why for result, why in equivalent.items() if result not in results)
 
     def _queue(self, chosen: Sequence[Automatic], equivalent: frozenset[str]) -> None:
         fit = self._fit()

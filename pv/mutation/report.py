@@ -1,10 +1,12 @@
 """What became of automatic mutants, as text or JSON."""
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pv.evidence import MutationScore
 from pv.mutation import score
 from pv.mutation.judge import STANDING, Fate, Judged
 from pv.mutation.result import Result
@@ -15,18 +17,37 @@ SHOWN = (*STANDING, Fate.NOT_EQUIVALENT)
 
 def problems(result: Result) -> list[str]:
     """Why a result does not count as it stands: what fails the command."""
+    prefix = "no score was recorded: " if result.unrecorded else ""
+    return [*(f"{prefix}{text}" for text in objections(result)), *_below_gate(result)]
+
+
+def objections(result: Result) -> list[str]:
+    """What keeps a result from being recorded as the contract's score."""
     measured = score.of(result)
     found = [f"{t.falsifier} does not hold on the code itself: {t.detail or t.ending.value}" for t in result.unfit]
     found += [f"not equivalent, {j.tried[-1]} can tell: {j.mutant.mutant.id}" for j in _of(result, Fate.NOT_EQUIVALENT)]
-    if score.too_many_equivalent(measured):
-        share = f"{score.MOST_EQUIVALENT:.0%}"
-        found.append(f"{measured.equivalent} accepted as equivalent; at most {share} of all mutants may be")
-    found += [f"accepted as equivalent, but no automatic mutant of this contract: {text}" for text in result.unused]
-    least = result.contract.gate.mutation_score
-    whole = len(result.falsifiers) == sum(f.bound for f in result.contract.claims)
-    if least is not None and whole and (measured.value is None or measured.value < least):
-        found.append(f"the contract's gate asks for a mutation score of {least:.1%}")
-    return found
+    if result.whole and measured.equivalent > (most := score.most_equivalent(measured)):
+        found.append(
+            f"{measured.equivalent} accepted as equivalent; at most {score.MOST_EQUIVALENT:.0%} of all mutants may be, "
+            f"here {most}: write a falsifier that tells them apart, or simpler code"
+        )
+    return [*found, *(f"accepted as equivalent, but no automatic mutant of this contract: {t}" for t in result.unused)]
+
+
+def _below_gate(result: Result) -> list[str]:
+    """What the contract's gate has against the score. A part of a contract has no score that it could ask for."""
+    measured, least = score.of(result), result.contract.gate.mutation_score
+    if least is None or result.restricted or result.unfit:
+        return []
+    if measured.value is not None and measured.value >= least:
+        return []
+    said = _share(measured)
+    return [f"the mutation score is {said}, the contract's gate asks for {least:.1%}; survivors are shown above"]
+
+
+def _share(measured: MutationScore) -> str:
+    """The score in percent, rounded down: what is short of a gate never reads as if it met it."""
+    return "nothing to judge" if measured.value is None else f"{math.floor(measured.value * 1000) / 10:.1f}%"
 
 
 def exit_code(results: Sequence[Result]) -> int:
@@ -43,15 +64,14 @@ def _of(result: Result, *fates: Fate) -> list[Judged]:
 def summary(result: Result) -> str:
     """The score of a result with its denominators."""
     measured = score.of(result)
-    share = "nothing to judge" if measured.value is None else f"{measured.value:.1%}"
     parts = [f"{measured.killed} of {measured.judged} killed"]
     parts += [f"{measured.by_limit} of them by the time limit"] if measured.by_limit else []
     parts += [f"{measured.by_error} of them by an error"] if measured.by_error else []
     parts += [f"{measured.unreached} never reached"] if measured.unreached else []
     parts += [f"{measured.equivalent} equivalent"] if measured.equivalent else []
     parts += [f"{n} void"] if (n := result.count(Fate.VOID)) else []
-    parts += [f"a sample of {measured.sampled} of {measured.total}"] if measured.sampled < measured.total else []
-    return f"mutation score {share} ({', '.join(parts)})"
+    parts += [f"a sample of {measured.sampled} of {measured.total}"] if measured.sample else []
+    return f"mutation score {_share(measured)} ({', '.join(parts)})"
 
 
 def text(results: Sequence[Result], seconds: float) -> str:

@@ -29,7 +29,8 @@ class Result:
     """What became of a contract's automatic mutants.
 
     total: how many there are, of which `judged` were tried. unfit: the falsifiers that don't hold on the code itself,
-    so that nothing follows from what they say of a mutant. files: what was read of the project meanwhile.
+    so that nothing follows from what they say of a mutant. files: what was read of the project meanwhile. restricted:
+    kept to some modules or falsifiers. unrecorded: a score was asked for, and refused for its problems.
     """
 
     contract: Contract
@@ -39,6 +40,13 @@ class Result:
     unfit: tuple[Trial, ...] = ()
     unused: tuple[str, ...] = ()
     files: frozenset[str] = frozenset()
+    restricted: bool = False
+    unrecorded: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether every automatic mutant of the contract was tried."""
+        return not self.restricted and len(self.judged) == self.total
 
     def count(self, *fates: Fate) -> int:
         return sum(judged.fate in fates for judged in self.judged)

@@ -1,6 +1,7 @@
 """The recorded kill score of a contract: one committed file, good while all it rests on is unchanged."""
 
 import json
+import math
 import platform
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -38,9 +39,9 @@ def of(result: Result) -> MutationScore:
     )
 
 
-def too_many_equivalent(score: MutationScore) -> bool:
-    """Whether more was accepted as equivalent than can be believed."""
-    return score.equivalent > MOST_EQUIVALENT * (score.judged + score.equivalent)
+def most_equivalent(score: MutationScore) -> int:
+    """How many may be accepted as equivalent before it is no longer believed: one in any case."""
+    return max(1, math.floor(MOST_EQUIVALENT * (score.judged + score.equivalent)))
 
 
 def basis(project: Project, contract: Contract) -> Basis:
@@ -58,7 +59,7 @@ def write(project: Project, result: Result, seed: int) -> Path:
     """Writes the score file of a contract whole or not at all."""
     contract, score, rests = result.contract, of(result), basis(project, result.contract)
     path = records.record_path(project, contract, "mutants")
-    sample = f" --sample {score.sampled} --seed {seed}" if score.sampled < score.total else ""
+    sample = f" --sample {score.sampled} --seed {seed}" if score.sample else ""
     content = {
         "format": FORMAT,
         "contract": contract.id,

@@ -82,7 +82,8 @@ def _score(verdict: ContractVerdict) -> Iterator[str]:
     share = "none" if score.value is None else f"{math.floor(score.value * 1000) / 10:g} %"
     parts = [f"{score.killed} of {score.judged} killed"]
     parts += [f"{score.equivalent} equivalent"] if score.equivalent else []
-    parts += [f"a sample of {score.sampled} of {score.total}"] if score.sampled < score.total else []
+    parts += [f"a sample of {score.sampled} of {score.total}"] if score.sample else []
+    asked += ", and a sample satisfies no gate" if asked and score.sample else ""
     fresh = f"stale, changed: {_few(score.changed)}" if score.changed else "fresh"
     yield f"mutation score {share} ({', '.join(parts)}; recorded {score.when}, {fresh}{asked})"
 

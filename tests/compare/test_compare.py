@@ -14,6 +14,7 @@ import pv
 from pv.loading import schema
 
 Project = Callable[[str], Path]
+ABSENT = "no-such-distribution is not installed: pip install no-such-distribution (extra others)\n"
 
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -65,7 +66,7 @@ def test_a_repeat_line_repeats_the_cell(project: Project) -> None:
         (["--subject", "mean", "--subject", "peers.modest"], 0, ["mean", "modest"]),
         (["--subject", "absent"], 2, ["absent"]),
         (["--subject", "modest", "--only", "M-NOTHING"], 2, ["modest"]),
-        (["--only", "M-NOTING"], 2, ["mean", "defective", "modest", "modest-again", "absent"]),
+        (["--subject", "modest", "--subject", "peers.modest", "--subject", "modest"], 0, ["modest"]),
         (["--subject", "peers.absent:mean"], 1, ["peers.absent:mean"]),
     ],
 )
@@ -94,8 +95,18 @@ def test_a_fault_of_the_own_subject_fails(project: Project) -> None:
         (["meen"], "pv: there is no contract 'meen'; the contracts are mean"),
         (
             ["mean", "--subject", "no subject"],
-            "pv: 'no subject' is no subject; a subject is module or module:attribute",
+            "pv: 'no subject' is no subject; a subject is module or module:attribute; mean declares defective, ",
         ),
+        (
+            ["mean", "--subject", "modest", "--subject", "defectiv"],
+            "pv: subject defectiv: there is no module 'defectiv' below the roots in [tool.pv] (.); "
+            "did you mean 'defective'?; "
+            "mean declares defective, modest, modest-again, absent\n",
+        ),
+        (["mean", "--subject", "peers.modesd"], "; did you mean 'peers.modest'?; mean declares defective, "),
+        (["mean", "--subject", "peers.modest:median"], "pv: subject peers.modest:median: peers.modest defines no "),
+        (["mean", "--only", "M-NOTING"], "pv: --only M-NOTING matches no claim of mean; did you mean 'M-NOTHING'?"),
+        (["mean", "--only", "M-*", "--only", "X*"], "pv: --only X* matches no claim of mean; known: M-NOTHING, M-PAIR"),
         (["mean", "--format", "junit"], "there is no format 'junit'; the formats are text, json, markdown"),
     ],
 )
@@ -106,11 +117,28 @@ def test_what_cannot_be_compared_is_refused(project: Project, arguments: list[st
     assert message in done.stderr
 
 
-def test_a_subject_that_is_not_there_is_an_error_and_not_a_finding_about_it(project: Project) -> None:
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ("modest-agian", "pv: 'modest-agian' is no subject; a subject is module or module:attribute; did you mean "),
+        ("modst", "; did you mean 'modest'?; mean declares defective, modest, modest-again, absent\n"),
+        ("absent", f"pv: {ABSENT}"),
+        ("peers.absent", f"pv: {ABSENT}"),
+    ],
+)
+def test_validate_refuses_a_subject_that_is_not_there(project: Project, asked: str, message: str) -> None:
+    pyproject = project("compared") / "pyproject.toml"
+    extras = '[project.optional-dependencies]\nsome = ["such"]\nothers = ["No_Such.Distribution[all]>=2"]\n'
+    pyproject.write_text(pyproject.read_text() + extras)
+    done = run("validate", "--subject", f"mean={asked}")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert message in done.stderr
+
+
+def test_lint_needs_no_package_of_another_subject(project: Project) -> None:
     project("compared")
-    done = run("compare", "mean", "--subject", "peers.nobody")
-    assert done.returncode == 1
-    assert "PV120 subject peers.nobody: there is no module 'peers.nobody'" in done.stdout
+    done = run("lint", "--subject", "mean=absent")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_validate_honours_what_is_not_claimed(project: Project) -> None:

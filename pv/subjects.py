@@ -1,0 +1,80 @@
+"""Which code a request puts in the place of a contract's own subject, and whether it can be tried here."""
+
+import re
+import tomllib
+from difflib import get_close_matches
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from pv import binding
+from pv.binding import Unbound
+from pv.errors import UsageError
+from pv.model import Contract, Target
+from pv.project import Project
+
+
+def target_of(text: str, hint: str = "") -> Target:
+    """`module` or `module:attribute`. Raises UsageError, ending with `hint`, for anything else."""
+    target = Target.parse(text)
+    parts = [*target.module.split("."), *(target.attribute.split(".") if target.attribute else [])]
+    if not all(part.isidentifier() and not part.startswith("_") for part in parts):
+        raise UsageError(f"{text!r} is no subject; a subject is module or module:attribute{hint}")
+    return target
+
+
+def named(contract: Contract, text: str, project: Project) -> Target:
+    """The subject that `text` names: one that the contract declares, by name or target, or other code of the project.
+
+    Raises UsageError, with what is declared and the nearest to it, where there is none.
+    """
+    declared = {name: other.target for other in contract.subjects for name in (str(other.target), other.name)}
+    if text in declared:
+        return declared[text]
+    hint = _meant(contract, text, list(declared))
+    target = target_of(text, hint)
+    try:
+        binding.target_file(project, target)
+    except Unbound as problem:
+        raise UsageError(f"subject {text}: {problem}{hint}") from problem
+    return target
+
+
+def _meant(contract: Contract, text: str, declared: list[str]) -> str:
+    near = get_close_matches(text, [*declared, str(contract.subject)], n=1)
+    names = ", ".join(other.name for other in contract.subjects) or "no other subject"
+    return (f"; did you mean {near[0]!r}?" if near else "") + f"; {contract.id} declares {names}"
+
+
+def absent(package: str) -> str:
+    """Why what needs a distribution cannot be tried here; "" where it is installed, or none is needed."""
+    try:
+        if package:
+            version(package)
+    except PackageNotFoundError:
+        return f"{package} is not installed"
+    return ""
+
+
+def must_be_installed(contract: Contract, target: Target, project: Project) -> None:
+    """Raises UsageError where the contract says that `target` needs a distribution, and it is not installed."""
+    for other in contract.subjects:
+        if other.target == target and (why := absent(other.package)):
+            raise UsageError(f"{why}: pip install {other.package}{_extra(project, other.package)}")
+
+
+def _extra(project: Project, package: str) -> str:
+    """The project's own extra that holds a distribution, for people; "" for none."""
+    holding = [extra for extra, needed in _extras(project).items() if _name(package) in map(_name, needed)]
+    return f" (extra {holding[0]})" if holding else ""
+
+
+def _extras(project: Project) -> dict[str, list[str]]:
+    file = project.root / "pyproject.toml"
+    table: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    found: dict[str, list[str]] = table.get("project", {}).get("optional-dependencies", {})
+    return found
+
+
+def _name(requirement: str) -> str:
+    """The distribution of a requirement, as names are compared."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement, maxsplit=1)[0]).lower()

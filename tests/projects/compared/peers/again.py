@@ -1,0 +1,7 @@
+"""Another one like the standard library's."""
+
+import statistics
+
+
+def mean(values: list[float]) -> float:
+    return float(statistics.mean(values))
