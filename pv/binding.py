@@ -149,6 +149,12 @@ def parse(path: Path) -> ast.Module:
 
 def exported(path: Path) -> list[str]:
     """The names that a module defines or imports at its top."""
+    stat = path.stat()
+    return _exported(path, (stat.st_mtime_ns, stat.st_size))
+
+
+@cache
+def _exported(path: Path, stamp: tuple[int, int]) -> list[str]:
     tree = parse(path)
     imported = [
         alias.asname or alias.name.split(".")[0]
