@@ -82,7 +82,7 @@ def falsify_module_student_accumulates(
     buffer = torch.zeros_like(module.weight)
     hooked: list[Tensor] = []
     module.weight.grad = buffer if held else None
-    module.weight.register_post_accumulate_grad_hook(hooked.append)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    module.weight.register_post_accumulate_grad_hook(hooked.append)
     for _ in range(steps):
         result = subject.kd_step(teacher, student, batch_of(subject, case), **case.settings)
         assert_result_is_the_oracles(result, case)
@@ -172,7 +172,7 @@ class Interrupted(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         logits: Tensor = self.embedding(tokens)
-        logits.register_hook(self.interrupt)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        logits.register_hook(self.interrupt)
         return logits + 0
 
     def interrupt(self, gradient: Tensor) -> None:

@@ -111,7 +111,7 @@ def falsify_only_distances_matter(subject: Any, case: DecoderCase, shift: int) -
     module = case.decoder(subject, torch.float64)
     T = case.tokens.shape[1]
     heard: list[tuple[Any, ...]] = []
-    attention = module.blocks[0].attention  # type: ignore[index, union-attr]  # a module's children are untyped
+    attention = module.blocks[0].attention
     attention.register_forward_pre_hook(lambda _, arguments: heard.append(arguments))
     with torch.no_grad():
         module(case.tokens.repeat(1, 1 + -(-shift // T)))

@@ -2,7 +2,7 @@
 
 import ast
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 Node = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
@@ -28,7 +28,8 @@ class Definition:
     line: int
     brings: tuple["Definition", ...] = ()
     """What a class defines: whoever has an object of it may call that."""
-    module: Module = None  # type: ignore[assignment]  # set when the module is complete
+    module: Module = field(init=False, repr=False)
+    """The module that defines it, set once that is complete: each of the two knows the other."""
 
     def imported(self) -> dict[str, str]:
         """What names in it stand for, as far as they were imported, here or at the top of the file."""

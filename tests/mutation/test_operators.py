@@ -69,7 +69,7 @@ def test_an_operator_makes_its_change(
     tmp_path: Path, operator: str, source: str, replace: str, shown_by: Any, hidden_from: Any
 ) -> None:
     made = [m for m in mutants(tmp_path, source) if m.operator == operator]
-    chosen = [m for m in made if m.mutant.change.replace == replace]  # type: ignore[union-attr]
+    chosen = [m for m in made if m.mutant.change.replace == replace]
     assert len(chosen) == 1, [m.mutant.id for m in made]
     changed = planted(source, chosen[0])
     assert call(changed, *shown_by) != call(source, *shown_by), changed
@@ -110,7 +110,7 @@ def test_the_message_of_an_error_is_left_alone_and_the_error_is_dropped(tmp_path
 
 def test_the_first_value_of_a_name_is_not_dropped(tmp_path: Path) -> None:
     source = "def f(a):\n    b = a\n    if a:\n        b = a.c\n    a = b\n    return b\n"
-    dropped = [m.mutant.change.find for m in mutants(tmp_path, source) if m.operator == "dropped"]  # type: ignore[union-attr]
+    dropped = [m.mutant.change.find for m in mutants(tmp_path, source) if m.operator == "dropped"]
     assert dropped == ["b = a.c", "a = b"], "without `b = a` the code names what is not there"
 
 

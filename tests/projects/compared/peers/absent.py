@@ -1,3 +1,3 @@
 """Needs what nobody has."""
 
-from no_such_library import mean  # noqa: F401
+from no_such_library import mean as mean

@@ -40,7 +40,7 @@ def prove_order_of_adding_is_free(subject, a, b, c):
 
 
 def prove_broken(subject, number):
-    return subject.same(number) + undefined  # noqa: F821
+    return subject.same(number) + undefined  # noqa: F821  (the bug that the predicate is to have)
 
 
 def prove_unlike(subject, number):
