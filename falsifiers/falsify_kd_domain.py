@@ -310,6 +310,7 @@ REFUSED: list[tuple[str, KdCase, tuple[str, ...]]] = [
     ("labels that are floats", _case(labels=torch.tensor([[1.0, 2.0, 3.0]])), ("labels", "integer")),
     ("labels that are a mask", _case(labels=torch.tensor([[True, False, True]])), ("labels", "integer")),
     ("logits that are integers", _case(student=torch.zeros(1, 3, 4, dtype=torch.int64)), ("student", "float")),
+    ("a teacher's logits that are integers", _case(teacher=torch.zeros(1, 3, 4).long()), ("teacher", "float")),
     ("logits without a batch axis", _case(student=torch.zeros(3, 4).double()), ("student", "[3, 4]")),
     (
         "an empty vocabulary",
@@ -325,7 +326,7 @@ REFUSED: list[tuple[str, KdCase, tuple[str, ...]]] = [
     ("-inf throughout in the teacher", _case(teacher=_logits(0, *[NO_TOKEN] * 4)), ("teacher", "(0, 0)", "-inf")),
     *(
         (f"temperature {tau}", _case(temperature=tau), ("temperature",))
-        for tau in (0.0, -1.0, math.nan, math.inf, -math.inf, 1e-300, 1e200)
+        for tau in (0.0, -1.0, math.nan, math.inf, -math.inf, 1e-300, 1e200, 9.9e-5, 10001.0)
     ),
     *(
         (f"{name} {w!r}", _case(**{name: w}), (name, repr(w)))
@@ -342,7 +343,7 @@ REFUSED: list[tuple[str, KdCase, tuple[str, ...]]] = [
 
 
 def falsify_refused_inputs(subject: Any) -> None:
-    """Everything outside the domain is refused by loss and gradient alike, with what was read."""
+    """Everything outside the domain is refused by loss and gradient alike, with what was read; its edge is inside."""
     complaints = [
         oracles.refusal_complaint(f"{what}, {name}", lambda call=call, case=case: call(case), *words)
         for what, case, words in REFUSED
@@ -350,6 +351,8 @@ def falsify_refused_inputs(subject: Any) -> None:
     ]
     found = [complaint for complaint in complaints if complaint]
     assert not found, "\n".join(found)
+    for temperature in (1e-4, 1e4):
+        assert_loss_is_the_oracles(subject, _case(temperature=temperature))
 
 
 @given(

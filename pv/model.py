@@ -152,6 +152,12 @@ class Harness(Falsifier):
         """The limit in seconds, over all its engines."""
         return self.limit_s * (2 if self.engine == "both" else 1)
 
+    @property
+    def box(self) -> str:
+        """Its bounds in words."""
+        bounds = "; ".join(f"{name} {bound}" for name, bound in self.bounds.items())
+        return f"{bounds}, where {self.requires}" if self.requires else bounds
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from pv.bounds import box
 from pv.cells import Selection
 from pv.errors import UsageError
 from pv.linting import RUNNABLE, lint
@@ -130,10 +131,17 @@ def _one_to_replay(picked: Sequence[Contract], selections: Mapping[str, Selectio
     named = [f for c in picked for f in c.claims if selections[c.id].takes(f)]
     if len(named) != 1:
         raise UsageError(f"a replay needs exactly one falsifier, not {len(named)}: name it with --only")
-    if isinstance(named[0], Harness) and not request.replay.startswith("{"):
-        raise UsageError(f"{named[0].id} is a harness: replay a point of its box, as a JSON object")
+    if isinstance(named[0], Harness):
+        _is_point(request.replay, named[0])
     if named[0].run is not None:
         raise UsageError(f"{named[0].id} reads the run {named[0].run!r}: it draws no examples, so none can be replayed")
+
+
+def _is_point(replay: str, harness: Harness) -> None:
+    if not replay.startswith("{"):
+        raise UsageError(f"{harness.id} is a harness: replay a point of its box, as a JSON object")
+    if not box(harness.bounds, harness.requires).contains(json.loads(replay)):
+        raise UsageError(f"{replay} is no point of the box of {harness.id}: {harness.box}")
 
 
 def _unmatched(contracts: Sequence[Contract], request: Request) -> tuple[str, ...]:

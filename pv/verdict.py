@@ -31,6 +31,8 @@ class ContractVerdict:
     findings: tuple[Finding, ...] = ()
     killed: frozenset[str] = frozenset()
     claimed: frozenset[str] = frozenset()
+    untried: int = 0
+    """How many of the claimed mutants were not tried: a falsifier that fails needs none to show that it can."""
     partial: bool = False
     score: MutationScore | None = None
     subject: str = ""
@@ -101,6 +103,7 @@ def decide(
         findings=findings,
         killed=frozenset((judged - survived) & claimed),
         claimed=frozenset(claimed),
+        untried=len(claimed - judged),
         partial=len(selected) < len(contract.claims),
         score=evidence.score,
     )

@@ -65,7 +65,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "workers",
     },
     "subjects": {"binding", "errors", "model", "project"},
-    "request": {"cells", "errors", "linting", "loading", "model", "project", "subjects"},
+    "request": {"bounds", "cells", "errors", "linting", "loading", "model", "project", "subjects"},
     "runner": {
         "campaign",
         "devices",

@@ -1,6 +1,7 @@
 """Whole validations of harnesses: what is proved, by which engine, and what is not taken for a proof."""
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -131,11 +132,25 @@ def test_nothing_but_a_proof_is_one(odd: Report, harness: str, outcome: Outcome,
     assert (cell(odd, harness).outcome, cell(odd, harness).reason) == (outcome, reason)
 
 
-def test_a_box_that_is_too_large_to_be_counted_out_is_undecided_at_its_limit(odd: Report) -> None:
+def test_a_box_that_is_too_large_to_be_counted_out_is_undecided_though_the_solver_confirms(odd: Report) -> None:
     found = cell(odd, "HUGE")
     assert found.outcome is Outcome.UNDECIDED
-    assert found.reason.startswith("exhaustive: at its limit of 1 s, ")
-    assert found.reason.endswith(" of 1,000,000,000,000,000,000 points were tried")
+    counted, solved = found.reason.split("; ")
+    assert counted.startswith("exhaustive: at its limit of 1 s, ")
+    assert counted.endswith(" of 1,000,000,000,000,000,000 points were tried")
+    assert solved.startswith("CrossHair ") and ": confirmed over " in solved
+
+
+def test_a_counterexample_of_one_engine_stands_where_the_other_has_no_answer(odd: Report) -> None:
+    assert cell(odd, "ADDING-B").outcome is Outcome.FALSIFIED
+
+
+def test_a_proof_that_was_not_found_is_shown_with_its_place_and_how_to_repeat_it(odd: Report) -> None:
+    text = pv.render(odd)
+    where = cell(odd, "HUGE").falsifier.where
+    assert f"UNDECIDED  HUGE on cpu  {where}\n" in text
+    assert "over      number 0..999999999999999999\n" in text
+    assert "--only HUGE\n" in text
 
 
 def test_random_examples_and_the_solver_each_find_what_the_other_misses(odd: Report) -> None:
@@ -182,9 +197,14 @@ def test_a_point_is_replayed_and_is_no_proof(project: Project) -> None:
     folder = project("proofs")
     found = cell(pv.validate(only=["H-SHARE"], replay='{"total": 3, "parts": 2}'), "H-SHARE")
     assert (found.outcome, found.reason) == (Outcome.UNDECIDED, "it holds at the one point that was replayed")
-    found = cell(pv.validate(only=["H-SHARE"], replay='{"total": 3, "parts": 10}'), "H-SHARE")
-    assert found.outcome is Outcome.ERROR
-    assert found.reason == "{'total': 3, 'parts': 10} is no point of the box over total, parts"
+    for beyond in (
+        '{"total": 3, "parts": 10}',
+        '{"total": 3, "parts": 0}',
+        '{"total": 3}',
+        '{"total": true, "parts": 1}',
+    ):
+        with pytest.raises(UsageError, match=re.escape(f"{beyond} is no point of the box of H-SHARE: total 0..50; ")):
+            pv.validate(only=["H-SHARE"], replay=beyond)
     edit(folder / "counting.py", "total // parts", "total // (parts - 2)")
     found = cell(pv.validate(only=["H-SHARE"], replay='{"total": 3, "parts": 2}'), "H-SHARE")
     assert (found.outcome, found.reason) == (Outcome.FALSIFIED, "the subject raised on a valid input")
@@ -267,9 +287,13 @@ def test_a_proof_that_took_more_than_half_of_its_limit_is_pointed_out(sound: Rep
         verdict = decide(contract, Evidence(trials={("H-SHARE", "cpu"): trial}), only)
         assert verdict.cells[0].outcome is Outcome.PROVED
         report = replace(sound, contracts=(verdict,))
-        flagged = "H-SHARE on cpu: all; more than half of its limit of 60 s\n" in pv.render(report)
+        flagged = "H-SHARE on cpu: all; with its start 31.00 s, more than half of its limit of 60 s\n" in pv.render(
+            report
+        )
         assert flagged == (seconds > 30)
-        assert ("**proved**: `H-SHARE`: all; more than half" in pv.render(report, "markdown")) == (seconds > 30)
+        assert (
+            "**proved**: `H-SHARE`: all; with its start 31.00 s, more than half" in pv.render(report, "markdown")
+        ) == (seconds > 30)
 
 
 def test_another_subject_is_held_to_the_same_box(project: Project) -> None:

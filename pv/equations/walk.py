@@ -2,7 +2,8 @@
 
 import ast
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from pv.equations.domain import MAX_ELEMENTS, Variable
@@ -60,10 +61,9 @@ class Walk:
             return Value((), NUMBER, self.algebra.size(node.id))
         if node.id in ("pi", "inf"):
             return Value((), NUMBER, self.algebra.constant(math.pi if node.id == "pi" else math.inf))
-        raise self._refuse(f"{node.id!r} is neither in the domain nor defined above; there are {self._names()}", node)
-
-    def _names(self) -> str:
-        return ", ".join([*self.environment, *self.sizes][:20]) or "none"
+        known = [*self.environment, *self.sizes]
+        there = _meant(node.id, known) or f"there are {', '.join(known[:20]) or 'none'}"
+        raise self._refuse(f"{node.id!r} is neither in the domain nor defined above; {there}", node)
 
     def _unaryop(self, node: ast.UnaryOp) -> Value:
         if isinstance(node.op, ast.Not):
@@ -140,7 +140,8 @@ class Walk:
         if name in self.callees:
             return self._equation(name, node)
         if name not in FUNCTIONS:
-            raise self._refuse(f"there is no function and no equation {name!r}", node.func)
+            meant = _meant(name, [*sorted(FUNCTIONS), *self.callees])
+            raise self._refuse(f"there is no function and no equation {name!r}{meant and '; '}{meant}", node.func)
         return {"where": self._where, "one_hot": self._one_hot, "argmax": self._argmax, "top": self._top}[name](node)
 
     def _arity(self, node: ast.Call, count: int) -> None:
@@ -310,3 +311,8 @@ def _shown(axes: Axes) -> str:
 
 def _article(kind: str) -> str:
     return f"an {kind}" if kind == INDEX else f"a {kind}"
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name[:100], list(known), n=1)
+    return f"did you mean {near[0]!r}?" if near else ""

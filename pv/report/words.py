@@ -42,7 +42,8 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
     if verdict.proofs:
         yield _proved(verdict)
     if verdict.claimed:
-        yield f"{len(verdict.killed)} of {len(verdict.claimed)} mutants killed"
+        untried = f" ({verdict.untried} not tried)" if verdict.untried else ""
+        yield f"{len(verdict.killed)} of {len(verdict.claimed)} mutants killed{untried}"
     changes = [cell.trial.changes for cell in verdict.cells if cell.trial is not None and cell.trial.changes]
     if changes:
         yield f"{sum(c.told_apart for c in changes)} of {sum(c.total for c in changes)} changes of equations told apart"
@@ -127,9 +128,14 @@ def count(number: int, noun: str) -> str:
 
 
 def blocks(verdict: ContractVerdict) -> list[Cell]:
-    """The failures, worst first: each needs a reader."""
-    failed = [cell for cell in verdict.cells if cell.outcome not in QUIET]
+    """What needs a reader each by itself, worst first: failures, and proofs that were tried and not found."""
+    failed = [cell for cell in verdict.cells if cell.outcome not in QUIET or _unproved(cell)]
     return sorted(failed, key=lambda cell: OUTCOMES.index(cell.outcome))
+
+
+def _unproved(cell: Cell) -> bool:
+    tried = isinstance(cell.falsifier, Harness) and cell.trial is not None
+    return tried and cell.outcome is Outcome.UNDECIDED
 
 
 def undecided(verdict: ContractVerdict) -> dict[str, list[Cell]]:
@@ -138,7 +144,8 @@ def undecided(verdict: ContractVerdict) -> dict[str, list[Cell]]:
     ran = any(cell.trial for cell in verdict.cells)
     for cell in verdict.cells:
         bound = cell.falsifier.bound
-        if cell.outcome is Outcome.UNDECIDED and cell.required and bound and (ran or not _errors(verdict)):
+        said = _unproved(cell) or not (cell.required and bound)
+        if cell.outcome is Outcome.UNDECIDED and not said and (ran or not _errors(verdict)):
             grouped.setdefault(cell.reason, []).append(cell)
     return grouped
 
@@ -146,8 +153,10 @@ def undecided(verdict: ContractVerdict) -> dict[str, list[Cell]]:
 def close_to_their_limit(verdict: ContractVerdict) -> Iterator[tuple[Cell, str]]:
     """The proofs that a slower or busier machine may not find in time, and what to say of them."""
     for cell in verdict.proofs:
-        if isinstance(cell.falsifier, Harness) and cell.outcome is Outcome.PROVED and cell.strained:
-            yield cell, f"{cell.reason}; more than half of its limit of {cell.falsifier.whole_limit_s:g} s"
+        harness, trial = cell.falsifier, cell.trial
+        if isinstance(harness, Harness) and trial is not None and cell.outcome is Outcome.PROVED and cell.strained:
+            limit = f"more than half of its limit of {harness.whole_limit_s:g} s"
+            yield cell, f"{cell.reason}; with its start {trial.seconds:.2f} s, {limit}"
 
 
 def lines(cell: Cell, verdict: ContractVerdict, report: Report) -> Iterator[tuple[str, str]]:
@@ -156,7 +165,7 @@ def lines(cell: Cell, verdict: ContractVerdict, report: Report) -> Iterator[tupl
     if cell.falsifier.prediction:
         yield "predicted", cell.falsifier.prediction
     if isinstance(cell.falsifier, Harness):
-        yield "over", box(cell.falsifier)
+        yield "over", cell.falsifier.box
     if cell.reason:
         yield "because", cell.reason
     trial = cell.trial
@@ -227,12 +236,6 @@ def _seen(found: Counterexample) -> Iterator[tuple[str, str]]:
         yield "with", f"{name} = {text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 3] + '...'}"
     if found.frames:
         yield "at", found.frames[-1]
-
-
-def box(harness: Harness) -> str:
-    """The box of a harness in words."""
-    bounds = "; ".join(f"{name} {bound}" for name, bound in harness.bounds.items())
-    return f"{bounds}, where {harness.requires}" if harness.requires else bounds
 
 
 def effort(cell: Cell, trial: Trial) -> str:
