@@ -260,6 +260,21 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mutated:
+    """A module, class or function whose automatic mutants make a contract's score."""
+
+    target: Target
+    where: Where
+
+    def holds(self, function: str) -> bool:
+        """Whether `module:qualified.name` is the target or inside it."""
+        module, _, name = function.partition(":")
+        if not self.target.attribute:
+            return f"{module}.".startswith(f"{self.target.module}.")
+        return module == self.target.module and f"{name}.".startswith(f"{self.target.attribute}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
     """One YAML file. `strict` is False for the field's existing format, whose falsifiers are prose."""
 
@@ -277,6 +292,7 @@ class Contract:
     mutants: tuple[Mutant, ...] = ()
     subjects: tuple[OtherSubject, ...] = ()
     equivalents: tuple[Equivalent, ...] = ()
+    mutated: tuple[Mutated, ...] = ()
     harnesses: tuple[Harness, ...] = ()
     gate: Gate = Gate()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pv.campaign import Progress
 from pv.errors import UsageError
-from pv.linting import RUNNABLE
+from pv.linting import RUNNABLE, SCORE_STALE
 from pv.model import Contract, Falsifier, Finding, Severity
 from pv.mutation import report, score
 from pv.mutation.campaign import Hunt
@@ -96,7 +96,7 @@ def _refuse(
 ) -> None:
     """Refuses what would measure something else than it says."""
     bad = [f for f in findings if f.where.path == contract.where.path and f.severity is not Severity.NOTICE]
-    stopping = [f for f in bad if f.code not in RUNNABLE]
+    stopping = [f for f in bad if f.code not in RUNNABLE - SCORE_STALE]
     if stopping:
         raise UsageError(f"{contract.id} cannot be run: {stopping[0]}")
     if part or (record and len(falsifiers) < len(contract.claims)):

@@ -32,7 +32,7 @@ def test_the_transcript_has_the_contracts_numbers() -> None:
 def test_the_two_commands_are_there_to_be_run() -> None:
     commands = [line for line in README.splitlines() if line.startswith("python3 -m venv ")]
     assert len(commands) == 2
-    assert commands[0].endswith("/pv validate") and commands[1].endswith(" -m pytest")
+    assert commands[0].endswith("/pv validate") and commands[1].endswith(" -m pytest -n auto --dist loadfile")
 
 
 def test_every_command_and_option_is_real() -> None:

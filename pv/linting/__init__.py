@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 
 from pv.linting import bindings, equations, existing, harnesses, mutants, references, subjects
-from pv.linting.codes import CODES, MUTANT_STALE, RUNNABLE
+from pv.linting.codes import CODES, MUTANT_STALE, RUNNABLE, SCORE_STALE
 from pv.linting.context import Context, Rule
 from pv.model import Contract, Finding, Target
 from pv.project import Project
 
-__all__ = ["CODES", "MUTANT_STALE", "RUNNABLE", "lint"]
+__all__ = ["CODES", "MUTANT_STALE", "RUNNABLE", "SCORE_STALE", "lint"]
 
 RULES: tuple[Rule, ...] = (
     references.unique_ids,
@@ -20,6 +20,7 @@ RULES: tuple[Rule, ...] = (
     bindings.subjects,
     mutants.mutants,
     mutants.equivalents,
+    mutants.mutated,
     equations.equations,
     subjects.others,
     harnesses.boxes,

@@ -26,6 +26,7 @@ CODES = {
     "PV135": "a mutant's module, function or replacement does not exist",
     "PV136": "a mutant plants its fault outside the code that the contract's subjects consist of",
     "PV137": "an accepted equivalent does not apply to the source",
+    "PV138": "the score is to be of code that does not exist",
     "PV140": "a falsifier names an obligation that is not declared",
     "PV141": "an obligation that no falsifier attacks",
     "PV142": "a falsifier names an equation that is not declared",
@@ -58,9 +59,11 @@ CODES = {
 
 # Errors that fail a contract but do not keep its falsifiers from running: a stale mutant must not hide a refutation.
 MUTANT_STALE = frozenset({"PV133", "PV134", "PV135", "PV136"})
+# Those that only a score rests on.
+SCORE_STALE = frozenset({"PV137", "PV138"})
 RUNNABLE = MUTANT_STALE | {
     "PV131",
-    "PV137",
+    *SCORE_STALE,
     "PV141",
     "PV144",
     "PV145",

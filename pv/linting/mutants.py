@@ -73,6 +73,16 @@ def equivalents(context: Context) -> Iterator[Finding]:
             yield error("PV137", accepted.where, f"the equivalent does not apply: {problem}", hint)
 
 
+def mutated(context: Context) -> Iterator[Finding]:
+    """Code that is not there has no mutants, and a score without them would look better than it is."""
+    for each in context.contract.mutated:
+        try:
+            binding.target_file(context.project, each.target)
+        except Unbound as problem:
+            looked_for = each.target.module if problem.kind == "file" else each.target.attribute
+            yield unbound({"name": "PV138"}, each.where, problem, looked_for)
+
+
 def _swap(context: Context, mutant: Mutant, swap: Swap) -> Iterator[Finding]:
     for target in (swap.object, swap.replacement):
         try:

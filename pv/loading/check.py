@@ -18,6 +18,7 @@ from pv.model import Finding, Severity, Where
 
 # How much of a name, and how many names, a "did you mean" compares: a hostile contract has many of both.
 MAX_COMPARED = 200
+MAX_NAMED = 16
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -101,7 +102,7 @@ def did_you_mean(word: str, known: list[str]) -> str:
     near = get_close_matches(word[:MAX_COMPARED], known[:MAX_COMPARED], n=1, cutoff=0.6)
     if near:
         return f"did you mean {near[0]!r}?"
-    return f"known: {', '.join(sorted(known)[:12])}" if known else "none is declared"
+    return f"known: {', '.join(sorted(known)[:MAX_NAMED])}" if known else "none is declared"
 
 
 def _expected(error: ValidationError) -> str:

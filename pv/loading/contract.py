@@ -14,6 +14,7 @@ from pv.model import (
     Gate,
     Harness,
     Mutant,
+    Mutated,
     NotClaimed,
     Obligation,
     OtherSubject,
@@ -43,6 +44,7 @@ def build(tree: Node) -> Contract:
         mutants=tuple(_mutant(item) for item in _list(tree, "mutants")),
         subjects=tuple(_other(item) for item in _list(tree, "subjects")),
         equivalents=tuple(_equivalent(item) for item in _list(tree, "equivalents")),
+        mutated=tuple(Mutated(target=Target.parse(i.value), where=i.where) for i in _list(tree, "mutated")),
         harnesses=tuple(_harness(item) for key in ("harnesses", "kani_harnesses") for item in _list(tree, key)),
         gate=_gate(tree.get("qa_gate")),
     )

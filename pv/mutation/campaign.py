@@ -98,6 +98,8 @@ class Hunt:
         where = scope.imported if self.plan.widely else scope.modules
         reached = frozenset().union(*(self.clean[f.id].reached for f in fit))
         found = where(self.project, scope.under_contract(self.contract, fit))
+        if self.contract.mutated and not self.plan.widely:
+            reached = frozenset(name for name in reached if any(each.holds(name) for each in self.contract.mutated))
         return scope.mutants([module for module in found if self._wanted(module.name)], reached)
 
     def _wanted(self, module: str) -> bool:

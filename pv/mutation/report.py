@@ -87,7 +87,8 @@ def text(results: Sequence[Result], seconds: float) -> str:
 
 def _title(result: Result) -> str:
     judges = result.falsifiers[0] if len(result.falsifiers) == 1 else f"{len(result.falsifiers)} falsifiers"
-    return f"{result.contract.id} by {judges}"
+    mutated = ", ".join(str(each.target) for each in result.contract.mutated)
+    return f"{result.contract.id}{mutated and f' ({mutated})'} by {judges}"
 
 
 def _survivor(judged: Judged) -> Iterator[str]:

@@ -51,7 +51,8 @@ def basis(project: Project, contract: Contract) -> Basis:
     accepted = [[str(e.change.function), e.change.find, e.change.replace] for e in contract.equivalents]
     small = {run.name: dict(run.small or {}) for run in contract.runs}
     paths = [path for f, subject in claims for path in records.paths(project, contract, f, subject)]
-    said = digest_data({"clauses": clauses, "equivalents": accepted, "small": small})
+    mutated = [str(each.target) for each in contract.mutated]
+    said = digest_data({"clauses": clauses, "equivalents": accepted, "small": small, "mutated": mutated})
     return Basis(said, records.digests(project, list(dict.fromkeys(paths))))
 
 

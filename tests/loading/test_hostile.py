@@ -275,12 +275,12 @@ KINDS = [
     text(
         "merge key as a key",
         GOOD + "<<: 1",
-        "15:1 PV010 the contract has no key '<<'; known: equations, equivalents, falsifiers, harnesses, kani_harnesses, metadata, mutants, obligations, qa_gate, runs, schema, subject",
+        "15:1 PV010 the contract has no key '<<'; known: equations, equivalents, falsifiers, harnesses, kani_harnesses, metadata, mutants, mutated, obligations, qa_gate, runs, schema, subject, subjects",
     ),
     text(
         "a null key",
         GOOD + "? \n: 1",
-        "15:2 PV010 the contract has no key ''; known: equations, equivalents, falsifiers, harnesses, kani_harnesses, metadata, mutants, obligations, qa_gate, runs, schema, subject",
+        "15:2 PV010 the contract has no key ''; known: equations, equivalents, falsifiers, harnesses, kani_harnesses, metadata, mutants, mutated, obligations, qa_gate, runs, schema, subject, subjects",
     ),
     text("existing: metadata is text", "metadata: x\nequations: {}", "1:11 PV012 metadata: must be a mapping, not 'x'"),
     text(

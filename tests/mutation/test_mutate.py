@@ -166,6 +166,27 @@ def test_a_falsifier_that_fails_on_the_code_itself_is_no_judge(project: Project)
     assert not (folder / "evidence").exists()
 
 
+def test_a_contract_says_what_is_mutated_by_module_and_by_function(project: Project) -> None:
+    folder = project("mutable")
+    add(folder, "S-LEAVE", "falsify_leave")
+    assert {j.mutant.function for j in one("shop").judged} == {"shop:price", "shop:leave"}
+    append(folder, 'mutated: [helper, "shop:leave"]\n')
+    found = one("shop")
+    assert {j.mutant.function for j in found.judged} == {"helper:rounded", "shop:leave"}
+    assert report.text([found], 0.5).startswith("shop (helper, shop:leave) by 2 falsifiers: mutation score ")
+    assert "shop:price" in {j.mutant.function for j in one("shop", widely=True).judged}
+
+
+def test_another_choice_of_what_is_mutated_is_another_score(project: Project) -> None:
+    folder = project("mutable")
+    append(folder, "mutated: [shop]\n")
+    one("shop", record=True)
+    assert ", fresh)" in pv.render(pv.validate())
+    text = (folder / "contracts/shop.yaml").read_text()
+    (folder / "contracts/shop.yaml").write_text(text.replace("mutated: [shop]", "mutated: [helper]"))
+    assert ", stale, changed: " in pv.render(pv.validate())
+
+
 EQUIVALENT = """equivalents:
 - {{function: "shop:price", find: "{find}", replace: "{replace}", reason: "{reason}"}}
 """
