@@ -231,6 +231,8 @@ def falsify_teacher_is_untouched(subject: Any, device: str, case: StepCase, shar
     """
     teacher_module, student_module = _noisy_pair(case, shared, device)
     teacher = subject.ModuleTeacher(teacher_module, case.student.shape[1])
+    asking = [name for name, parameter in teacher_module.named_parameters() if parameter.requires_grad]
+    assert not asking, f"{asking} of a new teacher ask for a gradient"
     student = subject.ModuleStudent(student_module, case.student.shape[1])
     student_module.train()
     teacher_module.dropout.train(case.tokens.numel() % 2 == 0)

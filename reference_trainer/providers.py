@@ -135,7 +135,7 @@ class ModuleStudent:
         def accumulate(gradient_BTV: Tensor) -> None:
             if not logits_BTV.requires_grad:
                 raise ProviderError("the student's logits depend on no parameter that asks for a gradient; all frozen?")
-            torch.autograd.backward(logits_BTV, gradient_BTV.to(logits_BTV))
+            torch.autograd.backward(logits_BTV, gradient_BTV)
 
         return _OncePass(logits_BTV.detach(), accumulate)
 
