@@ -210,6 +210,8 @@ def falsify_the_result_of_a_run(subject: Any, text: Text) -> None:
     }
     for name, wanted in expected.items():
         assert _same(getattr(result, name), wanted), f"{name} is {getattr(result, name)}; expected {wanted}"
+    rate = by_hand.step / max(by_hand.elapsed, 1e-9)
+    assert _same(result.steps_per_s, rate), f"{by_hand.step} steps in {by_hand.elapsed} s are {result.steps_per_s} a s"
 
 
 @given(text=texts())

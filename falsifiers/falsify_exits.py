@@ -192,8 +192,9 @@ def falsify_what_is_no_callback_is_refused(subject: Any, script: Script, place: 
     try:
         run(subject, script, told, parts(subject) | {"batch_at": lambda epoch, k: batches.append(k)})
     except Exception as error:
-        refused = type(error).__name__ == "CallbackError" and f"callback {place + 1} " in str(error)
-        assert refused, f"callback {place + 1} is a {odd}: {error!r}"
+        what = {"class": "its class instead of an instance", "function": "a method", "None": "a NoneType"}[odd]
+        refused = type(error).__name__ == "CallbackError" and f"callback {place + 1} is {what};" in str(error)
+        assert refused, f"callback {place + 1} is {what}: {error!r}"
     else:
         raise AssertionError(f"callback {place + 1} is a {odd}, and nobody said so")
     assert recorder.told == [] and batches == [], f"before the refusal {recorder.told} were told and {batches} read"

@@ -26,9 +26,16 @@ from falsifiers.lifecycle import (
 
 
 def assert_lifecycle(subject: Any, script: Script, device: str = "cpu") -> None:
-    """A real run tells what the words say, and its result says what happened."""
-    recorder, expected = Recorder(script), lifecycle(script)
-    result = run(subject, script, callbacks(subject, len(script.answers), recorder.act), parts(subject, device))
+    """A real run tells what the words say, and its result says what happened. Who comes later isn't told."""
+    recorder, expected, count = Recorder(script), lifecycle(script), len(script.answers)
+    *told, late = callbacks(subject, count + 1, lambda callback, event, context: join_and_act(callback, event, context))
+
+    def join_and_act(callback: int, event: str, context: Any) -> Any:
+        assert callback < count, f"a callback that was appended to the list during the run was told {event}"
+        told.append(late)
+        return recorder.act(callback, event, context)
+
+    result = run(subject, script, told, parts(subject, device))
     assert_same_calls(recorder.told, expected.told)
     assert (result.steps_completed, result.stopped) == (expected.steps, expected.stopped), (
         f"the result says {result.steps_completed} steps, stopped {result.stopped}; expected {expected.steps} steps, "

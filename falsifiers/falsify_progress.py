@@ -152,7 +152,7 @@ def falsify_an_unlogged_step_does_no_work(subject: Any, every: int, times: int, 
 def falsify_formats(subject: Any) -> None:
     """The lines that people grep for, letter by letter."""
     stream = Stream()
-    callback = subject.ProgressCallback(10, lines=subject.Lines(stream))
+    callback = subject.ProgressCallback(lines=subject.Lines(stream))
     callback.attached()
     callback.on_step_end(context(subject, (17, 31), 10, 2.34561))
     callback.on_epoch_end(context(subject, (17, 31), 31, 0.5, 12.34))

@@ -84,13 +84,14 @@ def falsify_a_terminal_gets_the_same_lines(subject: Any, schedule: tuple[int, in
     stream, before = Stream(terminal=True), (sys.stdout, sys.stderr)
     with patch.dict(os.environ, XTERM):
         told(subject, subject.ProgressCallback(every, lines=subject.Lines(stream)), schedule, [2.0])
-    seen = [line for line in _without_codes(stream) if STEP.fullmatch(line) or EPOCH.fullmatch(line)]
+    seen = [line for line in without_codes(stream) if STEP.fullmatch(line) or EPOCH.fullmatch(line)]
     expected = expected_lines(schedule, [2.0], every)
     assert seen == expected, f"logged every {every} on a terminal: {seen}; expected {expected}"
     assert (sys.stdout, sys.stderr) == before, "the bar left standard output or standard error redirected"
 
 
-def _without_codes(stream: Stream) -> list[str]:
+def without_codes(stream: Stream) -> list[str]:
+    """What was written, in lines, without what moves the cursor or sets a colour."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue()).replace("\r", "\n").split("\n")
 
 
@@ -103,4 +104,4 @@ def falsify_a_terminal_gets_lines_as_they_are(subject: Any, words: list[str]) ->
         lines.open_bar("student", 3)
         lines.write(line)
         lines.close_bar()
-    assert f"{line}\n" in stream.getvalue(), f"of {line!r} a terminal shows {_without_codes(stream)}"
+    assert f"{line}\n" in stream.getvalue(), f"of {line!r} a terminal shows {without_codes(stream)}"

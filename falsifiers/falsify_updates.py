@@ -59,6 +59,38 @@ def _by_hand(subject: Any, text: Text, device: str) -> list[Tensor]:
     return weights
 
 
+class UsedOnce(TwoTables):
+    """Reaches its second table in its first forward only."""
+
+    forwards = 0
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.forwards += 1
+        total: Tensor = super().forward(tokens) if self.forwards == 1 else self.first(tokens)
+        return total
+
+
+@given(text=texts(impossible=False))
+def falsify_what_a_step_does_not_reach_stays(subject: Any, text: Text) -> None:
+    """A parameter without a gradient in this step isn't decayed, nor carried on by its momentum."""
+    teacher_logits, student_logits = text.logits("cpu")
+    module, seen = UsedOnce(student_logits), list[Tensor]()
+
+    def act(callback: int, event: str, context: Any) -> None:
+        if event == "on_step_end":
+            seen.append(module.second.weight.detach().clone())
+
+    given = parts(subject) | {"teacher": tables(teacher_logits, student_logits)[0]}
+    given |= {"student": module_student(module, 3), "optimizer": subject.new_optimizer(module.parameters(), 0.5)}
+    calls = iter(range(text.script.total))
+    given |= {"batch_at": lambda *at: text.batch(subject, next(calls), "cpu")}
+    run(subject, text.script, callbacks(subject, 1, act), given)
+    for step, now in enumerate(seen[1:], start=2):
+        assert torch.equal(now, seen[0]), (
+            f"step {step} doesn't reach the second table, which was {seen[0].tolist()} and is {now.tolist()}"
+        )
+
+
 @given(text=texts(impossible=False))
 def falsify_the_update_comes_before_the_call(subject: Any, device: str, text: Text) -> None:
     """Update, on_step_end, update, on_step_end: with the weights of that step, at its rate in every parameter group."""

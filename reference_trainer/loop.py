@@ -48,6 +48,7 @@ class TrainResult:
 
     @property
     def steps_per_s(self) -> float:
+        """Optimizer steps per second; a run in no time counts as one of a nanosecond."""
         return self.steps_completed / max(self.elapsed_s, 1e-9)
 
 

@@ -66,7 +66,6 @@ class Lines:
     def close_bar(self) -> None:
         if self._bar is not None:
             self._bar.stop()
-            self._bar = None
 
 
 class _Stream:
@@ -82,9 +81,8 @@ class _Stream:
     def isatty(self) -> bool:
         return self._tried(lambda stream: stream.isatty()) is True
 
-    def write(self, text: str) -> int:
+    def write(self, text: str) -> None:
         self._tried(lambda stream: stream.write(text))
-        return len(text)
 
     def flush(self) -> None:
         self._tried(lambda stream: stream.flush())
@@ -103,7 +101,7 @@ class _Stream:
 
 
 class _Reading(ProgressColumn):
-    """Loss and tokens per second."""
+    """Loss and tokens per second; a run in no time counts as one of a nanosecond."""
 
     def render(self, task: Task) -> Text:
         context: Context | None = task.fields["context"]
