@@ -1,18 +1,18 @@
 """Carries a validation out: which task follows from which answer, until nothing is left to try."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pv import devices, proofs, records, tasks
+from pv.campaign.bodies import Bodies
+from pv.campaign.job import Job, Known, Options, Progress, RunState
 from pv.cells import Selection, killed, told_apart
 from pv.evidence import DeviceInfo, Ending, Evidence, Trial
-from pv.model import Contract, Falsifier, Harness, Mutant, Run, Target, Where
+from pv.model import Contract, Falsifier, Harness, Run, Target, Where
 from pv.mutation import scope
 from pv.mutation.judge import limit_on_mutant
 from pv.project import Project
-from pv.tasks import Code
 from pv.workers.pool import Pool, Reply, Task
 from pv.workers.reading import trial
 
@@ -21,68 +21,6 @@ MOST_AUTOMATIC = 20
 """How many automatic mutants a falsifier that declares none may be tried on; `pv mutate` tries all."""
 STOPPED = "not run: --fail-fast stopped at the first failure"
 GOOD = {Ending.HELD, Ending.SKIPPED}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """How far a validation is: tasks done, tasks known of so far, and what runs now."""
-
-    done: int
-    total: int
-    running: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How to carry a validation out; see `pv.validate`."""
-
-    jobs: int
-    fail_fast: bool = False
-    examples: int | None = None
-    seed: int = 0
-    replay: str = ""
-    spawn: bool = False
-    probe: devices.Probe | None = None
-    on_progress: Callable[[Progress], None] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Job:
-    """What a task is for. Without a falsifier it executes `run`; `small` marks the run that mutants are held to."""
-
-    contract: Contract
-    device: str
-    falsifier: Falsifier | None = None
-    mutant: Mutant | None = None
-    run: Run | None = None
-    small: bool = False
-    first: Trial | None = None
-    """The search whose counterexample this task replays."""
-
-    def __str__(self) -> str:
-        who = self.falsifier.id if self.falsifier is not None else f"run {self.run.name if self.run else ''}"
-        return f"{who} / {self.mutant.id}" if self.mutant is not None else who
-
-
-@dataclass(slots=True)
-class _RunState:
-    """A run that was started: where its record is, how it ended, and who waits for it."""
-
-    directory: Path
-    trial: Trial | None = None
-    waiting: list[Falsifier] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Known:
-    """What is known of one contract so far."""
-
-    trials: dict[tuple[str, str], Trial] = field(default_factory=dict)
-    mutants: dict[tuple[str, str], Trial] = field(default_factory=dict)
-    runs: dict[tuple[str, str, bool], _RunState] = field(default_factory=dict)
-    automatic: dict[str, list[Mutant]] = field(default_factory=dict)
-    """For each falsifier that declares no mutant, the automatic ones that it has not been tried on yet."""
-    drawn: dict[str, int] = field(default_factory=dict)
 
 
 class Campaign:
@@ -98,20 +36,20 @@ class Campaign:
         stale: frozenset[Where] = frozenset(),
     ) -> None:
         self.project, self.contracts = project, contracts
-        self.selections, self.subjects, self.options = selections, subjects, options
+        self.selections, self.options = selections, options
         self.stale = stale
         self.devices: dict[str, DeviceInfo] = {}
         self.notes: tuple[str, ...] = ()
         self._absent: dict[str, str] = {}
-        self._known = {contract.id: _Known() for contract in contracts}
-        self._codes: dict[Target, Code] = {}
+        self._known = {contract.id: Known() for contract in contracts}
+        self._bodies = Bodies(project, subjects, options)
         self._running: dict[str, None] = {}
         self._done = self._total = 0
         self._cancelled = False
 
     def evidence(self, contract: Contract) -> Evidence:
         """What is known of a contract so far."""
-        known = self._known.get(contract.id, _Known())
+        known = self._known.get(contract.id, Known())
         return Evidence(
             trials=known.trials,
             mutants=known.mutants,
@@ -122,13 +60,15 @@ class Campaign:
 
     def bases(self, contract: Contract) -> dict[str, records.Basis]:
         """What evidence of each falsifier of a contract rests on."""
-        return {f.id: records.basis(self.project, contract, f, self._subject(contract, f)) for f in contract.claims}
+        return {
+            f.id: records.basis(self.project, contract, f, self._bodies.subject(contract, f)) for f in contract.claims
+        }
 
     def run(self) -> None:
         """Tries everything. When it is interrupted, what is known so far can still be read."""
         if not self.contracts:
             return
-        subjects = {self._subject(c, f) for c in self.contracts for f in c.claims}
+        subjects = {self._bodies.subject(c, f) for c in self.contracts for f in c.claims}
         preload = tasks.preload(self.project, self.contracts, subjects)
         asked = sorted({device for contract in self.contracts for device in self.selections[contract.id].live})
         with Pool(preload, self.options.jobs, spawn=self.options.spawn) as pool:
@@ -150,34 +90,16 @@ class Campaign:
         if falsifier.run is not None:
             self._after_run(pool, contract, falsifier, device, small=False)
         else:
-            self._falsify(pool, _Job(contract=contract, falsifier=falsifier, device=device), falsifier)
+            self._falsify(pool, Job(contract=contract, falsifier=falsifier, device=device), falsifier)
 
-    def _falsify(self, pool: Pool, job: _Job, falsifier: Falsifier) -> None:
+    def _falsify(self, pool: Pool, job: Job, falsifier: Falsifier) -> None:
         if isinstance(falsifier, Harness):
             self._prove(pool, job, falsifier)
             return
-        body = tasks.falsify(
-            self._code(job.contract, falsifier, own=job.mutant is not None and bool(falsifier.kills)),
-            job.contract,
-            falsifier,
-            job.device,
-            examples=self.options.examples or falsifier.examples,
-            seed=self.options.seed,
-            mutant=job.mutant,
-            replay=self.options.replay,
-        )
-        if not falsifier.kills:
-            _watch(body, job)
-        self._submit(pool, job, body, self._limit(job, falsifier, falsifier.limit_s))
+        self._submit(pool, job, self._bodies.falsify(job, falsifier), self._limit(job, falsifier, falsifier.limit_s))
 
-    def _prove(self, pool: Pool, job: _Job, harness: Harness) -> None:
-        code, replay = self._code(job.contract, harness, own=job.mutant is not None), proofs.point(self.options.replay)
-        if job.first is not None and job.first.counterexample is not None:
-            replay = job.first.counterexample.arguments
-        body = tasks.prove(code, harness, mutant=job.mutant, replay=replay)
-        if not harness.kills:
-            _watch(body, job)
-        self._submit(pool, job, body, proofs.hard_limit_s(harness))
+    def _prove(self, pool: Pool, job: Job, harness: Harness) -> None:
+        self._submit(pool, job, self._bodies.prove(job, harness), proofs.hard_limit_s(harness))
 
     def _after_run(self, pool: Pool, contract: Contract, falsifier: Falsifier, device: str, *, small: bool) -> None:
         """Tries a predicate once its run has ended; the first that asks for a run starts it."""
@@ -188,22 +110,19 @@ class Campaign:
             self._predicate(pool, contract, falsifier, device, state, small=small)
             return
         if state is None:
-            state = runs[run.name, device, small] = _RunState(pool.scratch())
-            arguments = (run.small or {}) if small else run.arguments
-            code = self._code(contract, falsifier, own=small)
-            body = tasks.execute(code, run, device, state.directory, arguments=arguments)
-            self._submit(pool, _Job(contract=contract, device=device, run=run, small=small), body, run.limit_s)
+            state = runs[run.name, device, small] = RunState(pool.scratch())
+            job = Job(contract=contract, device=device, run=run, small=small)
+            self._submit(pool, job, self._bodies.execute(job, falsifier, run, state.directory), run.limit_s)
         state.waiting.append(falsifier)
 
     def _predicate(
-        self, pool: Pool, contract: Contract, falsifier: Falsifier, device: str, state: _RunState, *, small: bool
+        self, pool: Pool, contract: Contract, falsifier: Falsifier, device: str, state: RunState, *, small: bool
     ) -> None:
-        job = _Job(contract=contract, falsifier=falsifier, device=device, small=small)
+        job = Job(contract=contract, falsifier=falsifier, device=device, small=small)
         if state.trial is not None and state.trial.ending is not Ending.HELD:
             self._judged(pool, job, falsifier, replace(state.trial, falsifier=falsifier.id))
             return
-        body = tasks.predicate(self._code(contract, falsifier), falsifier, device, state.directory)
-        self._submit(pool, job, body, PREDICATE_LIMIT_S)
+        self._submit(pool, job, self._bodies.judge(job, falsifier, state.directory), PREDICATE_LIMIT_S)
 
     def _mutants(self, pool: Pool, contract: Contract, falsifier: Falsifier) -> None:
         if not falsifier.kills and not told_apart(self.evidence(contract), falsifier):
@@ -211,9 +130,9 @@ class Campaign:
         for mutant in map(contract.mutant, falsifier.kills):
             if mutant.where in self.stale:
                 continue
-            self._try(pool, _Job(contract=contract, falsifier=falsifier, device="cpu", mutant=mutant), falsifier)
+            self._try(pool, Job(contract=contract, falsifier=falsifier, device="cpu", mutant=mutant), falsifier)
 
-    def _try(self, pool: Pool, job: _Job, falsifier: Falsifier) -> None:
+    def _try(self, pool: Pool, job: Job, falsifier: Falsifier) -> None:
         """Tries a falsifier on a mutant."""
         if falsifier.run is None:
             self._falsify(pool, job, falsifier)
@@ -224,30 +143,27 @@ class Campaign:
         """Tries the next automatic mutant of what a falsifier that declares none reached; the first kill is enough."""
         known = self._known[contract.id]
         if falsifier.id not in known.automatic:
-            subject, reached = self._subject(contract, falsifier), known.trials[falsifier.id, "cpu"].reached
+            subject, reached = self._bodies.subject(contract, falsifier), known.trials[falsifier.id, "cpu"].reached
             drawn = scope.some(self.project, subject, reached, self.options.seed, MOST_AUTOMATIC)
             known.automatic[falsifier.id] = [automatic.mutant for automatic in drawn]
             known.drawn[falsifier.id] = len(drawn)
         if known.automatic[falsifier.id]:
             mutant = known.automatic[falsifier.id].pop(0)
-            self._try(pool, _Job(contract=contract, falsifier=falsifier, device="cpu", mutant=mutant), falsifier)
+            self._try(pool, Job(contract=contract, falsifier=falsifier, device="cpu", mutant=mutant), falsifier)
 
-    def _mutated_run(self, pool: Pool, job: _Job, falsifier: Falsifier) -> None:
+    def _mutated_run(self, pool: Pool, job: Job, falsifier: Falsifier) -> None:
         """Executes the run on a mutant, at its small arguments, and tries the predicate, in one worker."""
         run = job.contract.run(falsifier.run or "")
-        code, directory = self._code(job.contract, falsifier, own=bool(falsifier.kills)), pool.scratch()
-        body = tasks.execute(code, run, "cpu", directory, arguments=run.small or {}, mutant=job.mutant)
-        if not falsifier.kills:
-            _watch(body, job)
-        self._submit(pool, job, body | {"test": code.test(falsifier)}, self._limit(job, falsifier, run.limit_s))
+        body = self._bodies.execute_and_judge(job, falsifier, run, pool.scratch())
+        self._submit(pool, job, body, self._limit(job, falsifier, run.limit_s))
 
-    def _limit(self, job: _Job, falsifier: Falsifier, limit_s: float) -> float:
+    def _limit(self, job: Job, falsifier: Falsifier, limit_s: float) -> float:
         """How long a trial may take: on a mutant that nobody wrote, as long as the code itself lets expect."""
         if falsifier.kills or job.mutant is None:
             return limit_s
         return min(limit_s, limit_on_mutant(self._known[job.contract.id].trials[falsifier.id, "cpu"].seconds))
 
-    def _submit(self, pool: Pool, job: _Job, body: dict[str, Any], limit_s: float) -> None:
+    def _submit(self, pool: Pool, job: Job, body: dict[str, Any], limit_s: float) -> None:
         if self._cancelled:
             self._cancel(job)
             return
@@ -258,7 +174,7 @@ class Campaign:
         self._running[str(task.key)] = None
         self._tell()
 
-    def _ended(self, pool: Pool, job: _Job, reply: Reply) -> None:
+    def _ended(self, pool: Pool, job: Job, reply: Reply) -> None:
         self._running.pop(str(job), None)
         self._done += 1
         self._tell()
@@ -277,7 +193,7 @@ class Campaign:
         elif job.run is not None:
             self._run_ended(pool, job, job.run, found)
 
-    def _proved(self, pool: Pool, job: _Job, harness: Harness, found: Trial) -> None:
+    def _proved(self, pool: Pool, job: Job, harness: Harness, found: Trial) -> None:
         """What refutes a harness is believed once a worker of its own has seen it too."""
         if job.first is not None:
             self._judged(pool, job, harness, proofs.replayed(job.first, found))
@@ -286,13 +202,13 @@ class Campaign:
         else:
             self._judged(pool, job, harness, found)
 
-    def _run_ended(self, pool: Pool, job: _Job, run: Run, found: Trial) -> None:
+    def _run_ended(self, pool: Pool, job: Job, run: Run, found: Trial) -> None:
         state = self._known[job.contract.id].runs[run.name, job.device, job.small]
         state.trial = found
         for falsifier in state.waiting:
             self._predicate(pool, job.contract, falsifier, job.device, state, small=job.small)
 
-    def _judged(self, pool: Pool, job: _Job, falsifier: Falsifier, found: Trial) -> None:
+    def _judged(self, pool: Pool, job: Job, falsifier: Falsifier, found: Trial) -> None:
         """Keeps a trial, and starts what it calls for: a falsifier that found nothing must show that it could have."""
         known, device = self._known[job.contract.id], job.device
         if job.mutant is not None:
@@ -328,7 +244,7 @@ class Campaign:
             for task in pool.drop_pending():
                 self._cancel(task.key)
 
-    def _cancel(self, job: _Job) -> None:
+    def _cancel(self, job: Job) -> None:
         known = self._known[job.contract.id]
         if job.falsifier is None:
             state = known.runs[job.run.name if job.run else "", job.device, job.small]
@@ -342,19 +258,6 @@ class Campaign:
             elif not job.small:
                 known.trials.setdefault((falsifier.id, job.device), lost)
 
-    def _subject(self, contract: Contract, falsifier: Falsifier) -> Target:
-        return self.subjects.get(contract.id) or contract.subject_of(falsifier)
-
-    def _code(self, contract: Contract, falsifier: Falsifier, *, own: bool = False) -> Code:
-        """The code that a falsifier is tried on. Mutants are faults of the contract's own subject."""
-        subject = contract.subject_of(falsifier) if own else self._subject(contract, falsifier)
-        return self._codes.setdefault(subject, Code(self.project, subject))
-
     def _tell(self) -> None:
         if self.options.on_progress is not None:
             self.options.on_progress(Progress(done=self._done, total=self._total, running=tuple(self._running)))
-
-
-def _watch(body: dict[str, Any], job: _Job) -> None:
-    """Watches which statements run, and on a mutant that nobody wrote keeps these from what they never should touch."""
-    body["plan"] |= {"statements": job.mutant is None, "fenced": job.mutant is not None}
