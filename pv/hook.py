@@ -28,6 +28,8 @@ from pv.errors import BrokenMutant
 VARIABLE = "PV_HOOK"
 seen: set[str] = set()
 """The functions entered in this process, as `module:name`."""
+at_import: set[str] = set()
+"""What ran before the claim was tried: a fault there is in whatever it made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,13 +293,19 @@ def _log_at_exit(hook: Hook) -> None:
     os._exit = noted_exit
 
 
+def imported() -> None:
+    """Sets aside what ran at import: it is no sign that a claim runs the subject, and counts once one does."""
+    at_import.update(seen)
+    seen.clear()
+
+
 def reached(hook: Hook) -> tuple[frozenset[str], bool]:
     """What this process and its ended children reached, and whether the mutant was planted in any of them."""
     found, applied = set(seen), hook.applied
     for entry in _entries(hook):
         found |= set(entry["seen"])
         applied = applied or entry["applied"]
-    return frozenset(found), applied
+    return frozenset(found | at_import if found else found), applied
 
 
 def broken(hook: Hook) -> str:

@@ -177,6 +177,15 @@ def test_a_contract_says_what_is_mutated_by_module_and_by_function(project: Proj
     assert "shop:price" in {j.mutant.function for j in one("shop", widely=True).judged}
 
 
+def test_what_ran_at_import_is_mutated_and_judged_by_whoever_uses_what_it_made(project: Project) -> None:
+    folder = project("mutable")
+    shop = folder / "shop.py"
+    made = "def _times():\n    return lambda one, other: one * other\n\n\nTIMES = _times()\n\n\ndef price("
+    text = shop.read_text().replace("def price(", made).replace("cents * pieces", "TIMES(cents, pieces)")
+    shop.write_text(text)
+    assert fates(one("shop"))["_times: one * other -> one / other"] is Fate.KILLED
+
+
 def test_another_choice_of_what_is_mutated_is_another_score(project: Project) -> None:
     folder = project("mutable")
     append(folder, "mutated: [shop]\n")
