@@ -117,6 +117,7 @@ def falsify_every_setting_has_flag_variable_and_key(subject: Any) -> None:
     assert names == LEGAL.keys(), f"settings without a known legal value, or none any more: {names ^ LEGAL.keys()}"
     with place() as where, _noting() as noted:
         help_text = invoked(subject, where, "--help").output
+        _assert_help(subject, help_text)
         for name, value in ((name, values[0]) for name, values in LEGAL.items()):
             flag = f"--{name.replace('_', '-')}"
             assert re.search(rf"^ *{flag} ", help_text, re.M), f"the help doesn't name {flag}"
@@ -126,6 +127,18 @@ def falsify_every_setting_has_flag_variable_and_key(subject: Any) -> None:
                 assert len(noted) == 1, f"{origin} = {value}: exit {ended.exit_code}, {ended.output}"
                 found = getattr(noted[0], name)
                 assert _same(name, found, value), f"{origin} = {value!r} gives the run {name} = {found!r}"
+
+
+def _assert_help(subject: Any, text: str) -> None:
+    """The settings in the order of their declaration, each with the default that isn't nothing or off."""
+    names = [field.name.replace("_", "-") for field in fields(subject.Settings)]
+    listed = [name for name in re.findall(r"^  --([a-z-]+) ", text, re.M) if name in names]
+    assert listed == names, f"the help lists {listed}; expected {names}"
+    parts = dict(zip(listed, re.split(r"^  --(?:" + "|".join(names) + ") ", text, flags=re.M)[1:], strict=True))
+    for field in fields(subject.Settings):
+        said = " ".join(parts[field.name.replace("_", "-")].split())
+        if field.default not in (None, False):
+            assert f"[default: {field.default}]" in said, f"the help says {said!r} of {field.name}, not its default"
 
 
 def _each_origin(where: Place, name: str, flag: str, value: Any) -> Iterator[tuple[str, list[str], dict[str, str]]]:
@@ -165,7 +178,7 @@ def falsify_degenerate_counts_are_refused(subject: Any) -> None:
             _assert_said(message, f"{variable} is ", _shown(text), COUNT)
     for text in [*NO_COUNTS, ""]:
         message = _refusal(subject, f"--smoke {text!r}", subject.gather, {"smoke": text}, {}, None)
-        _assert_said(message, "--smoke is ", _shown(text), COUNT)
+        _assert_said(message, f"--smoke is {repr(text)[:80]}; expected ", COUNT)
     for text in NO_COUNTS_IN_TOML:
         with _toml(f"smoke = {text}") as path:
             message = _refusal(subject, f"smoke = {text}", subject.gather, {}, {}, path)
@@ -251,7 +264,11 @@ def falsify_unknown_variables_are_refused(subject: Any) -> None:
         name = f"REFERENCE_TRAINER_{name}"
         message = _refusal(subject, f"the variable {name}", subject.gather, {}, {name: "5"}, None)
         _assert_said(message, name, f"did you mean REFERENCE_TRAINER_{hint}" if hint else "")
-    others = {"REFERENCE": "5", "APR_DISTILL_LOSS": "5", "REFERENCE_TRAINERS": "5"}
+    for name, hint in {"MAX_STEP": "MAX_STEPS", "LOG_EVRY": "LOG_EVERY", "PROJECT_TO_STEP": "PROJECT_TO_STEPS"}.items():
+        name = f"APR_DISTILL_{name}"
+        message = _refusal(subject, f"the variable {name}", subject.gather, {}, {name: "5"}, None)
+        _assert_said(message, name, f"did you mean APR_DISTILL_{hint}?")
+    others = {"REFERENCE": "5", "APR_DISTILL_LOSS": "5", "REFERENCE_TRAINERS": "5", "XAPR_DISTILL_MAX_STEPS": "5"}
     assert subject.gather({}, others, None) == subject.gather({}, {}, None), f"{others} changed the settings"
 
 
@@ -271,6 +288,9 @@ def falsify_wrong_values_are_refused(subject: Any) -> None:
             _assert_said(message, f"{name} in {path} is ", allowed)
 
 
+LARGEST = 2**20
+
+
 def falsify_unreadable_files_are_refused(subject: Any) -> None:
     """A file of settings that isn't there, is no file, or is no TOML: refused by its name."""
     cases = ["smoke", "smoke = ", "= 5", "smoke = 5\nsmoke = 6", "smoke = \ud800", f"smoke = 1{'0' * 5000}"]
@@ -280,6 +300,10 @@ def falsify_unreadable_files_are_refused(subject: Any) -> None:
             path.write_bytes(text.encode("utf-8", "surrogatepass"))
             message = _refusal(subject, text[:40], subject.gather, {}, {}, path)
             _assert_said(message, str(path))
+    with _toml("#" * LARGEST) as path:
+        assert subject.gather({}, {}, path) == subject.gather({}, {}, None), "a comment changed the settings"
+    with _toml("#" * (LARGEST + 1)) as path:
+        _assert_said(_refusal(subject, "a huge file", subject.gather, {}, {}, path), f"{path} has more than 1,048,576 ")
     for path in (Path("/nowhere/settings.toml"), Path("/")):
         _assert_said(_refusal(subject, str(path), subject.gather, {}, {}, path), str(path))
 
@@ -297,13 +321,16 @@ LIBRARY: dict[str, tuple[Any, ...]] = {
 }
 
 
+BEYOND = "int of thousands of digits"
+
+
 def falsify_library_refuses_the_same(subject: Any) -> None:
     """`Settings` refuses what no origin may say, by name, value and what is allowed; None too."""
     for name, values in LIBRARY.items():
         for value in values:
             what = f"Settings({name}=...) of {type(value).__name__}"
             message = _refusal(subject, what, subject.Settings, **{name: value})
-            _assert_said(message, f"{name} is ", "expected ", "" if value == 10**5000 else _shown(value))
+            _assert_said(message, f"{name} is ", "expected ", BEYOND if value == 10**5000 else _shown(value))
     for name in ("epochs", "out", "seed", "force", "device"):
         _refusal(subject, f"Settings({name}=None)", subject.Settings, **{name: None})
     message = _refusal(subject, "smoke with max_steps", subject.Settings, smoke=3, max_steps=41)

@@ -7,6 +7,8 @@ plan it is `reference_trainer.plan`. Where it is said, it is the command line, `
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -79,8 +81,22 @@ def _run_unset(subject: Any, where: Place, name: str, **variables: str) -> list[
     assert "smoke" not in ended.output.lower(), f"a run that isn't a smoke run speaks of one {said}"
     assert sorted(path.name for path in out.iterdir()) == WRITTEN, f"{sorted(out.iterdir())} {said}"
     losses = [event["loss"] for event in read_trace(trace) if event["event"] == "on_step_end"]
+    _assert_end(ended.output.splitlines(), losses, out)
     assert len(losses) == planned(epochs=2), f"{len(losses)} of {planned(epochs=2)} steps ran {said}"
     return losses
+
+
+def _assert_end(lines: list[str], losses: list[float], out: Path) -> None:
+    """The last lines: steps and losses, what is held back, and where the model is."""
+    number = r"[0-9,]+\.?[0-9]*"
+    expected = [
+        rf"{len(losses)} steps in {number}s \({number} step/s, {number} tokens/s\): "
+        rf"distillation loss {losses[0]:.4f} to {losses[-1]:.4f}",
+        *(rf"held-back {name}: {number} nats per byte over {number} bytes" for name in ("cross_entropy", "kl")),
+        re.escape(f"wrote {out}"),
+    ]
+    same = [re.fullmatch(pattern, line) for pattern, line in zip(expected, lines[-len(expected) :], strict=True)]
+    assert all(same), f"the run ends with {lines[-len(expected) :]}; expected {expected}"
 
 
 def falsify_unset_is_a_long_run(subject: Any) -> None:

@@ -170,13 +170,13 @@ def _checks(subject: Any, difference: float, **fields: Any) -> list[tuple[bool, 
 
 @given(
     finite=st.booleans(),
-    difference=st.sampled_from([0.0, 1e-16, 1e-11, 1e-9, 1e-3, 0.5, math.nan, math.inf]),
+    difference=st.sampled_from([0.0, 1e-16, 1e-11, 1e-10, 1.1e-10, 1e-9, 0.5, math.nan, math.inf]),
     initial=st.sampled_from([2.0, None]),
 )
 def falsify_each_check_decides(subject: Any, finite: bool, difference: float, initial: float | None) -> None:
-    """A go only with finite losses, some loss at all, and a gradient within rounding: 1e-11 is, 1e-9 isn't."""
+    """A go only with finite losses, some loss at all, and a gradient within rounding: 1e-10 is, more isn't."""
     losses, gradient, _ = _checks(subject, difference, finite=finite, initial_loss=initial)
-    expected = (finite and initial is not None, difference <= 1e-11)
+    expected = (finite and initial is not None, difference <= 1e-10)
     found = (losses[0], gradient[0])
     case = f"finite {finite}, first loss {initial}, gradient off by {difference}"
     assert found == expected, f"{case}: {losses}, {gradient}"
@@ -192,6 +192,8 @@ def falsify_peak_memory_is_told(subject: Any) -> None:
     kibibytes = re.search(r"VmHWM:\s+([0-9]+) kB", status)
     assert kibibytes, "the kernel states no high-water mark"
     expected, mib = int(kibibytes[1]) / 1024, int(told[1].replace(",", ""))
+    in_bytes = subject.peak_memory_bytes(torch.device("cpu"))
+    assert in_bytes % 1024 == 0, f"{in_bytes} bytes are told; the kernel counts whole kibibytes"
     assert 0.9 * expected - 2 <= mib <= 1.1 * expected + 2, f"{mib} MiB are told; the kernel says {expected:.0f} MiB"
 
 

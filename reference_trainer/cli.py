@@ -60,10 +60,10 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
         kind = each.metadata["kind"]
         flag = f"--{each.name.replace('_', '-')}"
         if kind.metavar == "":
-            option = click.option(flag, each.name, flag_value="true", default=None, help=each.metadata["help"])
+            option = click.option(flag, flag_value="true", default=None, help=each.metadata["help"])
         else:
             default = "" if each.default is None else f" [default: {each.default}]"
-            option = click.option(flag, each.name, metavar=kind.metavar, help=each.metadata["help"] + default)
+            option = click.option(flag, metavar=kind.metavar, help=each.metadata["help"] + default)
         command = option(command)
     return command
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -60,16 +60,20 @@ def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
     known = [CONFIG_VARIABLE, *(variable(each.name) for each in fields(Settings))]
     for name in environment:
         if name.startswith(_PREFIX) and name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else "`reference-trainer distill --help` names the settings"
+            near = _nearest(name, known)
+            hint = f"did you mean {near}?" if near else "`reference-trainer distill --help` names the settings"
             raise SettingError(f"the environment has {name[:80]}, which is no setting; {hint}")
 
 
 def _refuse_misspelt_aliases(environment: Mapping[str, str]) -> None:
     for name in set(environment) - set(ALIASES.values()):
-        near = difflib.get_close_matches(name, ALIASES.values(), n=1, cutoff=0.9)
+        near = _nearest(name, ALIASES.values(), cutoff=0.9)
         if near and name.startswith("APR_DISTILL_"):
-            raise SettingError(f"the environment has {name[:80]}, which nothing reads; did you mean {near[0]}?")
+            raise SettingError(f"the environment has {name[:80]}, which nothing reads; did you mean {near}?")
+
+
+def _nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), "")
 
 
 def _text_of(name: str, flags: Mapping[str, str], environment: Mapping[str, str]) -> tuple[str, str] | None:
@@ -97,13 +101,12 @@ def _from_file(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             content = file.read(_LARGEST_FILE + 1)
-        if len(content) > _LARGEST_FILE:
-            raise SettingError(f"{path} has more than {_LARGEST_FILE:,} bytes; expected a TOML file of settings")
-        raw = tomllib.loads(content.decode())
-    except SettingError:
-        raise
     except OSError as error:
         raise SettingError(f"{path} can't be read: {error.strerror}") from error
+    if len(content) > _LARGEST_FILE:
+        raise SettingError(f"{path} has more than {_LARGEST_FILE:,} bytes; expected a TOML file of settings")
+    try:
+        raw = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:  # what tomllib raises, also for bytes, numbers and depth beyond it
         raise SettingError(f"{path} is no TOML: {error}") from error
     return {name: _checked(name, value, path) for name, value in raw.items()}
@@ -112,8 +115,8 @@ def _from_file(path: Path) -> dict[str, Any]:
 def _checked(name: str, value: Any, path: Path) -> Any:
     known = [each.name for each in fields(Settings)]
     if name not in known:
-        near = difflib.get_close_matches(name.replace("-", "_"), known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"the settings are {', '.join(known)}"
+        near = _nearest(name, known)
+        hint = f"did you mean {near!r}?" if near else f"the settings are {', '.join(known)}"
         raise SettingError(f"{path} sets {name!r}, which is no setting; {hint}")
     kind = kind_of(name)
     if isinstance(value, str) and value and kind.metavar == "PATH":
