@@ -158,6 +158,7 @@ def compare(contract: str, form: str, outputs: Sequence[str], **options: Any) ->
 )
 @click.option("--jobs", type=click.IntRange(1), help="Workers at once (default: one per core).")
 @click.option("--record", is_flag=True, help="Keep each contract's score, to be committed.")
+@click.option("--fresh", is_flag=True, help="Try again what was noticed on an earlier run and rests on the same code.")
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--spawn", is_flag=True, help="Start every worker as a new interpreter (slow; for debugging).")
 def mutate(form: str, **options: Any) -> None:

@@ -28,6 +28,7 @@ def mutate(
     widely: bool = False,
     modules: Sequence[str] = (),
     record: bool = False,
+    fresh: bool = False,
     spawn: bool = False,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> tuple[Result, ...]:
@@ -37,7 +38,8 @@ def mutate(
     falsifiers, where falsifiers are named by these alone. `sample` draws so many mutants by `seed` instead of all.
     `widely` also mutates what the subjects import; `modules` are patterns of those to mutate alone. `record` keeps the
     score of each contract under the project's evidence folder, unless the result has problems other than a low score:
-    then it is `unrecorded`.
+    then it is `unrecorded`. What a falsifier noticed on an earlier run is recalled while the falsifier and all code and
+    files that it and the subject consist of are unchanged; `fresh` asks again.
 
     Raises UsageError for a request that cannot be met or a contract that lint refuses, WorkerLost when no worker can
     be started.
@@ -55,6 +57,7 @@ def mutate(
         seed=seed,
         widely=widely,
         modules=tuple(modules),
+        fresh=fresh,
         spawn=spawn,
         on_progress=_tell(on_progress),
     )

@@ -14,6 +14,7 @@ from pv.model import Contract, Falsifier, Harness, Mutant
 from pv.mutation import judge, scope
 from pv.mutation.generate import Automatic, compiles_to
 from pv.mutation.judge import FALLEN, Fate, Judged
+from pv.mutation.memory import Memory
 from pv.mutation.result import Plan, Result
 from pv.project import Project
 from pv.proofs import hard_limit_s
@@ -68,8 +69,10 @@ class Hunt:
             found = self._mutants()
             chosen = self._chosen(found)
             equivalent = self._equivalent()
-            self._queue(chosen, frozenset(equivalent))
+            memory = Memory(self.project, self.contract, self.clean)
+            self._queue(chosen, frozenset(equivalent), None if self.plan.fresh else memory)
             self._hunt(pool)
+        memory.keep(self.judged, whole=not self.restricted)
         order = {mutant.mutant.id: place for place, mutant in enumerate(chosen)}
         return Result(
             contract=self.contract,
@@ -126,13 +129,17 @@ class Hunt:
         results = {mutant.result for mutant in found}
         return () if self.restricted else tuple(why for result, why in equivalent.items() if result not in results)
 
-    def _queue(self, chosen: Sequence[Automatic], equivalent: frozenset[str]) -> None:
+    def _queue(self, chosen: Sequence[Automatic], equivalent: frozenset[str], memory: Memory | None) -> None:
         fit = self._fit()
         self._total, self._done = len(chosen), 0
         for mutant in chosen:
             able = [f for f in fit if mutant.place in self.clean[f.id].reached]
-            if able:
-                self._waiting.append(_Hunted(mutant, able, mutant.result in equivalent))
+            accepted = mutant.result in equivalent
+            recalled = memory.recalled(mutant, able) if memory is not None and not accepted else None
+            if recalled is not None:
+                self._close(recalled)
+            elif able:
+                self._waiting.append(_Hunted(mutant, able, accepted))
             else:
                 self._close(Judged(mutant=mutant, fate=Fate.UNREACHED))
 

@@ -35,12 +35,16 @@ STANDING = (Fate.SURVIVED, Fate.UNREACHED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """An automatic mutant and what became of it: which falsifiers were tried, and what the last of them saw."""
+    """An automatic mutant and what became of it: which falsifiers were tried, and what the last of them saw.
+
+    recalled: that was on an earlier run, and nothing has changed since that could bear on it.
+    """
 
     mutant: Automatic
     fate: Fate
     tried: tuple[str, ...] = ()
     seen: str = ""
+    recalled: bool = False
 
 
 def limit_on_mutant(seconds: float) -> float:

@@ -67,6 +67,7 @@ def summary(result: Result) -> str:
     parts = [f"{measured.killed} of {measured.judged} killed"]
     parts += [f"{measured.by_limit} of them by the time limit"] if measured.by_limit else []
     parts += [f"{measured.by_error} of them by an error"] if measured.by_error else []
+    parts += [f"{n} recalled"] if (n := sum(judged.recalled for judged in result.judged)) else []
     parts += [f"{measured.unreached} never reached"] if measured.unreached else []
     parts += [f"{measured.equivalent} equivalent"] if measured.equivalent else []
     parts += [f"{n} void"] if (n := result.count(Fate.VOID)) else []

@@ -12,7 +12,8 @@ from pv.mutation.judge import Fate, Judged
 class Plan:
     """What to mutate and how. Without `sample` every mutant is tried; `widely` also those of what subjects import.
 
-    modules: patterns of the modules to mutate alone, of those that would be.
+    modules: patterns of the modules to mutate alone, of those that would be. fresh: whether nothing is recalled of
+    earlier runs.
     """
 
     jobs: int
@@ -20,6 +21,7 @@ class Plan:
     seed: int = 0
     widely: bool = False
     modules: tuple[str, ...] = ()
+    fresh: bool = False
     spawn: bool = False
     on_progress: Callable[[int, int, tuple[str, ...]], None] | None = None
 

@@ -177,6 +177,33 @@ def test_a_contract_says_what_is_mutated_by_module_and_by_function(project: Proj
     assert "shop:price" in {j.mutant.function for j in one("shop", widely=True).judged}
 
 
+def test_what_was_noticed_is_recalled_until_something_that_it_rests_on_changes(project: Project) -> None:
+    folder = project("mutable")
+    first = one("shop")
+    again = one("shop")
+    assert fates(again) == fates(first)
+    assert [j.recalled for j in again.judged] == [j.fate is Fate.KILLED for j in first.judged]
+    assert f"{first.count(Fate.KILLED)} recalled" in report.summary(again)
+    assert not any(judged.recalled for judged in one("shop", fresh=True).judged)
+    helper = folder / "helper.py"
+    helper.write_text(helper.read_text() + "\n\nUNUSED = 1\n")
+    assert not any(judged.recalled for judged in one("shop").judged), "what the subject imports is another"
+    assert any(judged.recalled for judged in one("shop").judged)
+    attack = folder / "falsifiers/falsify_shop.py"
+    attack.write_text(attack.read_text().replace("pieces = st.integers(0, 20)", "pieces = st.integers(0, 0)"))
+    assert fates(one("shop")) != fates(first), "a falsifier that tries less notices less"
+
+
+def test_a_memory_that_cannot_be_read_remembers_nothing(project: Project) -> None:
+    folder = project("mutable")
+    first = one("shop")
+    for content in ("", "[1]", "nonsense", "{}", '{"a": 1}', '{"a": ["odd", ""]}', "\udcff"):
+        (folder / ".pv_cache/mutants/shop.json").write_text(content, errors="surrogateescape")
+        again = one("shop")
+        assert fates(again) == fates(first) and not any(judged.recalled for judged in again.judged)
+    assert (folder / ".pv_cache/.gitignore").read_text() == "*\n"
+
+
 def test_what_ran_at_import_is_mutated_and_judged_by_whoever_uses_what_it_made(project: Project) -> None:
     folder = project("mutable")
     shop = folder / "shop.py"
@@ -401,7 +428,7 @@ def test_nothing_is_left_running(project: Project, marked: Callable[[], list[int
     add(folder, "S-COUNTDOWN", "falsify_countdown")
     one("S-COUNTDOWN", sample=2)
     assert marked() == []
-    left = {path.name for path in folder.iterdir() if path.name != ".hypothesis"}
+    left = {path.name for path in folder.iterdir() if path.name not in (".hypothesis", ".pv_cache")}
     assert left == {"contracts", "falsifiers", "helper.py", "pyproject.toml", "shop.py"}
 
 
