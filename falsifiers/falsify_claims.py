@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import signal
@@ -187,7 +188,11 @@ UNFIT: dict[str, tuple[Callable[[Path], Path], dict[str, Any], str]] = {
     "a file": (_file, {}, "no directory"),
     "a file, forced": (_file, {"force": True}, "no directory"),
     "a place beneath a file": (_beneath_a_file, {}, "can't be made"),
-    "a name that is too long": (lambda path: path.with_name("x" * 300), {}, "give another --out"),
+    "a name that is too long": (
+        lambda path: path.with_name("x" * 300),
+        {},
+        f"can't be read: {os.strerror(errno.ENAMETOOLONG)}",
+    ),
     "a name that is too long in a new directory": (lambda path: path / ("x" * 300), {}, "give another --out"),
     "a disk without room": (lambda path: path / "a", {"bytes_needed": 1 << 62}, "bytes free"),
     "a place where nothing is ever made": (lambda path: Path("/proc/out"), {}, "can't be made"),
@@ -220,4 +225,5 @@ def falsify_force_takes_a_directory_with_something_in_it(subject: Any, there: st
         assert said is not None and "isn't empty" in said, f"a directory that holds {there!r}: {said}"
         said = refusal(subject, Path(directory), force=True)
         assert said is None, f"with force, a directory that holds {there!r} is refused: {said}"
-        assert Path(directory, there).read_bytes() == b"old", "a forced claim changed what was there"
+        left = {p.name: p.read_bytes() for p in Path(directory).iterdir()}
+        assert left == {there: b"old"}, f"a forced claim of a directory that holds {there!r} left {left}"

@@ -199,6 +199,8 @@ def falsify_a_damaged_cache_is_left_aside(subject: Any, damage: str) -> None:
         again = Fetched(subject, settings)
         assert again.steps == first.steps, f"with {damage}, the cached teacher is taken: {again.said}"
         assert again.bits == first.bits, f"with {damage}, the teacher that is trained anew has other weights"
+        aside = [f"teacher: the cached one is left aside: {directory}" in line for line in again.said]
+        assert sum(aside) == ("no manifest" not in damage), f"with {damage}, this is said: {again.said}"
         third = Fetched(subject, settings)
         assert third.steps == 0 and third.bits == first.bits, (
             f"after {damage} the cache was not made whole: {third.said}"

@@ -1,0 +1,188 @@
+"""Attacks on files and claims where the system refuses. The subject is `reference_trainer.files`, or has its names.
+
+The refusals are planted in the calls into the system, for a test may run as a user whom nothing is refused.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.descriptors import held
+from falsifiers.falsify_claims import NeverMet, claimed
+from falsifiers.falsify_files import NEW, OLD, fill, place
+from falsifiers.interruptions import LINES_AT_MOST, at_line, in_child
+
+UNABLE, BROKEN = (errno.EINVAL, errno.ENOTSUP), (errno.EIO, errno.ENOSPC, errno.EBADF)
+
+
+@given(number=st.sampled_from([*UNABLE, *BROKEN]), of=st.sampled_from(["the file", "the directory", "nothing"]))
+def falsify_a_disk_that_fails_is_told(subject: Any, number: int, of: str) -> None:
+    """A file system that can't sync is taken at its word; one that fails to is an error, with the old file in place.
+
+    Either way nothing is left open, and nothing beside the file.
+    """
+    calls = {"the file": [_failing(number), None], "the directory": [None, _failing(number)], "nothing": [None, None]}
+    with place(OLD) as path:
+        told = None
+        try:
+            with mock.patch.object(os, "fsync", side_effect=calls[of]):
+                subject.write_whole(path, fill)
+        except OSError as error:
+            told = error.errno
+        content, beside, left_open = path.read_bytes(), len(list(path.parent.iterdir())) - 1, held(path.parent)
+    case = f"where syncing {of} fails with {os.strerror(number)!r}"
+    expected = number if number in BROKEN and of != "nothing" else None
+    assert told == expected, f"{case}, the error number told is {told}; expected {expected}"
+    kept = OLD if expected and of == "the file" else NEW
+    assert content == kept, f"{case}, the file holds {len(content)} bytes; expected the {len(kept)} ones"
+    assert beside == 0 and left_open == [], f"{case}, {beside} files are left beside it and {left_open} open"
+
+
+def _failing(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
+def _open_nothing_new(path: Any, flags: int, *others: Any, really: Any = os.open, **more: Any) -> int:
+    if flags & os.O_CREAT:
+        raise _failing(errno.EROFS)
+    return int(really(path, flags, *others, **more))
+
+
+@contextmanager
+def _refusing(what: str) -> Iterator[None]:
+    planted = {
+        "made": (os, "mkdir", mock.Mock(side_effect=_failing(errno.EACCES))),
+        "locked": (fcntl, "flock", mock.Mock(side_effect=_failing(errno.ENOLCK))),
+        "written": (os, "open", _open_nothing_new),
+    }
+    with mock.patch.object(*planted[what]):
+        yield
+
+
+REFUSED = {
+    "made": f"can't be made: {os.strerror(errno.EACCES)}",
+    "locked": f"can't be locked: {os.strerror(errno.ENOLCK)}",
+    "written": f"nothing can be written into {{path}}: {os.strerror(errno.EROFS)}",
+}
+
+
+@given(case=st.sampled_from([("made", False), ("locked", True), ("written", False), ("written", True)]))
+def falsify_what_the_system_refuses_is_named(subject: Any, case: tuple[str, bool]) -> None:
+    """An `OutputError` with the place, the cause that the system gives and what to do; nothing is made or left open.
+
+    A folder that can't be locked is one that was there: of a new one nobody knows whose it is.
+    """
+    what, there = case
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "new", "out")
+        if there:
+            path.mkdir(parents=True)
+        before = sorted(Path(directory).rglob("*"))
+        try:
+            with _refusing(what), claimed(subject, path):
+                said = "granted"
+        except subject.OutputError as error:
+            said = str(error)
+        after, left_open = sorted(Path(directory).rglob("*")), held(path.parent)
+    words = REFUSED[what].format(path=path)
+    assert words in said and said.endswith("; give another --out"), f"nothing can be {what}: {said!r}, not {words!r}"
+    assert after == before and left_open == [], f"nothing can be {what}: {after} are left and {left_open} open"
+
+
+@given(free=st.integers(0, 9), needed=st.integers(0, 9))
+def falsify_room_is_as_much_as_is_needed(subject: Any, free: int, needed: int) -> None:
+    """A disk with exactly so many bytes free is taken, one with a byte less is refused with both numbers."""
+    disk = mock.patch.object(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    with tempfile.TemporaryDirectory() as directory:
+        said = "granted"
+        try:
+            with disk, claimed(subject, Path(directory, "out"), bytes_needed=needed):
+                pass
+        except subject.OutputError as error:
+            said = str(error)
+    if needed <= free:
+        assert said == "granted", f"{free} bytes are free and {needed} needed: {said}"
+    else:
+        words = f"has {free} bytes free, the results need {needed}"
+        assert words in said, f"{free} bytes are free and {needed} needed: {said!r}; expected {words!r}"
+
+
+@given(number=st.sampled_from([errno.ENOENT, errno.ENOTEMPTY, errno.EBUSY, errno.EROFS]))
+def falsify_a_directory_that_stays_is_told(subject: Any, number: int) -> None:
+    """That it isn't empty, or gone already, is no matter; that it can't be removed for another cause is an error."""
+    told = None
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "out")
+        try:
+            with mock.patch.object(os, "rmdir", side_effect=_failing(number)), claimed(subject, path):
+                pass
+        except OSError as error:
+            told = error.errno
+        left_open = held(path)
+    expected = number if number in (errno.EBUSY, errno.EROFS) else None
+    assert told == expected, f"removing fails with {os.strerror(number)!r}: the error number told is {told}"
+    assert left_open == [], f"removing fails with {os.strerror(number)!r}: {left_open} are left open"
+
+
+@given(uses=st.lists(st.booleans(), min_size=1, max_size=4))
+def falsify_claims_follow_one_another(subject: Any, uses: list[bool]) -> None:
+    """In one process too: what a claim held is given back when it ends, with an exception or without."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "out")
+        for number, fails in enumerate(uses, 1):
+            try:
+                with claimed(subject, path):
+                    if fails:
+                        raise ZeroDivisionError
+            except ZeroDivisionError:
+                pass
+            except subject.OutputError as error:
+                raise AssertionError(f"claim {number} of {len(uses)}, one after the other: {error}") from error
+            assert held(path) == [], f"claim {number} has ended, and the descriptors {held(path)} are open"
+
+
+def falsify_a_file_may_come_at_any_line(subject: Any) -> None:
+    """A file that somebody puts in the place before any line of a claim: a refusal of the trainer's own, or too late.
+
+    The file stays.
+    """
+    for moment in range(1, LINES_AT_MOST):
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory, "out")
+            said = in_child(lambda to=path, when=moment: _met_by_a_file(subject, to, when))
+            if "NeverMet" in said:
+                break
+            assert said == "done", f"a file came before line {moment} of a claim: {said}"
+            left = path.read_bytes() if path.is_file() else None
+            assert left in (OLD, None), f"a file came before line {moment} of a claim, and holds {left}"
+
+
+def _met_by_a_file(subject: Any, path: Path, moment: int) -> None:
+    came = list[bool]()
+
+    def come() -> None:
+        came.append(not path.exists())
+        if came[0]:
+            path.write_bytes(OLD)
+
+    at_line(moment, come, [subject.__file__])
+    try:
+        with claimed(subject, path):
+            assert came != [True] or not path.is_file(), "a file is there, and claimed as a directory"
+    except subject.OutputError as error:
+        assert came == [True], f"nobody came, and the claim is refused: {error}"
+    if not came:
+        raise NeverMet

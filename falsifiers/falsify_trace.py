@@ -1,0 +1,171 @@
+"""Attacks on the file of a run's events. The subject is `reference_trainer.trace`, or has its names."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from falsifiers.descriptors import held
+
+EVENTS = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end")
+COUNTS, LOSSES = st.integers(0, 10**18), st.none() | st.floats()
+FINITE = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+CONTEXTS = st.fixed_dictionaries(
+    {
+        **dict.fromkeys(("step", "epoch", "tokens"), COUNTS),
+        **dict.fromkeys(("epochs", "steps_per_epoch", "total_steps"), COUNTS.map(lambda count: count + 1)),
+        "loss": LOSSES,
+        "best_loss": FINITE,
+        "learning_rate": FINITE.map(lambda rate: rate and abs(rate)),
+        "elapsed_s": st.floats(0, 1e9),
+    }
+)
+SOME: dict[str, Any] = {
+    **dict.fromkeys(("step", "epoch", "tokens", "epochs", "steps_per_epoch", "total_steps"), 1),
+    **dict.fromkeys(("loss", "best_loss", "learning_rate", "elapsed_s"), 0.5),
+}
+
+
+@contextmanager
+def trace_in(subject: Any, **others: Any) -> Iterator[tuple[Path, Any]]:
+    """A trace in a directory that goes away afterwards."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "trace")
+        yield path, subject.TraceCallback(path, **others)
+
+
+def tell(subject: Any, trace: Any, event: str = "on_step_end", **numbers: Any) -> None:
+    getattr(trace, event)(subject.Context(**{**SOME, **numbers}))
+
+
+def _no_json(name: str) -> None:
+    raise AssertionError(f"a line holds {name}, which is no JSON")
+
+
+@given(told=st.lists(st.tuples(st.sampled_from(EVENTS), CONTEXTS), min_size=1, max_size=5))
+@example(told=[("on_step_end", {**SOME, "loss": loss}) for loss in (math.nan, math.inf, -math.inf, None)])
+def falsify_every_line_is_strict_json(subject: Any, told: list[tuple[str, dict[str, Any]]]) -> None:
+    """One line to each event, whatever its numbers, that fits the schema and reads back as what was told.
+
+    JSON has no NaN and no infinity: a loss that isn't finite is read as a text, "nan", "inf" or "-inf".
+    """
+    with trace_in(subject) as (path, trace):
+        for event, numbers in told:
+            tell(subject, trace, event, **numbers)
+        trace.close()
+        lines = [json.loads(line, parse_constant=_no_json) for line in path.read_text(encoding="utf-8").splitlines()]
+    validator = jsonschema.Draft202012Validator(json.loads(subject.schema()))
+    for number, ((event, numbers), line) in enumerate(zip(told, lines, strict=True), 1):
+        problems = [error.message for error in validator.iter_errors(line)]
+        assert not problems, f"line {number} of the trace doesn't fit its schema: {problems}"
+        loss = numbers["loss"]
+        broken = loss is not None and not math.isfinite(loss)
+        expected = {"event": event, **numbers, "loss": str(loss) if broken else loss}
+        assert line == expected, f"line {number} reads {line}; told was {expected}"
+
+
+def _lost(path: Path) -> None:
+    """Closes what is open there, as where a file system went away."""
+    for descriptor in held(path):
+        os.close(descriptor)
+
+
+def _refusal(subject: Any, call: Any) -> str:
+    """What is said of a trace that can't be written; empty where nothing is."""
+    try:
+        call()
+    except subject.OutputError as error:
+        return str(error)
+    return ""
+
+
+@given(before=st.integers(0, 3), then=st.sampled_from(["an event", "the end"]))
+def falsify_a_trace_with_a_gap_ends_the_run(subject: Any, before: int, then: str) -> None:
+    """An `OutputError` with the file and the cause where a line, or the end of the file, can't be written; told once.
+
+    What was written before stays.
+    """
+    with trace_in(subject) as (path, trace):
+        for _ in range(before):
+            tell(subject, trace)
+        _lost(path)
+        said = [_refusal(subject, lambda: tell(subject, trace))] if then == "an event" else []
+        said.append(_refusal(subject, trace.close))
+        first = f"{path} can't be written any further: {os.strerror(errno.EBADF)}"
+        expected = [first, ""] if then == "an event" else [first]
+        assert said == expected, f"lost after {before} lines, noticed at {then}: said was {said}; expected {expected}"
+        lines = len(path.read_text().splitlines()) if path.exists() else 0
+    assert lines == before, f"lost after {before} lines, the trace holds {lines}"
+
+
+def falsify_a_full_disk_ends_the_run(subject: Any) -> None:
+    """Told once, as a disk that is full and not as one that can't be closed; what is no regular file stays there."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "trace")
+        path.symlink_to("/dev/full")
+        trace = subject.TraceCallback(path, force=True)
+        said = [_refusal(subject, lambda: tell(subject, trace)), _refusal(subject, trace.close)]
+        expected = [f"{path} can't be written any further: {os.strerror(errno.ENOSPC)}", ""]
+        assert said == expected, f"on a full disk said was {said}; expected {expected}"
+        assert path.is_symlink(), "a device that was named as the trace was removed"
+
+
+THERE = {
+    "nothing": (None, True, True),
+    "an empty file": (b"", False, True),
+    "a trace": (b'{"event": "on_train_begin", "step": 0}\n', False, True),
+    "a trace that was cut off": (b'{"event": "on_train_', False, True),
+    "less than a trace begins with": (b'{"event": "on_tr', False, False),
+    "other JSON": (b'{"event": "on_step_end"}\n', False, False),
+    "settings": (b"seed = 1\n", False, False),
+}
+
+
+@given(there=st.sampled_from(list(THERE)), force=st.booleans(), said=st.booleans())
+def falsify_force_is_for_traces_alone(subject: Any, there: str, force: bool, said: bool) -> None:
+    """Without force, which is how it is unless said, nothing is written over; with it, a trace or an empty file."""
+    content, *taken = THERE[there]
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "trace")
+        if content is not None:
+            path.write_bytes(content)
+        arguments = {"force": force} if force or said else {}
+        words = _refusal(subject, lambda: subject.TraceCallback(path, **arguments).close())
+        left = path.read_bytes() if path.exists() else None
+    case = f"a trace over {there}, with {arguments or 'no word of force'},"
+    if taken[force]:
+        assert words == "" and left is None, f"{case} is refused with {words!r} and leaves {left}; expected a fresh one"
+    else:
+        expected = f"{path} holds something else than a trace" if force else f"{path} exists"
+        assert words.startswith(expected), f"{case} is refused with {words!r}; expected {expected!r}"
+        assert left == content, f"{case} was refused, and {content!r} became {left!r}"
+
+
+@given(mask=st.sampled_from([0o000, 0o022, 0o027, 0o077]), events=st.integers(0, 2))
+def falsify_a_trace_is_a_file_as_others(subject: Any, mask: int, events: int) -> None:
+    """Readable and writable as the umask says, and never a program; closed, nothing holds it open."""
+    before = os.umask(mask)
+    try:
+        with trace_in(subject) as (path, trace):
+            mode = path.stat().st_mode & 0o777
+            for _ in range(events):
+                tell(subject, trace)
+            trace.close()
+            left_open = held(path)
+            there = path.exists()
+    finally:
+        os.umask(before)
+    assert mode == 0o666 & ~mask, f"with the umask {mask:03o} a trace has the mode {mode:03o}, not {0o666 & ~mask:03o}"
+    assert left_open == [], f"a trace that was closed is held open by the descriptors {left_open}"
+    assert there == (events > 0), f"a trace of {events} events is {'there' if there else 'gone'} once it is closed"
