@@ -131,7 +131,7 @@ def falsify_held_back_bytes_are_never_trained_on(subject: Any, size: int, length
 
 @given(content=st.binary(min_size=11, max_size=300), length=st.just(2))
 def falsify_any_bytes_are_text(subject: Any, content: bytes, length: int) -> None:
-    """Tokens are the bytes themselves, 0 to 255, valid UTF-8 or not; the digest is that of the file."""
+    """Tokens are the bytes themselves, 0 to 255, valid UTF-8 or not; digest and name are those of the file."""
     with file_of(content) as path:
         text = subject.read_text(path, length)
         read = [*text.training.tolist(), *text.held_back.tolist()]
@@ -141,6 +141,7 @@ def falsify_any_bytes_are_text(subject: Any, content: bytes, length: int) -> Non
     assert tokens == set(content[: len(text.training)]), f"tokens {sorted(tokens)} of the bytes {sorted(set(content))}"
     expected = hashlib.sha256(content).hexdigest()
     assert text.digest == expected, f"the digest is {text.digest}, SHA-256 of the file is {expected}"
+    assert text.name == str(path), f"the text is called {text.name!r}, expected the text {str(path)!r}"
 
 
 def falsify_the_frozen_text_is_read_where_no_file_is_named(subject: Any) -> None:
@@ -151,15 +152,18 @@ def falsify_the_frozen_text_is_read_where_no_file_is_named(subject: Any) -> None
     assert content.count(b" the ") > 2000, "the frozen text is hardly English"
 
 
-@given(length=st.integers(2, 300) | st.integers(300, 10**6))
-def falsify_the_fewest_bytes_are_the_fewest(subject: Any, length: int) -> None:
+@given(length=st.integers(2, 300) | st.integers(300, 10**6), held=st.integers(0, 3))
+def falsify_the_fewest_bytes_are_the_fewest(subject: Any, length: int, held: int) -> None:
     """The refusal of a short text names a size: a text of that size is taken, and gives a sequence of each part.
 
-    One byte less is refused.
+    One byte less is refused; and what the text holds is named as well.
     """
-    with file_of(b"x") as path:
+    with file_of(b"x" * held) as path:
         said = _refusal(subject, path, length)
-        fewest = int(re.findall(r"at least (\d+)", said)[0])
+        assert f" {held} bytes" in said, f"of a text of {held} bytes it is said: {said}"
+        named = re.findall(r"at least ([\d.]+)", said)[0]
+        assert named.isdecimal(), f"{named} bytes are needed, it is said; expected a whole number: {said}"
+        fewest = int(named)
         os.truncate(path, fewest - 1)
         assert "at least" in _refusal(subject, path, length), f"{fewest - 1} bytes: {said}"
         os.truncate(path, fewest)

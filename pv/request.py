@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pv.bounds import box
 from pv.cells import Selection
+from pv.engines.encoding import decode
 from pv.errors import UsageError
 from pv.linting import RUNNABLE, lint
 from pv.loading import load
@@ -18,6 +19,7 @@ from pv.project import Project, find_project
 from pv.subjects import must_be_installed, named, target_of
 
 DEVICES = ("cpu", "cuda")
+MAX_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,8 +142,16 @@ def _one_to_replay(picked: Sequence[Contract], selections: Mapping[str, Selectio
 def _is_point(replay: str, harness: Harness) -> None:
     if not replay.startswith("{"):
         raise UsageError(f"{harness.id} is a harness: replay a point of its box, as a JSON object")
-    if not box(harness.bounds, harness.requires).contains(json.loads(replay)):
-        raise UsageError(f"{replay} is no point of the box of {harness.id}: {harness.box}")
+    try:
+        space = box(harness.bounds, harness.requires)
+    except ValueError:
+        return  # lint says what is wrong with the box
+    try:
+        inside = space.contains({name: decode(value) for name, value in json.loads(replay).items()})
+    except Exception:  # `requires` raises there, or it is no encoded value
+        inside = False
+    if not inside:
+        raise UsageError(f"{replay[:MAX_SHOWN]} is no point of the box of {harness.id}: {harness.box}")
 
 
 def _unmatched(contracts: Sequence[Contract], request: Request) -> tuple[str, ...]:
@@ -180,7 +190,7 @@ def _check(request: Request) -> None:
             raise UsageError(f"there is no device {name!r}; the devices are {', '.join(DEVICES)}")
     if request.replay and not _is_example(request.replay):
         message = "is no example; it is VERSION:BLOB as a report prints it, or a JSON object"
-        raise UsageError(f"{request.replay!r} {message}")
+        raise UsageError(f"{request.replay[:MAX_SHOWN]!r} {message}")
     weakened = request.replay or request.examples is not None or request.seed or request.subjects
     if request.record and weakened:
         raise UsageError(
@@ -194,7 +204,7 @@ def _is_example(replay: str) -> bool:
         return re.fullmatch(r"[0-9.]+:[A-Za-z0-9+/=_-]+", replay) is not None
     try:
         return isinstance(json.loads(replay), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -160,7 +161,8 @@ def _repeat(request: Request) -> tuple[str, ...]:
     words = [str(path) for path in request.paths]
     words += [f"--subject {contract}={target}" for contract, target in request.subjects.items()]
     words += [f"--examples {request.examples}"] if request.examples is not None else []
-    return (*words, *([f"--seed {request.seed}"] if request.seed else []))
+    words += [f"--seed {request.seed}"] if request.seed else []
+    return (*words, *([f"--replay {shlex.quote(request.replay)}"] if request.replay else []))
 
 
 def _with_records(chosen: Chosen, campaign: Campaign, contract: Contract) -> tuple[Evidence, list[Finding]]:

@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -11,6 +10,7 @@ from pv.binding import Unbound
 from pv.errors import UsageError
 from pv.model import Contract, Target
 from pv.project import Project
+from pv.spelling import nearest
 
 
 def target_of(text: str, hint: str = "") -> Target:
@@ -40,9 +40,9 @@ def named(contract: Contract, text: str, project: Project) -> Target:
 
 
 def _meant(contract: Contract, text: str, declared: list[str]) -> str:
-    near = get_close_matches(text, [*declared, str(contract.subject)], n=1)
+    near = nearest(text, [*declared, str(contract.subject)])
     names = ", ".join(other.name for other in contract.subjects) or "no other subject"
-    return (f"; did you mean {near[0]!r}?" if near else "") + f"; {contract.id} declares {names}"
+    return (f"; did you mean {near!r}?" if near else "") + f"; {contract.id} declares {names}"
 
 
 def absent(package: str) -> str:

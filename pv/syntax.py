@@ -238,6 +238,12 @@ def blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
     yield from (block for block in found if block)
 
 
+def defined(tree: ast.Module) -> list[str]:
+    """The dotted names of the functions and classes of a module, nested ones included."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    return [name for name, node in _walk(tree.body, "") if isinstance(node, kinds)]
+
+
 def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
     """Every function of a module with its dotted name, nested ones included."""
     for name, node in _walk(tree.body, ""):

@@ -6,7 +6,7 @@ from enum import Enum
 
 from pv.cells import Cell, Outcome, Selection, killed
 from pv.cells import cells as cells_of
-from pv.evidence import DeviceInfo, Evidence, MutationScore
+from pv.evidence import DeviceInfo, Ending, Evidence, MutationScore
 from pv.model import Contract, Finding, Harness, Severity
 
 
@@ -32,7 +32,7 @@ class ContractVerdict:
     killed: frozenset[str] = frozenset()
     claimed: frozenset[str] = frozenset()
     untried: int = 0
-    """How many of the claimed mutants were not tried: a falsifier that fails needs none to show that it can."""
+    """How many of the claimed mutants were not tried: a falsifier that failed needs none, some edits don't apply."""
     partial: bool = False
     score: MutationScore | None = None
     subject: str = ""
@@ -95,7 +95,7 @@ def decide(
     tried = [f for f in selected if selection.tries(f)]
     claimed = {m for f in tried for m in f.kills} if "cpu" in selection.live and selection.mutants else set()
     survived = {key[1] for key, trial in evidence.mutants.items() if not killed(trial)}
-    judged = {key[1] for key in evidence.mutants}
+    judged = {key[1] for key, trial in evidence.mutants.items() if trial.ending is not Ending.CANCELLED}
     return ContractVerdict(
         contract=contract,
         status=_with_score(contract, evidence, selection, _status(cells, findings)),

@@ -208,8 +208,37 @@ def test_a_point_is_replayed_and_is_no_proof(project: Project) -> None:
     edit(folder / "counting.py", "total // parts", "total // (parts - 2)")
     found = cell(pv.validate(only=["H-SHARE"], replay='{"total": 3, "parts": 2}'), "H-SHARE")
     assert (found.outcome, found.reason) == (Outcome.FALSIFIED, "the subject raised on a valid input")
+    report = pv.validate(only=["H-SHARE"], replay='{"total": 3, "parts": 2}')
+    assert """--replay '{"total": 3, "parts": 2}' --only H-SHARE\n""" in pv.render(report)
+    deep = '{"total": ' + "[" * 5000 + "]" * 5000 + "}"
+    for odd in (deep, '{"total": {"$int": "x"}, "parts": 1}', '{"total": {"$data": 1}, "parts": 1}'):
+        with pytest.raises(UsageError, match=r"is no example|is no point of the box of H-SHARE") as refused:
+            pv.validate(only=["H-SHARE"], replay=odd)
+        assert len(str(refused.value)) < 400
     with pytest.raises(UsageError, match="H-SHARE is a harness: replay a point of its box"):
         pv.validate(only=["H-SHARE"], replay="6.1:AAAA")
+
+
+def test_the_replay_that_is_printed_is_taken_for_numbers_beyond_what_json_readers_keep(project: Project) -> None:
+    folder = project("proofs")
+    edit(folder / "contracts/proofs.yaml", "{total: 0..50, ", "{total: 9007199254740990..999999999999999999, ")
+    edit(folder / "counting.py", "total // parts", "total // parts + (total > 9007199254740992)")
+    found = cell(pv.validate(only=["H-SHARE"]), "H-SHARE")
+    assert found.outcome is Outcome.FALSIFIED and found.trial is not None and found.trial.counterexample is not None
+    printed = json.dumps(dict(found.trial.counterexample.arguments))
+    assert "$int" in printed
+    assert cell(pv.validate(only=["H-SHARE"], replay=printed), "H-SHARE").outcome is Outcome.FALSIFIED
+
+
+@pytest.mark.parametrize("requires", ["partz > 0", "total // parts > 0"])
+def test_a_replay_meets_a_box_that_is_broken_there(project: Project, requires: str) -> None:
+    edit(project("proofs") / "contracts/proofs.yaml", "requires: parts > 0", f"requires: {requires}")
+    point = '{"total": 3, "parts": 0}'
+    if "partz" in requires:
+        assert "PV191" in pv.render(pv.validate(only=["H-SHARE"], replay=point))
+    else:
+        with pytest.raises(UsageError, match="is no point of the box of H-SHARE"):
+            pv.validate(only=["H-SHARE"], replay=point)
 
 
 def slow(folder: Path) -> Contract:

@@ -11,6 +11,8 @@ from pv.engines.stream import Stream
 from pv.evidence import Ending
 
 REFUTING = (Ending.REFUTED.value, Ending.RAISED.value)
+ANSWERS = {Ending.HELD.value: "it holds", Ending.BARREN.value: "no point", **dict.fromkeys(REFUTING, "refuted")}
+NO_ANSWER = (Ending.TIME.value, Ending.UNSETTLED.value, Ending.SKIPPED.value)
 
 
 def prove(claim: Claim, box: Box, engines: Sequence[str], limit_s: float, stream: Stream) -> dict[str, Any]:
@@ -21,27 +23,27 @@ def prove(claim: Claim, box: Box, engines: Sequence[str], limit_s: float, stream
         else symbolic.prove(claim, box, limit_s, stream)
         for engine in engines
     }
-    found = list(records.values())
-    if len(found) == 1:
-        return found[0]
-    kinds = {"refuted" if record["ending"] in REFUTING else record["ending"] for record in found}
-    if len(kinds) == 1:
-        details = "; ".join(filter(None, [record["detail"] for record in found]))
-        return {**found[0], "detail": details}
-    return _disagreeing(records)
+    return next(iter(records.values())) if len(records) == 1 else settled(records)
 
 
-def _disagreeing(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """A counterexample and a proof are an error. Beside an engine without an answer, only a counterexample is one."""
+def settled(records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """One record of several engines'. What is broken comes first, then answers that differ, which are an error too.
+
+    Beside an engine without an answer a counterexample stands; a proof, or an empty box, has to be agreed on.
+    """
     said = "; ".join(record["detail"] or f"{engine}: {record['ending']}" for engine, record in records.items())
-    endings = {record["ending"]: record for record in records.values()}
-    refuted = next((endings[ending] for ending in REFUTING if ending in endings), None)
-    if refuted is None:
-        silent = next(record for ending, record in endings.items() if ending != Ending.HELD.value)
-        return {**silent, "detail": said}
-    if Ending.HELD.value not in endings:
-        return dict(refuted)
-    return {**refuted, "ending": Ending.BROKEN.value, "detail": f"the engines disagree: {said}"}
+    found = list(records.values())
+    answers = [record for record in found if record["ending"] in ANSWERS]
+    silent = [record for record in found if record["ending"] in NO_ANSWER]
+    broken = next((record for record in found if record not in (*answers, *silent)), None)
+    if broken is not None:
+        return {**broken, "detail": said}
+    first = min(answers or silent, key=lambda record: record["ending"] not in REFUTING)
+    if len({ANSWERS[record["ending"]] for record in answers}) > 1:
+        return {**first, "ending": Ending.BROKEN.value, "detail": f"the engines disagree: {said}"}
+    if first["ending"] in REFUTING:
+        return first
+    return {**(silent[0] if silent else first), "detail": said}
 
 
 def replay(claim: Claim, box: Box, point: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 import ast
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from pv.equations.domain import MAX_ELEMENTS, Variable
 from pv.equations.language import ALONG, ELEMENTWISE, FUNCTIONS, REDUCTIONS, Formula, Refusal
 from pv.equations.values import CONDITION, INDEX, NUMBER, Algebra, Axes, Callee, Value
+from pv.spelling import nearest
 
 MAX_CALLS = 8
 _ARITHMETIC = {
@@ -314,5 +314,5 @@ def _article(kind: str) -> str:
 
 
 def _meant(name: str, known: Iterable[str]) -> str:
-    near = get_close_matches(name[:100], list(known), n=1)
-    return f"did you mean {near[0]!r}?" if near else ""
+    near = nearest(name, list(known))
+    return f"did you mean {near!r}?" if near else ""

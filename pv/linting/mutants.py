@@ -8,6 +8,7 @@ from pv import binding, syntax
 from pv.binding import Unbound
 from pv.errors import BrokenMutant
 from pv.linting.context import Context, error, unbound
+from pv.loading.check import did_you_mean
 from pv.model import Edit, Finding, Mutant, Swap
 
 CODES = {"file": "PV135", "name": "PV135", "source": "PV135"}
@@ -71,16 +72,33 @@ def equivalents(context: Context) -> Iterator[Finding]:
         except (Unbound, BrokenMutant) as problem:
             hint = f"copy the code as it stands now in {change.function} into `find`, or remove the entry"
             yield error("PV137", accepted.where, f"the equivalent does not apply: {problem}", hint)
+            continue
+        named = context.contract.mutated
+        if named and not any(each.holds(str(change.function)) for each in named):
+            yield error("PV137", accepted.where, f"{change.function} is not in `mutated`, so it needs no equivalent")
 
 
 def mutated(context: Context) -> Iterator[Finding]:
     """Code that is not there has no mutants, and a score without them would look better than it is."""
+    subjects = _subject_files(context) if context.contract.mutated else frozenset()
     for each in context.contract.mutated:
+        module, name = each.target.module, each.target.attribute
         try:
-            binding.target_file(context.project, each.target)
+            path = binding.module_file(context.project, module)
+            defined = syntax.defined(binding.parse(path))
         except Unbound as problem:
-            looked_for = each.target.module if problem.kind == "file" else each.target.attribute
-            yield unbound({"name": "PV138"}, each.where, problem, looked_for)
+            yield unbound({"name": "PV138"}, each.where, problem, module)
+            continue
+        if name and name not in defined:
+            hint = did_you_mean(name, defined)
+            yield error("PV138", each.where, f"{module} defines no function or class {name!r}", hint)
+        elif subjects and not _holds_any(path, subjects):
+            yield error("PV138", each.where, f"no subject of this contract imports {module}")
+
+
+def _holds_any(path: Path, files: frozenset[Path]) -> bool:
+    """Whether the module or package of `path` is or holds one of the files."""
+    return path in files or (path.name == "__init__.py" and any(f.is_relative_to(path.parent) for f in files))
 
 
 def _swap(context: Context, mutant: Mutant, swap: Swap) -> Iterator[Finding]:

@@ -4,7 +4,6 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -15,9 +14,8 @@ from jsonschema.validators import extend
 
 from pv.loading.strict_yaml import Node, walk
 from pv.model import Finding, Severity, Where
+from pv.spelling import nearest
 
-# How much of a name, and how many names, a "did you mean" compares: a hostile contract has many of both.
-MAX_COMPARED = 200
 MAX_NAMED = 16
 
 
@@ -99,9 +97,8 @@ def _unknown_keys(tree: Node, path: list[str | int], error: ValidationError) -> 
 
 def did_you_mean(word: str, known: list[str]) -> str:
     """A hint naming the nearest known word, or the known words."""
-    near = get_close_matches(word[:MAX_COMPARED], known[:MAX_COMPARED], n=1, cutoff=0.6)
-    if near:
-        return f"did you mean {near[0]!r}?"
+    if near := nearest(word, known):
+        return f"did you mean {near!r}?"
     return f"known: {', '.join(sorted(known)[:MAX_NAMED])}" if known else "none is declared"
 
 

@@ -59,6 +59,8 @@ class Hunt:
         self._waiting: deque[_Hunted] = deque()
         self._running: dict[str, None] = {}
         self._total = self._done = 0
+        self._idle: tuple[str, ...] = ()
+        """What the contract names to be mutated and no falsifier runs."""
 
     def run(self) -> Result:
         """Tries the code itself first, for what is reached and in what time, then the mutants."""
@@ -81,6 +83,7 @@ class Hunt:
             judged=tuple(sorted(self.judged, key=lambda j: order[j.mutant.mutant.id])),
             unfit=tuple(t for t in self.clean.values() if t.ending not in (Ending.HELD, Ending.SKIPPED)),
             unused=self._unused(found, equivalent),
+            idle=() if self.restricted else self._idle,
             files=frozenset().union(*(t.files for t in self.clean.values())),
             restricted=self.restricted,
         )
@@ -98,11 +101,13 @@ class Hunt:
 
     def _mutants(self) -> list[Automatic]:
         fit = self._fit()
-        where = scope.imported if self.plan.widely else scope.modules
         reached = frozenset().union(*(self.clean[f.id].reached for f in fit))
-        found = where(self.project, scope.under_contract(self.contract, fit))
-        if self.contract.mutated and not self.plan.widely:
-            reached = frozenset(name for name in reached if any(each.holds(name) for each in self.contract.mutated))
+        named = () if self.plan.widely else self.contract.mutated
+        where = scope.imported if self.plan.widely else scope.modules
+        found = where(self.project, [each.target for each in named] or scope.under_contract(self.contract, fit))
+        if named:
+            self._idle = tuple(str(each.target) for each in named if not any(map(each.holds, reached)))
+            reached = frozenset(name for name in reached if any(each.holds(name) for each in named))
         return scope.mutants([module for module in found if self._wanted(module.name)], reached)
 
     def _wanted(self, module: str) -> bool:

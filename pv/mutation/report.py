@@ -31,6 +31,7 @@ def objections(result: Result) -> list[str]:
             f"{measured.equivalent} accepted as equivalent; at most {score.MOST_EQUIVALENT:.0%} of all mutants may be, "
             f"here {most}: write a falsifier that tells them apart, or simpler code"
         )
+    found += [f"{name} is to be mutated, and no falsifier of the contract runs anything of it" for name in result.idle]
     return [*found, *(f"accepted as equivalent, but no automatic mutant of this contract: {t}" for t in result.unused)]
 
 
@@ -88,8 +89,7 @@ def text(results: Sequence[Result], seconds: float) -> str:
 
 def _title(result: Result) -> str:
     judges = result.falsifiers[0] if len(result.falsifiers) == 1 else f"{len(result.falsifiers)} falsifiers"
-    mutated = ", ".join(str(each.target) for each in result.contract.mutated)
-    return f"{result.contract.id}{mutated and f' ({mutated})'} by {judges}"
+    return f"{result.contract.id} by {judges}"
 
 
 def _survivor(judged: Judged) -> Iterator[str]:
@@ -125,6 +125,7 @@ def _contract(result: Result) -> dict[str, Any]:
     return {
         "id": result.contract.id,
         "falsifiers": list(result.falsifiers),
+        "mutated": [str(each.target) for each in result.contract.mutated],
         "summary": summary(result),
         "score": measured.value,
         **{name: getattr(measured, name) for name in score.COUNTS},

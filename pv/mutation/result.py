@@ -31,8 +31,9 @@ class Result:
     """What became of a contract's automatic mutants.
 
     total: how many there are, of which `judged` were tried. unfit: the falsifiers that don't hold on the code itself,
-    so that nothing follows from what they say of a mutant. files: what was read of the project meanwhile. restricted:
-    kept to some modules or falsifiers. unrecorded: a score was asked for, and refused for its problems.
+    so that nothing follows from what they say of a mutant. unused, idle: accepted equivalents that are no mutant, and
+    places that are to be mutated though no falsifier runs them. files: what was read of the project meanwhile.
+    restricted: kept to some modules or falsifiers. unrecorded: a score was asked for, and refused for its problems.
     """
 
     contract: Contract
@@ -41,6 +42,7 @@ class Result:
     judged: tuple[Judged, ...]
     unfit: tuple[Trial, ...] = ()
     unused: tuple[str, ...] = ()
+    idle: tuple[str, ...] = ()
     files: frozenset[str] = frozenset()
     restricted: bool = False
     unrecorded: bool = False

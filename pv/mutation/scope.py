@@ -17,12 +17,7 @@ def subjects(contract: Contract, falsifiers: Iterable[Falsifier]) -> list[Target
 
 
 def under_contract(contract: Contract, falsifiers: Sequence[Falsifier]) -> list[Target]:
-    """What the contract says is to be mutated.
-
-    Where it says nothing, the subjects of the falsifiers, and the modules in which it names a fault for them to detect.
-    """
-    if contract.mutated:
-        return [each.target for each in contract.mutated]
+    """The subjects of the falsifiers, and the modules in which the contract names a fault for them to detect."""
     claimed = {name for falsifier in falsifiers for name in falsifier.kills}
     faulty = [Target(mutant.module) for mutant in contract.mutants if mutant.id in claimed]
     return list(dict.fromkeys([*subjects(contract, falsifiers), *faulty]))

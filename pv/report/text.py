@@ -44,9 +44,7 @@ def render(report: Report, *, color: bool = False, width: int = 100) -> str:
             console.print()
             _block(console, cell, verdict, report)
         if len(failed) > MAX_BLOCKS:
-            _fold(
-                console, f"{len(failed) - MAX_BLOCKS} MORE", failed[MAX_BLOCKS:], "failed like these; all in the JSON"
-            )
+            _fold(console, f"{len(failed) - MAX_BLOCKS} MORE", failed[MAX_BLOCKS:], "like these; all in the JSON")
         for cell, said in words.close_to_their_limit(verdict):
             _fold(console, "PROVED", [cell], said)
         for reason, cells in words.undecided(verdict).items():

@@ -85,6 +85,7 @@ def _score(verdict: ContractVerdict) -> Iterator[str]:
     parts += [f"{score.equivalent} equivalent"] if score.equivalent else []
     parts += [f"a sample of {score.sampled} of {score.total}"] if score.sample else []
     asked += ", and a sample satisfies no gate" if asked and score.sample else ""
+    parts += [f"of {count(len(places), 'named place')}"] if (places := verdict.contract.mutated) else []
     fresh = f"stale, changed: {_few(score.changed)}" if score.changed else "fresh"
     yield f"mutation score {share} ({', '.join(parts)}; recorded {score.when}, {fresh}{asked})"
 
@@ -134,8 +135,8 @@ def blocks(verdict: ContractVerdict) -> list[Cell]:
 
 
 def _unproved(cell: Cell) -> bool:
-    tried = isinstance(cell.falsifier, Harness) and cell.trial is not None
-    return tried and cell.outcome is Outcome.UNDECIDED
+    searched = cell.trial is not None and cell.trial.ending in (Ending.TIME, Ending.UNSETTLED)
+    return searched and isinstance(cell.falsifier, Harness) and cell.outcome is Outcome.UNDECIDED
 
 
 def undecided(verdict: ContractVerdict) -> dict[str, list[Cell]]:
@@ -182,6 +183,8 @@ def lines(cell: Cell, verdict: ContractVerdict, report: Report) -> Iterator[tupl
         if cell.outcome is Outcome.ERROR and trial.output.text.strip():
             yield "printed", trial.output.text.strip()[-2000:]
         yield "repeat", command(cell, report)
+        if any(word.startswith("--replay") for word in report.repeat):
+            return
         if found is not None and isinstance(cell.falsifier, Harness):
             yield "replay", f"{command(cell, report)} --replay {shlex.quote(json.dumps(dict(found.arguments)))}"
         elif found is not None and found.blob:

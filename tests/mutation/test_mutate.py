@@ -1,6 +1,7 @@
 """Whole mutation runs of a small project: what is tried on whom, what is shown, kept and demanded."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -173,8 +174,43 @@ def test_a_contract_says_what_is_mutated_by_module_and_by_function(project: Proj
     append(folder, 'mutated: [helper, "shop:leave"]\n')
     found = one("shop")
     assert {j.mutant.function for j in found.judged} == {"helper:rounded", "shop:leave"}
-    assert report.text([found], 0.5).startswith("shop (helper, shop:leave) by 2 falsifiers: mutation score ")
-    assert "shop:price" in {j.mutant.function for j in one("shop", widely=True).judged}
+    assert json.loads(report.data([found], 0.5))["contracts"][0]["mutated"] == ["helper", "shop:leave"]
+
+
+def test_widely_is_widely_whatever_the_contract_names(project: Project) -> None:
+    append(project("mutable"), "mutated: [helper]\n")
+    assert {j.mutant.function for j in one("shop", widely=True).judged} == {"shop:price", "helper:rounded"}
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ("shop:os", "shop defines no function or class 'os'"),
+        ("shop:pric", "shop defines no function or class 'pric'; did you mean 'price'?"),
+        ("falsifiers.falsify_shop", "no subject of this contract imports falsifiers.falsify_shop"),
+        ("shopp", "there is no module 'shopp'"),
+    ],
+)
+def test_only_code_under_contract_can_be_named(project: Project, named: str, says: str) -> None:
+    append(project("mutable"), f'mutated: ["{named}"]\n')
+    with pytest.raises(UsageError, match=f"PV138 {re.escape(says)}"):
+        one("shop")
+
+
+def test_a_place_that_nobody_runs_is_no_part_of_a_score_that_counts(project: Project) -> None:
+    folder = project("mutable")
+    append(folder, 'mutated: [shop, helper, "shop:never_called"]\n')
+    problem = "shop:never_called is to be mutated, and no falsifier of the contract runs anything of it"
+    assert report.problems(one("shop", record=True)) == [f"no score was recorded: {problem}"]
+    assert not (folder / "evidence").exists()
+
+
+def test_an_equivalent_outside_of_what_is_mutated_is_refused(project: Project) -> None:
+    folder = project("mutable")
+    append(folder, EQUIVALENT.format(find="pieces > 10", replace="pieces >= 10", reason="no member buys here"))
+    append(folder, "mutated: [helper]\n")
+    with pytest.raises(UsageError, match="PV137 shop:price is not in `mutated`, so it needs no equivalent"):
+        one("shop")
 
 
 def test_what_was_noticed_is_recalled_until_something_that_it_rests_on_changes(project: Project) -> None:
@@ -217,7 +253,7 @@ def test_another_choice_of_what_is_mutated_is_another_score(project: Project) ->
     folder = project("mutable")
     append(folder, "mutated: [shop]\n")
     one("shop", record=True)
-    assert ", fresh)" in pv.render(pv.validate())
+    assert ", of 1 named place; recorded " in pv.render(pv.validate())
     text = (folder / "contracts/shop.yaml").read_text()
     (folder / "contracts/shop.yaml").write_text(text.replace("mutated: [shop]", "mutated: [helper]"))
     assert ", stale, changed: " in pv.render(pv.validate())

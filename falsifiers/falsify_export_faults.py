@@ -1,0 +1,154 @@
+"""Attacks on how an export fails, and on what it says about itself. The subject is `reference_trainer.export`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors import SafetensorError
+
+FILES = ["model.safetensors", "config.json", "manifest.json"]
+FAULTS: dict[str, tuple[Exception, str]] = {
+    "a full disk": (OSError(28, "No space left on device", ".partial"), "No space left on device"),
+    "an error without a number": (OSError("the share is gone"), "the share is gone"),
+    "an error of the library": (SafetensorError("no such dtype"), "no such dtype"),
+}
+
+
+def _decoder(subject: Any, value: float, layers: int = 1, width: int = 4) -> Any:
+    decoder = subject.Decoder(subject.DecoderConfig(vocab_size=3, layers=layers, width=width, heads=1))
+    for parameter in decoder.parameters():
+        parameter.data.fill_(value)
+    return decoder
+
+
+def _with_writes(subject: Any, act: Callable[[Path, Callable[[], None]], None]) -> Any:
+    """Each write goes through `act`, which gets where to and how."""
+    really = subject.write_whole
+    return mock.patch.object(subject, "write_whole", lambda path, write: act(path, lambda: really(path, write)))
+
+
+def _held(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()} if directory.exists() else {}
+
+
+@given(failing=st.sampled_from(FILES), kind=st.sampled_from(list(FAULTS)), older=st.booleans())
+def falsify_a_failed_write_is_named(subject: Any, failing: str, kind: str, older: bool) -> None:
+    """The file that could not be written, and the cause; of the new model nothing stays, and no manifest at all."""
+    fault, cause = FAULTS[kind]
+
+    def act(path: Path, write: Callable[[], None]) -> None:
+        if path.name == failing:
+            raise fault
+        write()
+
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        if older:
+            subject.save_decoder(_decoder(subject, 1.0), directory, {})
+        before = _held(directory)
+        said = _refusal(subject, directory, act)
+        left = _held(directory)
+    expected = f"{directory / failing} could not be written: {cause}"
+    assert said == expected, f"{kind} at {failing}, and it is said: {said!r}; expected {expected!r}"
+    odd = [each for each, content in left.items() if each == "manifest.json" or before.get(each) != content]
+    assert not odd, f"{kind} at {failing} left {odd} of the new model, or a manifest"
+
+
+def _refusal(subject: Any, directory: Path, act: Callable[[Path, Callable[[], None]], None]) -> str:
+    try:
+        with _with_writes(subject, act):
+            subject.save_decoder(_decoder(subject, 2.0), directory, {})
+    except OSError as error:
+        assert isinstance(error, subject.OutputError), f"expected an OutputError, got {type(error).__name__}: {error}"
+        return str(error)
+    raise AssertionError("an export that could not be written is reported as done")
+
+
+def falsify_a_directory_that_vanishes_is_named(subject: Any) -> None:
+    """A share that goes away under an older model and the new one: the error of the write, and not of cleaning up."""
+    for failing in FILES:
+
+        def act(path: Path, write: Callable[[], None], failing: str = failing) -> None:
+            if path.name == failing:
+                shutil.rmtree(path.parent)
+            write()
+
+        with tempfile.TemporaryDirectory() as name:
+            directory = Path(name, "out")
+            directory.mkdir()
+            subject.save_decoder(_decoder(subject, 1.0), directory, {})
+            said = _refusal(subject, directory, act)
+        assert str(directory / failing) in said, f"{failing} had no directory to go to, and it is said: {said}"
+
+
+@given(at=st.sampled_from(FILES), after=st.booleans(), older=st.booleans())
+def falsify_an_interrupt_says_whether_the_model_was_written(subject: Any, at: str, after: bool, older: bool) -> None:
+    """Ctrl-C before or after each file: it goes on as it is, and bears the note once the manifest is in place."""
+
+    def act(path: Path, write: Callable[[], None]) -> None:
+        if after or path.name != at:
+            write()
+        if path.name == at:
+            raise KeyboardInterrupt("on purpose")
+
+    with tempfile.TemporaryDirectory() as name:
+        if older:
+            subject.save_decoder(_decoder(subject, 1.0), Path(name), {})
+        notes = _interrupted(subject, Path(name), act)
+        left = sorted(_held(Path(name)))
+    written = after and at == "manifest.json"
+    expected = ["the model had been written"] if written else []
+    when = f"interrupted {'after' if after else 'before'} {at}"
+    assert notes == expected, f"{when}, the interrupt bears the notes {notes}; expected {expected}"
+    assert ("manifest.json" in left) == written, f"{when}, the export left {left}"
+
+
+def _interrupted(subject: Any, directory: Path, act: Callable[[Path, Callable[[], None]], None]) -> list[str]:
+    try:
+        with _with_writes(subject, act):
+            subject.save_decoder(_decoder(subject, 2.0), directory, {})
+    except KeyboardInterrupt as interrupt:
+        return getattr(interrupt, "__notes__", [])
+    raise AssertionError("an interrupt during an export is lost")
+
+
+@given(layers=st.integers(1, 8), width=st.sampled_from([2, 16, 64]), dtype=st.sampled_from([torch.half, torch.double]))
+def falsify_room_is_asked_for(subject: Any, layers: int, width: int, dtype: torch.dtype) -> None:
+    """At least the bytes that an export takes on the disk, and at most 64 KiB more."""
+    decoder = _decoder(subject, 1.0, layers, width).to(dtype)
+    with tempfile.TemporaryDirectory() as name:
+        subject.save_decoder(decoder, Path(name), {"of": "a small manifest"})
+        taken = sum(len(content) for content in _held(Path(name)).values())
+    asked = subject.exported_bytes(decoder)
+    assert taken <= asked <= taken + 65536, f"{asked} bytes are asked for, and {taken} taken; expected up to 65536 more"
+
+
+def falsify_versions_are_those_that_run(subject: Any) -> None:
+    """Of the package, of torch and of Python; a package that runs from its sources without being installed says so."""
+    for installed, said in (({"pv-contracts": "9.8.7"}, "9.8.7"), ({}, "not installed")):
+        seen = _versions(subject, installed)
+        expected = {"reference_trainer": said, "torch": torch.__version__, "python": platform.python_version()}
+        assert seen == expected, f"installed are {installed}, and the versions are {seen}; expected {expected}"
+
+
+def _versions(subject: Any, installed: dict[str, str]) -> Any:
+    def found(name: str) -> Any:
+        if name not in installed:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return mock.Mock(version=installed[name])
+
+    with mock.patch.object(importlib.metadata.Distribution, "from_name", found):
+        try:
+            return subject.versions()
+        except Exception as error:  # whatever else it is, it ends a run whose model was to be written
+            raise AssertionError(f"installed are {installed}, and asking for versions ends in {error!r}") from error

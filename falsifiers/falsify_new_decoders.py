@@ -1,0 +1,107 @@
+"""Attacks on a decoder as it is made: its tensors, what they hold, and in which dtypes it keeps and computes.
+
+The subject is `reference_trainer.models`, or has its names.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from falsifiers.falsify_models import DecoderCase, decoder_cases
+
+KEPT = {"float32": torch.float32, "bfloat16": torch.float32, "float64": torch.float64}
+# Beyond six standard errors a mean or a deviation comes twice in 10^9 draws.
+STANDARD_ERRORS = 6
+
+
+def _tensors(vocab_size: int, layers: int, width: int) -> dict[str, tuple[int, ...]]:
+    """Two thirds of the usual 4W in the feed-forward, whose third matrix makes up for it (arXiv:2002.05202)."""
+    hidden = 2 * 4 * width // 3
+    block = {
+        "attention_norm": (width,),
+        "attention.query_key_value": (3 * width, width),
+        "attention.out": (width, width),
+        "feed_forward_norm": (width,),
+        "feed_forward.gate_up": (2 * hidden, width),
+        "feed_forward.down": (width, hidden),
+    }
+    blocks = {f"blocks.{layer}.{name}": shape for layer in range(layers) for name, shape in block.items()}
+    ends = {"embedding": (vocab_size, width), "norm": (width,), "head": (vocab_size, width)}
+    return {f"{name}.weight": shape for name, shape in (blocks | ends).items()}
+
+
+@given(case=decoder_cases())
+def falsify_tensors_are_those_of_the_shape(subject: Any, case: DecoderCase) -> None:
+    """Those of the architecture and no other, each a parameter, in the sizes that the configuration gives."""
+    module = subject.new_decoder(case.config(subject), case.seed)
+    seen = {name: tuple(value.shape) for name, value in module.named_parameters()}
+    expected = _tensors(case.vocab_size, case.layers, case.width)
+    assert seen == expected, (
+        f"{case.config(subject)} has {sorted(seen.items() - expected.items())} instead of "
+        f"{sorted(expected.items() - seen.items())}"
+    )
+    kept = {name: tuple(value.shape) for name, value in module.state_dict().items()}
+    assert kept == expected, f"saved are {sorted(kept.items() ^ expected.items())} more or less than the parameters"
+
+
+@given(layers=st.integers(1, 3), width=st.sampled_from([32, 48]), seed=st.integers(0, 2**20))
+def falsify_weights_are_drawn_as_in_gpt_2(subject: Any, layers: int, width: int, seed: int) -> None:
+    """Normal, of mean 0 and deviation 0.02; into the residual stream, 0.02 / √(its additions); gains of 1."""
+    config = subject.DecoderConfig(vocab_size=32, layers=layers, width=width, heads=2)
+    for name, value in subject.new_decoder(config, seed).state_dict().items():
+        if value.dim() == 1:
+            assert bool((value == 1).all()), f"the gains of {name} begin at {value[:3].tolist()}; expected 1"
+            continue
+        additions = 2 * layers if ".out." in name or ".down." in name else 1
+        expected, n = 0.02 * additions**-0.5, value.numel()
+        mean, deviation = float(value.mean()), float(value.std())
+        of = f"{name}, {n} weights of a model of {layers} layers,"
+        allowed = STANDARD_ERRORS * expected / n**0.5
+        assert abs(mean) <= allowed, f"{of} have the mean {mean:.3g}; expected 0 ± {allowed:.2g}"
+        allowed = STANDARD_ERRORS * expected / (2 * n) ** 0.5
+        assert abs(deviation - expected) <= allowed, (
+            f"{of} have the standard deviation {deviation:.4g}; expected {expected:.4g} ± {allowed:.2g}"
+        )
+
+
+@given(stored=st.sampled_from(["float32", "float64", "bfloat16"]), dtype=st.sampled_from(list(KEPT)))
+def falsify_weights_are_kept_as_the_dtype_says(subject: Any, stored: str, dtype: str) -> None:
+    """float64 in a run in float64, float32 in any other, whatever they were stored in; rounded once at most."""
+    config = subject.DecoderConfig(vocab_size=5, layers=1, width=6, heads=1)
+    before = subject.new_decoder(config, 0).to(getattr(torch, stored)).state_dict()
+    before = {name: value.clone() for name, value in before.items()}
+    module = subject.new_decoder(config, 1).to(getattr(torch, stored))
+    module.load_state_dict(before)
+    for name, value in subject.with_dtype(dtype, module).state_dict().items():
+        assert value.dtype is KEPT[dtype], f"{name}, stored in {stored}, is {value.dtype} in a run in {dtype}"
+        same = torch.equal(value, before[name].to(KEPT[dtype]))
+        assert same, f"{name} was {before[name].flatten()[:3]} and is {value.flatten()[:3]} in a run in {dtype}"
+
+
+class _Wide(TorchDispatchMode):
+    """The operations that gave a float64 with a batch in it: tables of positions have no more than two axes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        given = function(*arguments, **(named or {}))
+        for each in given if isinstance(given, tuple | list) else [given]:
+            if isinstance(each, torch.Tensor) and each.dtype is torch.float64 and each.dim() > 2:
+                self.by.append(f"{function} {list(each.shape)}")
+        return given
+
+
+@given(case=decoder_cases(), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
+def falsify_no_activation_is_wider_than_the_weights(subject: Any, case: DecoderCase, dtype: torch.dtype) -> None:
+    """Nothing of a batch is in float64, in which a GPU computes up to 64 times more slowly, and twice as much lies."""
+    module = case.decoder(subject, dtype)
+    with torch.no_grad(), _Wide() as wide:
+        module(case.tokens)
+    assert not wide.by, f"weights are {dtype}, and in float64 are the results of {wide.by[:3]}"
