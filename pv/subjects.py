@@ -16,8 +16,9 @@ from pv.spelling import nearest
 def target_of(text: str, hint: str = "") -> Target:
     """`module` or `module:attribute`. Raises UsageError, ending with `hint`, for anything else."""
     target = Target.parse(text)
-    parts = [*target.module.split("."), *(target.attribute.split(".") if target.attribute else [])]
-    if not all(part.isidentifier() and not part.startswith("_") for part in parts):
+    attributes = target.attribute.split(".") if target.attribute else []
+    names = all(part.isidentifier() for part in (*target.module.split("."), *attributes))
+    if not names or any(part.startswith("_") for part in attributes):
         raise UsageError(f"{text!r} is no subject; a subject is module or module:attribute{hint}")
     return target
 

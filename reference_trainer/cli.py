@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import fields
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from reference_trainer import interrupts
+from reference_trainer import __version__, interrupts
 from reference_trainer.errors import SettingError, TrainerError
 from reference_trainer.settings import Settings
 from reference_trainer.sources import gather
@@ -24,13 +23,6 @@ if TYPE_CHECKING:
     from reference_trainer.progress import Lines
 
 FAILED, REFUSED, OUR_BUG = 1, 2, 70
-
-
-def _version() -> str:
-    try:
-        return version("pv-contracts")
-    except PackageNotFoundError:
-        return "not installed"
 
 
 class _Group(click.Group):
@@ -49,7 +41,7 @@ class _Group(click.Group):
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(_version(), prog_name="reference-trainer")
+@click.version_option(__version__, prog_name="reference-trainer")
 def main() -> None:
     """A knowledge-distillation trainer whose behaviour is under contract."""
 
@@ -126,14 +118,13 @@ def _guarded(work: Callable[[], int]) -> int:
         return FAILED
     except KeyboardInterrupt as error:
         written = interrupts.WRITTEN in getattr(error, "__notes__", [])
-        _complain(("interrupted" if written else interrupts.SAID) + _notes(error))
+        _complain(_text_of(error, "interrupted" if written else interrupts.SAID))
         return interrupts.INTERRUPTED
     except Exception as error:
         if _is_lack_of_memory(error):
             _complain(_text_of(error))
             return FAILED
-        traceback.print_exc()
-        click.echo("This is a bug of reference-trainer: please report it with the lines above.", err=True)
+        _tell(f"{traceback.format_exc()}This is a bug of reference-trainer: please report it with the lines above.")
         return OUR_BUG
 
 
@@ -142,18 +133,20 @@ def _is_lack_of_memory(error: Exception) -> bool:
     return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
 
 
-def _text_of(error: BaseException) -> str:
-    """What an error says, in one line."""
-    return " ".join(str(error).split()) + _notes(error) if str(error) else type(error).__name__ + _notes(error)
-
-
-def _notes(error: BaseException) -> str:
-    return "".join(f" ({note})" for note in getattr(error, "__notes__", []))
+def _text_of(error: BaseException, said: str = "") -> str:
+    """What an error says, or what is said of it, and its notes: in one line."""
+    notes = (f"({note})" for note in getattr(error, "__notes__", []))
+    said = said or str(error).strip() or type(error).__name__
+    return " ".join(" ".join((said, *notes)).split())
 
 
 def _complain(text: str) -> None:
+    _tell(f"error: {text}")
+
+
+def _tell(text: str) -> None:
     with suppress(OSError):  # nobody is listening; the exit code still says it
-        click.echo(f"error: {text}", err=True)
+        click.echo(text, err=True)
 
 
 @main.command()
@@ -165,36 +158,47 @@ def schema() -> None:
 
 
 @main.command()
-@click.option("--device", default="cpu", show_default=True, help="A torch device, such as cuda or cuda:1.")
-@click.option("--vocabulary", type=click.IntRange(2), default=512, show_default=True)
-@click.option("--positions", type=click.IntRange(1), default=64, show_default=True)
-@click.option("--seed", type=int, default=0, show_default=True)
-def gradcheck(device: str, vocabulary: int, positions: int, seed: int) -> None:
+@click.option("--device", default="cpu", show_default=True, help="auto, cpu, cuda or cuda:N.")
+@click.option("--vocabulary", type=click.IntRange(2, 10**6), default=512, show_default=True)
+@click.option("--positions", type=click.IntRange(1, 10**6), default=64, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 10**18), default=0, show_default=True)
+def gradcheck(**asked: Any) -> None:
     """Compare the closed-form gradient with automatic differentiation on this machine, in float64.
 
     Exit code 1 when they differ: then no run on this device can be trusted.
     """
+    sys.exit(_guarded(lambda: _gradcheck(**asked)))
+
+
+def _gradcheck(device: str, vocabulary: int, positions: int, seed: int) -> int:
+    device = Settings(device=device).device
+    from reference_trainer.gradients import AGREE
+    from reference_trainer.progress import Lines
+
+    lines, agree = Lines(), True
+    for temperature, difference in _differences(device, (2, positions, vocabulary), seed):
+        lines.write(f"temperature {temperature:5.2f}: relative difference {difference:.2e}")
+        agree = agree and difference <= AGREE
+    lines.write(f"{'agree' if agree else 'DIFFER'}: at most {AGREE:.0e} is rounding")
+    return 0 if agree else FAILED
+
+
+def _differences(device: str, shape: tuple[int, int, int], seed: int) -> Iterator[tuple[float, float]]:
+    """Temperatures, and how far the gradients are apart at random logits of shape [B, T, V] and labels."""
     import torch
 
-    from reference_trainer.gradients import AGREE, relative_difference
+    from reference_trainer.distill import usable_device
+    from reference_trainer.gradients import relative_difference
 
-    try:
-        torch.zeros(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise click.BadParameter(f"{device!r} cannot be used: {str(error).splitlines()[0]}") from error
-    generator = torch.Generator().manual_seed(seed)
-    shape = (2, positions, vocabulary)
+    place, generator = usable_device(device), torch.Generator().manual_seed(seed)
     student_BTV, teacher_BTV = (
-        (3 * torch.randn(shape, generator=generator, dtype=torch.float64)).to(device) for _ in range(2)
+        (3 * torch.randn(shape, generator=generator, dtype=torch.float64)).to(place) for _ in range(2)
     )
-    labels_BT = torch.randint(vocabulary, shape[:2], generator=generator).to(device)
-    worst = 0.0
+    labels_BT = torch.randint(shape[2], shape[:2], generator=generator).to(place)
     for temperature in (0.25, 1.0, 2.0, 4.0, 20.0):
-        difference = relative_difference(
-            student_BTV, teacher_BTV, labels_BT, temperature=temperature, ce_weight=0.3, kd_weight=0.7
+        yield (
+            temperature,
+            relative_difference(
+                student_BTV, teacher_BTV, labels_BT, temperature=temperature, ce_weight=0.3, kd_weight=0.7
+            ),
         )
-        worst = max(worst, difference)
-        click.echo(f"temperature {temperature:5.2f}: relative difference {difference:.2e}")
-    agree = worst <= AGREE
-    click.echo(f"{'agree' if agree else 'DIFFER'}: at most {AGREE:.0e} is rounding")
-    sys.exit(0 if agree else FAILED)

@@ -67,7 +67,7 @@ def distill(settings: Settings, *, callbacks: Sequence[Callback] = (), lines: Li
     """
     lines = lines or Lines()
     callbacks = checked(callbacks)
-    device = _device(settings.device)
+    device = usable_device(settings.device)
     text = read_text(settings.data, settings.length)
     sequences = partial(Sequences, length=settings.length, batch_size=settings.batch_size, device=device)
     training = sequences(bytes_N=text.training)
@@ -189,7 +189,8 @@ class _Autocast(nn.Module):
         return logits_BTV
 
 
-def _device(name: str) -> torch.device:
+def usable_device(name: str) -> torch.device:
+    """The device of that name, `auto` for the best there is; `SettingError` if it can't be used here."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:

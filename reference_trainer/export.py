@@ -9,7 +9,6 @@ import hashlib
 import json
 import platform
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
+from reference_trainer import __version__
 from reference_trainer.errors import ModelFileError, OutputError, SettingError
 from reference_trainer.files import write_whole
 from reference_trainer.interrupts import WRITTEN
@@ -140,11 +140,7 @@ def _config(path: Path) -> DecoderConfig:
 
 def versions() -> dict[str, str]:
     """What a result may depend on beside its settings."""
-    try:
-        own = version("pv-contracts")
-    except PackageNotFoundError:
-        own = "not installed"
-    return {"reference_trainer": own, "torch": torch.__version__, "python": platform.python_version()}
+    return {"reference_trainer": __version__, "torch": torch.__version__, "python": platform.python_version()}
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:

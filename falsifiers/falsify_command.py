@@ -1,0 +1,149 @@
+"""Attacks on how the command line ends: its exit code, and what it says of it.
+
+The subject is `reference_trainer.cli`; the distillation is replaced by one that ends as the attack wants it.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+from typing import Any
+from unittest import mock
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.command_cases import Ended, Failing, command, distilling, raising, result
+
+ERRORS = importlib.import_module("reference_trainer.errors")
+REFUSED = [ERRORS.SettingError]
+FAILED = [
+    *(getattr(ERRORS, name) for name in ERRORS.__all__ if name != "SettingError"),
+    OSError,
+    FileNotFoundError,
+    MemoryError,
+    torch.OutOfMemoryError,
+]
+BUGS = [ValueError, RuntimeError, KeyError, ZeroDivisionError, AssertionError, RecursionError, ImportError, TypeError]
+SPACES = " \n\r\t\x0b\u2028"
+TEXTS = st.text(st.sampled_from("ab:é'" + SPACES), max_size=12)
+NOTES = st.lists(st.sampled_from(["after 3 of 9 steps", "on_train_end raised too:\n  a\n  b", "(x)"]), max_size=3)
+WRITTEN = "the model had been written"
+REQUEST = "This is a bug of reference-trainer: please report it with the lines above."
+
+
+def _with_notes(error: BaseException, notes: list[str]) -> BaseException:
+    for note in notes:
+        error.add_note(note)
+    return error
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _assert_ended(case: str, ended: Ended, code: int, complaints: str) -> None:
+    assert ended.code == code, f"{case}: exit code {ended.code}; expected {code}; it says {ended.complaints!r}"
+    assert ended.complaints == complaints, f"{case}: standard error is {ended.complaints!r}; expected {complaints!r}"
+    assert ended.said == "", f"{case}: standard output is {ended.said!r}; expected nothing"
+
+
+@given(kind=st.sampled_from(REFUSED + FAILED), text=TEXTS, notes=NOTES)
+def falsify_what_is_refused_or_fails_is_told_in_one_line(subject: Any, kind: Any, text: str, notes: list[str]) -> None:
+    """2 for a setting, 1 for everything else that isn't our fault; text and notes in one line, or the kind of error."""
+    ended = distilling(subject, raising(_with_notes(kind(text), notes)))
+    said = _words(f"{text.strip() or kind.__name__} {' '.join(f'({note})' for note in notes)}")
+    _assert_ended(f"{kind.__name__}({text!r}), {notes}", ended, 2 if kind in REFUSED else 1, f"error: {said}\n")
+
+
+@given(where=st.sampled_from(["at the start", "inside"]), notes=NOTES)
+def falsify_lack_of_memory_is_no_bug(subject: Any, where: str, notes: list[str]) -> None:
+    """The CPU's lack of memory is a RuntimeError of torch like any other, and is told by its text."""
+    text = "can't allocate memory: you tried to allocate 16 bytes."
+    text = text if where == "at the start" else f"[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: {text}"
+    ended = distilling(subject, raising(_with_notes(RuntimeError(text), notes)))
+    said = _words(f"{text} {' '.join(f'({note})' for note in notes)}")
+    _assert_ended(f"a RuntimeError of {text!r}", ended, 1, f"error: {said}\n")
+
+
+@given(kind=st.sampled_from(BUGS), text=st.text("abc :", max_size=12))
+def falsify_a_bug_is_shown_whole(subject: Any, kind: Any, text: str) -> None:
+    """70, with the traceback from top to bottom and what to do with it."""
+    ended = distilling(subject, raising(kind(text)))
+    lines = ended.complaints.splitlines()
+    case = f"a {kind.__name__} of {text!r} gives {ended.complaints!r}"
+    assert ended.code == 70 and ended.said == "", f"{case}, exit code {ended.code}, {ended.said!r}; expected 70"
+    assert lines[0] == "Traceback (most recent call last):" and lines[-1] == REQUEST, case
+    shown = str(kind(text))
+    assert lines[-2].rstrip() == (f"{kind.__name__}: {shown}" if shown else kind.__name__).rstrip(), case
+    assert sum("in _distil" in line for line in lines) == 1 and "raise error" in ended.complaints, case
+
+
+@given(notes=st.lists(st.sampled_from([WRITTEN, "after 3 of 9 steps", "a callback\nheard it"]), max_size=3))
+def falsify_an_interrupt_says_what_was_written(subject: Any, notes: list[str]) -> None:
+    """130, and that no model was written, unless it was; the notes behind it."""
+    ended = distilling(subject, raising(_with_notes(KeyboardInterrupt(), notes)))
+    said = "interrupted" if WRITTEN in notes else "interrupted; no model was written"
+    line = _words(f"error: {said} {' '.join(f'({note})' for note in notes)}")
+    _assert_ended(f"an interrupt with the notes {notes}", ended, 130, f"{line}\n")
+
+
+DEAF = st.sampled_from([errno.EPIPE, errno.ENOSPC, errno.EIO])
+
+
+@given(
+    end=st.sampled_from(
+        [(ERRORS.SettingError, 2), (ERRORS.DataError, 1), (RuntimeError, 70), (KeyboardInterrupt, 130)]
+    ),
+    number=DEAF,
+    at_flush=st.booleans(),
+)
+def falsify_exit_codes_need_no_listener(subject: Any, end: tuple[Any, int], number: int, at_flush: bool) -> None:
+    """Where standard error can't be written either, the exit code says it all the same."""
+    kind, code = end
+    lost = Failing(OSError(number, os.strerror(number)), at_flush=at_flush)
+    ended = distilling(subject, raising(kind("x")), err=lost)
+    assert ended.code == code, f"{kind.__name__}, and nobody hears it: exit code {ended.code}; expected {code}"
+
+
+PRINTING = st.sampled_from([["schema"], ["--version"], ["--help"], ["-h"], ["distill", "--help"], ["gradcheck", "-h"]])
+
+
+@given(arguments=PRINTING, number=st.sampled_from([errno.ENOSPC, errno.EIO, errno.EBADF]), at_flush=st.booleans())
+def falsify_what_cannot_be_printed_is_a_failure(
+    subject: Any, arguments: list[str], number: int, at_flush: bool
+) -> None:
+    """1, and one line with the cause; a pipe that somebody left is 1 without a word."""
+    full = Failing(OSError(number, os.strerror(number)), at_flush=at_flush)
+    ended = command(subject, *arguments, out=full)
+    said = f"error: standard output can't be written: {os.strerror(number)}\n"
+    assert (ended.code, ended.complaints) == (1, said), (
+        f"{arguments} into a full disk: {ended}; expected 1 and {said!r}"
+    )
+    left = command(subject, *arguments, out=Failing(BrokenPipeError(errno.EPIPE, "Broken pipe"), at_flush=at_flush))
+    assert (left.code, left.complaints) == (1, ""), f"{arguments} into a closed pipe: {left}; expected 1 and no word"
+
+
+@given(
+    fault=st.sampled_from([OSError("a library without its symbols"), FileNotFoundError(errno.ENOENT, "gone", "a file")])
+)
+def falsify_other_faults_are_not_put_down_to_standard_output(subject: Any, fault: OSError) -> None:
+    """A file that isn't there, or a library that can't be loaded, is the error that it is."""
+    seen: BaseException | None = None
+    with mock.patch.object(importlib.import_module("reference_trainer.trace"), "schema", raising(fault)):
+        try:
+            command(subject, "schema")
+        except OSError as error:
+            seen = error
+    assert seen is fault, f"`schema` met {fault!r}; its caller sees {seen!r}"
+
+
+@given(go=st.booleans(), smoke=st.booleans())
+def falsify_a_go_is_the_exit_code_of_a_smoke_run(subject: Any, go: bool, smoke: bool) -> None:
+    """0 and 1 of a smoke run, which says all itself; any other run that ends is a success, and is told."""
+    ended = distilling(subject, lambda settings, *, lines: result(go=go), *(["--smoke", "3"] if smoke else []))
+    expected = 1 if smoke and not go else 0
+    assert ended.code == expected, f"smoke: {smoke}, go: {go}: exit code {ended.code}; expected {expected}"
+    assert (ended.said == "") is smoke and ended.complaints == "", f"smoke: {smoke}: {ended}"
