@@ -116,7 +116,7 @@ def _expected(number: int, before: str, phases: tuple[str, ...]) -> tuple[int | 
     return {"usual": usual, "leave": (130, "", SAID), "once": (0, "interrupt", b""), "deaf": (0, "nothing", b"")}[state]
 
 
-@given(waits=st.lists(st.floats(0, 5) | st.sampled_from([2.99, 3.01]), min_size=1, max_size=5), numbers=st.data())
+@given(waits=st.lists(st.floats(0, 5) | st.sampled_from([2.99, 3.0, 3.01]), min_size=1, max_size=5), numbers=st.data())
 def falsify_interrupts_in_a_row_are_one(subject: Any, waits: list[float], numbers: Any) -> None:
     """Those that follow within 3 s of one that was raised are the same one; a later one is raised again."""
     sent = [numbers.draw(st.sampled_from(NUMBERS)) for _ in waits]

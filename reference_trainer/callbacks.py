@@ -6,7 +6,7 @@ An answer is an `Action`, or None for `Action.CONTINUE`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from reference_trainer.errors import CallbackError
@@ -61,13 +61,14 @@ class Callback:
         """Exactly once on every way out, exceptions of other callbacks included."""
 
 
-def checked(callbacks: Sequence[Callback]) -> tuple[Callback, ...]:
+def checked(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
     """The callbacks, if that is what they are; else `CallbackError`."""
+    callbacks = tuple(callbacks)  # gone through once: a generator would come out of the check empty
     for place, callback in enumerate(callbacks, start=1):
         if not isinstance(callback, Callback):
             hint = "its class instead of an instance" if isinstance(callback, type) else f"a {type(callback).__name__}"
             raise CallbackError(f"callback {place} is {hint}; expected an instance of reference_trainer's Callback")
-    return tuple(callbacks)
+    return callbacks
 
 
 def ask(callbacks: Sequence[Callback], event: Event, context: Context) -> Action:

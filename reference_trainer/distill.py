@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import partial
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from reference_trainer import smoke
 from reference_trainer.callbacks import Callback, checked
-from reference_trainer.data import VOCABULARY, Sequences, epoch_order, read_text
+from reference_trainer.data import VOCABULARY, Sequences, Text, epoch_order, read_text
 from reference_trainer.errors import LogitsError, SettingError
 from reference_trainer.evaluation import evaluate
 from reference_trainer.export import exported_bytes, save_decoder, versions, weights_digest
@@ -58,7 +58,7 @@ class DistillResult:
         return all(check.passed for check in self.checks)
 
 
-def distill(settings: Settings, *, callbacks: Sequence[Callback] = (), lines: Lines | None = None) -> DistillResult:
+def distill(settings: Settings, *, callbacks: Iterable[Callback] = (), lines: Lines | None = None) -> DistillResult:
     """Train a student as `settings` say; `callbacks` are called after the `ProgressCallback` that is always there.
 
     The weights depend on settings, text and versions alone; the generators of the process are left as they are.
@@ -69,9 +69,7 @@ def distill(settings: Settings, *, callbacks: Sequence[Callback] = (), lines: Li
     callbacks = checked(callbacks)
     device = usable_device(settings.device)
     text = read_text(settings.data, settings.length)
-    sequences = partial(Sequences, length=settings.length, batch_size=settings.batch_size, device=device)
-    training = sequences(bytes_N=text.training)
-    held_back = sequences(bytes_N=text.held_back[:EVALUATED_BYTES])
+    training, held_back = _parts(settings, text, device)
     student = _new_student(settings).to(device)
     with ExitStack() as stack:
         directory = stack.enter_context(_output(settings, student))
@@ -95,6 +93,12 @@ def distill(settings: Settings, *, callbacks: Sequence[Callback] = (), lines: Li
         return DistillResult(
             train=result, output=directory, held_back=metrics, checks=(), student=student, teacher=teacher
         )
+
+
+def _parts(settings: Settings, text: Text, device: torch.device) -> tuple[Sequences, Sequences]:
+    """What is learned from, and what is evaluated on."""
+    part = partial(Sequences, length=settings.length, batch_size=settings.batch_size, device=device)
+    return part(bytes_N=text.training), part(bytes_N=text.held_back[:EVALUATED_BYTES])
 
 
 class _Distillation:

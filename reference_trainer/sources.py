@@ -73,7 +73,7 @@ def _refuse_misspelt_aliases(environment: Mapping[str, str]) -> None:
 
 
 def _nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)), "")
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=cutoff)), "")
 
 
 def _text_of(name: str, flags: Mapping[str, str], environment: Mapping[str, str]) -> tuple[str, str] | None:
