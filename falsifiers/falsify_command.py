@@ -75,7 +75,7 @@ def falsify_a_bug_is_shown_whole(subject: Any, kind: Any, text: str) -> None:
     lines = ended.complaints.splitlines()
     case = f"a {kind.__name__} of {text!r} gives {ended.complaints!r}"
     assert ended.code == 70 and ended.said == "", f"{case}, exit code {ended.code}, {ended.said!r}; expected 70"
-    assert lines[0] == "Traceback (most recent call last):" and lines[-1] == REQUEST, case
+    assert len(lines) > 3 and lines[0] == "Traceback (most recent call last):" and lines[-1] == REQUEST, case
     shown = str(kind(text))
     assert lines[-2].rstrip() == (f"{kind.__name__}: {shown}" if shown else kind.__name__).rstrip(), case
     assert sum("in _distil" in line for line in lines) == 1 and "raise error" in ended.complaints, case

@@ -1,0 +1,81 @@
+"""Children that are sent real signals, and how they end."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM)
+DEFAULT, IGNORED, FOREIGN = "as Python sets it", "ignored from the start", "another program's"
+AT_ONCE = b"error: interrupted\n"
+
+
+def child(work: Callable[[], str], *, deaf: bool = False) -> tuple[int | str, str, bytes]:
+    """How a fork of this process ended (its exit code, or the signal's name), what `work` says, and standard error."""
+    (reading, writing), (hearing, telling) = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        for each in (reading, hearing):
+            os.close(each)
+        _answer(work, writing, telling, deaf)
+    for each in (writing, telling):
+        os.close(each)
+    with os.fdopen(reading, encoding="utf-8") as said, os.fdopen(hearing, "rb") as complaints:
+        answer, heard = said.read(), complaints.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return signal.Signals(-status).name if status < 0 else status, answer, heard
+
+
+def _answer(work: Callable[[], str], writing: int, telling: int, deaf: bool) -> None:
+    try:
+        os.dup2(telling, 2)
+        os.close(telling)
+        if deaf:
+            os.close(2)
+        answer = work()
+    except BaseException as error:  # the child has nobody else to tell
+        answer = f"{type(error).__name__}: {error}"
+    os.write(writing, answer.encode())
+    os._exit(0)
+
+
+def begin(number: int, before: str) -> list[int]:
+    """Sets the signal to what it is at the start; the list that another program's handler fills."""
+    heard: list[int] = []
+    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+    handlers = {
+        DEFAULT: usual[signal.Signals(number)],
+        IGNORED: signal.SIG_IGN,
+        FOREIGN: lambda *_: heard.append(number),
+    }
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, usual[each])
+    signal.signal(number, handlers[before])
+    return heard
+
+
+def sent(number: int, heard: list[int]) -> str:
+    try:
+        os.kill(os.getpid(), number)
+    except KeyboardInterrupt:
+        return "interrupt"
+    return "heard" if heard else "nothing"
+
+
+def started(act: Callable[[], Any]) -> Callable[[], str]:
+    """`act` in a process in which an interrupt leaves at once, and what it answers."""
+
+    def work() -> str:
+        begin(signal.SIGINT, DEFAULT)
+        importlib.import_module("reference_trainer.interrupts").leave_at_once()
+        return str(act())
+
+    return work
+
+
+def interrupt(*numbers: int) -> None:
+    for number in numbers or (signal.SIGINT,):
+        os.kill(os.getpid(), number)
