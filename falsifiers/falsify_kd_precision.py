@@ -56,24 +56,43 @@ def falsify_precision_is_the_wider_one(subject: Any, case: KdCase, dtypes: list[
 def falsify_sums_are_wider_than_their_terms(subject: Any, device: str) -> None:
     """Terms are float32 numbers; their sums have bits that no float32 number has, over tokens and over positions.
 
-    Of many sums of many numbers all but a few have such bits; a sum kept in float32 never has one.
+    Of many sums of many numbers all but a few have such bits; a sum kept in float32 never has one. A weight in float32
+    hides behind the terms' own rounding in each of them, and shows against the same terms weighted afterwards.
     """
+    case = _case_in_float32()
+    alone = [case.but(labels=case.labels.where(torch.arange(32) == t, IGNORED)) for t in range(32)]
+    first = [case.but(labels=case.labels.where(torch.arange(32) <= t, IGNORED)) for t in range(2, 32)]
+    _assert_beyond_float32("tokens", [x.nats(subject, device) for x in alone])
+    hard = [x.but(ce_weight=1.0, kd_weight=0.0) for x in first]
+    _assert_beyond_float32("positions", [x.nats(subject, device) for x in hard])
+    for ce_weight, kd_weight in ((0.3, 0.0), (0.0, 0.3), (0.3, 0.7)):
+        _assert_linear(subject, device, case.but(ce_weight=ce_weight, kd_weight=kd_weight))
+
+
+def _case_in_float32() -> KdCase:
     generator = torch.Generator().manual_seed(0)
     student, teacher = (torch.randn(1, 32, 64, generator=generator) for _ in range(2))
-    labels = torch.randint(64, (1, 32), generator=generator)
-    case = KdCase(student, teacher, labels)
-    over_tokens = [case.but(labels=labels.where(torch.arange(32) == t, IGNORED)) for t in range(32)]
-    over_positions = [
-        case.but(labels=labels.where(torch.arange(32) <= t, IGNORED), ce_weight=1.0, kd_weight=0.0)
-        for t in range(2, 32)
-    ]
-    for axis, cases in (("tokens", over_tokens), ("positions", over_positions)):
-        sums = [x.nats(subject, device) for x in cases]
-        narrow = [nats for nats in sums if float(torch.tensor(nats, dtype=torch.float32)) == nats]
-        assert len(narrow) < len(sums), (
-            f"each of {len(sums)} sums over {axis} of float32 terms is a float32 number, such as {sums[0]!r}; a "
-            f"float64 sum has more bits"
-        )
+    return KdCase(student, teacher, torch.randint(64, (1, 32), generator=generator))
+
+
+def _assert_beyond_float32(axis: str, sums: list[float]) -> None:
+    narrow = [nats for nats in sums if float(torch.tensor(nats, dtype=torch.float32)) == nats]
+    assert len(narrow) < len(sums), (
+        f"each of {len(sums)} sums over {axis} of float32 terms is a float32 number, such as {sums[0]!r}; a "
+        f"float64 sum has more bits"
+    )
+
+
+def _assert_linear(subject: Any, device: str, case: KdCase) -> None:
+    """A weight that is narrowed is wrong by the same part of every term, so that no sum evens it out."""
+    hard = case.but(ce_weight=1.0, kd_weight=0.0).nats(subject, device)
+    soft = case.but(ce_weight=0.0, kd_weight=1.0).nats(subject, device)
+    expected = case.ce_weight * hard + case.kd_weight * soft
+    # Each position's two terms are rounded when weighted and when added, at most 4 times; the sum rounds once for each.
+    allowed = 2 * (case.labels.numel() + 4) * oracles.UNIT_ROUNDOFF[torch.float64] * expected
+    what = f"sum in nats of float32 terms at ce_weight {case.ce_weight:g} and kd_weight {case.kd_weight:g}"
+    formula = f"{case.ce_weight:g}·{hard:.9g} + {case.kd_weight:g}·{soft:.9g}, the weights as float64 numbers"
+    oracles.assert_close(what, case.nats(subject, device), expected, allowed, formula)
 
 
 @given(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -15,6 +15,10 @@ from torch import Tensor, nn
 
 from falsifiers import oracles
 from falsifiers.kd_steps import AnsweringTeacher, RecordingStudent
+
+USUAL = {"temperature": 1.0, "ce_weight": 0.5, "kd_weight": 0.5}
+ZEROS = torch.zeros(2, 2, dtype=torch.float64)
+RIGHT = torch.tensor([[0, 1, 1]])
 
 ANSWERS: list[tuple[str, Callable[[Tensor], Any], tuple[str, ...]]] = [
     ("nothing", lambda logits: None, ("None", "weights", "device")),
@@ -52,109 +56,113 @@ def falsify_broken_answers_are_refused(subject: Any) -> None:
     tokens = torch.tensor([[0, 1, 1], [1, 0, 1]])
     batch = subject.Batch(tokens=tokens, labels=tokens)
     right = torch.zeros(2, 3, 2, dtype=torch.float64)
-    settings = {"temperature": 1.0, "ce_weight": 0.5, "kd_weight": 0.5}
-    found: list[str | None] = []
+    found: list[str] = []
     for what, answer, words in ANSWERS:
-        for kind, teacher in (
-            ("protocol", AnsweringTeacher(2, answer(right))),
-            ("module", subject.ModuleTeacher(Constant(answer(right)), 2)),
-        ):
-            student = RecordingStudent(torch.zeros(2, 2, dtype=torch.float64))
-            name = f"a {kind} teacher that answers with {what}"
-            found.append(
-                oracles.refusal_complaint(
-                    name, lambda t=teacher, s=student: subject.kd_step(t, s, batch, **settings), *words
-                )
-            )
-            if any(done.gradients for done in student.passes):
-                found.append(f"{name}: the student had a gradient before the refusal")
-        learner = RecordingStudent(torch.zeros(2, 2, dtype=torch.float64), answer(right))
-        frozen = subject.FixtureTeacher(torch.zeros(2, 2, dtype=torch.float64))
-        own_words = tuple(word.replace("teacher", "student") for word in words)
-        if what != "nothing":  # to RecordingStudent, None means its table
-            name = f"a protocol student that answers with {what}"
-            call = functools.partial(subject.kd_step, frozen, learner, batch, **settings)
-            found.append(oracles.refusal_complaint(name, call, *own_words))
-        if any(done.gradients for done in learner.passes):
-            found.append(f"a student that answers with {what} had a gradient before the refusal")
-        if what != "NaN":
-            module = subject.ModuleStudent(Constant(answer(right)), 2)
-            name = f"a module student that answers with {what}"
-            found.append(oracles.refusal_complaint(name, functools.partial(module.forward, batch), *own_words))
-    complaints = [complaint for complaint in found if complaint]
-    assert not complaints, "\n".join(complaints)
+        found += _teacher_complaints(subject, batch, f"answers with {what}", answer(right), words)
+        found += _student_complaints(subject, batch, f"answers with {what}", answer(right), words)
+    assert not found, "\n".join(found)
+
+
+def _teacher_complaints(subject: Any, batch: Any, does: str, answer: Any, words: tuple[str, ...]) -> Iterator[str]:
+    """What is wrong with how teachers are refused that answer so."""
+    for name, teacher in (
+        (f"a protocol teacher that {does}", AnsweringTeacher(2, answer)),
+        (f"a module teacher that {does}", subject.ModuleTeacher(Constant(answer), 2)),
+    ):
+        yield from _step_complaints(subject, name, teacher, RecordingStudent(ZEROS), batch, USUAL, words)
+
+
+def _student_complaints(subject: Any, batch: Any, does: str, answer: Any, words: tuple[str, ...]) -> Iterator[str]:
+    """The same of students. To RecordingStudent None means its table; NaN is refused by the step alone."""
+    words = tuple(word.replace("teacher", "student") for word in words)
+    if answer is not None:
+        learner, frozen = RecordingStudent(ZEROS, answer), subject.FixtureTeacher(ZEROS)
+        yield from _step_complaints(subject, f"a protocol student that {does}", frozen, learner, batch, USUAL, words)
+    if "nan" not in words:
+        module = subject.ModuleStudent(Constant(answer), 2)
+        call = functools.partial(module.forward, batch)
+        yield from _complaints(f"a module student that {does}", call, words)
+
+
+def _step_complaints(
+    subject: Any,
+    what: str,
+    teacher: Any,
+    student: RecordingStudent,
+    batch: Any,
+    settings: dict[str, float],
+    words: tuple[str, ...],
+) -> Iterator[str]:
+    """What is wrong with how a step is refused: the refusal itself, or a gradient before it."""
+    yield from _complaints(what, functools.partial(subject.kd_step, teacher, student, batch, **settings), words)
+    if any(done.gradients for done in student.passes):
+        yield f"{what}: the student had a gradient before the refusal"
+
+
+def _complaints(what: str, call: Callable[[], Any], words: tuple[str, ...]) -> Iterator[str]:
+    complaint = oracles.refusal_complaint(what, call, *words)
+    if complaint is not None:
+        yield complaint
+
+
+UNFIT: list[tuple[str, Tensor, Tensor, Tensor, dict[str, float], tuple[str, ...]]] = [
+    ("a teacher of vocabulary 3", torch.zeros(2, 3).double(), RIGHT, RIGHT, USUAL, ("2", "3", "vocab")),
+    ("a teacher of vocabulary 1", torch.zeros(2, 1).double(), RIGHT, RIGHT, USUAL, ("2", "1", "vocab")),
+    ("a token without a row", ZEROS, torch.tensor([[0, 2, 1]]), RIGHT, USUAL, ("token 2",)),
+    ("a negative token", ZEROS, torch.tensor([[0, -1, 1]]), RIGHT, USUAL, ("token -1",)),
+    ("a label outside", ZEROS, RIGHT, torch.tensor([[0, 1, 2]]), USUAL, ("label 2",)),
+    ("temperature 0", ZEROS, RIGHT, RIGHT, {**USUAL, "temperature": 0.0}, ("temperature",)),
+    ("a negative weight", ZEROS, RIGHT, RIGHT, {**USUAL, "kd_weight": -1.0}, ("kd_weight",)),
+]
+
+
+def _unfit_step_complaints(
+    subject: Any,
+    what: str,
+    table: Tensor,
+    tokens: Tensor,
+    labels: Tensor,
+    settings: dict[str, float],
+    words: tuple[str, ...],
+) -> Iterator[str]:
+    student, teacher = RecordingStudent(ZEROS), subject.FixtureTeacher(table)
+    batch = subject.Batch(tokens=tokens, labels=labels)
+    yield from _step_complaints(subject, what, teacher, student, batch, settings, words)
+    if "vocabulary" in what and student.passes:
+        yield f"{what}: the student ran its forward, though the two vocab_size already differ"
+
+
+def _token_without_a_row(subject: Any) -> None:
+    outside = subject.Batch(tokens=torch.tensor([[-1, 0]]), labels=torch.tensor([[0, 0]]))
+    subject.FixtureStudent(ZEROS, 1.0).forward(outside)
+
+
+def _gradient_for_a_frozen_module(subject: Any) -> None:
+    """To a pass of a module none of whose parameters asks for one."""
+    module = nn.Embedding(2, 2).requires_grad_(False)
+    done = subject.ModuleStudent(module, 2).forward(subject.Batch(tokens=RIGHT, labels=RIGHT))
+    done.backward(torch.zeros(1, 3, 2))
+
+
+PARTS: list[tuple[str, Callable[[Any], Any], tuple[str, ...]]] = [
+    ("a student's token without a row", _token_without_a_row, ("token -1",)),
+    ("labels of another shape", lambda s: s.Batch(tokens=RIGHT, labels=RIGHT[:, 1:]), ("labels", "[1, 2]")),
+    ("tokens that are floats", lambda s: s.Batch(tokens=RIGHT.double(), labels=RIGHT), ("tokens", "float64")),
+    ("tokens without a batch axis", lambda s: s.Batch(tokens=RIGHT[0], labels=RIGHT[0]), ("tokens", "[3]")),
+    ("a table without an axis", lambda s: s.FixtureTeacher(ZEROS[0]), ("table", " is [2]")),
+    ("tokens that are a list", lambda s: s.Batch(tokens=[[0]], labels=RIGHT), ("tokens", "list")),
+    ("a table that is a list", lambda s: s.FixtureTeacher([[0.0]]), ("table", "list")),
+    ("an endless learning rate", lambda s: s.FixtureStudent(ZEROS, math.inf), ("learning_rate",)),
+    ("a gradient for a frozen module", _gradient_for_a_frozen_module, ("no parameter",)),
+    ("a learning rate of NaN", lambda s: s.FixtureStudent(ZEROS, math.nan), ("learning_rate",)),
+    ("a learning rate below 0", lambda s: s.FixtureStudent(ZEROS, -1.0), ("learning_rate",)),
+]
 
 
 def falsify_unfit_settings_are_refused_by_the_step(subject: Any) -> None:
     """Vocabularies that differ, tokens without a row, labels or settings outside their domain; nothing was applied."""
-    zeros = torch.zeros(2, 2, dtype=torch.float64)
-    right = torch.tensor([[0, 1, 1]])
-    usual = {"temperature": 1.0, "ce_weight": 0.5, "kd_weight": 0.5}
-    found: list[str | None] = []
-    cases: list[tuple[str, Tensor, Tensor, Tensor, dict[str, float], tuple[str, ...]]] = [
-        ("a teacher of vocabulary 3", torch.zeros(2, 3).double(), right, right, usual, ("2", "3", "vocab")),
-        ("a teacher of vocabulary 1", torch.zeros(2, 1).double(), right, right, usual, ("2", "1", "vocab")),
-        ("a token without a row", zeros, torch.tensor([[0, 2, 1]]), right, usual, ("token 2",)),
-        ("a negative token", zeros, torch.tensor([[0, -1, 1]]), right, usual, ("token -1",)),
-        ("a label outside", zeros, right, torch.tensor([[0, 1, 2]]), usual, ("label 2",)),
-        ("temperature 0", zeros, right, right, {**usual, "temperature": 0.0}, ("temperature",)),
-        ("a negative weight", zeros, right, right, {**usual, "kd_weight": -1.0}, ("kd_weight",)),
-    ]
-    for what, teacher, tokens, labels, settings, words in cases:
-        student = RecordingStudent(zeros)
-        tables = subject.FixtureTeacher(teacher)
-        batch = subject.Batch(tokens=tokens, labels=labels)
-        found.append(
-            oracles.refusal_complaint(
-                what, lambda t=tables, s=student, b=batch, k=settings: subject.kd_step(t, s, b, **k), *words
-            )
-        )
-        if any(done.gradients for done in student.passes):
-            found.append(f"{what}: the student had a gradient before the refusal")
-        if "vocabulary" in what and student.passes:
-            found.append(f"{what}: the student ran its forward, though the two vocab_size already differ")
-    learner = subject.FixtureStudent(zeros, 1.0)
-    outside = subject.Batch(tokens=torch.tensor([[-1, 0]]), labels=torch.tensor([[0, 0]]))
-    found.append(
-        oracles.refusal_complaint("a student's token without a row", lambda: learner.forward(outside), "token -1")
-    )
-    found += [
-        oracles.refusal_complaint(
-            "labels of another shape", lambda: subject.Batch(tokens=right, labels=right[:, 1:]), "labels", "[1, 2]"
-        ),
-        oracles.refusal_complaint(
-            "tokens that are floats", lambda: subject.Batch(tokens=right.double(), labels=right), "tokens", "float64"
-        ),
-        oracles.refusal_complaint(
-            "tokens without a batch axis", lambda: subject.Batch(tokens=right[0], labels=right[0]), "tokens", "[3]"
-        ),
-        oracles.refusal_complaint(
-            "a table without an axis", lambda: subject.FixtureTeacher(zeros[0]), "table", " is [2]"
-        ),
-        oracles.refusal_complaint(
-            "tokens that are a list", lambda: subject.Batch(tokens=[[0]], labels=right), "tokens", "list"
-        ),
-        oracles.refusal_complaint("a table that is a list", lambda: subject.FixtureTeacher([[0.0]]), "table", "list"),
-        oracles.refusal_complaint(
-            "an endless learning rate", lambda: subject.FixtureStudent(zeros, math.inf), "learning_rate"
-        ),
-        oracles.refusal_complaint(
-            "a gradient for a frozen module", lambda: _frozen(subject).backward(torch.zeros(1, 3, 2)), "no parameter"
-        ),
-        oracles.refusal_complaint(
-            "a learning rate of NaN", lambda: subject.FixtureStudent(zeros, math.nan), "learning_rate"
-        ),
-        oracles.refusal_complaint(
-            "a learning rate below 0", lambda: subject.FixtureStudent(zeros, -1.0), "learning_rate"
-        ),
-    ]
-    complaints = [complaint for complaint in found if complaint]
-    assert not complaints, "\n".join(complaints)
-    subject.FixtureStudent(zeros, 0.0)  # no step at all is a rate too: a loss can be watched that way
-
-
-def _frozen(subject: Any) -> Any:
-    """A pass of a module none of whose parameters asks for a gradient."""
-    module = nn.Embedding(2, 2).requires_grad_(False)
-    tokens = torch.tensor([[0, 1, 1]])
-    return subject.ModuleStudent(module, 2).forward(subject.Batch(tokens=tokens, labels=tokens))
+    found = [complaint for case in UNFIT for complaint in _unfit_step_complaints(subject, *case)]
+    for what, call, words in PARTS:
+        found += _complaints(what, functools.partial(call, subject), words)
+    assert not found, "\n".join(found)
+    subject.FixtureStudent(ZEROS, 0.0)  # no step at all is a rate too: a loss can be watched that way
