@@ -16,14 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from falsifiers.falsify_kd_loss import (
+from falsifiers.kd_comparison import (
     ANYWHERE,
     assert_gradient_is_the_oracles,
     assert_loss_is_the_oracles,
     assert_same_gradient,
 )
-from falsifiers.falsify_kd_providers import embedding
-from falsifiers.falsify_kd_step import allowed_table, assert_result_is_the_oracles, batch_of, table_step
+from falsifiers.kd_steps import allowed_table, assert_result_is_the_oracles, batch_of, embedding, table_step
 from falsifiers.strategies import KdCase, StepCase, kd_cases, step_cases
 
 FLOATS = st.sampled_from([torch.float32, torch.float64, torch.bfloat16])

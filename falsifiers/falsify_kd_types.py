@@ -11,9 +11,8 @@ import torch
 from hypothesis import given
 from torch import Tensor, nn
 
-from falsifiers.falsify_kd_loss import assert_same_gradient
-from falsifiers.falsify_kd_providers import embedding
-from falsifiers.falsify_kd_step import STEP, allowed_table, assert_result_is_the_oracles, batch_of
+from falsifiers.kd_comparison import assert_same_gradient
+from falsifiers.kd_steps import STEP, allowed_table, assert_result_is_the_oracles, batch_of, embedding
 from falsifiers.strategies import StepCase, step_cases
 
 BFLOAT16 = 2.0**-8

@@ -1,0 +1,136 @@
+"""Attacks on a frozen teacher: what it keeps, and the mode that it answers in.
+
+The subject is that of `falsify_kd_step`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from falsifiers import oracles
+from falsifiers.kd_steps import batch_of, embedding
+from falsifiers.strategies import StepCase, step_cases
+
+
+class Noisy(nn.Module):
+    """Tokens to logits with everything that train mode changes: dropout, running statistics."""
+
+    def __init__(self, embedding: nn.Embedding, V: int) -> None:
+        super().__init__()
+        width = embedding.embedding_dim
+        self.embedding, self.dropout = embedding, nn.Dropout(0.5)
+        self.norm, self.head = nn.BatchNorm1d(width).double(), nn.Linear(width, V).double()
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        hidden = self.dropout(self.embedding(tokens)).mT
+        logits: Tensor = self.head(self.norm(hidden).mT)
+        return logits
+
+
+def _noisy_pair(case: StepCase, shared: bool, device: str) -> tuple[Noisy, Noisy]:
+    V = case.student.shape[1]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        teacher = Noisy(embedding(case.teacher), V)
+        student = Noisy(teacher.embedding if shared else embedding(case.student), V)
+        if shared:
+            student.dropout, student.head = teacher.dropout, teacher.head
+    return teacher.to(device), student.to(device)
+
+
+@given(case=step_cases(), shared=st.booleans(), rearmed=st.booleans())
+def falsify_teacher_is_untouched(subject: Any, device: str, case: StepCase, shared: bool, rearmed: bool) -> None:
+    """Three steps of a student in train mode, which may share modules with its teacher, leave no trace in the teacher.
+
+    It answers in eval mode every time, keeps every bit, never has a gradient, and its training flags are its own.
+    """
+    teacher_module, student_module = _noisy_pair(case, shared, device)
+    teacher = subject.ModuleTeacher(teacher_module, case.student.shape[1])
+    asking = [name for name, parameter in teacher_module.named_parameters() if parameter.requires_grad]
+    assert not asking, f"{asking} of a new teacher ask for a gradient"
+    student = subject.ModuleStudent(student_module, case.student.shape[1])
+    student_module.train()
+    teacher_module.dropout.train(case.tokens.numel() % 2 == 0)
+    if rearmed:
+        for parameter in student_module.parameters():
+            parameter.requires_grad_(True)
+    before = {name: value.clone() for name, value in teacher_module.state_dict().items()}
+    flags = [part.training for part in teacher_module.modules()]
+    both = dict.fromkeys([*teacher_module.parameters(), *student_module.parameters()])  # shared ones once
+    optimizer = torch.optim.SGD(both, lr=0.5)
+    batch = batch_of(subject, case, device)
+    first = teacher.logits(batch)
+    assert not first.requires_grad, "the teacher's logits hang on a graph; expected none"
+    for _ in range(3):
+        subject.kd_step(teacher, student, batch, **case.settings)
+        optimizer.step()
+    again = teacher.logits(batch)
+    assert torch.equal(first, again), f"the teacher answered {first.tolist()} and, after three steps, {again.tolist()}"
+    changed = [name for name, value in teacher_module.state_dict().items() if not torch.equal(value, before[name])]
+    assert not changed, f"the teacher's {changed} changed in three steps of its student"
+    with_gradient = [name for name, p in teacher_module.named_parameters() if p.grad is not None or p.requires_grad]
+    assert not with_gradient, f"the teacher's {with_gradient} have or ask for a gradient"
+    now = [part.training for part in teacher_module.modules()]
+    assert now == flags, f"the teacher's training flags were {flags} and are {now} after its forwards"
+
+
+class Witness(nn.Module):
+    """Counts which of its parts are in train mode when it is called; then it may fail. Two parents share a part."""
+
+    def __init__(self, fails: bool) -> None:
+        super().__init__()
+        shared = nn.Sequential(nn.Dropout(0.5))
+        self.one, self.other = nn.Sequential(shared, nn.Linear(2, 2)), nn.Sequential(nn.Dropout(0.5), shared)
+        self.fails = fails
+        self.seen: list[bool] = []
+        self.with_graph = True
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.seen, self.with_graph = [part.training for part in self.modules()], torch.is_grad_enabled()
+        if self.fails:
+            raise ArithmeticError("the device is gone")
+        return torch.zeros(*tokens.shape, 2)
+
+
+@given(flags=st.lists(st.booleans(), min_size=7, max_size=7), fails=st.booleans())
+def falsify_training_flags_survive_a_teacher(subject: Any, flags: list[bool], fails: bool) -> None:
+    """Every submodule is in eval mode during the forward and back in its own mode after it, also when it raises.
+
+    Its own: not its parent's, of which it may have two.
+    """
+    module = Witness(fails)
+    teacher = subject.ModuleTeacher(module, 2)
+    for part, training in zip(module.modules(), flags, strict=True):
+        part.training = training
+    tokens = torch.zeros(1, 2, dtype=torch.int64)
+    batch = subject.Batch(tokens=tokens, labels=tokens)
+    if fails:
+        complaint = oracles.refusal_complaint(
+            "a teacher that fails", lambda: teacher.logits(batch), "gone", kind=ArithmeticError
+        )
+        assert complaint is None, complaint
+    else:
+        teacher.logits(batch)
+    assert torch.is_grad_enabled(), "the teacher's forward left gradients switched off for everybody"
+    assert not any(module.seen), f"in the teacher's forward the training flags were {module.seen}; expected all False"
+    assert not module.with_graph, "the teacher's forward records a graph, which nothing will ever use"
+    now = [part.training for part in module.modules()]
+    names = [name or "itself" for name, _ in module.named_modules()]
+    assert now == flags, f"the training flags of {names} were {flags} and are {now} after the teacher's forward"
+
+
+@given(case=step_cases(), momentum=st.sampled_from([0.0, 0.9]))
+def falsify_old_gradients_are_never_applied(subject: Any, case: StepCase, momentum: float) -> None:
+    """A module that was being fitted a moment ago still has gradients; as a teacher it has none."""
+    module = embedding(case.teacher)
+    module(case.tokens).sum().backward()
+    teacher = subject.ModuleTeacher(module, case.teacher.shape[1])
+    optimizer = torch.optim.SGD(module.parameters(), lr=1.0, momentum=momentum)
+    teacher.logits(batch_of(subject, case))
+    optimizer.step()
+    assert torch.equal(module.weight.detach(), case.teacher), "an optimizer applied a gradient from before the freezing"

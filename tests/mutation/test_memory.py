@@ -1,0 +1,31 @@
+"""What was noticed is recalled, as long as nothing that it rests on changes."""
+
+from typing import Any
+
+from pv.mutation import report
+from pv.mutation.judge import Fate
+
+
+def test_what_was_noticed_is_recalled_until_something_that_it_rests_on_changes(shop: Any) -> None:
+    first = shop.mutate("shop")
+    again = shop.mutate("shop")
+    assert shop.fates(again) == shop.fates(first)
+    assert [j.recalled for j in again.judged] == [j.fate is Fate.KILLED for j in first.judged]
+    assert f"{first.count(Fate.KILLED)} recalled" in report.summary(again)
+    assert not any(judged.recalled for judged in shop.mutate("shop", fresh=True).judged)
+    helper = shop.folder / "helper.py"
+    helper.write_text(helper.read_text() + "\n\nUNUSED = 1\n")
+    assert not any(judged.recalled for judged in shop.mutate("shop").judged), "what the subject imports is another"
+    assert any(judged.recalled for judged in shop.mutate("shop").judged)
+    attack = shop.folder / "falsifiers/falsify_shop.py"
+    attack.write_text(attack.read_text().replace("pieces = st.integers(0, 20)", "pieces = st.integers(0, 0)"))
+    assert shop.fates(shop.mutate("shop")) != shop.fates(first), "a falsifier that tries less notices less"
+
+
+def test_a_memory_that_cannot_be_read_remembers_nothing(shop: Any) -> None:
+    first = shop.mutate("shop")
+    for content in ("", "[1]", "nonsense", "{}", '{"a": 1}', '{"a": ["odd", ""]}', "\udcff"):
+        (shop.folder / ".pv_cache/mutants/shop.json").write_text(content, errors="surrogateescape")
+        again = shop.mutate("shop")
+        assert shop.fates(again) == shop.fates(first) and not any(judged.recalled for judged in again.judged)
+    assert (shop.folder / ".pv_cache/.gitignore").read_text() == "*\n"

@@ -1,0 +1,63 @@
+"""What is mutated: what a contract names, what is asked for, and nothing that is not under contract."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from pv.errors import UsageError
+from pv.mutation import report
+
+
+def test_the_wider_scope_takes_in_what_the_subject_imports(shop: Any) -> None:
+    widely = {j.mutant.function for j in shop.mutate("shop", widely=True).judged}
+    assert widely == {"shop:price", "helper:rounded"}
+
+
+def test_a_contract_says_what_is_mutated_by_module_and_by_function(shop: Any) -> None:
+    shop.add("S-LEAVE", "falsify_leave")
+    assert {j.mutant.function for j in shop.mutate("shop").judged} == {"shop:price", "shop:leave"}
+    shop.append('mutated: [helper, "shop:leave"]\n')
+    found = shop.mutate("shop")
+    assert {j.mutant.function for j in found.judged} == {"helper:rounded", "shop:leave"}
+    assert json.loads(report.data([found], 0.5))["contracts"][0]["mutated"] == ["helper", "shop:leave"]
+
+
+def test_widely_is_widely_whatever_the_contract_names(shop: Any) -> None:
+    shop.append("mutated: [helper]\n")
+    assert {j.mutant.function for j in shop.mutate("shop", widely=True).judged} == {"shop:price", "helper:rounded"}
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [
+        ("shop:os", "shop defines no function or class 'os'"),
+        ("shop:pric", "shop defines no function or class 'pric'; did you mean 'price'?"),
+        ("falsifiers.falsify_shop", "no subject of this contract imports falsifiers.falsify_shop"),
+        ("shopp", "there is no module 'shopp'"),
+    ],
+)
+def test_only_code_under_contract_can_be_named(shop: Any, named: str, says: str) -> None:
+    shop.append(f'mutated: ["{named}"]\n')
+    with pytest.raises(UsageError, match=f"PV138 {re.escape(says)}"):
+        shop.mutate("shop")
+
+
+def test_a_place_that_nobody_runs_is_no_part_of_a_score_that_counts(shop: Any) -> None:
+    shop.append('mutated: [shop, helper, "shop:never_called"]\n')
+    problem = "shop:never_called is to be mutated, and no falsifier of the contract runs anything of it"
+    assert report.problems(shop.mutate("shop", record=True)) == [f"no score was recorded: {problem}"]
+    assert not (shop.folder / "evidence").exists()
+
+
+def test_only_the_modules_that_are_asked_for_are_mutated(shop: Any) -> None:
+    assert {j.mutant.function for j in shop.mutate("shop", widely=True, modules=["help*"]).judged} == {"helper:rounded"}
+    assert shop.mutate("shop", modules=["helper"]).judged == (), "it is no subject"
+    assert report.exit_code([shop.mutate("shop", modules=["helper"])]) == 2
+
+
+def test_a_module_in_which_the_contract_names_a_fault_is_mutated_too(shop: Any) -> None:
+    fault = '{id: lost, fault: nothing, edit: {function: "helper:rounded", find: cents + 0, replace: cents + 1}}'
+    shop.append(f"  kills: [lost]\nmutants:\n- {fault}\n")
+    assert {j.mutant.function for j in shop.mutate("shop").judged} == {"shop:price", "helper:rounded"}
