@@ -21,8 +21,8 @@ The domain, the same for loss and gradient:
   1e30, where float32 still holds them.
 
 float16 and bfloat16 are computed in float32, float32 in float32, float64 in float64, the wider of the two models; the
-weights, and sums over tokens and positions, are in float64. Accuracy is claimed for temperatures from 0.25 to 20; elsewhere in
-`TEMPERATURES` only that nothing overflows.
+weights, and sums over tokens and positions, are in float64. Accuracy is claimed for temperatures from 0.25 to 20;
+elsewhere in `TEMPERATURES` only that nothing overflows.
 
 Results depend on the arguments alone: not on autocast, grad mode, default dtype or device, the arguments' memory layout
 or earlier calls, and nothing is drawn from a generator. They are the caller's: ordinary tensors (under inference mode,
