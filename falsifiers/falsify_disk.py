@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import os
 import shutil
 import tempfile
@@ -21,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.descriptors import held
-from falsifiers.falsify_claims import NeverMet, claimed
+from falsifiers.falsify_claims import NeverMet, claimed, refusal
 from falsifiers.falsify_files import NEW, OLD, fill, place
 from falsifiers.interruptions import LINES_AT_MOST, at_line, in_child
 
@@ -79,12 +80,12 @@ REFUSED = {
 }
 
 
-@given(case=st.sampled_from([("made", False), ("locked", True), ("written", False), ("written", True)]))
-def falsify_what_the_system_refuses_is_named(subject: Any, case: tuple[str, bool]) -> None:
-    """An `OutputError` with the place, the cause that the system gives and what to do; nothing is made or left open.
+CASES = [("made", False), *itertools.product(("locked", "written"), (False, True))]
 
-    A folder that can't be locked is one that was there: of a new one nobody knows whose it is.
-    """
+
+@given(case=st.sampled_from(CASES))
+def falsify_what_the_system_refuses_is_named(subject: Any, case: tuple[str, bool]) -> None:
+    """An `OutputError` with the place, the cause that the system gives and what to do; nothing is made or left open."""
     what, there = case
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "new", "out")
@@ -120,21 +121,60 @@ def falsify_room_is_as_much_as_is_needed(subject: Any, free: int, needed: int) -
         assert words in said, f"{free} bytes are free and {needed} needed: {said!r}; expected {words!r}"
 
 
-@given(number=st.sampled_from([errno.ENOENT, errno.ENOTEMPTY, errno.EBUSY, errno.EROFS]))
-def falsify_a_directory_that_stays_is_told(subject: Any, number: int) -> None:
-    """That it isn't empty, or gone already, is no matter; that it can't be removed for another cause is an error."""
-    told = None
+@given(number=st.sampled_from([errno.ENOLCK, errno.ENOTSUP, errno.EWOULDBLOCK]), came=st.sampled_from(["", "new", "out"]))
+def falsify_what_others_put_into_a_folder_stays(subject: Any, number: int, came: str) -> None:
+    """A claim that can't lock removes the folders that it made, but none into which a file has come meanwhile.
+
+    Nor any that another run has locked: that one may not have put its first file there.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "new", "out")
+        file = next((Path(p, "another's") for p in (path, path.parent) if p.name == came), None)
+
+        def locked(*arguments: int) -> None:
+            if file:
+                file.touch()
+            raise _failing(number)
+
+        with mock.patch.object(fcntl, "flock", locked):
+            said = refusal(subject, path)
+        left = sorted(Path(directory).rglob("*"))
+    kept = path if number == errno.EWOULDBLOCK else file
+    expected = sorted({*_beneath(directory, kept), *_beneath(directory, file)})
+    case = f"where locking fails with {os.strerror(number)!r} and {came or 'nothing'} has got a file"
+    assert said is not None and str(path) in said, f"{case}, the claim is refused with {said}"
+    assert left == expected, f"{case}, {[str(p) for p in left]} are left; expected {[str(p) for p in expected]}"
+
+
+def _beneath(directory: str, path: Path | None) -> list[Path]:
+    return [p for p in (path, *path.parents) if p.is_relative_to(directory) and p != Path(directory)] if path else []
+
+
+@given(
+    number=st.sampled_from([errno.ENOENT, errno.ENOTEMPTY, errno.EBUSY, errno.EROFS, errno.EACCES]),
+    ended=st.sampled_from(["empty", "with a file", "with an exception", "refused"]),
+)
+def falsify_a_directory_that_stays_is_no_error(subject: Any, number: int, ended: str) -> None:
+    """Whatever keeps a directory from being removed: who claimed it sees what ended the claim, and nothing else."""
+    seen: BaseException | None = None
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "out")
         try:
-            with mock.patch.object(os, "rmdir", side_effect=_failing(number)), claimed(subject, path):
-                pass
-        except OSError as error:
-            told = error.errno
+            with (
+                mock.patch.object(os, "rmdir", side_effect=_failing(number)),
+                claimed(subject, path, bytes_needed=1 << 62 if ended == "refused" else 1),
+            ):
+                if ended == "with a file":
+                    (path / "result").touch()
+                if ended == "with an exception":
+                    raise ZeroDivisionError
+        except Exception as error:
+            seen = error
         left_open = held(path)
-    expected = number if number in (errno.EBUSY, errno.EROFS) else None
-    assert told == expected, f"removing fails with {os.strerror(number)!r}: the error number told is {told}"
-    assert left_open == [], f"removing fails with {os.strerror(number)!r}: {left_open} are left open"
+    expected = {"with an exception": ZeroDivisionError, "refused": subject.OutputError}.get(ended, type(None))
+    case = f"where removing fails with {os.strerror(number)!r}, a claim that ended {ended}"
+    assert type(seen) is expected, f"{case} ends with {seen!r}; expected {expected.__name__}"
+    assert left_open == [], f"{case} leaves {left_open} open"
 
 
 @given(uses=st.lists(st.booleans(), min_size=1, max_size=4))
