@@ -121,7 +121,9 @@ def falsify_room_is_as_much_as_is_needed(subject: Any, free: int, needed: int) -
         assert words in said, f"{free} bytes are free and {needed} needed: {said!r}; expected {words!r}"
 
 
-@given(number=st.sampled_from([errno.ENOLCK, errno.ENOTSUP, errno.EWOULDBLOCK]), came=st.sampled_from(["", "new", "out"]))
+@given(
+    number=st.sampled_from([errno.ENOLCK, errno.ENOTSUP, errno.EWOULDBLOCK]), came=st.sampled_from(["", "new", "out"])
+)
 def falsify_what_others_put_into_a_folder_stays(subject: Any, number: int, came: str) -> None:
     """A claim that can't lock removes the folders that it made, but none into which a file has come meanwhile.
 
