@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -194,6 +194,40 @@ def falsify_claims_follow_one_another(subject: Any, uses: list[bool]) -> None:
             except subject.OutputError as error:
                 raise AssertionError(f"claim {number} of {len(uses)}, one after the other: {error}") from error
             assert held(path) == [], f"claim {number} has ended, and the descriptors {held(path)} are open"
+
+
+@given(third=st.booleans())
+def falsify_a_removed_directory_is_not_claimed(subject: Any, third: bool) -> None:
+    """A run that leaves removes its directory between another's look and its lock: the other is refused.
+
+    The lock is on what has no name any more; a third run may have made the place anew, and has it.
+    """
+    really = fcntl.flock
+    with tempfile.TemporaryDirectory() as directory, ExitStack() as first, ExitStack() as last:
+        path = Path(directory, "new", "out")
+        first.enter_context(claimed(subject, path))
+
+        def locked(*arguments: int) -> None:
+            mock.patch.stopall()
+            first.close()
+            if third:
+                last.enter_context(claimed(subject, path))
+            really(*arguments)
+
+        mock.patch.object(fcntl, "flock", locked).start()
+        seen: OSError | None = None
+        try:
+            with claimed(subject, path):
+                pass
+        except OSError as error:
+            seen = error
+        finally:
+            mock.patch.stopall()
+        there = path.is_dir()
+    case = f"its run removed a directory before it was locked{', and a third has made it anew' if third else ''}"
+    assert seen is not None, f"{case}: it is claimed all the same"
+    assert type(seen) is subject.OutputError and "start again" in str(seen), f"{case}: refused with {seen!r}"
+    assert there == third, f"{case}: afterwards it is {'there' if there else 'gone'}"
 
 
 def falsify_a_file_may_come_at_any_line(subject: Any) -> None:

@@ -122,6 +122,15 @@ def _lock(descriptor: int, path: Path, made: list[Path]) -> None:
     except OSError as error:
         _remove_if_empty(made)  # who can't lock has no rival that could
         raise OutputError(f"{path} can't be locked: {error.strerror}; give another --out") from error
+    _refuse_removed(descriptor, path)
+
+
+def _refuse_removed(descriptor: int, path: Path) -> None:
+    """`OutputError` where what was locked isn't in its place any more: whoever had it removed it on leaving."""
+    with suppress(OSError):
+        if os.fstat(descriptor).st_ino == path.stat().st_ino:
+            return
+    raise OutputError(f"another run has just removed {path}; start again, or give another --out")
 
 
 def _try_out(path: Path, bytes_needed: int) -> None:
