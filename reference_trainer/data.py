@@ -33,7 +33,7 @@ def frozen_text() -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """A text in two parts: the last tenth is held back, never trained on. uint8 [N] each.
+    """A text in two parts: the last tenth, rounded up, is held back, never trained on. uint8 [N] each.
 
     digest: SHA-256 of the whole, in hexadecimal digits.
     """
