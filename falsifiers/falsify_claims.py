@@ -141,9 +141,15 @@ class _Meeting:
         assert said is not None, f"the one {first}, the rival {self.rival}, and a third is granted the directory"
 
 
-@given(levels=st.integers(0, 3), made=st.integers(0, 3), use=st.sampled_from(["nothing", "a file", "an exception"]))
+USES = ["nothing", "a file", "an exception", "a removal"]
+
+
+@given(levels=st.integers(0, 3), made=st.integers(0, 3), use=st.sampled_from(USES))
 def falsify_unused_directories_are_removed(subject: Any, levels: int, made: int, use: str) -> None:
-    """Those that the claim made, and only those; a used one stays, with what was put there."""
+    """Those that the claim made, and only those; a used one stays, with what was put there.
+
+    Where somebody else removed the innermost, those around it go.
+    """
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, *"abc"[:levels], "out")
         there = [*reversed(path.parents), path][len(Path(directory).parents) + 1 :][: min(made, levels + 1)]
@@ -153,13 +159,16 @@ def falsify_unused_directories_are_removed(subject: Any, levels: int, made: int,
             with claimed(subject, path) as granted:
                 if use == "a file":
                     (granted / "result").touch()
+                if use == "a removal":
+                    granted.rmdir()
                 if use == "an exception":
                     raise Interrupted
         except Interrupted:
             pass
         left = sorted(p for p in Path(directory).rglob("*"))
         chain = [p for p in (path, *path.parents) if p.is_relative_to(directory) and p != Path(directory)]
-        expected = sorted([*chain, path / "result"] if use == "a file" else there)
+        kept = [each for each in there if use != "a removal" or each != path]
+        expected = sorted([*chain, path / "result"] if use == "a file" else kept)
         assert left == expected, (
             f"with {len(there)} directories there before and {use} put into {path.relative_to(directory)}, "
             f"{[str(p.relative_to(directory)) for p in left]} is left; expected "

@@ -176,6 +176,24 @@ def falsify_the_fewest_bytes_are_the_fewest(subject: Any, length: int, held: int
             assert count >= 1, f"of {fewest} bytes, the part for {what} has {count} sequences of {length}"
 
 
+@given(length=st.integers(10**6, 10**18) | st.integers(2, 18).map(lambda digits: 10**digits - 1))
+def falsify_the_fewest_bytes_are_exact(subject: Any, length: int) -> None:
+    """Far beyond any file that a test could write: a tenth of as many, rounded up, is a sequence, and of one less not.
+
+    In integers; a float64 has no odd numbers from 2^53 on.
+    """
+    with file_of(b"") as path:
+        said = _refusal(subject, path, length)
+    named = re.findall(r"at least (\d+),", said)
+    assert len(named) == 1, f"sequences of {length}: no whole number of bytes is named in {said!r}"
+    fewest = int(named[0])
+    tenths = [-(-size // 10) for size in (fewest - 1, fewest)]
+    assert tenths == [length - 1, length], (
+        f"sequences of {length} need at least {fewest} bytes, it is said; a tenth of one less is {tenths[0]}, and of "
+        f"as many {tenths[1]}: expected {length - 1} and {length}"
+    )
+
+
 def _refusal(subject: Any, path: Path, length: int) -> str:
     try:
         subject.read_text(path, length)

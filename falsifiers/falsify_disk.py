@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import itertools
 import os
 import shutil
 import tempfile
@@ -79,12 +80,12 @@ REFUSED = {
 }
 
 
-@given(case=st.sampled_from([("made", False), ("locked", True), ("written", False), ("written", True)]))
-def falsify_what_the_system_refuses_is_named(subject: Any, case: tuple[str, bool]) -> None:
-    """An `OutputError` with the place, the cause that the system gives and what to do; nothing is made or left open.
+CASES = [("made", False), *itertools.product(("locked", "written"), (False, True))]
 
-    A folder that can't be locked is one that was there: of a new one nobody knows whose it is.
-    """
+
+@given(case=st.sampled_from(CASES))
+def falsify_what_the_system_refuses_is_named(subject: Any, case: tuple[str, bool]) -> None:
+    """An `OutputError` with the place, the cause that the system gives and what to do; nothing is made or left open."""
     what, there = case
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "new", "out")
@@ -120,21 +121,32 @@ def falsify_room_is_as_much_as_is_needed(subject: Any, free: int, needed: int) -
         assert words in said, f"{free} bytes are free and {needed} needed: {said!r}; expected {words!r}"
 
 
-@given(number=st.sampled_from([errno.ENOENT, errno.ENOTEMPTY, errno.EBUSY, errno.EROFS]))
-def falsify_a_directory_that_stays_is_told(subject: Any, number: int) -> None:
-    """That it isn't empty, or gone already, is no matter; that it can't be removed for another cause is an error."""
-    told = None
+@given(
+    number=st.sampled_from([errno.ENOENT, errno.ENOTEMPTY, errno.EBUSY, errno.EROFS, errno.EACCES]),
+    ended=st.sampled_from(["with nothing", "with a file", "with an exception", "with a refusal"]),
+)
+def falsify_a_directory_that_stays_is_no_error(subject: Any, number: int, ended: str) -> None:
+    """Whatever keeps a directory from being removed: who claimed it sees what ended the claim, and nothing else."""
+    seen: BaseException | None = None
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "out")
         try:
-            with mock.patch.object(os, "rmdir", side_effect=_failing(number)), claimed(subject, path):
-                pass
-        except OSError as error:
-            told = error.errno
+            with (
+                mock.patch.object(os, "rmdir", side_effect=_failing(number)),
+                claimed(subject, path, bytes_needed=1 << 62 if ended == "with a refusal" else 1),
+            ):
+                if ended == "with a file":
+                    (path / "result").touch()
+                if ended == "with an exception":
+                    raise ZeroDivisionError
+        except Exception as error:
+            seen = error
         left_open = held(path)
-    expected = number if number in (errno.EBUSY, errno.EROFS) else None
-    assert told == expected, f"removing fails with {os.strerror(number)!r}: the error number told is {told}"
-    assert left_open == [], f"removing fails with {os.strerror(number)!r}: {left_open} are left open"
+    kinds = {"with an exception": "ZeroDivisionError", "with a refusal": "OutputError"}
+    told, expected = type(seen).__name__ if seen else "no exception", kinds.get(ended, "no exception")
+    case = f"where removing fails with {os.strerror(number)!r}, a claim that ended {ended}"
+    assert told == expected, f"{case}, is seen to end with {seen!r}; expected {expected}"
+    assert left_open == [], f"{case}, leaves {left_open} open"
 
 
 @given(uses=st.lists(st.booleans(), min_size=1, max_size=4))

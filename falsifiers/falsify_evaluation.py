@@ -112,6 +112,22 @@ def falsify_evaluation_leaves_the_student_as_it_is(
     assert torch.is_grad_enabled(), f"gradients are switched off for everybody{failed}"
 
 
+@given(student=TABLE, teacher=TABLE, text=TEXTS, batch_size=st.sampled_from(BATCH_SIZES))
+def falsify_evaluation_builds_no_graph(
+    subject: Any, student: Tensor, teacher: Tensor, text: Tensor, batch_size: int
+) -> None:
+    """Nothing is kept for a backward pass that never comes, by torch's own account of what it keeps."""
+    kept: list[Tensor] = []
+    module, sequences = Student(student), sequences_of(subject, text, 2, batch_size)
+    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):
+        subject.evaluate(Tables(teacher), module, sequences)
+    sizes = [tuple(each.shape) for each in kept]
+    assert not kept, (
+        f"evaluating {len(sequences)} sequences in batches of {batch_size} kept tensors of the sizes {sizes} for a "
+        f"backward pass; expected none, for the student gets no gradient"
+    )
+
+
 @given(size=st.integers(0, 8), batch_size=st.sampled_from(BATCH_SIZES))
 def falsify_nothing_scored_is_absent(subject: Any, size: int, batch_size: int) -> None:
     """A text shorter than a sequence has no loss, rather than a perfect 0."""

@@ -117,11 +117,18 @@ def falsify_a_device_that_is_not_there_is_refused(subject: Any) -> None:
 
 @given(steps=st.sampled_from([99, 100, 203]))
 def falsify_a_teachers_training_is_told_every_hundred_steps(subject: Any, steps: int) -> None:
-    """Each hundredth step and its loss, under its own title, so that nobody takes them for the student's."""
+    """Each hundredth step and its loss, under its own title, so that nobody takes them for the student's.
+
+    Then it is said from where on lines are the student's.
+    """
     stream = io.StringIO()
     with tempfile.TemporaryDirectory() as name:
         settings = small(Path(name), subject, out=Path(name, "out"), teacher_steps=steps, max_steps=1)
         subject.distill(settings, lines=subject.Lines(stream))
-    told = [line.partition(", loss ")[0] for line in stream.getvalue().splitlines() if ": step " in line]
+    lines = stream.getvalue().splitlines()
+    told = [line.partition(", loss ")[0] for line in lines if ": step " in line or "attached" in line]
     expected = [f"teacher: step {step}/{steps}" for step in range(100, steps + 1, 100)]
-    assert told == expected, f"of {steps} steps of a teacher are told {told}; expected {expected}"
+    expected.append("ProgressCallback attached (log every 10 steps; 0 for epoch lines only)")
+    assert told == expected, (
+        f"of {steps} steps of a teacher, and the student's start, are told {told}; expected {expected}"
+    )

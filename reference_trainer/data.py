@@ -23,7 +23,6 @@ from reference_trainer.protocols import Batch
 __all__ = ["VOCABULARY", "Sequences", "Text", "epoch_order", "frozen_text", "read_text"]
 
 VOCABULARY = 256
-HELD_BACK = 0.1
 _FROZEN = files(__package__) / "text" / "python-topics.txt"
 
 
@@ -34,7 +33,7 @@ def frozen_text() -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """A text in two parts: the last tenth is held back, never trained on. uint8 [N] each.
+    """A text in two parts: the last tenth, rounded up, is held back, never trained on. uint8 [N] each.
 
     digest: SHA-256 of the whole, in hexadecimal digits.
     """
@@ -52,20 +51,13 @@ def read_text(path: Path | None, length: int) -> Text:
     """
     name = "the frozen text" if path is None else str(path)
     bytes_N, digest = _frozen() if path is None else _mapped(path)
-    cut = int(len(bytes_N) * (1 - HELD_BACK))
+    cut = len(bytes_N) * 9 // 10
     if min(cut, len(bytes_N) - cut) < length:
         raise DataError(
-            f"{name} holds {len(bytes_N)} bytes; sequences of {length} need at least {_fewest_bytes(length)}, because "
+            f"{name} holds {len(bytes_N)} bytes; sequences of {length} need at least {10 * (length - 1) + 1}, because "
             f"a tenth is held back: give a longer text or a smaller length"
         )
     return Text(name=name, training=bytes_N[:cut], held_back=bytes_N[cut:], digest=digest)
-
-
-def _fewest_bytes(length: int) -> int:
-    size = int((length - 1) / HELD_BACK)
-    while size - int(size * (1 - HELD_BACK)) < length:
-        size += 1
-    return size
 
 
 def _frozen() -> tuple[Tensor, str]:

@@ -119,7 +119,6 @@ class _Distillation:
         settings, training = self._settings, self._training
         progress = ProgressCallback(settings.log_every, lines=self._lines)
         progress.attached()
-        self.learning.train()
         planned = settings.epochs * training.batches  # whatever cuts the run off: its steps are those of the whole run
         return train(
             self.frozen,

@@ -66,7 +66,8 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 def claimed_directory(path: Path, *, force: bool, bytes_needed: int) -> Iterator[Path]:
     """`path` as a directory that this process may write into and no other run does, made if need be.
 
-    The claim ends with the process, however that ends. A directory made here in which nothing was put is removed.
+    The claim ends with the process, however that ends. A directory made here in which nothing was put is removed,
+    where the system lets it.
     Errors: `OutputError` where something is there already (unless `force`), another run is at work, nothing can be
     written, or fewer than `bytes_needed` bytes are free.
     """
@@ -78,7 +79,7 @@ def claimed_directory(path: Path, *, force: bool, bytes_needed: int) -> Iterator
         except OSError as error:
             raise OutputError(f"{path} can't be made: {error.strerror}; give another --out") from error
         stack.callback(os.close, descriptor)
-        _lock(descriptor, path)
+        _lock(descriptor, path, made)
         stack.callback(_remove_if_empty, made)  # not before the lock: an empty directory may be another run's
         _sweep(path)
         refuse_existing(path, force=force)  # another run may have finished between the first look and the lock
@@ -113,13 +114,23 @@ def _is_partial(path: Path) -> bool:
     return re.fullmatch(r"\..+\.\d+\.partial", path.name) is not None
 
 
-def _lock(descriptor: int, path: Path) -> None:
+def _lock(descriptor: int, path: Path, made: list[Path]) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise OutputError(f"another run is writing into {path}; give another --out") from error
     except OSError as error:
+        _remove_if_empty(made)  # who can't lock has no rival that could
         raise OutputError(f"{path} can't be locked: {error.strerror}; give another --out") from error
+    _refuse_removed(descriptor, path)
+
+
+def _refuse_removed(descriptor: int, path: Path) -> None:
+    """`OutputError` where what was locked isn't in its place any more: whoever had it removed it on leaving."""
+    with suppress(OSError):
+        if os.fstat(descriptor).st_ino == path.stat().st_ino:
+            return
+    raise OutputError(f"another run has just removed {path}; start again, or give another --out")
 
 
 def _try_out(path: Path, bytes_needed: int) -> None:
@@ -139,8 +150,5 @@ def _try_out(path: Path, bytes_needed: int) -> None:
 
 def _remove_if_empty(directories: list[Path]) -> None:
     for path in directories:
-        try:
+        with suppress(OSError):  # one that stays does no harm, and must not hide how the run ended
             path.rmdir()
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
-                raise
