@@ -84,6 +84,7 @@ class Hunt:
             unfit=tuple(t for t in self.clean.values() if t.ending not in (Ending.HELD, Ending.SKIPPED)),
             unused=self._unused(found, equivalent),
             idle=() if self.restricted else self._idle,
+            mutated=() if self.plan.widely else self.contract.places,
             files=frozenset().union(*(t.files for t in self.clean.values())),
             restricted=self.restricted,
         )

@@ -125,7 +125,7 @@ def _contract(result: Result) -> dict[str, Any]:
     return {
         "id": result.contract.id,
         "falsifiers": list(result.falsifiers),
-        "mutated": [str(each.target) for each in result.contract.mutated],
+        "mutated": list(result.mutated),
         "summary": summary(result),
         "score": measured.value,
         **{name: getattr(measured, name) for name in score.COUNTS},
