@@ -85,3 +85,43 @@ def test_a_score_without_its_places_is_refused_with_the_command_that_writes_it_a
 def test_what_was_mutated_widely_was_not_kept_to_the_named_places(project: Project) -> None:
     named(project("mutable"), "[helper]")
     assert json.loads(report.data([one(widely=True)], 0.5))["contracts"][0]["mutated"] == []
+
+
+@pytest.mark.parametrize(
+    ("places", "options", "says"),
+    [
+        (
+            '["shop:price", "shop:leave"]',
+            {"modules": ["helper"]},
+            "`mutated` of shop does not name helper but shop:price, shop:leave; --wide sets it aside",
+        ),
+        (
+            "",
+            {"modules": ["helper", "h*"]},
+            "shop does not mutate helper or h* but shop; --wide adds what its subjects",
+        ),
+        (
+            "[helper]",
+            {"modules": ["shoe"], "widely": True},
+            "no subject of shop imports shoe; they consist of helper, shop",
+        ),
+    ],
+)
+def test_a_module_that_is_not_mutated_is_answered_with_what_is(
+    project: Project, places: str, options: dict[str, Any], says: str
+) -> None:
+    folder = project("mutable")
+    if places:
+        named(folder, places)
+    (folder / "falsifiers/falsify_shop.py").write_text(
+        "def falsify_price(subject):\n    raise Exception('it was run')\n"
+    )
+    result = one(**options)
+    assert report.text([result], 0.5).startswith(f"shop by S-PRICE: nothing to judge: {says}")
+    assert (report.problems(result), report.exit_code([result])) == ([], 2)
+
+
+def test_a_module_of_which_a_part_is_mutated_is_mutated_there(project: Project) -> None:
+    named(project("mutable"), '["shop:price"]')
+    result = one(modules=["sho*"])
+    assert result.elsewhere == "" and {j.mutant.function for j in result.judged} == {"shop:price"}
