@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pv import syntax, tasks
+from pv import binding, syntax, tasks
 from pv.evidence import Ending, Trial
 from pv.model import Contract, Falsifier, Harness, Mutant
 from pv.mutation import judge, scope
@@ -50,7 +50,7 @@ class Hunt:
     def __init__(self, project: Project, contract: Contract, falsifiers: Sequence[Falsifier], plan: Plan) -> None:
         self.project, self.contract, self.plan = project, contract, plan
         self.falsifiers = [f for f in falsifiers if f.bound and "cpu" in f.devices]
-        self.restricted = bool(plan.modules) or len(falsifiers) < len(contract.claims)
+        self.restricted = plan.widely or bool(plan.modules) or len(falsifiers) < len(contract.claims)
         self.clean: dict[str, Trial] = {}
         self.judged: list[Judged] = []
         self._codes = {f.id: Code(project, contract.subject_of(f)) for f in self.falsifiers}
@@ -140,8 +140,8 @@ class Hunt:
         found = {}
         for accepted in self.contract.equivalents:
             change = accepted.change
-            (module,) = scope.modules(self.project, [change.function])
-            changed = syntax.patch(module.source, change.function.attribute, change.find, change.replace)
+            source = binding.source(binding.target_file(self.project, change.function))
+            changed = syntax.patch(source, change.function.attribute, change.find, change.replace)
             found[compiles_to(changed)] = f"{accepted.where}: {change.find} -> {change.replace}"
         return found
 
@@ -192,6 +192,7 @@ class Hunt:
             fate = None  # a proof that needs longer has noticed nothing
         if fate is Fate.BY_LIMIT and not hunted.late:
             hunted.left.append(judged_by)
+            hunted.tried.remove(judged_by.id)
             hunted.late, fate = True, None
         if fate is None and hunted.left:
             self._ask(pool, hunted)

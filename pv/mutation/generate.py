@@ -142,8 +142,26 @@ def compiles_to(source: str) -> str:
 
 
 def _meaning(code: CodeType) -> tuple[object, ...]:
-    constants = [_meaning(c) if isinstance(c, CodeType) else (type(c).__name__, repr(c)) for c in code.co_consts]
-    return (code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars, code.co_flags, code.co_name)
+    return (
+        code.co_code,
+        [_constant(c) for c in code.co_consts],
+        code.co_names,
+        code.co_varnames,
+        code.co_freevars,
+        code.co_flags,
+        code.co_name,
+    )
+
+
+def _constant(value: object) -> object:
+    match value:
+        case CodeType():
+            return _meaning(value)
+        case tuple():
+            return [_constant(item) for item in value]
+        case frozenset():  # its order is another in each process
+            return "frozenset", sorted(repr(_constant(item)) for item in value)
+    return type(value).__name__, repr(value)
 
 
 def diff(before: str, after: str) -> str:
