@@ -140,9 +140,11 @@ class Hunt:
         found = {}
         for accepted in self.contract.equivalents:
             change = accepted.change
-            source = binding.source(binding.target_file(self.project, change.function))
-            changed = syntax.patch(source, change.function.attribute, change.find, change.replace)
-            found[compiles_to(changed)] = f"{accepted.where}: {change.find} -> {change.replace}"
+            path = binding.target_file(self.project, change.function)
+            changed = syntax.patch(binding.source(path), change.function.attribute, change.find, change.replace)
+            found[compiles_to(binding.module_name(self.project, path), changed)] = (
+                f"{accepted.where}: {change.find} -> {change.replace}"
+            )
         return found
 
     def _unused(self, found: Sequence[Automatic], equivalent: Mapping[str, str]) -> tuple[str, ...]:

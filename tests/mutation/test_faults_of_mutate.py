@@ -15,7 +15,7 @@ from pv.mutation.judge import Fate
 from pv.mutation.result import Result
 
 Project = Callable[[str], Path]
-DIGEST = "from pv.mutation.generate import compiles_to; print(compiles_to({source!r}))"
+DIGEST = "from pv.mutation.generate import compiles_to; print(compiles_to('m', {source!r}))"
 
 
 def append(folder: Path, text: str) -> None:
@@ -68,3 +68,42 @@ def test_a_gate_asks_nothing_of_a_wider_scope_than_the_contracts(project: Projec
     append(folder, "mutated: [helper]\nqa_gate: {id: G, name: all, require: {mutation_score: 0.5}}\n")
     assert report.problems(one()) == []
     assert report.problems(one(widely=True)) == []
+
+
+def test_an_equivalent_of_one_module_is_none_of_its_copy(project: Project) -> None:
+    folder = project("mutable")
+    (folder / "copied.py").write_text((folder / "shop.py").read_text())
+    (folder / "helper.py").write_text("import copied\n\n\ndef rounded(cents):\n    return cents\n")
+    test = folder / "falsifiers/falsify_shop.py"
+    test.write_text(
+        test.read_text()
+        + "\n\ndef falsify_both(subject):\n"
+        + "    import copied\n\n"
+        + "    assert (subject.price(2, 10), copied.price(2, 10, True)) == (20, 20)\n"
+    )
+    contract = folder / "contracts/shop.yaml"
+    contract.write_text(contract.read_text().replace("falsify_price", "falsify_both"))
+    append(folder, "mutated: [shop, copied]\n")
+    accepted = '{function: "shop:price", find: pieces > 10, replace: pieces >= 10, reason: no member buys here}'
+    append(folder, f"equivalents:\n- {accepted}\n")
+    found = fates(one())
+    assert found["shop:price: pieces > 10 -> pieces >= 10"] is Fate.EQUIVALENT
+    assert found["copied:price: pieces > 10 -> pieces >= 10"] is Fate.KILLED
+
+
+def test_a_name_that_is_not_there_is_no_fault_in_a_run_either(project: Project) -> None:
+    folder = project("mutable")
+    shop = folder / "shop.py"
+    lost = "def size(n):\n    if n > 10:\n        word = 'many'\n    else:\n        word = 'few'\n    return word\n"
+    shop.write_text(f"{shop.read_text()}\n\n{lost}")
+    test = folder / "falsifiers/falsify_shop.py"
+    test.write_text(
+        test.read_text()
+        + "\n\ndef ask(subject, *, device, directory, trace):\n    return subject.size(3)\n"
+        + "\n\ndef falsify_size(run):\n    assert run.result == 'few'\n"
+    )
+    contract = folder / "contracts/shop.yaml"
+    contract.write_text(contract.read_text().replace("falsify_price", "falsify_size"))
+    append(folder, "  run: R\nruns: [{name: R, callable: falsifiers/falsify_shop.py::ask, arguments: {}, small: {}}]\n")
+    (unnamed,) = (j for j in one().judged if j.mutant.mutant.id == "shop:size: word = 'few' -> pass")
+    assert (unnamed.fate, unnamed.seen.partition(": ")[0]) == (Fate.VOID, "UnboundLocalError")
