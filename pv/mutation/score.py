@@ -15,6 +15,7 @@ from pv.canonical import digest_data
 from pv.evidence import MutationScore
 from pv.loading.check import schema
 from pv.model import Contract, Finding
+from pv.mutation import scope
 from pv.mutation.judge import FALLEN, STANDING, Fate
 from pv.mutation.result import Result
 from pv.project import Project
@@ -52,7 +53,8 @@ def basis(project: Project, contract: Contract) -> Basis:
     accepted = [[str(e.change.function), e.change.find, e.change.replace] for e in contract.equivalents]
     small = {run.name: dict(run.small or {}) for run in contract.runs}
     paths = [path for f, subject in claims for path in records.paths(project, contract, f, subject)]
-    said = digest_data({"clauses": clauses, "equivalents": accepted, "small": small})
+    within = [] if contract.mutated else [str(t) for t in scope.under_contract(contract, [f for f, _ in claims])]
+    said = digest_data({"clauses": clauses, "equivalents": accepted, "small": small, "scope": within})
     return Basis(said, records.digests(project, list(dict.fromkeys(paths))))
 
 
