@@ -34,6 +34,10 @@ class Bound:
     boolean: bool = False
     most: int | None = None
 
+    def __str__(self) -> str:
+        item = "bool" if self.boolean else f"int {self.low}..{self.high}"
+        return item if self.most is None else f"list of {item}, at most {self.most}"
+
     @property
     def empty(self) -> bool:
         return self.low > self.high
@@ -96,11 +100,6 @@ class Box:
     def size(self) -> int:
         """How many points it has, those that `requires` leaves out included."""
         return math.prod(bound.size for bound in self.bounds.values())
-
-    def contains(self, point: Mapping[str, Any]) -> bool:
-        """Whether `point` has a value within each bound and no other, and `requires` admits it."""
-        within = (bound.contains(point[name]) for name, bound in self.bounds.items())
-        return set(point) == set(self.bounds) and all(within) and self.admits(point)
 
     def points(self) -> Iterator[dict[str, Any]]:
         """Every point, whether or not `requires` admits it; the last bound changes fastest."""

@@ -140,7 +140,8 @@ class MutationScore:
     """How many of a contract's automatic mutants fell to its falsifiers, as it was recorded, and what changed since.
 
     killed counts those ended by_limit and by_error too; total is how many there are, and judged how many of them were
-    tried and stood for a fault: neither equivalent nor void.
+    tried and stood for a fault: neither equivalent nor void. mutated: the places that they are of, where the contract
+    named some.
     """
 
     total: int
@@ -152,6 +153,7 @@ class MutationScore:
     equivalent: int = 0
     sampled: int = 0
     """How many of the total were drawn; the total itself where all were tried."""
+    mutated: tuple[str, ...] = ()
     when: str = ""
     commit: str = ""
     changed: tuple[str, ...] = ()

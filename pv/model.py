@@ -306,6 +306,11 @@ class Contract:
         """The equations that can be evaluated, by name, as their keys were read."""
         return {e.name: e.executable for e in self.equations if e.executable}
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """What it names to be mutated."""
+        return tuple(str(each.target) for each in self.mutated)
+
     def mutant(self, id: str) -> Mutant:
         return next(m for m in self.mutants if m.id == id)
 

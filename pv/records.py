@@ -172,13 +172,13 @@ def read(
     return dict(_recorded(project, content, bases())), []
 
 
-def broken(path: Path, why: str) -> Finding:
+def broken(path: Path, why: str, renew: str = "--record") -> Finding:
     return Finding(
         code="PV170",
         severity=Severity.ERROR,
         where=Where(path),
         message=f"the evidence file cannot be used: {why}",
-        hint="delete it, or write it again with --record",
+        hint=f"delete it, or write it again with {renew}",
     )
 
 

@@ -1,25 +1,21 @@
 """What a validation is about: the request checked, the contracts loaded, linted and picked."""
 
-import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from pv.bounds import box
 from pv.cells import Selection
-from pv.engines.encoding import decode
 from pv.errors import UsageError
 from pv.linting import RUNNABLE, lint
 from pv.loading import load
 from pv.model import Contract, Finding, Harness, Severity, Target
 from pv.project import Project, find_project
+from pv.replaying import must_be_example, must_be_point
 from pv.subjects import must_be_installed, named, target_of
 
 DEVICES = ("cpu", "cuda")
-MAX_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,24 +130,9 @@ def _one_to_replay(picked: Sequence[Contract], selections: Mapping[str, Selectio
     if len(named) != 1:
         raise UsageError(f"a replay needs exactly one falsifier, not {len(named)}: name it with --only")
     if isinstance(named[0], Harness):
-        _is_point(request.replay, named[0])
+        must_be_point(request.replay, named[0])
     if named[0].run is not None:
         raise UsageError(f"{named[0].id} reads the run {named[0].run!r}: it draws no examples, so none can be replayed")
-
-
-def _is_point(replay: str, harness: Harness) -> None:
-    if not replay.startswith("{"):
-        raise UsageError(f"{harness.id} is a harness: replay a point of its box, as a JSON object")
-    try:
-        space = box(harness.bounds, harness.requires)
-    except ValueError:
-        return  # lint says what is wrong with the box
-    try:
-        inside = space.contains({name: decode(value) for name, value in json.loads(replay).items()})
-    except Exception:  # `requires` raises there, or it is no encoded value
-        inside = False
-    if not inside:
-        raise UsageError(f"{replay[:MAX_SHOWN]} is no point of the box of {harness.id}: {harness.box}")
 
 
 def _unmatched(contracts: Sequence[Contract], request: Request) -> tuple[str, ...]:
@@ -188,24 +169,14 @@ def _check(request: Request) -> None:
     for name in [*(request.devices or ()), *request.require]:
         if name not in DEVICES:
             raise UsageError(f"there is no device {name!r}; the devices are {', '.join(DEVICES)}")
-    if request.replay and not _is_example(request.replay):
-        message = "is no example; it is VERSION:BLOB as a report prints it, or a JSON object"
-        raise UsageError(f"{request.replay[:MAX_SHOWN]!r} {message}")
+    if request.replay:
+        must_be_example(request.replay)
     weakened = request.replay or request.examples is not None or request.seed or request.subjects
     if request.record and weakened:
         raise UsageError(
             "evidence is recorded for a contract as it stands: leave out --record, or --subject, --replay, "
             "--examples and --seed"
         )
-
-
-def _is_example(replay: str) -> bool:
-    if not replay.startswith("{"):
-        return re.fullmatch(r"[0-9.]+:[A-Za-z0-9+/=_-]+", replay) is not None
-    try:
-        return isinstance(json.loads(replay), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def _existing(paths: Sequence[str | Path]) -> list[Path]:

@@ -68,7 +68,6 @@ def validate(
     worker can be started, and Interrupted, which carries a report, when a KeyboardInterrupt stops it.
     """
     started = time.monotonic()
-    project = project or project_of(paths)
     request = Request(
         paths=paths,
         only=only,
@@ -83,28 +82,53 @@ def validate(
         examples=examples,
         seed=seed,
     )
-    chosen = choose(project, request)
-    options = Options(
-        jobs=jobs or os.cpu_count() or 1,
+    chosen = choose(project or project_of(paths), request)
+    options = _options(request, fail_fast=fail_fast, spawn=spawn, probe=probe, on_progress=on_progress)
+    campaign = _campaign(chosen, options)
+    interrupted = _stopped(campaign)
+    if record and not interrupted:
+        _record(chosen, campaign)
+    return _told(_report(chosen, campaign, started, request), interrupted=interrupted)
+
+
+def _options(
+    request: Request,
+    *,
+    fail_fast: bool,
+    spawn: bool,
+    probe: Probe | None,
+    on_progress: Callable[[Progress], None] | None,
+) -> Options:
+    return Options(
+        jobs=request.jobs or os.cpu_count() or 1,
         fail_fast=fail_fast,
-        examples=examples,
-        seed=seed,
-        replay=replay,
+        examples=request.examples,
+        seed=request.seed,
+        replay=request.replay,
         spawn=spawn,
         probe=probe,
         on_progress=on_progress,
     )
+
+
+def _campaign(chosen: Chosen, options: Options) -> Campaign:
+    """What is to be tried of the contracts that lint lets run."""
     runnable = [c for c in chosen.contracts if c.strict and chosen.runnable(c)]
     stale = frozenset(f.where for f in chosen.findings if f.code in MUTANT_STALE)
-    campaign = Campaign(project, runnable, chosen.selections, chosen.subjects, options, stale)
-    interrupted = False
+    return Campaign(chosen.project, runnable, chosen.selections, chosen.subjects, options, stale)
+
+
+def _stopped(campaign: Campaign) -> bool:
+    """Carries the campaign out; whether it was interrupted."""
     try:
         campaign.run()
     except KeyboardInterrupt:
-        interrupted = True
-    if record and not interrupted:
-        _record(chosen, campaign)
-    report = _report(chosen, campaign, started, request)
+        return True
+    return False
+
+
+def _told(report: Report, *, interrupted: bool) -> Report:
+    """The report. Raises Interrupted with it, where it is of what was known by then."""
     if interrupted:
         notes = (*report.notes, "interrupted: what had not run is undecided")
         raise Interrupted(replace(report, notes=notes, interrupted=True))

@@ -66,7 +66,8 @@ MAY_IMPORT: dict[str, set[str]] = {
         "workers",
     },
     "subjects": {"binding", "errors", "model", "project", "spelling"},
-    "request": {"bounds", "cells", "engines", "errors", "linting", "loading", "model", "project", "subjects"},
+    "replaying": {"bounds", "engines", "errors", "model", "spelling"},
+    "request": {"cells", "errors", "linting", "loading", "model", "project", "replaying", "subjects"},
     "runner": {
         "campaign",
         "devices",

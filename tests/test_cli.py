@@ -65,6 +65,7 @@ def test_reports_are_written_beside_the_screen(project: Project, tmp_path: Path)
         (["validate", "--replay", "{}"], "a replay needs exactly one falsifier, not 5: name it with --only"),
         (["validate", "--replay", "nonsense", "--only", "C-LIMIT"], "'nonsense' is no example"),
         (["validate", "--replay", "{", "--only", "C-LIMIT"], "'{' is no example"),
+        (["validate", "--replay", '{"limit": 1, "limit": 2}', "--only", "C-LIMIT"], "has 'limit' more than once"),
         (["nonsense"], "No such command 'nonsense'"),
     ],
 )

@@ -5,14 +5,13 @@ import shutil
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any
 
-from pv import syntax, tasks
+from pv import binding, syntax, tasks
 from pv.evidence import Ending, Trial
 from pv.model import Contract, Falsifier, Harness, Mutant
 from pv.mutation import judge, scope
-from pv.mutation.generate import Automatic, compiles_to
+from pv.mutation.generate import Automatic, Module, compiles_to
 from pv.mutation.judge import FALLEN, Fate, Judged
 from pv.mutation.memory import Memory
 from pv.mutation.result import Plan, Result
@@ -51,7 +50,7 @@ class Hunt:
     def __init__(self, project: Project, contract: Contract, falsifiers: Sequence[Falsifier], plan: Plan) -> None:
         self.project, self.contract, self.plan = project, contract, plan
         self.falsifiers = [f for f in falsifiers if f.bound and "cpu" in f.devices]
-        self.restricted = bool(plan.modules) or len(falsifiers) < len(contract.claims)
+        self.restricted = plan.widely or bool(plan.modules) or len(falsifiers) < len(contract.claims)
         self.clean: dict[str, Trial] = {}
         self.judged: list[Judged] = []
         self._codes = {f.id: Code(project, contract.subject_of(f)) for f in self.falsifiers}
@@ -59,10 +58,27 @@ class Hunt:
         self._waiting: deque[_Hunted] = deque()
         self._running: dict[str, None] = {}
         self._total = self._done = 0
+        self._named = () if plan.widely else contract.mutated
+        self._places = () if plan.widely else contract.places
         self._idle: tuple[str, ...] = ()
         """What the contract names to be mutated and no falsifier runs."""
 
     def run(self) -> Result:
+        """What became of the mutants. Nothing is tried where none of the modules that were asked for is mutated."""
+        asked = self.plan.modules
+        if not asked or scope.matching(scoped := self._modules(self.falsifiers), asked):
+            return self._tried()
+        return Result(
+            contract=self.contract,
+            falsifiers=tuple(f.id for f in self.falsifiers),
+            total=0,
+            judged=(),
+            mutated=self._places,
+            restricted=True,
+            elsewhere=scope.elsewhere(self.contract, scoped, asked, widely=self.plan.widely),
+        )
+
+    def _tried(self) -> Result:
         """Tries the code itself first, for what is reached and in what time, then the mutants."""
         targets = scope.subjects(self.contract, self.falsifiers)
         preload = tasks.preload(self.project, [self.contract], targets)
@@ -84,6 +100,7 @@ class Hunt:
             unfit=tuple(t for t in self.clean.values() if t.ending not in (Ending.HELD, Ending.SKIPPED)),
             unused=self._unused(found, equivalent),
             idle=() if self.restricted else self._idle,
+            mutated=self._places,
             files=frozenset().union(*(t.files for t in self.clean.values())),
             restricted=self.restricted,
         )
@@ -102,16 +119,15 @@ class Hunt:
     def _mutants(self) -> list[Automatic]:
         fit = self._fit()
         reached = frozenset().union(*(self.clean[f.id].reached for f in fit))
-        named = () if self.plan.widely else self.contract.mutated
-        where = scope.imported if self.plan.widely else scope.modules
-        found = where(self.project, [each.target for each in named] or scope.under_contract(self.contract, fit))
-        if named:
-            self._idle = tuple(str(each.target) for each in named if not any(map(each.holds, reached)))
-            reached = frozenset(name for name in reached if any(each.holds(name) for each in named))
-        return scope.mutants([module for module in found if self._wanted(module.name)], reached)
+        if self._named:
+            self._idle = tuple(str(each.target) for each in self._named if not any(map(each.holds, reached)))
+            reached = frozenset(name for name in reached if any(each.holds(name) for each in self._named))
+        return scope.mutants(scope.matching(self._modules(fit), self.plan.modules), reached)
 
-    def _wanted(self, module: str) -> bool:
-        return not self.plan.modules or any(fnmatchcase(module, pattern) for pattern in self.plan.modules)
+    def _modules(self, judges: Sequence[Falsifier]) -> list[Module]:
+        """What could be mutated, whatever modules were asked for."""
+        where = scope.imported if self.plan.widely else scope.modules
+        return where(self.project, [each.target for each in self._named] or scope.under_contract(self.contract, judges))
 
     def _chosen(self, found: Sequence[Automatic]) -> list[Automatic]:
         if self.plan.sample is None or self.plan.sample >= len(found):
@@ -124,9 +140,11 @@ class Hunt:
         found = {}
         for accepted in self.contract.equivalents:
             change = accepted.change
-            (module,) = scope.modules(self.project, [change.function])
-            changed = syntax.patch(module.source, change.function.attribute, change.find, change.replace)
-            found[compiles_to(changed)] = f"{accepted.where}: {change.find} -> {change.replace}"
+            path = binding.target_file(self.project, change.function)
+            changed = syntax.patch(binding.source(path), change.function.attribute, change.find, change.replace)
+            found[compiles_to(binding.module_name(self.project, path), changed)] = (
+                f"{accepted.where}: {change.find} -> {change.replace}"
+            )
         return found
 
     def _unused(self, found: Sequence[Automatic], equivalent: Mapping[str, str]) -> tuple[str, ...]:
@@ -176,6 +194,7 @@ class Hunt:
             fate = None  # a proof that needs longer has noticed nothing
         if fate is Fate.BY_LIMIT and not hunted.late:
             hunted.left.append(judged_by)
+            hunted.tried.remove(judged_by.id)
             hunted.late, fate = True, None
         if fate is None and hunted.left:
             self._ask(pool, hunted)

@@ -48,7 +48,7 @@ class Module:
     @cached_property
     def result(self) -> str:
         """What the module compiles to as it stands."""
-        return compiles_to(self.source)
+        return compiles_to(self.name, self.source)
 
     @cached_property
     def foreign(self) -> frozenset[str]:
@@ -75,7 +75,7 @@ class Module:
             if occurrence < 0:
                 return None
             changed = syntax.patch(self.source, name, find, fault.new, occurrence)
-            result = compiles_to(changed)
+            result = compiles_to(self.name, changed)
         except (BrokenMutant, *syntax.UNREADABLE):
             return None
         target, line = Target(self.name, name), getattr(fault.node, "lineno", 1)
@@ -135,15 +135,33 @@ def distinct(candidates: Iterable[Candidate]) -> Iterator[Automatic]:
             yield found
 
 
-def compiles_to(source: str) -> str:
-    """A digest of what a module's source compiles to, wherever its lines are. Raises SyntaxError."""
+def compiles_to(module: str, source: str) -> str:
+    """A digest of a module's name and what its source compiles to, wherever its lines are. Raises SyntaxError."""
     code: CodeType = compile(source, "module", "exec", dont_inherit=True)
-    return hashlib.sha256(repr(_meaning(code)).encode("utf-8", "backslashreplace")).hexdigest()
+    return hashlib.sha256(repr((module, _meaning(code))).encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def _meaning(code: CodeType) -> tuple[object, ...]:
-    constants = [_meaning(c) if isinstance(c, CodeType) else (type(c).__name__, repr(c)) for c in code.co_consts]
-    return (code.co_code, constants, code.co_names, code.co_varnames, code.co_freevars, code.co_flags, code.co_name)
+    return (
+        code.co_code,
+        [_constant(c) for c in code.co_consts],
+        code.co_names,
+        code.co_varnames,
+        code.co_freevars,
+        code.co_flags,
+        code.co_name,
+    )
+
+
+def _constant(value: object) -> object:
+    match value:
+        case CodeType():
+            return _meaning(value)
+        case tuple():
+            return [_constant(item) for item in value]
+        case frozenset():  # its order is another in each process
+            return "frozenset", sorted(repr(_constant(item)) for item in value)
+    return type(value).__name__, repr(value)
 
 
 def diff(before: str, after: str) -> str:

@@ -67,7 +67,7 @@ def fate(trial: Trial) -> Fate | None:
 
 def _never_ran(trial: Trial) -> bool:
     """Whether the import failed, or a name was missing."""
-    return not (trial.valid or trial.asked) or trial.detail.startswith(MISSING_NAMES)
+    return not (trial.valid or trial.asked) or seen(trial).startswith(MISSING_NAMES)
 
 
 def seen(trial: Trial) -> str:

@@ -63,7 +63,9 @@ def _of(result: Result, *fates: Fate) -> list[Judged]:
 
 
 def summary(result: Result) -> str:
-    """The score of a result with its denominators."""
+    """The score of a result with its denominators, or why there is none."""
+    if result.elsewhere:
+        return f"nothing to judge: {result.elsewhere}"
     measured = score.of(result)
     parts = [f"{measured.killed} of {measured.judged} killed"]
     parts += [f"{measured.by_limit} of them by the time limit"] if measured.by_limit else []
@@ -125,7 +127,7 @@ def _contract(result: Result) -> dict[str, Any]:
     return {
         "id": result.contract.id,
         "falsifiers": list(result.falsifiers),
-        "mutated": [str(each.target) for each in result.contract.mutated],
+        "mutated": list(result.mutated),
         "summary": summary(result),
         "score": measured.value,
         **{name: getattr(measured, name) for name in score.COUNTS},

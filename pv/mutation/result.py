@@ -32,8 +32,10 @@ class Result:
 
     total: how many there are, of which `judged` were tried. unfit: the falsifiers that don't hold on the code itself,
     so that nothing follows from what they say of a mutant. unused, idle: accepted equivalents that are no mutant, and
-    places that are to be mutated though no falsifier runs them. files: what was read of the project meanwhile.
-    restricted: kept to some modules or falsifiers. unrecorded: a score was asked for, and refused for its problems.
+    places that are to be mutated though no falsifier runs them. mutated: the places that the contract names, where it
+    was kept to these. files: what was read of the project meanwhile. restricted: by other falsifiers, or of other code,
+    than the contract's score is. elsewhere: what is mutated instead, where none of the modules that were asked for is.
+    unrecorded: a score was asked for, and refused for its problems.
     """
 
     contract: Contract
@@ -43,9 +45,11 @@ class Result:
     unfit: tuple[Trial, ...] = ()
     unused: tuple[str, ...] = ()
     idle: tuple[str, ...] = ()
+    mutated: tuple[str, ...] = ()
     files: frozenset[str] = frozenset()
     restricted: bool = False
     unrecorded: bool = False
+    elsewhere: str = ""
 
     @property
     def whole(self) -> bool:

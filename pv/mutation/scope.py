@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 
@@ -38,6 +39,23 @@ def imported(project: Project, targets: Iterable[Target]) -> list[Module]:
 def _files(project: Project, target: Target) -> list[Path]:
     file = binding.module_file(project, target.module)
     return sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]
+
+
+def matching(modules: Iterable[Module], patterns: Sequence[str]) -> list[Module]:
+    """Those of the modules that are asked for; without a pattern all."""
+    return [m for m in modules if not patterns or any(fnmatchcase(m.name, pattern) for pattern in patterns)]
+
+
+def elsewhere(contract: Contract, modules: Iterable[Module], patterns: Sequence[str], *, widely: bool) -> str:
+    """What the contract mutates instead of what was asked for, of which `modules` has nothing."""
+    asked, names = " or ".join(patterns), ", ".join(module.name for module in modules) or "nothing"
+    if widely:
+        return f"no subject of {contract.id} imports {asked}; they consist of {names}"
+    if contract.mutated:
+        return (
+            f"`mutated` of {contract.id} does not name {asked} but {', '.join(contract.places)}; --wide sets it aside"
+        )
+    return f"{contract.id} does not mutate {asked} but {names}; --wide adds what its subjects import"
 
 
 def mutants(modules: Sequence[Module], reached: frozenset[str]) -> list[Automatic]:

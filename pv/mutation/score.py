@@ -15,6 +15,7 @@ from pv.canonical import digest_data
 from pv.evidence import MutationScore
 from pv.loading.check import schema
 from pv.model import Contract, Finding
+from pv.mutation import scope
 from pv.mutation.judge import FALLEN, STANDING, Fate
 from pv.mutation.result import Result
 from pv.project import Project
@@ -35,6 +36,7 @@ def of(result: Result) -> MutationScore:
         unreached=result.count(Fate.UNREACHED),
         equivalent=result.count(Fate.EQUIVALENT),
         sampled=len(result.judged),
+        mutated=result.mutated,
         when=datetime.now(UTC).date().isoformat(),
     )
 
@@ -45,14 +47,14 @@ def most_equivalent(score: MutationScore) -> int:
 
 
 def basis(project: Project, contract: Contract) -> Basis:
-    """What a contract's score rests on now. Raises Unbound."""
+    """What a contract's score rests on now, but for what it names to be mutated. Raises Unbound."""
     claims = [(f, contract.subject_of(f)) for f in contract.claims if f.bound]
     clauses = {f.id: records.clause(contract, f, subject) for f, subject in claims}
     accepted = [[str(e.change.function), e.change.find, e.change.replace] for e in contract.equivalents]
     small = {run.name: dict(run.small or {}) for run in contract.runs}
     paths = [path for f, subject in claims for path in records.paths(project, contract, f, subject)]
-    mutated = [str(each.target) for each in contract.mutated]
-    said = digest_data({"clauses": clauses, "equivalents": accepted, "small": small, "mutated": mutated})
+    within = [] if contract.mutated else [str(t) for t in scope.under_contract(contract, [f for f, _ in claims])]
+    said = digest_data({"clauses": clauses, "equivalents": accepted, "small": small, "scope": within})
     return Basis(said, records.digests(project, list(dict.fromkeys(paths))))
 
 
@@ -69,6 +71,7 @@ def write(project: Project, result: Result, seed: int) -> Path:
         "commit": records.commit_of(project.root),
         "renew": f"pv mutate {contract.id}{sample} --record",
         **{name: getattr(score, name) for name in COUNTS},
+        "mutated": list(score.mutated),
         "survivors": [
             {"mutant": j.mutant.mutant.id, "operator": j.mutant.operator, "fate": j.fate.value}
             for j in result.judged
@@ -92,19 +95,26 @@ def read(project: Project, contract: Contract) -> tuple[MutationScore | None, li
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        return None, [records.broken(path, str(error))]
+        return None, [_broken(path, contract, str(error))]
     problem = next(Draft202012Validator(schema("mutants")).iter_errors(content), None)
     if problem is not None:
-        return None, [records.broken(path, f"{problem.json_path}: {problem.message[:200]}")]
+        return None, [_broken(path, contract, f"{problem.json_path}: {problem.message[:200]}")]
     if content["contract"] != contract.id:
-        return None, [records.broken(path, f"it is the score of {content['contract']}")]
+        return None, [_broken(path, contract, f"it is the score of {content['contract']}")]
     return _score(project, contract, content), []
 
 
+def _broken(path: Path, contract: Contract, why: str) -> Finding:
+    return records.broken(path, why, f"pv mutate {contract.id} --record")
+
+
 def _score(project: Project, contract: Contract, content: Mapping[str, Any]) -> MutationScore:
+    mutated = tuple(content["mutated"])
+    named = [] if mutated == contract.places else ["the contract's `mutated`"]
     return MutationScore(
         **{name: content[name] for name in COUNTS},
         when=content["when"],
         commit=content["commit"],
-        changed=tuple(records.changed(project, content, basis(project, contract))),
+        mutated=mutated,
+        changed=(*named, *records.changed(project, content, basis(project, contract))),
     )

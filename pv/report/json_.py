@@ -46,6 +46,7 @@ def _contract(verdict: ContractVerdict, report: Report) -> dict[str, Any]:
         "summary": words.summary(verdict),
         "subject": verdict.subject,
         "partial": verdict.partial,
+        "mutated": list(contract.places),
         "mutants": {"claimed": sorted(verdict.claimed), "killed": sorted(verdict.killed)},
         "mutation_score": _score(verdict.score) if verdict.score is not None else None,
         "cells": [_cell(cell, report) for cell in verdict.cells],
@@ -53,7 +54,8 @@ def _contract(verdict: ContractVerdict, report: Report) -> dict[str, Any]:
 
 
 def _score(score: MutationScore) -> dict[str, Any]:
-    return {**asdict(score), "changed": list(score.changed), "value": score.value}
+    lists = {"mutated": list(score.mutated), "changed": list(score.changed)}
+    return {**asdict(score), **lists, "value": score.value}
 
 
 def _cell(cell: Cell, report: Report) -> dict[str, Any]:
