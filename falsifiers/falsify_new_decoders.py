@@ -5,6 +5,7 @@ The subject is `reference_trainer.models`, or has its names.
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import torch
@@ -71,13 +72,17 @@ def falsify_weights_are_drawn_as_in_gpt_2(subject: Any, layers: int, width: int,
 
 @given(stored=st.sampled_from(["float32", "float64", "bfloat16"]), dtype=st.sampled_from(list(KEPT)))
 def falsify_weights_are_kept_as_the_dtype_says(subject: Any, stored: str, dtype: str) -> None:
-    """float64 in a run in float64, float32 in any other, whatever they were stored in; rounded once at most."""
-    config = subject.DecoderConfig(vocab_size=5, layers=1, width=6, heads=1)
-    before = subject.new_decoder(config, 0).to(getattr(torch, stored)).state_dict()
+    """float64 in a run in float64, float32 in any other, whatever they were stored in; rounded once at most.
+
+    The subject is `reference_trainer.placement`.
+    """
+    models = importlib.import_module("reference_trainer.models")
+    config = models.DecoderConfig(vocab_size=5, layers=1, width=6, heads=1)
+    before = models.new_decoder(config, 0).to(getattr(torch, stored)).state_dict()
     before = {name: value.clone() for name, value in before.items()}
-    module = subject.new_decoder(config, 1).to(getattr(torch, stored))
+    module = models.new_decoder(config, 1).to(getattr(torch, stored))
     module.load_state_dict(before)
-    for name, value in subject.with_dtype(dtype, module).state_dict().items():
+    for name, value in subject.stored_in(dtype, module).state_dict().items():
         assert value.dtype is KEPT[dtype], f"{name}, stored in {stored}, is {value.dtype} in a run in {dtype}"
         same = torch.equal(value, before[name].to(KEPT[dtype]))
         assert same, f"{name} was {before[name].flatten()[:3]} and is {value.flatten()[:3]} in a run in {dtype}"

@@ -187,8 +187,8 @@ def _differences(device: str, shape: tuple[int, int, int], seed: int) -> Iterato
     """Temperatures, and how far the gradients are apart at random logits of shape [B, T, V] and labels."""
     import torch
 
-    from reference_trainer.distill import usable_device
     from reference_trainer.gradients import relative_difference
+    from reference_trainer.placement import usable_device
 
     place, generator = usable_device(device), torch.Generator().manual_seed(seed)
     student_BTV, teacher_BTV = (

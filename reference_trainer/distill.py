@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from reference_trainer import smoke
 from reference_trainer.callbacks import Callback, checked
@@ -22,7 +21,8 @@ from reference_trainer.files import claimed_directory, refuse_existing
 from reference_trainer.formats import SMOKE_END_LINE, SMOKE_START_LINE
 from reference_trainer.gradients import relative_difference
 from reference_trainer.loop import BETAS, EPSILON, WEIGHT_DECAY, Objective, TrainResult, new_optimizer, train
-from reference_trainer.models import Decoder, DecoderConfig, new_decoder, with_dtype
+from reference_trainer.models import Decoder, DecoderConfig, new_decoder
+from reference_trainer.placement import computing_in, stored_in, usable_device
 from reference_trainer.plan import Schedule, learning_rate
 from reference_trainer.progress import Lines, ProgressCallback
 from reference_trainer.providers import ModuleStudent, ModuleTeacher
@@ -112,8 +112,8 @@ class _Distillation:
             temperature=settings.temperature, ce_weight=settings.ce_weight, kd_weight=settings.kd_weight
         )
         self._parameters = list(student.parameters())
-        self.learning = _in_dtype(settings.dtype, student)
-        self.frozen = ModuleTeacher(_in_dtype(settings.dtype, teacher), VOCABULARY)
+        self.learning = computing_in(settings.dtype, student)
+        self.frozen = ModuleTeacher(computing_in(settings.dtype, teacher), VOCABULARY)
 
     def train(self, callbacks: Sequence[Callback]) -> TrainResult:
         settings, training = self._settings, self._training
@@ -162,47 +162,17 @@ def _new_student(settings: Settings) -> Decoder:
     config = DecoderConfig(
         vocab_size=VOCABULARY, layers=settings.layers, width=settings.width, heads=heads_for(settings.width)
     )
-    return with_dtype(settings.dtype, new_decoder(config, settings.seed))
+    return stored_in(settings.dtype, new_decoder(config, settings.seed))
 
 
 def _teacher(settings: Settings, training: Sequences, digest: str, lines: Lines) -> Decoder:
     if settings.teacher is not None:
-        return with_dtype(settings.dtype, loaded(settings.teacher)).to(training.device)
+        return stored_in(settings.dtype, loaded(settings.teacher)).to(training.device)
     progress = ProgressCallback(100, lines=lines, title="teacher")
     teacher = cached_or_trained(
-        settings, training, digest, [progress], lines.write, lambda decoder: _in_dtype(settings.dtype, decoder)
+        settings, training, digest, [progress], lines.write, lambda decoder: computing_in(settings.dtype, decoder)
     )
-    return with_dtype(settings.dtype, teacher)
-
-
-def _in_dtype(dtype: str, decoder: Decoder) -> nn.Module:
-    return _Autocast(decoder) if dtype == "bfloat16" else decoder
-
-
-class _Autocast(nn.Module):
-    """A module that multiplies in bfloat16 and keeps its weights in float32."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, tokens_BT: Tensor) -> Tensor:
-        with torch.autocast(tokens_BT.device.type, dtype=torch.bfloat16):
-            logits_BTV: Tensor = self.module(tokens_BT)
-        return logits_BTV
-
-
-def usable_device(name: str) -> torch.device:
-    """The device of that name, `auto` for the best there is; `SettingError` if it can't be used here."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(1, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise SettingError(
-            f"device is {name!r}, which can't be used here: {str(error).splitlines()[0]}; auto takes what there is"
-        ) from error
-    return torch.device(name)
+    return stored_in(settings.dtype, teacher)
 
 
 def _traces(settings: Settings, stack: ExitStack) -> list[TraceCallback]:

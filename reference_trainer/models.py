@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from reference_trainer.errors import SettingError
 
-__all__ = ["Decoder", "DecoderConfig", "new_decoder", "with_dtype"]
+__all__ = ["Decoder", "DecoderConfig", "new_decoder"]
 
 _EPSILON = 2.0**-23  # in every dtype: torch's own depends on it, and makes the same weights another function
 
@@ -134,11 +134,6 @@ def new_decoder(config: DecoderConfig, seed: int) -> Decoder:
     with torch.device("cpu"), _default_dtype(torch.float32), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every other device's too
         return Decoder(config)
-
-
-def with_dtype(dtype: str, decoder: Decoder) -> Decoder:
-    """The decoder, its weights stored as a run in `dtype` has them: bfloat16 multiplies in it, and stores float32."""
-    return decoder.double() if dtype == "float64" else decoder.float()
 
 
 @contextmanager

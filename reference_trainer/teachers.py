@@ -17,7 +17,8 @@ from reference_trainer.data import VOCABULARY, Sequences, epoch_order
 from reference_trainer.errors import ModelFileError, OutputError
 from reference_trainer.export import MANIFEST, load_decoder, refuse_unlike_manifest, save_decoder
 from reference_trainer.loop import Objective, new_optimizer, train
-from reference_trainer.models import Decoder, DecoderConfig, new_decoder, with_dtype
+from reference_trainer.models import Decoder, DecoderConfig, new_decoder
+from reference_trainer.placement import stored_in
 from reference_trainer.plan import Schedule, learning_rate
 from reference_trainer.providers import FixtureTeacher, ModuleStudent
 from reference_trainer.settings import Settings
@@ -106,7 +107,7 @@ def fit(
     width = settings.teacher_width
     config = DecoderConfig(vocab_size=VOCABULARY, layers=settings.teacher_layers, width=width, heads=heads_for(width))
     seed = settings.seed + _SEED_OFFSET
-    decoder = with_dtype(settings.dtype, new_decoder(config, seed)).to(sequences.device)
+    decoder = stored_in(settings.dtype, new_decoder(config, seed)).to(sequences.device)
     try:
         train(
             FixtureTeacher(torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float32, device=sequences.device)),
