@@ -21,7 +21,7 @@ Run = Callable[..., Any]
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended, and what it said."""
+    """How a command ended, by its exit code or what got out of it, and what it said."""
 
     code: Any
     said: str
@@ -34,13 +34,15 @@ def command(
     """What `reference-trainer` with these arguments does, on these streams and with these variables."""
     out, err = out or io.StringIO(), err or io.StringIO()
     kept = {name: value for name, value in os.environ.items() if not name.startswith(VARIABLES)}
-    code = None
+    code: Any = None
     environment = mock.patch.dict(os.environ, {**kept, **variables}, clear=True)
     with environment, redirect_stdout(out), redirect_stderr(err):
         try:
             subject.main(list(arguments), prog_name="reference-trainer")
         except SystemExit as error:
             code = error.code
+        except Exception as error:
+            code = error
     return Ended(code, out.getvalue(), err.getvalue())
 
 

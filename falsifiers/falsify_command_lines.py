@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference_trainer
-from falsifiers.command_cases import command, distilling, result
+from falsifiers.command_cases import command, distilling, raising, result
 
 WHOLE = re.compile(r"([0-9]+) steps in ([0-9]+\.[0-9])s \(([0-9]+\.[0-9]{2}) step/s, ([0-9,]+) tokens/s\): (.*)")
 LOSSES = st.none() | st.floats(0, 1e6) | st.just(math.inf)
@@ -41,6 +41,16 @@ def falsify_settings_arrive_from_everywhere(subject: Any) -> None:
     expected = {"smoke": 5, "force": True, "width": 32, "layers": 2, "seed": 7, "epochs": 3}
     assert seen == expected, f"the run has the settings {seen}; expected {expected}"
     assert ended.said == "a line of the run\n", f"the run wrote one line, and standard output is {ended.said!r}"
+
+
+def falsify_an_empty_flag_is_a_value(subject: Any) -> None:
+    """`--lr "$LR"` without an LR is refused by its name, whatever the environment says; it isn't the default."""
+    flags = [each for each in subject.main.commands["distill"].params if each.metavar and each.name != "config"]
+    assert len(flags) > 20, f"distill has {len(flags)} flags with a value"
+    for flag in (each.opts[0] for each in flags):
+        ended = distilling(subject, raising(AssertionError("it runs")), flag, "", REFERENCE_TRAINER_LR="0.1")
+        case = f"{flag} '': exit code {ended.code}, {ended.complaints!r}"
+        assert ended.code == 2 and ended.complaints.startswith(f"error: {flag} is ''; expected "), case
 
 
 def _told(subject: Any, done: Any) -> list[str]:
