@@ -1,57 +1,30 @@
-"""A whole distillation on real English text, from settings to files, and what can be seen of it from outside.
+"""A whole distillation on real English text, from settings to files.
 
 The subject has `distill`, `Settings`, `Lines`, `Callback` and what makes models and batches, as
-`reference_trainer.distill` does. What happened is watched by torch's own hooks and read from the files; what it should
-have been is worked out by the predicates in `falsifiers/falsify_distillation.py`.
+`reference_trainer.distill` does. What can be seen of the run is gathered by `falsifiers/distill_facts.py`; what it
+should have been is worked out by the predicates in `falsifiers/falsify_distillation.py` and its neighbours.
 """
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import io
-import os
-import random
-import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from falsifiers.distill_facts import facts_of, process_state, watching
 
 SHAPE = {"length": 32, "batch_size": 8, "layers": 1, "width": 32, "teacher_layers": 2, "teacher_width": 64}
 CHOSEN = {"temperature": 3.0, "ce_weight": 0.2, "kd_weight": 0.7, "lr": 3e-3, "warmup": 7}
 COMPARED_BYTES = 3000
 EVENTS = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end")
-
-
-@dataclass(slots=True)
-class Seen:
-    """What torch's hooks tell: for each step of an optimizer its learning rates and parameters."""
-
-    steps: list[tuple[list[float], list[Tensor]]] = field(default_factory=list)
-    seeded: list[int] = field(default_factory=list)
-
-    def note(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        groups = optimizer.param_groups
-        self.steps.append(([group["lr"] for group in groups], [p for group in groups for p in group["params"]]))
-
-
-@contextmanager
-def watching() -> Iterator[Seen]:
-    seen = Seen()
-    hook = register_optimizer_step_post_hook(seen.note)
-    try:
-        with mock.patch.object(torch.cuda, "manual_seed_all", seen.seeded.append):
-            yield seen
-    finally:
-        hook.remove()
 
 
 @contextmanager
@@ -92,7 +65,7 @@ def distil(
         )
     for event in heard:
         trace(event)
-    facts = _facts(subject, settings, result, seen, device)
+    facts = facts_of(subject, settings, result, seen, device)
     save_file(_untrained(subject, settings).state_dict(), directory / "untrained.safetensors")
     few = {
         **own,
@@ -131,83 +104,6 @@ def _listener(subject: Any, heard: list[dict[str, Any]], path: Path) -> Any:
     return type("Listener", (subject.Callback,), {event: hears(event) for event in EVENTS})()
 
 
-def _facts(subject: Any, settings: Any, result: Any, seen: Seen, device: str) -> dict[str, Any]:
-    export, trained = importlib.import_module("reference_trainer.export"), result.train
-    again, (cached,) = export.load_decoder(settings.out), settings.teacher_cache.iterdir()
-    kept = export.load_decoder(cached).to(device)
-    batch = _first_batch(subject, settings)
-    tokens = torch.tensor(batch)
-    return {
-        "settings": {each.name: _plain(getattr(settings, each.name)) for each in fields(settings)},
-        "train": {name: getattr(trained, name) for name in ("initial_loss", "final_loss", "best_loss", "finite")}
-        | {"steps_completed": trained.steps_completed, "tokens": trained.tokens, "stopped": trained.stopped},
-        "held_back": {name: [total.sum, total.count] for name, total in result.held_back.items()},
-        "first_batch": batch,
-        "optimizer": _optimized(seen, result),
-        "student": {
-            "weights": digests(result.student),
-            "read_back": digests(again),
-            "logits": _answers(result.student, tokens.to(device).cpu(), "cpu"),
-            "logits_read_back": _answers(again, tokens, "cpu"),
-        },
-        "teacher": {
-            "weights": digests(result.teacher),
-            "kept": digests(kept),
-            "answers": _answers(result.teacher, tokens, device),
-            "answers_kept": _answers(kept, tokens, device),
-            "with_gradient": [name for name, p in result.teacher.named_parameters() if p.grad is not None],
-        },
-        "cached": str(cached.relative_to(settings.teacher_cache.parent)),
-        "schema": importlib.import_module("reference_trainer.trace").schema(),
-    }
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value
-
-
-def _first_batch(subject: Any, settings: Any) -> list[list[int]]:
-    text = subject.read_text(settings.data, settings.length)
-    part = {"length": settings.length, "batch_size": settings.batch_size, "device": torch.device("cpu")}
-    sequences = subject.Sequences(bytes_N=text.training, **part)
-    rows: list[list[int]] = sequences.batch(subject.epoch_order(settings.seed, 1, len(sequences)), 1).tokens.tolist()
-    return rows
-
-
-def _optimized(seen: Seen, result: Any) -> dict[str, Any]:
-    """The steps of the student's optimizer: how many, their rates, and whose parameters it held."""
-    names = {id(p): f"the student's {name}" for name, p in result.student.named_parameters()}
-    others = {id(p): f"the teacher's {name}" for name, p in result.teacher.named_parameters()}
-    steps = [step for step in seen.steps if any(id(p) in names for p in step[1])]
-    held = {id(p) for _, parameters in steps for p in parameters}
-    return {
-        "steps": len(steps),
-        "rates": [rate for rates, _ in steps for rate in rates],
-        "teacher_rates": [rates[0] for rates, held in seen.steps if not any(id(p) in names for p in held)],
-        "missing": sorted(name for key, name in names.items() if key not in held),
-        "strangers": sorted(others.get(key, "somebody else's") for key in held - set(names)),
-    }
-
-
-def digests(module: nn.Module) -> dict[str, str]:
-    """SHA-256 of the dtype and the bytes of every parameter and buffer."""
-    return {name: _digest(value) for name, value in module.state_dict().items()}
-
-
-def _digest(value: Tensor) -> str:
-    raw = value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
-    return hashlib.sha256(f"{value.dtype}{list(value.shape)}".encode() + raw).hexdigest()
-
-
-def _answers(module: nn.Module, tokens: Tensor, device: str) -> str:
-    place = next(module.parameters()).device
-    try:
-        with torch.no_grad():
-            return _digest(module.to(device)(tokens.to(device)))
-    finally:
-        module.to(place)
-
-
 def _untrained(subject: Any, settings: Any) -> nn.Module:
     """The student as it begins."""
     shape = {"layers": settings.layers, "width": settings.width, "heads": subject.heads_for(settings.width)}
@@ -237,30 +133,3 @@ def _repeated(subject: Any, directory: Path, own: dict[str, Any], seed: int) -> 
 
 def _flat(module: nn.Module) -> Tensor:
     return torch.cat([value.detach().cpu().double().flatten() for value in module.state_dict().values()])
-
-
-def process_state(device: str) -> dict[str, Any]:
-    """What a library has to leave as its caller had it."""
-    # Torch sets a variable of its own when it first compiles anything.
-    environment = sorted(pair for pair in os.environ.items() if not pair[0].startswith("TORCH"))
-    numpy = importlib.import_module("numpy")
-    on_device = torch.cuda.get_rng_state(device) if device.startswith("cuda") else torch.empty(0, dtype=torch.uint8)
-    return {
-        "random numbers of torch": _digest(torch.get_rng_state()),
-        "random numbers of the device": _digest(on_device),
-        "random numbers of Python": hashlib.sha256(repr(random.getstate()).encode()).hexdigest(),
-        "random numbers of NumPy": hashlib.sha256(repr(numpy.random.get_state()).encode()).hexdigest(),
-        "default dtype": str(torch.get_default_dtype()),
-        "default device": str(torch.get_default_device()),
-        "gradients": torch.is_grad_enabled(),
-        "inference mode": torch.is_inference_mode_enabled(),
-        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
-        "anomaly detection": torch.is_anomaly_enabled(),
-        "autocast": [torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")],
-        "threads": torch.get_num_threads(),
-        "matmul precision": torch.get_float32_matmul_precision(),
-        "cuDNN": [torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32],
-        "signal handlers": [str(signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)],
-        "working directory": str(Path.cwd()),
-        "environment": hashlib.sha256(repr(environment).encode()).hexdigest(),
-    }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from falsifiers.falsify_smoke_lines import PROJECTION, SUMMARY
 from falsifiers.smoke_cases import changes, steps_per_epoch
+from falsifiers.smoke_summaries import PROJECTION, SUMMARY
 
 
 def _said(run: Any) -> str:

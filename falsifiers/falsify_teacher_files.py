@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from falsifiers.falsify_teachers import CONFIG, WEIGHTS, Fetched, bits_of, cut, reconfigure, settings_of
 from falsifiers.oracles import refusal_complaint
+from falsifiers.teacher_cases import CONFIG, WEIGHTS, Fetched, bits_of, cut, reconfigure, settings_of
 
 
 def _not_finite(path: Path, value: float) -> None:

@@ -19,7 +19,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.falsify_teachers import CONFIG, CPU, MANIFEST, TEXT, WEIGHTS, Fetched, settings_of
+from falsifiers.teacher_cases import CONFIG, CPU, MANIFEST, TEXT, WEIGHTS, Fetched, settings_of
 
 KEYS = {"2.9.1": "91244ea3437074d739d69d35", "2.13.0+cu130": "b190c0f869cf7531d5fcf31f"}
 """Of teachers that were kept under these versions of torch, for the text "d" and the settings of this falsifier."""

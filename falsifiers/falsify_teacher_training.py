@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from falsifiers.falsify_teachers import CPU, TEXT, Fetched, bits_of, settings_of
+from falsifiers.teacher_cases import CPU, TEXT, Fetched, bits_of, settings_of
 
 OFFSET = 1_000_003
 AT_A_STANDSTILL = 5e-324

@@ -1,4 +1,4 @@
-"""Attacks on where a teacher comes from: a cache, a training, a directory.
+"""Attacks on which teacher a run gets: one that was kept under its key, or one that is trained.
 
 The subject is `reference_trainer.teachers`, or has its names.
 """
@@ -6,11 +6,7 @@ The subject is `reference_trainer.teachers`, or has its names.
 from __future__ import annotations
 
 import itertools
-import json
-import os
-import pwd
 import tempfile
-from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,76 +15,8 @@ from unittest import mock
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
-CPU = torch.device("cpu")
-TEXT = torch.arange(60, dtype=torch.uint8)
-WEIGHTS, CONFIG, MANIFEST = "model.safetensors", "config.json", "manifest.json"
-
-# Every setting that a trained teacher depends on, with two values; then every other one.
-DEPENDS = {
-    "batch_size": (2, 3),
-    "dtype": ("float32", "bfloat16"),
-    "length": (8, 9),
-    "lr": (3e-3, 4e-3),
-    "seed": (0, 1),
-    "warmup": (1, 11),
-    "teacher_layers": (1, 2),
-    "teacher_steps": (2, 21),
-    "teacher_width": (16, 32),
-}
-ELSE = {
-    "data": Path("elsewhere"),
-    "out": Path("elsewhere"),
-    "force": True,
-    "trace": Path("elsewhere"),
-    "teacher": Path("elsewhere"),
-    "teacher_cache": Path("elsewhere"),
-    "layers": 3,
-    "width": 128,
-    "epochs": 7,
-    "max_steps": 9,
-    "smoke": 9,
-    "temperature": 3.0,
-    "ce_weight": 0.9,
-    "kd_weight": 0.1,
-    "device": "cpu",
-    "log_every": 3,
-    "project_to_steps": 7,
-}
-
-
-def settings_of(subject: Any, cache: Path | None, **others: Any) -> Any:
-    return subject.Settings(teacher_cache=cache, **{**{name: values[0] for name, values in DEPENDS.items()}, **others})
-
-
-class Fetched:
-    """A teacher as a run gets it: its weights' bits, the steps it was trained, and what was said."""
-
-    def __init__(self, subject: Any, settings: Any, digest: str = "d") -> None:
-        self.said: list[str] = []
-        self.steps = 0
-        part = {"length": settings.length, "batch_size": settings.batch_size, "device": CPU}
-        sequences = subject.Sequences(bytes_N=TEXT, **part)
-        # A smoke run's settings have a smaller number of steps; the key is of the whole training.
-        teacher = subject.cached_or_trained(
-            settings, sequences, digest, [self._counter(subject)], self.said.append, _same
-        )
-        self.bits = bits_of(teacher)
-
-    def _counter(self, subject: Any) -> Any:
-        def count(listener: Any, context: Any) -> None:
-            self.steps = context.step
-
-        return type("Counter", (subject.Callback,), {"on_step_end": count})()
-
-
-def _same(decoder: nn.Module) -> nn.Module:
-    return decoder
-
-
-def bits_of(module: nn.Module) -> dict[str, tuple[str, list[Any]]]:
-    return {name: (str(value.dtype), value.tolist()) for name, value in module.state_dict().items()}
+from falsifiers.teacher_cases import CPU, DEPENDS, ELSE, TEXT, Fetched, same, settings_of
 
 
 @given(
@@ -143,7 +71,7 @@ def _read_by_a_training(subject: Any, settings: Any) -> set[str]:
             return getattr(settings, name)
 
     sequences = subject.Sequences(bytes_N=TEXT, length=8, batch_size=2, device=CPU)
-    subject.fit(Watched(), sequences, 1, [], _same)
+    subject.fit(Watched(), sequences, 1, [], same)
     return read
 
 
@@ -156,87 +84,6 @@ def falsify_equal_keys_mean_equal_settings(subject: Any) -> None:
         key = subject.teacher_key(settings_of(subject, None, **chosen), values[-1], CPU)
         other = taken.setdefault(key, values)
         assert other == values, f"seed, warmup, batch_size and text {other} and {values} share the key {key}"
-
-
-def cut(path: Path, part: float = 0.5) -> None:
-    os.truncate(path, int(path.stat().st_size * part))
-
-
-def _flip(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-3] ^= 1  # a low bit of a weight: still a number
-    path.write_bytes(bytes(content))
-
-
-def reconfigure(path: Path, **changes: Any) -> None:
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-DAMAGES: dict[str, Callable[[Path], object]] = {
-    "weights cut in half": lambda d: cut(d / WEIGHTS),
-    "empty weights": lambda d: cut(d / WEIGHTS, 0),
-    "weights with one bit flipped": lambda d: _flip(d / WEIGHTS),
-    "no weights": lambda d: (d / WEIGHTS).unlink(),
-    "another shape in the configuration": lambda d: reconfigure(d / CONFIG, layers=2),
-    "another number of heads in the configuration": lambda d: reconfigure(d / CONFIG, heads=2),
-    "another kind of model": lambda d: reconfigure(d / CONFIG, model_type="llama"),
-    "a configuration cut in half": lambda d: cut(d / CONFIG),
-    "no configuration": lambda d: (d / CONFIG).unlink(),
-    "no manifest, as after a kill": lambda d: (d / MANIFEST).unlink(),
-    "an empty manifest": lambda d: cut(d / MANIFEST, 0),
-    "a manifest of nothing": lambda d: (d / MANIFEST).write_text("[]"),
-}
-
-
-@given(damage=st.sampled_from(list(DAMAGES)))
-def falsify_a_damaged_cache_is_left_aside(subject: Any, damage: str) -> None:
-    """The teacher is trained anew, the same bits as before; kept, and taken the next time."""
-    with tempfile.TemporaryDirectory() as name:
-        settings = settings_of(subject, Path(name))
-        first = Fetched(subject, settings)
-        (directory,) = Path(name).iterdir()
-        DAMAGES[damage](directory)
-        again = Fetched(subject, settings)
-        assert again.steps == first.steps, f"with {damage}, the cached teacher is taken: {again.said}"
-        assert again.bits == first.bits, f"with {damage}, the teacher that is trained anew has other weights"
-        aside = [f"teacher: the cached one is left aside: {directory}" in line for line in again.said]
-        assert sum(aside) == ("no manifest" not in damage), f"with {damage}, this is said: {again.said}"
-        third = Fetched(subject, settings)
-        assert third.steps == 0 and third.bits == first.bits, (
-            f"after {damage} the cache was not made whole: {third.said}"
-        )
-
-
-def _file(path: Path) -> Path:
-    path.touch()
-    return path
-
-
-UNWRITABLE: dict[str, Callable[[Path], Path]] = {
-    "is a file": _file,
-    "lies beneath a file": lambda path: _file(path) / "cache",
-    "can't be made": lambda path: Path("/proc/cache"),
-    "has too long a name": lambda path: path / ("x" * 300),
-}
-
-
-@given(kind=st.sampled_from(list(UNWRITABLE)))
-def falsify_an_unwritable_cache_costs_a_training_not_the_run(subject: Any, kind: str) -> None:
-    """The teacher is what it is with a cache, and it is said that it wasn't kept."""
-    with tempfile.TemporaryDirectory() as name:
-        expected = Fetched(subject, settings_of(subject, Path(name, "good")))
-        seen = Fetched(subject, settings_of(subject, UNWRITABLE[kind](Path(name, "bad"))))
-    assert seen.bits == expected.bits, f"a cache that {kind} gives another teacher"
-    assert any("not kept" in line for line in seen.said), f"a cache that {kind}: nothing says so in {seen.said}"
-
-
-def falsify_a_user_without_a_home_has_no_cache_and_a_run(subject: Any) -> None:
-    """As in a container whose user is a bare number."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME")}
-    unknown = mock.patch.object(pwd, "getpwuid", side_effect=KeyError("no such user, on purpose"))
-    with unknown, mock.patch.dict(os.environ, environment, clear=True):
-        seen = Fetched(subject, settings_of(subject, None))
-    assert seen.steps == 2 and any("not kept" in line for line in seen.said), f"{seen.steps} steps, {seen.said}"
 
 
 @given(steps=st.integers(1, 4))

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.falsify_data import file_of, sequences_of
+from falsifiers.text_cases import file_of, sequences_of
 
 # Seed and epoch, and the first seven bytes of `printf SEED/EPOCH | sha256sum`.
 NUMBERS = {(0, 1): 0xA93875FE509AC2, (0, 2): 0x9DC6366A2003D4, (7, 3): 0x653E83E7D95BB7, (1, 11): 0x00E48C98B384F9}
