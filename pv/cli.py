@@ -16,7 +16,7 @@ from pv.errors import PvError
 from pv.terminal import known_format, live, output, pairs, print_whole, write
 
 if TYPE_CHECKING:
-    from pv.model import Contract, Finding
+    from pv.model import Finding
 
 BUG, REFUSED, FAILED, UNDECIDED, INTERRUPTED = 70, 3, 1, 2, 130
 EQUATION_CODES = ("PV180", "PV181", "PV182", "PV183")
@@ -208,24 +208,14 @@ def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, codes: bool)
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def list_(paths: Sequence[Path], form: str) -> None:
     """Show contracts, their falsifiers, and what these attack and kill."""
+    from pv.report.listing import render
     from pv.request import check
 
     contracts, findings = check(paths)
     refused = [finding for finding in findings if finding.severity.value == "refusal"]
     for finding in refused:
         click.echo(str(finding), err=True)
-    if form == "json":
-        click.echo(json.dumps([_listed(contract) for contract in contracts], indent=1, ensure_ascii=False))
-    for contract in contracts if form == "text" else ():
-        click.echo(f"{contract.id} {contract.version}  {contract.where.path}")
-        for falsifier in contract.claims:
-            bound = str(falsifier.test) if falsifier.test is not None else "unbound: its test is prose"
-            if falsifier.by_equation:
-                bound = f"equation {falsifier.equation}"
-            if bounds := getattr(falsifier, "bounds", None):
-                bound += f"  over {'; '.join(f'{name} {text}' for name, text in bounds.items())}"
-            click.echo(f"  {falsifier.id}  [{', '.join(falsifier.devices)}]  {falsifier.rule}")
-            click.echo(f"      {bound}" + (f"  kills {', '.join(falsifier.kills)}" if falsifier.kills else ""))
+    click.echo(render(contracts, form), nl=False)
     sys.exit(REFUSED if refused else 0 if contracts else UNDECIDED)
 
 
@@ -256,37 +246,6 @@ def schema(name: str) -> None:
     from pv.loading import schema as published
 
     click.echo(json.dumps(published(name), indent=2))
-
-
-def _listed(contract: "Contract") -> dict[str, Any]:
-    return {
-        "id": contract.id,
-        "version": contract.version,
-        "path": str(contract.where.path),
-        "falsifiers": [
-            {
-                "id": f.id,
-                "rule": f.rule,
-                "test": str(f.test) if f.test is not None else None,
-                "equation": f.equation,
-                "devices": list(f.devices),
-                "kills": list(f.kills),
-            }
-            for f in contract.falsifiers
-        ],
-        "harnesses": [
-            {
-                "id": h.id,
-                "rule": h.rule,
-                "predicate": str(h.test) if h.test is not None else None,
-                "bounds": dict(h.bounds),
-                "requires": h.requires,
-                "engine": h.engine,
-                "kills": list(h.kills),
-            }
-            for h in contract.harnesses
-        ],
-    }
 
 
 def _lint_summary(contracts: int, findings: "Sequence[Finding]") -> str:

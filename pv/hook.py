@@ -24,12 +24,10 @@ from typing import Any, NoReturn
 
 from pv import syntax
 from pv.errors import BrokenMutant
+from pv.fence import Fence
+from pv.probes import add_probes, at_import, seen
 
 VARIABLE = "PV_HOOK"
-seen: set[str] = set()
-"""The functions entered in this process, as `module:name`."""
-at_import: set[str] = set()
-"""What ran before the claim was tried: a fault there is in whatever it made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,60 +145,6 @@ class RootsFirst(importlib.abc.MetaPathFinder):
         return importlib.machinery.PathFinder.find_spec(name, self.roots) if name in self.packages else None
 
 
-def add_probes(tree: ast.Module, module: str, *, statements: bool = False) -> None:
-    """Makes every function note its name when it is entered, with `statements` also what of it is run."""
-    for name, node in list(syntax.functions(tree)):
-        if not compiles_source(node):
-            if statements:
-                _probe_statements(node.body, f"{module}:{name}")
-            _insert(node.body, f"__pv_seen__.add({f'{module}:{name}'!r})")
-    # An import, not a global set from outside: `python -m` runs the code in a namespace that we never see.
-    _insert(tree.body, f"from {__name__} import seen as __pv_seen__")
-
-
-def _probe_statements(body: list[ast.stmt], name: str) -> None:
-    """Puts a note before each statement of a function; those of functions and classes in it are their own."""
-    for node in list(body):
-        if _is_text(node):
-            continue
-        for block in syntax.blocks(node):
-            _probe_statements(block, name)
-        note = ast.parse(f"__pv_seen__.add({f'{name}@{node.lineno}:{node.col_offset}'!r})").body[0]
-        for part in ast.walk(note):
-            ast.copy_location(part, node)
-        body.insert(body.index(node), note)
-
-
-def compiles_source(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Whether a compiler that reads source makes something else of the function; such code is left alone."""
-    return any(_compiles_source(decorator) for decorator in function.decorator_list)
-
-
-def _compiles_source(decorator: ast.expr) -> bool:
-    """Whether it is `triton.jit`, `torch.jit.script` or the like, bare or called."""
-    function = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return ast.unparse(function).rpartition(".")[2] in ("jit", "njit", "script")
-
-
-def _insert(body: list[ast.stmt], code: str) -> None:
-    place = 0
-    while place < len(body) and (_is_text(body[place]) or _is_future(body[place])):
-        place += 1
-    added = ast.parse(code).body[0]
-    for part in ast.walk(added):
-        if body:
-            ast.copy_location(part, body[min(place, len(body) - 1)])
-    body.insert(place, added)
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def _is_future(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
-
-
 def _swap(module: ModuleType, plan: Plan) -> None:
     new = _replacement(plan)
     *path, last = plan.name.split(".")
@@ -237,31 +181,6 @@ def install(plan: Plan) -> Hook:
     return hook
 
 
-class Fence:
-    """Keeps code that nobody has read, a mutant made by rule, from removing or writing what it never should.
-
-    It stops slips, not intent: a mutant comes from the code under contract, whose author is trusted.
-    """
-
-    REMOVE = frozenset({"os.remove", "os.rmdir", "os.rename", "shutil.rmtree", "shutil.move"})
-
-    def __init__(self, project: list[str], own: str) -> None:
-        self.project, self.own = project, own
-
-    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event in self.REMOVE and not any(isinstance(a, int) and a >= 0 for a in arguments[1:]):
-            for path in arguments[:2]:  # below an open folder (a number), its rmtree was asked about before
-                if isinstance(path, str | bytes | os.PathLike) and not self._below(path, [self.own]):
-                    raise BrokenMutant(f"it may not do {event} on {os.fsdecode(path)}")
-        elif event == "open" and isinstance(arguments[0], str | bytes) and set(arguments[1] or "") & set("wax+"):
-            if self._below(arguments[0], self.project) and not self._below(arguments[0], [self.own]):
-                raise BrokenMutant(f"it may not write {os.fsdecode(arguments[0])}")
-
-    def _below(self, path: Any, folders: list[str]) -> bool:
-        found = os.path.realpath(os.fsdecode(path))
-        return any(found == folder or found.startswith(folder + os.sep) for folder in folders)
-
-
 def install_from_environment() -> None:
     """What a child process does at its start."""
     text = os.environ.get(VARIABLE)
@@ -291,12 +210,6 @@ def _log_at_exit(hook: Hook) -> None:
 
     atexit.register(note)
     os._exit = noted_exit
-
-
-def imported() -> None:
-    """Sets aside what ran at import: it is no sign that a claim runs the subject, and counts once one does."""
-    at_import.update(seen)
-    seen.clear()
 
 
 def reached(hook: Hook) -> tuple[frozenset[str], bool]:

@@ -21,7 +21,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "project": {"errors"},
     "spelling": set(),
     "syntax": {"errors"},
-    "hook": {"errors", "syntax"},
+    "probes": {"syntax"},
+    "fence": {"errors"},
+    "hook": {"errors", "fence", "probes", "syntax"},
     "equations": {"spelling"},
     "bounds": set(),
     "proofs": {"evidence", "model"},
@@ -31,7 +33,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "binding": {"errors", "model", "project", "syntax"},
     "linting": {"binding", "bounds", "equations", "errors", "loading", "model", "project", "syntax"},
     "engines": {"bounds", "equations", "evidence"},
-    "workers": {"bounds", "engines", "errors", "evidence", "hook", "model"},
+    "workers": {"bounds", "engines", "errors", "evidence", "hook", "model", "probes"},
     "tasks": {"binding", "bounds", "hook", "model", "project"},
     "devices": {"evidence", "project", "tasks", "workers"},
     "records": {"binding", "canonical", "evidence", "loading", "model", "project"},
@@ -42,9 +44,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "canonical",
         "errors",
         "evidence",
-        "hook",
         "loading",
         "model",
+        "probes",
         "project",
         "proofs",
         "records",
@@ -198,7 +200,7 @@ def test_the_arrows_have_no_cycle() -> None:
         left = {name: targets for name, targets in left.items() if name not in free}
 
 
-@pytest.mark.parametrize("name", ["canonical", "hook", "syntax"])
+@pytest.mark.parametrize("name", ["canonical", "fence", "hook", "probes", "syntax"])
 def test_what_runs_inside_code_under_contract_is_standard_library(name: str) -> None:
     assert foreign(layers()[name]) == set()
 

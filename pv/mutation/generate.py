@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from types import CodeType
 
-from pv import binding, hook, syntax
+from pv import binding, probes, syntax
 from pv.errors import BrokenMutant
 from pv.model import Edit, Mutant, Target, Where
 from pv.mutation.operators import Fault, faults
@@ -63,7 +63,7 @@ class Module:
     def candidates(self, reached: frozenset[str]) -> Iterator["Candidate"]:
         """Every fault of the functions that were `reached`; not each of them can be planted, or changes anything."""
         for name, node in syntax.functions(self.tree):
-            if f"{self.name}:{name}" in reached and not hook.compiles_source(node):
+            if f"{self.name}:{name}" in reached and not probes.compiles_source(node):
                 yield from (Candidate(self, name, fault) for fault in faults(node, self.foreign))
 
     def mutant(self, name: str, fault: Fault) -> Automatic | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pv import hook
+from pv import hook, probes
 from pv.engines.blame import Blame, said
 from pv.engines.stream import Stream
 from pv.errors import BrokenMutant
@@ -119,7 +119,7 @@ def _falsify(task: Mapping[str, Any], stream: Stream, blame: Blame) -> dict[str,
     engine.load_profile(task["examples"], shrink=not mutated)
     subject = _subject(task)
     test = _function(task["test"])
-    hook.imported()
+    probes.imported()
     fixed = {"subject": subject, "device": task["device"]}
     how = engine.Settings(
         examples=task["examples"], seed=task["seed"], stop_at_first=mutated, replay=task.get("replay", "")
@@ -133,7 +133,7 @@ def _equation(task: Mapping[str, Any], stream: Stream, blame: Blame) -> dict[str
     from pv.engines.property import Settings
 
     subject = _subject(task)
-    hook.imported()
+    probes.imported()
     how = Settings(
         examples=task["examples"],
         seed=task["seed"],
@@ -150,7 +150,7 @@ def _harness(task: Mapping[str, Any], stream: Stream, blame: Blame) -> dict[str,
 
     subject = _subject(task)
     claim, space = Claim(_function(task["test"]), subject, blame), box(task["bounds"], task["requires"])
-    hook.imported()
+    probes.imported()
     if task["replay"] is not None:
         return engine.replay(claim, space, task["replay"])
     return engine.prove(claim, space, task["engines"], task["limit_s"], stream)
@@ -166,7 +166,7 @@ def _reference_run(task: Mapping[str, Any], stream: Stream, blame: Blame) -> dic
     if task.get("callable"):
         subject = _subject(task)
         configured = _function(task["callable"])
-        hook.imported()
+        probes.imported()
         try:
             reference_run.execute(
                 configured, subject, device=task["device"], directory=directory, arguments=task["arguments"]

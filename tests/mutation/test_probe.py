@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from pv.errors import BrokenMutant
-from pv.hook import Fence, Plan, add_probes, seen
+from pv.fence import Fence
+from pv.hook import Plan
 from pv.model import Edit, Target
+from pv.probes import add_probes, seen
 from pv.syntax import patch
 
 SOURCE = '''def f(a):

@@ -1,0 +1,56 @@
+"""Text shows the worst first, and lets nothing steer the terminal."""
+
+import re
+
+import pytest
+
+from pv.report import render
+from tests.report.handmade import HOSTILE, PLAIN
+
+
+def test_text_is_plain_where_there_is_no_terminal() -> None:
+    assert "\x1b" not in render(PLAIN, "text")
+    assert "\x1b[" in render(PLAIN, "text", color=True)
+
+
+@pytest.mark.parametrize("color", [False, True])
+def test_text_lets_nothing_steer_the_terminal(color: bool) -> None:
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", render(HOSTILE, "text", color=color).replace("\x1b[31mred", "\x1b!"))
+    assert re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown) == []
+    assert "a\\x00b\\x1b[31mred\\x07" in shown.replace("\n", "").replace(" " * 12, "")
+
+
+def test_text_shows_the_worst_first_with_all_a_reader_needs() -> None:
+    lines = render(PLAIN, "text", width=200).splitlines()
+    assert lines[0].startswith("FAIL       c 1.0.0: ")
+    heads = [line for line in lines if re.match("[A-Z]+ +F-", line)]
+    assert [head.split()[:2] for head in heads] == [
+        ["FALSIFIED", "F-REFUTED"],
+        ["ERROR", "F-BROKEN"],
+        ["VACUOUS", "F-BARREN"],
+        ["UNDECIDED", "F-SKIPPED"],
+    ]
+    assert heads[0] == "FALSIFIED  F-REFUTED on cpu  c.yaml:6:3"
+    start = lines.index(heads[0])
+    assert lines[start + 1 : start + 12] == [
+        "  claim     rule plainly said",
+        "  predicted prediction plainly said",
+        "  seen      AssertionError: plainly said",
+        "  with      number = 1",
+        "            values = tensor([nan], float32)",
+        "  at        falsifiers/falsify_tiny.py:9 in falsify_double: plainly said",
+        "  usually   usually plainly said",
+        "  tried     12 valid examples, seed 7, 0.00 s",
+        "  repeat    pv validate --only F-REFUTED",
+        "  replay    pv validate --only F-REFUTED --replay 6.0:AAE=",
+        "",
+    ]
+
+
+def test_text_counts_notices_and_shows_refusals() -> None:
+    shown = render(PLAIN, "text", width=200)
+    assert "refusal    e.yaml:3:4 PV002 plainly said; plainly said\n" in shown
+    assert "PV201" not in shown
+    assert shown.splitlines()[-1] == (
+        "1 fail, 0 undecided, 0 pass, 1 notice (pv lint shows them); 1.2 s on cpu; seed 0; exit 3"
+    )

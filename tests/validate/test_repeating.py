@@ -1,0 +1,58 @@
+"""What failed can be seen again: by its seed, its counterexample, and the command that is printed."""
+
+import pytest
+
+import pv
+from pv.cells import Outcome
+from pv.errors import UsageError
+from tests.validate.small import Project, cell, edit
+
+
+def test_a_counterexample_replays_by_blob_and_by_arguments_until_it_is_mended(project: Project) -> None:
+    folder = project("small")
+    edit(folder / "counting.py", "whole = epochs * steps", "whole = epochs * steps + (epochs > 3)")
+    trial = cell(pv.validate(only=["C-WHOLE"]), "C-WHOLE").trial
+    assert trial is not None and trial.counterexample is not None
+    assert trial.counterexample.arguments == {"epochs": 4, "steps": 1}
+    blob = f"{trial.counterexample.hypothesis}:{trial.counterexample.blob}"
+    for replay in (blob, '{"epochs": 4, "steps": 1}'):
+        replayed = cell(pv.validate(only=["C-WHOLE"], replay=replay), "C-WHOLE")
+        assert replayed.outcome is Outcome.FALSIFIED
+        assert replayed.trial is not None and replayed.trial.counterexample is not None
+        assert replayed.trial.counterexample.arguments == {"epochs": 4, "steps": 1}
+    edit(folder / "counting.py", "(epochs > 3)", "0")
+    assert (
+        cell(pv.validate(only=["C-WHOLE"], replay='{"epochs": 4, "steps": 1}'), "C-WHOLE").outcome is Outcome.SURVIVED
+    )
+    assert "does not fail" in cell(pv.validate(only=["C-WHOLE"], replay=blob), "C-WHOLE").reason
+
+
+def test_seeds_repeat_and_differ(project: Project) -> None:
+    project("small")
+    first, again, other = (pv.validate(only=["C-WHOLE"], seed=seed, examples=7) for seed in (1, 1, 2))
+    seeds = [cell(report, "C-WHOLE").trial for report in (first, again, other)]
+    assert [trial.valid for trial in seeds if trial is not None] == [7, 7, 7]
+    assert seeds[0] is not None and seeds[1] is not None and seeds[2] is not None
+    assert seeds[0].seed == seeds[1].seed != seeds[2].seed
+
+
+def test_the_command_to_repeat_carries_what_was_asked_for(project: Project) -> None:
+    folder = project("small")
+    (folder / "theirs.py").write_text("def total(epochs, steps, limit=None):\n    return epochs * steps\n")
+    report = pv.validate(["contracts"], only=["C-LIMIT"], subjects={"counting": "theirs"}, seed=7, examples=50)
+    text = pv.render(report)
+    assert "FAIL       counting 1.0.0 on theirs: " in text
+    command = "pv validate contracts --subject counting=theirs --examples 50 --seed 7 --only C-LIMIT"
+    assert f"repeat    {command}\n" in text
+    assert f"replay    {command} --replay " in text
+
+
+def test_only_what_draws_examples_can_be_replayed(project: Project) -> None:
+    project("small")
+    with pytest.raises(UsageError, match="C-RUN-FIRST reads the run 'whole': it draws no examples"):
+        pv.validate(only=["C-RUN-FIRST"], replay="{}")
+    with pytest.raises(UsageError, match="exactly one falsifier, not 2"):
+        pv.validate(only=["C-RUN*"], replay="{}")
+    plain = cell(pv.validate(only=["C-COMMAND"], replay="{}"), "C-COMMAND")
+    assert plain.outcome is Outcome.ERROR
+    assert plain.reason == "ValueError: it draws no examples, so there is none to replay"
