@@ -68,3 +68,16 @@ def test_a_vacuous_falsifier_is_shown_with_the_fault_that_it_missed(project: Pro
     assert "survivor  limit-ignored: the limit is not read (contracts/counting.yaml:" in text
     assert "limit-forgotten: the limit is forgotten (contracts/counting.yaml:" in text
     assert "usually" not in text, "what usually makes the claim fail says nothing about an attack that is too weak"
+
+
+def test_what_ran_at_import_alone_is_no_sign_that_a_falsifier_reaches_its_subject(project: Project) -> None:
+    folder = project("small")
+    edit(folder / "counting.py", "def total(", "def _first():\n    return 1\n\n\nFIRST = _first()\n\n\ndef total(")
+    edit(folder / "falsifiers/falsify_counting.py", "== sorted([limit, epochs * steps])[0]", ">= 0")
+    text = (folder / "falsifiers/falsify_counting.py").read_text()
+    (folder / "falsifiers/falsify_counting.py").write_text(text.replace("subject.total(epochs, steps, limit)", "1"))
+    found = cell(pv.validate(only=["C-LIMIT"]), "C-LIMIT")
+    assert (found.outcome, found.reason) == (
+        Outcome.VACUOUS,
+        "the subject was never reached: no function of it ran",
+    )
