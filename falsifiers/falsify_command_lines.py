@@ -129,17 +129,24 @@ def falsify_help_and_version_are_to_be_had(subject: Any) -> None:
         ended = command(subject, *([name] if name else []), flag)
         usage = f"Usage: reference-trainer {name} ".replace("  ", " ")
         assert ended.code == 0 and ended.said.startswith(usage), f"{name} {flag} gives {ended}; expected {usage!r}"
-    shown = " ".join(command(subject, "distill", "--help").said.split())
-    for each in fields(importlib.import_module("reference_trainer.settings").Settings):
-        default = "" if each.default in (None, False) else f" [default: {each.default}]"
-        words = (
-            f"--{each.name.replace('_', '-')} {each.metadata['kind'].metavar}".strip(),
-            each.metadata["help"] + default,
-        )
-        assert all(" ".join(part.split()) in shown for part in words), f"distill --help lacks {words}: {shown}"
+    _assert_settings_in(" ".join(command(subject, "distill", "--help").said.split()))
     for name in ("distil", "", "schema x"):
         ended = command(subject, *name.split())
         assert ended.code == 2 and "Usage: reference-trainer" in ended.complaints, f"{name!r} gives {ended}"
+
+
+def _assert_settings_in(shown: str) -> None:
+    """Each with its flag, what it is for and its default, in the order of the table."""
+    places = []
+    for each in fields(importlib.import_module("reference_trainer.settings").Settings):
+        default = "" if each.default in (None, False) else f" [default: {each.default}]"
+        words = (
+            f" --{each.name.replace('_', '-')} {each.metadata['kind'].metavar}".rstrip(),
+            each.metadata["help"] + default,
+        )
+        assert all(" ".join(part.split()) in shown for part in words), f"distill --help lacks {words}: {shown}"
+        places.append(shown.index(words[0]))
+    assert places == sorted(places), f"distill --help has the settings in another order: {shown}"
 
 
 def falsify_the_schema_is_printed_as_it_is(subject: Any) -> None:
