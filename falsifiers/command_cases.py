@@ -29,14 +29,22 @@ class Ended:
 
 
 def command(
-    subject: Any, *arguments: str, out: io.StringIO | None = None, err: io.StringIO | None = None, **variables: str
+    subject: Any,
+    *arguments: str,
+    out: io.StringIO | None = None,
+    err: io.StringIO | None = None,
+    closed: bool = False,
+    **variables: str,
 ) -> Ended:
-    """What `reference-trainer` with these arguments does, on these streams and with these variables."""
+    """What `reference-trainer` with these arguments does, on these streams and with these variables.
+
+    closed: standard output was closed before the start.
+    """
     out, err = out or io.StringIO(), err or io.StringIO()
     kept = {name: value for name, value in os.environ.items() if not name.startswith(VARIABLES)}
     code: Any = None
     environment = mock.patch.dict(os.environ, {**kept, **variables}, clear=True)
-    with environment, redirect_stdout(out), redirect_stderr(err):
+    with environment, redirect_stdout(None if closed else out), redirect_stderr(err):
         try:
             subject.main(list(arguments), prog_name="reference-trainer")
         except SystemExit as error:

@@ -26,7 +26,16 @@ FAILED = [
     MemoryError,
     torch.OutOfMemoryError,
 ]
-BUGS = [ValueError, RuntimeError, KeyError, ZeroDivisionError, AssertionError, RecursionError, ImportError, TypeError]
+BUGS = [
+    ValueError,
+    RuntimeError,
+    KeyError,
+    ZeroDivisionError,
+    AssertionError,
+    RecursionError,
+    ModuleNotFoundError,
+    TypeError,
+]
 SPACES = " \n\r\t\x0b\u2028"
 TEXTS = st.text(st.sampled_from("ab:é'" + SPACES), max_size=12)
 NOTES = st.lists(st.sampled_from(["after 3 of 9 steps", "on_train_end raised too:\n  a\n  b", "(x)"]), max_size=3)
@@ -68,7 +77,19 @@ def falsify_lack_of_memory_is_no_bug(subject: Any, where: str, notes: list[str])
     _assert_ended(f"a RuntimeError of {text!r}", ended, 1, f"error: {said}\n")
 
 
-@given(kind=st.sampled_from(BUGS), text=st.text("abc :", max_size=12))
+@given(module=st.sampled_from(["torch", "safetensors", "numpy"]))
+def falsify_what_an_extra_brings_is_asked_for(subject: Any, module: str) -> None:
+    """The command is there without the extra `trainer`; what is missing then is told with what brings it."""
+    missing = ModuleNotFoundError(f"No module named {module!r}", name=module)
+    ended = distilling(subject, raising(missing))
+    said = f"error: {module} is not installed: pip install 'pv-contracts[trainer]'\n"
+    _assert_ended(f"without {module}", ended, 1, said)
+
+
+@given(
+    kind=st.sampled_from(BUGS),
+    text=st.text("abc :", max_size=12) | st.sampled_from(["memory", "can't allocate", "torch"]),
+)
 def falsify_a_bug_is_shown_whole(subject: Any, kind: Any, text: str) -> None:
     """70, with the traceback from top to bottom and what to do with it."""
     ended = distilling(subject, raising(kind(text)))
@@ -106,6 +127,9 @@ def falsify_exit_codes_need_no_listener(subject: Any, end: tuple[Any, int], numb
     lost = Failing(OSError(number, os.strerror(number)), at_flush=at_flush)
     ended = distilling(subject, raising(kind("x")), err=lost)
     assert ended.code == code, f"{kind.__name__}, and nobody hears it: it ends with {ended.code!r}; expected {code}"
+    for wrong in (["distill", "--bogus"], ["bogus"], ["gradcheck", "--positions", "0"], []):
+        ended = command(subject, *wrong, err=Failing(OSError(number, os.strerror(number)), at_flush=at_flush))
+        assert ended.code == 2, f"{wrong}, and nobody hears it: it ends with {ended.code!r}; expected 2"
 
 
 PRINTING = st.sampled_from([["schema"], ["--version"], ["--help"], ["-h"], ["distill", "--help"], ["gradcheck", "-h"]])
@@ -122,6 +146,9 @@ def falsify_what_cannot_be_printed_is_a_failure(
     assert (ended.code, ended.complaints) == (1, said), (
         f"{arguments} into a full disk: {ended}; expected 1 and {said!r}"
     )
+    closed, bad = command(subject, *arguments, closed=True), os.strerror(errno.EBADF)
+    said = f"error: standard output can't be written: {bad}\n"
+    assert (closed.code, closed.complaints) == (1, said), f"{arguments} with no standard output: {closed}"
     left = command(subject, *arguments, out=Failing(BrokenPipeError(errno.EPIPE, "Broken pipe"), at_flush=at_flush))
     assert (left.code, left.complaints) == (1, ""), f"{arguments} into a closed pipe: {left}; expected 1 and no word"
 

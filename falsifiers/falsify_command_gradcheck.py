@@ -39,7 +39,7 @@ def falsify_gradients_agree_at_every_temperature(
         return next(left)
 
     out = io.StringIO() if heard else Failing(OSError(28, "No space left on device"))
-    sizes = {"--vocabulary": vocabulary, "--positions": positions, "--seed": seed}
+    sizes = {"--device": "cpu", "--vocabulary": vocabulary, "--positions": positions, "--seed": seed}
     with mock.patch.object(GRADIENTS, "relative_difference", difference):
         ended = command(subject, "gradcheck", *(str(part) for pair in sizes.items() for part in pair), out=out)
     agree = all(each <= GRADIENTS.AGREE for each in differences)
@@ -48,7 +48,7 @@ def falsify_gradients_agree_at_every_temperature(
     lines = [
         f"temperature {t:5.2f}: relative difference {d:.2e}" for t, d in zip(TEMPERATURES, differences, strict=True)
     ]
-    last = f"{'agree' if agree else 'DIFFER'}: at most 1e-10 is rounding"
+    last = f"{'agree' if agree else 'DIFFER'} on cpu: at most 1e-10 is rounding"
     assert ended.said.splitlines() == ([*lines, last] if heard else []), f"{case}: {ended.said!r}"
     _assert_asked(asked, (2, positions, vocabulary), seed)
 
@@ -63,6 +63,28 @@ def _assert_asked(asked: list[Any], shape: tuple[int, ...], seed: int) -> None:
     seen = [weights for *_, weights in asked]
     weights = [{"temperature": temperature, "ce_weight": 0.3, "kd_weight": 0.7} for temperature in TEMPERATURES]
     assert seen == weights, f"asked for the differences at {seen}; expected {weights}"
+
+
+@given(name=st.sampled_from(["auto", "cpu", "cuda", "cuda:1"]), named=st.booleans())
+def falsify_the_check_is_on_the_device(subject: Any, name: str, named: bool) -> None:
+    """On the device of that name or else `auto`, which the last line names; two sequences of 64, of 512 tokens."""
+    asked = list[Any]()
+    meta = mock.Mock(return_value=torch.device("meta"))
+
+    def difference(student: torch.Tensor, teacher: torch.Tensor, labels: torch.Tensor, **weights: float) -> float:
+        asked.append((student, teacher, labels))
+        return 0.0
+
+    placement = importlib.import_module("reference_trainer.placement")
+    with (
+        mock.patch.object(GRADIENTS, "relative_difference", difference),
+        mock.patch.object(placement, "usable_device", meta),
+    ):
+        ended = command(subject, "gradcheck", *(["--device", name] if named else []))
+    meta.assert_called_once_with(name if named else "auto")
+    assert ended.said.splitlines()[-1] == "agree on meta: at most 1e-10 is rounding", f"{ended.said!r}"
+    seen = {(part.device.type, tuple(part.shape[:2])) for parts in asked for part in parts}
+    assert seen == {("meta", (2, 64))} and asked[0][0].shape[2] == 512, f"asked of {seen} and {asked[0][0].shape}"
 
 
 def falsify_labels_of_the_check_are_any_token(subject: Any) -> None:

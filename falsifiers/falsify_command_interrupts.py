@@ -5,11 +5,10 @@ The subject is the command line, `reference_trainer.cli`; where it is said, `ref
 
 from __future__ import annotations
 
-import importlib
 import io
 import signal
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stdout
 from typing import Any
 from unittest import mock
 
@@ -18,11 +17,24 @@ from hypothesis import strategies as st
 
 from falsifiers.command_cases import command, distilling, result
 from falsifiers.signalled import AT_ONCE, DEFAULT, NUMBERS, begin, child, interrupt, started
+from reference_trainer.errors import DataError
+
+
+class Late(DataError):
+    """A failure during whose telling a signal comes."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+    def __str__(self) -> str:
+        interrupt(self.number)
+        return "told late"
 
 
 @given(
     number=st.sampled_from(NUMBERS),
-    when=st.sampled_from(["before the run", "in the run", "after it", "at the end"]),
+    when=st.sampled_from(["before the run", "in the run", "after it", "after it failed", "at the end"]),
     smoke=st.booleans(),
 )
 def falsify_an_interrupt_of_the_command(subject: Any, number: int, when: str, smoke: bool) -> None:
@@ -31,6 +43,8 @@ def falsify_an_interrupt_of_the_command(subject: Any, number: int, when: str, sm
     def run(settings: Any, *, lines: Any) -> Any:
         if when == "in the run":
             interrupt(number, number)
+        if when == "after it failed":
+            raise Late(number)
         written = lines.write
 
         def write(line: str) -> None:
@@ -57,6 +71,7 @@ def falsify_an_interrupt_of_the_command(subject: Any, number: int, when: str, sm
     expected = {
         "before the run": (130, "", AT_ONCE),
         "in the run": (0, "130 error: interrupted; no model was written\n", b""),
+        "after it failed": (0, "1 error: told late\n", b""),
     }
     seen = child(started(act))
     assert seen == expected.get(when, (0, "0 ", b"")), f"{signal.Signals(number).name} {when}: {seen}"
@@ -79,12 +94,19 @@ def falsify_an_interrupt_at_the_exit_is_too_late(subject: Any, number: int, argu
     assert seen == (0, code, b""), f"{arguments}, then {signal.Signals(number).name}: {seen}; expected exit code {code}"
 
 
+class AtImport:
+    """Interrupts when the command line is about to be loaded."""
+
+    def find_spec(self, name: str, *others: Any) -> None:
+        if name == "reference_trainer.cli":
+            interrupt()
+
+
 def falsify_the_process_begins_with_its_signals(subject: Any) -> None:
     """The command line is what its process runs, under its name, and an interrupt leaves at once from the beginning.
 
     The subject is `reference_trainer.__main__`.
     """
-    cli = importlib.import_module("reference_trainer.cli")
 
     def work() -> str:
         begin(signal.SIGINT, DEFAULT)
@@ -98,10 +120,11 @@ def falsify_the_process_begins_with_its_signals(subject: Any) -> None:
 
     def interrupted() -> str:
         begin(signal.SIGINT, DEFAULT)
-        with mock.patch.object(cli, "main", lambda *_, **named: interrupt()), redirect_stderr(io.StringIO()):
-            subject.run()
+        sys.modules.pop("reference_trainer.cli", None)
+        sys.meta_path.insert(0, AtImport())
+        subject.run()
         return "it went on"
 
     assert child(work) == (0, "0 Usage: reference-trainer schema [OPTIONS]", b""), f"`schema --help`: {child(work)}"
     seen = child(interrupted)
-    assert seen == (130, "", AT_ONCE), f"interrupted before anything was done: {seen}; expected 130 and one line"
+    assert seen == (130, "", AT_ONCE), f"interrupted while it is loaded: {seen}; expected 130 and one line"

@@ -7,6 +7,7 @@ import itertools
 import math
 import re
 import tempfile
+from dataclasses import fields
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference_trainer
-from falsifiers.command_cases import command, distilling, raising, result
+from falsifiers.command_cases import Failing, command, distilling, raising, result
 
 WHOLE = re.compile(r"([0-9]+) steps in ([0-9]+\.[0-9])s \(([0-9]+\.[0-9]{2}) step/s, ([0-9,]+) tokens/s\): (.*)")
 LOSSES = st.none() | st.floats(0, 1e6) | st.just(math.inf)
+
+
+SEEN = ("smoke", "force", "width", "layers", "seed", "epochs", "length", "out")
 
 
 def falsify_settings_arrive_from_everywhere(subject: Any) -> None:
@@ -33,24 +37,35 @@ def falsify_settings_arrive_from_everywhere(subject: Any) -> None:
 
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory, "settings.toml")
-        file.write_text("width = 32\nlayers = 3\n", encoding="utf-8")
-        flags = ["--smoke", "5", "--config", str(file), "--force"]
-        ended = distilling(subject, run, *flags, REFERENCE_TRAINER_SEED="7", REFERENCE_TRAINER_LAYERS="2")
+        file.write_text("width = 32\nlayers = 3\nlength = 8\n", encoding="utf-8")
+        flags = ["--smoke", "5", "--config", str(file), "--force", "--out", "A/b C", "--length", "9"]
+        variables = {"SEED": "7", "LAYERS": "2", "LENGTH": "10"}
+        ended = distilling(subject, run, *flags, **{f"REFERENCE_TRAINER_{k}": v for k, v in variables.items()})
     assert len(runs) == 1, f"{len(runs)} runs; expected one: {ended}"
-    seen = {name: getattr(runs[0], name) for name in ("smoke", "force", "width", "layers", "seed", "epochs")}
-    expected = {"smoke": 5, "force": True, "width": 32, "layers": 2, "seed": 7, "epochs": 3}
+    seen = {name: getattr(runs[0], name) for name in SEEN}
+    expected = dict(zip(SEEN, (5, True, 32, 2, 7, 3, 9, Path("A/b C")), strict=True))
     assert seen == expected, f"the run has the settings {seen}; expected {expected}"
     assert ended.said == "a line of the run\n", f"the run wrote one line, and standard output is {ended.said!r}"
 
 
 def falsify_an_empty_flag_is_a_value(subject: Any) -> None:
     """`--lr "$LR"` without an LR is refused by its name, whatever the environment says; it isn't the default."""
-    flags = [each for each in subject.main.commands["distill"].params if each.metavar and each.name != "config"]
+    flags = [each for each in subject.main.commands["distill"].params if each.metavar]
     assert len(flags) > 20, f"distill has {len(flags)} flags with a value"
     for flag in (each.opts[0] for each in flags):
         ended = distilling(subject, raising(AssertionError("it runs")), flag, "", REFERENCE_TRAINER_LR="0.1")
         case = f"{flag} '': exit code {ended.code}, {ended.complaints!r}"
         assert ended.code == 2 and ended.complaints.startswith(f"error: {flag} is ''; expected "), case
+
+
+@given(number=st.sampled_from([5, 28, 32]), closed=st.booleans())
+def falsify_a_run_needs_no_listener(subject: Any, number: int, closed: bool) -> None:
+    """Where standard output is lost, a finished run is done all the same; standard error says once that it is lost."""
+    lost = Failing(OSError(number, "lost"))
+    ended = distilling(subject, lambda settings, *, lines: result(), out=lost, closed=closed)
+    assert ended.code == 0, f"a run without standard output ends with {ended}; expected 0"
+    lines = ended.complaints.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("standard output is lost ("), f"standard error has {lines}"
 
 
 def _told(subject: Any, done: Any) -> list[str]:
@@ -114,6 +129,14 @@ def falsify_help_and_version_are_to_be_had(subject: Any) -> None:
         ended = command(subject, *([name] if name else []), flag)
         usage = f"Usage: reference-trainer {name} ".replace("  ", " ")
         assert ended.code == 0 and ended.said.startswith(usage), f"{name} {flag} gives {ended}; expected {usage!r}"
+    shown = " ".join(command(subject, "distill", "--help").said.split())
+    for each in fields(importlib.import_module("reference_trainer.settings").Settings):
+        default = "" if each.default in (None, False) else f" [default: {each.default}]"
+        words = (
+            f"--{each.name.replace('_', '-')} {each.metadata['kind'].metavar}".strip(),
+            each.metadata["help"] + default,
+        )
+        assert all(" ".join(part.split()) in shown for part in words), f"distill --help lacks {words}: {shown}"
     for name in ("distil", "", "schema x"):
         ended = command(subject, *name.split())
         assert ended.code == 2 and "Usage: reference-trainer" in ended.complaints, f"{name!r} gives {ended}"

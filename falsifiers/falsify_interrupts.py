@@ -48,7 +48,7 @@ def _expected(number: int, before: str, phases: tuple[str, ...]) -> tuple[int | 
         follows = {"leave_at_once": {"usual": "leave"}, "clean_up_first": {"leave": "once"}}
         follows["ignore"] = {"leave": "deaf", "once": "deaf"}
         state = follows[phase].get(state, state)
-    usual = (0, "interrupt", b"") if number == signal.SIGINT else ("SIGTERM", "", b"")
+    usual = (0, "interrupt", b"") if number == signal.SIGINT else (signal.Signals(number).name, "", b"")
     return {"usual": usual, "leave": (130, "", AT_ONCE), "once": (0, "interrupt", b""), "deaf": (0, "nothing", b"")}[
         state
     ]

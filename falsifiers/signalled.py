@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-NUMBERS = (signal.SIGINT, signal.SIGTERM)
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DEFAULT, IGNORED, FOREIGN = "as Python sets it", "ignored from the start", "another program's"
 AT_ONCE = b"error: interrupted\n"
 
@@ -45,15 +45,10 @@ def _answer(work: Callable[[], str], writing: int, telling: int, deaf: bool) -> 
 def begin(number: int, before: str) -> list[int]:
     """Sets the signal to what it is at the start; the list that another program's handler fills."""
     heard: list[int] = []
-    usual = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
-    handlers = {
-        DEFAULT: usual[signal.Signals(number)],
-        IGNORED: signal.SIG_IGN,
-        FOREIGN: lambda *_: heard.append(number),
-    }
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, usual[each])
-    signal.signal(number, handlers[before])
+    for each in NUMBERS:
+        signal.signal(each, signal.default_int_handler if each == signal.SIGINT else signal.SIG_DFL)
+    if before != DEFAULT:
+        signal.signal(number, signal.SIG_IGN if before == IGNORED else lambda *_: heard.append(number))
     return heard
 
 

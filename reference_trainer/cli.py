@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
@@ -23,21 +25,35 @@ if TYPE_CHECKING:
     from reference_trainer.progress import Lines
 
 FAILED, REFUSED, OUR_BUG = 1, 2, 70
+_OF_THE_EXTRA = ("numpy", "safetensors", "torch")
+
+
+class _Closed(io.StringIO):
+    """A standard output that was closed before the start: what is written there is lost, and that is an error."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
 class _Group(click.Group):
     """Commands whose standard output may be lost: one line instead of a traceback."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
+        sys.stdout = sys.stdout or _Closed()
         try:
-            return super().main(*args, **kwargs)
+            code = super().main(*args, **{**kwargs, "standalone_mode": False})
+        except click.ClickException as error:
+            with suppress(OSError):
+                error.show()
+            code = error.exit_code
         except OSError as error:
             if error.errno is None or error.filename is not None:  # a library that can't be loaded, a file
                 raise
             _complain(f"standard output can't be written: {error.strerror}")
-            sys.exit(FAILED)
+            code = FAILED
         finally:
             interrupts.ignore()
+        sys.exit(code or 0)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -46,7 +62,7 @@ def main() -> None:
     """A knowledge-distillation trainer whose behaviour is under contract."""
 
 
-def _options(command: Callable[..., None]) -> Callable[..., None]:
+def _options(command: Callable[..., int]) -> Callable[..., int]:
     """An option for every setting. Values stay text until `gather` knows where each came from."""
     for each in reversed(fields(Settings)):
         kind = each.metadata["kind"]
@@ -62,8 +78,8 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 
 @main.command()
 @_options
-@click.option("--config", type=click.Path(path_type=Path), help="TOML file of settings, such as batch_size = 32.")
-def distill(config: Path | None, **flags: str | None) -> None:
+@click.option("--config", metavar="PATH", help="TOML file of settings, such as batch_size = 32.")
+def distill(config: str | None, **flags: str | None) -> int:
     """Distil a teacher into a smaller student.
 
     Each setting can also stand in the file --config (or REFERENCE_TRAINER_CONFIG), or in an environment variable such
@@ -71,21 +87,25 @@ def distill(config: Path | None, **flags: str | None) -> None:
     APR_DISTILL_LOG_EVERY and APR_DISTILL_PROJECT_TO_STEPS stand for --smoke, --log-every and --project-to-steps.
 
     Exit code 0: done; 1: the run failed, or a smoke run found a reason against a long one; 2: a setting was refused;
-    130: interrupted, no model was written.
+    70: a bug; 130: interrupted, by whichever signal.
     """
     given = {name: text for name, text in flags.items() if text is not None}
-    sys.exit(_guarded(lambda: _distil(given, config)))
+    return _guarded(lambda: _distil(given, config))
 
 
-def _distil(flags: dict[str, str], config: Path | None) -> int:
-    settings = gather(flags, os.environ, config)
+def _distil(flags: dict[str, str], config: str | None) -> int:
+    if config == "":
+        raise SettingError("--config is ''; expected a path")
+    settings = gather(flags, os.environ, Path(config) if config else None)
     from reference_trainer.distill import distill as run  # torch is loaded here, after everything was checked
     from reference_trainer.progress import Lines
 
     lines = Lines()
     interrupts.clean_up_first()
-    result = run(settings, lines=lines)
-    interrupts.ignore()
+    try:
+        result = run(settings, lines=lines)
+    finally:
+        interrupts.ignore()
     if settings.smoke is not None:
         return 0 if result.go else FAILED
     _say_what_came_out(result, lines)
@@ -124,6 +144,9 @@ def _guarded(work: Callable[[], int]) -> int:
         if _is_lack_of_memory(error):
             _complain(_text_of(error))
             return FAILED
+        if isinstance(error, ModuleNotFoundError) and error.name in _OF_THE_EXTRA:
+            _complain(f"{error.name} is not installed: pip install 'pv-contracts[trainer]'")
+            return FAILED
         _tell(f"{traceback.format_exc()}This is a bug of reference-trainer: please report it with the lines above.")
         return OUR_BUG
 
@@ -158,47 +181,27 @@ def schema() -> None:
 
 
 @main.command()
-@click.option("--device", default="cpu", show_default=True, help="auto, cpu, cuda or cuda:N.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
 @click.option("--vocabulary", type=click.IntRange(2, 10**6), default=512, show_default=True)
 @click.option("--positions", type=click.IntRange(1, 10**6), default=64, show_default=True)
 @click.option("--seed", type=click.IntRange(0, 10**18), default=0, show_default=True)
-def gradcheck(**asked: Any) -> None:
+def gradcheck(**asked: Any) -> int:
     """Compare the closed-form gradient with automatic differentiation on this machine, in float64.
 
     Exit code 1 when they differ: then no run on this device can be trusted.
     """
-    sys.exit(_guarded(lambda: _gradcheck(**asked)))
+    return _guarded(lambda: _gradcheck(**asked))
 
 
 def _gradcheck(device: str, vocabulary: int, positions: int, seed: int) -> int:
     device = Settings(device=device).device
-    from reference_trainer.gradients import AGREE
+    from reference_trainer.gradients import AGREE, differences
+    from reference_trainer.placement import usable_device
     from reference_trainer.progress import Lines
 
-    lines, agree = Lines(), True
-    for temperature, difference in _differences(device, (2, positions, vocabulary), seed):
+    lines, agree, place = Lines(), True, usable_device(device)
+    for temperature, difference in differences(place, (2, positions, vocabulary), seed):
         lines.write(f"temperature {temperature:5.2f}: relative difference {difference:.2e}")
         agree = agree and difference <= AGREE
-    lines.write(f"{'agree' if agree else 'DIFFER'}: at most {AGREE:.0e} is rounding")
+    lines.write(f"{'agree' if agree else 'DIFFER'} on {place}: at most {AGREE:.0e} is rounding")
     return 0 if agree else FAILED
-
-
-def _differences(device: str, shape: tuple[int, int, int], seed: int) -> Iterator[tuple[float, float]]:
-    """Temperatures, and how far the gradients are apart at random logits of shape [B, T, V] and labels."""
-    import torch
-
-    from reference_trainer.gradients import relative_difference
-    from reference_trainer.placement import usable_device
-
-    place, generator = usable_device(device), torch.Generator().manual_seed(seed)
-    student_BTV, teacher_BTV = (
-        (3 * torch.randn(shape, generator=generator, dtype=torch.float64)).to(place) for _ in range(2)
-    )
-    labels_BT = torch.randint(shape[2], shape[:2], generator=generator).to(place)
-    for temperature in (0.25, 1.0, 2.0, 4.0, 20.0):
-        yield (
-            temperature,
-            relative_difference(
-                student_BTV, teacher_BTV, labels_BT, temperature=temperature, ce_weight=0.3, kd_weight=0.7
-            ),
-        )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 from reference_trainer import losses
 
-__all__ = ["AGREE", "relative_difference"]
+__all__ = ["AGREE", "differences", "relative_difference"]
 
 # Rounding of two ways to sum V products in float64, with a margin; a factor tau too many is off by 0.5 and more.
 AGREE = 1e-10
@@ -39,3 +40,15 @@ def relative_difference(
     difference, size = float((gradient - expected).norm()), float(expected.norm())
     scale = max(size, terms)
     return difference / scale if scale else math.inf if difference else 0.0
+
+
+def differences(device: torch.device, shape: tuple[int, int, int], seed: int) -> Iterator[tuple[float, float]]:
+    """Temperatures, and the relative difference at each: float64 logits of shape [B, T, V] and labels, at random."""
+    generator = torch.Generator().manual_seed(seed)
+    student_BTV, teacher_BTV = (
+        (3 * torch.randn(shape, generator=generator, dtype=torch.float64)).to(device) for _ in range(2)
+    )
+    labels_BT = torch.randint(shape[2], shape[:2], generator=generator).to(device)
+    for temperature in (0.25, 1.0, 2.0, 4.0, 20.0):
+        settings = {"temperature": temperature, "ce_weight": 0.3, "kd_weight": 0.7}
+        yield temperature, relative_difference(student_BTV, teacher_BTV, labels_BT, **settings)

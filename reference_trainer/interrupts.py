@@ -1,4 +1,4 @@
-"""Ctrl-C, and the SIGTERM with which a scheduler ends a job: what they do at which time of a command.
+"""Ctrl-C, the SIGTERM of a scheduler, and the SIGHUP of a terminal that is closed: what they do at which time.
 
 Left to Python, an interrupt during an import or at the exit shows a traceback of somebody else's code, and a second one
 while the first cleans up leaves half files behind. A signal that is ignored from the start, as by `nohup`, stays so.
@@ -17,7 +17,7 @@ __all__ = ["INTERRUPTED", "SAID", "WRITTEN", "clean_up_first", "ignore", "leave_
 INTERRUPTED = 130
 SAID = "interrupted; no model was written"
 WRITTEN = "the model had been written"
-_NUMBERS = (signal.SIGINT, signal.SIGTERM)
+_NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Long enough for what is cleaned up. Not for ever: Python drops an exception that is raised in a destructor, and then
 # the interrupt has to be said again.
 _DEAF_S = 3.0
