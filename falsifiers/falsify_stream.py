@@ -22,6 +22,24 @@ from falsifiers.falsify_progress import EPOCH, EVERY, SCHEDULES, STEP, Stream, e
 XTERM = {"TERM": "xterm", "NO_COLOR": "", "FORCE_COLOR": "1", "TTY_COMPATIBLE": "1", "TTY_INTERACTIVE": "1"}
 
 
+# Names of files: of every encoding below a letter that it has, one that it lacks, and bytes that were no UTF-8.
+TEXTS = st.text(st.sampled_from("a é€ш😀\udcff\ud83d\\") | st.characters(exclude_categories=["Cc"]), max_size=20)
+
+
+class Encoded(io.TextIOWrapper):
+    """A stream of bytes, as standard output is one: what its encoding lacks raises."""
+
+    def __init__(self, encoding: str, *, terminal: bool) -> None:
+        super().__init__(io.BytesIO(), encoding=encoding, newline="\n")
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+    def getvalue(self) -> str:
+        return self.buffer.getvalue().decode(self.encoding)
+
+
 @contextmanager
 def _thread_failures() -> Iterator[list[Any]]:
     failures, before = list[Any](), threading.excepthook
@@ -90,7 +108,7 @@ def falsify_a_terminal_gets_the_same_lines(subject: Any, schedule: tuple[int, in
     assert (sys.stdout, sys.stderr) == before, "the bar left standard output or standard error redirected"
 
 
-def without_codes(stream: Stream) -> list[str]:
+def without_codes(stream: Stream | Encoded) -> list[str]:
     """What was written, in lines, without what moves the cursor or sets a colour."""
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", stream.getvalue()).replace("\r", "\n").split("\n")
 
@@ -105,3 +123,37 @@ def falsify_a_terminal_gets_lines_as_they_are(subject: Any, words: list[str]) ->
         lines.write(line)
         lines.close_bar()
     assert f"{line}\n" in stream.getvalue(), f"of {line!r} a terminal shows {without_codes(stream)}"
+
+
+def _shown(text: str, encoding: str) -> str:
+    """`text` with Python's escapes, of two, four or eight digits, for what `encoding` lacks."""
+
+    def letter(one: str) -> str:
+        try:
+            return one.encode(encoding).decode(encoding)
+        except UnicodeEncodeError:
+            code = ord(one)
+            return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+    return "".join(letter(one) for one in text)
+
+
+@given(
+    texts=st.lists(TEXTS, min_size=1, max_size=4),
+    encoding=st.sampled_from(["ascii", "latin-1", "cp1252", "utf-8"]),
+    terminal=st.booleans(),
+)
+def falsify_what_cannot_be_encoded_is_escaped(subject: Any, texts: list[str], encoding: str, terminal: bool) -> None:
+    """Every line arrives, later ones too: characters of the encoding as they are, others escaped, and no complaint."""
+    stream, complaints = Encoded(encoding, terminal=terminal), io.StringIO()
+    with patch.dict(os.environ, XTERM), redirect_stderr(complaints):
+        lines = subject.Lines(stream)
+        lines.open_bar("student", 3)
+        for text in texts:
+            lines.write(f"wrote {text}")
+        lines.close_bar()
+    seen = [line for line in without_codes(stream) if line.startswith("wrote ")]
+    expected = [f"wrote {_shown(text, encoding)}" for text in texts]
+    where = f"{'terminal' if terminal else 'pipe'} of {encoding}"
+    assert not complaints.getvalue(), f"{texts!a} on a {where}: standard error has {complaints.getvalue()!a}"
+    assert seen == expected, f"of {texts!a} a {where} shows {seen!a}; expected {expected!a}"

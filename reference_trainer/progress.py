@@ -82,10 +82,17 @@ class _Stream:
         return self._tried(lambda stream: stream.isatty()) is True
 
     def write(self, text: str) -> None:
-        self._tried(lambda stream: stream.write(text))
+        self._tried(lambda stream: self._write(stream, text))
 
     def flush(self) -> None:
         self._tried(lambda stream: stream.flush())
+
+    def _write(self, stream: TextIO, text: str) -> None:
+        """Writes with backslash escapes what the stream can't encode."""
+        try:
+            stream.write(text)
+        except UnicodeEncodeError:
+            stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))
 
     def _tried(self, act: Callable[[TextIO], T]) -> T | None:
         if self._stream is None:

@@ -105,7 +105,9 @@ def kind_of(name: str) -> Kind:
 class Settings:
     """A distillation run. A value outside its domain is a `SettingError` that names it and says what is allowed."""
 
-    data: Path | None = _setting(_PATH, None, "Text to learn from, bytes as tokens. [default: frozen English text]")
+    data: Path | None = _setting(
+        _PATH, None, "Text to learn from, bytes as tokens; don't change it during a run. [default: frozen English text]"
+    )
     out: Path = _setting(_PATH, Path("distilled"), "Directory for model.safetensors, config.json and manifest.json.")
     force: bool = _setting(_SWITCH, False, "Write into --out, and over --trace, though something is there.")
     trace: Path | None = _setting(_PATH, None, "File for every lifecycle event, as lines of JSON.")

@@ -67,6 +67,15 @@ def test_a_full_disk_takes_the_lines_and_not_the_run(trainer) -> None:
     assert trainer.left() == WHOLE
 
 
+def test_a_name_that_the_stream_cannot_encode_is_escaped(trainer) -> None:
+    trainer.environment["PYTHONIOENCODING"] = "ascii"
+    done = trainer.run("--teacher-cache", "cachée", "--out", "outé")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "cach\\xe9e" in done.stdout and done.stdout.endswith("out\\xe9\n")
+    assert_lines(done.stdout.replace(r"\xe9e", "e").replace(r"\xe9", "").splitlines())
+    assert trainer.left("outé") == WHOLE
+
+
 def test_with_no_stream_at_all_the_run_goes_on(trainer) -> None:
     done = trainer.run(preexec_fn=lambda: os.closerange(1, 3), stdout=None, stderr=None)
     assert done.returncode == 0
