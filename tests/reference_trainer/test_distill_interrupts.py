@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and kill -9 at moments from the start of the process to its end."""
+"""Ctrl-C, SIGTERM, SIGHUP and kill -9 at moments from the start of the process to its end."""
 
 import hashlib
 import json
@@ -81,7 +81,7 @@ def folder(trainer) -> Path:
     [
         (moment, numbers)
         for k, moment in enumerate((*AFTER_S, *AT_LINE, *AT_FILE))
-        for numbers in [((signal.SIGINT, signal.SIGINT), (signal.SIGTERM,), (signal.SIGINT,))[k % 3]]
+        for numbers in [((signal.SIGINT, signal.SIGINT), (signal.SIGTERM,), (signal.SIGHUP,))[k % 3]]
     ],
     ids=str,
 )
@@ -111,11 +111,13 @@ def test_nohup_is_heeded(trainer) -> None:
     def deaf() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     process = trainer.start(preexec_fn=deaf)
     while not process.stdout.readline().startswith("  Step 10/"):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGHUP)
     process.terminate()
     complaints = process.communicate()[1]
     assert (process.returncode, complaints) == (0, "")
