@@ -28,8 +28,9 @@ _START = b'{"event": "on_train_'
 class TraceCallback(Callback):
     """Writes each event as it happens; what a killed run leaves is whole lines, but perhaps the last.
 
-    The file is made at once. Errors: `OutputError` when it can't be, or is there already (unless `force`), or when a
-    line can't be written: a trace with a gap would be read as one without.
+    The file is made at once; an older one stays as it is until the first event takes its place. Errors: `OutputError`
+    when it can't be made, or is there already (unless `force`), or when a line can't be written: a trace with a gap
+    would be read as one without.
     """
 
     def __init__(self, path: Path, *, force: bool = False) -> None:
@@ -37,9 +38,11 @@ class TraceCallback(Callback):
         self._failed = False
         if force:
             _refuse_what_is_no_trace(path)
-        flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
+        flags = os.O_WRONLY | os.O_CREAT | (0 if force else os.O_EXCL)
         try:
+            self._made = not os.path.lexists(path)
             self._file: TextIO = os.fdopen(os.open(path, flags, 0o666), "w", encoding="utf-8")
+            self._older = os.fstat(self._file.fileno()).st_size > 0
         except FileExistsError as error:
             raise OutputError(f"{path} exists; give another --trace, or --force to write over it") from error
         except OSError as error:
@@ -61,24 +64,30 @@ class TraceCallback(Callback):
         self._write(Event.TRAIN_END, context)
 
     def close(self) -> None:
-        """Closes the file; a trace that got no event is removed."""
+        """Closes the file; one that was made here and got no event is removed."""
         try:
             self._file.close()
         except OSError as error:
             if not self._failed:  # else it is the same failure, and the run ends of it already
                 raise self._unwritten(error) from error
-        if self._path.is_file() and self._path.stat().st_size == 0:
+        if self._made and self._path.is_file() and self._path.stat().st_size == 0:
             self._path.unlink()
 
     def _write(self, event: Event, context: Context) -> None:
         # JSON has no NaN and no infinity; a loss that isn't finite is written as a string.
         fields = {name: _json_number(value) for name, value in asdict(context).items()}
         try:
+            self._drop_older()
             self._file.write(json.dumps({"event": event.value, **fields}, allow_nan=False) + "\n")
             self._file.flush()
         except OSError as error:
             self._failed = True
             raise self._unwritten(error) from error
+
+    def _drop_older(self) -> None:
+        if self._older:
+            os.ftruncate(self._file.fileno(), 0)
+            self._older = False
 
     def _unwritten(self, error: OSError) -> OutputError:
         return OutputError(f"{self._path} can't be written any further: {error.strerror}")
