@@ -76,7 +76,6 @@ class Export:
 
     def __init__(self) -> None:
         self._manifest: Path | None = None
-        self._older: tuple[int, int] | None = None
 
     def save(self, decoder: Decoder, directory: Path, manifest: dict[str, Any]) -> None:
         """As `save_decoder`, for the model of the run and for nothing else that it keeps."""

@@ -36,13 +36,15 @@ class TraceCallback(Callback):
     def __init__(self, path: Path, *, force: bool = False) -> None:
         self._path = path
         self._failed = False
+        flags = os.O_WRONLY | os.O_CREAT
         if force:
             _refuse_what_is_no_trace(path)
-        flags = os.O_WRONLY | os.O_CREAT | (0 if force else os.O_EXCL)
+        else:
+            flags |= os.O_EXCL
         try:
             self._made = not os.path.lexists(path)
             self._file: TextIO = os.fdopen(os.open(path, flags, 0o666), "w", encoding="utf-8")
-            self._older = os.fstat(self._file.fileno()).st_size > 0
+            self._older_bytes = os.fstat(self._file.fileno()).st_size
         except FileExistsError as error:
             raise OutputError(f"{path} exists; give another --trace, or --force to write over it") from error
         except OSError as error:
@@ -77,17 +79,13 @@ class TraceCallback(Callback):
         # JSON has no NaN and no infinity; a loss that isn't finite is written as a string.
         fields = {name: _json_number(value) for name, value in asdict(context).items()}
         try:
-            self._drop_older()
+            if self._older_bytes:
+                self._file.truncate()  # an older trace goes on no further than this one
             self._file.write(json.dumps({"event": event.value, **fields}, allow_nan=False) + "\n")
             self._file.flush()
         except OSError as error:
             self._failed = True
             raise self._unwritten(error) from error
-
-    def _drop_older(self) -> None:
-        if self._older:
-            os.ftruncate(self._file.fileno(), 0)
-            self._older = False
 
     def _unwritten(self, error: OSError) -> OutputError:
         return OutputError(f"{self._path} can't be written any further: {error.strerror}")
