@@ -137,6 +137,11 @@ def refused(subject: Any, settings: Any) -> str:
     return ""
 
 
+def _older_trace(directory: Path) -> Path:
+    (directory / "older").write_text('{"event": "on_train_begin"}\n')
+    return directory / "older"
+
+
 TAKEN: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
     "results that lie there": (lambda d: {"out": d}, "isn't empty"),
     "a file in the place of the results": (lambda d: {"out": d / "text"}, "no directory"),
@@ -146,6 +151,10 @@ TAKEN: dict[str, tuple[Callable[[Path], dict[str, Any]], str]] = {
     "a trace for a run in a place that is taken": (lambda d: {"out": d, "trace": d / "trace"}, "isn't empty"),
     "a trace for a run without a teacher": (
         lambda d: {"out": d / "out", "trace": d / "trace", "teacher": d / "nobody"},
+        "can't be read",
+    ),
+    "a trace over an older one for a run without a teacher": (
+        lambda d: {"out": d / "out", "trace": _older_trace(d), "teacher": d / "nobody", "force": True},
         "can't be read",
     ),
 }

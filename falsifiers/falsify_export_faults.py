@@ -92,37 +92,6 @@ def falsify_a_directory_that_vanishes_is_named(subject: Any) -> None:
         assert str(directory / failing) in said, f"{failing} had no directory to go to, and it is said: {said}"
 
 
-@given(at=st.sampled_from(FILES), after=st.booleans(), older=st.booleans())
-def falsify_an_interrupt_says_whether_the_model_was_written(subject: Any, at: str, after: bool, older: bool) -> None:
-    """Ctrl-C before or after each file: it goes on as it is, and bears the note once the manifest is in place."""
-
-    def act(path: Path, write: Callable[[], None]) -> None:
-        if after or path.name != at:
-            write()
-        if path.name == at:
-            raise KeyboardInterrupt("on purpose")
-
-    with tempfile.TemporaryDirectory() as name:
-        if older:
-            subject.save_decoder(_decoder(subject, 1.0), Path(name), {})
-        notes = _interrupted(subject, Path(name), act)
-        left = sorted(_held(Path(name)))
-    written = after and at == "manifest.json"
-    expected = ["the model had been written"] if written else []
-    when = f"interrupted {'after' if after else 'before'} {at}"
-    assert notes == expected, f"{when}, the interrupt bears the notes {notes}; expected {expected}"
-    assert ("manifest.json" in left) == written, f"{when}, the export left {left}"
-
-
-def _interrupted(subject: Any, directory: Path, act: Callable[[Path, Callable[[], None]], None]) -> list[str]:
-    try:
-        with _with_writes(subject, act):
-            subject.save_decoder(_decoder(subject, 2.0), directory, {})
-    except KeyboardInterrupt as interrupt:
-        return getattr(interrupt, "__notes__", [])
-    raise AssertionError("an interrupt during an export is lost")
-
-
 @given(layers=st.integers(1, 8), width=st.sampled_from([2, 16, 64]), dtype=st.sampled_from([torch.half, torch.double]))
 def falsify_room_is_asked_for(subject: Any, layers: int, width: int, dtype: torch.dtype) -> None:
     """At least the bytes that an export takes on the disk, and at most 64 KiB more."""

@@ -134,7 +134,10 @@ THERE = {
 
 @given(there=st.sampled_from(list(THERE)), force=st.booleans(), said=st.booleans())
 def falsify_force_is_for_traces_alone(subject: Any, there: str, force: bool, said: bool) -> None:
-    """Without force, which is how it is unless said, nothing is written over; with it, a trace or an empty file."""
+    """Without force, which is how it is unless said, what is there is refused; with it, a trace or an empty file isn't.
+
+    Without an event it stays as it was.
+    """
     content, *taken = THERE[there]
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "trace")
@@ -145,22 +148,28 @@ def falsify_force_is_for_traces_alone(subject: Any, there: str, force: bool, sai
         left = path.read_bytes() if path.exists() else None
     case = f"a trace over {there}, with {arguments or 'no word of force'},"
     if taken[force]:
-        assert words == "" and left is None, f"{case} is refused with {words!r} and leaves {left}; expected a fresh one"
+        assert words == "", f"{case} is refused with {words!r}"
     else:
         expected = f"{path} holds something else than a trace" if force else f"{path} exists"
         assert words.startswith(expected), f"{case} is refused with {words!r}; expected {expected!r}"
-        assert left == content, f"{case} was refused, and {content!r} became {left!r}"
+    assert left == content, f"{case} got no event, and {content!r} became {left!r}"
 
 
-@given(mask=st.sampled_from([0o000, 0o022, 0o027, 0o077]), events=st.integers(0, 2))
-def falsify_a_trace_is_a_file_as_others(subject: Any, mask: int, events: int) -> None:
-    """Readable and writable as the umask says, and never a program; closed, nothing holds it open."""
+@given(mask=st.sampled_from([0o000, 0o022, 0o027, 0o077]), events=st.integers(0, 2), removed=st.booleans())
+def falsify_a_trace_is_a_file_as_others(subject: Any, mask: int, events: int, removed: bool) -> None:
+    """Readable and writable as the umask says, and never a program; closed, nothing holds it open.
+
+    Somebody may have removed it meanwhile.
+    """
+    case = f"a trace of {events} events{', which somebody removed,' if removed else ''}"
     before = os.umask(mask)
     try:
         with trace_in(subject) as (path, trace):
             mode = path.stat().st_mode & 0o777
             for _ in range(events):
                 tell(subject, trace)
+            if removed:
+                path.unlink()
             trace.close()
             left_open = held(path)
             there = path.exists()
@@ -168,4 +177,37 @@ def falsify_a_trace_is_a_file_as_others(subject: Any, mask: int, events: int) ->
         os.umask(before)
     assert mode == 0o666 & ~mask, f"with the umask {mask:03o} a trace has the mode {mode:03o}, not {0o666 & ~mask:03o}"
     assert left_open == [], f"a trace that was closed is held open by the descriptors {left_open}"
-    assert there == (events > 0), f"a trace of {events} events is {'there' if there else 'gone'} once it is closed"
+    expected = events > 0 and not removed
+    assert there == expected, f"{case} is {'there' if there else 'gone'} once it is closed"
+
+
+OLDER = json.dumps({"event": "on_train_begin", **SOME}).encode() + b"\n"
+
+
+@given(lines=st.integers(0, 4), events=st.integers(0, 4), end=st.sampled_from([b"", OLDER[:30]]))
+def falsify_an_older_trace_stays_until_the_first_event(subject: Any, lines: int, events: int, end: bytes) -> None:
+    """A run that ends before it leaves every byte as it was; from then on none is left, however long the older was."""
+    older = OLDER * lines + end
+    case = f"over {len(older)} bytes of an older trace"
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "trace")
+        path.write_bytes(older)
+        trace = subject.TraceCallback(path, force=True)
+        assert path.read_bytes() == older, f"{case}, one that has no event yet left {path.read_bytes()!r}"
+        for count in range(1, events + 1):
+            tell(subject, trace, step=count)
+            seen = [_step(line) for line in path.read_bytes().splitlines()]
+            assert seen == list(range(1, count + 1)), f"{case}, a trace of {count} events holds those of steps {seen}"
+        before = path.read_bytes()
+        trace.close()
+        left = path.read_bytes() if path.exists() else None
+    assert left == before, f"{case}, a trace of {events} events held {before!r} and, closed, {left!r}"
+
+
+def _step(line: bytes) -> int | str:
+    """The step of an event; what is none, as text."""
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return repr(line)
+    return int(told["step"]) if told["event"] == "on_step_end" else repr(line)

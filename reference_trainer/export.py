@@ -27,6 +27,7 @@ __all__ = [
     "CONFIG",
     "MANIFEST",
     "WEIGHTS",
+    "Export",
     "exported_bytes",
     "load_decoder",
     "refuse_unlike_manifest",
@@ -65,13 +66,36 @@ def save_decoder(decoder: Decoder, directory: Path, manifest: dict[str, Any]) ->
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise OutputError(f"{directory / name} could not be written: {reason}") from error
-    except KeyboardInterrupt as error:
-        if (directory / MANIFEST).exists():
-            error.add_note(WRITTEN)
-        raise
     finally:
         if not (directory / MANIFEST).exists():
             _remove_unlike(before, directory)
+
+
+class Export:
+    """The export of one run: an interrupt of that run is told whether it is in place."""
+
+    def __init__(self) -> None:
+        self._manifest: Path | None = None
+
+    def save(self, decoder: Decoder, directory: Path, manifest: dict[str, Any]) -> None:
+        """As `save_decoder`, for the model of the run and for nothing else that it keeps."""
+        self._older = _stamp(directory / MANIFEST)
+        self._manifest = directory / MANIFEST  # from here on, another than the older one is this run's
+        save_decoder(decoder, directory, manifest)
+
+    def note(self, interrupt: KeyboardInterrupt) -> None:
+        """Adds the note `WRITTEN` if the manifest that `save` wrote is in place."""
+        if self._manifest is not None and _stamp(self._manifest) not in (None, self._older):
+            interrupt.add_note(WRITTEN)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another one in its place, also where that got its inode; None without a file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
 
 
 def weights_digest(decoder: Decoder) -> str:

@@ -28,18 +28,23 @@ _START = b'{"event": "on_train_'
 class TraceCallback(Callback):
     """Writes each event as it happens; what a killed run leaves is whole lines, but perhaps the last.
 
-    The file is made at once. Errors: `OutputError` when it can't be, or is there already (unless `force`), or when a
-    line can't be written: a trace with a gap would be read as one without.
+    The file is made at once; an older one stays as it is until the first event takes its place. Errors: `OutputError`
+    when it can't be made, or is there already (unless `force`), or when a line can't be written: a trace with a gap
+    would be read as one without.
     """
 
     def __init__(self, path: Path, *, force: bool = False) -> None:
         self._path = path
         self._failed = False
+        flags = os.O_WRONLY | os.O_CREAT
         if force:
             _refuse_what_is_no_trace(path)
-        flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
+        else:
+            flags |= os.O_EXCL
         try:
+            self._made = not os.path.lexists(path)
             self._file: TextIO = os.fdopen(os.open(path, flags, 0o666), "w", encoding="utf-8")
+            self._older_bytes = os.fstat(self._file.fileno()).st_size
         except FileExistsError as error:
             raise OutputError(f"{path} exists; give another --trace, or --force to write over it") from error
         except OSError as error:
@@ -61,19 +66,21 @@ class TraceCallback(Callback):
         self._write(Event.TRAIN_END, context)
 
     def close(self) -> None:
-        """Closes the file; a trace that got no event is removed."""
+        """Closes the file; one that was made here and got no event is removed."""
         try:
             self._file.close()
         except OSError as error:
             if not self._failed:  # else it is the same failure, and the run ends of it already
                 raise self._unwritten(error) from error
-        if self._path.is_file() and self._path.stat().st_size == 0:
+        if self._made and self._path.is_file() and self._path.stat().st_size == 0:
             self._path.unlink()
 
     def _write(self, event: Event, context: Context) -> None:
         # JSON has no NaN and no infinity; a loss that isn't finite is written as a string.
         fields = {name: _json_number(value) for name, value in asdict(context).items()}
         try:
+            if self._older_bytes:
+                self._file.truncate()  # an older trace goes on no further than this one
             self._file.write(json.dumps({"event": event.value, **fields}, allow_nan=False) + "\n")
             self._file.flush()
         except OSError as error:
