@@ -16,7 +16,7 @@ from reference_trainer.callbacks import Callback, checked
 from reference_trainer.data import VOCABULARY, Sequences, Text, epoch_order, read_text
 from reference_trainer.errors import LogitsError, SettingError
 from reference_trainer.evaluation import evaluate
-from reference_trainer.export import Export, exported_bytes, versions, weights_digest
+from reference_trainer.export import exported_bytes, interrupts_noted, save_decoder, versions, weights_digest
 from reference_trainer.files import claimed_directory, refuse_existing
 from reference_trainer.formats import SMOKE_END_LINE, SMOKE_START_LINE
 from reference_trainer.gradients import relative_difference
@@ -72,38 +72,29 @@ def distill(settings: Settings, *, callbacks: Iterable[Callback] = (), lines: Li
     text = read_text(settings.data, settings.length)
     training, held_back = _parts(settings, text, device)
     student = _new_student(settings).to(device)
-    export = Export()
-    try:
-        with ExitStack() as stack:
-            directory = stack.enter_context(_output(settings, student))
-            traces = _traces(settings, stack)  # perhaps into that directory, so not before it was found empty
+    with ExitStack() as outermost, ExitStack() as stack:
+        directory = stack.enter_context(_output(settings, student))
+        traces = _traces(settings, stack)  # perhaps into that directory, so not before it was found empty
+        if settings.smoke is not None:
+            lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
+        try:
+            teacher = _teacher(settings, training, text.digest, lines)
+            run = _Distillation(settings, training, student, teacher, lines)
+            result = run.train((*callbacks, *traces))
+        except LogitsError as error:
             if settings.smoke is not None:
-                lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
-            try:
-                teacher = _teacher(settings, training, text.digest, lines)
-                run = _Distillation(settings, training, student, teacher, lines)
-                result = run.train((*callbacks, *traces))
-            except LogitsError as error:
-                if settings.smoke is not None:
-                    _tell_no_go(error, lines)
-                raise
-            if directory is None:
-                return DistillResult(
-                    train=result,
-                    output=None,
-                    held_back={},
-                    checks=run.conclude(result),
-                    student=student,
-                    teacher=teacher,
-                )
-            metrics = evaluate(run.frozen, run.learning, held_back)
-            export.save(student, directory, _manifest(settings, text.digest, teacher, device, result, metrics))
+                _tell_no_go(error, lines)
+            raise
+        if directory is None:
             return DistillResult(
-                train=result, output=directory, held_back=metrics, checks=(), student=student, teacher=teacher
+                train=result, output=None, held_back={}, checks=run.conclude(result), student=student, teacher=teacher
             )
-    except KeyboardInterrupt as interrupt:
-        export.note(interrupt)
-        raise
+        metrics = evaluate(run.frozen, run.learning, held_back)
+        outermost.enter_context(interrupts_noted(directory))  # also those that come while the others are closed
+        save_decoder(student, directory, _manifest(settings, text.digest, teacher, device, result, metrics))
+        return DistillResult(
+            train=result, output=directory, held_back=metrics, checks=(), student=student, teacher=teacher
+        )
 
 
 def _parts(settings: Settings, text: Text, device: torch.device) -> tuple[Sequences, Sequences]:

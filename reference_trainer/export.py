@@ -8,6 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,8 +29,8 @@ __all__ = [
     "CONFIG",
     "MANIFEST",
     "WEIGHTS",
-    "Export",
     "exported_bytes",
+    "interrupts_noted",
     "load_decoder",
     "refuse_unlike_manifest",
     "save_decoder",
@@ -71,22 +73,16 @@ def save_decoder(decoder: Decoder, directory: Path, manifest: dict[str, Any]) ->
             _remove_unlike(before, directory)
 
 
-class Export:
-    """The export of one run: an interrupt of that run is told whether it is in place."""
-
-    def __init__(self) -> None:
-        self._manifest: Path | None = None
-
-    def save(self, decoder: Decoder, directory: Path, manifest: dict[str, Any]) -> None:
-        """As `save_decoder`, for the model of the run and for nothing else that it keeps."""
-        self._older = _stamp(directory / MANIFEST)
-        self._manifest = directory / MANIFEST  # from here on, another than the older one is this run's
-        save_decoder(decoder, directory, manifest)
-
-    def note(self, interrupt: KeyboardInterrupt) -> None:
-        """Adds the note `WRITTEN` if the manifest that `save` wrote is in place."""
-        if self._manifest is not None and _stamp(self._manifest) not in (None, self._older):
+@contextmanager
+def interrupts_noted(directory: Path) -> Iterator[None]:
+    """A KeyboardInterrupt out of here bears the note `WRITTEN` if a model was put into `directory` meanwhile."""
+    older = _stamp(directory / MANIFEST)
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if _stamp(directory / MANIFEST) not in (None, older):
             interrupt.add_note(WRITTEN)
+        raise
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
