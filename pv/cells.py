@@ -39,6 +39,8 @@ class Selection:
     devices: tuple[str, ...] | None = None
     require: frozenset[str] = frozenset()
     mutants: bool = True
+    replay: bool = False
+    """One example is run again instead of a search: it can refute, and shows nothing where it holds."""
     not_claimed: Mapping[str, str] = field(default_factory=dict)
     """Why a falsifier isn't tried: what stands in the subject's place doesn't claim what it attacks."""
 
@@ -113,6 +115,8 @@ def _live(contract: Contract, falsifier: Falsifier, device: str, evidence: Evide
     judged = [evidence.mutants.get((falsifier.id, mutant)) for mutant in named if device == "cpu"]
     mutants = tuple(trial for trial in judged if trial is not None)
     outcome, reason = _outcome(trial)
+    if selection.replay and outcome is Outcome.SURVIVED:
+        outcome, reason = Outcome.UNDECIDED, "it holds at the one example that was replayed"
     recorded = None
     if isinstance(falsifier, Harness):
         outcome, reason, recorded = _proof(falsifier, trial, evidence, outcome, reason)

@@ -53,14 +53,33 @@ def must_be_point(replay: str, harness: Harness) -> None:
         raise UsageError(f"{replay[:MAX_SHOWN]} is no point of the box of {harness.id} ({harness.box}): {said}")
 
 
+def must_name(replay: str, equation: str, known: Sequence[str] | None) -> None:
+    """Raises UsageError, with every name that is wrong, unless an example of JSON names all of `known` and no more."""
+    if known is None or not replay.startswith("{"):
+        return
+    given = json.loads(replay)
+    faults = [*_missing(given, known), *_unknown(given, known, "variable")]
+    if faults:
+        said = "; ".join(faults[:MAX_FAULTS])
+        raise UsageError(f"{replay[:MAX_SHOWN]} is no example of the equation {equation}: {said}")
+
+
+def _missing(given: Mapping[str, Any], known: Sequence[str]) -> Iterator[str]:
+    return (f"{name} is missing" for name in known if name not in given)
+
+
+def _unknown(given: Mapping[str, Any], known: Sequence[str], what: str) -> Iterator[str]:
+    return (f"there is no {what} {short(name)}{_meant(name, known)}" for name in given if name not in known)
+
+
 def _faults(point: Mapping[str, Any], space: Box) -> Iterator[str]:
     """What is wrong with each name; where none is, what is wrong with the point."""
     values = {name: _value(item) for name, item in point.items()}
     known = list(space.bounds)
     outside = [name for name in known if name in values and not space.bounds[name].contains(values[name])]
-    yield from (f"{name} is missing" for name in known if name not in values)
+    yield from _missing(values, known)
     yield from (f"{name} is {short(point[name])}, and its bound is {space.bounds[name]}" for name in outside)
-    yield from (f"there is no bound {short(name)}{_meant(name, known)}" for name in values if name not in known)
+    yield from _unknown(values, known, "bound")
     if set(values) == set(known) and not outside:
         yield from _unmet(values, space)
 

@@ -12,7 +12,7 @@ from pv.linting import RUNNABLE, lint
 from pv.loading import load
 from pv.model import Contract, Finding, Harness, Severity, Target
 from pv.project import Project, find_project
-from pv.replaying import must_be_example, must_be_point
+from pv.replaying import must_be_example, must_be_point, must_name
 from pv.subjects import must_be_installed, named, target_of
 
 DEVICES = ("cpu", "cuda")
@@ -131,8 +131,19 @@ def _one_to_replay(picked: Sequence[Contract], selections: Mapping[str, Selectio
         raise UsageError(f"a replay needs exactly one falsifier, not {len(named)}: name it with --only")
     if isinstance(named[0], Harness):
         must_be_point(request.replay, named[0])
+    if named[0].by_equation and named[0].equation is not None:
+        (contract,) = (c for c in picked if named[0] in c.claims)
+        must_name(request.replay, named[0].equation, _variables(contract, named[0].equation))
     if named[0].run is not None:
         raise UsageError(f"{named[0].id} reads the run {named[0].run!r}: it draws no examples, so none can be replayed")
+
+
+def _variables(contract: Contract, equation: str) -> list[str] | None:
+    """What an equation is over, its own or that of which it is the derivative; None where lint refuses it."""
+    keys = {each.name: each.executable for each in contract.equations}.get(equation, {})
+    if isinstance(keys.get("derivative_of"), Mapping) and "domain" not in keys:
+        return _variables(contract, str(keys["derivative_of"].get("equation")))
+    return list(keys["domain"]) if isinstance(keys.get("domain"), Mapping) else None
 
 
 def _unmatched(contracts: Sequence[Contract], request: Request) -> tuple[str, ...]:
@@ -154,6 +165,7 @@ def _selection(contract: Contract, request: Request, subject: Target | None) -> 
         devices=tuple(dict.fromkeys(request.devices)) if request.devices else None,
         require=request.require,
         mutants=request.mutants and not request.replay,
+        replay=bool(request.replay),
         not_claimed=contract.not_claimed(subject) if subject is not None else {},
     )
 

@@ -57,9 +57,15 @@ def _edit(context: Context, mutant: Mutant, edit: Edit) -> Iterator[Finding]:
             yield error("PV135", mutant.where, f"{mutant.id}: {edit.function.module} only imports what it names")
             return
         idle = "changes nothing" in str(problem)
-        refresh = f"if this change of {edit.function} is intended, copy the code as it stands now into `find`"
-        hint = "only a replacement with another syntax tree is a fault" if idle else refresh
+        hint = "only a replacement with another syntax tree is a fault" if idle else _refresh(source, edit)
         yield error("PV134" if idle else "PV133", mutant.where, f"{mutant.id}: {problem}", hint)
+
+
+def _refresh(source: str, edit: Edit) -> str:
+    """What to do about a `find` that isn't found; the text may stand there and be no whole expression."""
+    if edit.find.strip() in source:
+        return "the text is there as a part of something larger: `find` takes a whole expression, or whole statements"
+    return f"if this change of {edit.function} is intended, copy the code as it stands now into `find`"
 
 
 def equivalents(context: Context) -> Iterator[Finding]:

@@ -12,6 +12,7 @@ from pv.model import Finding, Harness, Severity
 from pv.verdict import ContractVerdict, Report
 
 MAX_VALUE = 400
+MAX_EXAMPLE = 300
 MAX_MUTANTS = 5
 MAX_CHANGED = 3
 MAX_SURVIVORS = 6
@@ -172,7 +173,7 @@ def lines(cell: Cell, verdict: ContractVerdict, report: Report) -> Iterator[tupl
     trial = cell.trial
     found = trial.counterexample if trial is not None else None
     if found is not None:
-        yield from _seen(found)
+        yield from _seen(found, cell.reason)
     if cell.outcome is Outcome.FALSIFIED:
         yield "usually", cell.falsifier.if_fails
     yield from _mutants(cell, verdict)
@@ -185,8 +186,10 @@ def lines(cell: Cell, verdict: ContractVerdict, report: Report) -> Iterator[tupl
         yield "repeat", command(cell, report)
         if any(word.startswith("--replay") for word in report.repeat):
             return
-        if found is not None and isinstance(cell.falsifier, Harness):
-            yield "replay", f"{command(cell, report)} --replay {shlex.quote(json.dumps(dict(found.arguments)))}"
+        example = json.dumps(dict(found.arguments)) if found is not None and found.exact else ""
+        by_name = isinstance(cell.falsifier, Harness) or (cell.falsifier.by_equation and len(example) <= MAX_EXAMPLE)
+        if example and by_name:
+            yield "replay", f"{command(cell, report)} --replay {shlex.quote(example)}"
         elif found is not None and found.blob:
             yield "replay", f"{command(cell, report)} --replay {shlex.quote(f'{found.hypothesis}:{found.blob}')}"
 
@@ -232,8 +235,9 @@ def _tolerances(verdict: ContractVerdict) -> Iterator[str]:
             yield f"{verdict.contract.id}: the tolerance of {equation.name} is set, {bounds}: {said['why']}"
 
 
-def _seen(found: Counterexample) -> Iterator[tuple[str, str]]:
-    yield "seen", found.error
+def _seen(found: Counterexample, reason: str) -> Iterator[tuple[str, str]]:
+    if found.error != reason:
+        yield "seen", found.error
     for name, value in found.arguments.items():
         text = show(value)
         yield "with", f"{name} = {text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 3] + '...'}"

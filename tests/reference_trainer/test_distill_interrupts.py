@@ -98,11 +98,15 @@ def test_an_interrupt_leaves_nothing_half(trainer, folder: Path, moment: float |
 
 
 @pytest.mark.parametrize("moment", ["  Step 10/", ".model.safetensors", ".manifest.json"])
-def test_what_a_kill_leaves_has_no_manifest_unless_it_is_whole(trainer, folder: Path, moment: str) -> None:
-    code, _ = hit(trainer, moment, signal.SIGKILL, arguments=BIG if moment in AT_FILE else ())
+def test_what_a_kill_leaves_has_no_manifest_unless_it_is_whole(new_trainer, moment: str) -> None:
+    for _ in range(5):  # a short moment may be over when it is seen
+        trainer = new_trainer()
+        code, _ = hit(trainer, moment, signal.SIGKILL, arguments=BIG if moment in AT_FILE else ())
+        if (trainer.folder / "new" / "out" / "manifest.json").exists():
+            assert_manifest_is_true(trainer.folder / "new" / "out")
+        if code != 0:
+            break
     assert code == -signal.SIGKILL
-    if (folder / "new" / "out" / "manifest.json").exists():
-        assert_manifest_is_true(folder / "new" / "out")
 
 
 def test_nohup_is_heeded(trainer) -> None:

@@ -1,5 +1,8 @@
 """What failed can be seen again: by its seed, its counterexample, and the command that is printed."""
 
+import re
+import shlex
+
 import pytest
 
 import pv
@@ -21,9 +24,10 @@ def test_a_counterexample_replays_by_blob_and_by_arguments_until_it_is_mended(pr
         assert replayed.trial is not None and replayed.trial.counterexample is not None
         assert replayed.trial.counterexample.arguments == {"epochs": 4, "steps": 1}
     edit(folder / "counting.py", "(epochs > 3)", "0")
-    assert (
-        cell(pv.validate(only=["C-WHOLE"], replay='{"epochs": 4, "steps": 1}'), "C-WHOLE").outcome is Outcome.SURVIVED
-    )
+    mended = pv.validate(only=["C-WHOLE"], replay='{"epochs": 4, "steps": 1}')
+    held = cell(mended, "C-WHOLE")
+    assert (held.outcome, held.reason) == (Outcome.UNDECIDED, "it holds at the one example that was replayed")
+    assert mended.exit_code == 2
     assert "does not fail" in cell(pv.validate(only=["C-WHOLE"], replay=blob), "C-WHOLE").reason
 
 
@@ -56,3 +60,36 @@ def test_only_what_draws_examples_can_be_replayed(project: Project) -> None:
     plain = cell(pv.validate(only=["C-COMMAND"], replay="{}"), "C-COMMAND")
     assert plain.outcome is Outcome.ERROR
     assert plain.reason == "ValueError: it draws no examples, so there is none to replay"
+
+
+def test_an_equations_counterexample_is_printed_to_be_replayed_until_it_is_mended(project: Project) -> None:
+    folder = project("kernels")
+    edit(folder / "kernels.py", "return F.softmax(x, -1)", "return F.softmax(x, -1) * 1.5")
+    found = pv.validate(only=["K-SOFTMAX"])
+    (line,) = (line for line in pv.render(found).splitlines() if line.startswith("  replay    "))
+    _, replay = shlex.split(line.partition("--only ")[2].partition(" ")[2])
+    assert cell(pv.validate(only=["K-SOFTMAX"], replay=replay), "K-SOFTMAX").outcome is Outcome.FALSIFIED
+    edit(folder / "kernels.py", " * 1.5", "")
+    held = cell(pv.validate(only=["K-SOFTMAX"], replay=replay), "K-SOFTMAX")
+    assert (held.outcome, held.reason) == (Outcome.UNDECIDED, "it holds at the one example that was replayed")
+
+
+@pytest.mark.parametrize(
+    ("falsifier", "replay", "says"),
+    [
+        ("K-SOFTMAX", "{}", "is no example of the equation softmax_rows: x is missing"),
+        ("K-SOFTMAX", '{"x": [[1.0]], "tau": 1}', "softmax_rows: there is no variable 'tau'"),
+        (
+            "K-RMS",
+            '{"x": [[1.0]], "gama": [1.0], "eps": 1e-5}',
+            "gamma is missing; there is no variable 'gama': did you mean 'gamma'?",
+        ),
+        ("K-CE-GRADIENT", '{"x": [[1.0]]}', "cross_entropy_gradient: y is missing"),
+    ],
+)
+def test_an_example_of_an_equation_names_its_variables(
+    project: Project, falsifier: str, replay: str, says: str
+) -> None:
+    project("kernels")
+    with pytest.raises(UsageError, match=re.escape(says)):
+        pv.validate(only=[falsifier], replay=replay)
