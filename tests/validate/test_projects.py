@@ -90,7 +90,7 @@ def test_a_falsifier_that_cannot_be_imported_says_where(project: Project) -> Non
     folder = project("small")
     edit(folder / "falsifiers/falsify_counting.py", "import subprocess\n", "import subprocess\nimport notthere\n")
     text = pv.render(pv.validate(only=["C-LIMIT"]))
-    assert "seen      ModuleNotFoundError: No module named 'notthere'" in text
+    assert "because   ModuleNotFoundError: No module named 'notthere'" in text
     assert "at        falsifiers/falsify_counting.py:4 in <module>: import notthere" in text
 
 
