@@ -15,19 +15,21 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pv
-from pv.campaign import Campaign, Options
-from pv.cells import Selection, killed
-from pv.evidence import Trial
-from pv.model import Contract, Falsifier, Harness
-from pv.project import find_project
+from pv.commands.attempt import Options
+from pv.commands.trials import Trials
+from pv.contract.claims import Falsifier, Harness
+from pv.contract.model import Contract
+from pv.engines.kinds import kind_of
+from pv.results.outcome import Selection, killed
+from pv.results.trial import Trial
+from pv.source.project import find_project
+
+TITLES = {"harness": "proof", "run": "reference run"}
 
 
 def engine(falsifier: Falsifier) -> str:
-    if isinstance(falsifier, Harness):
-        return "proof"
-    if falsifier.run is not None:
-        return "reference run"
-    return "equation" if falsifier.by_equation else "property"
+    name = kind_of(falsifier).name
+    return TITLES.get(name, name)
 
 
 def main(name: str, module: str, patterns: list[str]) -> None:
@@ -35,17 +37,17 @@ def main(name: str, module: str, patterns: list[str]) -> None:
     (contract,) = (c for c in pv.load(project.contracts).contracts if c.id == name)
     contract = replace(contract, mutants=tuple(m for m in contract.mutants if fnmatchcase(m.module, module)))
     crossed = everything_against_everything(contract, patterns)
-    campaign = Campaign(project, [crossed], {name: Selection()}, {}, Options(jobs=os.cpu_count() or 1))
-    campaign.run()
-    trials = campaign.evidence(crossed).mutants
+    trials = Trials(project, [crossed], {name: Selection()}, {}, Options(jobs=os.cpu_count() or 1))
+    trials.run()
+    results_of = trials.evidence(crossed).mutants
     engines = sorted({engine(f) for f in crossed.claims})
     print("| fault |", " | ".join(engines), "|")
     print("|---|" + "---|" * len(engines))
     found = Counter[str]()
     for mutant in contract.mutants:
-        cells = [cell(trials, [f.id for f in crossed.claims if engine(f) == e], mutant.id) for e in engines]
-        found.update(e for e, text in zip(engines, cells, strict=True) if text != "-")
-        print(f"| {mutant.fault} |", " | ".join(cells), "|")
+        results = [result(results_of, [f.id for f in crossed.claims if engine(f) == e], mutant.id) for e in engines]
+        found.update(e for e, text in zip(engines, results, strict=True) if text != "-")
+        print(f"| {mutant.fault} |", " | ".join(results), "|")
     print("| found |", " | ".join(f"{found[e]} of {len(contract.mutants)}" for e in engines), "|")
 
 
@@ -59,7 +61,7 @@ def everything_against_everything(contract: Contract, patterns: list[str]) -> Co
     return replace(contract, harnesses=harnesses, falsifiers=tuple(f for f in crossed if not isinstance(f, Harness)))
 
 
-def cell(trials: dict[tuple[str, str], Trial], falsifiers: Iterable[str], mutant: str) -> str:
+def result(trials: dict[tuple[str, str], Trial], falsifiers: Iterable[str], mutant: str) -> str:
     detected = [t for f in falsifiers if (t := trials.get((f, mutant))) is not None and killed(t)]
     if not detected:
         return "-"

@@ -20,14 +20,14 @@ import yaml
 
 from pv.engines.encoding import show
 from pv.engines.equation import attack
+from pv.engines.equation_mutants import equation_with, kills, mutants_of
 from pv.engines.observed import Observer
 from pv.engines.property import Settings
-from pv.engines.told_apart import all_changes, equation_with, tells_apart
 from pv.equations.draw import Drawer, Example
-from pv.equations.equation import Limits
-from pv.equations.parsed import parse_equations
+from pv.equations.limits import Limits
+from pv.equations.parse import parse_equations
 from pv.equations.system import Claim, System
-from pv.evidence import Ending
+from pv.results.trial import TrialStatus
 
 FORMULAS = Path(__file__).parents[1] / "tests" / "equations"
 EXAMPLES = 200
@@ -46,8 +46,8 @@ COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.NotEq: ast
 class Foreign:
     """Blames the code for whatever it raises."""
 
-    def ending(self, error: BaseException) -> Ending:
-        return Ending.RAISED
+    def status(self, error: BaseException) -> TrialStatus:
+        return TrialStatus.RAISED
 
     def frames(self, error: BaseException) -> list[str]:
         return []
@@ -104,13 +104,13 @@ def equations(system: System, code: Any) -> None:
         observer = Observer(system, claim, code, "cpu")
         kept = [(each, list(observer.seen(each))) for each in islice(examples(system, claim), EXAMPLES)]
         firsts = []
-        for change in all_changes(claim):
+        for change in mutants_of(claim):
             changed = equation_with(claim, change)
-            first = next((n for n, (e, s) in enumerate(kept, 1) if tells_apart(claim, changed, e, s)), None)
+            first = next((n for n, (e, s) in enumerate(kept, 1) if kills(claim, changed, e, s)), None)
             firsts.append(first)
             if first is None:
-                where = f"{change.equation}:{change.line}:{change.column}"
-                survivors.append(f"- {name}: {where} `{change.after}` for `{change.before}`")
+                position = f"{change.equation}:{change.line}:{change.column}"
+                survivors.append(f"- {name}: {position} `{change.after}` for `{change.before}`")
         found += _row(name, firsts)
     _total(found, survivors)
 
@@ -137,11 +137,11 @@ def code(formulas: dict[str, Any], system: System) -> None:
         firsts, raised = list[int | None](), 0
         for text, changed in code_changes(source, function):
             record = attacked(formulas, name, changed, shrink=False)
-            refuted = record["ending"] in ("refuted", "raised")
-            raised += record["ending"] == "raised"
+            refuted = record["status"] in ("refuted", "raised")
+            raised += record["status"] == "raised"
             firsts.append(record["valid"] if refuted else None)
             if not refuted:
-                survivors.append(f"- {name}: {text} ({record['ending']})")
+                survivors.append(f"- {name}: {text} ({record['status']})")
         found += _row(name, firsts, f" {raised} |")
     _total(found, survivors)
 
@@ -152,7 +152,7 @@ def counterexamples(formulas: dict[str, Any], system: System, name: str) -> None
         start = time.perf_counter()
         record = attacked(formulas, name, changed, shrink=True)
         inputs = ", ".join(f"{key} = {show(value)}" for key, value in record.get("arguments", {}).items())
-        print(f"- {text} ({time.perf_counter() - start:.2f} s): {record.get('error', record['ending'])}; {inputs}")
+        print(f"- {text} ({time.perf_counter() - start:.2f} s): {record.get('error', record['status'])}; {inputs}")
 
 
 def attacked(formulas: dict[str, Any], name: str, source: str, *, shrink: bool) -> dict[str, Any]:

@@ -12,14 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pv
+from pv.contract.names import Binding, Target
 from pv.engines.blame import Blame
+from pv.engines.code import Code
+from pv.engines.kind import How
 from pv.engines.property import Settings, attack, load_profile
 from pv.engines.stream import Stream
-from pv.hook import RootsFirst
-from pv.model import Binding, Target
-from pv.project import find_project
-from pv.tasks import MEMORY_MIB, Code, falsify, preload
+from pv.instrument.import_hook import RootsFirst
+from pv.source.project import find_project
+from pv.workers import tasks
 from pv.workers.pool import Pool, Task
+from pv.workers.tasks import MEMORY_MIB, preload
 
 PROJECT = Path(__file__).resolve().parents[1] / "tests" / "projects" / "small"
 BATCH = 10
@@ -30,7 +33,7 @@ def main(rounds: int) -> None:
     (contract,) = pv.load(project.contracts).contracts
     claim = next(f for f in contract.falsifiers if f.id == "C-LIMIT")
     code = Code(project, Target("counting"))
-    body = falsify(code, contract, claim, "cpu", examples=100, seed=0, mutant=None, replay="")
+    body = tasks.attack(code, contract, claim, How(examples=100))
     loaded = preload(project, [contract], [code.subject])
     with Pool(loaded, 1) as forked, Pool(loaded, 1, spawn=True) as spawned:
         ways: dict[str, Callable[[], None]] = {
@@ -70,17 +73,17 @@ def in_process(root: Path, code: Code, bound: Binding | None) -> Callable[[], No
         for _ in range(BATCH):
             falsifier.hypothesis.inner_test = inner
             record = attack(falsifier, {"subject": counting}, Settings(examples=100, seed=0), blame, stream)
-            assert record["ending"] == "held", json.dumps(record)
+            assert record["status"] == "held", json.dumps(record)
 
     return batch
 
 
 def run(pool: Pool, body: dict[str, object], times: int) -> None:
     for _ in range(times):
-        pool.submit(Task(key=None, body=dict(body), limit_s=60, memory_mib=MEMORY_MIB))
+        pool.submit(Task(key=None, body=body, limit_s=60, memory_mib=MEMORY_MIB))
     for _, reply in pool.replies():
         end = reply.last("end")
-        assert end is not None and end["ending"] == "held", end
+        assert end is not None and end["status"] == "held", end
 
 
 if __name__ == "__main__":

@@ -21,17 +21,17 @@ from typing import TextIO
 import torch
 from torch.nn import functional as F
 
-from reference_trainer.callbacks import Callback
-from reference_trainer.data import Sequences, epoch_order, read_text
-from reference_trainer.loop import Objective, train
-from reference_trainer.losses import kd_logit_gradient, kd_loss
-from reference_trainer.models import Decoder, DecoderConfig, new_decoder
-from reference_trainer.plan import Schedule
-from reference_trainer.progress import Lines, ProgressCallback
-from reference_trainer.protocols import Batch
-from reference_trainer.providers import ModuleStudent, ModuleTeacher
-from reference_trainer.step import kd_step
-from reference_trainer.trace import TraceCallback
+from reference_trainer.data.text import Sequences, epoch_order, read_text
+from reference_trainer.distillation.losses import kd_logit_gradient, kd_loss
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
+from reference_trainer.distillation.step import kd_step
+from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
+from reference_trainer.training.callbacks import Callback
+from reference_trainer.training.loop import Objective, train
+from reference_trainer.training.progress import Lines, ProgressCallback
+from reference_trainer.training.schedule import Schedule
+from reference_trainer.training.trace import TraceCallback
 
 STEPS, TAU, CE, KD = 10, 2.0, 0.3, 0.7
 

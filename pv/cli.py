@@ -1,4 +1,4 @@
-"""The command line: parses, calls the library, renders, exits."""
+"""The command line: parses options, calls the library, renders its results, exits."""
 
 import json
 import os
@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pv import __version__
+from pv.commands.terminal import live, output, pairs, print_whole, uncollected, write
 from pv.errors import PvError
-from pv.terminal import known_format, live, output, pairs, print_whole, write
+from pv.report import COMPARISON_FORMATS, FORMATS, render
+from pv.report.figures import count
 
 if TYPE_CHECKING:
-    from pv.model import Finding
+    from pv.contract.finding import Finding
 
 BUG, REFUSED, FAILED, UNDECIDED, INTERRUPTED = 70, 3, 1, 2, 130
 EQUATION_CODES = ("PV180", "PV181", "PV182", "PV183")
@@ -26,12 +28,12 @@ SUBJECT = click.option(
     "subjects",
     multiple=True,
     metavar="CONTRACT=TARGET",
-    help="Attack TARGET (module or module:attribute) in the place of CONTRACT's own subject.",
+    help="Use TARGET (module or module:attribute) instead of CONTRACT's own subject.",
 )
 
 
 class _Command(click.Group):
-    """Gives usage errors our exit code: 2 means undecided here."""
+    """Exits with 3 on usage errors, since 2 means undecided."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -53,7 +55,7 @@ class _Command(click.Group):
 @click.group(cls=_Command, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(__version__, prog_name="pv")
 def main() -> None:
-    """Attack the claims that contracts make about training code, and report what held and how hard it was tried.
+    """Test the claims of contracts about training code, and report which held and how hard each was tried.
 
     Exit codes, worst first: 70 a bug in pv, 3 refused (usage, malformed contract), 1 failed or lint errors,
     2 undecided or nothing measured, 0 passed; 130 interrupted.
@@ -63,38 +65,49 @@ def main() -> None:
 @main.command()
 @PATHS
 @click.option(
-    "--only", multiple=True, metavar="ID", help="Only falsifiers and harnesses whose id matches (a glob pattern)."
+    "--only", multiple=True, metavar="ID", help="Run only falsifiers and harnesses whose id matches (a glob pattern)."
 )
-@click.option("--contract", "contracts", multiple=True, metavar="ID", help="Only contracts whose id matches.")
 @click.option(
-    "--device", "devices", multiple=True, metavar="DEVICE", help="Exactly the cells of this device (cpu, cuda)."
+    "--contract", "contracts", multiple=True, metavar="ID", help="Run only contracts whose id matches (a glob pattern)."
 )
-@click.option("--require", multiple=True, metavar="DEVICE", help="Recorded cells of this device count too (cuda).")
+@click.option(
+    "--device", "devices", multiple=True, metavar="DEVICE", help="Run only on this device (cpu, cuda; repeatable)."
+)
+@click.option(
+    "--require", multiple=True, metavar="DEVICE", help="Also require recorded evidence for this device (cuda)."
+)
 @SUBJECT
-@click.option("--jobs", type=click.IntRange(1), help="Workers at once (default: one per core).")
+@click.option("--jobs", type=click.IntRange(1), help="Number of parallel workers (default: one per core).")
 @click.option("--fail-fast", is_flag=True, help="Stop at the first failure.")
-@click.option("--examples", type=click.IntRange(1), help="Examples per falsifier (default: as its contract says).")
-@click.option("--seed", type=int, default=0, show_default=True, help="Other examples than those of seed 0.")
 @click.option(
-    "--replay", default="", metavar="EXAMPLE", help="One example: VERSION:BLOB as printed, or JSON arguments."
+    "--examples", type=click.IntRange(1), help="Number of examples per falsifier (default: from the contract)."
 )
-@click.option("--record", is_flag=True, help="Keep proofs, or what another device showed, to be committed.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the examples.")
 @click.option(
-    "--format", "form", default="text", show_default=True, help="text, json, markdown or junit, on standard output."
+    "--replay", default="", metavar="EXAMPLE", help="Replay one example: VERSION:BLOB as printed, or JSON arguments."
+)
+@click.option("--record", is_flag=True, help="Write proofs and device results to evidence/.")
+@click.option("-v", "--verbose", is_flag=True, help="Show all figures of every contract, passing ones included.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(tuple(FORMATS)),
+    default="text",
+    show_default=True,
+    help="Format of the report on standard output.",
 )
 @click.option("--output", "outputs", multiple=True, metavar="FORMAT=FILE", help="Also write a report to a file.")
-@click.option("--spawn", is_flag=True, help="Start every worker as a new interpreter (slow; for debugging).")
-def validate(form: str, outputs: Sequence[str], subjects: Sequence[str], **options: Any) -> None:
-    """Attack contracts: files, folders, or by default all of the project's.
+@click.option("--spawn", is_flag=True, help="Start every worker in a new interpreter (slow; for debugging).")
+def validate(form: str, outputs: Sequence[str], subjects: Sequence[str], verbose: bool, **options: Any) -> None:
+    """Test the claims of contracts.
 
-    Every falsifier runs in a worker of its own; one that finds nothing must then detect the mutants it claims to kill.
+    PATHS are contract files or folders (default: the contracts of the project). Every falsifier runs in its own
+    worker process. A falsifier that holds must then kill its mutants.
     """
-    from pv.report import FORMATS, render
-    from pv.runner import Interrupted
-    from pv.runner import validate as run
+    from pv.commands.validate import Interrupted
+    from pv.commands.validate import validate as run
 
-    known_format(form, FORMATS)
-    files = [output(text, FORMATS) for text in outputs]
+    files = [output(text, tuple(FORMATS)) for text in outputs]
     with live() as on_progress:
         try:
             report = run(subjects=pairs(subjects), on_progress=on_progress, **options)
@@ -102,9 +115,9 @@ def validate(form: str, outputs: Sequence[str], subjects: Sequence[str], **optio
             report = stop.report
     color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     width = shutil.get_terminal_size().columns
-    print_whole(render(report, form, color=color, width=width))
+    print_whole(render(report, form, color=color, width=width, verbose=verbose))
     for kind, file in files:
-        write(file, render(report, kind))
+        write(file, render(report, kind, verbose=verbose))
     sys.exit(report.exit_code)
 
 
@@ -116,27 +129,35 @@ def validate(form: str, outputs: Sequence[str], subjects: Sequence[str], **optio
     "subjects",
     multiple=True,
     metavar="SUBJECT",
-    help="A name that the contract declares, or any module or module:attribute (default: all declared, and its own).",
+    help="Compare this subject: a declared name, a module or module:attribute (default: all declared, and its own).",
 )
-@click.option("--only", multiple=True, metavar="ID", help="Only falsifiers whose id matches (a glob pattern).")
-@click.option("--jobs", type=click.IntRange(1), help="Workers at once (default: one per core).")
-@click.option("--examples", type=click.IntRange(1), help="Examples per falsifier (default: as its contract says).")
-@click.option("--seed", type=int, default=0, show_default=True, help="Other examples than those of seed 0.")
-@click.option("--strict", is_flag=True, help="Exit 1 if a claim of any subject is refuted, not only of the own one.")
-@click.option("--format", "form", default="text", show_default=True, help="text, json or markdown, on standard output.")
-@click.option("--output", "outputs", multiple=True, metavar="FORMAT=FILE", help="Also write the matrix to a file.")
-@click.option("--spawn", is_flag=True, help="Start every worker as a new interpreter (slow; for debugging).")
+@click.option("--only", multiple=True, metavar="ID", help="Run only falsifiers whose id matches (a glob pattern).")
+@click.option("--jobs", type=click.IntRange(1), help="Number of parallel workers (default: one per core).")
+@click.option(
+    "--examples", type=click.IntRange(1), help="Number of examples per falsifier (default: from the contract)."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the examples.")
+@click.option("--strict", is_flag=True, help="Exit with 1 if any subject is falsified, not only the contract's own.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(COMPARISON_FORMATS),
+    default="text",
+    show_default=True,
+    help="Format of the comparison on standard output.",
+)
+@click.option("--output", "outputs", multiple=True, metavar="FORMAT=FILE", help="Also write the comparison to a file.")
+@click.option("--spawn", is_flag=True, help="Start every worker in a new interpreter (slow; for debugging).")
 def compare(contract: str, form: str, outputs: Sequence[str], **options: Any) -> None:
-    """Hold several subjects against the claims of one CONTRACT (its id), and print the matrix.
+    """Test several subjects against one contract.
 
-    A refuted claim of a peer is what was asked for: exit 0, unless --strict. The contract's own subject must hold,
-    and no cell may be in error.
+    CONTRACT is an id, PATHS are contract files or folders (default: the contracts of the project). Exit code 1 if the
+    contract's own subject fails or a result is an error; with --strict, also if another subject is falsified.
     """
-    from pv.comparison import compare as run
-    from pv.report.matrix import FORMATS, render
+    from pv.commands.compare import compare as run
+    from pv.report.matrix import render
 
-    known_format(form, FORMATS)
-    files = [output(text, FORMATS) for text in outputs]
+    files = [output(text, COMPARISON_FORMATS) for text in outputs]
     with live() as on_progress:
         comparison = run(contract, on_progress=on_progress, **options)
     print_whole(render(comparison, form, width=shutil.get_terminal_size().columns))
@@ -146,55 +167,79 @@ def compare(contract: str, form: str, outputs: Sequence[str], **options: Any) ->
 
 
 @main.command()
-@click.argument("names", nargs=-1, metavar="[CONTRACT|ID]...")
+@click.argument("names", nargs=-1, metavar="[CONTRACT|FALSIFIER]...")
 @click.option(
-    "--path", "paths", multiple=True, type=click.Path(path_type=Path), help="Contracts here, not the project's."
+    "--path",
+    "paths",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Read contracts from here instead of the project's.",
 )
-@click.option("--sample", type=click.IntRange(1), help="Draw so many mutants instead of trying all.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Another sample than that of seed 0.")
-@click.option("--wide", "widely", is_flag=True, help="Also mutate what the subjects import.")
+@click.option("--sample", type=click.IntRange(1), help="Try a random sample of this many mutants.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the sample.")
+@click.option("--wide", "widely", is_flag=True, help="Also mutate modules that the subjects import.")
 @click.option(
-    "--module", "modules", multiple=True, metavar="MODULE", help="Mutate only modules that match (a pattern)."
+    "--module",
+    "modules",
+    multiple=True,
+    metavar="MODULE",
+    help="Mutate only modules whose name matches (a glob pattern).",
 )
-@click.option("--jobs", type=click.IntRange(1), help="Workers at once (default: one per core).")
-@click.option("--record", is_flag=True, help="Keep each contract's score, to be committed.")
-@click.option("--fresh", is_flag=True, help="Try again what was noticed on an earlier run and rests on the same code.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--spawn", is_flag=True, help="Start every worker as a new interpreter (slow; for debugging).")
+@click.option("--jobs", type=click.IntRange(1), help="Number of parallel workers (default: one per core).")
+@click.option("--record", is_flag=True, help="Write the mutation score of each contract to evidence/.")
+@click.option("--fresh", is_flag=True, help="Ignore cached results.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Format on standard output.",
+)
+@click.option("--spawn", is_flag=True, help="Start every worker in a new interpreter (slow; for debugging).")
 def mutate(form: str, **options: Any) -> None:
-    """Plant every fault that rules can make in what the falsifiers reach, and show which of them nobody notices.
+    """Generate mutants of the covered code and list the survivors.
 
-    A contract is judged by all its falsifiers; where falsifiers are named, by these alone.
+    Name contracts to use all their falsifiers, or falsifiers to use only those (default: all contracts).
     """
     import time
 
-    from pv.mutating import mutate as run
-    from pv.mutation import report
+    from pv.commands.mutate import mutate as run
+    from pv.mutation import summary
 
     started = time.monotonic()
     with live() as on_progress:
         results = run(on_progress=on_progress, **options)
     seconds = time.monotonic() - started
-    print_whole(report.data(results, seconds) if form == "json" else report.text(results, seconds))
-    sys.exit(report.exit_code(results))
+    print_whole(summary.data(results, seconds) if form == "json" else summary.text(results, seconds))
+    sys.exit(summary.exit_code(results))
 
 
 @main.command()
 @PATHS
 @SUBJECT
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--codes", is_flag=True, help="List what every code means, and exit.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Format on standard output.",
+)
+@click.option("--codes", is_flag=True, help="List every code with its meaning and exit.")
 def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, codes: bool) -> None:
-    """Check contracts and the code they name, without importing or running any of it."""
-    from pv.linting import CODES
-    from pv.report.json_ import finding_data
-    from pv.request import check
+    """Check contracts and the code they name. Nothing is imported or run."""
+    with uncollected():
+        from pv.commands.request import check
+        from pv.linting import CODES
 
-    if codes:
-        click.echo("\n".join(f"{code}  {meaning}" for code, meaning in CODES.items()))
-        return
-    contracts, findings = check(paths, subjects=pairs(subjects))
+        if codes:
+            click.echo("\n".join(f"{code}  {meaning}" for code, meaning in CODES.items()))
+            return
+        contracts, findings = check(paths, subjects=pairs(subjects))
     if form == "json":
+        from pv.report.json_ import finding_data
+
         click.echo(json.dumps([finding_data(finding) for finding in findings], indent=1, ensure_ascii=False))
     else:
         for finding in findings:
@@ -205,11 +250,18 @@ def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, codes: bool)
 
 @main.command("list")
 @PATHS
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="Format on standard output.",
+)
 def list_(paths: Sequence[Path], form: str) -> None:
-    """Show contracts, their falsifiers, and what these attack and kill."""
+    """List contracts with their falsifiers, subjects and mutants."""
+    from pv.commands.request import check
     from pv.report.listing import render
-    from pv.request import check
 
     contracts, findings = check(paths)
     refused = [finding for finding in findings if finding.severity.value == "refusal"]
@@ -221,11 +273,18 @@ def list_(paths: Sequence[Path], form: str) -> None:
 
 @main.command()
 @PATHS
-@click.option("--format", "form", type=click.Choice(["text", "latex"]), default="text", show_default=True)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "latex"]),
+    default="text",
+    show_default=True,
+    help="Format on standard output.",
+)
 def show(paths: Sequence[Path], form: str) -> None:
-    """Show the equations that are held against code, as they were parsed."""
+    """Print the equations of contracts as parsed."""
+    from pv.commands.request import check
     from pv.report.formulas import render
-    from pv.request import check
 
     contracts, findings = check(paths)
     refused = [finding for finding in findings if finding.code.startswith("PV0") or finding.code in EQUATION_CODES]
@@ -242,16 +301,17 @@ def show(paths: Sequence[Path], form: str) -> None:
     default="contract",
 )
 def schema(name: str) -> None:
-    """Print a published JSON Schema."""
-    from pv.loading import schema as published
+    """Print a JSON Schema (default: contract)."""
+    from pv.contract.load import schema as published
 
     click.echo(json.dumps(published(name), indent=2))
 
 
 def _lint_summary(contracts: int, findings: "Sequence[Finding]") -> str:
     kinds = [finding.severity.value for finding in findings]
-    counts = ", ".join(f"{kinds.count(kind)} {kind}s" for kind in ("refusal", "error", "notice"))
-    return f"{contracts} contracts: {counts}"
+    nouns = {"refusal": "invalid file", "error": "error", "notice": "notice"}
+    counts = ", ".join(count(kinds.count(kind), noun) for kind, noun in nouns.items())
+    return f"{count(contracts, 'contract')}: {counts}"
 
 
 def _lint_exit(contracts: int, findings: "Sequence[Finding]") -> int:

@@ -1,4 +1,6 @@
-"""What can go wrong, by whose doing: the user's input or our own code."""
+"""The exceptions of pv: user errors, and failures of mutants and workers."""
+
+from enum import Enum
 
 
 class PvError(Exception):
@@ -13,8 +15,32 @@ class ProjectError(PvError):
     """The `[tool.pv]` table of a project cannot be used."""
 
 
+class MutantProblem(Enum):
+    """The reason why a mutant cannot be applied."""
+
+    NO_DEFINITION = "no definition"
+    """Its module does not define the name."""
+    NO_MATCH = "no match"
+    """Its `find` is no code, or does not occur exactly once."""
+    INVALID_REPLACEMENT = "invalid replacement"
+    """Its `replace` is no code, or would change more than the place."""
+    NO_CHANGE = "no change"
+    """Its `replace` reads like its `find`."""
+    NOT_LOADED = "not loaded"
+    """The code that it swaps or swaps in cannot be loaded, or its module was imported too early."""
+    FORBIDDEN = "forbidden"
+    """It tried to remove or write a file that it must not touch."""
+
+
 class BrokenMutant(PvError):
-    """A mutant's edit does not apply to the source as it stands."""
+    """A mutant that cannot be planted, or must not go on; `problem` says why."""
+
+    def __init__(self, problem: MutantProblem, message: str) -> None:
+        super().__init__(problem, message)  # both, so that it can be pickled
+        self.problem = problem
+
+    def __str__(self) -> str:
+        return str(self.args[1])
 
 
 class WorkerLost(PvError):

@@ -1,7 +1,113 @@
 """A knowledge-distillation trainer whose every behaviour is under a contract.
 
-Import what you need from its modules: `losses` and `step` for the distillation step, `providers` for models, `loop` and
-`callbacks` for a run, `distill` for the whole pipeline. This file imports nothing: settings are checked without torch.
+The names below are imported from their modules at first use, so `import reference_trainer` imports neither torch nor
+pydantic.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from reference_trainer.config.settings import Settings
+    from reference_trainer.config.sources import gather
+    from reference_trainer.data.text import Sequences, Text, epoch_order, read_text
+    from reference_trainer.distillation.gradcheck import relative_difference
+    from reference_trainer.distillation.losses import LossSum, forward_kl, kd_logit_gradient, kd_loss
+    from reference_trainer.distillation.step import MetricSum
+    from reference_trainer.errors import (
+        CallbackError,
+        DataError,
+        LabelError,
+        LogitsError,
+        ModelFileError,
+        OutputError,
+        PassConsumedError,
+        ProviderError,
+        SettingError,
+        ShapeError,
+        SmokeError,
+        TrainerError,
+        VocabularyError,
+    )
+    from reference_trainer.pipeline.distill import DistillResult, distill
+    from reference_trainer.pipeline.smoke import Check
+    from reference_trainer.storage.export import load_decoder
+    from reference_trainer.training.callbacks import Callback, Context
+    from reference_trainer.training.loop import TrainResult
+    from reference_trainer.training.progress import Lines, ProgressCallback
+    from reference_trainer.training.schedule import Action, Schedule, learning_rate
+    from reference_trainer.training.trace import TraceCallback
+
+__all__ = [
+    "Action",
+    "Callback",
+    "CallbackError",
+    "Check",
+    "Context",
+    "DataError",
+    "DistillResult",
+    "LabelError",
+    "Lines",
+    "LogitsError",
+    "LossSum",
+    "MetricSum",
+    "ModelFileError",
+    "OutputError",
+    "PassConsumedError",
+    "ProgressCallback",
+    "ProviderError",
+    "Schedule",
+    "Sequences",
+    "SettingError",
+    "Settings",
+    "ShapeError",
+    "SmokeError",
+    "Text",
+    "TraceCallback",
+    "TrainResult",
+    "TrainerError",
+    "VocabularyError",
+    "distill",
+    "epoch_order",
+    "forward_kl",
+    "gather",
+    "kd_logit_gradient",
+    "kd_loss",
+    "learning_rate",
+    "load_decoder",
+    "read_text",
+    "relative_difference",
+]
 __version__ = "0.1.0"
+
+_NAMES = {
+    "config.settings": "Settings",
+    "config.sources": "gather",
+    "data.text": "Sequences Text epoch_order read_text",
+    "distillation.gradcheck": "relative_difference",
+    "distillation.losses": "LossSum forward_kl kd_logit_gradient kd_loss",
+    "distillation.step": "MetricSum",
+    "pipeline.distill": "DistillResult distill",
+    "pipeline.smoke": "Check",
+    "storage.export": "load_decoder",
+    "training.callbacks": "Callback Context",
+    "training.loop": "TrainResult",
+    "training.progress": "Lines ProgressCallback",
+    "training.schedule": "Action Schedule learning_rate",
+    "training.trace": "TraceCallback",
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use. Raise `AttributeError` for other names."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'errors')}"), name)
+
+
+def __dir__() -> list[str]:
+    """Return the names that are defined here, and the public ones that are not imported yet."""
+    return sorted({*globals(), *__all__})

@@ -1,14 +1,23 @@
-"""`python -m reference_trainer`, and the command `reference-trainer`: the signals first, then everything else."""
+"""Entry point of `python -m reference_trainer` and of the command `reference-trainer`."""
 
 from __future__ import annotations
 
+import sys
+
 from reference_trainer import interrupts
+from reference_trainer.errors import missing_package
 
 
 def run() -> None:
-    """Runs the command line of this process."""
-    interrupts.leave_at_once()
-    from reference_trainer.cli import main  # its imports take time enough to be interrupted
+    """Run the command line of this process. Signals are set first, because the imports after them take a while."""
+    interrupts.exit_at_once()
+    try:
+        from reference_trainer.cli import main
+    except ModuleNotFoundError as error:
+        message = missing_package(error)
+        if message is None:
+            raise
+        sys.exit(f"error: {message}")
 
     main(prog_name="reference-trainer")
 

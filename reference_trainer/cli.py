@@ -1,4 +1,4 @@
-"""The command line of the reference trainer: it reads settings, calls, and says what came of it."""
+"""The command line of the reference trainer: read settings, call the library, print the result."""
 
 from __future__ import annotations
 
@@ -9,34 +9,33 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from reference_trainer import __version__, interrupts
-from reference_trainer.errors import SettingError, TrainerError
-from reference_trainer.settings import Settings
-from reference_trainer.sources import gather
+from reference_trainer.config.kinds import kind_of
+from reference_trainer.config.settings import Settings
+from reference_trainer.errors import SettingError, TrainerError, missing_package
 
 if TYPE_CHECKING:
-    from reference_trainer.distill import DistillResult
-    from reference_trainer.progress import Lines
+    from reference_trainer.pipeline.distill import DistillResult
+    from reference_trainer.training.progress import Lines
 
-FAILED, REFUSED, OUR_BUG = 1, 2, 70
-_OF_THE_EXTRA = ("numpy", "safetensors", "torch")
+FAILED, REFUSED, INTERNAL_ERROR = 1, 2, 70
+BUG_REPORT = "This is a bug in reference-trainer; please report it with the lines above."
 
 
 class _Closed(io.StringIO):
-    """A standard output that was closed before the start: what is written there is lost, and that is an error."""
+    """Stand in for a standard output that was closed before the start; every write raises `OSError`."""
 
     def write(self, text: str) -> int:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
 
 
 class _Group(click.Group):
-    """Commands whose standard output may be lost: one line instead of a traceback."""
+    """A group of commands that reports a lost standard output in one line, without a traceback."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         sys.stdout = sys.stdout or _Closed()
@@ -47,9 +46,9 @@ class _Group(click.Group):
                 error.show()
             code = error.exit_code
         except OSError as error:
-            if error.errno is None or error.filename is not None:  # a library that can't be loaded, a file
+            if error.errno is None or error.filename is not None:  # a shared library or a file, not a stream
                 raise
-            _complain(f"standard output can't be written: {error.strerror}")
+            _error(f"cannot write to standard output: {error.strerror}")
             code = FAILED
         finally:
             interrupts.ignore()
@@ -59,35 +58,35 @@ class _Group(click.Group):
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="reference-trainer")
 def main() -> None:
-    """A knowledge-distillation trainer whose behaviour is under contract."""
+    """Train a small language model by knowledge distillation. Every behaviour is under contract."""
 
 
 def _options(command: Callable[..., int]) -> Callable[..., int]:
-    """An option for every setting. Values stay text until `gather` knows where each came from."""
-    for each in reversed(fields(Settings)):
-        kind = each.metadata["kind"]
-        flag = f"--{each.name.replace('_', '-')}"
+    """Add an option for every setting. Values stay text, because `gather` reads them and names their origin."""
+    for name, field in reversed(Settings.model_fields.items()):
+        flag, kind = f"--{name.replace('_', '-')}", kind_of(field)
         if kind.metavar == "":
-            option = click.option(flag, flag_value="true", default=None, help=each.metadata["help"])
+            option = click.option(flag, flag_value="true", default=None, help=field.description)
         else:
-            default = "" if each.default is None else f" [default: {each.default}]"
-            option = click.option(flag, metavar=kind.metavar, help=each.metadata["help"] + default)
+            default = "" if field.default is None else f" [default: {field.default}]"
+            option = click.option(flag, metavar=kind.metavar, help=f"{field.description}{default}")
         command = option(command)
     return command
 
 
 @main.command()
 @_options
-@click.option("--config", metavar="PATH", help="TOML file of settings, such as batch_size = 32.")
+@click.option("--config", metavar="PATH", help="Read settings, such as batch_size = 32, from this TOML file.")
 def distill(config: str | None, **flags: str | None) -> int:
     """Distil a teacher into a smaller student.
 
-    Each setting can also stand in the file --config (or REFERENCE_TRAINER_CONFIG), or in an environment variable such
-    as REFERENCE_TRAINER_BATCH_SIZE: a flag counts before the environment, that before the file. APR_DISTILL_MAX_STEPS,
-    APR_DISTILL_LOG_EVERY and APR_DISTILL_PROJECT_TO_STEPS stand for --smoke, --log-every and --project-to-steps.
+    Every setting is also a key of the file --config (or REFERENCE_TRAINER_CONFIG) and an environment variable such as
+    REFERENCE_TRAINER_BATCH_SIZE. A flag takes precedence over a variable, a variable over the file. The variables
+    APR_DISTILL_MAX_STEPS, APR_DISTILL_LOG_EVERY and APR_DISTILL_PROJECT_TO_STEPS are aliases of --smoke, --log-every
+    and --project-to-steps.
 
-    Exit code 0: done; 1: the run failed, or a smoke run found a reason against a long one; 2: a setting was refused;
-    70: a bug; 130: interrupted, by whichever signal.
+    Exit codes: 0 success; 1 the run failed, or a check of a smoke run did not pass; 2 a setting was refused; 70 an
+    internal error; 130 interrupted by any signal.
     """
     given = {name: text for name, text in flags.items() if text is not None}
     return _guarded(lambda: _distil(given, config))
@@ -95,24 +94,26 @@ def distill(config: str | None, **flags: str | None) -> int:
 
 def _distil(flags: dict[str, str], config: str | None) -> int:
     if config == "":
-        raise SettingError("--config is ''; expected a path")
+        raise SettingError("invalid value '' for --config: expected a path")
+    from reference_trainer.config.sources import gather  # pydantic-settings is not needed for `--help`
+
     settings = gather(flags, os.environ, Path(config) if config else None)
-    from reference_trainer.distill import distill as run  # torch is loaded here, after everything was checked
-    from reference_trainer.progress import Lines
+    from reference_trainer.pipeline.distill import distill as run  # imports torch, so after all checks
+    from reference_trainer.training.progress import Lines
 
     lines = Lines()
-    interrupts.clean_up_first()
+    interrupts.raise_once()
     try:
         result = run(settings, lines=lines)
     finally:
         interrupts.ignore()
     if settings.smoke is not None:
         return 0 if result.go else FAILED
-    _say_what_came_out(result, lines)
+    _report(result, lines)
     return 0
 
 
-def _say_what_came_out(result: DistillResult, lines: Lines) -> None:
+def _report(result: DistillResult, lines: Lines) -> None:
     run = result.train
     first, last = run.initial_loss, run.final_loss
     losses = "no token was scored" if first is None else f"distillation loss {first:.4f} to {last:.4f}"
@@ -127,77 +128,84 @@ def _say_what_came_out(result: DistillResult, lines: Lines) -> None:
 
 
 def _guarded(work: Callable[[], int]) -> int:
-    """The exit code of `work`; what was refused or failed is told in one line, a bug of ours with its traceback."""
+    """Return the exit code of `work`. Print a failure in one line, an internal error with its traceback."""
     try:
         return work()
     except SettingError as error:
-        _complain(_text_of(error))
+        _error(_line(error))
         return REFUSED
     except (TrainerError, OSError, MemoryError) as error:
-        _complain(_text_of(error))
+        _error(_line(error))
         return FAILED
     except KeyboardInterrupt as error:
-        written = interrupts.WRITTEN in getattr(error, "__notes__", [])
-        _complain(_text_of(error, "interrupted" if written else interrupts.SAID))
+        written = any(isinstance(note, interrupts.WrittenNote) for note in getattr(error, "__notes__", []))
+        _error(_line(error, "interrupted" if written else interrupts.NOT_WRITTEN))
         return interrupts.INTERRUPTED
     except Exception as error:
-        if _is_lack_of_memory(error):
-            _complain(_text_of(error))
+        if _is_out_of_memory(error):
+            _error(_line(error))
             return FAILED
-        if isinstance(error, ModuleNotFoundError) and error.name in _OF_THE_EXTRA:
-            _complain(f"{error.name} is not installed: pip install 'pv-contracts[trainer]'")
+        if (message := missing_package(error)) is not None:
+            _error(message)
             return FAILED
-        _tell(f"{traceback.format_exc()}This is a bug of reference-trainer: please report it with the lines above.")
-        return OUR_BUG
+        _print_error(f"{traceback.format_exc()}{BUG_REPORT}")
+        return INTERNAL_ERROR
 
 
-def _is_lack_of_memory(error: Exception) -> bool:
-    # By name and text: torch may not be loaded, and on the CPU its error is a bare RuntimeError.
-    return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+def _is_out_of_memory(error: Exception) -> bool:
+    torch = sys.modules.get("torch")  # an error of torch's cannot be raised before torch is imported
+    if torch is not None and isinstance(error, torch.OutOfMemoryError):
+        return True
+    # On the CPU, torch raises a bare RuntimeError, which nothing but its text tells apart.
+    return "can't allocate memory" in str(error)
 
 
-def _text_of(error: BaseException, said: str = "") -> str:
-    """What an error says, or what is said of it, and its notes: in one line."""
+def _line(error: BaseException, message: str = "") -> str:
+    """Return the message of an error, `message` if that is given, and its notes in one line."""
     notes = (f"({note})" for note in getattr(error, "__notes__", []))
-    said = said or str(error).strip() or type(error).__name__
-    return " ".join(" ".join((said, *notes)).split())
+    message = message or str(error).strip() or type(error).__name__
+    return " ".join(" ".join((message, *notes)).split())
 
 
-def _complain(text: str) -> None:
-    _tell(f"error: {text}")
+def _error(text: str) -> None:
+    _print_error(f"error: {text}")
 
 
-def _tell(text: str) -> None:
-    with suppress(OSError):  # nobody is listening; the exit code still says it
+def _print_error(text: str) -> None:
+    with suppress(OSError):  # a lost standard error does not change the exit code
         click.echo(text, err=True)
 
 
 @main.command()
-def schema() -> None:
-    """Print the JSON Schema of the lines that --trace writes."""
-    from reference_trainer.trace import schema as text
+@click.argument("name", type=click.Choice(["trace", "settings"]), default="trace")
+def schema(name: str) -> None:
+    """Print the JSON Schema of the lines that --trace writes, or of a file of settings."""
+    if name == "settings":
+        from reference_trainer.config.settings import schema as text
+    else:
+        from reference_trainer.training.trace import schema as text
 
     click.echo(text(), nl=False)
 
 
 @main.command()
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or cuda:N.")
-@click.option("--vocabulary", type=click.IntRange(2, 10**6), default=512, show_default=True)
-@click.option("--positions", type=click.IntRange(1, 10**6), default=64, show_default=True)
-@click.option("--seed", type=click.IntRange(0, 10**18), default=0, show_default=True)
-def gradcheck(**asked: Any) -> int:
-    """Compare the closed-form gradient with automatic differentiation on this machine, in float64.
+@click.option("--device", default="auto", show_default=True, help="Compute on auto, cpu, cuda or cuda:N.")
+@click.option("--vocabulary", type=click.IntRange(2, 10**6), default=512, show_default=True, help="Number of tokens.")
+@click.option("--positions", type=click.IntRange(1, 10**6), default=64, show_default=True, help="Sequence length.")
+@click.option("--seed", type=click.IntRange(0, 10**18), default=0, show_default=True, help="Seed of the logits.")
+def gradcheck(**options: Any) -> int:
+    """Compare the closed-form gradient with automatic differentiation, in float64.
 
-    Exit code 1 when they differ: then no run on this device can be trusted.
+    Exit code 1 if they differ; then no run on this device can be trusted.
     """
-    return _guarded(lambda: _gradcheck(**asked))
+    return _guarded(lambda: _gradcheck(**options))
 
 
 def _gradcheck(device: str, vocabulary: int, positions: int, seed: int) -> int:
     device = Settings(device=device).device
-    from reference_trainer.gradients import AGREE, differences
-    from reference_trainer.placement import usable_device
-    from reference_trainer.progress import Lines
+    from reference_trainer.distillation.gradcheck import AGREE, differences
+    from reference_trainer.models.placement import usable_device
+    from reference_trainer.training.progress import Lines
 
     lines, agree, place = Lines(), True, usable_device(device)
     for temperature, difference in differences(place, (2, positions, vocabulary), seed):

@@ -1,6 +1,6 @@
-"""Everything that the trainer refuses, under one root.
+"""The errors that the trainer raises on purpose, under one root.
 
-A message says where, what was read, and what to try. What a caller would expect as a ValueError is one.
+A message names the location, the value, and what to try. What a caller would expect as a `ValueError` is one.
 """
 
 from __future__ import annotations
@@ -19,56 +19,67 @@ __all__ = [
     "SmokeError",
     "TrainerError",
     "VocabularyError",
+    "missing_package",
 ]
+
+PACKAGES = ("numpy", "pydantic", "pydantic_core", "pydantic_settings", "safetensors", "torch")
+"""Packages that only the extra `trainer` installs."""
 
 
 class TrainerError(Exception):
-    """Root of every error that this package raises on purpose."""
+    """The root of every error that this package raises on purpose."""
 
 
 class ShapeError(TrainerError, ValueError):
-    """Tensors whose shapes, dtypes or devices don't belong together."""
+    """Tensors have shapes, dtypes or devices that do not match."""
 
 
 class VocabularyError(ShapeError):
-    """Teacher and student score different numbers of tokens."""
+    """Teacher and student have vocabularies of different sizes."""
 
 
 class LabelError(TrainerError, ValueError):
-    """A label that is neither a token of the vocabulary nor the ignored one."""
+    """A label is neither a token of the vocabulary nor the ignored index."""
 
 
 class LogitsError(TrainerError, ValueError):
-    """A scored position whose logits are no distribution: NaN, +inf, or -inf throughout."""
+    """The logits of a scored position are not a distribution: NaN, +inf, or all -inf."""
 
 
 class SettingError(TrainerError, ValueError):
-    """A setting outside its domain, whoever gave it."""
+    """A setting is unknown, outside its domain, or in conflict with another one."""
 
 
 class DataError(TrainerError, ValueError):
-    """Text that can't be read, or is too short to learn from."""
+    """A text cannot be read, or is too short to train on."""
 
 
 class ModelFileError(TrainerError, ValueError):
-    """A directory that holds no model of ours, or one that doesn't fit."""
+    """A directory holds no model of this package, or one that does not fit."""
 
 
 class OutputError(TrainerError, OSError):
-    """A place where results can't be written, or that holds something already."""
+    """Results cannot be written to a path, or it holds other files already."""
 
 
 class CallbackError(TrainerError, TypeError):
-    """A callback that isn't one, or that answered something else than an action."""
+    """An object is not a callback, or a callback returned something other than an action."""
 
 
 class SmokeError(TrainerError, RuntimeError):
-    """A smoke run that can say nothing, because no step ran."""
+    """A smoke run ended before its first step, so it has no result."""
 
 
 class ProviderError(TrainerError, ValueError):
-    """A teacher or student that broke its protocol."""
+    """A teacher or student violated its protocol."""
 
 
 class PassConsumedError(TrainerError, RuntimeError):
-    """A second gradient for a forward pass that already had its one."""
+    """A forward pass was given a second gradient."""
+
+
+def missing_package(error: Exception) -> str | None:
+    """Return how to install the package of the extra `trainer` that `error` reports as missing; None for others."""
+    if isinstance(error, ModuleNotFoundError) and error.name in PACKAGES:
+        return f"{error.name} is not installed: pip install 'pv-contracts[trainer]'"
+    return None

@@ -1,7 +1,8 @@
-"""Ctrl-C, the SIGTERM of a scheduler, and the SIGHUP of a terminal that is closed: what they do at which time.
+"""Handling of SIGINT (Ctrl-C), SIGTERM (a scheduler) and SIGHUP (a closed terminal) in each phase of a command.
 
-Left to Python, an interrupt during an import or at the exit shows a traceback of somebody else's code, and a second one
-while the first cleans up leaves half files behind. A signal that is ignored from the start, as by `nohup`, stays so.
+With Python's defaults, an interrupt during an import or at the exit prints an unrelated traceback, and a second one
+during the cleanup of the first leaves partial files. A signal that is ignored from the start, as by `nohup`, stays
+ignored.
 """
 
 from __future__ import annotations
@@ -12,43 +13,49 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["INTERRUPTED", "SAID", "WRITTEN", "clean_up_first", "ignore", "leave_at_once"]
+__all__ = ["INTERRUPTED", "NOT_WRITTEN", "WRITTEN", "WrittenNote", "exit_at_once", "ignore", "raise_once"]
 
 INTERRUPTED = 130
-SAID = "interrupted; no model was written"
-WRITTEN = "the model had been written"
+NOT_WRITTEN = "interrupted; no model was written"
+
+
+class WrittenNote(str):
+    """A note on an interrupt that came after the model was written. Programs recognise it by its type."""
+
+
+WRITTEN = WrittenNote("the model had been written")
 _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# Long enough for what is cleaned up. Not for ever: Python drops an exception that is raised in a destructor, and then
-# the interrupt has to be said again.
-_DEAF_S = 3.0
+# Long enough for the cleanup. Not forever: Python drops an exception that is raised in a destructor, and then the user
+# has to interrupt again.
+_REPEATED_S = 3.0
 
 
-def leave_at_once() -> None:
-    """From now on an interrupt ends the process in one line: nothing was made yet that would have to go."""
-    _exchange(signal.default_int_handler, _leave)
-    _exchange(signal.SIG_DFL, _leave)
+def exit_at_once() -> None:
+    """From now on, exit the process with one line at an interrupt. For the time before anything needs a cleanup."""
+    _exchange(signal.default_int_handler, _exit)
+    _exchange(signal.SIG_DFL, _exit)
 
 
-def clean_up_first() -> None:
-    """From now on an interrupt is a KeyboardInterrupt; those that follow soon are the same one."""
-    _exchange(_leave, _Once())
+def raise_once() -> None:
+    """From now on, raise `KeyboardInterrupt` at an interrupt; ignore those within 3 s after it."""
+    _exchange(_exit, _Once())
 
 
 def ignore() -> None:
-    """From now on an interrupt comes too late."""
+    """From now on, ignore interrupts."""
     for number in _NUMBERS:
-        if signal.getsignal(number) is _leave or isinstance(signal.getsignal(number), _Once):
+        if signal.getsignal(number) is _exit or isinstance(signal.getsignal(number), _Once):
             signal.signal(number, signal.SIG_IGN)
 
 
 def _exchange(old: Any, new: Callable[[int, Any], None]) -> None:
-    """In a process whose signals another program handles, nothing changes."""
+    """Replace only the handler `old`, so that the handlers of an embedding program stay."""
     for number in _NUMBERS:
         if signal.getsignal(number) == old:
             signal.signal(number, new)
 
 
-def _leave(number: int, frame: Any) -> None:
+def _exit(number: int, frame: Any) -> None:
     try:
         os.write(2, b"error: interrupted\n")
     finally:
@@ -57,10 +64,10 @@ def _leave(number: int, frame: Any) -> None:
 
 class _Once:
     def __init__(self) -> None:
-        self._heard = float("-inf")
+        self._raised_at = float("-inf")
 
     def __call__(self, number: int, frame: Any) -> None:
         now = time.monotonic()
-        if now - self._heard > _DEAF_S:
-            self._heard = now
+        if now - self._raised_at > _REPEATED_S:
+            self._raised_at = now
             raise KeyboardInterrupt

@@ -11,114 +11,48 @@ import pytest
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "hypothesis", "pytest", "_pytest", "numpy")
 
-# What each module or package of pv may import of pv. Evidence and claims know nothing of each other or of the verdict;
-# what decides imports only what it decides over; what is imported by code under contract is the standard library.
-MAY_IMPORT: dict[str, set[str]] = {
-    "errors": set(),
-    "model": set(),
-    "evidence": set(),
-    "canonical": set(),
-    "project": {"errors"},
-    "spelling": set(),
-    "syntax": {"errors"},
-    "probes": {"syntax"},
-    "fence": {"errors"},
-    "hook": {"errors", "fence", "probes", "syntax"},
-    "equations": {"spelling"},
-    "bounds": set(),
-    "proofs": {"evidence", "model"},
-    "cells": {"evidence", "model"},
-    "verdict": {"cells", "evidence", "model"},
-    "loading": {"model", "spelling"},
-    "binding": {"errors", "model", "project", "syntax"},
-    "linting": {"binding", "bounds", "equations", "errors", "loading", "model", "project", "syntax"},
-    "engines": {"bounds", "equations", "evidence"},
-    "workers": {"bounds", "engines", "errors", "evidence", "hook", "model", "probes"},
-    "tasks": {"binding", "bounds", "hook", "model", "project"},
-    "devices": {"evidence", "project", "tasks", "workers"},
-    "records": {"binding", "canonical", "evidence", "loading", "model", "project"},
-    "matrix": {"cells", "model", "verdict"},
-    "report": {"cells", "engines", "equations", "errors", "evidence", "matrix", "model", "verdict"},
-    "mutation": {
-        "binding",
-        "canonical",
-        "errors",
-        "evidence",
-        "loading",
-        "model",
-        "probes",
-        "project",
-        "proofs",
-        "records",
-        "syntax",
-        "tasks",
-        "workers",
-    },
-    "mutating": {"campaign", "errors", "linting", "model", "mutation", "project", "request"},
-    "campaign": {
-        "cells",
-        "devices",
-        "evidence",
-        "model",
-        "mutation",
-        "project",
-        "proofs",
-        "records",
-        "tasks",
-        "workers",
-    },
-    "subjects": {"binding", "errors", "model", "project", "spelling"},
-    "replaying": {"bounds", "engines", "errors", "model", "spelling"},
-    "request": {"cells", "errors", "linting", "loading", "model", "project", "replaying", "subjects"},
-    "runner": {
-        "campaign",
-        "devices",
-        "errors",
-        "evidence",
-        "linting",
-        "model",
-        "mutation",
-        "project",
-        "records",
-        "request",
-        "verdict",
-    },
-    "comparison": {
-        *("campaign", "errors", "loading", "matrix", "model", "project", "request", "runner", "subjects", "verdict"),
-    },
-    "terminal": {"campaign", "errors"},
-    "cli": {
-        "comparison",
-        "errors",
-        "linting",
-        "loading",
-        "model",
-        "mutating",
-        "mutation",
-        "report",
-        "request",
-        "runner",
-        "terminal",
-    },
-    "pytest_plugin": {
-        *("binding", "engines", "hook", "loading", "model", "project", "pytest_prove", "pytest_run", "tasks"),
-    },
-    "pytest_prove": {"bounds", "model"},
-    "pytest_run": {"binding", "engines", "model", "project"},
+# The rooms of pv, each with the rooms that it may import. A room imports only rooms above it.
+ROOMS: dict[str, str] = {
+    "errors": "",
+    "contract": "errors",
+    "source": "errors contract",
+    "instrument": "errors source",
+    "equations": "contract",
+    "engines": "errors contract source equations",
+    "results": "errors contract source engines",
+    "linting": "errors contract source equations engines",
+    "workers": "errors contract source instrument engines results",
+    "mutation": "errors contract source instrument engines results workers",
+    "report": "errors contract equations engines results",
+    "commands": "errors contract source linting results workers mutation engines",
+    "pytest_plugin": "errors contract source instrument engines workers",
+    "cli": "errors contract linting mutation report commands",
 }
-MAY_IMPORT_THIRD_PARTY: dict[str, set[str]] = {
-    "loading": {"yaml", "jsonschema"},
-    "records": {"jsonschema"},
-    "mutation": {"jsonschema"},
-    "report": {"rich"},
-    "cli": {"click"},
-    "terminal": {"rich"},
-    "equations": {"torch"},
-    "engines": {"crosshair", "hypothesis", "torch"},
-    "workers": {"hypothesis", "torch"},
-    "pytest_plugin": {"hypothesis", "pytest", "torch"},
-    "pytest_prove": {"pytest"},
-    "pytest_run": {"pytest"},
+THIRD_PARTIES: dict[str, str] = {
+    "contract": "cattrs yaml jsonschema",
+    "results": "jsonschema",
+    "mutation": "jsonschema",
+    "equations": "torch",
+    "engines": "crosshair hypothesis torch",
+    "workers": "cattrs hypothesis torch",
+    "report": "rich",
+    "commands": "rich",
+    "pytest_plugin": "hypothesis pytest torch",
+    "cli": "click",
+}
+
+# The rooms of the trainer, likewise. `storage` reads and writes the models, `training` reads batches from `data`.
+TRAINER_ROOMS: dict[str, str] = {
+    "errors": "",
+    "interrupts": "",
+    "distillation": "errors",
+    "config": "errors distillation",
+    "models": "errors",
+    "data": "errors distillation",
+    "storage": "errors interrupts models",
+    "training": "errors distillation data",
+    "pipeline": "errors distillation config models data storage training",
+    "cli": "errors interrupts distillation config models training pipeline",
 }
 
 
@@ -139,12 +73,12 @@ def files(package: str) -> list[Path]:
 
 
 def layer(path: Path) -> str:
-    return path.relative_to(ROOT / "pv").parts[0].removesuffix(".py")
+    return path.relative_to(ROOT).parts[1].removesuffix(".py")
 
 
-def layers() -> dict[str, list[Path]]:
+def layers(package: str = "pv") -> dict[str, list[Path]]:
     found: dict[str, list[Path]] = {}
-    for path in files("pv"):
+    for path in files(package):
         if not layer(path).startswith("__"):
             found.setdefault(layer(path), []).append(path)
     return found
@@ -178,31 +112,34 @@ def test_a_package_does_not_know_another(package: str, stranger: str) -> None:
     assert knowing == []
 
 
-def test_every_layer_of_pv_has_its_arrows() -> None:
-    assert sorted(layers()) == sorted(MAY_IMPORT)
+def test_every_room_of_pv_is_listed() -> None:
+    assert sorted(layers()) == sorted(ROOMS)
 
 
-@pytest.mark.parametrize("name", sorted(MAY_IMPORT))
-def test_a_layer_imports_only_along_its_arrows(name: str) -> None:
-    assert arrows(layers()[name], "pv") - {name} <= MAY_IMPORT[name]
+@pytest.mark.parametrize("name", sorted(ROOMS))
+def test_a_room_imports_only_the_rooms_above_it(name: str) -> None:
+    assert arrows(layers()[name], "pv") - {name} <= set(ROOMS[name].split())
+    assert all(list(ROOMS).index(other) < list(ROOMS).index(name) for other in ROOMS[name].split())
 
 
-@pytest.mark.parametrize("name", sorted(MAY_IMPORT))
-def test_a_layer_imports_only_the_third_parties_it_is_for(name: str) -> None:
-    assert foreign(layers()[name]) <= MAY_IMPORT_THIRD_PARTY.get(name, set())
+def test_every_room_of_the_trainer_is_listed() -> None:
+    assert sorted(layers("reference_trainer")) == sorted(TRAINER_ROOMS)
 
 
-def test_the_arrows_have_no_cycle() -> None:
-    left = {name: set(targets) for name, targets in MAY_IMPORT.items()}
-    while left:
-        free = {name for name, targets in left.items() if not targets & set(left)}
-        assert free, f"a cycle among {sorted(left)}"
-        left = {name: targets for name, targets in left.items() if name not in free}
+@pytest.mark.parametrize("name", sorted(TRAINER_ROOMS))
+def test_a_room_of_the_trainer_imports_only_the_rooms_above_it(name: str) -> None:
+    allowed, order = TRAINER_ROOMS[name].split(), list(TRAINER_ROOMS)
+    assert arrows(layers("reference_trainer")[name], "reference_trainer") - {name} <= set(allowed)
+    assert all(order.index(other) < order.index(name) for other in allowed)
 
 
-@pytest.mark.parametrize("name", ["canonical", "fence", "hook", "probes", "syntax"])
-def test_what_runs_inside_code_under_contract_is_standard_library(name: str) -> None:
-    assert foreign(layers()[name]) == set()
+@pytest.mark.parametrize("name", sorted(ROOMS))
+def test_a_room_imports_only_the_third_parties_it_is_for(name: str) -> None:
+    assert foreign(layers()[name]) <= set(THIRD_PARTIES.get(name, "").split())
+
+
+def test_code_that_runs_inside_the_subject_is_standard_library() -> None:
+    assert foreign([*layers()["instrument"], ROOT / "pv/source/syntax.py", ROOT / "pv/source/digest.py"]) == set()
 
 
 def loaded_by(code: str) -> set[str]:

@@ -1,53 +1,27 @@
-"""Executes pages of docs/: writes their files, runs their commands, and compares what they print."""
+"""The tutorials of docs/ and the pages on extending `pv` and on the trainer do what they say."""
 
-import os
-import re
-import shlex
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
 
-DOCS = Path(__file__).parents[1] / "docs"
-BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+from tests.pages import run_page
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 
 
 @pytest.mark.parametrize(("page", "runs"), [("authoring.md", 5), ("harnesses.md", 2)])
 def test_the_page_does_what_it_says(page: str, runs: int, tmp_path: Path) -> None:
-    commands = 0
-    for language, info, body in BLOCK.findall((DOCS / page).read_text()):
-        words = dict(part.partition("=")[::2] for part in info.split())
-        if language == "console":
-            run(body, int(words["exit"]), tmp_path)
-            commands += 1
-        else:
-            write(tmp_path / words["file"], body, words)
-    assert commands == runs
+    assert run_page(DOCS / page, tmp_path) == runs
 
 
-def write(path: Path, body: str, words: dict[str, str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    before = path.read_text() if path.exists() else ""
-    if "append" in words:
-        body = f"{before}\n\n{body}" if path.suffix == ".py" else before + body
-    elif "insert-before" in words:
-        body = before.replace(f"\n{words['insert-before']}", f"\n{body}{words['insert-before']}")
-    elif "replace" in words:
-        start = before.index("@given", before.rindex("\n\n\n", 0, before.index(words["replace"])))
-        body = before[:start] + body
-    path.write_text(body)
+def test_the_recipes_extend_a_copy_of_pv(tmp_path: Path) -> None:
+    """The copy comes before the installed package, because Python puts the working directory first."""
+    shutil.copytree(ROOT / "pv", tmp_path / "pv", ignore=shutil.ignore_patterns("__pycache__"))
+    assert run_page(DOCS / "extending.md", tmp_path) == 3
 
 
-def run(body: str, status: int, folder: Path) -> None:
-    command, *expected = body.splitlines()
-    program, *arguments = shlex.split(command.removeprefix("$ "))
-    assert program == "pv"
-    done = subprocess.run(
-        [sys.executable, "-m", "pv", *arguments], cwd=folder, capture_output=True, text=True, env=dict(os.environ)
-    )
-    assert done.returncode == status, done.stdout + done.stderr
-    rest = done.stdout.splitlines()
-    for line in (line for line in expected if line != "..."):
-        assert line in rest, f"{line!r} is not in the output, or not in this order:\n{done.stdout}"
-        rest = rest[rest.index(line) + 1 :]
+@pytest.mark.parametrize("page", [DOCS / "trainer.md", ROOT / "reference_trainer/README.md"], ids=["page", "readme"])
+def test_the_callbacks_of_the_trainer_are_called_as_documented(page: Path, tmp_path: Path) -> None:
+    assert run_page(page, tmp_path) == 1

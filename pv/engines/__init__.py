@@ -1,1 +1,1 @@
-"""Engines try a falsifier inside a worker and say what came back; none of them says "pass"."""
+"""Engines try a claim inside a worker and return a record of the trial; the verdict is decided elsewhere."""

@@ -1,4 +1,4 @@
-"""Writes the arguments of a counterexample as JSON, says whether that is exact, and reads exact ones back.
+"""Encodes the arguments of a counterexample as JSON, with whether that is exact, and decodes exact ones.
 
 Floats that JSON lacks are `{"$float": "nan"}`; a tensor is `{"$tensor": {dtype, shape, data}}`; a dataclass is
 `{"$data": {"type": "module:Name", "fields": {...}}}`; what cannot be rebuilt is `{"$repr": text}`.
@@ -18,10 +18,10 @@ MAX_DECIMAL_BITS = 10_000  # Python refuses to write much longer ones in decimal
 
 
 def encode(value: Any, depth: int = 0) -> tuple[Any, bool]:
-    """The value as JSON, and whether `decode` gives it back. Never raises."""
+    """Return the value as JSON, and whether `decode` rebuilds it. Never raise."""
     try:
         return _encode(value, depth)
-    except (Exception, SystemExit) as error:  # a value whose methods raise must not take the counterexample with it
+    except (Exception, SystemExit) as error:  # the counterexample is reported even if a method of the value raises
         return {"$repr": f"<{type(value).__name__}: {type(error).__name__} while it was written>"}, False
 
 
@@ -83,7 +83,7 @@ def _repr(value: Any) -> tuple[Any, bool]:
 
 
 def decode(value: Any) -> Any:
-    """The value that `encode` wrote exactly. Raises ValueError for what was not exact."""
+    """Return the value that `encode` wrote exactly. Raise ValueError if it was not exact."""
     if isinstance(value, list):
         return [decode(item) for item in value]
     if not isinstance(value, dict):
@@ -100,7 +100,7 @@ def _read_tensor(described: Any) -> Any:
     import torch
 
     if "data" not in described:
-        raise ValueError("this tensor was too large to be written out")
+        raise ValueError("the tensor was too large to be written")
     dtype = getattr(torch, described["dtype"])
     return torch.tensor(decode(described["data"]), dtype=dtype).reshape(described["shape"])
 
@@ -128,7 +128,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
 
 
 def show(value: Any) -> str:
-    """An encoded value as a person would write it: `tensor([[0.0, 1.0]], float32)`."""
+    """Return an encoded value as text for people: `tensor([[0.0, 1.0]], float32)`."""
     if isinstance(value, list):
         return f"[{', '.join(show(item) for item in value)}]"
     if isinstance(value, float):

@@ -1,8 +1,8 @@
-"""Attacks a claim that is an equation: draws its domain, and compares the code under contract with its value.
+"""Tries a claim that is an equation: draws examples of its domain, and compares the code under contract with its value.
 
-What is held against what, on every example: the code that implements the equation against the equation; if it is the
-derivative of another equation, the derivative of that one against it, and the gradient that the other's code has by
-automatic differentiation against it; and the invariants of the equation.
+On every example the equation is compared with the code that implements it. If it is the derivative of another
+equation, it is also compared with the derivative of that equation, and with the gradient of that equation's code by
+automatic differentiation. Its invariants are checked too.
 """
 
 import json
@@ -15,19 +15,19 @@ from torch import Tensor
 
 from pv.engines.blame import Blame, said
 from pv.engines.encoding import decode, encode
+from pv.engines.equation_mutants import KeptExamples, tried
 from pv.engines.observed import Observation, Observer, Refuted, compare, given
 from pv.engines.property import Settings
 from pv.engines.stream import Stream
-from pv.engines.told_apart import Kept, judged
+from pv.engines.trial import TrialStatus
 from pv.equations.accuracy import UNITS
 from pv.equations.draw import Drawer, Example
-from pv.equations.equation import Limits
-from pv.equations.parsed import parse_equations
+from pv.equations.limits import Limits
+from pv.equations.parse import parse_equations
 from pv.equations.shrink import Shrinker
 from pv.equations.system import Claim, System
-from pv.evidence import Ending
 
-MAX_REJECTED = 20  # examples outside `requires` for each that was asked for
+MAX_REJECTED = 20  # examples outside `requires` for each requested one
 
 
 class NoValue(Exception):
@@ -43,10 +43,10 @@ def attack(
     blame: Blame,
     stream: Stream,
 ) -> dict[str, Any]:
-    """Tries the equation `name` of those of a contract on `how.examples` examples; returns the record of its end."""
+    """Try the equation `name` of a contract on `how.examples` examples, and return the record of the trial."""
     parsed, problems = parse_equations(equations)
     if problems:
-        raise problems[0]  # lint has refused the contract before
+        raise problems[0]  # lint reports these first
     system = System(parsed)
     return _Attack(system, system.claims[name], subject, device, how, blame, stream).run()
 
@@ -62,26 +62,26 @@ class _Attack:
     stream: Stream
     valid: int = 0
     invalid: int = 0
-    kept: Kept = field(default_factory=Kept)
+    kept: KeptExamples = field(default_factory=KeptExamples)
 
     def run(self) -> dict[str, Any]:
         for example in self._examples():
             try:
                 self.kept.add(example, self._check(example))
             except NoValue as error:
-                return self._end(Ending.BROKEN, str(error), example, error)
+                return self._end(TrialStatus.ERROR, str(error), example, error)
             except Exception as error:
                 return self._failed(example, error)
             self.valid += 1
         if self.valid == 0:
-            return self._end(Ending.BARREN, "no example fulfils `requires`")
-        return self._end(Ending.HELD, "") | self._teeth()
+            return self._end(TrialStatus.NO_EXAMPLES, "no example fulfils `requires`")
+        return self._end(TrialStatus.HELD, "") | self._sensitivity()
 
-    def _teeth(self) -> dict[str, Any]:
-        """A mutant of the code shows by itself whether it is seen, and one example that is replayed shows nothing."""
+    def _sensitivity(self) -> dict[str, Any]:
+        """Return which equation mutants the examples kill; on a mutant of the code and on a replay none is tried."""
         if self.how.stop_at_first or self.how.replay or self.device != "cpu":
             return {}
-        return {"changes": judged(self.claim, self.kept)}
+        return {"equation_mutants": tried(self.claim, self.kept)}
 
     def _examples(self) -> Iterator[Example]:
         if self.how.replay:
@@ -109,12 +109,12 @@ class _Attack:
 
     def _failed(self, example: Example, error: Exception) -> dict[str, Any]:
         self.valid += 1
-        ending = self._ending(error)
-        if ending not in (Ending.REFUTED, Ending.RAISED):
-            return self._end(ending, said(error), example, error)
-        self.stream.put("counterexample", ending=ending.value, **self._counterexample(example, error))
+        status = self._status(error)
+        if status not in (TrialStatus.REFUTED, TrialStatus.RAISED):
+            return self._end(status, said(error), example, error)
+        self.stream.put("counterexample", status=status.value, **self._counterexample(example, error))
         if self.how.stop_at_first:
-            return self._end(ending, said(error), example, error)
+            return self._end(status, said(error), example, error)
         plain = replace(example, dtype="float32")
         if "float32" in self.claim.accuracy.dtypes and self._fails(plain):
             example = plain
@@ -122,8 +122,8 @@ class _Attack:
         try:
             self._check(smallest)
         except Exception as last:
-            return self._end(self._ending(last), said(last), smallest, last, shrunk=True)
-        return self._end(Ending.FLAKY, f"the same input failed once and passed once; it first said: {said(error)}")
+            return self._end(self._status(last), said(last), smallest, last, shrunk=True)
+        return self._end(TrialStatus.FLAKY, f"the same input failed once and passed once; first failure: {said(error)}")
 
     def _fails(self, example: Example) -> bool:
         if not self.system.admits(self.claim, example):
@@ -133,46 +133,46 @@ class _Attack:
         except NoValue:
             return False
         except Exception as error:
-            return self._ending(error) in (Ending.REFUTED, Ending.RAISED)
+            return self._status(error) in (TrialStatus.REFUTED, TrialStatus.RAISED)
         return False
 
-    def _ending(self, error: BaseException) -> Ending:
-        return Ending.REFUTED if isinstance(error, Refuted) else self.blame.ending(error)
+    def _status(self, error: BaseException) -> TrialStatus:
+        return TrialStatus.REFUTED if isinstance(error, Refuted) else self.blame.status(error)
 
     def _check(self, example: Example) -> list[Observation]:
-        """What was seen on an example, if all of it is what the equation says. Raises Refuted, NoValue, or the code's.
+        """Return the observations of an example. Raise `Refuted`, `NoValue`, or what the code raises.
 
-        The equation has its values before the code is asked.
+        The equation is evaluated before the code is called.
         """
         equation = self.claim.equation
         exact = equation.exact(example)
         if any(result.isnan().any() for result in exact):
             raise NoValue(
-                f"{equation.name} has no value (NaN) here, inside its domain; say where it has one: `requires`"
+                f"{equation.name} has no value (NaN) here, inside its domain; exclude the point with `requires`"
             )
         for broken in self.system.broken_invariants(self.claim, example):
             raise Refuted(f"the invariant `{broken}` of {equation.name} does not hold here")
         limits, found = Limits(equation, self.claim.accuracy, example, exact), []
         for seen in Observer(self.system, self.claim, self.subject, self.device).seen(example):
-            compare(seen, equation.name, limits)
+            compare(seen, limits)
             found.append(seen)
         return found
 
     def _counterexample(self, example: Example, error: BaseException) -> dict[str, Any]:
         kinds = {name: variable.kind for name, variable in self.claim.equation.variables.items()}
-        told = {n: encode(given(each, kinds[n], example.dtype, "cpu")) for n, each in example.arrays.items()}
+        encoded = {n: encode(given(each, kinds[n], example.dtype, "cpu")) for n, each in example.arrays.items()}
         return {
-            "arguments": {name: written for name, (written, _) in told.items()},
-            "exact": all(exact for _, exact in told.values()),
+            "arguments": {name: written for name, (written, _) in encoded.items()},
+            "exact": all(exact for _, exact in encoded.values()),
             "error": said(error),
             "frames": [] if isinstance(error, Refuted | NoValue) else self.blame.frames(error),
         }
 
     def _end(
-        self, ending: Ending, detail: str, example: Example | None = None, error: BaseException | None = None,
+        self, status: TrialStatus, detail: str, example: Example | None = None, error: BaseException | None = None,
         *, shrunk: bool = False,
     ) -> dict[str, Any]:  # fmt: skip
-        record = {"ending": ending.value, "detail": detail, "valid": self.valid, "invalid": self.invalid}
+        record = {"status": status.value, "detail": detail, "valid": self.valid, "invalid": self.invalid}
         record["asked"] = 1 if self.how.replay else self.how.examples
         if example is not None and error is not None:
             record |= self._counterexample(example, error) | {"shrunk": shrunk}
@@ -180,5 +180,5 @@ class _Attack:
 
 
 def _array(value: Any, kind: str) -> Tensor:
-    """The array of an example for what the code got."""
+    """Return the array of an example for an argument of the code."""
     return torch.as_tensor(value).to({"index": torch.int64, "mask": torch.bool}.get(kind, torch.float64))

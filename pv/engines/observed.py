@@ -1,4 +1,4 @@
-"""What is held against an equation on an example: what its code answers, and derivatives of code and equations."""
+"""Observes, on an example, the values that must equal an equation: results of its code, and derivatives."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,19 +9,20 @@ from torch import Tensor
 
 from pv.equations.call import returned
 from pv.equations.draw import Example
-from pv.equations.equation import Limits
+from pv.equations.limits import Limits
 from pv.equations.system import Claim, System
 
 
 class Refuted(AssertionError):
-    """Code and equation, or two equations, are further apart than rounding explains."""
+    """Code and equation, or two equations, differ by more than rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What should be the value of an equation at `place` among its `count`, and where it comes from.
+    """A value that must equal result `place` of the `count` results of an equation.
 
-    says: a sentence with {} for what is seen. by_code: computed by the code, and not from another equation in float64.
+    says: a sentence with {} for the value, and {} for that of the equation. by_code: computed by the code, not from
+    another equation in float64.
     """
 
     says: str
@@ -31,18 +32,18 @@ class Observation:
     count: int = 1
 
     def apart(self, value: Tensor) -> Tensor:
-        """How far it is from `value`, which has its shape; NaN is infinitely far."""
+        """Return the absolute difference from `value`, which has its shape; inf for NaN."""
         result = self.result.detach().cpu().double()
         return torch.where(result == value, 0.0, (result - value).abs()).nan_to_num(nan=torch.inf)
 
     def limit(self, limits: Limits) -> Tensor:
-        """How far it may be."""
+        """Return the largest difference that is allowed."""
         return limits.of_code(self.place, self.result.dtype) if self.by_code else limits.of_equation(self.place)
 
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """Asks the code under contract, and other equations, for what an equation says. Only the code is on `device`."""
+    """Calls the code under contract, and evaluates related equations. Only the code runs on `device`."""
 
     system: System
     claim: Claim
@@ -50,13 +51,13 @@ class Observer:
     device: str
 
     def seen(self, example: Example) -> Iterator[Observation]:
-        """Everything that must equal the equation on an example, in turn. Raises what the code raises."""
+        """Yield every value that must equal the equation on an example. Raise what the code raises."""
         if self.claim.derivative is not None:
             yield from self._derivatives(example)
         if self.claim.call is not None:
             count = len(self.claim.equation.results)
             results = _several(self._called(self.claim, example)[0], count)
-            says = f"the code of {self.claim.call.function} gives {{}}"
+            says = f"the code of {self.claim.call.function} returned {{}}, the equation gives {{}}"
             yield from (Observation(says, result, True, place, count) for place, result in enumerate(results))
 
     def _derivatives(self, example: Example) -> Iterator[Observation]:
@@ -66,14 +67,15 @@ class Observer:
         (value,), leaf = of.equation.at(example, differentiable=by)
         assert leaf is not None
         (slope,) = torch.autograd.grad(value.sum(), leaf)
-        yield Observation(f"the derivative of the equation {of.equation.name} by {by} is {{}}", slope[0], False)
+        given = f"is {{}}, the equation {self.claim.equation.name} gives {{}}"
+        yield Observation(f"the derivative of the equation {of.equation.name} by {by} {given}", slope[0], False)
         if of.call is not None:
             result, leaf = self._called(of, example, differentiable=by)
             gradient = _gradient(_several(result, 1)[0], leaf, of.call.function, by)
-            yield Observation(f"the derivative of the code of {of.call.function} by {by} is {{}}", gradient)
+            yield Observation(f"the derivative of the code of {of.call.function} by {by} {given}", gradient)
 
     def _called(self, claim: Claim, example: Example, differentiable: str = "") -> tuple[Any, Any]:
-        """What the code answers, and the tensor that stood for the variable `differentiable`."""
+        """Return the result of the code, and the tensor passed for the variable `differentiable`."""
         assert claim.call is not None
         values: dict[str, Any] = dict(example.sizes)
         for name, array in example.arrays.items():
@@ -90,9 +92,9 @@ class Observer:
 
 
 def given(array: Tensor, kind: str, dtype: str, device: str) -> Any:
-    """What the code gets for an array of an example: numbers of `dtype`, integers, booleans; without axes, Python's.
+    """Return an array of an example as an argument: a tensor of `dtype`, int64 or bool; without axes, a Python number.
 
-    Always a copy, so that code that writes into its arguments does not write into the example.
+    It is a copy, so that code that writes into its arguments does not change the example.
     """
     if array.dim() == 0:
         return bool(array) if kind == "mask" else int(array) if kind in ("int", "index") else float(array)
@@ -101,9 +103,11 @@ def given(array: Tensor, kind: str, dtype: str, device: str) -> Any:
 
 
 def _gradient(result: Tensor, leaf: Tensor, function: str, by: str) -> Tensor:
-    """The derivative of what the code returned, 0 where it does not depend on `leaf`."""
+    """Return the derivative of the code's result, 0 where it does not depend on `leaf`."""
     if not result.requires_grad:
-        raise Refuted(f"what the code of {function} gives cannot be differentiated by {by}: it carries no gradient")
+        raise Refuted(
+            f"the result of the code of {function} carries no gradient, so it cannot be differentiated by {by}"
+        )
     (gradient,) = torch.autograd.grad(result.sum(), leaf, allow_unused=True, materialize_grads=True)
     return gradient
 
@@ -115,23 +119,20 @@ def _several(result: Any, count: int) -> tuple[Tensor, ...]:
     return tuple(each if isinstance(each, Tensor) else torch.as_tensor(each, dtype=torch.float64) for each in results)
 
 
-def compare(seen: Observation, name: str, limits: Limits) -> None:
-    """Raises Refuted where `seen` is further from the equation `name` than allowed, showing the worst element."""
+def compare(seen: Observation, limits: Limits) -> None:
+    """Raise `Refuted`, with the worst element, if `seen` differs from its equation by more than allowed."""
     value, of = limits.values[seen.place], f" ({seen.place + 1} of several)" if seen.count > 1 else ""
     if seen.result.shape != value.shape:
-        shapes = list(seen.result.shape), list(value.shape)
-        raise Refuted(f"{seen.says.format(f'shape {shapes[0]}')}{of}, the equation {name} has {shapes[1]}")
+        shapes = f"shape {list(seen.result.shape)}{of}", f"shape {list(value.shape)}"
+        raise Refuted(seen.says.format(*shapes))
     apart, allowed = seen.apart(value), seen.limit(limits)
     if not (apart > allowed).any():
         return
     ratio = apart / allowed.clamp_min(torch.finfo(torch.float64).tiny)
     worst = int(ratio.nan_to_num(nan=0.0).argmax())
     at = f" at [{','.join(map(str, _unravel(worst, list(value.shape))))}]" if value.dim() else ""
-    found, says, limit = (float(each.flatten()[worst]) for each in (seen.result.detach(), value, allowed))
-    explained = "rounding explains" if limits.accuracy.tolerance is None or not seen.by_code else "its tolerance allows"
-    raise Refuted(
-        f"{seen.says.format(f'{found:.7g}')}{at}{of}, the equation {name} says {says:.7g}; {explained} ±{limit:.2g}"
-    )
+    found, expected, limit = (float(each.flatten()[worst]) for each in (seen.result.detach(), value, allowed))
+    raise Refuted(f"{seen.says.format(f'{found:.7g}{at}{of}', f'{expected:.7g}')} (tolerance ±{limit:.2g})")
 
 
 def _unravel(index: int, shape: list[int]) -> list[int]:

@@ -1,4 +1,4 @@
-"""Attacks a claim with its falsifier: a Hypothesis test, or a plain function, which counts as one example."""
+"""Tries a claim with its test: a Hypothesis test, or a plain function, which counts as one example."""
 
 import functools
 import re
@@ -13,18 +13,18 @@ from hypothesis import HealthCheck, Phase, errors, settings
 from pv.engines.blame import Blame, said
 from pv.engines.encoding import decode, encode
 from pv.engines.stream import Stream
-from pv.evidence import Ending
+from pv.engines.trial import TrialStatus
 
 PROFILE = "pv"
 BETTER_EVERY_S = 0.25
 _BLOB = re.compile(r"@reproduce_failure\('([^']+)', b'([^']+)'\)")
-# Slow draws are the limit's business; a filter that rejects almost everything stays an error.
+# Slow draws are ended by the time limit; a filter that rejects almost everything stays an error.
 _TOLERATED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How hard to try. A mutant needs one refutation, so it is stopped at the first and never shrunk."""
+    """The number of examples and the seed. On a mutant the first refutation ends the trial, without shrinking."""
 
     examples: int
     seed: int
@@ -33,11 +33,11 @@ class Settings:
 
 
 class _Enough(BaseException):
-    """Leaves Hypothesis at the first refutation; no Exception, so that nothing handles it on the way."""
+    """Leaves Hypothesis at the first refutation; not an Exception, so that no handler of the test catches it."""
 
 
 def load_profile(examples: int, *, shrink: bool) -> None:
-    """Sets what every falsifier runs under. It must happen before the falsifier is imported: decorators read it."""
+    """Load the settings of every falsifier. Call it before the falsifier is imported: decorators read them."""
     phases = [Phase.explicit, Phase.generate, Phase.target, *([Phase.shrink] if shrink else [])]
     settings.register_profile(
         PROFILE,
@@ -56,7 +56,7 @@ def load_profile(examples: int, *, shrink: bool) -> None:
 def attack(
     falsifier: Callable[..., object], fixed: Mapping[str, Any], how: Settings, blame: Blame, stream: Stream
 ) -> dict[str, Any]:
-    """Runs the falsifier with the `fixed` arguments, streaming counterexamples; returns the record of its end."""
+    """Run the falsifier with the `fixed` arguments, stream counterexamples, and return the record of its end."""
     watch = _Watch(getattr(falsifier, "hypothesis", None), falsifier, fixed, how, blame, stream)
     try:
         watch.call()
@@ -68,7 +68,7 @@ def attack(
 
 
 class _Watch:
-    """Stands between Hypothesis and the falsifier's body: counts examples and keeps the last arguments."""
+    """Wraps the falsifier's body: counts examples and keeps the last arguments."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class _Watch:
     def call(self) -> None:
         if self.handle is None:
             if self.how.replay:
-                raise ValueError("it draws no examples, so there is none to replay")
+                raise ValueError("the test draws no examples, so none can be replayed")
             self.once()
             return
 
@@ -128,13 +128,13 @@ class _Watch:
     def _failed(self, error: BaseException) -> None:
         if isinstance(error, errors.StopTest | errors.Frozen):
             return  # Hypothesis's own control flow
-        ending = self.blame.ending(error)
-        if ending not in (Ending.REFUTED, Ending.RAISED):
+        status = self.blame.status(error)
+        if status not in (TrialStatus.REFUTED, TrialStatus.RAISED):
             return
         now = time.monotonic()
         if self.first is None or now - self._last_put > BETTER_EVERY_S:
             self._last_put = now
-            self.stream.put("counterexample", ending=ending.value, **self.counterexample(error))
+            self.stream.put("counterexample", status=status.value, **self.counterexample(error))
         if self.first is None:
             self.first = error
             self.valid += 1
@@ -154,28 +154,34 @@ class _Watch:
         asked = self.how.examples if self.handle is not None and not self.how.replay else 1
         counts = {"valid": self.valid, "invalid": self.invalid, "asked": asked}
         if error is None:
-            ending = Ending.HELD if self.valid else Ending.BARREN
-            return {"ending": ending.value, "detail": "" if self.valid else "no example was valid", **counts}
-        ending, detail = self._classify(error)
-        record = {"ending": ending.value, "detail": detail, **counts}
-        if ending in (Ending.REFUTED, Ending.RAISED, Ending.BROKEN):
-            blob = _BLOB.search("\n".join(getattr(error, "__notes__", ())))
+            status = TrialStatus.HELD if self.valid else TrialStatus.NO_EXAMPLES
+            return {"status": status.value, "detail": "" if self.valid else "no example was valid", **counts}
+        status, detail = self._classify(error)
+        record = {"status": status.value, "detail": detail, **counts}
+        if status in (TrialStatus.REFUTED, TrialStatus.RAISED, TrialStatus.ERROR):
             record |= self.counterexample(error)
-            record |= {"shrunk": not self.how.stop_at_first, "blob": blob[2] if blob else ""}
+            record |= {"shrunk": not self.how.stop_at_first, "blob": _blob(error)}
         return record | {"hypothesis": hypothesis.__version__}
 
-    def _classify(self, error: BaseException) -> tuple[Ending, str]:
+    def _classify(self, error: BaseException) -> tuple[TrialStatus, str]:
         if isinstance(error, errors.Flaky):
-            first = f"; it first said: {said(self.first)}" if self.first else ""
-            return Ending.FLAKY, f"the same input failed once and passed once{first}"
+            first = f"; first failure: {said(self.first)}" if self.first else ""
+            return TrialStatus.FLAKY, f"the same input failed once and passed once{first}"
         if isinstance(error, errors.Unsatisfiable):
-            return Ending.BARREN, str(error)
+            return TrialStatus.NO_EXAMPLES, str(error)
         if isinstance(error, errors.FailedHealthCheck):
-            filtered = "filter" in str(error) and self.valid < self.invalid
-            return (Ending.BARREN if filtered else Ending.BROKEN), str(error).splitlines()[0]
+            # The only health check that is left on and can fail after rejections is the one for too many of them.
+            rejected = self.valid < self.invalid
+            return (TrialStatus.NO_EXAMPLES if rejected else TrialStatus.ERROR), str(error).splitlines()[0]
         if isinstance(error, errors.DidNotReproduce):
-            return Ending.BROKEN, "the given example does not fail (any more), or was found by other code"
-        return self.blame.ending(error), said(error)
+            return TrialStatus.ERROR, "the example to replay does not fail any more, or was found by other code"
+        return self.blame.status(error), said(error)
+
+
+def _blob(error: BaseException) -> str:
+    """Return the blob that replays an error, "" if there is none. Hypothesis gives it only in the text of a note."""
+    found = _BLOB.search("\n".join(getattr(error, "__notes__", ())))
+    return found[2] if found else ""
 
 
 def _json(text: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""Executes one named configuration of the subject and leaves what it did in a directory, for predicates to read."""
+"""Executes one named configuration of the subject and records it in a directory, which predicates read."""
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ RESULT, TRACE = "result.json", "trace.jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """What a predicate receives as `run`: the JSON result, the traced events in order, and the run's own directory."""
+    """The argument `run` of a predicate: the JSON result, the traced events in order, and the run's own directory."""
 
     arguments: Mapping[str, Any]
     device: str
@@ -24,13 +25,13 @@ class RunRecord:
 def execute(
     callable_: Callable[..., Any], subject: Any, *, device: str, directory: Path, arguments: Mapping[str, Any]
 ) -> None:
-    """Calls `callable_(subject, device=, directory=, trace=, **arguments)` and keeps its result and trace.
+    """Call `callable_(subject, device=, directory=, trace=, **arguments)` and record its result and trace.
 
-    Raises TypeError when the result or an event is not JSON.
+    Raise TypeError if the result or an event is not JSON.
     """
-    directory.mkdir(parents=True, exist_ok=True)
     files = directory / "files"
-    files.mkdir()
+    shutil.rmtree(files, ignore_errors=True)  # of an earlier attempt, whose worker was lost
+    files.mkdir(parents=True)
     with _trace(directory / TRACE) as trace:
         result = callable_(subject, device=device, directory=files, trace=trace, **arguments)
     text = json.dumps({"arguments": dict(arguments), "device": device, "result": result})
@@ -48,13 +49,13 @@ def _append(file: TextIO, event: Mapping[str, Any]) -> None:
 
 
 def read(directory: Path) -> RunRecord:
-    """The run that `execute` left in `directory`."""
-    said = json.loads((directory / RESULT).read_text(encoding="utf-8"))
+    """Return the run that `execute` recorded in `directory`."""
+    content = json.loads((directory / RESULT).read_text(encoding="utf-8"))
     lines = (directory / TRACE).read_text(encoding="utf-8").splitlines()
     return RunRecord(
-        arguments=said["arguments"],
-        device=said["device"],
+        arguments=content["arguments"],
+        device=content["device"],
         directory=directory / "files",
-        result=said["result"],
+        result=content["result"],
         trace=tuple(json.loads(line) for line in lines),
     )

@@ -1,4 +1,4 @@
-"""The evidence stream: JSON lines from a worker to its parent, written as things happen, so a kill loses little."""
+"""The evidence stream: JSON lines from a worker to its parent, written at once, so a killed worker loses little."""
 
 import json
 import os
@@ -8,7 +8,7 @@ MAX_RECORD = 1 << 20
 
 
 class Stream:
-    """Writes records to a pipe. A record that is too long loses its arguments, never its place."""
+    """Writes records to a pipe. A record that is too long is written without its arguments."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd

@@ -1,8 +1,8 @@
-"""`implemented_by`: the call of the code under contract, as an expression over the variables of the domain.
+"""The call of the code: the keys `implemented_by` and `returns`.
 
-`kd_loss(s, t, y, temperature=tau)`; arguments are variables, numbers, `True`, `False`, `None`, lists `[g, h]` and
-`zip(a, b)`, a list of pairs. `returns` is an expression over what came back: `result`, its attributes, items by number,
-and arithmetic of them.
+`implemented_by: kd_loss(s, t, y, temperature=tau)`; arguments are variables, numbers, `True`, `False`, `None`, lists
+`[g, h]` and `zip(a, b)`, a list of pairs. `returns` is an expression over the returned object: `result`, its
+attributes, items by number, and arithmetic of them.
 """
 
 import ast
@@ -11,24 +11,28 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pv.equations.language import Formula, Refusal
+from pv.equations.language import Formula, syntax_refusal
+from pv.equations.refusal import Refusal
 
 MAX_CHARACTERS = 500
 _OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
 }  # fmt: skip
+_RETURNS_NODES = (
+    ast.Name, ast.Constant, ast.BinOp, ast.Attribute, ast.Subscript, ast.Tuple, ast.operator, ast.expr_context,
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A parsed call: the name of a function below the subject, and what it is given."""
+    """A parsed call: the dotted name of a function of the subject, and the syntax tree of the call."""
 
     function: str
     node: ast.Call
     text: str
 
     def arguments(self, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Positional and named arguments, with `values` in the place of the variables."""
+        """Return positional and keyword arguments for the given values of the variables."""
         return (
             [_argument(each, values) for each in self.node.args],
             {str(each.arg): _argument(each.value, values) for each in self.node.keywords},
@@ -36,28 +40,27 @@ class Call:
 
 
 def parse_call(text: str, names: frozenset[str]) -> Call:
-    """The call that `text` says. Raises Refusal: where it isn't one, or names what isn't in the domain."""
+    """Return the call that `text` describes. Raise `Refusal` if it is no call or uses a name outside `names`."""
     tree = _parsed(text)
     formula = Formula(text, ())
     if not isinstance(tree, ast.Call):
         raise Refusal("expected a call, such as `kd_loss(s, t, temperature=tau)`")
     if not _is_path(tree.func):
-        raise formula.refuse("the function must be a name, or a name with dots", tree.func)
+        raise formula.refuse("invalid function: expected a dotted name", tree.func)
     for each in (*tree.args, *(keyword.value for keyword in tree.keywords)):
         _check_argument(formula, each, names)
     if any(keyword.arg is None for keyword in tree.keywords):
-        raise formula.refuse("** is not part of a call here", tree)
+        raise formula.refuse("unsupported syntax: ** in a call", tree)
     return Call(ast.unparse(tree.func), tree, text)
 
 
 def _parsed(text: str) -> ast.expr:
     if len(text) > MAX_CHARACTERS:
-        raise Refusal(f"longer than {MAX_CHARACTERS} characters")
+        raise Refusal(f"too long: {len(text)} characters, expected at most {MAX_CHARACTERS}")
     try:
         return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        place = getattr(error, "lineno", 1) or 1, getattr(error, "offset", 1) or 1
-        raise Refusal(f"this is no expression: {getattr(error, 'msg', error)}", *place) from error
+        raise syntax_refusal(error) from error
 
 
 def _is_path(node: ast.expr) -> bool:
@@ -70,14 +73,14 @@ def _check_argument(formula: Formula, node: ast.expr, names: frozenset[str]) -> 
     match node:
         case ast.Name(id=name):
             if name not in names:
-                raise formula.refuse(f"{name!r} is not in the domain; it has {', '.join(sorted(names))}", node)
+                raise formula.refuse(f"unknown variable {name!r}", node, f"the domain has {', '.join(sorted(names))}")
         case ast.Constant(value=bool() | int() | float() | None) | ast.UnaryOp(op=ast.USub(), operand=ast.Constant()):
             pass
         case ast.List(elts=parts) | ast.Call(func=ast.Name(id="zip"), args=parts, keywords=[]):
             for part in parts:
                 _check_argument(formula, part, names)
         case _:
-            raise formula.refuse("an argument is a variable, a number, [a, b] or zip(a, b)", node)
+            raise formula.refuse("invalid argument: expected a variable, a literal, [a, b] or zip(a, b)", node)
 
 
 def _argument(node: ast.expr, values: Mapping[str, Any]) -> Any:
@@ -94,38 +97,32 @@ def _argument(node: ast.expr, values: Mapping[str, Any]) -> Any:
 
 
 def parse_returns(text: str, results: int) -> ast.expr:
-    """What the results are in terms of `result`, or of its attributes by their bare name. Raises Refusal."""
+    """Return the syntax tree of `returns`, which must have as many values as `results`. Raise `Refusal`."""
     tree, formula = _parsed(text), Formula(text, ())
     parts = tree.elts if isinstance(tree, ast.Tuple) else [tree]
     if len(parts) != results:
-        raise Refusal(f"gives {len(parts)} values, `result` declares {results}")
+        raise Refusal(f"declares {len(parts)} values, `result` declares {results}")
     for node in ast.walk(tree):
-        allowed = (
-            ast.Name,
-            ast.Constant,
-            ast.BinOp,
-            ast.Attribute,
-            ast.Subscript,
-            ast.Tuple,
-            ast.operator,
-            ast.expr_context,
-        )
-        private = isinstance(node, ast.Attribute) and node.attr.startswith("_")
-        if (
-            not isinstance(node, allowed)
-            or private
-            or (isinstance(node, ast.BinOp) and type(node.op) not in _OPERATORS)
-        ):
-            raise formula.refuse("only attributes, items by number, and + - * / can stand here", node)
-        if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant):
-            raise formula.refuse("an item is picked by a whole number", node)
-        if isinstance(node, ast.Constant) and type(node.value) not in (int, float):
-            raise formula.refuse("only numbers can stand here", node)
+        _check_returns(formula, node)
     return tree
 
 
+def _check_returns(formula: Formula, node: ast.AST) -> None:
+    match node:
+        case ast.Subscript(slice=index) if not isinstance(index, ast.Constant):
+            raise formula.refuse("expected an integer in [ ]", node)
+        case ast.Constant(value=value) if type(value) not in (int, float):
+            raise formula.refuse(f"invalid literal {value!r}: expected a number", node)
+        case ast.Attribute(attr=name) if name.startswith("_"):
+            raise formula.refuse(f"private attribute {name!r}", node)
+        case ast.BinOp(op=sign) if type(sign) not in _OPERATORS:
+            raise formula.refuse("unsupported operator: expected + - * /", node)
+    if not isinstance(node, _RETURNS_NODES):
+        raise formula.refuse("unsupported syntax: expected attributes, items by number, and + - * /", node)
+
+
 def returned(node: ast.expr, result: Any) -> Any:
-    """The value of a `returns` expression for what the code returned."""
+    """Return the value of a `returns` expression for the object that the code returned."""
     match node:
         case ast.Name(id="result"):
             return result
@@ -142,4 +139,4 @@ def returned(node: ast.expr, result: Any) -> Any:
         case ast.Constant(value=number):
             return number
         case _:
-            raise AssertionError(f"parse_returns let {ast.dump(node)} through")
+            raise AssertionError(f"parse_returns must refuse {ast.dump(node)}")

@@ -1,27 +1,45 @@
-"""What a variable of an equation may be: `logits[B,T,V]`, `real 0.25..20`, `index of V [B,T] or -100`, `size 2..64`."""
+"""The domain of an equation: variables such as `logits[B,T,V]`, `real 0.25..20`, `index of V [B,T] or -100`."""
 
 import keyword
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
-from pv.equations.language import CONSTANTS, Refusal
+from pv.equations.language import CONSTANTS
+from pv.equations.refusal import Refusal
 
-KINDS = {
-    "logits": (-50.0, 50.0),
-    "real": (-10.0, 10.0),
-    "positive": (0.0, 10.0),
-    "int": (0.0, 10.0),
-    "logprob": (-math.inf, 0.0),
-    "prob": (0.0, 1.0),
-    "mask": (0.0, 1.0),
-    "index": (0.0, 0.0),
-    "size": (1.0, 4.0),
+
+class Kind(StrEnum):
+    """The kind of a variable, as it is written in a contract."""
+
+    LOGITS = "logits"
+    REAL = "real"
+    POSITIVE = "positive"
+    INT = "int"
+    LOGPROB = "logprob"
+    PROB = "prob"
+    MASK = "mask"
+    INDEX = "index"
+    SIZE = "size"
+
+
+DEFAULT_BOUNDS: Mapping[Kind, tuple[float, float]] = {
+    Kind.LOGITS: (-50.0, 50.0),
+    Kind.REAL: (-10.0, 10.0),
+    Kind.POSITIVE: (0.0, 10.0),
+    Kind.INT: (0.0, 10.0),
+    Kind.LOGPROB: (-math.inf, 0.0),
+    Kind.PROB: (0.0, 1.0),
+    Kind.MASK: (0.0, 1.0),
+    Kind.INDEX: (0.0, 0.0),
+    Kind.SIZE: (1.0, 4.0),
 }
-"""Each kind with the bounds it has where none are given."""
-BOUNDED = frozenset({"logits", "real", "positive", "int", "size"})
-DISCRETE = frozenset({"index", "mask", "int"})
+BOUNDED = frozenset({Kind.LOGITS, Kind.REAL, Kind.POSITIVE, Kind.INT, Kind.SIZE})
+DISCRETE = frozenset({Kind.INDEX, Kind.MASK, Kind.INT})
+DISTRIBUTIONS = frozenset({Kind.PROB, Kind.LOGPROB})
+DIFFERENTIABLE = frozenset({Kind.LOGITS, Kind.REAL, Kind.POSITIVE}) | DISTRIBUTIONS
 SIZES = (1, 4)
 VOCABULARY_SIZES = (2, 8)
 MAX_SIZE = 4096
@@ -30,10 +48,10 @@ MAX_AXES = 6
 MAX_BOUND = 1e38
 
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-_LETTER = r"[A-Z][A-Za-z0-9]*"
+_AXIS = r"[A-Z][A-Za-z0-9]*"
 _FORM = re.compile(
-    rf"(?P<kind>[a-z]+)(?:\s+of\s+(?P<of>{_LETTER}))?\s*(?:\[(?P<axes>{_LETTER}(?:\s*,\s*{_LETTER})*)\])?"
-    rf"(?:\s+(?P<low>{_NUMBER}|{_LETTER}|[a-z_]\w*)\.\.(?P<high>{_NUMBER}|{_LETTER}|[a-z_]\w*))?"
+    rf"(?P<kind>[a-z]+)(?:\s+of\s+(?P<of>{_AXIS}))?\s*(?:\[(?P<axes>{_AXIS}(?:\s*,\s*{_AXIS})*)\])?"
+    rf"(?:\s+(?P<low>{_NUMBER}|{_AXIS}|[a-z_]\w*)\.\.(?P<high>{_NUMBER}|{_AXIS}|[a-z_]\w*))?"
     rf"(?:\s+or\s+(?P<extra>-?\d{{1,9}}))?",
     re.ASCII,
 )
@@ -41,13 +59,14 @@ _FORM = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable: its kind, its axes by letter, and its bounds: numbers, or names of sizes or earlier scalars.
+    """One variable of a domain.
 
-    of: the axis that an index picks from. extra: a value of an index that picks nothing, such as -100.
+    low and high: a number, or the name of a size or of an earlier scalar. of: the axis that an index selects from.
+    extra: a negative value that an index may also have, such as -100; it selects nothing.
     """
 
     name: str
-    kind: str
+    kind: Kind
     axes: tuple[str, ...]
     low: float | str
     high: float | str
@@ -55,67 +74,73 @@ class Variable:
     extra: int | None = None
 
 
-class BadVariable(Exception):
-    """A variable that cannot be read, and why."""
+class InvalidVariable(Exception):
+    """A refusal with the name of its variable."""
 
     def __init__(self, variable: str, refusal: Refusal) -> None:
-        super().__init__(refusal.message)
+        super().__init__(str(refusal))
         self.variable, self.refusal = variable, refusal
 
 
 def parse_domain(raw: Mapping[str, str]) -> dict[str, Variable]:
-    """The variables of a domain, in order. Raises BadVariable."""
+    """Return the variables of a domain, in order. Raise `InvalidVariable` for the first that is invalid."""
     variables: dict[str, Variable] = {}
     for name, text in raw.items():
         try:
             variables[name] = _variable(name, text, variables)
             _check_elements(variables[name], axis_bounds(variables))
-            _check_letters(variables)
+            _check_axis_names(variables)
         except Refusal as refusal:
-            raise BadVariable(name, refusal) from refusal
+            raise InvalidVariable(name, refusal) from refusal
     return variables
 
 
 def _variable(name: str, text: str, earlier: Mapping[str, Variable]) -> Variable:
     found = _FORM.fullmatch(text.strip())
-    if found is None or found["kind"] not in KINDS:
-        raise Refusal(
-            f"{text[:60]!r} is no domain; write KIND [of AXIS] [AXES] [LOW..HIGH] [or VALUE], where KIND is "
-            f"{', '.join(KINDS)}"
-        )
-    kind, axes = found["kind"], tuple(re.findall(_LETTER, found["axes"] or ""))
+    if found is None or found["kind"] not in DEFAULT_BOUNDS:
+        message = f"invalid domain {text[:60]!r}: expected KIND [of AXIS] [AXES] [LOW..HIGH] [or VALUE]"
+        raise Refusal(message, hint=f"KIND is one of {', '.join(Kind)}")
+    kind, axes = Kind(found["kind"]), tuple(re.findall(_AXIS, found["axes"] or ""))
     _check_name(name, kind)
-    _check_axes(kind, axes, found["of"], found["extra"])
-    low, high = (found["low"], found["high"]) if found["low"] else KINDS[kind]
+    _check_index(kind, found["of"], found["extra"])
+    _check_axes(kind, axes)
     if found["low"] and kind not in BOUNDED:
-        raise Refusal(f"{kind} has no bounds to give")
+        raise Refusal(f"{kind} takes no bounds")
+    low, high = (found["low"], found["high"]) if found["low"] else DEFAULT_BOUNDS[kind]
     bounds = _bound(low, earlier), _bound(high, earlier)
-    _check_order(kind, *bounds)
+    _check_bounds(kind, *bounds)
     return Variable(name, kind, axes, *bounds, found["of"], int(found["extra"]) if found["extra"] else None)
 
 
-def _check_name(name: str, kind: str) -> None:
+def _check_name(name: str, kind: Kind) -> None:
     if not name.isidentifier() or "__" in name:
-        raise Refusal(f"{name!r} is no name")
+        raise Refusal(f"invalid name {name!r}")
     if name in CONSTANTS or keyword.iskeyword(name):
-        raise Refusal(f"{name!r} has a meaning already; give the variable another name")
-    if kind == "size" and not re.fullmatch(_LETTER, name):
-        raise Refusal("a size is named by a letter, such as V")
+        raise Refusal(f"reserved name {name!r}", hint="choose another name")
+    if kind is Kind.SIZE and not re.fullmatch(_AXIS, name):
+        raise Refusal(f"invalid name {name!r} for a size: expected the name of an axis, such as V")
 
 
-def _check_axes(kind: str, axes: tuple[str, ...], of: str | None, extra: str | None) -> None:
-    if (of is not None) != (kind == "index"):
-        raise Refusal("'of AXIS' belongs to an index, and an index needs it")
-    if extra is not None and kind != "index":
-        raise Refusal("'or VALUE' belongs to an index")
+def _check_index(kind: Kind, of: str | None, extra: str | None) -> None:
+    if of is None and kind is Kind.INDEX:
+        raise Refusal("missing 'of AXIS': an index needs the axis that it selects from")
+    if of is not None and kind is not Kind.INDEX:
+        raise Refusal(f"{kind} takes no 'of AXIS'", hint="only an index has one")
+    if extra is not None and kind is not Kind.INDEX:
+        raise Refusal(f"{kind} takes no 'or VALUE'", hint="only an index has one")
     if extra is not None and int(extra) >= 0:
-        raise Refusal(f"'or {extra}' may be an index; write a number that picks nothing, such as -100")
-    if kind == "size" and axes:
-        raise Refusal("a size has no axes")
-    if kind in ("prob", "logprob") and not axes:
-        raise Refusal(f"a {kind} needs an axis to sum over")
-    if len(set(axes)) < len(axes) or len(axes) > MAX_AXES:
-        raise Refusal(f"at most {MAX_AXES} different axes")
+        raise Refusal(f"invalid value {extra} after 'or': expected a negative integer, such as -100")
+
+
+def _check_axes(kind: Kind, axes: tuple[str, ...]) -> None:
+    if kind is Kind.SIZE and axes:
+        raise Refusal("size takes no axes")
+    if kind in DISTRIBUTIONS and not axes:
+        raise Refusal(f"{kind} needs at least one axis, to sum over")
+    if len(set(axes)) < len(axes):
+        raise Refusal("duplicate axis")
+    if len(axes) > MAX_AXES:
+        raise Refusal(f"too many axes: {len(axes)}, expected at most {MAX_AXES}")
 
 
 def _bound(text: float | str, earlier: Mapping[str, Variable]) -> float | str:
@@ -123,44 +148,49 @@ def _bound(text: float | str, earlier: Mapping[str, Variable]) -> float | str:
         return text
     if re.fullmatch(_NUMBER, text):
         return float(text)
-    known = text in earlier and not earlier[text].axes and earlier[text].kind not in ("mask", "index")
-    letters = {axis for each in earlier.values() for axis in each.axes}
-    if not known and text not in letters:
-        raise Refusal(f"the bound {text!r} is neither a number, a size nor an earlier scalar")
+    known = text in earlier and not earlier[text].axes and earlier[text].kind not in (Kind.MASK, Kind.INDEX)
+    axes = {axis for each in earlier.values() for axis in each.axes}
+    if not known and text not in axes:
+        raise Refusal(f"unknown bound {text!r}: expected a number, a size or an earlier scalar")
     return text
 
 
-def _check_order(kind: str, low: float | str, high: float | str) -> None:
+def _check_bounds(kind: Kind, low: float | str, high: float | str) -> None:
     if isinstance(low, float) and isinstance(high, float):
-        if max(abs(low), abs(high)) > MAX_BOUND and kind != "logprob":
-            raise Refusal(f"a bound is at most {MAX_BOUND:g}, which float32 still holds")
-        if not low <= high:
-            raise Refusal(f"{low:g}..{high:g} is empty; write the lower bound first")
-        if kind in ("int", "size") and (low != int(low) or high != int(high)):
-            raise Refusal(f"the bounds of {kind} are whole numbers")
-        if kind == "size" and not 1 <= low <= high <= MAX_SIZE:
-            raise Refusal(f"a size is from 1 to {MAX_SIZE}")
-        if kind == "positive" and low < 0:
-            raise Refusal("positive starts at 0 or above")
-    elif kind == "size":
-        raise Refusal("the bounds of a size are numbers")
+        _check_range(kind, low, high)
+    elif kind is Kind.SIZE:
+        raise Refusal("the bounds of a size must be numbers")
+
+
+def _check_range(kind: Kind, low: float, high: float) -> None:
+    if max(abs(low), abs(high)) > MAX_BOUND and kind is not Kind.LOGPROB:
+        raise Refusal(f"bound out of range: expected at most {MAX_BOUND:g}, which float32 can hold")
+    if not low <= high:
+        raise Refusal(f"empty range {low:g}..{high:g}", hint="write the lower bound first")
+    if kind in (Kind.INT, Kind.SIZE) and (low != int(low) or high != int(high)):
+        raise Refusal(f"the bounds of {kind} must be integers")
+    if kind is Kind.SIZE and not 1 <= low <= high <= MAX_SIZE:
+        raise Refusal(f"size out of range: expected 1..{MAX_SIZE}")
+    if kind is Kind.POSITIVE and low < 0:
+        raise Refusal("the bounds of positive must not be negative")
 
 
 def axis_bounds(variables: Mapping[str, Variable]) -> dict[str, tuple[int, int]]:
-    """The least and largest size of every axis."""
-    bounds = {v.name: (int(v.low), int(v.high)) for v in variables.values() if v.kind == "size"}
+    """Return the smallest and the largest size of every axis."""
+    bounds = {v.name: (int(v.low), int(v.high)) for v in variables.values() if v.kind is Kind.SIZE}
     for variable in variables.values():
         for axis in (*variable.axes, *((variable.of,) if variable.of else ())):
             bounds.setdefault(axis, VOCABULARY_SIZES if axis == "V" else SIZES)
     return bounds
 
 
-def _check_elements(variable: Variable, letters: Mapping[str, tuple[int, int]]) -> None:
-    if math.prod(letters[axis][1] for axis in variable.axes) > MAX_ELEMENTS:
-        raise Refusal(f"{variable.name} may have more than {MAX_ELEMENTS} elements; bound its sizes")
+def _check_elements(variable: Variable, sizes: Mapping[str, tuple[int, int]]) -> None:
+    if math.prod(sizes[axis][1] for axis in variable.axes) > MAX_ELEMENTS:
+        message = f"{variable.name} may have more than {MAX_ELEMENTS} elements"
+        raise Refusal(message, hint="declare smaller sizes, such as `V: size 2..64`")
 
 
-def _check_letters(variables: Mapping[str, Variable]) -> None:
-    for letter in axis_bounds(variables):
-        if letter in variables and variables[letter].kind != "size":
-            raise Refusal(f"{letter} is an axis, and a variable; give the variable another name")
+def _check_axis_names(variables: Mapping[str, Variable]) -> None:
+    for axis in axis_bounds(variables):
+        if axis in variables and variables[axis].kind is not Kind.SIZE:
+            raise Refusal(f"{axis} is both an axis and a variable", hint="rename the variable")

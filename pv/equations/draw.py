@@ -1,6 +1,6 @@
-"""Examples of a domain, drawn from a seed: sizes first, then one array after another, each in a style of its own.
+"""Random examples of a domain: sizes first, then the variables in order, each in one of several styles.
 
-Every number is one of the type that the code is given it in, so that code and equation start from the same value.
+Every number is representable in the dtype of the code's arrays, so code and equation start from the same value.
 """
 
 import itertools
@@ -12,17 +12,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pv.equations.domain import Variable, axis_bounds
-from pv.equations.tensors import F64
+from pv.equations.domain import DISTRIBUTIONS, Kind, Variable, axis_bounds
+from pv.equations.tensor_functions import F64
 
-AT_LEAST_SIZE = 0.1  # how often an axis is as short as it may be
-FLAT = 0.7  # how often an index that may pick nothing does so somewhere
-IMPOSSIBLE = 0.2  # how often a distribution gives no mass to some of its outcomes
+SMALLEST_SIZE = 0.1  # probability that an axis has its smallest size
+EXTRA_INDEX = 0.7  # probability that an index has its extra value somewhere, if it has one
+ZERO_MASS = 0.2  # probability that a distribution has outcomes without mass
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One input: float64, int64 or bool arrays by name, the size of each axis, the type code gets them in."""
+    """One input: float64, int64 or bool arrays by name, the size of each axis, and the dtype that the code gets."""
 
     arrays: Mapping[str, Tensor]
     sizes: Mapping[str, int]
@@ -30,7 +30,7 @@ class Example:
 
 
 class Drawer:
-    """Draws one example after another from a domain, each of the next of `dtypes`."""
+    """Draws examples of a domain, reproducibly from a seed. The dtypes take turns."""
 
     def __init__(self, variables: Mapping[str, Variable], seed: int, dtypes: Sequence[str] = ("float32",)) -> None:
         self._variables, self._bounds = variables, axis_bounds(variables)
@@ -39,29 +39,29 @@ class Drawer:
         self._dtypes = itertools.cycle(dtypes)
 
     def example(self) -> Example:
-        """The next example. Whether it fulfils a `requires` is not asked here."""
+        """Return the next example. It need not satisfy `requires`."""
         dtype = next(self._dtypes)
         sizes = {axis: self._size(low, high) for axis, (low, high) in self._bounds.items()}
         arrays: dict[str, Tensor] = {}
         for name, variable in self._variables.items():
-            if variable.kind != "size":
+            if variable.kind is not Kind.SIZE:
                 arrays[name] = self._array(variable, sizes, arrays)
                 arrays[name] = fitted(variable, arrays[name], bounds(variable, sizes, arrays), dtype)
         return Example(arrays, sizes, dtype)
 
     def _size(self, low: int, high: int) -> int:
-        return low if self._random.random() < AT_LEAST_SIZE else self._random.randint(low, high)
+        return low if self._random.random() < SMALLEST_SIZE else self._random.randint(low, high)
 
     def _array(self, variable: Variable, sizes: Mapping[str, int], earlier: Mapping[str, Tensor]) -> Tensor:
         shape = tuple(sizes[axis] for axis in variable.axes)
-        if variable.kind == "index":
+        if variable.kind is Kind.INDEX:
             return self._index(variable, shape, sizes)
-        if variable.kind == "mask":
+        if variable.kind is Kind.MASK:
             return self._uniform(shape) < self._random.choice([0.2, 0.5, 0.9, 1.0])
-        if variable.kind in ("prob", "logprob"):
+        if variable.kind in DISTRIBUTIONS:
             return self._distribution(variable.kind, shape)
         low, high = bounds(variable, sizes, earlier)
-        if variable.kind == "int":
+        if variable.kind is Kind.INT:
             return self._integers(low, high, shape)
         if not shape:
             return torch.tensor(self._scalar(low, high), dtype=F64)
@@ -69,18 +69,18 @@ class Drawer:
 
     def _index(self, variable: Variable, shape: tuple[int, ...], sizes: Mapping[str, int]) -> Tensor:
         drawn = torch.randint(sizes[variable.of or ""], shape, generator=self._generator)
-        if variable.extra is not None and self._random.random() < FLAT:
-            left_out = self._uniform(shape) < self._random.choice([0.2, 0.5])
-            drawn = torch.where(left_out, variable.extra, drawn)
+        if variable.extra is not None and self._random.random() < EXTRA_INDEX:
+            extra = self._uniform(shape) < self._random.choice([0.2, 0.5])
+            drawn = torch.where(extra, variable.extra, drawn)
         return drawn
 
-    def _distribution(self, kind: str, shape: tuple[int, ...]) -> Tensor:
+    def _distribution(self, kind: Kind, shape: tuple[int, ...]) -> Tensor:
         logs = (self._normal(shape) * self._random.choice([0, 1, 5, 20])).log_softmax(-1)
-        if kind == "logprob":
+        if kind is Kind.LOGPROB:
             return logs
-        if self._random.random() < IMPOSSIBLE:
-            ruled_out = (self._uniform(shape) < 0.5) & (logs < logs.amax(-1, keepdim=True))
-            logs = logs.masked_fill(ruled_out, -math.inf).log_softmax(-1)
+        if self._random.random() < ZERO_MASS:
+            without_mass = (self._uniform(shape) < 0.5) & (logs < logs.amax(-1, keepdim=True))
+            logs = logs.masked_fill(without_mass, -math.inf).log_softmax(-1)
         return logs.exp()
 
     def _integers(self, low: float, high: float, shape: tuple[int, ...]) -> Tensor:
@@ -100,7 +100,7 @@ class Drawer:
         return math.exp(self._random.uniform(math.log(low), math.log(high)))
 
     def _styled(self, low: float, high: float, shape: tuple[int, ...], earlier: Mapping[str, Tensor]) -> Tensor:
-        """Ties, peaks, the ends of the range, and arrays that (nearly) equal another one: where code goes wrong."""
+        """Return ties, peaks, ends of the range, or values (nearly) equal to an earlier array: they expose faults."""
         alike = [array for array in earlier.values() if array.shape == shape and array.dtype == F64]
         style = self._random.choice(["flat", "ties", "wide", "peaked", "alike", "shifted", "normal", "normal"])
         reach = min(max(abs(low), abs(high)), 1e6)
@@ -131,7 +131,7 @@ class Drawer:
 
 
 def bounds(variable: Variable, sizes: Mapping[str, int], scalars: Mapping[str, Tensor]) -> tuple[float, float]:
-    """The bounds of a variable in one example."""
+    """Return the bounds of a variable for the sizes and scalars of one example."""
 
     def number(bound: float | str) -> float:
         if isinstance(bound, float):
@@ -143,21 +143,21 @@ def bounds(variable: Variable, sizes: Mapping[str, int], scalars: Mapping[str, T
 
 
 def fitted(variable: Variable, array: Tensor, within: tuple[float, float], dtype: str) -> Tensor:
-    """The numbers of a type that are nearest to those of `array`, and within bounds; a Python number is a float32.
+    """Return the numbers of a dtype that are nearest to those of `array` and within the bounds `within`.
 
-    Where no number of the type is within bounds, the nearest beyond them.
+    Scalars become float32. Where no number of the dtype is within bounds, the nearest one outside is used.
     """
     if not array.is_floating_point():
         return array
     torch_dtype = getattr(torch, dtype if variable.axes else "float32")
-    if variable.kind in ("prob", "logprob"):
+    if variable.kind in DISTRIBUTIONS:
         return array.to(torch_dtype).double()
     low, high = (_inside(bound, towards, torch_dtype) for bound, towards in zip(within, reversed(within), strict=True))
     return array.to(torch_dtype).double().clamp(low, max(low, high))
 
 
 def _inside(bound: float, towards: float, dtype: torch.dtype) -> float:
-    """The number of a type that is nearest to a bound and not beyond it, seen from the other bound."""
+    """Return the number of a dtype that is nearest to a bound, on the side of `towards`, the other bound."""
     rounded = torch.tensor(bound, dtype=F64).to(dtype)
     beyond = rounded.double() < bound if towards > bound else rounded.double() > bound
     return float((torch.nextafter(rounded, torch.tensor(towards, dtype=dtype)) if beyond else rounded).double())

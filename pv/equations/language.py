@@ -1,7 +1,7 @@
-"""The language of equations: Python's expression syntax, bounded, parsed into a tree that only `pv` ever walks.
+"""The grammar of equations: a bounded subset of Python's expression syntax, parsed and never executed.
 
-An equation is lines `name = expression`, and a last line that is its value, or a tuple of values. Nothing of it is ever
-given to `eval`: the nodes and functions below are all there is.
+An equation consists of lines `name = expression` and a last line that is its value, or several values with commas. The
+nodes and functions below are the whole language; everything else is refused.
 """
 
 import ast
@@ -11,10 +11,13 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from pv.equations.refusal import Refusal
+
 MAX_CHARACTERS = 2000
 MAX_NODES = 400
 MAX_DEPTH = 30
 MAX_CONSTANT = 1e300
+SPLIT = "define parts of it as equations of their own"
 
 ELEMENTWISE = {
     **dict.fromkeys(("exp", "log", "log1p", "expm1", "sqrt", "abs", "sin", "cos", "tanh", "sigmoid", "erf"), 1),
@@ -22,7 +25,7 @@ ELEMENTWISE = {
     **dict.fromkeys(("maximum", "minimum"), 2),
     "clip": 3,
 }
-"""Functions of numbers, element by element, and how many they take."""
+"""Elementwise functions with their number of arguments."""
 REDUCTIONS = frozenset({"sum", "mean", "prod", "max", "min", "norm", "logsumexp", "count", "any", "all"})
 ALONG = frozenset({"softmax", "log_softmax", "cumsum", "cumprod"})
 OTHERS = frozenset({"where", "one_hot", "argmax", "top"})
@@ -38,23 +41,15 @@ _ARITHMETIC: Mapping[type, Callable[[float, float], float]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
 }  # fmt: skip
-_NO_OPERATORS = (
+_EXCLUDED_OPERATORS = (
     *(ast.MatMult, ast.BitAnd, ast.BitOr, ast.BitXor, ast.LShift, ast.RShift, ast.Invert, ast.UAdd),
     *(ast.Is, ast.IsNot, ast.In, ast.NotIn),
 )
 
 
-class Refusal(Exception):
-    """Something that the language does not have, or that makes no sense; line and column in the expression, from 1."""
-
-    def __init__(self, message: str, line: int = 1, column: int = 1) -> None:
-        super().__init__(message)
-        self.message, self.line, self.column = message, line, column
-
-
 @dataclass(frozen=True, slots=True)
 class Line:
-    """`name = expression`; the value of the equation has no name."""
+    """One line `name = expression`; the last line of an equation has no name."""
 
     name: str
     value: ast.expr
@@ -62,66 +57,78 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A parsed expression: its lines in order, the last of which is the value."""
+    """A parsed expression: its lines in order. The last line is the value."""
 
     text: str
     lines: tuple[Line, ...]
 
+    @property
+    def called(self) -> tuple[str, ...]:
+        """Return the names of the equations that the formula calls, in order of appearance."""
+        nodes = (node for line in self.lines for node in ast.walk(line.value))
+        calls = (node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name))
+        return tuple(dict.fromkeys(name for name in calls if name not in FUNCTIONS))
+
     def place(self, node: ast.AST) -> tuple[int, int]:
-        """Line and column of a node, both from 1, in characters; `ast` counts UTF-8 bytes."""
+        """Return line and column of a node, from 1, in characters; `ast` counts UTF-8 bytes."""
         line, offset = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         source = self.text.split("\n")[line - 1] if line <= self.text.count("\n") + 1 else ""
         return line, len(source.encode()[:offset].decode(errors="ignore")) + 1
 
-    def refuse(self, message: str, node: ast.AST) -> Refusal:
-        return Refusal(message, *self.place(node))
+    def refuse(self, message: str, node: ast.AST, hint: str = "") -> Refusal:
+        """Return a refusal at the position of a node."""
+        return Refusal(message, *self.place(node), hint=hint)
 
 
 def parse(text: str) -> Formula:
-    """The formula of an expression. Raises Refusal with the place of what the language does not have."""
-    _bound(text)
+    """Return the formula of an expression. Raise `Refusal` with the position of the first syntax that is refused."""
+    _check_text(text)
     try:
         tree = ast.parse(text, mode="exec")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        place = getattr(error, "lineno", 1) or 1, getattr(error, "offset", 1) or 1
-        raise Refusal(f"this is no expression: {getattr(error, 'msg', error)}", *place) from error
+        raise syntax_refusal(error) from error
     draft = Formula(text, ())
     nodes = list(ast.walk(tree))
     if len(nodes) > MAX_NODES:
-        raise Refusal(f"longer than {MAX_NODES} parts; name parts of it as equations of their own")
+        raise Refusal(f"too many syntax nodes: {len(nodes)}, expected at most {MAX_NODES}", hint=SPLIT)
     for node in nodes:
         _check(draft, node)
     return Formula(text, _lines(draft, tree.body))
 
 
-def _bound(text: str) -> None:
+def syntax_refusal(error: Exception) -> Refusal:
+    """Return the refusal of a text that Python's parser rejects with `error`."""
+    place = getattr(error, "lineno", 1) or 1, getattr(error, "offset", 1) or 1
+    return Refusal(f"not an expression: {getattr(error, 'msg', error)}", *place)
+
+
+def _check_text(text: str) -> None:
     if len(text) > MAX_CHARACTERS:
-        raise Refusal(f"longer than {MAX_CHARACTERS} characters; name parts of it as equations of their own")
+        raise Refusal(f"too long: {len(text)} characters, expected at most {MAX_CHARACTERS}", hint=SPLIT)
     if unicodedata.normalize("NFKC", text) != text:
-        raise Refusal("a character that Python reads as another one, such as a full-width letter; write the plain one")
+        raise Refusal("compatibility character, such as a full-width letter", hint="write the plain character")
     depth = 0
     for line, row in enumerate(text.split("\n"), 1):
         for column, character in enumerate(row, 1):
             if character in "#;":
-                raise Refusal(
-                    f"{character!r} is not part of the language; one line, one value, no comment", line, column
-                )
+                hint = "write one expression a line, without comments"
+                raise Refusal(f"unsupported character {character!r}", line, column, hint=hint)
             depth += (character in "([{") - (character in ")]}")
             if depth > MAX_DEPTH:
-                raise Refusal(f"nested deeper than {MAX_DEPTH} brackets", line, column)
+                raise Refusal(f"brackets nested deeper than {MAX_DEPTH}", line, column)
 
 
 def _check(formula: Formula, node: ast.AST) -> None:
-    if not isinstance(node, _NODES) or isinstance(node, _NO_OPERATORS):
-        raise formula.refuse(f"{type(node).__name__} is not part of the language", node)
+    if not isinstance(node, _NODES) or isinstance(node, _EXCLUDED_OPERATORS):
+        raise formula.refuse(f"unsupported syntax: {type(node).__name__}", node)
     if isinstance(node, ast.Constant) and not _is_finite_number(node.value):
-        raise formula.refuse(f"{str(node.value)[:40]!r} is not a finite number", node)
+        raise formula.refuse(f"invalid literal {str(node.value)[:40]!r}: expected a finite number", node)
     if isinstance(node, ast.BinOp) and not math.isfinite(_constant(node) or 0.0):
         raise formula.refuse(f"`{ast.unparse(node)[:40]}` is not a finite number", node)
     if isinstance(node, ast.Name) and "__" in node.id:
-        raise formula.refuse("names with two underscores are refused", node)
+        raise formula.refuse(f"invalid name {node.id[:40]!r}: double underscores are not allowed", node)
     if isinstance(node, ast.keyword) and node.arg is None:
-        raise formula.refuse("** is not part of the language", node)
+        raise formula.refuse("unsupported syntax: ** in a call", node)
 
 
 def _is_finite_number(value: object) -> bool:
@@ -129,10 +136,10 @@ def _is_finite_number(value: object) -> bool:
 
 
 def _constant(node: ast.expr) -> float | None:
-    """The value of an expression of numbers alone; infinite or NaN where it has none."""
+    """Return the value of an expression of literals, inf or NaN if it is undefined, None if it has other operands."""
     match node:
         case ast.Constant(value=int() | float() as number):
-            return float(number) if abs(number) < MAX_CONSTANT else None  # it has its own refusal
+            return float(number) if abs(number) < MAX_CONSTANT else None  # refused as a literal
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             value = _constant(operand)
             return None if value is None else -value
@@ -152,30 +159,31 @@ def _result(sign: ast.operator, left: float, right: float) -> float:
 
 def _lines(formula: Formula, body: list[ast.stmt]) -> tuple[Line, ...]:
     if not body or not isinstance(body[-1], ast.Expr):
-        raise formula.refuse("the last line must be the value, without a name", body[-1] if body else ast.Pass())
-    lines = [_named(formula, statement) for statement in body[:-1]]
-    _no_inner_tuple(formula, body)
+        node = body[-1] if body else ast.Pass()
+        raise formula.refuse("missing value: the last line must be an expression without a name", node)
+    lines = [_assignment(formula, statement) for statement in body[:-1]]
+    _check_tuples(formula, body)
     return (*lines, Line("", body[-1].value))
 
 
-def _named(formula: Formula, statement: ast.stmt) -> Line:
+def _assignment(formula: Formula, statement: ast.stmt) -> Line:
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-        raise formula.refuse("every line but the last reads `name = expression`", statement)
+        raise formula.refuse("expected `name = expression` on every line but the last", statement)
     target = statement.targets[0]
     if not isinstance(target, ast.Name):
-        raise formula.refuse("every line but the last reads `name = expression`", target)
+        raise formula.refuse("expected `name = expression` on every line but the last", target)
     if target.id in FUNCTIONS or target.id in CONSTANTS:
-        raise formula.refuse(f"{target.id!r} has a meaning already", target)
+        raise formula.refuse(f"reserved name {target.id!r}", target, "choose another name")
     return Line(target.id, statement.value)
 
 
-def _no_inner_tuple(formula: Formula, body: list[ast.stmt]) -> None:
+def _check_tuples(formula: Formula, body: list[ast.stmt]) -> None:
     last = body[-1]
     top = last.value if isinstance(last, ast.Expr) else None
     for statement in body:
         for node in ast.walk(statement):
             if isinstance(node, ast.Tuple) and node is not top and not _is_index(statement, node):
-                raise formula.refuse("several values can only stand in the last line", node)
+                raise formula.refuse("several values are allowed only on the last line", node)
 
 
 def _is_index(statement: ast.stmt, node: ast.Tuple) -> bool:

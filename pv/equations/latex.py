@@ -1,6 +1,6 @@
-"""A formula as LaTeX, from its syntax tree: what is read is what is checked.
+"""A formula as LaTeX, written from its syntax tree: what is shown is what is checked.
 
-Different trees read differently: brackets stand wherever a weaker operator is inside a stronger one.
+Different trees give different LaTeX: brackets are written wherever a weaker operator is inside a stronger one.
 """
 
 import ast
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pv.equations.language import REDUCTIONS, Formula
 
 OR, AND, NOT, COMPARISON, SUM, PRODUCT, POWER, ATOM = range(8)
-"""How tightly an expression binds; one that binds less than its place asks for gets brackets."""
+"""Binding strengths; an expression that binds less than its position requires is written in brackets."""
 GREEK = frozenset(
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi "
     "omega".split()
@@ -22,13 +22,13 @@ _SIGNS: Mapping[type, tuple[int, str]] = {
 _COMPARED: Mapping[type, str] = {
     ast.Lt: "<", ast.LtE: r"\le", ast.Gt: ">", ast.GtE: r"\ge", ast.Eq: "=", ast.NotEq: r"\ne",
 }  # fmt: skip
-_FENCED = {"abs": (r"\lvert", r"\rvert"), "floor": (r"\lfloor", r"\rfloor")}
+_DELIMITED = {"abs": (r"\lvert", r"\rvert"), "floor": (r"\lfloor", r"\rfloor")}
 _PLAIN = frozenset({"exp", "log", "sin", "cos", "tanh"})
 _BIG = {"sum": r"\sum", "prod": r"\prod"}
 
 
 def latex(name: str, formula: Formula) -> str:
-    """The formula as an `aligned` environment, a row a line; the last one defines `name`."""
+    """Return the formula as an `aligned` environment with one row per line; the last row defines `name`."""
     rows = [f"{_name(line.name or name)} &= {_lines(line.value)}" for line in formula.lines]
     return "\\begin{aligned}\n" + " \\\\\n".join(rows) + "\n\\end{aligned}"
 
@@ -38,7 +38,7 @@ def _lines(node: ast.expr) -> str:
 
 
 def _tex(node: ast.expr, least: int = OR) -> str:
-    """One expression, in brackets where it binds less tightly than `least`."""
+    """Return one expression, in brackets if it binds less than `least`."""
     write: Callable[[ast.expr], tuple[int, str]] = _WRITERS[type(node)]
     level, text = write(node)
     return text if level >= least else rf"\left({text}\right)"
@@ -57,7 +57,7 @@ def _variable(node: ast.Name) -> tuple[int, str]:
 
 
 def _name(name: str) -> str:
-    """`tau` as a Greek letter, `x_0` and `x0` with an index, `m_hat` with a hat, a word upright."""
+    """Return `tau` as a Greek letter, `x_0` and `x0` with an index, `m_hat` with a hat, and words upright."""
     base, _, index = name.partition("_")
     if not index and (numbered := re.fullmatch(r"(\D+)(\d+)", name)):
         base, index = numbered.groups()
@@ -119,21 +119,21 @@ def _picked(node: ast.Subscript) -> tuple[int, str]:
 
 
 def _called(node: ast.Call) -> tuple[int, str]:
-    assert isinstance(node.func, ast.Name), "the parser lets only names be called"
+    assert isinstance(node.func, ast.Name), "the parser admits only calls of names"
     name, first = node.func.id, node.args[0]
     if name == "where":
         return _cases(*node.args)
     if name == "sqrt":
         return POWER, rf"\sqrt{{{_tex(first)}}}"
-    if name in _FENCED:
-        left, right = _FENCED[name]
+    if name in _DELIMITED:
+        left, right = _DELIMITED[name]
         return ATOM, rf"\left{left} {_tex(first)} \right{right}"
     if name in _BIG:
         return SUM, f"{_BIG[name]}{_over(node)} {_tex(first, PRODUCT)}"
     if name in REDUCTIONS or name in ("softmax", "log_softmax", "cumsum", "cumprod", "argmax"):
         return POWER, rf"{_operator(name)}{_over(node)}\left({_tex(first)}\right)"
     if name in ("maximum", "minimum"):
-        name = name[:3]  # of several numbers, where the reduction is of one array
+        name = name[:3]  # written like the reduction; its arguments are several
     arguments = r",\, ".join(_tex(each) for each in node.args)
     return POWER, rf"{_operator(name)}\left({arguments}\right)"
 
@@ -143,7 +143,7 @@ def _operator(name: str) -> str:
 
 
 def _over(node: ast.Call) -> str:
-    """The axes of a reduction, and the condition on what it takes."""
+    """Return the axes of a reduction and its `where` condition, as an index."""
     parts = [",".join(_tex(axis) for axis in node.args[1:]), *(_tex(keyword.value) for keyword in node.keywords)]
     if not any(parts):
         return ""

@@ -1,4 +1,4 @@
-"""Makes a failing example small: fewer slices of each axis, then simpler numbers. Over values, not over draws."""
+"""Shrinking of a failing example by its values: fewer slices of each axis, then simpler numbers."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from pv.equations.domain import DISCRETE, Variable, axis_bounds
+from pv.equations.domain import DISCRETE, DISTRIBUTIONS, Kind, Variable, axis_bounds
 from pv.equations.draw import Example, bounds, fitted
 
 MAX_TRIES = 600
@@ -16,9 +16,9 @@ _SIMPLE = (0.0, 1.0, 2.0, 0.5)
 
 @dataclass
 class Shrinker:
-    """Accepts an example that still fails and is strictly simpler: fewer elements, then simpler ones.
+    """A greedy search that accepts an example if it still fails and has a strictly lower cost.
 
-    `fails` answers for any example of the domain; examples that it cannot answer for do not fail.
+    fails: returns whether an example of the domain fails; it must not raise.
     """
 
     variables: Mapping[str, Variable]
@@ -27,11 +27,11 @@ class Shrinker:
     _seen: set[tuple[object, ...]] = field(default_factory=set)
 
     def smallest(self, example: Example) -> Example:
-        """The smallest failing example found within the limit of tries."""
+        """Return the simplest failing example found in at most `MAX_TRIES` calls of `fails`."""
         best = example
         while True:
             before = best
-            for step in (self._fewer_slices, self._flatter, self._simpler_elements):
+            for step in (self._fewer_slices, self._constant_arrays, self._simpler_elements):
                 best = step(best)
             if best is before or self.tries >= MAX_TRIES:
                 return best
@@ -65,12 +65,12 @@ class Shrinker:
             if variable.of == axis:
                 array = _renumbered(array, kept)
             arrays[name] = array
-        if any(v.kind in ("prob", "logprob") and v.axes[-1:] == (axis,) for v in self.variables.values()):
+        if any(v.kind in DISTRIBUTIONS and v.axes[-1:] == (axis,) for v in self.variables.values()):
             arrays = self._normalised(arrays)
         return self._fitted(replace(example, arrays=arrays, sizes={**example.sizes, axis: len(kept)}))
 
     def _fitted(self, example: Example) -> Example:
-        """With numbers of the type that the code is given them in."""
+        """Return the example with numbers representable in its dtype."""
         arrays = {
             name: fitted(self.variables[name], array, self._range(name, example), example.dtype)
             for name, array in example.arrays.items()
@@ -78,29 +78,29 @@ class Shrinker:
         return replace(example, arrays=arrays)
 
     def _normalised(self, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Distributions that lost a slice must sum to 1 again."""
+        """Return the arrays with distributions that sum to 1 again after a slice was removed."""
         kinds = {name: self.variables[name].kind for name in arrays}
         new = dict(arrays)
         for name, array in arrays.items():
-            if kinds[name] == "logprob":
+            if kinds[name] is Kind.LOGPROB:
                 new[name] = array.log_softmax(-1)
-            elif kinds[name] == "prob":
+            elif kinds[name] is Kind.PROB:
                 new[name] = (array / array.sum(-1, keepdim=True)).nan_to_num(1.0)
         return new
 
-    def _flatter(self, best: Example) -> Example:
-        """Whole arrays of one simple value, or rounded."""
+    def _constant_arrays(self, best: Example) -> Example:
+        """Return the example with arrays of one simple value, or rounded, where it still fails."""
         for name in best.arrays:
-            if self.variables[name].kind in ("prob", "logprob"):
+            if self.variables[name].kind in DISTRIBUTIONS:
                 continue
-            for flat in self._flat(name, best):
-                other = self._fitted(replace(best, arrays={**best.arrays, name: flat}))
+            for constant in self._constants(name, best):
+                other = self._fitted(replace(best, arrays={**best.arrays, name: constant}))
                 if self._better(best, other):
                     best = other
                     break
         return best
 
-    def _flat(self, name: str, best: Example) -> Iterator[Tensor]:
+    def _constants(self, name: str, best: Example) -> Iterator[Tensor]:
         array, (low, high) = best.arrays[name], self._range(name, best)
         for value in (0.0, 1.0) if self.variables[name].kind in DISCRETE else _SIMPLE:
             if low <= value <= high:
@@ -110,7 +110,7 @@ class Shrinker:
 
     def _simpler_elements(self, best: Example) -> Example:
         for name in best.arrays:
-            if self.variables[name].kind in ("prob", "logprob"):
+            if self.variables[name].kind in DISTRIBUTIONS:
                 continue
             for place in range(best.arrays[name].numel()):
                 best = self._simpler_element(best, name, place)
@@ -131,15 +131,15 @@ class Shrinker:
 
     def _range(self, name: str, example: Example) -> tuple[float, float]:
         variable = self.variables[name]
-        if variable.kind == "mask":
+        if variable.kind is Kind.MASK:
             return 0.0, 1.0
-        if variable.kind == "index":
+        if variable.kind is Kind.INDEX:
             return 0.0, float(example.sizes[variable.of or ""] - 1)
         return bounds(variable, example.sizes, example.arrays)
 
 
 def _choices(size: int, least: int) -> Iterator[list[int]]:
-    """Which slices to keep: as few as may be, then all but one."""
+    """Yield the slices to keep: as few as allowed, then all but one."""
     if size > least:
         yield from ([*range(start, start + least)] for start in range(size - least + 1))
     if size > least + 1:
@@ -151,13 +151,13 @@ def _renumbered(array: Tensor, kept: list[int]) -> Tensor:
     return torch.tensor([new.get(i, 0) if i >= 0 else i for i in array.flatten().tolist()]).reshape(array.shape)
 
 
-def _simpler(value: float, kind: str) -> set[float]:
-    if kind in ("index", "mask"):
+def _simpler(value: float, kind: Kind) -> set[float]:
+    if kind in (Kind.INDEX, Kind.MASK):
         return {float(v) for v in (0, 1) if _complexity(v) < _complexity(value)}
     halves = {float(round(value)), float(round(value / 2)), float(torch.tensor(float(f"{value:.1e}")).float())}
     nearer = {value - math.copysign(1, value)} if abs(value) > 2 and value == round(value) else set()
     candidates = {*_SIMPLE, *(-v for v in _SIMPLE if v), *halves, *nearer}
-    if kind == "int":
+    if kind is Kind.INT:
         candidates = {v for v in candidates if v == int(v)}
     return {v for v in candidates if _complexity(v) < _complexity(value)}
 

@@ -1,38 +1,40 @@
-"""Checks contracts against each other and against the code they name, without importing or running any of it."""
+"""Checks contracts against each other and against the code they name, without importing or running any of it.
+
+To add a rule, decorate its check with `pv.engines.rule.rule` and keep a bad contract for each of its codes. A new
+module is added to `RULES`; a rule about one kind of claim is carried by that kind.
+"""
 
 from collections.abc import Mapping, Sequence
 
-from pv.linting import bindings, equations, existing, harnesses, mutants, references, subjects
-from pv.linting.codes import CODES, MUTANT_STALE, RUNNABLE, SCORE_STALE
-from pv.linting.context import Context, Rule
-from pv.model import Contract, Finding, Target
-from pv.project import Project
+from pv.contract.codes import EVIDENCE, LOADING, Stops
+from pv.contract.finding import Finding
+from pv.contract.model import Contract
+from pv.contract.names import Target
+from pv.engines.kinds import KINDS
+from pv.engines.rule import Context, rules_of
+from pv.linting import bindings, existing, mutants, references, subjects
+from pv.source.project import Project
 
 __all__ = ["CODES", "MUTANT_STALE", "RUNNABLE", "SCORE_STALE", "lint"]
 
-RULES: tuple[Rule, ...] = (
-    references.unique_ids,
-    references.unique_across,
-    references.references,
-    references.nothing_idle,
-    references.gate,
-    bindings.tests,
-    bindings.subjects,
-    mutants.mutants,
-    mutants.equivalents,
-    mutants.mutated,
-    equations.equations,
-    subjects.others,
-    harnesses.boxes,
-    harnesses.predicates,
+RULES = (
+    *rules_of(references, bindings, mutants, subjects, existing),
+    *(rule for kind in KINDS.values() for rule in kind.rules),
 )
-EXISTING_RULES: tuple[Rule, ...] = (existing.unbound_falsifiers, existing.repeated_ids)
+
+_CODES = sorted([*LOADING, EVIDENCE, *(code for rule in RULES for code in rule.codes)], key=lambda code: code.name)
+CODES: Mapping[str, str] = {code.name: code.meaning for code in _CODES}
+"""Every code that loading and lint can give, and its meaning."""
+MUTANT_STALE = frozenset(code.name for code in _CODES if code.stops is Stops.MUTANT)
+SCORE_STALE = frozenset(code.name for code in _CODES if code.stops is Stops.SCORE)
+RUNNABLE = frozenset(code.name for code in _CODES if code.stops is not Stops.CONTRACT)
+"""The codes of errors that fail a contract but do not keep its falsifiers from running."""
 
 
 def lint(
     contracts: Sequence[Contract], *, project: Project, subjects: Mapping[str, Target] | None = None
 ) -> tuple[Finding, ...]:
-    """Everything that is wrong with well-formed contracts, by file and line.
+    """Return everything that is wrong with well-formed contracts, by file and line.
 
     `subjects` gives contracts (by id) another subject than their own, as `pv validate --subject` does.
     """
@@ -44,6 +46,7 @@ def lint(
             contracts=tuple(contracts),
             subject=(subjects or {}).get(contract.id),
         )
-        for rule in RULES if contract.strict else EXISTING_RULES:
-            found.extend(rule(context))
-    return tuple(sorted(found, key=lambda f: (f.where, f.code)))
+        for rule in RULES:
+            if rule.existing is not contract.strict:
+                found.extend(rule.check(context))
+    return tuple(sorted(found, key=lambda f: (f.location, f.code)))

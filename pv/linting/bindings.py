@@ -1,52 +1,66 @@
-"""Rules about code that a contract names: it exists, and takes what it will be given. Nothing of it is imported."""
+"""Rules about code that a contract names: it exists, and accepts its arguments. Nothing of it is imported."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from pv import binding
-from pv.binding import Unbound
-from pv.linting.context import Context, error, unbound
-from pv.loading.check import did_you_mean
-from pv.model import Binding, Falsifier, Finding, Harness, Run, Target, Where
+from pv.contract.check import did_you_mean
+from pv.contract.claims import Falsifier, Run
+from pv.contract.codes import Code
+from pv.contract.finding import Finding, Location
+from pv.contract.names import Binding, Target, UnknownName
+from pv.engines.kinds import kind_of
+from pv.engines.rule import Context, error, rule, unbound
+from pv.source import resolve
+from pv.source.resolve import Unbound
 
 ALLOWED_SETTINGS = {"max_examples", "suppress_health_check"}
 TEST_CODES = {"file": "PV110", "name": "PV111", "source": "PV110"}
 SUBJECT_CODES = {"file": "PV120", "name": "PV121", "source": "PV120"}
 
 
+@rule(
+    Code("PV110", "the file of a test, or of a run's callable, does not exist"),
+    Code("PV111", "the function of a test, or of a run's callable, does not exist"),
+    Code("PV112", "a function does not accept its arguments: `subject` of a falsifier, `run` of a predicate"),
+    Code("PV113", "a falsifier changes a Hypothesis setting other than max_examples and suppress_health_check"),
+)
 def tests(context: Context) -> Iterator[Finding]:
     for falsifier in context.contract.claims:
         if falsifier.test is None:
             continue
-        needed = ["run"] if falsifier.run is not None else ["subject"]
-        if falsifier.run is None and falsifier.devices != ("cpu",):
-            needed.append("device")  # else the CPU would be measured under another device's name
-        if isinstance(falsifier, Harness):
-            needed += falsifier.bounds
-        yield from _function(context, falsifier.test, falsifier.at("test"), falsifier.id, needed)
+        yield from _function(
+            context, falsifier.test, falsifier.at("test"), falsifier.id, kind_of(falsifier).parameters(falsifier)
+        )
     for run in context.contract.runs:
-        needed = ["subject", "device", "directory", "trace", *run.arguments]
-        yield from _function(context, run.callable, run.where, run.name, needed)
+        needed = ("subject", "device", "directory", "trace", *run.arguments)
+        yield from _function(context, run.callable, run.location, run.name, needed)
 
 
-def _function(context: Context, bound: Binding, where: Where, who: str, needed: list[str]) -> Iterator[Finding]:
+def _function(
+    context: Context, bound: Binding, location: Location, owner: str, needed: Sequence[str]
+) -> Iterator[Finding]:
     try:
-        found = binding.function(context.project, bound)
-        binding.module_name(context.project, found.path)
+        found = resolve.function(context.project, bound)
+        resolve.module_name(context.project, found.path)
     except Unbound as problem:
         looked_for = bound.file if problem.kind == "file" else bound.name
-        yield unbound(TEST_CODES, where, problem, looked_for)
+        yield unbound(TEST_CODES, location, problem, looked_for)
         return
     missing = [name for name in needed if name not in found.parameters and not found.takes_any]
     if missing:
         takes = ", ".join(found.parameters) or "nothing"
-        yield error("PV112", where, f"{who}: {bound} takes {takes}", f"it must take `{missing[0]}`")
+        yield error("PV112", location, f"{owner}: {bound} accepts {takes}", f"add the parameter `{missing[0]}`")
     if found.is_lazy:
-        yield error("PV112", where, f"{who}: {bound} is async or a generator", "its body would never run")
+        yield error(
+            "PV112",
+            location,
+            f"{owner}: {bound} is async or a generator",
+            "its body would never run",
+        )
     for name in _settings(found.node):
         if name not in ALLOWED_SETTINGS:
-            hint = "only max_examples and suppress_health_check are a falsifier's to set"
-            yield error("PV113", where, f"{who}: {bound} sets Hypothesis's {name!r}", hint)
+            hint = "a falsifier sets only max_examples and suppress_health_check"
+            yield error("PV113", location, f"{owner}: {bound} sets Hypothesis's {name!r}", hint)
 
 
 def _settings(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
@@ -55,32 +69,37 @@ def _settings(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
             yield from (keyword.arg for keyword in decorator.keywords if keyword.arg is not None)
 
 
+@rule(
+    Code("PV120", "the module of a subject does not exist below the project's roots"),
+    Code("PV121", "the attribute of a subject does not exist"),
+    Code("PV122", "a falsifier or run without a subject"),
+)
 def subjects(context: Context) -> Iterator[Finding]:
     if context.subject is not None:
-        yield from subject_exists(context, context.contract.where, str(context.subject))
+        yield from subject_exists(context, context.contract.location, str(context.subject))
         return
-    claims: list[Falsifier | Run] = [*context.contract.claims, *context.contract.runs]
+    claims: list[tuple[str, Falsifier | Run]] = [(claim.id, claim) for claim in context.contract.claims]
+    claims += [(run.name, run) for run in context.contract.runs]
     seen: set[str] = set()
-    for claim in claims:
+    for name, claim in claims:
         try:
             subject = str(context.contract.subject_of(claim))
-        except StopIteration:
+        except UnknownName:
             continue  # an unknown run, which has its own finding
         except LookupError:
-            name = claim.id if isinstance(claim, Falsifier) else claim.name
-            yield error("PV122", claim.where, f"{name} has no subject", "name one here or for the whole contract")
+            yield error("PV122", claim.location, f"{name} has no subject", "give it or the contract a `subject`")
             continue
         if subject not in seen:
             seen.add(subject)
-            where = claim.at("subject") if isinstance(claim, Falsifier) else claim.where
-            yield from subject_exists(context, where, subject)
+            location = claim.at("subject") if isinstance(claim, Falsifier) else claim.location
+            yield from subject_exists(context, location, subject)
 
 
-def subject_exists(context: Context, where: Where, text: str) -> Iterator[Finding]:
+def subject_exists(context: Context, location: Location, text: str) -> Iterator[Finding]:
     target = Target.parse(text)
     try:
-        binding.target_file(context.project, target)
+        resolve.target_file(context.project, target)
     except Unbound as problem:
         looked_for = target.module if problem.kind == "file" else target.attribute
         hint = did_you_mean(looked_for, list(problem.known)) if problem.known else ""
-        yield error(SUBJECT_CODES[problem.kind], where, f"subject {text}: {problem}", hint)
+        yield error(SUBJECT_CODES[problem.kind], location, f"subject {text}: {problem}", hint)

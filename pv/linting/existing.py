@@ -1,22 +1,26 @@
-"""What is worth knowing of a contract in the existing format. Notices only: its authors never agreed to our rules."""
+"""Rules about a contract in the existing format. They give notices only: its authors did not choose these rules."""
 
 from collections.abc import Iterator
 
-from pv.linting.context import Context, notice
-from pv.model import Finding
+from pv.contract.codes import Code, Stops
+from pv.contract.finding import Finding, Location
+from pv.engines.rule import Context, notice, rule
+from pv.linting.references import duplicate
 
 
+@rule(Code("PV202", "existing format: a falsifier in prose, which pv cannot run", Stops.NOTHING), existing=True)
 def unbound_falsifiers(context: Context) -> Iterator[Finding]:
     for falsifier in context.contract.claims:
         message = f"{falsifier.id!r} is unbound: its test is prose, so it cannot be run"
-        yield notice("PV202", falsifier.where, message, "a `schema: pv/1` contract can bind it to code")
+        yield notice("PV202", falsifier.location, message, "a `schema: pv/1` contract can bind it to code")
 
 
+@rule(Code("PV203", "existing format: a duplicate id", Stops.NOTHING), existing=True)
 def repeated_ids(context: Context) -> Iterator[Finding]:
     for kind, entries in (("falsifier", context.contract.falsifiers), ("obligation", context.contract.obligations)):
-        first: dict[str, int] = {}
+        first: dict[str, Location] = {}
         for entry in entries:
             if entry.id in first:
-                message = f"the {kind} id {entry.id!r} stands twice; first at line {first[entry.id]}"
-                yield notice("PV203", entry.where, message, "rename one")
-            first.setdefault(entry.id, entry.where.line)
+                message = duplicate(f"{kind} id", entry.id, first[entry.id])
+                yield notice("PV203", entry.location, message, "rename one")
+            first.setdefault(entry.id, entry.location)

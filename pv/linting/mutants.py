@@ -1,116 +1,136 @@
-"""Rules about mutants: each applies to the source as it stands, and changes its syntax tree."""
+"""Rules about mutants: each applies to the current source, and changes its syntax tree."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 
-from pv import binding, syntax
-from pv.binding import Unbound
-from pv.errors import BrokenMutant
-from pv.linting.context import Context, error, unbound
-from pv.loading.check import did_you_mean
-from pv.model import Edit, Finding, Mutant, Swap
+from pv.contract.check import did_you_mean
+from pv.contract.codes import Code, Stops
+from pv.contract.finding import Finding
+from pv.contract.mutants import Edit, Mutant, Swap
+from pv.contract.names import Target
+from pv.engines.rule import Context, error, rule, unbound
+from pv.errors import BrokenMutant, MutantProblem
+from pv.source import imports, resolve, syntax
+from pv.source.patch import patch
+from pv.source.resolve import Unbound
 
+Find = Callable[[Target], Path]
 CODES = {"file": "PV135", "name": "PV135", "source": "PV135"}
 
 
+@rule(
+    Code("PV133", "the edit of a mutant does not apply to the source", Stops.MUTANT),
+    Code("PV134", "the edit of a mutant changes nothing", Stops.MUTANT),
+    Code("PV135", "the module, function or replacement of a mutant does not exist", Stops.MUTANT),
+    Code("PV136", "a mutant of code that no subject of the contract imports", Stops.MUTANT),
+)
 def mutants(context: Context) -> Iterator[Finding]:
-    subjects = _subject_files(context)
+    outside, find = _outside(context), cache(partial(resolve.target_file, context.project))
     for mutant in context.contract.mutants:
-        yield from _elsewhere(context, mutant, subjects)
+        if mutant.module in outside:
+            message = f"{mutant.id}: no subject of this contract imports {mutant.module}"
+            yield error("PV136", mutant.location, message, "change the subject or a module that it imports")
         if isinstance(mutant.change, Edit):
-            yield from _edit(context, mutant, mutant.change)
+            yield from _edit(find, mutant, mutant.change)
         else:
-            yield from _swap(context, mutant, mutant.change)
+            yield from _swap(find, mutant, mutant.change)
 
 
 def _subject_files(context: Context) -> frozenset[Path]:
-    """The files that the contract's own subjects consist of."""
+    """Return the files of the contract's own subjects."""
     files: list[Path] = []
     for falsifier in context.contract.claims:
-        # A subject that is not there has its own finding.
-        with contextlib.suppress(LookupError, StopIteration, Unbound):
-            files.append(binding.target_file(context.project, context.contract.subject_of(falsifier)))
+        # A missing subject has its own finding.
+        with contextlib.suppress(LookupError, Unbound):
+            files.append(resolve.target_file(context.project, context.contract.subject_of(falsifier)))
     with contextlib.suppress(Unbound):
-        return binding.closure(context.project, list(dict.fromkeys(files)))[0]
+        return imports.closure(context.project, list(dict.fromkeys(files)))[0]
     return frozenset()
 
 
-def _elsewhere(context: Context, mutant: Mutant, subjects: frozenset[Path]) -> Iterator[Finding]:
-    """A fault planted in a falsifier or its oracle would show that these can fail, not that they can see."""
-    with contextlib.suppress(Unbound):
-        path = binding.module_file(context.project, mutant.module)
-        if subjects and path not in subjects:
-            message = f"{mutant.id}: no subject of this contract imports {mutant.module}, so no fault in it is one"
-            yield error("PV136", mutant.where, message, "plant it in the subject or in what that imports")
+def _outside(context: Context) -> frozenset[str]:
+    """Return the mutated modules that no subject consists of: a fault in an oracle shows that this can fail."""
+    subjects, found = _subject_files(context), set()
+    for module in {mutant.module for mutant in context.contract.mutants} if subjects else ():
+        with contextlib.suppress(Unbound):
+            found |= {module} if resolve.module_file(context.project, module) not in subjects else set()
+    return frozenset(found)
 
 
-def _edit(context: Context, mutant: Mutant, edit: Edit) -> Iterator[Finding]:
+def _edit(find: Find, mutant: Mutant, edit: Edit) -> Iterator[Finding]:
     try:
-        source = binding.source(binding.target_file(context.project, edit.function))
-        syntax.patch(source, edit.function.attribute, edit.find, edit.replace)
+        source = resolve.source(find(edit.function))
+        patch(source, edit.function.attribute, edit.find, edit.replace)
     except Unbound as problem:
         looked_for = edit.function.module if problem.kind == "file" else edit.function.attribute
-        yield unbound(CODES, mutant.where, problem, looked_for)
+        yield unbound(CODES, mutant.location, problem, looked_for)
     except BrokenMutant as problem:
-        if str(problem).startswith("there is no"):
-            yield error("PV135", mutant.where, f"{mutant.id}: {edit.function.module} only imports what it names")
+        if problem.problem is MutantProblem.NO_DEFINITION:
+            yield error(
+                "PV135",
+                mutant.location,
+                f"{mutant.id}: {edit.function.module} imports the function and does not define it",
+            )
             return
-        idle = "changes nothing" in str(problem)
+        idle = problem.problem is MutantProblem.NO_CHANGE
         hint = "only a replacement with another syntax tree is a fault" if idle else _refresh(source, edit)
-        yield error("PV134" if idle else "PV133", mutant.where, f"{mutant.id}: {problem}", hint)
+        yield error("PV134" if idle else "PV133", mutant.location, f"{mutant.id}: {problem}", hint)
 
 
 def _refresh(source: str, edit: Edit) -> str:
-    """What to do about a `find` that isn't found; the text may stand there and be no whole expression."""
+    """Return a hint for a `find` without a match; its text may occur as a part of an expression."""
     if edit.find.strip() in source:
-        return "the text is there as a part of something larger: `find` takes a whole expression, or whole statements"
-    return f"if this change of {edit.function} is intended, copy the code as it stands now into `find`"
+        return "the text occurs only inside a larger expression: `find` takes a whole expression or whole statements"
+    return f"if this change of {edit.function} is intended, copy the current code into `find`"
 
 
+@rule(Code("PV137", "a declared equivalent does not apply to the source", Stops.SCORE))
 def equivalents(context: Context) -> Iterator[Finding]:
-    """An accepted equivalent that no longer applies would silently be counted as a fault again."""
-    for accepted in context.contract.equivalents:
-        change = accepted.change
+    """Check that declared equivalents apply: one that does not would count as a fault again."""
+    for declared in context.contract.equivalents:
+        change = declared.change
         try:
-            source = binding.source(binding.target_file(context.project, change.function))
-            syntax.patch(source, change.function.attribute, change.find, change.replace)
+            source = resolve.source(resolve.target_file(context.project, change.function))
+            patch(source, change.function.attribute, change.find, change.replace)
         except (Unbound, BrokenMutant) as problem:
-            hint = f"copy the code as it stands now in {change.function} into `find`, or remove the entry"
-            yield error("PV137", accepted.where, f"the equivalent does not apply: {problem}", hint)
+            hint = f"copy the current code of {change.function} into `find`, or remove the entry"
+            yield error("PV137", declared.location, f"the equivalent does not apply: {problem}", hint)
             continue
         named = context.contract.mutated
         if named and not any(each.holds(str(change.function)) for each in named):
-            yield error("PV137", accepted.where, f"{change.function} is not in `mutated`, so it needs no equivalent")
+            yield error("PV137", declared.location, f"{change.function} is not in `mutated`: remove the equivalent")
 
 
+@rule(Code("PV138", "`mutated` names code that does not exist", Stops.SCORE))
 def mutated(context: Context) -> Iterator[Finding]:
-    """Code that is not there has no mutants, and a score without them would look better than it is."""
+    """Check that the code in `mutated` exists: code that does not exist has no mutants, which would raise the score."""
     subjects = _subject_files(context) if context.contract.mutated else frozenset()
     for each in context.contract.mutated:
         module, name = each.target.module, each.target.attribute
         try:
-            path = binding.module_file(context.project, module)
-            defined = syntax.defined(binding.parse(path))
+            path = resolve.module_file(context.project, module)
+            defined = syntax.defined(resolve.parse(path))
         except Unbound as problem:
-            yield unbound({"name": "PV138"}, each.where, problem, module)
+            yield unbound({"name": "PV138"}, each.location, problem, module)
             continue
         if name and name not in defined:
             hint = did_you_mean(name, defined)
-            yield error("PV138", each.where, f"{module} defines no function or class {name!r}", hint)
+            yield error("PV138", each.location, f"{module} defines no function or class {name!r}", hint)
         elif subjects and not _holds_any(path, subjects):
-            yield error("PV138", each.where, f"no subject of this contract imports {module}")
+            yield error("PV138", each.location, f"no subject of this contract imports {module}")
 
 
 def _holds_any(path: Path, files: frozenset[Path]) -> bool:
-    """Whether the module or package of `path` is or holds one of the files."""
+    """Return whether the module or package of `path` is or contains one of the files."""
     return path in files or (path.name == "__init__.py" and any(f.is_relative_to(path.parent) for f in files))
 
 
-def _swap(context: Context, mutant: Mutant, swap: Swap) -> Iterator[Finding]:
+def _swap(find: Find, mutant: Mutant, swap: Swap) -> Iterator[Finding]:
     for target in (swap.object, swap.replacement):
         try:
-            binding.target_file(context.project, target)
+            find(target)
         except Unbound as problem:
             looked_for = target.module if problem.kind == "file" else target.attribute
-            yield unbound(CODES, mutant.where, problem, looked_for)
+            yield unbound(CODES, mutant.location, problem, looked_for)

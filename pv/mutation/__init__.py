@@ -1,1 +1,1 @@
-"""Automatic mutants: what can be changed in the code under contract, and how much of it is noticed."""
+"""Generated mutants of the code under contract: operators, scope, trials, status and score."""

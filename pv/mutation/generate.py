@@ -1,4 +1,4 @@
-"""The automatic mutants of a module: every fault of its functions that changes what is compiled, once each."""
+"""Generates the mutants of a module: every fault of its functions that changes the compiled code, once each."""
 
 import ast
 import difflib
@@ -9,17 +9,22 @@ from functools import cached_property
 from pathlib import Path
 from types import CodeType
 
-from pv import binding, probes, syntax
+from pv.contract.finding import Location
+from pv.contract.mutants import Edit, Mutant
+from pv.contract.names import Target
 from pv.errors import BrokenMutant
-from pv.model import Edit, Mutant, Target, Where
+from pv.instrument import coverage
 from pv.mutation.operators import Fault, faults
+from pv.source import resolve, syntax
+from pv.source.match import Source, read
+from pv.source.patch import patch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Automatic:
     """One automatic mutant.
 
-    place: what the probe notes when the changed code is run. result: what its module compiles to.
+    place: the name under which coverage records the changed code. result: the digest of the mutated module's code.
     """
 
     mutant: Mutant
@@ -38,43 +43,39 @@ class Module:
     path: Path
 
     @cached_property
-    def source(self) -> str:
-        return binding.source(self.path)
-
-    @cached_property
-    def tree(self) -> ast.Module:
-        return ast.parse(self.source)
+    def source(self) -> Source:
+        return read(resolve.source(self.path))
 
     @cached_property
     def result(self) -> str:
-        """What the module compiles to as it stands."""
-        return compiles_to(self.name, self.source)
+        """Return the digest of the compiled, unchanged module."""
+        return compiles_to(self.name, self.source.text)
 
     @cached_property
     def foreign(self) -> frozenset[str]:
-        """The names that the module imports: taking `torch` for `torch.zeros(2)` is no fault that anybody makes."""
-        imports = (node for node in ast.walk(self.tree) if isinstance(node, ast.Import | ast.ImportFrom))
+        """Return the names that the module imports: `torch` in place of `torch.zeros(2)` is not a realistic fault."""
+        imports = (node for node in ast.walk(self.source.tree) if isinstance(node, ast.Import | ast.ImportFrom))
         return frozenset(a.asname or a.name.split(".")[0] for node in imports for a in node.names)
 
     def mutants(self, reached: frozenset[str]) -> Iterator[Automatic]:
-        """Those of the functions that were `reached`, without duplicates and changes that compile to the same."""
+        """Yield the mutants of the functions in `reached`, without those that compile to the same code."""
         return distinct(self.candidates(reached))
 
     def candidates(self, reached: frozenset[str]) -> Iterator["Candidate"]:
-        """Every fault of the functions that were `reached`; not each of them can be planted, or changes anything."""
-        for name, node in syntax.functions(self.tree):
-            if f"{self.name}:{name}" in reached and not probes.compiles_source(node):
+        """Yield every fault of the functions in `reached`; some cannot be applied, or change nothing."""
+        for name, node in syntax.functions(self.source.tree):
+            if f"{self.name}:{name}" in reached and not coverage.compiles_source(node):
                 yield from (Candidate(self, name, fault) for fault in faults(node, self.foreign))
 
     def mutant(self, name: str, fault: Fault) -> Automatic | None:
-        """The fault as an edit; None where it cannot be written as one."""
+        """Return the fault as an edit; None if it cannot be written as one."""
         try:
             find = ast.unparse(fault.node)
-            places = [match.first for match in syntax.occurrences(self.tree, name, find)]
+            places = [match.first for match in self.source.occurrences(name, find)]
             occurrence = next((n for n, place in enumerate(places) if _is(place, fault.node)), -1)
             if occurrence < 0:
                 return None
-            changed = syntax.patch(self.source, name, find, fault.new, occurrence)
+            changed = patch(self.source.text, name, find, fault.new, occurrence)
             result = compiles_to(self.name, changed)
         except (BrokenMutant, *syntax.UNREADABLE):
             return None
@@ -86,30 +87,30 @@ class Module:
                 id=f"{function}: {find} -> {fault.new or 'pass'}{which}",
                 fault=fault.operator,
                 change=Edit(function=target, find=find, replace=fault.new, occurrence=occurrence),
-                where=Where(self.path, line, getattr(fault.node, "col_offset", 0) + 1),
+                location=Location(self.path, line, getattr(fault.node, "col_offset", 0) + 1),
             ),
             operator=fault.operator,
             function=function,
             place=place_of(function, fault),
             result=result,
-            diff=diff(self.source, changed),
+            diff=diff(self.source.text, changed),
         )
 
 
 def _is(place: ast.AST, node: ast.AST) -> bool:
-    """Whether a match is the node, or the statement that consists of it alone."""
+    """Return whether a match is the node, or the statement that consists of it alone."""
     return place is node or (isinstance(place, ast.Expr) and place.value is node)
 
 
 def place_of(function: str, fault: Fault) -> str:
-    """What the probe notes when the faulty code is run."""
+    """Return the name under which coverage records the faulty code."""
     at = fault.statement
     return function if at is None else f"{function}@{at.lineno}:{at.col_offset}"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A fault of a function, not yet known to be one that can be planted."""
+    """A fault of a function, which may not be applicable."""
 
     module: Module
     name: str
@@ -125,7 +126,7 @@ class Candidate:
 
 
 def distinct(candidates: Iterable[Candidate]) -> Iterator[Automatic]:
-    """The candidates that can be planted and compile to something else than the code and each other."""
+    """Yield the mutants that can be applied and whose compiled code differs from the original and from each other."""
     compiled: set[str] = set()
     for candidate in candidates:
         compiled.add(candidate.module.result)
@@ -136,7 +137,7 @@ def distinct(candidates: Iterable[Candidate]) -> Iterator[Automatic]:
 
 
 def compiles_to(module: str, source: str) -> str:
-    """A digest of a module's name and what its source compiles to, wherever its lines are. Raises SyntaxError."""
+    """Return the digest of a module's name and compiled code, without line numbers. Raise SyntaxError."""
     code: CodeType = compile(source, "module", "exec", dont_inherit=True)
     return hashlib.sha256(repr((module, _meaning(code))).encode("utf-8", "backslashreplace")).hexdigest()
 
@@ -165,6 +166,6 @@ def _constant(value: object) -> object:
 
 
 def diff(before: str, after: str) -> str:
-    """The changed lines, with `-` and `+`; blank lines that only keep the line numbers right are left out."""
+    """Return the changed lines, with `-` and `+`, without the blank lines that only preserve line numbers."""
     lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=0))[2:]
     return "\n".join(line for line in lines if not line.startswith("@@") and line.strip() not in ("+", "+)"))

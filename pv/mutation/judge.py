@@ -1,76 +1,86 @@
-"""What a trial on an automatic mutant says of it."""
+"""Derives the status of an automatic mutant from its trials."""
 
 from dataclasses import dataclass
 from enum import Enum
 
-from pv.evidence import Ending, Trial
 from pv.mutation.generate import Automatic
+from pv.results.trial import Trial, TrialStatus
 
 LEAST_LIMIT_S, SLOWER = 5.0, 5.0
-LIMITS = {Ending.TIME}
-ERRORS = {Ending.BROKEN, Ending.FLAKY, Ending.BARREN, Ending.CRASHED, Ending.SILENT, Ending.MEMORY}
-MISSING_NAMES = ("NameError", "UnboundLocalError")
+LIMITS = {TrialStatus.TIMEOUT}
+ERRORS = {
+    TrialStatus.ERROR,
+    TrialStatus.FLAKY,
+    TrialStatus.NO_EXAMPLES,
+    TrialStatus.CRASHED,
+    TrialStatus.NO_RESULT,
+    TrialStatus.OUT_OF_MEMORY,
+}
 
 
-class Fate(Enum):
-    """What became of an automatic mutant."""
+class MutantStatus(Enum):
+    """The status of a generated mutant."""
 
     KILLED = "killed"
-    BY_LIMIT = "killed by the time limit"
-    BY_ERROR = "killed by an error"
-    """The falsifier could not end as it does on the code: it raised, crashed, or ran out of memory."""
+    TIMEOUT = "timeout"
+    ERROR = "error"
+    """The falsifier raised, crashed, produced no result, or ran out of memory."""
     SURVIVED = "survived"
-    UNREACHED = "never reached"
+    NO_COVERAGE = "no coverage"
     EQUIVALENT = "equivalent"
-    """Accepted in the contract, and no falsifier that runs it could tell it from the code."""
+    """Declared equivalent, and not killed by any falsifier that executes it."""
     NOT_EQUIVALENT = "not equivalent"
-    """Accepted in the contract, and yet a falsifier can tell."""
-    VOID = "void"
-    """It breaks the import of its module, or names what is not there: a fault that nobody could ship."""
+    """Declared equivalent, but killed by a falsifier."""
+    INVALID = "invalid"
+    """It breaks the import of its module, or uses an undefined name."""
 
 
-FALLEN = (Fate.KILLED, Fate.BY_LIMIT, Fate.BY_ERROR, Fate.NOT_EQUIVALENT)
-STANDING = (Fate.SURVIVED, Fate.UNREACHED)
+DETECTED = (MutantStatus.KILLED, MutantStatus.TIMEOUT, MutantStatus.ERROR, MutantStatus.NOT_EQUIVALENT)
+UNDETECTED = (MutantStatus.SURVIVED, MutantStatus.NO_COVERAGE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """An automatic mutant and what became of it: which falsifiers were tried, and what the last of them saw.
+    """A generated mutant with its status, the falsifiers that were tried, and the error that the last of them found.
 
-    recalled: that was on an earlier run, and nothing has changed since that could bear on it.
+    recalled: the status is cached from an earlier run with the same fingerprint.
     """
 
     mutant: Automatic
-    fate: Fate
+    status: MutantStatus
     tried: tuple[str, ...] = ()
     seen: str = ""
     recalled: bool = False
 
 
 def limit_on_mutant(seconds: float) -> float:
-    """How long a falsifier may take on a mutant when it takes `seconds` on the code itself."""
+    """Return the limit in seconds on a mutant for a falsifier that takes `seconds` on the clean code."""
     return max(LEAST_LIMIT_S, SLOWER * seconds)
 
 
-def fate(trial: Trial) -> Fate | None:
-    """What one trial says of the mutant; None where it held, so that the next falsifier is asked."""
-    if trial.ending in (Ending.REFUTED, Ending.RAISED):
-        return Fate.KILLED
-    if trial.counterexample is not None and trial.ending in (*LIMITS, *ERRORS) and trial.ending is not Ending.BROKEN:
-        return Fate.KILLED
-    if trial.ending in LIMITS:
-        return Fate.BY_LIMIT
-    if trial.ending is Ending.VOID or (trial.ending is Ending.BROKEN and _never_ran(trial)):
-        return Fate.VOID
-    return Fate.BY_ERROR if trial.ending in ERRORS else None
+def status(trial: Trial) -> MutantStatus | None:
+    """Return the status that one trial gives the mutant; None where it held and the next falsifier is tried."""
+    if trial.status in (TrialStatus.REFUTED, TrialStatus.RAISED):
+        return MutantStatus.KILLED
+    if (
+        trial.counterexample is not None
+        and trial.status in (*LIMITS, *ERRORS)
+        and trial.status is not TrialStatus.ERROR
+    ):
+        return MutantStatus.KILLED
+    if trial.status in LIMITS:
+        return MutantStatus.TIMEOUT
+    if trial.status is TrialStatus.INVALID_MUTANT or (trial.status is TrialStatus.ERROR and _never_ran(trial)):
+        return MutantStatus.INVALID
+    return MutantStatus.ERROR if trial.status in ERRORS else None
 
 
 def _never_ran(trial: Trial) -> bool:
-    """Whether the import failed, or a name was missing."""
-    return not (trial.valid or trial.asked) or seen(trial).startswith(MISSING_NAMES)
+    """Return whether the import failed, so that no example was tried."""
+    return not (trial.valid or trial.asked)
 
 
 def seen(trial: Trial) -> str:
-    """What the falsifier saw, in a line."""
+    """Return the error that the falsifier found, in one line."""
     text = trial.counterexample.error if trial.counterexample is not None else trial.detail
-    return text.splitlines()[0][:200] if text else trial.ending.value
+    return text.splitlines()[0][:200] if text else trial.status.value

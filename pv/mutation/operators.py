@@ -1,4 +1,4 @@
-"""The faults that can be planted in a function by rule: small changes of its syntax tree.
+"""The mutation operators on functions: small changes of the syntax tree.
 
 Not changed are docstrings, annotations, decorators, f-strings, what `raise` raises, messages of `assert`, calls that
 log, and the types of `isinstance`: a change there is noise, or no fault of the computation.
@@ -8,8 +8,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pv.mutation.changes import ARITHMETIC, OPERATORS, TAKES_TYPES, changed_source, constants, negated, root
-from pv.syntax import blocks
+from pv.mutation.edits import ARITHMETIC, OPERATORS, TAKES_TYPES, changed_source, constants, negated, root
+from pv.source.syntax import blocks
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -30,7 +30,7 @@ class Fault:
 
 
 def faults(function: Function, foreign: frozenset[str] = frozenset()) -> Iterator[Fault]:
-    """Every fault of a function's own code, in the order of its source. `foreign` are the names the module imports."""
+    """Yield every fault of a function's own code, in source order. `foreign`: the names that the module imports."""
     arguments = function.args
     for default in filter(None, [*arguments.defaults, *arguments.kw_defaults]):
         yield from (Fault("default", place, new, None) for place, new in constants(default))
@@ -49,7 +49,7 @@ def faults(function: Function, foreign: frozenset[str] = frozenset()) -> Iterato
 
 
 def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements that a function runs itself, without its docstring."""
+    """Yield the statements of a function itself, without its docstring."""
     for node in body:
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             continue
@@ -78,7 +78,7 @@ def _own_expressions(statement: ast.stmt) -> Iterator[ast.expr]:
 
 
 def _expressions(node: ast.AST) -> Iterator[ast.AST]:
-    """An expression and all in it that may be changed."""
+    """Yield an expression and its parts that may be changed."""
     if isinstance(node, ast.JoinedStr) or is_log(node):
         return
     yield node
@@ -91,12 +91,12 @@ def _expressions(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def is_log(node: ast.AST) -> bool:
-    """Whether it is a call such as `logger.info(...)`."""
+    """Return whether it is a call such as `logger.info(...)`."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and root(node.func) in LOGS
 
 
 def may_drop(statement: ast.stmt, function: Function) -> bool:
-    """Whether the code still names only what is there when the statement is gone."""
+    """Return whether the code has no undefined name once the statement is removed."""
     match statement:
         case ast.Expr(value=ast.Call() as call):
             return not is_log(call)

@@ -1,19 +1,19 @@
-"""What a mutation run is asked for, and what it found."""
+"""The options and the result of a mutation run."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from pv.evidence import Trial
-from pv.model import Contract
-from pv.mutation.judge import Fate, Judged
+from pv.contract.model import Contract
+from pv.mutation.judge import Judged, MutantStatus
+from pv.results.trial import Trial
+from pv.workers.scheduler import OnProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to mutate and how. Without `sample` every mutant is tried; `widely` also those of what subjects import.
+    """The options of a mutation run.
 
-    modules: patterns of the modules to mutate alone, of those that would be. fresh: whether nothing is recalled of
-    earlier runs.
+    sample: the number of mutants to draw, None for all. widely: also mutate the modules that the subjects import.
+    modules: patterns of the only modules to mutate. fresh: ignore cached results.
     """
 
     jobs: int
@@ -23,19 +23,18 @@ class Plan:
     modules: tuple[str, ...] = ()
     fresh: bool = False
     spawn: bool = False
-    on_progress: Callable[[int, int, tuple[str, ...]], None] | None = None
+    on_progress: OnProgress | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What became of a contract's automatic mutants.
+class MutationResult:
+    """The generated mutants of a contract with their statuses.
 
-    total: how many there are, of which `judged` were tried. unfit: the falsifiers that don't hold on the code itself,
-    so that nothing follows from what they say of a mutant. unused, idle: accepted equivalents that are no mutant, and
-    places that are to be mutated though no falsifier runs them. mutated: the places that the contract names, where it
-    was kept to these. files: what was read of the project meanwhile. restricted: by other falsifiers, or of other code,
-    than the contract's score is. elsewhere: what is mutated instead, where none of the modules that were asked for is.
-    unrecorded: a score was asked for, and refused for its problems.
+    total: the number of mutants, of which `judged` were tried. unfit: trials of falsifiers that do not hold on the
+    clean code, and so were not used. unused: declared equivalents that match no generated mutant. idle: code in
+    `mutated` that no falsifier executes. mutated: the code that the contract's `mutated` names. files: the project
+    files that were read. restricted: the falsifiers or modules are not those of the contract's score. elsewhere: why
+    no requested module is mutated, "" if one is. unrecorded: the score was not recorded because of its problems.
     """
 
     contract: Contract
@@ -53,8 +52,8 @@ class Result:
 
     @property
     def whole(self) -> bool:
-        """Whether every automatic mutant of the contract was tried."""
+        """Return whether every generated mutant of the contract was tried."""
         return not self.restricted and len(self.judged) == self.total
 
-    def count(self, *fates: Fate) -> int:
-        return sum(judged.fate in fates for judged in self.judged)
+    def count(self, *statuses: MutantStatus) -> int:
+        return sum(judged.status in statuses for judged in self.judged)

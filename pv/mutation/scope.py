@@ -1,4 +1,4 @@
-"""Which functions are mutated: those that falsifiers reached, in the modules that their subjects name."""
+"""The mutation scope: the functions that falsifiers executed, in the modules of their subjects."""
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
@@ -6,48 +6,50 @@ from fnmatch import fnmatchcase
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 
-from pv import binding
-from pv.model import Contract, Falsifier, Target
+from pv.contract.claims import Falsifier
+from pv.contract.model import Contract
+from pv.contract.names import Target
 from pv.mutation.generate import Automatic, Candidate, Module, distinct
-from pv.project import Project
+from pv.source import imports, resolve
+from pv.source.project import Project
 
 
 def subjects(contract: Contract, falsifiers: Iterable[Falsifier]) -> list[Target]:
-    """The subjects of the falsifiers, in the order of the contract."""
+    """Return the subjects of the falsifiers, in the order of the contract."""
     return list(dict.fromkeys(contract.subject_of(falsifier) for falsifier in falsifiers))
 
 
 def under_contract(contract: Contract, falsifiers: Sequence[Falsifier]) -> list[Target]:
-    """The subjects of the falsifiers, and the modules in which the contract names a fault for them to detect."""
+    """Return the subjects of the falsifiers, and the modules of the mutants that they declare in `kills`."""
     claimed = {name for falsifier in falsifiers for name in falsifier.kills}
     faulty = [Target(mutant.module) for mutant in contract.mutants if mutant.id in claimed]
     return list(dict.fromkeys([*subjects(contract, falsifiers), *faulty]))
 
 
 def modules(project: Project, targets: Iterable[Target]) -> list[Module]:
-    """The modules that the targets name; a package stands for all modules in it. Raises Unbound."""
+    """Return the modules that the targets name; a package includes all its modules. Raise Unbound."""
     files = (path for target in targets for path in _files(project, target))
-    return [Module(binding.module_name(project, path), path) for path in dict.fromkeys(files)]
+    return [Module(resolve.module_name(project, path), path) for path in dict.fromkeys(files)]
 
 
 def imported(project: Project, targets: Iterable[Target]) -> list[Module]:
-    """Every module of the project that the targets consist of: theirs and what these import. Raises Unbound."""
-    files, _ = binding.closure(project, [binding.target_file(project, target) for target in targets])
-    return [Module(binding.module_name(project, path), path) for path in sorted(files)]
+    """Return the project's modules of the targets, and those that they import. Raise Unbound."""
+    files, _ = imports.closure(project, [resolve.target_file(project, target) for target in targets])
+    return [Module(resolve.module_name(project, path), path) for path in sorted(files)]
 
 
 def _files(project: Project, target: Target) -> list[Path]:
-    file = binding.module_file(project, target.module)
+    file = resolve.module_file(project, target.module)
     return sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]
 
 
 def matching(modules: Iterable[Module], patterns: Sequence[str]) -> list[Module]:
-    """Those of the modules that are asked for; without a pattern all."""
+    """Return the modules whose names match a pattern; all if there is none."""
     return [m for m in modules if not patterns or any(fnmatchcase(m.name, pattern) for pattern in patterns)]
 
 
 def elsewhere(contract: Contract, modules: Iterable[Module], patterns: Sequence[str], *, widely: bool) -> str:
-    """What the contract mutates instead of what was asked for, of which `modules` has nothing."""
+    """Return the message that no module in scope matches `patterns`, with the `modules` that are in scope."""
     asked, names = " or ".join(patterns), ", ".join(module.name for module in modules) or "nothing"
     if widely:
         return f"no subject of {contract.id} imports {asked}; they consist of {names}"
@@ -59,14 +61,14 @@ def elsewhere(contract: Contract, modules: Iterable[Module], patterns: Sequence[
 
 
 def mutants(modules: Sequence[Module], reached: frozenset[str]) -> list[Automatic]:
-    """Every automatic mutant of the reached functions, in the order of the source."""
+    """Return every mutant of the reached functions, in source order."""
     return [mutant for module in modules for mutant in module.mutants(reached)]
 
 
 def some(project: Project, subject: Target, reached: frozenset[str], seed: int, most: int) -> list[Automatic]:
-    """At most `most` mutants of what a falsifier reached, drawn by `seed` and spread over its functions.
+    """Return at most `most` mutants of the code that a falsifier executed, drawn by `seed`, spread over its functions.
 
-    Where it reached nothing in the subject's own module, what that imports is mutated instead. Raises Unbound.
+    If it executed nothing in the subject's own module, mutate the modules that this imports. Raise Unbound.
     """
     for scope in (modules, imported):
         found = [c for module in scope(project, [subject]) for c in module.candidates(reached) if _ran(c, reached)]
@@ -76,13 +78,13 @@ def some(project: Project, subject: Target, reached: frozenset[str], seed: int, 
 
 
 def _ran(candidate: Candidate, reached: frozenset[str]) -> bool:
-    """Whether the changed statement was run, as far as statements were watched."""
+    """Return whether the changed statement was executed, or no statements of its function were recorded."""
     watched = any(name.startswith(f"{candidate.function}@") for name in reached)
     return candidate.place in reached or not watched
 
 
 def _spread(found: Sequence[Candidate], draw: random.Random) -> Iterator[Candidate]:
-    """In rounds, one of each function at a time, both in drawn order."""
+    """Yield the candidates in rounds of one per function, in random order."""
     functions: dict[str, list[Candidate]] = {}
     for candidate in draw.sample(found, len(found)):
         functions.setdefault(candidate.function, []).append(candidate)

@@ -1,4 +1,4 @@
-"""The recorded kill score of a contract: one committed file, good while all it rests on is unchanged."""
+"""The recorded mutation score of a contract: one committed file, valid while its fingerprint is unchanged."""
 
 import json
 import math
@@ -10,31 +10,33 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from pv import records
-from pv.canonical import digest_data
-from pv.evidence import MutationScore
-from pv.loading.check import schema
-from pv.model import Contract, Finding
+from pv.contract.check import schema
+from pv.contract.finding import Finding
+from pv.contract.model import Contract
+from pv.engines.kinds import kind_of
 from pv.mutation import scope
-from pv.mutation.judge import FALLEN, STANDING, Fate
-from pv.mutation.result import Result
-from pv.project import Project
-from pv.records import Basis
+from pv.mutation.judge import DETECTED, UNDETECTED, MutantStatus
+from pv.mutation.result import MutationResult
+from pv.results import store
+from pv.results.store import Fingerprint
+from pv.results.trial import MutationScore
+from pv.source.digest import digest_data
+from pv.source.project import Project
 
 FORMAT = "pv-mutants/1"
 MOST_EQUIVALENT = 0.05
 
 
-def of(result: Result) -> MutationScore:
-    """The score of what was just measured."""
+def of(result: MutationResult) -> MutationScore:
+    """Return the score of a result."""
     return MutationScore(
         total=result.total,
-        judged=result.count(*FALLEN, *STANDING),
-        killed=result.count(*FALLEN),
-        by_limit=result.count(Fate.BY_LIMIT),
-        by_error=result.count(Fate.BY_ERROR),
-        unreached=result.count(Fate.UNREACHED),
-        equivalent=result.count(Fate.EQUIVALENT),
+        judged=result.count(*DETECTED, *UNDETECTED),
+        killed=result.count(*DETECTED),
+        by_timeout=result.count(MutantStatus.TIMEOUT),
+        by_error=result.count(MutantStatus.ERROR),
+        no_coverage=result.count(MutantStatus.NO_COVERAGE),
+        equivalent=result.count(MutantStatus.EQUIVALENT),
         sampled=len(result.judged),
         mutated=result.mutated,
         when=datetime.now(UTC).date().isoformat(),
@@ -42,54 +44,54 @@ def of(result: Result) -> MutationScore:
 
 
 def most_equivalent(score: MutationScore) -> int:
-    """How many may be accepted as equivalent before it is no longer believed: one in any case."""
+    """Return how many mutants may be declared equivalent: at least one."""
     return max(1, math.floor(MOST_EQUIVALENT * (score.judged + score.equivalent)))
 
 
-def basis(project: Project, contract: Contract) -> Basis:
-    """What a contract's score rests on now, but for what it names to be mutated. Raises Unbound."""
-    claims = [(f, contract.subject_of(f)) for f in contract.claims if f.bound]
-    clauses = {f.id: records.clause(contract, f, subject) for f, subject in claims}
-    accepted = [[str(e.change.function), e.change.find, e.change.replace] for e in contract.equivalents]
+def fingerprint(project: Project, contract: Contract) -> Fingerprint:
+    """Return the fingerprint of a contract's score, without the mutation scope that it names. Raise Unbound."""
+    claims = [(f, contract.subject_of(f)) for f in contract.claims if kind_of(f).bound]
+    clauses = {f.id: store.clause(contract, f, subject) for f, subject in claims}
+    declared = [[str(e.change.function), e.change.find, e.change.replace] for e in contract.equivalents]
     small = {run.name: dict(run.small or {}) for run in contract.runs}
-    paths = [path for f, subject in claims for path in records.paths(project, contract, f, subject)]
+    paths = [path for f, subject in claims for path in store.paths(project, contract, f, subject)]
     within = [] if contract.mutated else [str(t) for t in scope.under_contract(contract, [f for f, _ in claims])]
-    said = digest_data({"clauses": clauses, "equivalents": accepted, "small": small, "scope": within})
-    return Basis(said, records.digests(project, list(dict.fromkeys(paths))))
+    said = digest_data({"clauses": clauses, "equivalents": declared, "small": small, "scope": within})
+    return Fingerprint(said, store.digests(project, list(dict.fromkeys(paths))))
 
 
-def write(project: Project, result: Result, seed: int) -> Path:
-    """Writes the score file of a contract whole or not at all."""
-    contract, score, rests = result.contract, of(result), basis(project, result.contract)
-    path = records.record_path(project, contract, "mutants")
+def write(project: Project, result: MutationResult, seed: int) -> Path:
+    """Write the score file of a contract atomically, and return its path."""
+    contract, score, rests = result.contract, of(result), fingerprint(project, result.contract)
+    path = store.record_path(project, contract, "mutants")
     sample = f" --sample {score.sampled} --seed {seed}" if score.sample else ""
     content = {
         "format": FORMAT,
         "contract": contract.id,
         "python": platform.python_version(),
         "when": score.when,
-        "commit": records.commit_of(project.root),
+        "commit": store.commit_of(project.root),
         "renew": f"pv mutate {contract.id}{sample} --record",
         **{name: getattr(score, name) for name in COUNTS},
         "mutated": list(score.mutated),
         "survivors": [
-            {"mutant": j.mutant.mutant.id, "operator": j.mutant.operator, "fate": j.fate.value}
+            {"mutant": j.mutant.mutant.id, "operator": j.mutant.operator, "status": j.status.value}
             for j in result.judged
-            if j.fate in STANDING
+            if j.status in UNDETECTED
         ],
         "clause": rests.clause,
-        "files": {**records.digests_of(project, result.files), **rests.files},
+        "files": {**store.digests_of(project, result.files), **rests.files},
     }
-    records.write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    store.write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return path
 
 
-COUNTS = ("total", "sampled", "judged", "killed", "by_limit", "by_error", "unreached", "equivalent")
+COUNTS = ("total", "sampled", "judged", "killed", "by_timeout", "by_error", "no_coverage", "equivalent")
 
 
 def read(project: Project, contract: Contract) -> tuple[MutationScore | None, list[Finding]]:
-    """The recorded score of a contract, with what has changed since. A broken file is a finding."""
-    path = records.record_path(project, contract, "mutants")
+    """Return the recorded score of a contract, with what changed since. An invalid file is a finding."""
+    path = store.record_path(project, contract, "mutants")
     if not path.exists():
         return None, []
     try:
@@ -105,7 +107,7 @@ def read(project: Project, contract: Contract) -> tuple[MutationScore | None, li
 
 
 def _broken(path: Path, contract: Contract, why: str) -> Finding:
-    return records.broken(path, why, f"pv mutate {contract.id} --record")
+    return store.broken(path, why, f"pv mutate {contract.id} --record")
 
 
 def _score(project: Project, contract: Contract, content: Mapping[str, Any]) -> MutationScore:
@@ -116,5 +118,5 @@ def _score(project: Project, contract: Contract, content: Mapping[str, Any]) -> 
         when=content["when"],
         commit=content["commit"],
         mutated=mutated,
-        changed=(*named, *records.changed(project, content, basis(project, contract))),
+        changed=(*named, *store.changed(project, content, fingerprint(project, contract))),
     )

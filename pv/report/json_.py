@@ -4,22 +4,25 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from pv.cells import Cell
-from pv.evidence import MutationScore, Trial
-from pv.model import Finding, Harness
-from pv.report import words
-from pv.verdict import ContractVerdict, Report
+from pv.contract.claims import Harness
+from pv.contract.finding import Finding
+from pv.report import View, details, phrases
+from pv.report.summary import sentence
+from pv.results.outcome import Result
+from pv.results.trial import MutationScore, Trial
+from pv.results.verdict import ContractVerdict, Report
 
 FORMAT = "pv-report/1"
 MAX_OUTPUT = 8192
 
 
-def render(report: Report) -> str:
-    """One JSON object; see `pv schema report`."""
+def render(report: Report, view: View) -> str:
+    """Return one JSON object, which `pv schema report` describes. A view does not change it."""
     return json.dumps(data(report), indent=1, ensure_ascii=False) + "\n"
 
 
 def data(report: Report) -> dict[str, Any]:
+    """Return the report as a JSON object."""
     return {
         "format": FORMAT,
         "exit_code": report.exit_code,
@@ -30,7 +33,7 @@ def data(report: Report) -> dict[str, Any]:
         "seconds": round(report.seconds, 3),
         "seed": report.seed,
         "devices": {name: {"name": info.name, "torch": info.torch} for name, info in report.devices.items()},
-        "notes": words.notes(report),
+        "notes": phrases.notes(report),
         "findings": [finding_data(finding) for finding in report.findings],
         "contracts": [_contract(verdict, report) for verdict in report.contracts],
     }
@@ -41,15 +44,15 @@ def _contract(verdict: ContractVerdict, report: Report) -> dict[str, Any]:
     return {
         "id": contract.id,
         "version": contract.version,
-        "path": str(contract.where.path),
+        "path": str(contract.location.path),
         "status": verdict.status.value,
-        "summary": words.summary(verdict),
+        "summary": sentence(verdict),
         "subject": verdict.subject,
         "partial": verdict.partial,
         "mutated": list(contract.places),
         "mutants": {"claimed": sorted(verdict.claimed), "killed": sorted(verdict.killed)},
         "mutation_score": _score(verdict.score) if verdict.score is not None else None,
-        "cells": [_cell(cell, report) for cell in verdict.cells],
+        "results": [_result(result, report) for result in verdict.results],
     }
 
 
@@ -58,22 +61,22 @@ def _score(score: MutationScore) -> dict[str, Any]:
     return {**asdict(score), **lists, "value": score.value}
 
 
-def _cell(cell: Cell, report: Report) -> dict[str, Any]:
-    recorded = cell.recorded
+def _result(result: Result, report: Report) -> dict[str, Any]:
+    recorded = result.recorded
     return {
-        "falsifier": cell.falsifier.id,
-        "device": cell.device,
-        "outcome": cell.outcome.value,
-        "reason": cell.reason,
-        "required": cell.required,
-        "rule": cell.falsifier.rule,
-        "prediction": cell.falsifier.prediction,
-        "if_fails": cell.falsifier.if_fails,
-        "harness": _harness(cell.falsifier) if isinstance(cell.falsifier, Harness) else None,
-        "line": cell.falsifier.where.line,
-        "repeat": words.command(cell, report),
-        "trial": _trial(cell.trial) if cell.trial is not None else None,
-        "mutants": [{"id": t.mutant, "reached": t.mutant_reached, **_trial(t)} for t in cell.mutants],
+        "falsifier": result.falsifier.id,
+        "device": result.device,
+        "outcome": result.outcome.value,
+        "reason": result.reason,
+        "required": result.required,
+        "rule": result.falsifier.rule,
+        "prediction": result.falsifier.prediction,
+        "if_fails": result.falsifier.if_fails,
+        "harness": _harness(result.falsifier) if isinstance(result.falsifier, Harness) else None,
+        "line": result.falsifier.location.line,
+        "repeat": details.command(result, report),
+        "trial": _trial(result.trial) if result.trial is not None else None,
+        "mutants": [{"id": t.mutant, "reached": t.mutant_reached, **_trial(t)} for t in result.mutants],
         "recorded": None
         if recorded is None
         else {
@@ -98,7 +101,7 @@ def _harness(harness: Harness) -> dict[str, Any]:
 def _trial(trial: Trial) -> dict[str, Any]:
     found = trial.counterexample
     return {
-        "ending": trial.ending.value,
+        "status": trial.status.value,
         "detail": trial.detail,
         "valid": trial.valid,
         "invalid": trial.invalid,
@@ -108,7 +111,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "peak_mib": trial.peak_mib,
         "output": trial.output.text[-MAX_OUTPUT:],
         "output_bytes": trial.output.size,
-        "changes": None if trial.changes is None else asdict(trial.changes),
+        "equation_mutants": None if trial.equation_mutants is None else asdict(trial.equation_mutants),
         "counterexample": None
         if found is None
         else {
@@ -124,13 +127,13 @@ def _trial(trial: Trial) -> dict[str, Any]:
 
 
 def finding_data(finding: Finding) -> dict[str, Any]:
-    """A finding as a JSON object."""
+    """Return a finding as a JSON object."""
     return {
         "code": finding.code,
         "severity": finding.severity.value,
-        "path": str(finding.where.path),
-        "line": finding.where.line,
-        "column": finding.where.column,
+        "path": str(finding.location.path),
+        "line": finding.location.line,
+        "column": finding.location.column,
         "message": finding.message,
         "hint": finding.hint,
     }

@@ -3,12 +3,13 @@
 import re
 from xml.etree import ElementTree as ET
 
-from pv.cells import Cell, Outcome
-from pv.model import Harness, Severity
-from pv.report import words
-from pv.verdict import ContractVerdict, Report
+from pv.contract.finding import Severity
+from pv.engines.kinds import kind_of
+from pv.report import View, details, phrases
+from pv.results.outcome import Outcome, Result
+from pv.results.verdict import ContractVerdict, Report
 
-# What XML 1.0 cannot hold, not even escaped.
+# Characters that XML 1.0 cannot represent, not even escaped.
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _TAGS = {
     Outcome.FALSIFIED: "failure",
@@ -19,15 +20,15 @@ _TAGS = {
 }
 
 
-def render(report: Report) -> str:
-    """JUnit XML. Undecided cells are skipped cases with their reason; a finding of lint is an error of its suite."""
+def render(report: Report, view: View) -> str:
+    """Return JUnit XML. Undecided results are skipped cases with their reason, findings errors of the suite `lint`."""
     root = ET.Element("testsuites", name="pv")
-    findings = words.loose_findings(report)
+    findings = phrases.refusals_and_errors(report)
     if findings:
         _suite(root, "lint", [_finding(f.code, str(f), f.severity) for f in findings], 0.0)
     for verdict in report.contracts:
-        cases = [_case(cell, verdict, report) for cell in verdict.cells]
-        seconds = sum(cell.trial.seconds for cell in verdict.cells if cell.trial is not None)
+        cases = [_case(result, verdict, report) for result in verdict.results]
+        seconds = sum(result.trial.seconds for result in verdict.results if result.trial is not None)
         _suite(root, verdict.contract.id, cases, seconds)
     ET.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
@@ -48,18 +49,18 @@ def _suite(root: ET.Element, name: str, cases: list[ET.Element], seconds: float)
     suite.extend(cases)
 
 
-def _case(cell: Cell, verdict: ContractVerdict, report: Report) -> ET.Element:
-    seconds = cell.trial.seconds if cell.trial is not None else 0.0
-    name = f"{cell.falsifier.id}[{cell.device}]"
+def _case(result: Result, verdict: ContractVerdict, report: Report) -> ET.Element:
+    seconds = result.trial.seconds if result.trial is not None else 0.0
+    name = f"{result.falsifier.id}[{result.device}]"
     case = ET.Element("testcase", classname=clean(verdict.contract.id), name=clean(name), time=f"{seconds:.3f}")
-    tag = _TAGS.get(cell.outcome)
+    tag = _TAGS.get(result.outcome)
     if tag is not None:
-        found = cell.trial.counterexample if cell.trial is not None else None
-        message = found.error if found is not None else cell.reason
-        element = ET.SubElement(case, tag, message=clean(message), type=cell.outcome.value)
-        element.text = clean("\n".join(f"{label}: {text}" for label, text in words.lines(cell, verdict, report)))
-    elif isinstance(cell.falsifier, Harness):
-        ET.SubElement(case, "system-out").text = clean(cell.reason)
+        found = result.trial.counterexample if result.trial is not None else None
+        message = found.error if found is not None else result.reason
+        element = ET.SubElement(case, tag, message=clean(message), type=result.outcome.value)
+        element.text = clean("\n".join(f"{label}: {text}" for label, text in details.lines(result, verdict, report)))
+    elif kind_of(result.falsifier).proves:
+        ET.SubElement(case, "system-out").text = clean(result.reason)
     return case
 
 
@@ -70,5 +71,5 @@ def _finding(code: str, text: str, severity: Severity) -> ET.Element:
 
 
 def clean(text: str) -> str:
-    """The text without characters that XML has no way to write."""
+    """Return the text with a replacement character for each that XML cannot represent."""
     return _ILLEGAL.sub("\ufffd", text)

@@ -1,41 +1,40 @@
-"""What contracts hold, for people and for programs: their falsifiers and harnesses, what these attack and kill."""
+"""A list of contracts with their falsifiers and harnesses: what each attacks and kills."""
 
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pv.model import Contract, Falsifier, Harness
+from pv.contract.claims import Falsifier, Harness
+from pv.contract.model import Contract
+from pv.engines.kinds import kind_of
 
 
 def render(contracts: Sequence[Contract], form: str) -> str:
-    """Every contract with all that is to be tried of it, in `form`: text or json."""
+    """Return the contracts with all their claims, in `form`: text or json."""
     if form == "json":
         return json.dumps([_data(contract) for contract in contracts], indent=1, ensure_ascii=False) + "\n"
     return "".join(f"{line}\n" for contract in contracts for line in _text(contract))
 
 
 def _text(contract: Contract) -> Iterator[str]:
-    yield f"{contract.id} {contract.version}  {contract.where.path}"
+    yield f"{contract.id} {contract.version}  {contract.location.path}"
     for claim in contract.claims:
         yield f"  {claim.id}  [{', '.join(claim.devices)}]  {claim.rule}"
         yield f"      {_bound(claim)}" + (f"  kills {', '.join(claim.kills)}" if claim.kills else "")
 
 
 def _bound(claim: Falsifier) -> str:
-    """What it is tried by, and over which box."""
-    bound = str(claim.test) if claim.test is not None else "unbound: its test is prose"
-    if claim.by_equation:
-        bound = f"equation {claim.equation}"
-    if isinstance(claim, Harness) and claim.bounds:
-        bound += f"  over {'; '.join(f'{name} {text}' for name, text in claim.bounds.items())}"
-    return bound
+    """Return by what a claim is tried, and over what."""
+    kind = kind_of(claim)
+    scope = kind.scope(claim)
+    return kind.binding(claim) + (f"  over {scope}" if scope else "")
 
 
 def _data(contract: Contract) -> dict[str, Any]:
     return {
         "id": contract.id,
         "version": contract.version,
-        "path": str(contract.where.path),
+        "path": str(contract.location.path),
         "falsifiers": [_falsifier(falsifier) for falsifier in contract.falsifiers],
         "harnesses": [_harness(harness) for harness in contract.harnesses],
     }

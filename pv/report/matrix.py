@@ -1,38 +1,38 @@
-"""A comparison in each format: the matrix, then what refuted a subject, then what a subject does not claim."""
+"""A comparison in each format: the matrix, the counterexamples, then the claims that a subject does not make."""
 
 import json
 from collections.abc import Iterator
 from typing import Any
 
-from pv.cells import Outcome
+from pv.contract.claims import Falsifier
 from pv.errors import UsageError
-from pv.matrix import BROKEN, Column, Comparison
-from pv.model import Falsifier
-from pv.report import json_, words
+from pv.report import COMPARISON_FORMATS, details, json_, phrases, writable
+from pv.report.figures import count
 from pv.report.markdown import code, escape, fenced
 from pv.report.text import INDENT, plain
+from pv.results.comparison import BROKEN, Column, Comparison
+from pv.results.outcome import Outcome
 
-FORMATS = ("text", "json", "markdown")
 FORMAT = "pv-comparison/1"
 GAP = 2
 
 
 def render(comparison: Comparison, form: str = "text", *, width: int = 100) -> str:
-    """The comparison in one of FORMATS. Raises UsageError for another one."""
+    """Return the comparison in one of COMPARISON_FORMATS. Raise `UsageError` for another one."""
     match form:
         case "text":
             lines = _text(comparison, width)
         case "markdown":
             lines = _markdown(comparison)
         case "json":
-            return json.dumps(data(comparison), indent=1, ensure_ascii=False) + "\n"
+            lines = iter([json.dumps(data(comparison), indent=1, ensure_ascii=False)])
         case _:
-            raise UsageError(f"there is no format {form!r}; the formats of a comparison are {', '.join(FORMATS)}")
-    return ("\n".join(lines) + "\n").encode("utf-8", "backslashreplace").decode("utf-8")
+            raise UsageError(f"unknown format {form!r} (choose from {', '.join(COMPARISON_FORMATS)})")
+    return writable("\n".join(lines) + "\n")
 
 
 def data(comparison: Comparison) -> dict[str, Any]:
-    """The comparison as a JSON object; each column's report is that of `pv validate`."""
+    """Return the comparison as a JSON object; the report of each column is that of `pv validate`."""
     return {
         "format": FORMAT,
         "exit_code": comparison.exit_code,
@@ -61,10 +61,12 @@ def _text(comparison: Comparison, width: int) -> Iterator[str]:
     for columns in _fitting(comparison, width):
         yield ""
         yield from _table(comparison.rows, columns)
-    for column, cell in comparison.refuted():
+    for column, result in comparison.refuted():
         yield ""
-        yield plain(f"{cell.outcome.value.upper():<10} {cell.falsifier.id} by {column.name}  {cell.falsifier.where}")
-        for label, text in _said(column, cell.falsifier):
+        yield plain(
+            f"{result.outcome.value.upper():<10} {result.falsifier.id} by {column.name}  {result.falsifier.location}"
+        )
+        for label, text in _said(column, result.falsifier):
             yield f"  {label:<{INDENT - 2}}" + plain(text).replace("\n", "\n" + " " * INDENT)
     yield ""
     for column, why, ids in comparison.unclaimed():
@@ -82,13 +84,13 @@ def _markdown(comparison: Comparison) -> Iterator[str]:
     yield "| claim | " + " | ".join(code(column.name) for column in comparison.columns) + " |"
     yield "|---" * (len(comparison.columns) + 1) + "|"
     for falsifier in comparison.rows:
-        cells = (_marked(column.outcome(falsifier)) for column in comparison.columns)
-        yield f"| {code(falsifier.id)} {escape(falsifier.rule)} | " + " | ".join(cells) + " |"
-    for column, cell in comparison.refuted():
+        results = (_marked(column.outcome(falsifier)) for column in comparison.columns)
+        yield f"| {code(falsifier.id)} {escape(falsifier.rule)} | " + " | ".join(results) + " |"
+    for column, result in comparison.refuted():
         yield ""
-        yield f"### {cell.outcome.value}: {code(cell.falsifier.id)} by {code(column.name)}"
+        yield f"### {result.outcome.value}: {code(result.falsifier.id)} by {code(column.name)}"
         yield ""
-        yield from fenced([f"{label:<10} {text}" for label, text in _said(column, cell.falsifier)])
+        yield from fenced([f"{label:<10} {text}" for label, text in _said(column, result.falsifier)])
     yield ""
     for column, why, ids in comparison.unclaimed():
         yield f"- not claimed by {code(column.name)}: {', '.join(map(code, ids))}: {escape(why)}"
@@ -110,15 +112,16 @@ def _title(comparison: Comparison) -> str:
 
 
 def _summary(column: Column) -> str:
-    what = " ".join(filter(None, [column.package, "" if column.own or column.name == column.target else column.target]))
-    what = "the contract's own subject" if column.own else what
     counts = [f"{column.count(outcome)} {outcome.value}" for outcome in Outcome if column.count(outcome)]
     known = f"undecided: {column.missing}" if column.missing else ", ".join(counts) or "undecided: nothing was run"
-    return f"{what}: {known}" if what else known
+    if column.own:
+        return f"the contract's own subject: {known}"
+    target = "" if column.name == column.target else column.target
+    return ": ".join(filter(None, [" ".join(filter(None, [column.package, target])), known]))
 
 
 def _fitting(comparison: Comparison, width: int) -> Iterator[list[Column]]:
-    """The columns in groups that a line holds; at least one a line."""
+    """Yield the columns in groups that fit into a line, at least one each."""
     group: list[Column] = []
     used = start = max((len(f.id) for f in comparison.rows), default=0)
     for column in comparison.columns:
@@ -139,8 +142,8 @@ def _table(rows: tuple[Falsifier, ...], columns: list[Column]) -> Iterator[str]:
     gap = " " * GAP
     yield (" " * first + "".join(f"{gap}{column.name:<{_width(column)}}" for column in columns)).rstrip()
     for f in rows:
-        cells = (f"{gap}{_shown(column.outcome(f)):<{_width(column)}}" for column in columns)
-        yield (f"{f.id:<{first}}" + "".join(cells)).rstrip()
+        results = (f"{gap}{_shown(column.outcome(f)):<{_width(column)}}" for column in columns)
+        yield (f"{f.id:<{first}}" + "".join(results)).rstrip()
 
 
 def _shown(outcome: Outcome) -> str:
@@ -153,16 +156,16 @@ def _marked(outcome: Outcome) -> str:
 
 
 def _said(column: Column, falsifier: Falsifier) -> Iterator[tuple[str, str]]:
-    """What a report of `pv validate` would say of the cell."""
+    """Yield the details of a result as a report of `pv validate` shows them."""
     if column.verdict is None or column.report is None:
         return
-    cell = next(cell for cell in column.cells if cell.falsifier.id == falsifier.id)
-    yield from words.lines(cell, column.verdict, column.report)
+    result = next(result for result in column.results if result.falsifier.id == falsifier.id)
+    yield from details.lines(result, column.verdict, column.report)
 
 
 def _findings(comparison: Comparison) -> list[Any]:
     reports = (column.report for column in comparison.columns if column.report is not None)
-    return list(dict.fromkeys(finding for report in reports for finding in words.loose_findings(report)))
+    return list(dict.fromkeys(finding for report in reports for finding in phrases.refusals_and_errors(report)))
 
 
 def _notes(comparison: Comparison) -> list[str]:
@@ -173,5 +176,5 @@ def _notes(comparison: Comparison) -> list[str]:
 def _closing(comparison: Comparison) -> str:
     reports = [column.report for column in comparison.columns if column.report is not None]
     seconds, seeds = sum(report.seconds for report in reports), {report.seed for report in reports}
-    columns = words.count(len(comparison.columns), "subject")
+    columns = count(len(comparison.columns), "subject")
     return f"{columns}, {seconds:.1f} s; seed {', '.join(map(str, seeds)) or 'none'}; exit {comparison.exit_code}"

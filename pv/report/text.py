@@ -1,14 +1,16 @@
-"""The report on a screen or in a log: a line a contract, worst first, then a block for each thing to act on."""
+"""The report on a screen or in a log: a line a contract, worst first, then a block for each failure."""
 
 import re
+from collections.abc import Iterator
 from io import StringIO
 
 from rich.console import Console
 from rich.text import Text
 
-from pv.cells import Cell
-from pv.report import words
-from pv.verdict import ContractVerdict, Report
+from pv.report import View, details, line, phrases
+from pv.report.summary import sentence
+from pv.results.outcome import Result
+from pv.results.verdict import ContractVerdict, Report
 
 STYLES = {
     "fail": "bold red",
@@ -18,72 +20,103 @@ STYLES = {
     "undecided": "yellow",
     "not claimed": "dim",
     "pass": "bold green",
-    "survived": "green",
+    "held": "green",
     "proved": "green",
 }
 INDENT = 12
 # Enough to act on; a screen full of the same failure hides the first.
 MAX_BLOCKS = 20
 MAX_NAMES = 6
-# What the code under contract prints must not steer the reader's terminal.
+# Output of the code under contract must not control the reader's terminal.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
-def render(report: Report, *, color: bool = False, width: int = 100) -> str:
-    """The report as text; with `color` as a terminal shows it."""
+def render(report: Report, view: View) -> str:
+    """Return the report as text; with color, for a terminal."""
+    out = StringIO()
     console = Console(
-        file=StringIO(), width=width, force_terminal=color, no_color=not color, highlight=False, soft_wrap=not color
+        file=out,
+        width=view.width,
+        force_terminal=view.color,
+        no_color=not view.color,
+        highlight=False,
+        soft_wrap=not view.color,
     )
+    for text in _lines(report, view):
+        console.print(text)
+    return out.getvalue()
+
+
+def _lines(report: Report, view: View) -> Iterator[Text]:
+    yield from _contracts(report, view)
+    for finding in phrases.refusals_and_errors(report):
+        yield _headed(finding.severity.value, STYLES["error"], plain(str(finding)))
     for verdict in report.contracts:
-        console.print(_contract(verdict))
-    for finding in words.loose_findings(report):
-        console.print(Text.assemble((f"{finding.severity.value:<10} ", STYLES["error"]), plain(str(finding))))
-    for verdict in report.contracts:
-        failed = words.blocks(verdict)
-        for cell in failed[:MAX_BLOCKS]:
-            console.print()
-            _block(console, cell, verdict, report)
-        if len(failed) > MAX_BLOCKS:
-            _fold(console, f"{len(failed) - MAX_BLOCKS} MORE", failed[MAX_BLOCKS:], "like these; all in the JSON")
-        for cell, said in words.close_to_their_limit(verdict):
-            _fold(console, "PROVED", [cell], said)
-        for reason, cells in words.undecided(verdict).items():
-            _fold(console, "UNDECIDED", cells, reason)
+        yield from _failures(verdict, report)
+        if view.verbose:
+            for result, remark in phrases.close_to_their_limit(verdict):
+                yield from _folded("proved", [result], remark)
     if report.contracts:
-        console.print()
-    for note in words.notes(report):
-        console.print(Text(plain(f"note: {note}")))
-    console.print(Text(words.closing(report)))
-    assert isinstance(console.file, StringIO)
-    return console.file.getvalue()
+        yield Text()
+    notes = phrases.notes(report) if view.verbose else report.notes
+    yield from (Text(plain(f"note: {note}")) for note in notes)
+    yield Text(phrases.closing(report))
 
 
-def _contract(verdict: ContractVerdict) -> Text:
-    status = verdict.status.value
-    head = (f"{status.upper():<10} ", STYLES[status])
-    return Text.assemble(head, (plain(words.title(verdict)), "bold"), f": {words.summary(verdict)}")
+def _contracts(report: Report, view: View) -> Iterator[Text]:
+    """Yield a line for each contract, in columns; with `view.verbose` followed by all its figures."""
+    verdicts = report.contracts
+    statuses = max((len(verdict.status.value) for verdict in verdicts), default=0)
+    names = max((len(plain(_name(verdict))) for verdict in verdicts), default=0)
+    for verdict, figures in zip(verdicts, line.lines(verdicts), strict=True):
+        status = verdict.status.value
+        head = (f"{status.upper():<{statuses}}  ", STYLES[status])
+        name = (f"{plain(_name(verdict)):<{names}}", "bold")
+        yield Text.assemble(head, name, plain(f"  {figures}".rstrip()))
+        if view.verbose:
+            yield Text(" " * (statuses + 2) + plain(f"{phrases.title(verdict)}: {sentence(verdict)}"))
 
 
-def _fold(console: Console, label: str, cells: list[Cell], why: str) -> None:
-    names = [f"{cell.falsifier.id} on {cell.device}" for cell in cells]
+def _name(verdict: ContractVerdict) -> str:
+    return f"{verdict.contract.id} on {verdict.subject}" if verdict.subject else verdict.contract.id
+
+
+def _failures(verdict: ContractVerdict, report: Report) -> Iterator[Text]:
+    failed = phrases.blocks(verdict)
+    for result in failed[:MAX_BLOCKS]:
+        yield Text()
+        yield from _block(result, verdict, report)
+    if len(failed) > MAX_BLOCKS:
+        rest = failed[MAX_BLOCKS:]
+        yield from _folded(f"{len(rest)} more", rest, "like these; the JSON report has them all")
+    for reason, results in phrases.undecided(verdict).items():
+        yield from _folded("undecided", results, reason)
+
+
+def _folded(label: str, results: list[Result], remark: str) -> Iterator[Text]:
+    """Yield one line for several results, after an empty one."""
+    names = [f"{result.falsifier.id} on {result.device}" for result in results]
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    console.print()
-    console.print(
-        Text.assemble((f"{label:<10} ", STYLES["undecided"]), plain(f"{', '.join(names[:MAX_NAMES])}{more}: {why}"))
-    )
+    yield Text()
+    yield _headed(label.upper(), STYLES["undecided"], plain(f"{', '.join(names[:MAX_NAMES])}{more}: {remark}"))
 
 
-def _block(console: Console, cell: Cell, verdict: ContractVerdict, report: Report) -> None:
-    outcome = cell.outcome.value
-    head = (f"{outcome.upper():<10} ", STYLES[outcome])
-    console.print(Text.assemble(head, (plain(cell.falsifier.id), "bold"), f" on {cell.device}  {cell.falsifier.where}"))
+def _block(result: Result, verdict: ContractVerdict, report: Report) -> Iterator[Text]:
+    name = (plain(result.falsifier.id), "bold")
+    outcome = result.outcome.value
+    yield _headed(outcome.upper(), STYLES[outcome], name, plain(f" on {result.device}  {result.falsifier.location}"))
     previous = ""
-    for label, text in words.lines(cell, verdict, report):
+    for label, text in details.lines(result, verdict, report):
         shown = "" if label == previous else label
         body = plain(text).replace("\n", "\n" + " " * INDENT)
-        console.print(Text.assemble((f"  {shown:<{INDENT - 2}}", "dim"), body))
+        yield Text.assemble((f"  {shown:<{INDENT - 2}}", "dim"), body)
         previous = label
 
 
+def _headed(label: str, style: str, *parts: str | tuple[str, str]) -> Text:
+    return Text.assemble((f"{label:<10} ", style), *parts)
+
+
 def plain(text: str) -> str:
+    """Return the text with control characters as escapes; line feeds and tabs stay."""
     return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)

@@ -1,4 +1,4 @@
-"""Two ways to start a worker behind one interface: the fork server (12 ms), or a new interpreter (about a second)."""
+"""Starts workers, by the fork server (12 ms each) or in a new interpreter (about a second each)."""
 
 import contextlib
 import json
@@ -38,10 +38,10 @@ class Ended:
 
 
 class Launcher(Protocol):
-    """Starts one process per task, says when it starts and ends, and ends it with everything below it."""
+    """Starts one process per task, reports its start and end, and kills it with all its descendants."""
 
     note: str
-    """How tasks are started, where that is worth telling the user; else ""."""
+    """The note to the user on how tasks are started, or ""."""
 
     def start(self, task: dict[str, Any], evidence_fd: int, output_fd: int) -> None: ...
     def fileno(self) -> int | None: ...
@@ -51,7 +51,7 @@ class Launcher(Protocol):
 
 
 def launcher(preload: list[str], work: Path, *, spawn: bool = False) -> Launcher:
-    """The fork server where the kernel offers what it needs and its libraries start no thread; else spawning."""
+    """Return the fork server if the kernel supports it and its libraries start no thread; else a spawning launcher."""
     if spawn:
         return SpawnLauncher(work, "tasks are spawned, as asked")
     if not tree.supported():
@@ -65,7 +65,7 @@ def launcher(preload: list[str], work: Path, *, spawn: bool = False) -> Launcher
 
 
 def environment(mark: str) -> dict[str, str]:
-    """What every worker starts with: one thread, and `pv` on the path where it is not installed."""
+    """Return the environment of every worker: one thread, and `pv` on the path where it is not installed."""
     entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if PACKAGE_HOME.name not in ("site-packages", "dist-packages"):
         entries.append(str(PACKAGE_HOME))
@@ -73,7 +73,7 @@ def environment(mark: str) -> dict[str, str]:
 
 
 class ForkLauncher:
-    """Talks to one fork server. Raises WorkerLost when it is gone."""
+    """A client of one fork server. Its methods raise WorkerLost once the server is dead."""
 
     note = ""
 
@@ -130,6 +130,7 @@ class ForkLauncher:
         return self.socket.fileno()
 
     def events(self) -> list[Started | Ended]:
+        """Return what happened since the last call. Raise WorkerLost once a killed server has nothing left to read."""
         found: list[Started | Ended] = []
         while True:
             try:
@@ -137,8 +138,10 @@ class ForkLauncher:
             except BlockingIOError:
                 return found
             except ConnectionResetError:
-                data = b""
+                continue  # reported once, before what the server had still written
             if not data:
+                if found:
+                    return found
                 raise WorkerLost("the fork server was killed")
             said = json.loads(data)
             found.append(
@@ -146,7 +149,7 @@ class ForkLauncher:
             )
 
     def close(self) -> None:
-        """Ends the server and all below it: it does so itself when its socket closes, unless it is dead or stuck."""
+        """End the server and all below it. A server that is alive does so itself when its socket closes."""
         self.socket.close()
         try:
             self.process.wait(5)
@@ -157,7 +160,7 @@ class ForkLauncher:
         tree.become_subreaper(False)
 
     def _sweep(self) -> None:
-        """Ends what a server that was killed could not end: all that carries the pool's mark, wherever it hangs."""
+        """Kill what a killed server left: every process with the mark of the pool in its environment."""
         for _ in range(200):
             left = tree.marked(f"{MARK}={self.mark}")
             if not left:
@@ -169,13 +172,13 @@ class ForkLauncher:
 
 
 def reap(pid: int) -> None:
-    """Collects a dead child; what is no child of ours, its own parent collects."""
+    """Reap a dead child, and ignore a process that is no child of this one."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 
 
 class SpawnLauncher:
-    """Starts a new interpreter for every task, in a process group of its own."""
+    """Starts a new interpreter for every task, in its own process group."""
 
     def __init__(self, work: Path, note: str) -> None:
         self.work, self.note = work, note

@@ -1,5 +1,6 @@
-"""Runs tasks in workers, as many at once as there are cores, and gives back what each said and how it ended."""
+"""Runs tasks in parallel workers and returns the records, the output and the exit status of each."""
 
+import contextlib
 import json
 import os
 import selectors
@@ -12,30 +13,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pv.engines.trial import Output
 from pv.errors import WorkerLost
-from pv.evidence import Output
 from pv.workers import tree
 from pv.workers.launch import Ended, Launcher, Started, launcher
+from pv.workers.tasks import Body
 
 KEEP = 32 << 10
 TICK_S = 0.02
 MAX_LINE = 4 << 20
-RESTARTS = 2
+LOSSES = 5
+"""Number of times in a row that the fork server may be killed without any task ending in between."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One thing for a worker to do, and its limits. `body` is JSON; `key` is the caller's own."""
+    """A task for a worker, and its limits. `key` is for the caller."""
 
     key: Any
-    body: dict[str, Any]
+    body: Body
     limit_s: float
     memory_mib: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """How a task ended. `stopped` names the limit that ended it; `status` is the exit status, None if never known."""
+    """The end of a task. `stopped` names the limit that ended it; `status` is the exit status, None if never known."""
 
     records: tuple[dict[str, Any], ...]
     status: int | None
@@ -70,15 +73,17 @@ class _Live:
 
 
 class Pool:
-    """A context manager: on leaving it, however that happens, no process and no file of its tasks is left."""
+    """A context manager that leaves no process and no file of its tasks behind, however it is left."""
 
     def __init__(self, preload: list[str], jobs: int, *, spawn: bool = False) -> None:
         self.preload, self.jobs, self.spawn = preload, jobs, spawn
         self.work = Path(tempfile.mkdtemp(prefix="pv-"))
         self.pending: deque[Task] = deque()
+        self.suspects: deque[Task] = deque()
+        """Tasks that ran when the fork server was killed: each of them is run again, alone."""
         self.live: dict[str, _Live] = {}
         self.selector = selectors.DefaultSelector()
-        self.restarts = self.count = 0
+        self.losses = self.count = 0
         self._launcher: Launcher | None = None
 
     def __enter__(self) -> "Pool":
@@ -102,21 +107,21 @@ class Pool:
         self.pending.append(task)
 
     def drop_pending(self) -> list[Task]:
-        """Forgets the tasks that have not started, and says which they were."""
+        """Remove and return the tasks that have not started."""
         dropped = list(self.pending)
         self.pending.clear()
         return dropped
 
     def scratch(self) -> Path:
-        """A new directory that lives as long as the pool."""
+        """Return a new directory that lives as long as the pool."""
         self.count += 1
         path = self.work / f"task-{self.count}"
         path.mkdir()
         return path
 
     def replies(self, on_start: Callable[[Task], None] | None = None) -> Iterator[tuple[Task, Reply]]:
-        """Each task with its reply, as they end; tasks may be submitted meanwhile."""
-        while self.pending or self.live:
+        """Yield each task with its reply as it ends; tasks may be submitted meanwhile."""
+        while self.pending or self.suspects or self.live:
             self._launch()
             try:
                 self._start_pending(on_start)
@@ -125,6 +130,7 @@ class Pool:
             except WorkerLost:
                 self._lost()
             for live in [live for live in self.live.values() if live.ended]:
+                self.losses = 0 if live.status is not None else self.losses
                 yield live.task, self._reply(live)
 
     def _launch(self) -> None:
@@ -134,11 +140,15 @@ class Pool:
                 self.selector.register(self._launcher.fileno() or 0, selectors.EVENT_READ, None)
 
     def _start_pending(self, on_start: Callable[[Task], None] | None) -> None:
-        while self.pending and len(self.live) < self.jobs:
-            task = self.pending.popleft()
+        while (task := self._next()) is not None:
             self._start(task)
             if on_start is not None:
                 on_start(task)
+
+    def _next(self) -> Task | None:
+        if self.suspects:
+            return None if self.live else self.suspects.popleft()
+        return self.pending.popleft() if self.pending and len(self.live) < self.jobs else None
 
     def _start(self, task: Task) -> None:
         assert self._launcher is not None
@@ -153,7 +163,13 @@ class Pool:
         scratch = self.work / live.id
         scratch.mkdir()
         try:
-            self._launcher.start({**task.body, "id": live.id, "scratch": str(scratch)}, evidence_write, output_write)
+            self._launcher.start(
+                {**task.body.as_json(), "id": live.id, "scratch": str(scratch)}, evidence_write, output_write
+            )
+        except WorkerLost:
+            self._forget(live)
+            self.suspects.appendleft(task)
+            raise
         finally:
             os.close(evidence_write)
             os.close(output_write)
@@ -163,6 +179,9 @@ class Pool:
             if key.data is not None:
                 take, live = key.data
                 take(live)
+        self._take_events()
+
+    def _take_events(self) -> None:
         assert self._launcher is not None
         for event in self._launcher.events():
             live = self.live[event.task]
@@ -186,25 +205,36 @@ class Pool:
                 self._launcher.kill(live.id)
 
     def _lost(self) -> None:
-        """The fork server died: its tasks are lost, the others go on under a new one."""
+        """Start over after the fork server was killed: blame a task that ran alone, and run all others again, alone."""
         assert self._launcher is not None
+        with contextlib.suppress(WorkerLost):
+            while True:
+                self._take_events()
         self.selector.unregister(self._launcher.fileno() or 0)
         self._launcher.close()
         self._launcher = None
-        for live in self.live.values():
-            live.ended = True
-        self.restarts += 1
-        if self.restarts > RESTARTS:
-            raise WorkerLost(f"the fork server was killed {self.restarts} times; giving up")
+        self.losses += 1
+        if self.losses > LOSSES:
+            raise WorkerLost(f"the fork server was killed {self.losses} times in a row; giving up")
         self.work.mkdir(exist_ok=True)
+        lost = [live for live in self.live.values() if not live.ended]
+        if len(lost) == 1:
+            lost[0].ended = True
+            return
+        self.suspects.extend(live.task for live in lost)
+        for live in lost:
+            self._forget(live)
+
+    def _forget(self, live: _Live) -> None:
+        self._close_pipes(live)
+        del self.live[live.id]
+        shutil.rmtree(self.work / live.id, ignore_errors=True)
 
     def _reply(self, live: _Live) -> Reply:
         # A grandchild may still hold the pipes open, so the worker's end is the end; what it wrote is there to read.
         self._take_evidence(live)
         self._take_output(live)
-        self._close_pipes(live)
-        del self.live[live.id]
-        shutil.rmtree(self.work / live.id, ignore_errors=True)
+        self._forget(live)
         output = Output(
             head=live.head.decode("utf-8", "replace"),
             tail=live.tail.decode("utf-8", "replace"),
@@ -227,7 +257,7 @@ class Pool:
         self._close(live, "output_fd")
 
     def _close(self, live: _Live, pipe: str) -> None:
-        """Closes a pipe once and forgets its number, which the next pipe will get."""
+        """Close a pipe once and forget its number, which the next pipe may get."""
         fd = getattr(live, pipe)
         if fd >= 0:
             self.selector.unregister(fd)

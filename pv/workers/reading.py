@@ -1,27 +1,29 @@
-"""Turns a worker's reply into a Trial. No answer is an answer too: exit status 0 proves nothing."""
+"""Turns a worker's reply into a Trial. A worker that exits with 0 and no result is an error."""
 
 import os
 import signal
 from typing import Any
 
-from pv.evidence import Change, Changes, Counterexample, Ending, Trial
+from pv.engines.trial import Counterexample, EquationMutant, EquationMutants, Trial, TrialStatus
 from pv.workers.pool import Reply
 
-_LIMITS = {"time": Ending.TIME, "memory": Ending.MEMORY}
+_LIMITS = {"time": TrialStatus.TIMEOUT, "memory": TrialStatus.OUT_OF_MEMORY}
 
 
 def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = None, seed: int = 0) -> Trial:
-    """What `reply` says of one falsifier."""
+    """Return the trial of one falsifier."""
     end = reply.last("end")
     first = reply.last("counterexample")
-    ending, detail = (Ending(end["ending"]), end["detail"]) if end and "detail" in end else _without_answer(reply, end)
+    status, detail = (
+        (TrialStatus(end["status"]), end["detail"]) if end and "detail" in end else _without_answer(reply, end)
+    )
     found = end if end is not None and "error" in end else first
     said = end or {}
     return Trial(
         falsifier=falsifier,
         device=device,
         mutant=mutant,
-        ending=ending,
+        status=status,
         detail=detail,
         valid=said.get("valid", 0),
         invalid=said.get("invalid", 0),
@@ -34,21 +36,22 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
         seconds=reply.seconds,
         peak_mib=reply.peak_mib,
         output=reply.output,
-        changes=_changes(said["changes"]) if "changes" in said else None,
+        equation_mutants=_equation_mutants(said["equation_mutants"]) if "equation_mutants" in said else None,
+        stopped=end is None and bool(reply.stopped),
     )
 
 
-def _without_answer(reply: Reply, end: dict[str, Any] | None) -> tuple[Ending, str]:
+def _without_answer(reply: Reply, end: dict[str, Any] | None) -> tuple[TrialStatus, str]:
     if end is not None:
-        return Ending(end["ending"]), ""
+        return TrialStatus(end["status"]), ""
     if reply.stopped:
         return _LIMITS[reply.stopped], f"stopped at its {reply.stopped} limit{_limit(reply)}"
     if reply.status is None:
-        return Ending.CRASHED, "lost when the fork server was killed"
+        return TrialStatus.CRASHED, "the fork server was killed while this task ran alone"
     if os.WIFSIGNALED(reply.status):
         number = os.WTERMSIG(reply.status)
-        return Ending.CRASHED, f"killed by signal {number} ({signal.Signals(number).name})"
-    return Ending.SILENT, f"the worker ended without an answer (exit status {os.WEXITSTATUS(reply.status)})"
+        return TrialStatus.CRASHED, f"killed by signal {number} ({signal.Signals(number).name})"
+    return TrialStatus.NO_RESULT, f"the worker ended without an answer (exit status {os.WEXITSTATUS(reply.status)})"
 
 
 def _limit(reply: Reply) -> str:
@@ -67,6 +70,6 @@ def _counterexample(said: dict[str, Any]) -> Counterexample:
     )
 
 
-def _changes(said: dict[str, Any]) -> Changes:
-    survivors = tuple(Change(**each) for each in said["survivors"])
-    return Changes(told_apart=said["told_apart"], total=said["total"], survivors=survivors)
+def _equation_mutants(said: dict[str, Any]) -> EquationMutants:
+    survivors = tuple(EquationMutant(**each) for each in said["survivors"])
+    return EquationMutants(killed=said["killed"], total=said["total"], survivors=survivors)

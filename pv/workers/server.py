@@ -5,7 +5,6 @@ evidence and output, and answers when a task starts and ends. It ends, with all 
 """
 
 import contextlib
-import fcntl
 import gc
 import importlib
 import json
@@ -16,13 +15,12 @@ import signal
 import socket
 import sys
 import traceback
-from pathlib import Path
 from typing import Any
 
-from pv.workers import tree
+from pv.workers import tree, worker
+from pv.workers.streams import EVIDENCE_FD, adopt
 
 MAX_MESSAGE = 1 << 20
-EVIDENCE_FD = 200
 NO_ANSWER = 97
 
 
@@ -64,8 +62,6 @@ class Server:
         status = NO_ANSWER
         try:
             self._detach(fds)
-            from pv.workers import worker
-
             worker.run(request, EVIDENCE_FD)
             status = 0
         except BaseException:
@@ -107,7 +103,7 @@ class Server:
                 self._send({"ended": self.tasks.pop(pid), "status": status})
 
     def _sweep(self, keep: set[int]) -> None:
-        """Ends every child that is no live worker: it can only be what a dead worker left behind."""
+        """End every child that is no live worker: a dead worker left it behind."""
         for _ in range(50):
             orphans = [pid for pid in tree.children(os.getpid()) if pid not in keep and tree.alive(pid)]
             if not orphans:
@@ -127,29 +123,8 @@ class Server:
         os._exit(0)
 
 
-def adopt(evidence: int, output: int) -> None:
-    """Makes `output` this process's stdout and stderr, moves `evidence` out of the way, and empties stdin."""
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    for fd in (output, nothing):
-        if fd > 2:
-            os.close(fd)
-    if evidence != EVIDENCE_FD:
-        os.dup2(evidence, EVIDENCE_FD)
-        os.close(evidence)
-    fcntl.fcntl(EVIDENCE_FD, fcntl.F_SETFD, fcntl.FD_CLOEXEC)
-    volunteer_for_the_oom_killer()
-
-
-def volunteer_for_the_oom_killer() -> None:
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
-
-
 def preload(modules: list[str]) -> None:
-    """Imports what can be imported of `modules`, and pays Hypothesis's first-use cost once."""
+    """Import what can be imported of `modules`, and run Hypothesis once, since its first use takes long."""
     for module in modules:
         # Whatever a third-party import raises: a worker that needs it will say so.
         with contextlib.suppress(Exception):

@@ -1,4 +1,4 @@
-"""Process trees on Linux: who descends from whom, how much memory they hold, and how to end all of them."""
+"""Process trees on Linux: their members, their memory, and how to kill them."""
 
 import ctypes
 import os
@@ -12,14 +12,14 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def supported() -> bool:
-    """Whether the kernel offers what the fork server stands on: /proc with children, subreapers, death signals."""
+    """Return whether the kernel has what the fork server needs: /proc with children, subreapers, death signals."""
     if not Path(f"/proc/self/task/{os.getpid()}/children").exists():
         return False
     return _prctl(PR_SET_CHILD_SUBREAPER, 1) and _prctl(PR_SET_CHILD_SUBREAPER, 0)
 
 
 def become_subreaper(on: bool = True) -> None:
-    """Orphans below this process become its children instead of leaving the tree."""
+    """Make orphans below this process its children, so that they stay in its tree."""
     _prctl(PR_SET_CHILD_SUBREAPER, int(on))
 
 
@@ -36,7 +36,7 @@ def _prctl(option: int, value: int) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """The direct children of a process, of all its threads."""
+    """Return the direct children of a process, of all its threads."""
     found: list[int] = []
     try:
         for thread in Path(f"/proc/{pid}/task").iterdir():
@@ -56,7 +56,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs: a zombie does not."""
+    """Return whether the process runs: a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (OSError, IndexError):
@@ -71,7 +71,7 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
 
 
 def kill_tree(pid: int) -> None:
-    """Ends a process and all below it. The root is stopped first, so that it cannot go on forking."""
+    """Kill a process and all below it. The root is stopped first, so that it cannot fork again."""
     kill(pid, signal.SIGSTOP)
     for _ in range(50):
         living = [p for p in descendants(pid) if alive(p)]
@@ -88,19 +88,19 @@ def kill_all(pids: Iterable[int]) -> None:
 
 
 def marked(entry: str) -> list[int]:
-    """The processes that run with `NAME=VALUE` in their environment."""
+    """Return the processes that run with `NAME=VALUE` in their environment."""
     found = []
     for path in Path("/proc").iterdir():
         try:
             if path.name.isdigit() and entry.encode() in (path / "environ").read_bytes().split(b"\0"):
                 found.append(int(path.name))
         except OSError:
-            continue  # it ended meanwhile, or is somebody else's
+            continue  # it ended meanwhile, or belongs to another user
     return [pid for pid in found if pid != os.getpid() and alive(pid)]
 
 
 def private_bytes(pid: int) -> int:
-    """The memory that the tree below `pid` holds for itself: resident less shared, so mapped files do not count."""
+    """Return the private memory of a process tree in bytes: resident less shared, so mapped files do not count."""
     pages = 0
     for process in (pid, *descendants(pid)):
         try:

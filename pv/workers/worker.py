@@ -1,4 +1,4 @@
-"""What one worker does: plant the mutant, import subject and falsifier from where lint found them, try, answer."""
+"""Runs one task in a worker: plants the mutant, imports subject and falsifier, tries, and sends the result."""
 
 import importlib
 import json
@@ -7,32 +7,31 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pv import hook, probes
+from pv.contract.names import Target
 from pv.engines.blame import Blame, said
+from pv.engines.code import Function
+from pv.engines.kinds import KINDS
 from pv.engines.stream import Stream
+from pv.engines.trial import TrialStatus
 from pv.errors import BrokenMutant
-from pv.evidence import Ending
-from pv.model import Target
+from pv.instrument import coverage, import_hook
+from pv.workers.streams import EVIDENCE_FD, adopt
+from pv.workers.tasks import DEVICE, Body, structured
 
-SITE = Path(__file__).parent / "site"
+SITE = Path(__file__).parents[1] / "instrument" / "site"
 
 
 class WrongFile(Exception):
     """A module came from another file than the one that was linted."""
 
 
-def _packages(task: Mapping[str, Any]) -> set[str]:
-    named = [task.get("subject", ""), *(task.get(key, {}).get("module", "") for key in ("test", "callable"))]
-    named += [task.get("plan", {}).get(key, "") for key in ("module", "swap_with")]
-    return {name.partition(":")[0].partition(".")[0] for name in named if name}
-
-
 class FilesRead:
-    """The files of the project that this process reads from now on, data and code: what its evidence rests on."""
+    """The files of the project that this process reads from now on, data and code: its evidence depends on them."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -46,7 +45,7 @@ class FilesRead:
                 self._opened.add(os.fsdecode(path))
 
     def read(self) -> list[str]:
-        """Their paths below the root. A module that came from its cache was read all the same."""
+        """Return their paths below the root, those of modules included that came from a cache."""
         modules = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
         paths = {Path(self.root, name).resolve() for name in [*self._opened, *filter(None, modules)]}
         inside = (path.relative_to(self.root) for path in paths if path.is_relative_to(self.root) and path.is_file())
@@ -54,159 +53,84 @@ class FilesRead:
 
 
 def run(task: Mapping[str, Any], evidence_fd: int) -> None:
-    """Does one task (see `pv.tasks`) and streams what it finds. Every ending but a kill leaves an answer."""
+    """Run one task (see `pv.workers.tasks`) and stream its evidence, which ends with a result unless it is killed."""
     stream, start = Stream(evidence_fd), time.monotonic()
-    prepare(task)
-    if task["kind"] == "device":
-        stream.put("end", **_device(task["device"]))
+    body = Body.from_json(task)
+    prepare(body)
+    if body.kind == DEVICE:
+        stream.put("end", **_device(body.device))
         return
-    record = _try(task, stream)
+    record = _try(body, stream)
     stream.put("end", seconds=time.monotonic() - start, **record)
 
 
-def prepare(task: Mapping[str, Any]) -> None:
-    """Puts the project's roots first, for this process and for every Python that it starts."""
-    roots = list(task["roots"])
+def prepare(body: Body) -> None:
+    """Put the project's roots first, for this process and for every Python that it starts."""
+    roots = list(body.roots)
     sys.path[:0] = roots
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SITE), *roots, *inherited])
-    os.environ["TMPDIR"] = os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = task["scratch"]
-    tempfile.tempdir = None  # the server's answer, if it was asked, is not where this worker's files belong
+    os.environ["TMPDIR"] = os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = body.scratch
+    tempfile.tempdir = None  # a value that the server cached is not this worker's folder
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    os.chdir(task["root"])
-    if task.get("backstop_bytes"):
+    os.chdir(body.root)
+    if body.backstop_bytes:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        limit = task["backstop_bytes"] if hard == resource.RLIM_INFINITY else min(task["backstop_bytes"], hard)
+        limit = body.backstop_bytes if hard == resource.RLIM_INFINITY else min(body.backstop_bytes, hard)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
-def _try(task: Mapping[str, Any], stream: Stream) -> dict[str, Any]:
-    blame = Blame(Path(task["root"]), task["subject_files"], mutated=bool(task["plan"]["module"]))
-    planted: hook.Hook | None = None
-    files = FilesRead(Path(task["root"]))
+def _try(body: Body, stream: Stream) -> dict[str, Any]:
+    blame = Blame(Path(body.root), body.subject_files, mutated=bool(body.plan.module))
+    planted: import_hook.ImportHook | None = None
+    files = FilesRead(Path(body.root))
     try:
-        planted = hook.install(_plan(task))
-        record = ATTACKS[task["kind"]](task, stream, blame)
+        planted = import_hook.install(_plan(body))
+        record = KINDS[body.kind].attack(structured(body), _Here(body, blame, stream))
     except BrokenMutant as error:
-        record = {"ending": Ending.VOID.value, "detail": str(error)}
+        record = {"status": TrialStatus.INVALID_MUTANT.value, "detail": str(error)}
     except BaseException as error:
-        record = {"ending": Ending.BROKEN.value, "detail": said(error), "error": said(error)}
+        record = {"status": TrialStatus.ERROR.value, "detail": said(error), "error": said(error)}
         record |= {"frames": blame.frames(error)}
-    return record | {"files": files.read()} | (_reach(planted, record["ending"]) if planted is not None else {})
+    return record | {"files": files.read()} | (_reach(planted, record["status"]) if planted is not None else {})
 
 
-def _plan(task: Mapping[str, Any]) -> hook.Plan:
-    log = str(Path(task["scratch"]) / "reached.jsonl")
-    here = {"packages": sorted(_packages(task)), "roots": task["roots"], "log": log}
-    return hook.Plan.from_json(json.dumps({**task["plan"], **here}))
+def _plan(body: Body) -> import_hook.Plan:
+    log = str(Path(body.scratch) / "reached.jsonl")
+    return replace(body.plan, packages=body.packages, roots=body.roots, log=log)
 
 
-def _reach(planted: hook.Hook, ending: str) -> dict[str, Any]:
-    reached, applied = hook.reached(planted)
+def _reach(planted: import_hook.ImportHook, status: str) -> dict[str, Any]:
+    reached, applied = import_hook.reached(planted)
     said_reached = {"reached": sorted(reached), "mutant_reached": planted.mutated() in reached}
-    if broken := hook.broken(planted):
-        return said_reached | {"ending": Ending.VOID.value, "detail": broken}
-    if planted.plan.module and not applied and ending != Ending.BROKEN.value:
-        return said_reached | {"ending": Ending.VOID.value, "detail": f"{planted.plan.module} was never imported"}
+    if broken := import_hook.broken(planted):
+        return said_reached | {"status": TrialStatus.INVALID_MUTANT.value, "detail": broken}
+    if planted.plan.module and not applied and status != TrialStatus.ERROR.value:
+        return said_reached | {
+            "status": TrialStatus.INVALID_MUTANT.value,
+            "detail": f"{planted.plan.module} was never imported",
+        }
     return said_reached
 
 
-def _falsify(task: Mapping[str, Any], stream: Stream, blame: Blame) -> dict[str, Any]:
-    from pv.engines import property as engine
+class _Here:
+    """The services of this worker to an attack: subject, functions, stream."""
 
-    mutated = bool(task["plan"]["module"])
-    engine.load_profile(task["examples"], shrink=not mutated)
-    subject = _subject(task)
-    test = _function(task["test"])
-    probes.imported()
-    fixed = {"subject": subject, "device": task["device"]}
-    how = engine.Settings(
-        examples=task["examples"], seed=task["seed"], stop_at_first=mutated, replay=task.get("replay", "")
-    )
-    wanted = {name: value for name, value in fixed.items() if name in task["test"]["parameters"]}
-    return engine.attack(test, wanted, how, blame, stream)
+    def __init__(self, body: Body, blame: Blame, stream: Stream) -> None:
+        self.device, self.mutated = body.device, bool(body.plan.module)
+        self.blame, self.stream = blame, stream
+        self._body = body
 
+    def subject(self) -> Any:
+        target = Target.parse(self._body.subject)
+        return target.inside(_module(target.module, self._body.subject_file))
 
-def _equation(task: Mapping[str, Any], stream: Stream, blame: Blame) -> dict[str, Any]:
-    from pv.engines import equation as engine
-    from pv.engines.property import Settings
+    def function(self, described: Function) -> Any:
+        return getattr(_module(described.module, described.file), described.name)
 
-    subject = _subject(task)
-    probes.imported()
-    how = Settings(
-        examples=task["examples"],
-        seed=task["seed"],
-        stop_at_first=bool(task["plan"]["module"]),
-        replay=task.get("replay", ""),
-    )
-    return engine.attack(task["equations"], task["equation"], subject, task["device"], how, blame, stream)
-
-
-def _harness(task: Mapping[str, Any], stream: Stream, blame: Blame) -> dict[str, Any]:
-    from pv.bounds import box
-    from pv.engines import harness as engine
-    from pv.engines.point import Claim
-
-    subject = _subject(task)
-    claim, space = Claim(_function(task["test"]), subject, blame), box(task["bounds"], task["requires"])
-    probes.imported()
-    if task["replay"] is not None:
-        return engine.replay(claim, space, task["replay"])
-    return engine.prove(claim, space, task["engines"], task["limit_s"], stream)
-
-
-def _reference_run(task: Mapping[str, Any], stream: Stream, blame: Blame) -> dict[str, Any]:
-    """Executes the run unless its record is there already, then tries the predicate, if the task has one."""
-    from pv.engines import property as engine
-    from pv.engines import reference_run
-
-    engine.load_profile(100, shrink=True)
-    directory = Path(task["directory"])
-    if task.get("callable"):
-        subject = _subject(task)
-        configured = _function(task["callable"])
-        probes.imported()
-        try:
-            reference_run.execute(
-                configured, subject, device=task["device"], directory=directory, arguments=task["arguments"]
-            )
-        except BaseException as error:
-            return _failed_run(error, blame, task["arguments"])
-    if not task.get("test"):
-        return {"ending": Ending.HELD.value, "valid": 1}
-    predicate = _function(task["test"])
-    how = engine.Settings(examples=1, seed=0)
-    return engine.attack(predicate, {"run": reference_run.read(directory)}, how, blame, stream)
-
-
-def _failed_run(error: BaseException, blame: Blame, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "ending": blame.ending(error).value,
-        "detail": f"the run did not finish: {said(error)}",
-        "error": said(error),
-        "arguments": dict(arguments),
-        "exact": True,
-        "frames": blame.frames(error),
-        "valid": 1,
-    }
-
-
-ATTACKS: Mapping[str, Callable[[Mapping[str, Any], Stream, Blame], dict[str, Any]]] = {
-    "falsify": _falsify,
-    "equation": _equation,
-    "harness": _harness,
-    "run": _reference_run,
-}
-
-
-def _subject(task: Mapping[str, Any]) -> Any:
-    target = Target.parse(task["subject"])
-    return target.inside(_module(target.module, task["subject_file"]))
-
-
-def _function(described: Mapping[str, Any]) -> Any:
-    return getattr(_module(described["module"], described["file"]), described["name"])
+    def ready(self) -> None:
+        coverage.imported()
 
 
 def _module(name: str, expected: str) -> Any:
@@ -218,7 +142,7 @@ def _module(name: str, expected: str) -> Any:
 
 
 def _device(name: str) -> dict[str, Any]:
-    """Whether the device is there, and what it is. Asked in a worker: torch never runs in the process that forks."""
+    """Return whether the device is present, and its name. Called in a worker: torch never runs in the fork server."""
     try:
         import torch
     except ImportError:
@@ -231,9 +155,7 @@ def _device(name: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """A worker on its own, where there is no fork server: the task comes as an argument."""
-    from pv.workers.server import EVIDENCE_FD, adopt
-
+    """Run one task in an interpreter of its own; the task comes as a file."""
     adopt(int(sys.argv[1]), int(sys.argv[2]))
     run(json.loads(Path(sys.argv[3]).read_text(encoding="utf-8")), EVIDENCE_FD)
     sys.stdout.flush()

@@ -212,7 +212,7 @@ def test_a_class_inside_a_function_is_not_exact() -> None:
     ("value", "says"),
     [
         ({"$repr": "<x>"}, "<x> cannot be rebuilt from its text"),
-        (encode(torch.zeros(MAX_ITEMS + 1))[0], "this tensor was too large to be written out"),
+        (encode(torch.zeros(MAX_ITEMS + 1))[0], "the tensor was too large to be written"),
         ([{"a": {"$repr": "<x>"}}], "<x> cannot be rebuilt from its text"),
     ],
 )

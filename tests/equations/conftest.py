@@ -1,4 +1,4 @@
-"""The formulas, what implements them, and an attack in this process."""
+"""The formulas, their implementations, and an attack in this process."""
 
 import importlib.util
 from collections.abc import Callable
@@ -16,7 +16,12 @@ import torch
 from pv.engines.encoding import decode
 from pv.engines.equation import attack
 from pv.engines.property import Settings
-from pv.evidence import Ending
+from pv.equations.domain import Kind
+from pv.equations.draw import Example
+from pv.equations.parse import parse_equations
+from pv.equations.refusal import InvalidEquation
+from pv.equations.system import System
+from pv.results.trial import TrialStatus
 
 HERE = Path(__file__).parent
 
@@ -24,15 +29,15 @@ HERE = Path(__file__).parent
 class Foreign:
     """Blames the code under contract for whatever it raises."""
 
-    def ending(self, error: BaseException) -> Ending:
-        return Ending.RAISED
+    def status(self, error: BaseException) -> TrialStatus:
+        return TrialStatus.RAISED
 
     def frames(self, error: BaseException) -> list[str]:
         return []
 
 
 class Deaf:
-    """A stream that nobody reads."""
+    """A stream whose messages are dropped."""
 
     def put(self, kind: str, **fields: Any) -> None:
         pass
@@ -49,6 +54,49 @@ def implementations() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def domain() -> dict[str, str]:
+    """A domain with a variable of every type."""
+    return {
+        "s": "logits[V]",
+        "t": "logits[V]",
+        "y": "index of V",
+        "W": "real[V,D]",
+        "m": "mask[V]",
+        "tau": "real 0.25..20",
+    }
+
+
+@pytest.fixture
+def problem_of(domain: dict[str, str]) -> Callable[..., InvalidEquation]:
+    """Returns the only problem of an equation, given by its keys."""
+
+    def problem(**keys: Any) -> InvalidEquation:
+        _, (found,) = parse_equations({"e": {"domain": domain, **keys}})
+        return found
+
+    return problem
+
+
+@pytest.fixture
+def evaluated() -> Callable[..., Any]:
+    """Returns the value of an expression at given arrays, as nested lists; `domain` and `result` as in a contract."""
+
+    def value(expression: str, domain: dict[str, str], result: str = "real", **arrays: Any) -> Any:
+        definitions, problems = parse_equations({"e": {"domain": domain, "result": result, "expression": expression}})
+        assert problems == []
+        claim = System(definitions).claims["e"]
+        kinds = {name: variable.kind for name, variable in claim.equation.variables.items()}
+        dtypes = {Kind.INDEX: torch.int64, Kind.MASK: torch.bool}
+        tensors = {n: torch.tensor(array, dtype=dtypes.get(kinds[n], torch.float64)) for n, array in arrays.items()}
+        axes = (dict(zip(claim.equation.variables[n].axes, each.shape, strict=True)) for n, each in tensors.items())
+        sizes = System(definitions).completed(claim, {axis: size for each in axes for axis, size in each.items()})
+        (found,) = claim.equation.exact(Example(tensors, sizes))
+        return found.tolist()
+
+    return value
 
 
 Tried = Callable[..., dict[str, Any]]

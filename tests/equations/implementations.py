@@ -1,4 +1,4 @@
-"""What people write for the formulas: float32 PyTorch, in other operations and another order than the equations."""
+"""Ordinary implementations of the formulas: float32 PyTorch, with other operations and orders than the equations."""
 
 import math
 

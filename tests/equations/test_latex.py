@@ -1,4 +1,4 @@
-"""Equations for people: what is read is what is checked, so that no two different ones read the same."""
+"""LaTeX of equations: different equations are never written the same."""
 
 import ast
 import re
@@ -9,10 +9,10 @@ import yaml
 from click.testing import CliRunner
 
 from pv.cli import main
-from pv.equations.changes import changes
 from pv.equations.language import parse
 from pv.equations.latex import latex
-from pv.equations.parsed import parse_equations
+from pv.equations.mutants import mutants
+from pv.equations.parse import parse_equations
 
 
 @pytest.fixture(scope="module")
@@ -25,18 +25,18 @@ def known(formulas):
     return parsed
 
 
-def test_two_equations_that_differ_in_a_symbol_read_differently(known) -> None:
+def test_different_equations_have_different_latex(known) -> None:
     callees = {name: equation.callee for name, equation in known.items()}
     compared = 0
     for name, equation in known.items():
-        others = [c.callees[name].formula for c in changes(name, callees, equation.results) if c.equation == name]
+        others = [c.callees[name].formula for c in mutants(name, callees, equation.results) if c.equation == name]
         texts = [latex(name, formula) for formula in (equation.formula, *others)]
         assert len(set(texts)) == len(texts), name
         compared += len(others)
     assert compared > 800
 
 
-def test_environments_brackets_and_fences_are_closed(known) -> None:
+def test_environments_and_brackets_are_closed(known) -> None:
     for name, equation in known.items():
         text = latex(name, equation.formula)
         depth = [text[:end].count("{") - text[:end].count("}") for end in range(len(text) + 1)]
@@ -49,7 +49,7 @@ def test_environments_brackets_and_fences_are_closed(known) -> None:
         assert not re.search(r"_\{[^{}]*\}_|\}\^\{[^{}]*\}\^", text), "a second index or exponent is no LaTeX"
 
 
-def test_every_kind_of_node_is_written(known) -> None:
+def test_every_kind_of_node_occurs(known) -> None:
     kinds = {type(n) for e in known.values() for line in e.formula.lines for n in ast.walk(line.value)}
     assert kinds >= {ast.BinOp, ast.UnaryOp, ast.Compare, ast.IfExp, ast.Subscript, ast.Call, ast.Tuple}
 
@@ -80,11 +80,11 @@ def test_every_kind_of_node_is_written(known) -> None:
         "ce_weight * lr": r"\mathrm{ce\_weight} \, \mathrm{lr}",
     }.items(),
 )
-def test_an_expression_is_written_with_the_brackets_it_needs(expression, expected) -> None:
+def test_expression_has_the_brackets_it_needs(expression, expected) -> None:
     assert latex("e", parse(expression)) == f"\\begin{{aligned}}\ne &= {expected}\n\\end{{aligned}}"
 
 
-def test_the_command_shows_what_was_parsed(project) -> None:
+def test_show_prints_the_parsed_equations(project) -> None:
     project("kernels")
     shown = CliRunner().invoke(main, ["show"]).output
     assert "  cross_entropy  [nats]\n      cross_entropy = mean(logsumexp(x, V) - x[y], B)\n" in shown
@@ -94,9 +94,9 @@ def test_the_command_shows_what_was_parsed(project) -> None:
     assert "% cross_entropy\n\\begin{aligned}\n\\mathrm{cross\\_entropy} &= \\operatorname{mean}_{B}" in as_latex
 
 
-def test_the_command_says_where_an_equation_cannot_be_read(project) -> None:
+def test_show_refuses_an_invalid_equation_at_its_position(project) -> None:
     contract = project("kernels") / "contracts" / "kernels.yaml"
     contract.write_text(contract.read_text().replace("mean(logsumexp(x, V) - x[y], B)", "mean(logsumexp(x, Q), B)"))
     ended = CliRunner().invoke(main, ["show"])
     assert ended.exit_code == 3
-    assert "PV180 expression of cross_entropy: the letter of an axis must stand here" in ended.output
+    assert "PV180 expression of cross_entropy: expected the name of an axis" in ended.output

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from pv.contract.finding import Finding, Severity
+from pv.contract.load import load
 from pv.linting import CODES, lint
-from pv.loading import load
-from pv.model import Finding, Severity
-from pv.project import find_project
-from pv.records import read, record_path
+from pv.results.store import read, record_path
+from pv.source.project import find_project
 
 BAD = Path(__file__).parents[1] / "bad_contracts"
 FILES = sorted(BAD.glob("PV*.yaml"))
@@ -81,7 +81,7 @@ def test_a_finding_points_at_the_token_it_is_about(case: Path) -> None:
     expected = TRAILER.search(text)
     assert expected is not None
     (finding,) = findings(BAD / "good.yaml", case)
-    assert text.splitlines()[finding.where.line - 1][finding.where.column - 1 :].startswith(expected["token"])
+    assert text.splitlines()[finding.location.line - 1][finding.location.column - 1 :].startswith(expected["token"])
 
 
 @pytest.mark.parametrize("case", FILES, ids=lambda path: path.stem)

@@ -1,10 +1,10 @@
-"""What lint says of a mutant's `find` that isn't found."""
+"""Rules about mutants: a `find` without a match gets a hint."""
 
 from pathlib import Path
 
+from pv.contract.load import load
 from pv.linting import lint
-from pv.loading import load
-from pv.project import find_project
+from pv.source.project import find_project
 
 BAD = Path(__file__).parents[1] / "bad_contracts"
 
@@ -17,4 +17,4 @@ def test_text_that_is_no_whole_expression_is_said_to_be_a_part(tmp_path: Path) -
     found = lint(load([tmp_path / "c.yaml"]).contracts, project=find_project(tmp_path))
     (finding,) = (each for each in found if each.code == "PV133")
     assert "'number * 1' occurs 0 times in 'double'" in finding.message
-    assert finding.hint.startswith("the text is there as a part of something larger: `find` takes a whole expression")
+    assert finding.hint.startswith("the text occurs only inside a larger expression: `find` takes a whole expression")

@@ -1,17 +1,17 @@
-"""What was noticed is recalled, as long as nothing that it rests on changes."""
+"""A kill is recalled while the fingerprint is unchanged."""
 
 from typing import Any
 
-from pv.mutation import report
-from pv.mutation.judge import Fate
+from pv.mutation import summary
+from pv.mutation.judge import MutantStatus
 
 
 def test_what_was_noticed_is_recalled_until_something_that_it_rests_on_changes(shop: Any) -> None:
     first = shop.mutate("shop")
     again = shop.mutate("shop")
     assert shop.fates(again) == shop.fates(first)
-    assert [j.recalled for j in again.judged] == [j.fate is Fate.KILLED for j in first.judged]
-    assert f"{first.count(Fate.KILLED)} recalled" in report.summary(again)
+    assert [j.recalled for j in again.judged] == [j.status is MutantStatus.KILLED for j in first.judged]
+    assert f"{first.count(MutantStatus.KILLED)} cached" in summary.summary(again)
     assert not any(judged.recalled for judged in shop.mutate("shop", fresh=True).judged)
     helper = shop.folder / "helper.py"
     helper.write_text(helper.read_text() + "\n\nUNUSED = 1\n")

@@ -1,28 +1,12 @@
 """Each operator makes the change that it is named for: one that some call shows, and that another call does not."""
 
-import ast
 from copy import deepcopy
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import pytest
 
-from pv import syntax
-from pv.mutation.generate import Automatic, Module, compiles_to, diff
-
-
-def mutants(folder: Path, source: str) -> list[Automatic]:
-    """The automatic mutants of a module with this source, all of whose functions were reached."""
-    path = folder / "subject.py"
-    path.write_text(dedent(source), encoding="utf-8")
-    module = Module("subject", path)
-    return list(module.mutants(frozenset(f"subject:{name}" for name, _ in syntax.functions(module.tree))))
-
-
-def planted(source: str, mutant: Automatic) -> str:
-    edit: Any = mutant.mutant.change
-    return syntax.patch(dedent(source), edit.function.attribute, edit.find, edit.replace, edit.occurrence)
+from tests.mutation.automatic import mutants, planted
 
 
 def call(source: str, *arguments: object) -> object:
@@ -112,56 +96,3 @@ def test_the_first_value_of_a_name_is_not_dropped(tmp_path: Path) -> None:
     source = "def f(a):\n    b = a\n    if a:\n        b = a.c\n    a = b\n    return b\n"
     dropped = [m.mutant.change.find for m in mutants(tmp_path, source) if m.operator == "dropped"]
     assert dropped == ["b = a.c", "a = b"], "without `b = a` the code names what is not there"
-
-
-def test_what_compiles_to_the_same_is_no_mutant(tmp_path: Path) -> None:
-    source = "def f(a):\n    if a:\n        return a\n        a += 1\n    for n in a:\n        continue\n"
-    results = [m.result for m in mutants(tmp_path, source)]
-    assert len(results) == len(set(results)) > 0
-    assert compiles_to("subject", source) not in results
-    assert not any("continue" in m.mutant.id or "+=" in m.mutant.id for m in mutants(tmp_path, source))
-
-
-def test_nested_functions_methods_and_repeated_places_are_each_their_own(tmp_path: Path) -> None:
-    source = """
-        def outer(a):
-            def inner(b):
-                return b + b + 1
-            return inner(a)
-
-        class Kind:
-            @property
-            def value(self):
-                return self.a + 1 + 1
-
-            @value.setter
-            def value(self, new):
-                self.a = new
-    """
-    ids = [m.mutant.id for m in mutants(tmp_path, source)]
-    assert [id_ for id_ in ids if "1 -> 2" in id_] == [
-        "subject:outer.inner: 1 -> 2",
-        "subject:Kind.value: 1 -> 2 (place 2)",
-        "subject:Kind.value: 1 -> 2 (place 1)",
-    ]
-    assert "subject:Kind.value: self.a = new -> pass" in ids
-    changed = {planted(source, m) for m in mutants(tmp_path, source)}
-    assert len(changed) == len(ids), "each is planted in a place of its own"
-
-
-def test_a_mutant_is_the_same_whatever_the_formatting(tmp_path: Path) -> None:
-    plain = "def f(a, b):\n    if a < b and a > 0:\n        return (a + b) * 2\n    return g(a, b)\n"
-    other = plain.replace("a < b and a > 0", "(a\n < b and  # below\n a > 0)").replace("(a + b) * 2", "((a+b)*2)\n")
-    assert ast.dump(ast.parse(plain)) == ast.dump(ast.parse(other))
-    assert [m.mutant.id for m in mutants(tmp_path, plain)] == [m.mutant.id for m in mutants(tmp_path, other)]
-
-
-def test_a_mutant_keeps_the_lines_below_it(tmp_path: Path) -> None:
-    source = "def f(a):\n    b = (\n        a\n        + 1\n    )\n    a.g(\n        1,\n    )\n    raise KeyError\n"
-    for mutant in mutants(tmp_path, source):
-        last = planted(source, mutant).splitlines()[8]
-        assert last == ("    pass" if "raise" in mutant.mutant.id else "    raise KeyError"), mutant.mutant.id
-
-
-def test_a_diff_shows_the_changed_lines_alone() -> None:
-    assert diff("a\nb(\n 1)\nc\n", "a\nb(2\n)\nc\n") == "-b(\n- 1)\n+b(2"

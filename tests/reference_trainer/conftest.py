@@ -47,8 +47,8 @@ class Trainer:
 
     def left(self, out: str = "out") -> list[str]:
         """What lies in `out`; nothing where there is no such directory."""
-        where = self.folder / out
-        return sorted(path.name for path in where.iterdir()) if where.is_dir() else []
+        location = self.folder / out
+        return sorted(path.name for path in location.iterdir()) if location.is_dir() else []
 
 
 @pytest.fixture(scope="session")

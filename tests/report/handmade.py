@@ -3,17 +3,21 @@
 from pathlib import Path
 from typing import Any
 
-from pv.cells import Selection
-from pv.evidence import Counterexample, DeviceInfo, Ending, Evidence, Output, Recorded, Trial
-from pv.model import Binding, Contract, Edit, Falsifier, Finding, Mutant, Severity, Target, Where
-from pv.verdict import Report, decide
+from pv.contract.claims import Falsifier
+from pv.contract.finding import Finding, Location, Severity
+from pv.contract.model import Contract
+from pv.contract.mutants import Edit, Mutant
+from pv.contract.names import Binding, Target
+from pv.results.outcome import Selection
+from pv.results.trial import Counterexample, DeviceInfo, Evidence, Output, Recorded, Trial, TrialStatus
+from pv.results.verdict import Report, decide
 
 NASTY = "a\0b\x1b[31mred\x07\ud800 <b>&amp;]]> | `x` *y* [z](u)\u2028```\n::error::no\n````\nend"
 MUTANT = Mutant(
     id="tripled",
     fault="three",
     change=Edit(function=Target("tiny", "double"), find="2", replace="3"),
-    where=Where(Path("c.yaml"), 20, 3),
+    location=Location(Path("c.yaml"), 20, 3),
 )
 
 
@@ -22,16 +26,16 @@ def falsifier(id_: str, text: str, line: int, devices: tuple[str, ...] = ("cpu",
         id=id_,
         rule=f"rule {text}",
         prediction=f"prediction {text}",
-        if_fails=f"usually {text}",
-        where=Where(Path("c.yaml"), line, 3),
+        if_fails=f"likely {text}",
+        location=Location(Path("c.yaml"), line, 3),
         test=Binding("falsifiers/falsify_tiny.py", "falsify_double"),
         devices=devices,
         kills=("tripled",),
     )
 
 
-def trial(id_: str, ending: Ending, **fields: Any) -> Trial:
-    return Trial(falsifier=id_, device="cpu", ending=ending, reached=frozenset({"tiny:double"}), seed=7, **fields)
+def trial(id_: str, status: TrialStatus, **fields: Any) -> Trial:
+    return Trial(falsifier=id_, device="cpu", status=status, reached=frozenset({"tiny:double"}), seed=7, **fields)
 
 
 def found(text: str) -> Counterexample:
@@ -50,7 +54,7 @@ def recorded(id_: str) -> Recorded:
     return Recorded(
         falsifier=id_,
         device="cuda",
-        ending=Ending.HELD,
+        status=TrialStatus.HELD,
         valid=100,
         detail="",
         when="2026-11-20",
@@ -72,27 +76,29 @@ def report(text: str) -> Report:
         id="c",
         version="1.0.0",
         description=text,
-        where=Where(Path("c.yaml")),
+        location=Location(Path("c.yaml")),
         strict=True,
         falsifiers=claims,
         mutants=(MUTANT,),
     )
     printed = text.replace("\ud800", "")  # a worker's output is decoded, so it has no half surrogates
     trials = (
-        trial("F-HELD", Ending.HELD, valid=100, invalid=3, seconds=0.25),
-        trial("F-REFUTED", Ending.REFUTED, valid=12, counterexample=found(text)),
-        trial("F-BROKEN", Ending.BROKEN, detail=text, output=Output(head=printed, size=len(printed.encode()))),
-        trial("F-BARREN", Ending.BARREN, detail=text),
-        trial("F-SKIPPED", Ending.SKIPPED, detail=text),
+        trial("F-HELD", TrialStatus.HELD, valid=100, invalid=3, seconds=0.25),
+        trial("F-REFUTED", TrialStatus.REFUTED, valid=12, counterexample=found(text)),
+        trial("F-BROKEN", TrialStatus.ERROR, detail=text, output=Output(head=printed, size=len(printed.encode()))),
+        trial("F-BARREN", TrialStatus.NO_EXAMPLES, detail=text),
+        trial("F-SKIPPED", TrialStatus.SKIPPED, detail=text),
     )
     evidence = Evidence(
         trials={(t.falsifier, t.device): t for t in trials},
-        mutants={("F-HELD", "tripled"): trial("F-HELD", Ending.REFUTED, mutant="tripled", counterexample=found(text))},
+        mutants={
+            ("F-HELD", "tripled"): trial("F-HELD", TrialStatus.REFUTED, mutant="tripled", counterexample=found(text))
+        },
         recorded={("F-HELD", "cuda"): recorded("F-HELD")},
     )
-    notice = Finding(code="PV201", severity=Severity.NOTICE, where=Where(Path("d.yaml"), 2, 1), message=text)
+    notice = Finding(code="PV201", severity=Severity.NOTICE, location=Location(Path("d.yaml"), 2, 1), message=text)
     refusal = Finding(
-        code="PV002", severity=Severity.REFUSAL, where=Where(Path("e.yaml"), 3, 4), message=text, hint=text
+        code="PV002", severity=Severity.REFUSAL, location=Location(Path("e.yaml"), 3, 4), message=text, hint=text
     )
     return Report(
         contracts=(decide(contract, evidence, Selection()),),

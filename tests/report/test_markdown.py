@@ -1,9 +1,11 @@
-"""Markdown keeps what the code under contract said inside fences and columns."""
+"""Markdown keeps messages of the code under contract inside fences and columns."""
 
 import re
 from dataclasses import replace
 
 from pv.report import render
+from pv.results.trial import EquationMutants
+from tests.report.equation_reports import MISSED, report
 from tests.report.handmade import HOSTILE, PLAIN
 
 
@@ -43,6 +45,12 @@ def test_markdown_keeps_every_row_of_a_table_in_its_columns() -> None:
 def test_markdown_names_that_end_code_font_are_escaped() -> None:
     verdict = PLAIN.contracts[0]
     claim = replace(verdict.contract.falsifiers[0], id="a`|b")
-    cells = tuple(replace(cell, falsifier=claim) for cell in verdict.cells)
-    shown = render(replace(PLAIN, contracts=(replace(verdict, cells=cells),)), "markdown")
+    results = tuple(replace(result, falsifier=claim) for result in verdict.results)
+    shown = render(replace(PLAIN, contracts=(replace(verdict, results=results),)), "markdown")
     assert "| a\\`\\|b | cpu |" in shown
+
+
+def test_markdown_names_equation_mutants_that_survived() -> None:
+    shown = render(report(EquationMutants(killed=1, total=2, survivors=(MISSED,))), "markdown")
+    assert "100 valid examples, 1 of 2 equation mutants killed, seed 0" in shown
+    assert "Equation mutants that survived `F-E`:\n\n- c.yaml:3:15 double: 2 + n for 2 \\* n" in shown

@@ -1,10 +1,13 @@
-"""Text shows the worst first, and lets nothing steer the terminal."""
+"""The text report has a line a contract, then details of failures; no output can control the terminal."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
 from pv.report import render
+from pv.results.trial import EquationMutants
+from tests.report import equation_reports
 from tests.report.handmade import HOSTILE, PLAIN
 
 
@@ -22,7 +25,7 @@ def test_text_lets_nothing_steer_the_terminal(color: bool) -> None:
 
 def test_text_shows_the_worst_first_with_all_a_reader_needs() -> None:
     lines = render(PLAIN, "text", width=200).splitlines()
-    assert lines[0].startswith("FAIL       c 1.0.0: ")
+    assert lines[0] == "FAIL  c  falsifiers 1/5  mutants 1/1  cuda 1/1 recorded"
     heads = [line for line in lines if re.match("[A-Z]+ +F-", line)]
     assert [head.split()[:2] for head in heads] == [
         ["FALSIFIED", "F-REFUTED"],
@@ -39,9 +42,9 @@ def test_text_shows_the_worst_first_with_all_a_reader_needs() -> None:
         "  with      number = 1",
         "            values = tensor([nan], float32)",
         "  at        falsifiers/falsify_tiny.py:9 in falsify_double: plainly said",
-        "  usually   usually plainly said",
+        "  likely    likely plainly said",
         "  tried     12 valid examples, seed 7, 0.00 s",
-        "  repeat    pv validate --only F-REFUTED",
+        "  rerun     pv validate --only F-REFUTED",
         "  replay    pv validate --only F-REFUTED --replay 6.0:AAE=",
         "",
     ]
@@ -54,3 +57,24 @@ def test_text_counts_notices_and_shows_refusals() -> None:
     assert shown.splitlines()[-1] == (
         "1 fail, 0 undecided, 0 pass, 1 notice (pv lint shows them); 1.2 s on cpu; seed 0; exit 3"
     )
+
+
+def test_a_passing_contract_is_one_line_and_verbose_adds_its_figures() -> None:
+    mutants = EquationMutants(killed=1, total=2)
+    passing = equation_reports.report(mutants, tolerance={"relative": 1e-3, "why": "10 bits"})
+    assert render(passing).splitlines()[:-1] == ["PASS  c  falsifiers 1/1", ""]
+    assert render(passing, verbose=True).splitlines()[:-1] == [
+        "PASS  c  falsifiers 1/1",
+        "      c 1.0.0: 1 of 1 falsifiers held, 1 of 2 equation mutants killed",
+        "",
+        "note: c: the tolerance of double is set, relative 0.001: 10 bits",
+    ]
+
+
+def test_names_and_figures_of_all_contracts_are_in_columns() -> None:
+    failing, passing = PLAIN.contracts[0], equation_reports.report(EquationMutants(killed=1, total=2)).contracts[0]
+    passing = replace(passing, subject="theirs")
+    assert render(replace(PLAIN, contracts=(failing, passing))).splitlines()[:2] == [
+        "FAIL  c            falsifiers 1/5  mutants 1/1  cuda 1/1 recorded",
+        "PASS  c on theirs  falsifiers 1/1",
+    ]

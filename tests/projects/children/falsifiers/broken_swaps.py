@@ -3,7 +3,7 @@
 import sys
 
 if sys.argv[0].endswith("__main__.py"):
-    raise ImportError("only where nobody looks")
+    raise ImportError("only in a child process")
 
 
 def add(number: int) -> int:

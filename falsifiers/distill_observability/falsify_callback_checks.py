@@ -1,0 +1,191 @@
+"""Attacks on the checks of callbacks and of their answers: what is refused, before or during a run, and what is not.
+
+The subject is that of `falsifiers.support.lifecycle`.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+from hypothesis import given as drawn
+from hypothesis import strategies as st
+
+from falsifiers.distill_observability.falsify_exceptions import PLACES, exception_of
+from falsifiers.support.lifecycle import (
+    HOOKS,
+    Call,
+    Recorder,
+    Script,
+    assert_same_calls,
+    callbacks,
+    lifecycle,
+    parts,
+    run,
+    scripts,
+)
+
+
+@drawn(
+    script=scripts(st.none(), fewest=1),
+    place=PLACES,
+    answer=st.sampled_from([True, False, 0, 1, 2, "stop", "STOP", 2.0, (), Call]),
+)
+def falsify_invalid_answers_are_refused(subject: Any, script: Script, place: int, answer: Any) -> None:
+    """Anything but an action or None is refused: CallbackError with the hook and the answer, also if it is truthy."""
+    calls = [call for call in lifecycle(script).calls if call.event != "on_train_end"]
+    invalid, recorder = calls[place % len(calls)], Recorder(script)
+
+    def act(callback: int, event: str, context: Any) -> Any:
+        recorder.act(callback, event, context)
+        return answer if recorder.calls[-1] == invalid else None
+
+    seen = exception_of(subject, script, act, parts(subject))
+    shown = (f"Recorder.{invalid.event}", repr(answer))
+    assert type(seen).__name__ == "CallbackError" and all(part in str(seen) for part in shown), (
+        f"{invalid} was answered with {answer!r}; the run ended with {seen!r}, expected a CallbackError naming {shown}"
+    )
+    ends = [Call(c, "on_train_end", invalid.epoch, invalid.step) for c in range(len(script.answers))]
+    assert_same_calls(recorder.calls, calls[: calls.index(invalid) + 1] + ends)
+
+
+def refusal(subject: Any, script: Script, callback: Any, place: int) -> tuple[int, str]:
+    """Return the callback's position from 1 and the CallbackError of a run with it, "" if the run was not refused.
+
+    Assert that nothing was called or read before a refusal.
+    """
+    recorder, batches = Recorder(script), list[int]()
+    registered = callbacks(subject, len(script.answers), recorder.act)
+    place = min(place, len(registered))
+    registered.insert(place, callback)
+    given = parts(subject)
+    counted = given | {"batch_at": lambda epoch, k: batches.append(k) or given["batch_at"](epoch, k)}
+    try:
+        run(subject, script, registered, counted)
+    except Exception as error:
+        assert type(error).__name__ == "CallbackError", f"callback {place + 1} ended the run with {error!r}"
+        assert recorder.calls == [] and batches == [], f"before the refusal came {recorder.calls}, batches {batches}"
+        return place + 1, str(error)
+    return place + 1, ""
+
+
+def assert_refused(position: int, message: str, *parts: str) -> None:
+    missing = [part for part in (f"callback {position}", *parts) if part not in message]
+    assert message and not missing, f"refused with {message!r}; expected a CallbackError that names {missing}"
+
+
+def with_attributes(subject: Any, origin: str, **attributes: Any) -> Any:
+    """Return a callback with these attributes: of its class, a base class or a mixin, or of the instance."""
+    if origin == "instance":
+        made = type("Mine", (subject.Callback,), {})()
+        vars(made).update(attributes)
+        return made
+    bases = {
+        "class": (subject.Callback,),
+        "base": (type("Base", (subject.Callback,), attributes),),
+        "mixin": (type("Mixin", (), attributes), subject.Callback),
+    }
+    return type("Mine", bases[origin], attributes if origin == "class" else {})()
+
+
+ORIGINS = st.sampled_from(["class", "base", "mixin", "instance"])
+SCRIPTS = scripts(st.none(), fewest=1)
+POSITIONS = st.integers(0, 3)
+
+
+@drawn(script=SCRIPTS, place=POSITIONS, kind=st.sampled_from(["class", "function", "None"]))
+def falsify_non_callbacks_are_refused(subject: Any, script: Script, place: int, kind: str) -> None:
+    """A class, a function or None among the callbacks: CallbackError with its position before the run starts."""
+    odd = {"class": subject.Callback, "function": len, "None": None}[kind]
+    position, message = refusal(subject, script, odd, place)
+    named = {"class": "the class Callback", "function": "a builtin_function_or_method", "None": "a NoneType"}[kind]
+    assert_refused(position, message, named)
+
+
+@st.composite
+def misspelt(draw: st.DrawFn) -> tuple[str, str]:
+    """Draw a hook's name with one letter left out, doubled or swapped after "on_", and the hook."""
+    hook = draw(st.sampled_from(HOOKS))
+    at = draw(st.integers(3, len(hook) - 2))
+    doubled, left_out = hook[: at + 1] + hook[at:], hook[:at] + hook[at + 1 :]
+    swapped = hook[:at] + hook[at + 1] + hook[at] + hook[at + 2 :]
+    name = draw(st.sampled_from([f"{hook}s", doubled, left_out, swapped]).filter(lambda name: name not in HOOKS))
+    return name, hook
+
+
+WRAPPERS = {"function": lambda function: function, "static method": staticmethod, "class method": classmethod}
+
+
+@drawn(script=SCRIPTS, place=POSITIONS, names=misspelt(), origin=ORIGINS, wrapper=st.sampled_from(sorted(WRAPPERS)))
+def falsify_misspelt_hooks_are_refused(
+    subject: Any, script: Script, place: int, names: tuple[str, str], origin: str, wrapper: str
+) -> None:
+    """A method like `on_step_ends`: CallbackError with position, class, name and the nearest hook."""
+    name, hook = names
+    method = WRAPPERS["function" if origin == "instance" else wrapper](lambda *arguments: None)
+    position, message = refusal(subject, script, with_attributes(subject, origin, **{name: method}), place)
+    assert_refused(position, message, repr(name), "Mine", f"did you mean {hook!r}?")
+
+
+@drawn(script=SCRIPTS, place=POSITIONS, name=st.sampled_from(["on_log", "on_save", "on_fit_start", "on_"]))
+def falsify_foreign_hooks_are_refused(subject: Any, script: Script, place: int, name: str) -> None:
+    """A hook of another library, with no similar name here: CallbackError with all hooks to choose from."""
+    callback = with_attributes(subject, "class", **{name: lambda self, context: None})
+    position, message = refusal(subject, script, callback, place)
+    assert_refused(position, message, repr(name), f"choose from {', '.join(HOOKS)}")
+
+
+def _raises(self: Any) -> Any:
+    raise RuntimeError("a property was evaluated before the run")
+
+
+HELPERS = {
+    "step_ends": lambda *arguments: None,
+    "_on_step_ends": lambda *arguments: None,
+    "online": lambda *arguments: None,
+    "on": lambda *arguments: None,
+    "On_step_ends": lambda *arguments: None,
+    "on_gpu": True,
+    "on_disk": None,
+}
+PROPERTIES = {"on_terminal": property(_raises), "on_cluster": cached_property(_raises)}
+
+
+@drawn(script=SCRIPTS, place=POSITIONS, name=st.sampled_from(sorted(HELPERS | PROPERTIES)), origin=ORIGINS)
+def falsify_helpers_are_accepted(subject: Any, script: Script, place: int, name: str, origin: str) -> None:
+    """Methods whose names do not start with `on_`, attributes that are not callable, and properties are accepted."""
+    origin = "class" if name in PROPERTIES else origin
+    attribute = (HELPERS | PROPERTIES)[name]
+    if isinstance(attribute, cached_property):
+        attribute.__set_name__(object, name)
+    callback = with_attributes(subject, origin, **{name: attribute})
+    _, message = refusal(subject, script, callback, place)
+    assert message == "", f"a callback with the {origin} attribute {name!r} was refused: {message}"
+
+
+async def _coroutine(*arguments: Any) -> None: ...
+
+
+async def _async_generator(*arguments: Any) -> Any:
+    yield
+
+
+def _generator(*arguments: Any) -> Any:
+    yield
+
+
+UNAWAITED = {
+    "an async function, which nothing awaits": (_coroutine, _async_generator),
+    "a generator, which nothing iterates": (_generator,),
+}
+CASES = [(reason, function) for reason, functions in UNAWAITED.items() for function in functions]
+
+
+@drawn(script=SCRIPTS, place=POSITIONS, hook=st.sampled_from(HOOKS), case=st.sampled_from(CASES), origin=ORIGINS)
+def falsify_async_and_generator_hooks_are_refused(
+    subject: Any, script: Script, place: int, hook: str, case: tuple[str, Any], origin: str
+) -> None:
+    """A hook whose body would never run: CallbackError with position, class, hook and the reason."""
+    reason, function = case
+    position, message = refusal(subject, script, with_attributes(subject, origin, **{hook: function}), place)
+    assert_refused(position, message, f"Mine.{hook}", reason)

@@ -1,0 +1,223 @@
+"""Attacks on the contexts that callbacks receive: loss, rate and tokens of a step, after its update.
+
+The subject is that of `falsifiers.support.lifecycle`, with `kd_step`, which computes the loss of a step. The expected
+contexts come from a plain loop over the same batches, with its own models.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from falsifiers.support.lifecycle import SETTINGS, Script, callbacks, parts, run, tables
+from falsifiers.support.strategies import IGNORED
+
+# Nine steps on numbers up to 10: some hundred roundings of 2^-53 of that, in whatever order a device adds.
+SAME = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A schedule, and its batches [1, T] as (token, label) pairs with the seconds that each takes; they come in turn.
+
+    impossible: the student gives token 0 no mass after token 2, where the teacher does: a loss of infinity.
+    """
+
+    epochs: int
+    steps_per_epoch: int
+    limit: int | None
+    batches: tuple[tuple[tuple[int, int], ...], ...]
+    seconds: tuple[float, ...]
+    impossible: bool = False
+
+    @property
+    def script(self) -> Script:
+        return Script(self.epochs, self.steps_per_epoch, self.limit, ((),))
+
+    def batch(self, subject: Any, step: int, device: str) -> Any:
+        tokens, labels = torch.tensor(self.batches[step % len(self.batches)], device=device).T
+        return subject.Batch(tokens=tokens[None], labels=labels[None])
+
+    def pause(self, step: int) -> float:
+        return self.seconds[step % len(self.seconds)]
+
+    def logits(self, device: str) -> tuple[Tensor, Tensor]:
+        """Return logits of teacher and student, both certain after token 1: a loss of exactly 0 if 1 comes next."""
+        teacher = torch.tensor([[2.0, 0, -1], [0, 40, 0], [1, -2, 0]], dtype=torch.float64, device=device)
+        student = teacher.flip(0, 1).clone()
+        student[2, 0] = -math.inf if self.impossible else student[2, 0]
+        return teacher, student
+
+
+@st.composite
+def texts(draw: st.DrawFn, *, impossible: bool = True) -> Text:
+    """Draw batches with different numbers of scored tokens (also none), losses of 0, and seconds that add exactly."""
+    pairs = st.tuples(st.integers(0, 2), st.sampled_from([IGNORED, 0, 1, 2]))
+    batch, certain = st.lists(pairs, min_size=2, max_size=5).map(tuple), st.just(((1, 1), (1, 1)))
+    batches = st.lists(batch | certain, min_size=1, max_size=9).map(tuple)
+    seconds = st.lists(st.integers(0, 80).map(lambda eighths: eighths / 8), min_size=1, max_size=5).map(tuple)
+    schedule = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.none() | st.integers(1, 9))
+    return Text(*schedule, draw(batches), draw(seconds), impossible and draw(st.booleans()))
+
+
+class Moment(NamedTuple):
+    """The context of an event, and the student's table at that time."""
+
+    event: str
+    step: int
+    epoch: int
+    loss: float | None
+    learning_rate: float | None
+    best_loss: float | None
+    elapsed_s: float
+    tokens: int
+    table: Tensor
+
+
+class ByHand:
+    """The run as a plain loop. `moments`: expected contexts; `asked`: (epoch, position) of each batch."""
+
+    def __init__(self, subject: Any, text: Text, device: str) -> None:
+        self.subject, self.text, self.device = subject, text, device
+        self.teacher, self.student = tables(*text.logits(device))
+        self.step = self.epoch = self.tokens = 0
+        self.rate: float | None = None
+        self.elapsed, self.losses = 0.0, list[float | None]()
+        self.moments, self.asked = list[Moment](), list[tuple[int, int]]()
+        self.add("on_train_begin", None)
+        while self.step < text.script.total:
+            self.take_epoch()
+        self.add("on_train_end", self.losses[-1])
+
+    @property
+    def scored(self) -> list[float]:
+        return [loss for loss in self.losses if loss is not None]
+
+    @property
+    def best(self) -> float | None:
+        return min(filter(math.isfinite, self.scored), default=None)
+
+    def add(self, event: str, loss: float | None) -> None:
+        now = (self.step, self.epoch, loss, self.rate, self.best, self.elapsed, self.tokens, self.student.logits_table)
+        self.moments.append(Moment(event, *now))
+
+    def take_epoch(self) -> None:
+        self.epoch += 1
+        self.add("on_epoch_begin", self.losses[-1] if self.losses else None)
+        nats, before = 0.0, self.tokens
+        for position in range(1, self.text.steps_per_epoch + 1):
+            if self.step < self.text.script.total:
+                nats += self.take_step(position)
+                self.add("on_step_end", self.losses[-1])
+        count = self.tokens - before
+        self.add("on_epoch_end", nats / count if count else None)
+
+    def take_step(self, position: int) -> float:
+        self.asked.append((self.epoch, position))
+        batch = self.text.batch(self.subject, self.step, self.device)
+        self.elapsed += self.text.pause(self.step)
+        result = self.subject.kd_step(self.teacher, self.student, batch, **SETTINGS)
+        self.step += 1
+        self.rate, self.tokens = 1 / self.step, self.tokens + result.count
+        self.losses.append(result.loss)
+        return float(result.sum)
+
+
+class Watched:
+    """A real run of the same text: the contexts of its one callback, the batches requested, and the result."""
+
+    def __init__(self, subject: Any, text: Text, device: str) -> None:
+        self.moments, self.asked = list[Moment](), list[tuple[int, int]]()
+        teacher, student = tables(*text.logits(device))
+        now = [1000.0]
+
+        def batch_at(epoch: int, position: int) -> Any:
+            now[0] += text.pause(len(self.asked))
+            self.asked.append((epoch, position))
+            return text.batch(subject, len(self.asked) - 1, device)
+
+        def act(callback: int, event: str, context: Any) -> None:
+            assert_schedule_fields(event, context, text)
+            values = (getattr(context, name) for name in Moment._fields[1:-1])
+            self.moments.append(Moment(event, *values, student.logits_table))
+
+        given = {"teacher": teacher, "student": student, "batch_at": batch_at, "clock": lambda: now[0]}
+        given = parts(subject, device) | given | {"learning_rate": lambda step: 1 / step}
+        self.result = run(subject, text.script, callbacks(subject, 1, act), given)
+
+
+def assert_schedule_fields(event: str, context: Any, text: Text) -> None:
+    seen = (context.epochs, context.steps_per_epoch, context.total_steps)
+    planned = (text.epochs, text.steps_per_epoch, text.script.total)
+    assert seen == planned, f"{event} receives (epochs, steps per epoch, total) {seen}; expected {planned}"
+
+
+def _same(seen: Any, expected: Any) -> bool:
+    if isinstance(seen, Tensor):
+        return torch.allclose(seen, expected, rtol=SAME, atol=SAME, equal_nan=True)
+    if isinstance(seen, float) and isinstance(expected, float):
+        return math.isclose(seen, expected, rel_tol=SAME) or (math.isnan(seen) and math.isnan(expected))
+    return type(seen) is type(expected) and bool(seen == expected)
+
+
+def assert_same_fields(seen: list[Moment], expected: list[Moment], names: tuple[str, ...]) -> None:
+    """Assert equal values of these fields at every event."""
+    events = [(m.event, m.step) for m in seen], [(m.event, m.step) for m in expected]
+    assert events[0] == events[1], f"events came as {events[0]}; expected {events[1]}"
+    for got, wanted in zip(seen, expected, strict=True):
+        for name in names:
+            values = getattr(got, name), getattr(wanted, name)
+            assert _same(*values), f"{got.event} of step {got.step}: {name} is {values[0]}; expected {values[1]}"
+
+
+@given(text=texts())
+def falsify_context_fields(subject: Any, device: str, text: Text) -> None:
+    """Step, epoch, loss of the step as computed by `kd_step`, rate, best loss, tokens, and seconds since the start."""
+    seen, expected = Watched(subject, text, device), ByHand(subject, text, device)
+    assert seen.asked == expected.asked, f"batches were requested as {seen.asked}; expected {expected.asked}"
+    every = [[m for m in side.moments if m.event != "on_epoch_end"] for side in (seen, expected)]
+    assert_same_fields(*every, ("step", "epoch", "loss", "learning_rate", "best_loss", "elapsed_s", "tokens"))
+
+
+@given(text=texts())
+def falsify_epoch_means_are_over_tokens(subject: Any, text: Text) -> None:
+    """At the end of an epoch the loss is its nats over its scored tokens; None if none was scored."""
+    seen, expected = Watched(subject, text, "cpu"), ByHand(subject, text, "cpu")
+    ends = [[m for m in side.moments if m.event == "on_epoch_end"] for side in (seen, expected)]
+    assert_same_fields(*ends, ("loss", "epoch", "learning_rate", "best_loss", "elapsed_s", "tokens"))
+
+
+@given(text=texts())
+def falsify_train_result(subject: Any, text: Text) -> None:
+    """First, last and smallest finite loss of the steps that scored a token; whether all were finite; the totals."""
+    result, by_hand = Watched(subject, text, "cpu").result, ByHand(subject, text, "cpu")
+    scored = by_hand.scored or [None]
+    expected = {
+        "initial_loss": scored[0],
+        "final_loss": scored[-1],
+        "best_loss": by_hand.best,
+        "finite": all(map(math.isfinite, by_hand.scored)),
+        "steps_completed": by_hand.step,
+        "tokens": by_hand.tokens,
+        "elapsed_s": by_hand.elapsed,
+        "stopped": False,
+    }
+    for name, wanted in expected.items():
+        assert _same(getattr(result, name), wanted), f"{name} is {getattr(result, name)}; expected {wanted}"
+    rate = by_hand.step / max(by_hand.elapsed, 1e-9)
+    assert _same(result.steps_per_s, rate), (
+        f"{by_hand.step} steps in {by_hand.elapsed} s: {result.steps_per_s} a second"
+    )
+
+
+@given(text=texts())
+def falsify_self_updating_student_precedes_on_step_end(subject: Any, device: str, text: Text) -> None:
+    """A student that applies its gradient itself has done so when on_step_end is called, and not earlier."""
+    seen, expected = Watched(subject, text, device), ByHand(subject, text, device)
+    assert_same_fields(seen.moments, expected.moments, ("table",))

@@ -1,0 +1,133 @@
+"""Attacks on whole runs, from the command line and from the library: they log their progress by default.
+
+The subject is `reference_trainer.cli` with its command `main`, or has `distill`, `Settings`, `Lines` and `Callback` as
+`reference_trainer.pipeline.distill` does, or is that of `falsifiers.support.lifecycle`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from falsifiers.distill_observability.falsify_progress_lines import EPOCH, STEP, Stream
+from falsifiers.support.lifecycle import Script, parts, run
+
+# 480 bytes: 432 to train on, so 28 sequences of 16 that share their ends, so 7 batches of 4; 3 epochs are 21 steps.
+TEXT = b"It was the best of times, it was the worst of times, it was the age of wisdom. " * 6 + b"x" * 6
+PER_EPOCH, EPOCHS = 7, 3
+SMALL = {"layers": 1, "width": 16, "teacher_layers": 1, "teacher_width": 16, "length": 16, "batch_size": 4}
+SMALL |= {"teacher_steps": 2, "epochs": EPOCHS}
+PREFIXES = ("REFERENCE_TRAINER_", "APR_DISTILL_")
+
+
+def _files(directory: Path) -> dict[str, Path]:
+    (directory / "text").write_bytes(TEXT)
+    names = {"data": "text", "teacher_cache": "teachers", "out": "out", "trace": "trace"}
+    return {name: directory / file for name, file in names.items()}
+
+
+def _command(subject: Any, environment: dict[str, str]) -> tuple[list[str], list[dict[str, Any]]]:
+    """Return the output lines and the trace of a small run with no other settings in the environment than these."""
+    others: dict[str, str | None] = {name: None for name in os.environ if name.startswith(PREFIXES)}
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            given = SMALL | {"device": "cpu"} | _files(Path(directory))
+            flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+            done = CliRunner().invoke(subject.main, ["distill", *flags], env=others | environment)
+            assert done.exit_code == 0, f"with {environment} the command ended with {done.exit_code}: {done.output}"
+            trace = [json.loads(line) for line in (Path(directory) / "trace").read_text().splitlines()]
+            return done.stdout.splitlines(), trace
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _assert_lines(seen: list[str], trace: list[dict[str, Any]], every: int) -> None:
+    """Assert the attachment line first, then one line per due step and per epoch with the numbers of its event."""
+    attached = f"ProgressCallback attached (log every {every} steps; 0 for epoch lines only)"
+    total = PER_EPOCH * EPOCHS
+    expected = [attached]
+    for event in trace:
+        if event["event"] == "on_step_end" and every and event["step"] % every == 0:
+            expected.append(f"  Step {event['step']}/{total}: loss: {event['loss']:.4f}")
+        if event["event"] == "on_epoch_end":
+            expected.append(f"Epoch {event['epoch']}/{EPOCHS}: loss: {event['loss']:.4f}")
+    steps = sum(event["event"] == "on_step_end" for event in trace)
+    assert steps == total, f"the run took {steps} steps; expected {total}"
+    shown = [line for line in seen if "attached" in line or STEP.match(line) or EPOCH.match(line)]
+    assert [line.partition(" (" if line[0] == "E" else "\n")[0] for line in shown] == expected, (
+        f"a run of {total} steps, logged every {every}, logs {shown}; expected {expected}"
+    )
+
+
+def falsify_default_run_logs_its_loss(subject: Any) -> None:
+    """Default settings: the attachment line, then a line for every tenth step and every epoch."""
+    _assert_lines(*_command(subject, {}), 10)
+
+
+def falsify_interval_of_one_logs_every_step(subject: Any) -> None:
+    """APR_DISTILL_LOG_EVERY=1: a line for each step."""
+    _assert_lines(*_command(subject, {"APR_DISTILL_LOG_EVERY": "1"}), 1)
+
+
+def falsify_interval_of_zero_logs_epochs_only(subject: Any) -> None:
+    """APR_DISTILL_LOG_EVERY=0: no line for a step, one for each epoch."""
+    _assert_lines(*_command(subject, {"APR_DISTILL_LOG_EVERY": "0"}), 0)
+
+
+def falsify_user_callbacks_are_called_after_progress(subject: Any) -> None:
+    """`distill` attaches it too, first: when a user's callback is called for a step, its line is already written."""
+    stream, called = Stream(), list[tuple[int, str]]()
+
+    class LastLine(subject.Callback):
+        def on_step_end(self, context: Any) -> None:
+            called.append((context.step, stream.getvalue().splitlines()[-1]))
+
+    with tempfile.TemporaryDirectory() as directory:
+        settings = SMALL | _files(Path(directory)) | {"device": "cpu", "log_every": 2, "max_steps": 6, "warmup": 0}
+        subject.distill(subject.Settings(**settings), callbacks=[LastLine()], lines=subject.Lines(stream))
+    lines = stream.getvalue().splitlines()
+    assert any("ProgressCallback attached (log every 2 steps" in line for line in lines), f"no attachment line: {lines}"
+    assert [step for step, _ in called] == [1, 2, 3, 4, 5, 6], f"the user's callback was called for {called}"
+    for step, last in called:
+        assert step % 2 or last.startswith(f"  Step {step}/6: "), f"at step {step} the last line is {last!r}"
+
+
+class Operations(TorchDispatchMode):
+    """Record the operations that torch dispatches; reading a number from a device is one of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+def _operations(subject: Any, device: str, callbacks: list[Any]) -> list[str]:
+    """Return the operations of a run of six steps, in order."""
+    given = parts(subject, device)
+    with Operations() as operations:
+        run(subject, Script(2, 3, None, ()), callbacks, given)
+    return operations.seen
+
+
+def falsify_progress_adds_no_torch_operation(subject: Any, device: str) -> None:
+    """A run dispatches the same operations, device reads included, with a ProgressCallback and without."""
+    progress = importlib.import_module("reference_trainer.training.progress")
+    plain = _operations(subject, device, [])
+    assert any("_local_scalar_dense" in name for name in plain), f"no step's loss was read: {sorted(set(plain))}"
+    for every in (0, 1, 4):
+        seen = _operations(subject, device, [progress.ProgressCallback(every, lines=progress.Lines(Stream()))])
+        more = {name: seen.count(name) - plain.count(name) for name in {*seen, *plain}}
+        more = {name: count for name, count in more.items() if count}
+        assert seen == plain, f"with a ProgressCallback({every}) the operations differ in number: {more}"

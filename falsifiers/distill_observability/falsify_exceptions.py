@@ -1,0 +1,158 @@
+"""Attacks on runs that end with an exception: on_train_end is called once on each callback, the caller sees the cause.
+
+The subject is that of `falsifiers.support.lifecycle`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from hypothesis import given as drawn
+from hypothesis import strategies as st
+
+from falsifiers.support.lifecycle import (
+    ANSWERS,
+    Call,
+    Recorder,
+    Script,
+    assert_same_calls,
+    callbacks,
+    lifecycle,
+    parts,
+    run,
+    scripts,
+)
+
+FAULTS = (RuntimeError, KeyboardInterrupt, SystemExit, StopIteration)
+PLACES = st.integers(0, 200) | st.integers(-3, -1)  # from the end: among the calls of on_train_end
+STEPPING = {
+    "the batch function": ("batch_at", ""),
+    "the learning rate": ("learning_rate", ""),
+    "the teacher": ("teacher", "logits"),
+    "the student": ("student", "forward"),
+    "the optimizer": ("optimizer", "step"),
+}
+
+
+def exception_of(
+    subject: Any, script: Script, act: Callable[[int, str, Any], Any], given: dict[str, Any]
+) -> BaseException:
+    """Return the exception that a run ends with."""
+    try:
+        run(subject, script, callbacks(subject, len(script.answers), act), given)
+    except AssertionError:
+        raise
+    except BaseException as error:
+        return error
+    raise AssertionError("the run ended without an exception")
+
+
+def _assert_counted(error: BaseException, script: Script, step: int) -> None:
+    notes = getattr(error, "__notes__", [])
+    says = f"after {step} of {script.total} steps"
+    assert step == 0 or any(says in note for note in notes), f"{error!r} has the notes {notes}; expected {says!r}"
+
+
+@drawn(script=scripts(ANSWERS, fewest=1), place=PLACES, fault=st.sampled_from(FAULTS))
+def falsify_exception_in_a_hook(subject: Any, script: Script, place: int, fault: type[BaseException]) -> None:
+    """Any hook of any callback raises: only on_train_end follows, once on each; the caller sees that exception."""
+    planned = lifecycle(script).calls
+    raising = planned[place % len(planned)]
+    original = fault("raised on purpose")
+
+    def before(call: int) -> None:
+        if call == place % len(planned):
+            raise original
+
+    recorder = Recorder(script, before)
+    seen = exception_of(subject, script, recorder.act, parts(subject))
+    ends = [Call(c, "on_train_end", raising.epoch, raising.step) for c in range(len(script.answers))]
+    upto = planned if raising.event == "on_train_end" else planned[: planned.index(raising) + 1] + ends
+    assert_same_calls(recorder.calls, upto)
+    assert seen is original, f"{raising} raised {original!r}; the caller sees {seen!r}"
+    _assert_counted(seen, script, raising.step)
+    _assert_last_loss_at_the_end(recorder)
+
+
+def _assert_last_loss_at_the_end(recorder: Recorder) -> None:
+    """Assert that the context of on_train_end has the loss of the last step."""
+    calls = list(zip(recorder.calls, recorder.losses, strict=True))
+    last = [None, *(loss for call, loss in calls if call.event == "on_step_end")][-1]
+    odd = [loss for call, loss in calls if call.event == "on_train_end" and loss != last]
+    assert not odd, f"on_train_end receives the loss {odd[0]}; the last step's is {last}"
+
+
+def _failing(given: dict[str, Any], source: str, at_step: int, error: BaseException) -> dict[str, Any]:
+    """Return the parts of a run, one of which raises in that step."""
+    calls, (part, method) = itertools.count(1), STEPPING[source]
+    work = getattr(given[part], method) if method else given[part]
+
+    def failing(*arguments: Any, **named: Any) -> Any:
+        if next(calls) == at_step:
+            raise error
+        return work(*arguments, **named)
+
+    if not method:
+        return given | {part: failing}
+    setattr(given[part], method, failing)
+    return given
+
+
+@drawn(
+    script=scripts(st.none(), fewest=1),
+    source=st.sampled_from(sorted(STEPPING)),
+    at_step=st.integers(1, 12),
+    fault=st.sampled_from(FAULTS),
+)
+def falsify_exception_in_a_step(
+    subject: Any, script: Script, source: str, at_step: int, fault: type[BaseException]
+) -> None:
+    """An exception in step k ends the run with k - 1 steps: on_train_end once on each callback, and nothing else."""
+    at_step = (at_step - 1) % script.total + 1
+    original, recorder = fault("raised on purpose"), Recorder(script)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    given = _failing(parts(subject) | {"optimizer": optimizer}, source, at_step, original)
+    seen = exception_of(subject, script, recorder.act, given)
+    planned = lifecycle(script).calls
+    first = next(n for n, call in enumerate(planned) if call.event == "on_step_end" and call.step == at_step)
+    epoch = planned[first].epoch
+    ends = [Call(c, "on_train_end", epoch, at_step - 1) for c in range(len(script.answers))]
+    assert_same_calls(recorder.calls, planned[:first] + ends)
+    assert seen is original, f"{source} raised {original!r} in step {at_step}; the caller sees {seen!r}"
+    _assert_counted(seen, script, at_step - 1)
+
+
+@drawn(
+    script=scripts(st.none(), fewest=2),
+    failing=st.sets(st.integers(0, 2), min_size=1),
+    fault=st.sampled_from(FAULTS),
+    earlier=st.booleans(),
+)
+def falsify_exceptions_in_on_train_end(
+    subject: Any, script: Script, failing: set[int], fault: type[BaseException], earlier: bool
+) -> None:
+    """Each on_train_end is called whatever the others raise; the first exception is raised with the others as notes."""
+    ends = {c: fault(f"raised by {c} on purpose") for c in sorted(failing) if c < len(script.answers)}
+    cause = RuntimeError("the cause") if earlier or not ends else None
+    recorder = Recorder(script)
+
+    def act(callback: int, event: str, context: Any) -> Any:
+        recorder.act(callback, event, context)
+        if event == "on_train_end" and callback in ends:
+            raise ends[callback]
+        if event == "on_epoch_end" and callback == 0 and cause is not None:
+            raise cause
+        return None
+
+    seen = exception_of(subject, script, act, parts(subject))
+    called = [call.callback for call in recorder.calls if call.event == "on_train_end"]
+    assert called == list(range(len(script.answers))), f"on_train_end of {sorted(ends)} raised; called on {called}"
+    first, *later = [error for error in (cause, *ends.values()) if error is not None]
+    assert seen is first, f"the run ended by {first!r}; the caller sees {seen!r}"
+    notes = getattr(seen, "__notes__", [])
+    missing = [error for error in later if not any(f"{fault.__name__}: {error}" in note for note in notes)]
+    assert not missing, f"{missing} are not among the notes of {first!r}: {notes}"
+    _assert_counted(seen, script, recorder.calls[-1].step)

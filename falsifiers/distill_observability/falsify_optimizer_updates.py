@@ -1,0 +1,117 @@
+"""Attacks on the optimizer updates of a run: one per step, at its rate, before on_step_end is called.
+
+The subject is that of `falsifiers.support.lifecycle` with `kd_step`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from hypothesis import given
+from torch import Tensor, nn
+
+from falsifiers.distill_observability.falsify_context import SAME, Text, texts
+from falsifiers.support.lifecycle import SETTINGS, callbacks, module_student, parts, run, tables
+
+
+class TwoTables(nn.Module):
+    """Logits that are the sum of two tables' rows, each a parameter of its own."""
+
+    def __init__(self, logits: Tensor) -> None:
+        super().__init__()
+        self.first = nn.Embedding.from_pretrained(logits.clone(), freeze=False)
+        self.second = nn.Embedding.from_pretrained(logits.flip(0).clone(), freeze=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        total: Tensor = self.first(tokens) + self.second(tokens)
+        return total
+
+    def weights(self) -> Tensor:
+        return torch.stack([parameter.detach() for parameter in self.parameters()])
+
+
+class Watched(torch.optim.SGD):
+    """Optimizer that records its steps and their rates."""
+
+    def __init__(self, module: TwoTables, log: list[tuple[str, Any]]) -> None:
+        super().__init__([{"params": [parameter], "lr": 99.0} for parameter in module.parameters()])
+        self.log = log
+
+    def step(self, closure: Any = None) -> Any:
+        self.log.append(("updated at", [group["lr"] for group in self.param_groups]))
+        return super().step(closure)
+
+
+def _by_hand(subject: Any, text: Text, device: str) -> list[Tensor]:
+    """Return the weights after each step: weight - rate · gradient of that step alone."""
+    teacher_logits, student_logits = text.logits(device)
+    teacher, module = tables(teacher_logits, student_logits)[0], TwoTables(student_logits)
+    weights = []
+    for step in range(text.script.total):
+        module.zero_grad()
+        batch = text.batch(subject, step, device)
+        subject.kd_step(teacher, module_student(module, 3), batch, **SETTINGS)
+        with torch.no_grad():
+            for parameter in module.parameters():
+                parameter -= 1 / (step + 1) * parameter.grad
+        weights.append(module.weights())
+    return weights
+
+
+class UsedOnce(TwoTables):
+    """Module that uses its second table in its first forward only."""
+
+    forwards = 0
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.forwards += 1
+        total: Tensor = super().forward(tokens) if self.forwards == 1 else self.first(tokens)
+        return total
+
+
+@given(text=texts(impossible=False))
+def falsify_parameters_without_gradient_are_unchanged(subject: Any, text: Text) -> None:
+    """A parameter without a gradient in a step gets neither weight decay nor momentum."""
+    teacher_logits, student_logits = text.logits("cpu")
+    module, seen = UsedOnce(student_logits), list[Tensor]()
+
+    def act(callback: int, event: str, context: Any) -> None:
+        if event == "on_step_end":
+            seen.append(module.second.weight.detach().clone())
+
+    given = parts(subject) | {"teacher": tables(teacher_logits, student_logits)[0]}
+    given |= {"student": module_student(module, 3), "optimizer": subject.new_optimizer(module.parameters(), 0.5)}
+    calls = iter(range(text.script.total))
+    given |= {"batch_at": lambda *at: text.batch(subject, next(calls), "cpu")}
+    run(subject, text.script, callbacks(subject, 1, act), given)
+    for step, now in enumerate(seen[1:], start=2):
+        assert torch.equal(now, seen[0]), (
+            f"step {step} does not use the second table, which was {seen[0].tolist()} and is {now.tolist()}"
+        )
+
+
+@given(text=texts(impossible=False))
+def falsify_update_precedes_on_step_end(subject: Any, device: str, text: Text) -> None:
+    """Update, on_step_end, update, on_step_end: with the weights of that step, at its rate in every parameter group."""
+    teacher_logits, student_logits = text.logits(device)
+    module, log, weights = TwoTables(student_logits), list[tuple[str, Any]](), list[Tensor]()
+
+    def act(callback: int, event: str, context: Any) -> None:
+        if event == "on_step_end":
+            log.append(("called for", context.step))
+            weights.append(module.weights())
+
+    given = parts(subject, device) | {"teacher": tables(teacher_logits, student_logits)[0]}
+    given |= {"student": module_student(module, 3), "optimizer": Watched(module, log)}
+    calls = iter(range(text.script.total))
+    given |= {"batch_at": lambda *at: text.batch(subject, next(calls), device), "learning_rate": lambda step: 1 / step}
+    run(subject, text.script, callbacks(subject, 1, act), given)
+    steps = range(1, text.script.total + 1)
+    expected = [entry for step in steps for entry in (("updated at", [1 / step] * 2), ("called for", step))]
+    assert log == expected, f"updates (with the rate of each group) and on_step_end came as {log}; expected {expected}"
+    for step, seen, wanted in zip(steps, weights, _by_hand(subject, text, device), strict=True):
+        assert torch.allclose(seen, wanted, rtol=SAME, atol=SAME), (
+            f"on_step_end of step {step} sees the weights {seen.tolist()}; expected {wanted.tolist()}: weight - rate · "
+            f"gradient"
+        )

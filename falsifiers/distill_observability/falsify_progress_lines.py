@@ -1,0 +1,184 @@
+"""Attacks on the log lines of a run: which lines, when, on which stream, and the cost of steps that are not logged.
+
+The subject has `ProgressCallback`, `Lines` and `Context`, as `training.progress` does; for the formats it has
+the formats and `pattern`, as `reference_trainer.training.formats` does.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+NUMBER = r"(-?[0-9]+\.[0-9]{4}|nan|-?inf)"
+STEP = re.compile(rf"  Step ([0-9]+)/([0-9]+): loss: {NUMBER}")
+EPOCH = re.compile(rf"Epoch ([0-9]+)/([0-9]+): loss: {NUMBER} \(([0-9]+\.[0-9])s\)")
+LOSSES = st.none() | st.floats(0, 1e6) | st.sampled_from([math.inf, math.nan])
+SCHEDULES = st.tuples(st.integers(1, 3), st.integers(1, 9))
+EVERY = st.integers(0, 12)
+
+
+class Stream(io.StringIO):
+    """A stream that counts writes and flushes, and raises `error` after `after` writes."""
+
+    def __init__(self, error: Exception | None = None, after: int = 0, *, terminal: bool = False) -> None:
+        super().__init__()
+        self.error, self.after, self.terminal = error, after, terminal
+        self.writes = self.flushes = self.raised = 0
+
+    def write(self, text: str) -> int:
+        if self.error is not None and self.writes >= self.after:
+            self.raised += 1
+            raise self.error
+        self.writes += 1
+        return super().write(text)
+
+    def flush(self) -> None:
+        self.flushes += 1
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
+def context(subject: Any, schedule: tuple[int, int], step: int, loss: float | None, elapsed: float = 0.0) -> Any:
+    epochs, per_epoch = schedule
+    return subject.Context(
+        step=step,
+        epoch=-(-step // per_epoch),
+        loss=loss,
+        learning_rate=0.1,
+        best_loss=loss,
+        elapsed_s=elapsed,
+        tokens=step,
+        epochs=epochs,
+        steps_per_epoch=per_epoch,
+        total_steps=epochs * per_epoch,
+    )
+
+
+def call_all(subject: Any, callback: Any, schedule: tuple[int, int], losses: list[float | None]) -> None:
+    """Call the callback for a whole run; step k has loss k of the repeated list and takes 3/4 s."""
+    callback.on_train_begin(context(subject, schedule, 0, None))
+    for step in range(1, schedule[0] * schedule[1] + 1):
+        now = context(subject, schedule, step, losses[step % len(losses)], 0.75 * step)
+        callback.on_step_end(now)
+        if step % schedule[1] == 0:
+            callback.on_epoch_end(now)
+    callback.on_train_end(now)
+
+
+def _shown(loss: float | None) -> str:
+    return "nan" if loss is None else f"{loss:.4f}"
+
+
+def expected_lines(schedule: tuple[int, int], losses: list[float | None], every: int) -> list[str]:
+    """Return the lines of such a run."""
+    (epochs, per_epoch), lines = schedule, list[str]()
+    for step in range(1, epochs * per_epoch + 1):
+        loss = _shown(losses[step % len(losses)])
+        lines += [f"  Step {step}/{epochs * per_epoch}: loss: {loss}"] if every and not step % every else []
+        ended = f"Epoch {step // per_epoch}/{epochs}: loss: {loss} ({0.75 * step:.1f}s)"
+        lines += [ended] if step % per_epoch == 0 else []
+    return lines
+
+
+@given(schedule=SCHEDULES, losses=st.lists(LOSSES, min_size=1, max_size=4), every=EVERY)
+def falsify_log_lines(subject: Any, schedule: tuple[int, int], losses: list[float | None], every: int) -> None:
+    """floor(steps / k) step lines, at steps k, 2k, ..., and a line for each epoch for every k; nothing else."""
+    stream = Stream()
+    call_all(subject, subject.ProgressCallback(every, lines=subject.Lines(stream)), schedule, losses)
+    seen, expected = stream.getvalue().splitlines(keepends=True), expected_lines(schedule, losses, every)
+    matching, steps = [line for line in seen if STEP.fullmatch(line.rstrip("\n"))], schedule[0] * schedule[1]
+    due = steps // every if every else 0
+    assert len(matching) == due, f"{len(matching)} step lines for {steps} steps, logged every {every}; expected {due}"
+    assert seen == [f"{line}\n" for line in expected], f"logged every {every}: {seen}; expected {expected}"
+
+
+@given(schedule=SCHEDULES, every=st.integers(1, 4))
+def falsify_titled_lines_differ_from_student_lines(subject: Any, schedule: tuple[int, int], every: int) -> None:
+    """Lines about another model than the student name it, and do not match the formats of the student's lines."""
+    stream = Stream()
+    call_all(subject, subject.ProgressCallback(every, lines=subject.Lines(stream), title="teacher"), schedule, [1.0])
+    seen, steps = stream.getvalue().splitlines(), schedule[0] * schedule[1]
+    assert len(seen) == steps // every and all("teacher" in line for line in seen), (
+        f"{steps} steps of a teacher, logged every {every}: {seen}; expected {steps // every} lines that name it"
+    )
+    matching = [line for line in seen if STEP.match(line) or EPOCH.match(line)]
+    assert not matching, f"these lines about a teacher match the student's format: {matching}"
+
+
+class RecordedStep(int):
+    """A step number that records when it is formatted."""
+
+    def __new__(cls, value: int, notes: list[str]) -> RecordedStep:
+        made = super().__new__(cls, value)
+        made.notes = notes
+        return made
+
+    def _record(self, *arguments: Any) -> str:
+        self.notes.append("the step was formatted")
+        return str(int(self))
+
+    __format__ = __str__ = __repr__ = _record
+
+
+class Spy:
+    """A context that records every attribute that is read, except the step."""
+
+    def __init__(self, step: int, notes: list[str]) -> None:
+        self.step, self.__notes = RecordedStep(step, notes), notes
+
+    def __getattr__(self, name: str) -> float:
+        self.__notes.append(f"{name} was read")
+        return 1.0
+
+
+@given(every=st.integers(0, 1000), times=st.integers(1, 1000), more=st.integers(0, 2))
+def falsify_unlogged_step_does_no_work(subject: Any, every: int, times: int, more: int) -> None:
+    """Nothing is formatted, read from the context but its step, written or flushed; a logged line is flushed."""
+    stream, notes, step = Stream(), list[str](), max(every, 1) * times + more
+    subject.ProgressCallback(every, lines=subject.Lines(stream)).on_step_end(Spy(step, notes))
+    done = [*notes, *["written"] * stream.writes, *["flushed"] * stream.flushes]
+    if every and step % every == 0:
+        assert done[-1] == "flushed" and "loss was read" in done, f"step {step}, logged every {every}, did only {done}"
+    else:
+        assert not done, f"step {step}, logged every {every}, is not logged, but {done}"
+
+
+def falsify_line_formats(subject: Any) -> None:
+    """The exact text of the lines that scripts search for."""
+    stream = Stream()
+    callback = subject.ProgressCallback(lines=subject.Lines(stream))
+    callback.attached()
+    callback.on_step_end(context(subject, (17, 31), 10, 2.34561))
+    callback.on_epoch_end(context(subject, (17, 31), 31, 0.5, 12.34))
+    expected = """ProgressCallback attached (log every 10 steps; 0 for epoch lines only)
+  Step 10/527: loss: 2.3456
+Epoch 1/17: loss: 0.5000 (12.3s)
+"""
+    assert stream.getvalue() == expected, f"a run writes {stream.getvalue()!r}; expected {expected!r}"
+
+
+@given(
+    name=st.sampled_from(["STEP_LINE", "EPOCH_LINE"]),
+    numbers=st.lists(st.integers(0, 10**9), min_size=2, max_size=2),
+    loss=st.floats(-1e9, 1e9) | st.sampled_from([math.nan, math.inf, -math.inf]),
+    extra=st.sampled_from(["0", " ", "x", "\n"]),
+)
+def falsify_patterns_parse_their_lines(subject: Any, name: str, numbers: list[int], loss: float, extra: str) -> None:
+    """A pattern parses the numbers of a line of its format, and does not match a longer, shorter or changed line."""
+    fields = ("step", "total", "loss") if name == "STEP_LINE" else ("epoch", "epochs", "loss", "elapsed_s")
+    values = dict(zip(fields, (*numbers, loss, 1.5), strict=False))
+    line, pattern = getattr(subject, name).format(**values), subject.pattern(getattr(subject, name))
+    match = pattern.fullmatch(line)
+    assert match is not None, f"{pattern.pattern!r} does not match {line!r}"
+    read = {field: match[field] for field in fields}
+    written = {field: str(value) if isinstance(value, int) else f"{value:.4f}" for field, value in values.items()}
+    written |= {"elapsed_s": "1.5"} if "elapsed_s" in values else {}
+    assert read == written, f"{line!r} was parsed as {read}; expected {written}"
+    for wrong in (line + extra, extra + line, line[1:], line[:-1], line.replace(":", ";")):
+        assert pattern.fullmatch(wrong) is None, f"{pattern.pattern!r} matches {wrong!r} too"

@@ -1,0 +1,131 @@
+"""Attacks on atomic writes. The subject is `storage.files`, or has its names."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.support.interruptions import LINES_AT_MOST, in_child, interrupt, kill
+
+OLD, NEW = b"old" * 1000, b"the new one" * 1000
+
+
+@contextmanager
+def place(old: bytes | None = None) -> Iterator[Path]:
+    """A path for a file in a directory of its own, with an old file there or none."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "file")
+        if old is not None:
+            path.write_bytes(old)
+        yield path
+
+
+def fill(path: Path, content: bytes = NEW) -> None:
+    """Write in four pieces, so that an interruption can leave a part of them."""
+    with path.open("wb") as file:
+        for start in range(0, len(content), len(content) // 4):
+            file.write(content[start : start + len(content) // 4])
+            file.flush()
+
+
+def assert_whole(path: Path, old: bytes | None, when: str) -> None:
+    """Assert that the file is the old or the new one, and that only partial files are beside it."""
+    seen = path.read_bytes() if path.exists() else None
+    assert seen in (old, NEW), (
+        f"{when}, the file holds {None if seen is None else len(seen)} bytes; expected the old {old and len(old)} or "
+        f"the new {len(NEW)} ones"
+    )
+    odd = [p.name for p in path.parent.iterdir() if p != path and not p.match(".*.partial")]
+    assert not odd, f"{when}, other files are in its directory: {odd}"
+
+
+@given(old=st.sampled_from([None, OLD]), after=st.integers(0, 3))
+def falsify_failed_write_keeps_old_file(subject: Any, old: bytes | None, after: int) -> None:
+    """It leaves no other file, and raises the original error. Without an error only the new file exists."""
+    with place(old) as path:
+
+        def fail(partial: Path) -> None:
+            fill(partial, NEW[: after * 100 + 4])
+            raise OSError(28, "no space left, on purpose")
+
+        try:
+            subject.atomic_write(path, fail)
+        except OSError as error:
+            assert error.errno == 28, f"the write failed for lack of space, and the caller received {error!r}"
+        else:
+            raise AssertionError("a write that failed is reported as done")
+        seen = {p.name: p.read_bytes() for p in path.parent.iterdir()}
+        assert seen == ({} if old is None else {path.name: old}), f"a failed write left {sorted(seen)}"
+        subject.atomic_write(path, fill)
+        names = [p.name for p in path.parent.iterdir()]
+        assert path.read_bytes() == NEW and names == [path.name], f"a write left {names}"
+
+
+ENDINGS = {"kill -9": (kill, "killed"), "an exception": (interrupt, "interrupted")}
+
+
+def falsify_write_ended_at_any_line_is_atomic(subject: Any) -> None:
+    """Before every executed line of Python, in any module: by kill -9, or by an exception such as Ctrl-C's."""
+    for (how, (act, expected)), old in itertools.product(ENDINGS.items(), (OLD, None)):
+        for moment in range(1, LINES_AT_MOST):
+            with place(old) as path:
+                ended = in_child(lambda to=path: subject.atomic_write(to, fill), moment, act)
+                when = f"ended by {how} before line {moment} of its run"
+                assert_whole(path, old, when)
+                if ended == "done":
+                    assert path.read_bytes() == NEW, "a write that was not ended left the old file"
+                    break
+                assert ended == expected, f"{when}, the write ended in another way: {ended}"
+
+
+@given(delay_ms=st.floats(0, 20), size=st.sampled_from([1 << 12, 1 << 22]))
+def falsify_killed_write_is_atomic(subject: Any, delay_ms: float, size: int) -> None:
+    """A process that rewrites one file in a loop is killed at a random moment, also inside a system call."""
+    contents = [letter * size for letter in (b"a", b"b")]
+    with place() as path:
+        subject.atomic_write(path, lambda partial: fill(partial, contents[0]))
+        pid = os.fork()
+        if pid == 0:
+            for content in itertools.cycle(contents):
+                subject.atomic_write(path, lambda partial, now=content: fill(partial, now))
+        time.sleep(delay_ms / 1000)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        seen = path.read_bytes() if path.exists() else b""
+    assert seen in contents, f"killed after {delay_ms:.1f} ms, the file holds {len(seen)} bytes of {size}, or a mixture"
+
+
+@given(old=st.sampled_from([None, OLD]))
+def falsify_file_is_synced_before_rename(subject: Any, old: bytes | None) -> None:
+    """Its bytes are synced while the old file is in place, and the directory after the rename.
+
+    Otherwise a power failure leaves an empty file under the new name.
+    """
+    synced: list[tuple[str, bytes | None]] = []
+    really = os.fsync
+
+    def watched(descriptor: int) -> None:
+        of = Path(f"/proc/self/fd/{descriptor}").resolve()
+        whole = of.is_file() and of.read_bytes() == NEW
+        kind = "the directory" if of == path.parent.resolve() else "the new file" if whole else "something else"
+        synced.append((kind, path.read_bytes() if path.exists() else None))
+        really(descriptor)
+
+    with place(old) as path, mock.patch.object(os, "fsync", watched):
+        subject.atomic_write(path, fill)
+    expected = [("the new file", old), ("the directory", NEW)]
+    assert synced == expected, (
+        f"synced were {[(kind, content and len(content)) for kind, content in synced]} (what, and the bytes then in "
+        f"place); expected {[(kind, content and len(content)) for kind, content in expected]}"
+    )

@@ -1,0 +1,84 @@
+"""Attacks on the lock of an exclusive directory. The subject is `reference_trainer.storage.files`, or has its names."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.distill_run.falsify_directory_claims import claimed, refusal
+
+
+@given(
+    number=st.sampled_from([errno.ENOLCK, errno.ENOTSUP, errno.EWOULDBLOCK]), came=st.sampled_from(["", "new", "out"])
+)
+def falsify_files_of_others_are_kept(subject: Any, number: int, came: str) -> None:
+    """A claim that cannot lock removes the directories that it created, except those that contain a file by then.
+
+    Nor does it remove those locked by another run, which may not have written its first file yet.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "new", "out")
+        file = next((Path(p, "another's") for p in (path, path.parent) if p.name == came), None)
+
+        def locked(*arguments: int) -> None:
+            if file:
+                file.touch()
+            raise OSError(number, os.strerror(number))
+
+        with mock.patch.object(fcntl, "flock", locked):
+            said = refusal(subject, path)
+        left = [str(p.relative_to(directory)) for p in sorted(Path(directory).rglob("*"))]
+    kept = path if number == errno.EWOULDBLOCK else file
+    expected = sorted({*_beneath(directory, kept), *_beneath(directory, file)})
+    case = f"where locking fails with {os.strerror(number)!r} and {came or 'no directory'} contains a file"
+    assert said is not None and str(path) in said, f"{case}, the claim is rejected with {said}"
+    assert left == expected, f"{case}, {left} are left; expected {expected}"
+
+
+def _beneath(directory: str, path: Path | None) -> list[str]:
+    """Return the path and its parents below `directory`."""
+    parts = path.relative_to(directory).parts if path else ()
+    return ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
+
+
+@given(third=st.booleans())
+def falsify_removed_directory_is_not_claimed(subject: Any, third: bool) -> None:
+    """A run removes its directory on exit, between another run's check and lock: the other is rejected.
+
+    Its lock is on a directory without a name; a third run may have created and locked a new one.
+    """
+    really = fcntl.flock
+    with tempfile.TemporaryDirectory() as directory, ExitStack() as first, ExitStack() as last:
+        path = Path(directory, "new", "out")
+        first.enter_context(claimed(subject, path))
+
+        def locked(*arguments: int) -> None:
+            mock.patch.stopall()
+            first.close()
+            if third:
+                last.enter_context(claimed(subject, path))
+            really(*arguments)
+
+        mock.patch.object(fcntl, "flock", locked).start()
+        seen: OSError | None = None
+        try:
+            with claimed(subject, path):
+                pass
+        except OSError as error:
+            seen = error
+        finally:
+            mock.patch.stopall()
+        there = path.is_dir()
+    case = f"the directory was removed before it was locked{', and created again by a third run' if third else ''}"
+    assert seen is not None, f"{case}: the claim is granted"
+    assert type(seen) is subject.OutputError and "start again" in str(seen), f"{case}: rejected with {seen!r}"
+    assert there == third, f"{case}: afterwards it {'exists' if there else 'does not exist'}"

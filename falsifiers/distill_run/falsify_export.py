@@ -1,0 +1,98 @@
+"""Attacks on the files of an export. The subject is `reference_trainer.storage.export`, or has its names."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.support.interruptions import LINES_AT_MOST, in_child, interrupt, kill
+
+
+def _small(subject: Any, width: int) -> Any:
+    config = subject.DecoderConfig(vocab_size=3, layers=1, width=width, heads=1)
+    decoder = subject.Decoder(config)
+    for parameter in decoder.parameters():
+        parameter.data.fill_(width)
+    return decoder
+
+
+def _digests(directory: Path) -> dict[str, str]:
+    return {
+        p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in directory.iterdir() if not p.match(".*.partial")
+    }
+
+
+ENDINGS = {"kill -9": (kill, "killed"), "an exception": (interrupt, "interrupted")}
+
+
+def falsify_manifest_always_matches_files(subject: Any) -> None:
+    """An export over an older one ends before each of its lines: a manifest has the digests of the files beside it.
+
+    Any model that can be loaded is one of the two, complete.
+    """
+    files = [subject.__file__, subject.atomic_write.__code__.co_filename]
+    old, new = _small(subject, 2), _small(subject, 4)
+    for how, (act, expected) in ENDINGS.items():
+        for moment in range(1, LINES_AT_MOST):
+            with tempfile.TemporaryDirectory() as name:
+                directory = Path(name)
+                subject.save_decoder(old, directory, {"of": "old"})
+                ended = in_child(lambda to=directory: subject.save_decoder(new, to, {"of": "new"}), moment, act, *files)
+                when = f"ended by {how} before line {moment} of its run"
+                _assert_described(subject, directory, when)
+                if ended == "done":
+                    said = json.loads((directory / "manifest.json").read_text())["of"]
+                    assert said == "new", f"a finished export left the manifest of the {said} model"
+                    break
+                assert ended == expected, f"{when}, the export ended in another way: {ended}"
+
+
+def _assert_described(subject: Any, directory: Path, when: str) -> None:
+    found = _digests(directory)
+    if found.pop("manifest.json", None):
+        manifest = json.loads((directory / "manifest.json").read_text())
+        assert manifest["sha256"] == found, f"{when}, the manifest of the {manifest['of']} model is beside other files"
+    try:
+        loaded = subject.load_decoder(directory)
+    except ValueError:
+        return
+    width = loaded.config.width
+    values = {float(x) for value in loaded.state_dict().values() for x in value.unique()}
+    assert values == {float(width)}, f"{when}, a model of width {width} is loaded with the weights {sorted(values)}"
+
+
+@given(
+    values=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    seed=st.integers(0, 9),
+    transposed=st.booleans(),
+)
+def falsify_model_is_read_back_bit_for_bit(subject: Any, values: torch.dtype, seed: int, transposed: bool) -> None:
+    """In its saved dtype, whatever its memory layout; no generator of the process moves.
+
+    The digest of its weights equals that of the file.
+    """
+    module = _small(subject, 4).to(values)
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in module.parameters():
+        parameter.data.copy_(torch.randn(parameter.shape, generator=generator))
+        if transposed and parameter.dim() == 2:
+            parameter.data = parameter.data.T.contiguous().T
+    with tempfile.TemporaryDirectory() as directory:
+        subject.save_decoder(module, Path(directory), {})
+        before = torch.get_rng_state()
+        again = subject.load_decoder(Path(directory))
+        assert torch.equal(before, torch.get_rng_state()), "loading a model moved the process's random numbers"
+        digest, written = subject.weights_digest(module), _digests(Path(directory))["model.safetensors"]
+        assert digest == written, f"the digest of the weights is {digest}, that of the file {written}"
+    assert again.config == module.config, f"saved as {module.config}, read as {again.config}"
+    for name, value in module.state_dict().items():
+        read = again.state_dict()[name]
+        same = read.dtype is value.dtype and torch.equal(read, value)
+        assert same, f"{name} was {value.flatten()[:3]}, and is read as {read.flatten()[:3]}"

@@ -1,0 +1,68 @@
+"""Attacks on the order in which a student reads its text. The subject is that of `falsify_run_endings`."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from falsifiers.distill_run.falsify_run_endings import SMALL, run, small
+
+COUNT = 12
+"""Of 90 bytes to learn from: a byte of context, and 7 more in each sequence of length 8."""
+
+
+class _Read:
+    """The sequences that each module read in train mode, observed by torch's own hook."""
+
+    def __init__(self) -> None:
+        self.starts: list[tuple[nn.Module, list[int]]] = []
+
+    def note(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        if module.training and arguments and arguments[0].dtype == torch.int64 and arguments[0].dim() == 2:
+            self.starts.append((module, [row[0] // (SMALL["length"] - 1) for row in arguments[0].tolist()]))
+
+    def of(self, module: nn.Module) -> list[int]:
+        """Return the sequences that `module` read; each byte of the text is its own offset."""
+        return [sequence for reader, batch in self.starts if reader is module for sequence in batch]
+
+
+def _order(seed: int, epoch: int) -> list[int]:
+    """As torch draws it by the first seven bytes of `printf SEED/EPOCH | sha256sum`."""
+    drawn_by = int(hashlib.sha256(b"%d/%d" % (seed, epoch)).hexdigest()[:14], 16)
+    order: list[int] = torch.randperm(COUNT, generator=torch.Generator().manual_seed(drawn_by)).tolist()
+    return order
+
+
+def _whose(order: list[int]) -> str:
+    pairs = [pair for pair in itertools.product(range(10), repeat=2) if _order(*pair) == order]
+    return "".join(f", which is epoch {epoch} of seed {seed}" for seed, epoch in pairs)
+
+
+@given(seed=st.integers(0, 9), epochs=st.integers(2, 3), batch_size=st.sampled_from([4, 5, 12]))
+def falsify_student_reads_in_order_of_seed_and_epoch(subject: Any, seed: int, epochs: int, batch_size: int) -> None:
+    """Every sequence once per epoch, in an order that differs by epoch and by seed."""
+    read = _Read()
+    with tempfile.TemporaryDirectory() as name:
+        settings = small(Path(name), subject, out=Path(name, "out"), seed=seed, epochs=epochs, batch_size=batch_size)
+        hook = register_module_forward_pre_hook(read.note)
+        try:
+            student = run(subject, settings).student
+        finally:
+            hook.remove()
+    seen = read.of(student)
+    assert len(seen) == epochs * COUNT, f"a student read {len(seen)} sequences in {epochs} epochs of {COUNT}"
+    for epoch in range(1, epochs + 1):
+        order, expected = seen[(epoch - 1) * COUNT : epoch * COUNT], _order(seed, epoch)
+        assert order == expected, (
+            f"in epoch {epoch} of seed {seed} the student reads the sequences {order}{_whose(order)}; "
+            f"expected {expected}"
+        )

@@ -1,0 +1,106 @@
+"""Attacks on the numbers reported by a whole distillation: predicates over `reference_run.py::distil`.
+
+Result, manifest and trace are compared with the steps, and with the losses of `falsifiers/support/decoder_oracle.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema
+import numpy as np
+
+from falsifiers.distill_run.run_oracles import LENGTH, batches_of, held_back_of
+
+
+def falsify_held_back_metrics_match_exported_model(run: Any) -> None:
+    """Sum and count in the result and in the manifest, worked out from the exported weights in float64."""
+    expected, tokens = held_back_of(run, "out")
+    manifest = json.loads((run.directory / "out/manifest.json").read_text())["held_back"]
+    reported = {"the result": run.result["held_back"]}
+    reported["the manifest"] = {name: [value["nats"], value["tokens"]] for name, value in manifest.items()}
+    # Logits are float32, wrong by some 1e-6: a sum over many bytes is wrong by less than that share of its bytes. The
+    # divergence is the smaller number, made of the same logits.
+    for where, held_back in reported.items():
+        assert set(held_back) == set(expected), f"{where} reports {sorted(held_back)}"
+        for name, nats in expected.items():
+            seen, count = held_back[name]
+            assert count == tokens, f"{where} counts {count} held-back bytes for {name}; there are {tokens}"
+            assert abs(seen - nats) <= 1e-5 * tokens, (
+                f"{where} says {seen / tokens:.7f} nats per byte of {name}, recomputed in float64 from the exported "
+                f"weights it is {nats / tokens:.7f}"
+            )
+
+
+def _planned(run: Any) -> Iterator[tuple[str, int, int, int]]:
+    """Yield event, step, epoch and scored tokens of a run without a stop."""
+    sizes = batches_of(run)
+    step = epoch = tokens = 0
+    yield "on_train_begin", step, epoch, tokens
+    while step < run.arguments["steps"]:
+        epoch += 1
+        yield "on_epoch_begin", step, epoch, tokens
+        for size in sizes[: run.arguments["steps"] - step]:
+            step, tokens = step + 1, tokens + size * (LENGTH - 1)
+            yield "on_step_end", step, epoch, tokens
+        yield "on_epoch_end", step, epoch, tokens
+    yield "on_train_end", step, epoch, tokens
+
+
+def falsify_trace_matches_run(run: Any) -> None:
+    """Every line fits the schema; events, steps and tokens are as planned, numbers as callbacks received them.
+
+    The optimizer took as many steps, and each event is in the file before the next one.
+    """
+    lines = [json.loads(line) for line in (run.directory / "trace.jsonl").read_text().splitlines()]
+    validator = jsonschema.Draft202012Validator(json.loads(run.result["schema"]))
+    for number, line in enumerate(lines, 1):
+        problems = [error.message for error in validator.iter_errors(line)]
+        assert not problems, f"line {number} of the trace does not fit its schema: {problems}"
+    told = [tuple(line[name] for name in ("event", "step", "epoch", "tokens")) for line in lines]
+    planned = list(_planned(run))
+    differ = next((k for k, pair in enumerate(zip(told, planned, strict=False)) if pair[0] != pair[1]), None)
+    assert differ is None and len(told) == len(planned), (
+        f"the trace has {len(told)} events, planned were {len(planned)}; the first that differ: "
+        f"{told[differ or -1 :][:2]}, planned {planned[differ or -1 :][:2]}"
+    )
+    taken = run.result["optimizer"]["steps"]
+    assert taken == run.arguments["steps"], f"the optimizer took {taken} steps; asked for {run.arguments['steps']}"
+    for number, (line, event) in enumerate(zip(lines, run.trace, strict=True)):
+        heard = {name: value for name, value in event.items() if name != "traced"}
+        assert line == heard, f"the trace has {line}, a callback received {heard}"
+        assert event["traced"] == number, (
+            f"{number} events had happened, the trace held {event['traced']} lines by then"
+        )
+
+
+def falsify_reported_losses_match_steps(run: Any) -> None:
+    """First, last and smallest loss of the steps, and their numbers; an epoch's loss is the mean over its tokens."""
+    steps = [event for event in run.trace if event["event"] == "on_step_end"]
+    losses, train = [event["loss"] for event in steps], run.result["train"]
+    expected = {
+        "initial_loss": losses[0],
+        "final_loss": losses[-1],
+        "best_loss": min(losses),
+        "finite": True,
+        "stopped": False,
+        "steps_completed": len(steps),
+        "tokens": steps[-1]["tokens"],
+    }
+    for name, value in expected.items():
+        assert train[name] == value, f"the result's {name} is {train[name]!r}; that of the steps is {value!r}"
+    for event, smallest in zip(steps, itertools.accumulate(losses, min), strict=True):
+        seen = event["best_loss"]
+        assert seen == smallest, f"after step {event['step']} the best loss is {seen!r}; the smallest was {smallest!r}"
+    begun = 0
+    for event in (e for e in run.trace if e["event"] == "on_epoch_end"):
+        own = [(e["loss"], e["tokens"]) for e in steps if e["epoch"] == event["epoch"]]
+        counts = np.diff([begun, *(tokens for _, tokens in own)])
+        mean, begun = float(np.dot([loss for loss, _ in own], counts) / counts.sum()), own[-1][1]
+        assert math.isclose(event["loss"], mean, rel_tol=1e-9), (
+            f"the loss of epoch {event['epoch']} is {event['loss']!r}; the mean over its tokens is {mean!r}"
+        )

@@ -1,0 +1,102 @@
+"""Attacks on sequences and their order. The subject is `reference_trainer.data.text`, or has its names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.distill_run.text_cases import epoch, file_of, sequences_of
+
+LENGTHS = st.integers(2, 9)
+
+
+@given(
+    size=st.integers(2, 200),
+    length=LENGTHS,
+    batch_size=st.integers(1, 6),
+    seed=st.integers(0, 99),
+    number=st.integers(1, 9),
+    data=st.data(),
+)
+def falsify_every_byte_is_predicted_once(
+    subject: Any, size: int, length: int, batch_size: int, seed: int, number: int, data: st.DataObject
+) -> None:
+    """Except the first, and an incomplete last sequence; every batch but the last is full; requested in any order.
+
+    No byte occurs twice in the text, so each byte identifies its offset.
+    """
+    text = torch.randperm(256, generator=torch.Generator().manual_seed(seed))[: max(size, length)].to(torch.uint8)
+    place = {int(byte): k for k, byte in enumerate(text.tolist())}
+    sequences = sequences_of(subject, text, length, batch_size)
+    order = subject.epoch_order(seed, number, len(sequences))
+    positions = data.draw(st.permutations(range(1, sequences.batches + 1)), label="order of requests")
+    batches = {position: sequences.batch(order, position) for position in positions}
+    predicted: list[int] = []
+    for position, batch in sorted(batches.items()):
+        rows = batch.tokens.tolist()
+        assert batch.labels.tolist() == rows, f"labels of batch {position} are {batch.labels.tolist()}, tokens {rows}"
+        for row in rows:
+            places = [place[byte] for byte in row]
+            assert places == list(range(places[0], places[0] + length)), f"a sequence holds the bytes at {places}"
+            predicted += places[1:]
+    whole = (len(text) - 1) // (length - 1) * (length - 1)
+    assert sorted(predicted) == list(range(1, whole + 1)), (
+        f"of {len(text)} bytes in sequences of {length} these are predicted: {sorted(predicted)}; expected: 1 to "
+        f"{whole}, each once"
+    )
+    sizes = [len(batch.tokens) for _, batch in sorted(batches.items())]
+    count = len(predicted) // (length - 1)
+    expected = [min(batch_size, count - start) for start in range(0, count, batch_size)]
+    assert sizes == expected, f"batches of {count} sequences hold {sizes}; expected {expected}"
+
+
+@given(
+    asked=st.lists(st.tuples(st.integers(0, 99), st.integers(1, 9), st.integers(1, 30)), min_size=1, max_size=6),
+    drawn=st.integers(0, 3),
+)
+def falsify_order_depends_only_on_its_arguments(subject: Any, asked: list[tuple[int, int, int]], drawn: int) -> None:
+    """A permutation, independent of earlier requests, random draws and torch's default device."""
+    first = {arguments: subject.epoch_order(*arguments).tolist() for arguments in asked}
+    for (seed, number, count), order in first.items():
+        assert sorted(order) == list(range(count)), f"the order of {count} in epoch {number} of seed {seed} is {order}"
+    torch.rand(drawn)
+    before = torch.get_rng_state()
+    for elsewhere in (1_000_001, 1_000_002):
+        subject.epoch_order(elsewhere, 1, 3)  # as another run in this process would
+    for arguments in reversed(asked):
+        with torch.device("meta"):
+            again = subject.epoch_order(*arguments)
+        assert again.device.type == "cpu", f"under another default device the order is on {again.device}"
+        assert again.tolist() == first[arguments], (
+            f"epoch_order{arguments} was {first[arguments]}, and is {again.tolist()} after other calls"
+        )
+    assert torch.equal(before, torch.get_rng_state()), "epoch_order moved the process's generator"
+
+
+def falsify_orders_differ_by_seed_and_epoch(subject: Any) -> None:
+    """No two of 24 seeds and 24 epochs share an order of 40; by chance two would with probability 10^-42."""
+    seen: dict[tuple[int, ...], tuple[int, int]] = {}
+    for seed in [*range(12), *range(110, 122)]:
+        for number in [*range(1, 13), *range(100, 112)]:
+            order = tuple(subject.epoch_order(seed, number, 40).tolist())
+            other = seen.setdefault(order, (seed, number))
+            assert other == (seed, number), f"seeds and epochs {other} and {(seed, number)} have the same order"
+
+
+@given(size=st.integers(41, 400), length=st.integers(2, 5), seed=st.integers(0, 9))
+def falsify_held_back_bytes_are_never_trained_on(subject: Any, size: int, length: int, seed: int) -> None:
+    """The last tenth, rounded up, has bytes from 128: no training batch of any epoch has one, and none is lost."""
+    cut = size - -(-size // 10)
+    content = bytes([*(k % 128 for k in range(cut)), *(128 + k % 128 for k in range(size - cut))])
+    with file_of(content) as path:
+        text = subject.read_text(path, length)
+        for number in (1, 2):
+            for batch in epoch(subject, sequences_of(subject, text.training, length), seed, number):
+                assert int(batch.tokens.max()) < 128, f"held-back bytes in a training batch: {batch.tokens.tolist()}"
+        for batch in epoch(subject, sequences_of(subject, text.held_back, length), seed):
+            assert int(batch.tokens.min()) >= 128, f"trained bytes in a held-back batch: {batch.tokens.tolist()}"
+        parts = bytes(text.training.tolist()) + bytes(text.held_back.tolist())
+    assert parts == content, f"the parts hold {len(parts)} bytes and differ from the text of {size}"

@@ -1,0 +1,92 @@
+"""Attacks on a cache of teachers that is damaged, not writable or missing.
+
+The subject is that of `falsify_teacher_cache`.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.distill_run.teacher_cases import CONFIG, MANIFEST, WEIGHTS, Fetched, cut, reconfigure, settings_of
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-3] ^= 1  # a low bit of a weight: still a number
+    path.write_bytes(bytes(content))
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "weights cut in half": lambda d: cut(d / WEIGHTS),
+    "empty weights": lambda d: cut(d / WEIGHTS, 0),
+    "weights with one bit flipped": lambda d: _flip(d / WEIGHTS),
+    "no weights": lambda d: (d / WEIGHTS).unlink(),
+    "another shape in the configuration": lambda d: reconfigure(d / CONFIG, layers=2),
+    "another number of heads in the configuration": lambda d: reconfigure(d / CONFIG, heads=2),
+    "another kind of model": lambda d: reconfigure(d / CONFIG, model_type="llama"),
+    "a configuration cut in half": lambda d: cut(d / CONFIG),
+    "no configuration": lambda d: (d / CONFIG).unlink(),
+    "no manifest, as after a kill": lambda d: (d / MANIFEST).unlink(),
+    "an empty manifest": lambda d: cut(d / MANIFEST, 0),
+    "a manifest of nothing": lambda d: (d / MANIFEST).write_text("[]"),
+}
+
+
+@given(damage=st.sampled_from(list(DAMAGES)))
+def falsify_damaged_cache_is_ignored(subject: Any, damage: str) -> None:
+    """The teacher is trained again, bit for bit as before; cached, and used the next time."""
+    with tempfile.TemporaryDirectory() as name:
+        settings = settings_of(subject, Path(name))
+        first = Fetched(subject, settings)
+        (directory,) = Path(name).iterdir()
+        DAMAGES[damage](directory)
+        again = Fetched(subject, settings)
+        assert again.steps == first.steps, f"with {damage}, the cached teacher is used: {again.said}"
+        assert again.bits == first.bits, f"with {damage}, the teacher that is trained again has other weights"
+        aside = [
+            line.startswith("teacher: ignoring the cached one: ") and str(directory) in line for line in again.said
+        ]
+        assert sum(aside) == ("no manifest" not in damage), f"with {damage}, the output is {again.said}"
+        third = Fetched(subject, settings)
+        assert third.steps == 0 and third.bits == first.bits, f"after {damage} the cache was not repaired: {third.said}"
+
+
+def _file(path: Path) -> Path:
+    path.touch()
+    return path
+
+
+UNWRITABLE: dict[str, Callable[[Path], Path]] = {
+    "is a file": _file,
+    "is below a file": lambda path: _file(path) / "cache",
+    "cannot be created": lambda path: Path("/proc/cache"),
+    "has too long a name": lambda path: path / ("x" * 300),
+}
+
+
+@given(kind=st.sampled_from(list(UNWRITABLE)))
+def falsify_unwritable_cache_does_not_end_run(subject: Any, kind: str) -> None:
+    """The teacher equals that of a writable cache, and a line reports that it was not cached."""
+    with tempfile.TemporaryDirectory() as name:
+        expected = Fetched(subject, settings_of(subject, Path(name, "good")))
+        seen = Fetched(subject, settings_of(subject, UNWRITABLE[kind](Path(name, "bad"))))
+    assert seen.bits == expected.bits, f"a cache that {kind} gives another teacher"
+    assert any("not kept" in line for line in seen.said), f"a cache that {kind} is not reported in {seen.said}"
+
+
+def falsify_cache_is_skipped_without_home(subject: Any) -> None:
+    """As in a container whose user has only a number."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME")}
+    unknown = mock.patch.object(pwd, "getpwuid", side_effect=KeyError("no such user, on purpose"))
+    with unknown, mock.patch.dict(os.environ, environment, clear=True):
+        seen = Fetched(subject, settings_of(subject, None))
+    assert seen.steps == 2 and any("not kept" in line for line in seen.said), f"{seen.steps} steps, {seen.said}"

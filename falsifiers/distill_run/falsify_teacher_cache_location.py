@@ -1,0 +1,94 @@
+"""Attacks on the location, key and manifest of a cached teacher.
+
+The subject is that of `falsify_teacher_cache`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pwd
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.distill_run.teacher_cases import CONFIG, CPU, MANIFEST, TEXT, WEIGHTS, Fetched, settings_of
+
+KEYS = {"2.9.1": "91244ea3437074d739d69d35", "2.13.0+cu130": "b190c0f869cf7531d5fcf31f"}
+"""Of teachers cached with these versions of torch, for the text "d" and the settings of this falsifier."""
+
+
+def falsify_cache_keys_are_stable_across_releases(subject: Any) -> None:
+    """A teacher cached by an older release is found again.
+
+    A change of how a teacher is trained has to raise the format in the key, and to update these keys.
+    """
+    for version, expected in KEYS.items():
+        with mock.patch.object(torch, "__version__", version):
+            seen = subject.teacher_key(settings_of(subject, None), "d", CPU)
+        assert re.fullmatch("[0-9a-f]{24}", seen), f"the key {seen!r} is not 24 hexadecimal digits"
+        assert seen == expected, f"with torch {version} the key is {seen}; expected {expected}"
+
+
+@given(seed=st.integers(0, 3), layers=st.integers(1, 2))
+def falsify_cached_teacher_has_a_manifest(subject: Any, seed: int, layers: int) -> None:
+    """Under its key: two files, and a manifest with its kind, its shape and independently computed digests."""
+    with tempfile.TemporaryDirectory() as name:
+        settings = settings_of(subject, Path(name), seed=seed, teacher_layers=layers)
+        Fetched(subject, settings)
+        (directory,) = Path(name).iterdir()
+        found = {path.name: path.read_bytes() for path in directory.iterdir()}
+    assert directory.name == f"teacher-{subject.teacher_key(settings, 'd', CPU)}", f"it is cached as {directory.name}"
+    assert sorted(found) == [CONFIG, MANIFEST, WEIGHTS], f"a cached teacher consists of {sorted(found)}"
+    expected = {
+        "kind": "cached teacher",
+        "config": {"vocab_size": 256, "layers": layers, "width": 16, "heads": 1},
+        "sha256": {each: hashlib.sha256(found[each]).hexdigest() for each in (WEIGHTS, CONFIG)},
+    }
+    manifest = json.loads(found[MANIFEST])
+    assert manifest == expected, f"its manifest is {manifest}; expected {expected}"
+
+
+PLACES = {
+    "a given cache": ({"HOME": "/home/u", "XDG_CACHE_HOME": "/xdg"}, Path("/named"), "/named"),
+    "XDG_CACHE_HOME": ({"HOME": "/home/u", "XDG_CACHE_HOME": "/xdg"}, None, "/xdg/reference_trainer"),
+    "an empty XDG_CACHE_HOME": ({"HOME": "/home/u", "XDG_CACHE_HOME": ""}, None, "/home/u/.cache/reference_trainer"),
+    "HOME": ({"HOME": "/home/u"}, None, "/home/u/.cache/reference_trainer"),
+    "no home": ({}, None, "--teacher-cache"),
+    "no home, and XDG_CACHE_HOME": ({"XDG_CACHE_HOME": "/xdg"}, None, "/xdg/reference_trainer"),
+    "no home, and a given cache": ({}, Path("/named"), "/named"),
+}
+
+
+@given(case=st.sampled_from(list(PLACES)))
+def falsify_cache_location(subject: Any, case: str) -> None:
+    """The given one; else that of the XDG base directory specification; else an error that names the flag."""
+    variables, named, expected = PLACES[case]
+    unknown = mock.patch.object(pwd, "getpwuid", side_effect=KeyError("no such user, on purpose"))
+    with unknown, mock.patch.dict(os.environ, variables, clear=True):
+        try:
+            seen = str(subject.cache_directory(settings_of(subject, named)))
+        except subject.OutputError as error:
+            seen = "--teacher-cache" if "--teacher-cache" in str(error) else repr(error)
+    assert seen == expected, f"with {case}, the cache is {seen}; expected {expected}"
+
+
+def falsify_cached_teacher_is_moved_to_device(subject: Any) -> None:
+    """Tested with the meta device, because not every machine has another one."""
+    meta, batches = torch.device("meta"), {"length": 8, "batch_size": 2}
+    with tempfile.TemporaryDirectory() as name:
+        settings = settings_of(subject, Path(name))
+        Fetched(subject, settings)
+        (kept,) = Path(name).iterdir()
+        kept.rename(kept.with_name(f"teacher-{subject.teacher_key(settings, 'd', meta)}"))
+        sequences, said = subject.Sequences(bytes_N=TEXT, device=meta, **batches), list[str]()
+        teacher = subject.cached_or_trained(settings, sequences, "d", [], said.append, lambda decoder: decoder)
+    places = {str(value.device) for value in teacher.state_dict().values()}
+    assert places == {"meta"}, f"the text is on meta, and the cached teacher on {sorted(places)}; output: {said}"

@@ -1,0 +1,215 @@
+"""Attacks on the trace of a run. The subject is `reference_trainer.training.trace`, or has its names."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from falsifiers.support.descriptors import held
+
+EVENTS = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end")
+COUNTS, LOSSES = st.integers(0, 10**18), st.none() | st.floats()
+FINITE = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+CONTEXTS = st.fixed_dictionaries(
+    {
+        **dict.fromkeys(("step", "epoch", "tokens"), COUNTS),
+        **dict.fromkeys(("epochs", "steps_per_epoch", "total_steps"), COUNTS.map(lambda count: count + 1)),
+        "loss": LOSSES,
+        "best_loss": FINITE,
+        "learning_rate": FINITE.map(lambda rate: rate and abs(rate)),
+        "elapsed_s": st.floats(0, 1e9),
+    }
+)
+SOME: dict[str, Any] = {
+    **dict.fromkeys(("step", "epoch", "tokens", "epochs", "steps_per_epoch", "total_steps"), 1),
+    **dict.fromkeys(("loss", "best_loss", "learning_rate", "elapsed_s"), 0.5),
+}
+
+
+@contextmanager
+def trace_in(subject: Any, **others: Any) -> Iterator[tuple[Path, Any]]:
+    """Yield a path and a trace in a temporary directory."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "trace")
+        yield path, subject.TraceCallback(path, **others)
+
+
+def tell(subject: Any, trace: Any, event: str = "on_step_end", **numbers: Any) -> None:
+    getattr(trace, event)(subject.Context(**{**SOME, **numbers}))
+
+
+def _no_json(name: str) -> None:
+    raise AssertionError(f"a line holds {name}, which is not JSON")
+
+
+@given(told=st.lists(st.tuples(st.sampled_from(EVENTS), CONTEXTS), min_size=1, max_size=5))
+@example(told=[("on_step_end", {**SOME, "loss": loss}) for loss in (math.nan, math.inf, -math.inf, None)])
+def falsify_every_line_is_strict_json(subject: Any, told: list[tuple[str, dict[str, Any]]]) -> None:
+    """One line per event, whatever its numbers, that fits the schema and reads back as the event.
+
+    JSON has no NaN and no infinity: a loss that is not finite is a string, "nan", "inf" or "-inf".
+    """
+    with trace_in(subject) as (path, trace):
+        for event, numbers in told:
+            tell(subject, trace, event, **numbers)
+        trace.close()
+        lines = [json.loads(line, parse_constant=_no_json) for line in path.read_text(encoding="utf-8").splitlines()]
+    validator = jsonschema.Draft202012Validator(json.loads(subject.schema()))
+    for number, ((event, numbers), line) in enumerate(zip(told, lines, strict=True), 1):
+        problems = [error.message for error in validator.iter_errors(line)]
+        assert not problems, f"line {number} of the trace does not fit its schema: {problems}"
+        loss = numbers["loss"]
+        broken = loss is not None and not math.isfinite(loss)
+        expected = {"event": event, **numbers, "loss": str(loss) if broken else loss}
+        assert line == expected, f"line {number} is {line}; expected {expected}"
+
+
+def _lost(path: Path) -> None:
+    """Close the open descriptors of the path, as if its file system was lost."""
+    for descriptor in held(path):
+        os.close(descriptor)
+
+
+def _refusal(subject: Any, call: Any) -> str:
+    """Return the message of the `OutputError` of `call`; empty if none is raised."""
+    try:
+        call()
+    except subject.OutputError as error:
+        return str(error)
+    return ""
+
+
+@given(before=st.integers(0, 3), then=st.sampled_from(["an event", "the end"]))
+def falsify_lost_trace_line_ends_run(subject: Any, before: int, then: str) -> None:
+    """An `OutputError` with file and cause, raised once, if a line or the end of the file cannot be written.
+
+    Earlier lines are kept.
+    """
+    with trace_in(subject) as (path, trace):
+        for _ in range(before):
+            tell(subject, trace)
+        _lost(path)
+        said = [_refusal(subject, lambda: tell(subject, trace))] if then == "an event" else []
+        said.append(_refusal(subject, trace.close))
+        first = f"{path} can't be written any further: {os.strerror(errno.EBADF)}"
+        expected = [first, ""] if then == "an event" else [first]
+        assert said == expected, (
+            f"lost after {before} lines, detected at {then}: the errors are {said}; expected {expected}"
+        )
+        lines = len(path.read_text().splitlines()) if path.exists() else 0
+    assert lines == before, f"lost after {before} lines, the trace holds {lines}"
+
+
+def falsify_full_disk_ends_run(subject: Any) -> None:
+    """The error is raised once, with the cause; a path that is not a regular file is not removed."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "trace")
+        path.symlink_to("/dev/full")
+        trace = subject.TraceCallback(path, force=True)
+        said = [_refusal(subject, lambda: tell(subject, trace)), _refusal(subject, trace.close)]
+        expected = [f"{path} can't be written any further: {os.strerror(errno.ENOSPC)}", ""]
+        assert said == expected, f"on a full disk the errors are {said}; expected {expected}"
+        assert path.is_symlink(), "a device given as the trace was removed"
+
+
+THERE = {
+    "nothing": (None, True, True),
+    "an empty file": (b"", False, True),
+    "a trace": (b'{"event": "on_train_begin", "step": 0}\n', False, True),
+    "a trace that was cut off": (b'{"event": "on_train_', False, True),
+    "less than a trace begins with": (b'{"event": "on_tr', False, False),
+    "other JSON": (b'{"event": "on_step_end"}\n', False, False),
+    "settings": (b"seed = 1\n", False, False),
+}
+
+
+@given(there=st.sampled_from(list(THERE)), force=st.booleans(), said=st.booleans())
+def falsify_force_overwrites_only_traces(subject: Any, there: str, force: bool, said: bool) -> None:
+    """Without force, the default, an existing file is rejected; with it, a trace or an empty file is accepted.
+
+    Without an event the file is unchanged.
+    """
+    content, *taken = THERE[there]
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "trace")
+        if content is not None:
+            path.write_bytes(content)
+        arguments = {"force": force} if force or said else {}
+        words = _refusal(subject, lambda: subject.TraceCallback(path, **arguments).close())
+        left = path.read_bytes() if path.exists() else None
+    case = f"a trace over {there}, with {arguments or 'the default of force'},"
+    if taken[force]:
+        assert words == "", f"{case} is rejected with {words!r}"
+    else:
+        expected = f"{path} is not a trace file" if force else f"{path} exists"
+        assert words.startswith(expected), f"{case} is rejected with {words!r}; expected {expected!r}"
+    assert left == content, f"{case} got no event, and {content!r} became {left!r}"
+
+
+@given(mask=st.sampled_from([0o000, 0o022, 0o027, 0o077]), events=st.integers(0, 2), removed=st.booleans())
+def falsify_trace_is_an_ordinary_file(subject: Any, mask: int, events: int, removed: bool) -> None:
+    """Its mode follows the umask, it is not executable, and no descriptor is open after `close`.
+
+    It may have been removed meanwhile.
+    """
+    case = f"a trace of {events} events{', removed meanwhile,' if removed else ''}"
+    before = os.umask(mask)
+    try:
+        with trace_in(subject) as (path, trace):
+            mode = path.stat().st_mode & 0o777
+            for _ in range(events):
+                tell(subject, trace)
+            if removed:
+                path.unlink()
+            trace.close()
+            left_open = held(path)
+            there = path.exists()
+    finally:
+        os.umask(before)
+    assert mode == 0o666 & ~mask, f"with the umask {mask:03o} a trace has the mode {mode:03o}, not {0o666 & ~mask:03o}"
+    assert left_open == [], f"a closed trace is still open in the descriptors {left_open}"
+    expected = events > 0 and not removed
+    assert there == expected, f"{case} {'exists' if there else 'does not exist'} after it was closed"
+
+
+OLDER = json.dumps({"event": "on_train_begin", **SOME}).encode() + b"\n"
+
+
+@given(lines=st.integers(0, 4), events=st.integers(0, 4), end=st.sampled_from([b"", OLDER[:30]]))
+def falsify_older_trace_is_kept_until_first_event(subject: Any, lines: int, events: int, end: bytes) -> None:
+    """A run that ends before the event leaves every byte; after it none is left, however long the older trace was."""
+    older = OLDER * lines + end
+    case = f"over {len(older)} bytes of an older trace"
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "trace")
+        path.write_bytes(older)
+        trace = subject.TraceCallback(path, force=True)
+        assert path.read_bytes() == older, f"{case}, one that has no event yet left {path.read_bytes()!r}"
+        for count in range(1, events + 1):
+            tell(subject, trace, step=count)
+            seen = [_step(line) for line in path.read_bytes().splitlines()]
+            assert seen == list(range(1, count + 1)), f"{case}, a trace of {count} events holds those of steps {seen}"
+        before = path.read_bytes()
+        trace.close()
+        left = path.read_bytes() if path.exists() else None
+    assert left == before, f"{case}, a trace of {events} events held {before!r} and, closed, {left!r}"
+
+
+def _step(line: bytes) -> int | str:
+    """Return the step of an event; any other line as text."""
+    try:
+        told = json.loads(line)
+    except ValueError:
+        return repr(line)
+    return int(told["step"]) if told["event"] == "on_step_end" else repr(line)

@@ -1,0 +1,146 @@
+"""Observe a distillation independently: by torch's own hooks, in the process, and in the files."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import random
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+
+@dataclass(slots=True)
+class Seen:
+    """Observations of torch's hooks: learning rates and parameters of each optimizer step, and CUDA seeds."""
+
+    steps: list[tuple[list[float], list[Tensor]]] = field(default_factory=list)
+    seeded: list[int] = field(default_factory=list)
+
+    def note(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        groups = optimizer.param_groups
+        self.steps.append(([group["lr"] for group in groups], [p for group in groups for p in group["params"]]))
+
+
+@contextmanager
+def watching() -> Iterator[Seen]:
+    seen = Seen()
+    hook = register_optimizer_step_post_hook(seen.note)
+    try:
+        with mock.patch.object(torch.cuda, "manual_seed_all", seen.seeded.append):
+            yield seen
+    finally:
+        hook.remove()
+
+
+def facts_of(subject: Any, settings: Any, result: Any, seen: Seen, device: str) -> dict[str, Any]:
+    export, trained = importlib.import_module("reference_trainer.storage.export"), result.train
+    again, (cached,) = export.load_decoder(settings.out), settings.teacher_cache.iterdir()
+    kept = export.load_decoder(cached).to(device)
+    batch = _first_batch(subject, settings)
+    tokens = torch.tensor(batch)
+    return {
+        "settings": {name: _plain(value) for name, value in settings},
+        "train": {name: getattr(trained, name) for name in ("initial_loss", "final_loss", "best_loss", "finite")}
+        | {"steps_completed": trained.steps_completed, "tokens": trained.tokens, "stopped": trained.stopped},
+        "held_back": {name: [total.sum, total.count] for name, total in result.held_back.items()},
+        "first_batch": batch,
+        "optimizer": _optimized(seen, result),
+        "student": {
+            "weights": digests(result.student),
+            "read_back": digests(again),
+            "logits": _answers(result.student, tokens.to(device).cpu(), "cpu"),
+            "logits_read_back": _answers(again, tokens, "cpu"),
+        },
+        "teacher": {
+            "weights": digests(result.teacher),
+            "kept": digests(kept),
+            "answers": _answers(result.teacher, tokens, device),
+            "answers_kept": _answers(kept, tokens, device),
+            "with_gradient": [name for name, p in result.teacher.named_parameters() if p.grad is not None],
+        },
+        "cached": str(cached.relative_to(settings.teacher_cache.parent)),
+        "schema": importlib.import_module("reference_trainer.training.trace").schema(),
+    }
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
+
+
+def _first_batch(subject: Any, settings: Any) -> list[list[int]]:
+    text = subject.read_text(settings.data, settings.length)
+    part = {"length": settings.length, "batch_size": settings.batch_size, "device": torch.device("cpu")}
+    sequences = subject.Sequences(bytes_N=text.training, **part)
+    rows: list[list[int]] = sequences.batch(subject.epoch_order(settings.seed, 1, len(sequences)), 1).tokens.tolist()
+    return rows
+
+
+def _optimized(seen: Seen, result: Any) -> dict[str, Any]:
+    """Return the number of steps of the student's optimizer, their rates, and the parameters that it held."""
+    names = {id(p): f"the student's {name}" for name, p in result.student.named_parameters()}
+    others = {id(p): f"the teacher's {name}" for name, p in result.teacher.named_parameters()}
+    steps = [step for step in seen.steps if any(id(p) in names for p in step[1])]
+    held = {id(p) for _, parameters in steps for p in parameters}
+    return {
+        "steps": len(steps),
+        "rates": [rate for rates, _ in steps for rate in rates],
+        "teacher_rates": [rates[0] for rates, held in seen.steps if not any(id(p) in names for p in held)],
+        "missing": sorted(name for key, name in names.items() if key not in held),
+        "strangers": sorted(others.get(key, "another model's") for key in held - set(names)),
+    }
+
+
+def digests(module: nn.Module) -> dict[str, str]:
+    """SHA-256 of the dtype and the bytes of every parameter and buffer."""
+    return {name: _digest(value) for name, value in module.state_dict().items()}
+
+
+def _digest(value: Tensor) -> str:
+    raw = value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
+    return hashlib.sha256(f"{value.dtype}{list(value.shape)}".encode() + raw).hexdigest()
+
+
+def _answers(module: nn.Module, tokens: Tensor, device: str) -> str:
+    place = next(module.parameters()).device
+    try:
+        with torch.no_grad():
+            return _digest(module.to(device)(tokens.to(device)))
+    finally:
+        module.to(place)
+
+
+def process_state(device: str) -> dict[str, Any]:
+    """Return the state that a library has to restore for its caller."""
+    # Torch sets a variable of its own when it first compiles anything.
+    environment = sorted(pair for pair in os.environ.items() if not pair[0].startswith("TORCH"))
+    numpy = importlib.import_module("numpy")
+    on_device = torch.cuda.get_rng_state(device) if device.startswith("cuda") else torch.empty(0, dtype=torch.uint8)
+    return {
+        "random numbers of torch": _digest(torch.get_rng_state()),
+        "random numbers of the device": _digest(on_device),
+        "random numbers of Python": hashlib.sha256(repr(random.getstate()).encode()).hexdigest(),
+        "random numbers of NumPy": hashlib.sha256(repr(numpy.random.get_state()).encode()).hexdigest(),
+        "default dtype": str(torch.get_default_dtype()),
+        "default device": str(torch.get_default_device()),
+        "gradients": torch.is_grad_enabled(),
+        "inference mode": torch.is_inference_mode_enabled(),
+        "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "anomaly detection": torch.is_anomaly_enabled(),
+        "autocast": [torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")],
+        "threads": torch.get_num_threads(),
+        "matmul precision": torch.get_float32_matmul_precision(),
+        "cuDNN": [torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32],
+        "signal handlers": [str(signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)],
+        "working directory": str(Path.cwd()),
+        "environment": hashlib.sha256(repr(environment).encode()).hexdigest(),
+    }

@@ -1,0 +1,84 @@
+"""Attacks on smoke runs from the command line: predicates over the runs of `falsifiers/distill_smoke/runs.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from falsifiers.distill_smoke.cases import changes, steps_per_epoch
+from falsifiers.distill_smoke.summaries import PROJECTION, SUMMARY
+
+
+def _said(run: Any) -> str:
+    tail = [*run.result["lines"][-12:], *run.result["complaints"][-12:]]
+    return f"exit {run.result['exit_code']}, at last: {tail}"
+
+
+def falsify_requested_steps_run(run: Any) -> None:
+    """N steps are traced, counted from 1, each epoch is closed, the summary reports N, and the exit code is 0."""
+    wanted, epochs = run.arguments["steps"], run.arguments["epochs"]
+    events = [event["event"] for event in run.trace]
+    steps = [event["step"] for event in run.trace if event["event"] == "on_step_end"]
+    assert steps == list(range(1, wanted + 1)), f"{len(steps)} steps, {wanted} asked of {epochs} epochs: {_said(run)}"
+    begun = -(-wanted // steps_per_epoch(run.arguments["batch_size"]))
+    counts = {hook: events.count(hook) for hook in ("on_epoch_begin", "on_epoch_end", "on_train_end")}
+    assert counts == {"on_epoch_begin": begun, "on_epoch_end": begun, "on_train_end": 1}, f"{counts}; {begun} epochs"
+    told = [match[1] for line in run.result["lines"] if (match := SUMMARY.fullmatch(line))]
+    assert told == [str(wanted)], f"the summaries tell of {told} steps, {wanted} ran: {_said(run)}"
+    assert run.result["exit_code"] == 0, f"the run failed: {_said(run)}"
+
+
+def falsify_two_lines_report_correct_numbers(run: Any) -> None:
+    """Summary, then projection, once each; the losses of the trace, and rates that follow from the reported time."""
+    lines = [line for line in run.result["lines"] if "[SMOKE]" in line]
+    assert len(lines) == 2, f"{len(lines)} lines with [SMOKE]: {_said(run)}"
+    first, second = SUMMARY.fullmatch(lines[0]), PROJECTION.fullmatch(lines[1])
+    assert first and second, f"{lines} aren't of the form that dashboards read"
+    losses = [event["loss"] for event in run.trace if event["event"] == "on_step_end"]
+    traced = (f"{losses[0]:.4f}", f"{losses[-1]:.4f}")
+    assert (first[3], first[4]) == traced, f"{lines[0]!r}, the traced losses went from {losses[0]} to {losses[-1]}"
+    elapsed, ended = float(first[2]), run.trace[-1]["elapsed_s"]
+    # A busy machine may take its time between the last event and the line.
+    assert -0.006 <= elapsed - ended <= 5, f"{elapsed} s are told, the trace ended after {ended} s"
+    steps, low, high = int(first[1]), elapsed - 0.005, elapsed + 0.005
+    assert steps / high - 0.006 <= float(first[5]) <= steps / max(low, 1e-9) + 0.006, f"{lines[0]!r}: steps / seconds"
+    for text, unit, rounding in ((second[2], 3600, 0.006), (second[3], 60, 0.06), (second[4], 1, 0.06)):
+        least, most = (x / steps * 50000 / unit for x in (low, high))
+        assert least - rounding <= float(text) <= most + rounding, f"{lines}: expected {least} to {most}, in {unit} s"
+
+
+def falsify_only_the_trace_is_written(run: Any) -> None:
+    """Text, cache, home, working directory and temporary files are unchanged except for the trace."""
+    assert run.trace, f"no trace was written: {_said(run)}"
+    changed = changes(run.result["before"], run.result["after"])
+    assert changed == ["work/trace.jsonl"], f"the run changed {changed}; expected work/trace.jsonl alone: {_said(run)}"
+
+
+def falsify_start_and_end_lines(run: Any) -> None:
+    """The start line announces N steps and no model, the end line the skipped export; standard error is empty."""
+    lines, wanted = run.result["lines"], run.arguments["steps"]
+    about = [line for line in lines if line.startswith("smoke mode:")]
+    assert len(about) == 2 and lines[-1:] == about[1:], f"{about} of {len(lines)} lines: {_said(run)}"
+    assert f" {wanted} steps" in about[0] and "no model will be written" in about[0], f"{about[0]!r} for N = {wanted}"
+    assert "export skipped" in about[1], f"{about[1]!r} doesn't say that export was skipped"
+    first_epoch = next(place for place, line in enumerate(lines) if line.startswith("Epoch "))
+    assert lines.index(about[0]) < first_epoch, f"{about[0]!r} comes after the first epoch"
+    assert run.result["complaints"] == [], f"on standard error: {run.result['complaints']}"
+
+
+def falsify_refused_before_anything_is_loaded(run: Any) -> None:
+    """Exit code 2 and one line with origin, value and allowed values; torch is not imported, no file written."""
+    for said in run.result:
+        case = f"{said['origin']} = {said['value']}: exit {said['exit_code']}, {said['complaints']}"
+        assert said["exit_code"] == 2, f"{case}; expected 2"
+        assert len(said["complaints"]) == 1, f"{case}; expected one line"
+        for part in (
+            "error: invalid value ",
+            said["value"],
+            f" for {said['origin']}: expected a positive decimal integer",
+        ):
+            assert part in said["complaints"][0], f"{case}; expected {part!r} in it"
+        assert said["lines"] == [], f"{case}; it printed {said['lines']}"
+        assert "click" in said["imported"], f"{case}; nothing tells what it imported"
+        assert "torch" not in said["imported"], f"{case}; torch was imported before it was refused"
+        changed = changes(said["before"], said["after"])
+        assert not changed, f"{case}; it changed {changed}"

@@ -1,0 +1,114 @@
+"""Attacks on the mask of a distillation loss: unscored positions and terms of weight 0 have no influence."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.kd_loss.comparison import (
+    assert_gradient_is_the_oracles,
+    assert_loss_is_the_oracles,
+    assert_same_gradient,
+)
+from falsifiers.support.strategies import IGNORED, LOGITS, KdCase, kd_cases
+
+
+@given(
+    case=kd_cases(),
+    value=st.sampled_from([1e3, math.nan, math.inf, -math.inf]),
+    where=st.sampled_from(["student", "teacher", "both"]),
+    element=st.integers(-1, 4),
+)
+def falsify_unscored_positions_have_no_influence(
+    subject: Any, device: str, case: KdCase, value: float, where: str, element: int
+) -> None:
+    """Sum, count and gradients are bit for bit the same for any logits at unscored positions, even NaN."""
+    padding = torch.full_like(case.labels[:, :1], IGNORED)
+    logits = torch.zeros_like(case.student[:, :1])
+    case = case.but(
+        student=torch.cat([case.student, logits], 1),
+        teacher=torch.cat([case.teacher, logits], 1),
+        labels=torch.cat([case.labels, padding], 1),
+    )
+    whole_row = element < 0 or element >= case.student.shape[-1]
+    at = ~case.scored[..., None] & (
+        torch.arange(case.student.shape[-1]) == element if not whole_row else torch.tensor(True)
+    )
+    changes = {
+        name: torch.where(at, value, getattr(case, name)) for name in ("student", "teacher") if where in (name, "both")
+    }
+    moved = case.but(**changes)
+    for what, seen, before in (
+        ("sum", moved.loss(subject, device).sum, case.loss(subject, device).sum),
+        ("count", moved.loss(subject, device).count, case.loss(subject, device).count),
+        ("gradient", moved.gradient(subject, device), case.gradient(subject, device)),
+        ("autograd gradient", moved.autograd(subject, device), case.autograd(subject, device)),
+    ):
+        assert torch.equal(seen, before), (
+            f"{what} changed from {before.tolist()} to {seen.tolist()} when {where} logits at unscored positions "
+            f"were set to {value}"
+        )
+        if "gradient" in what:
+            leaked = seen[~case.scored]
+            assert not bool(leaked.any()), f"{what} is {leaked.tolist()} at unscored positions; expected exactly 0"
+
+
+@given(case=kd_cases(ce_weights=st.just(1.0), kd_weights=st.just(0.0)), other=st.lists(LOGITS, min_size=5, max_size=5))
+def falsify_teacher_has_no_influence_at_zero_weight(subject: Any, case: KdCase, other: list[float]) -> None:
+    """With kd_weight = 0 the loss is the cross-entropy, for every teacher."""
+    teacher = case.teacher + torch.tensor(other, dtype=torch.float64)[: case.teacher.shape[-1]]
+    for changed in (case, case.but(teacher=teacher)):
+        assert_loss_is_the_oracles(subject, changed)
+        assert_gradient_is_the_oracles(subject, changed)
+
+
+@given(case=kd_cases(ce_weights=st.just(0.0), kd_weights=st.just(1.0)), turn=st.integers(1, 4))
+def falsify_labels_have_no_influence_at_zero_weight(subject: Any, case: KdCase, turn: int) -> None:
+    """With ce_weight = 0 the loss is the divergence; labels only select the scored positions."""
+    labels = torch.where(case.scored, (case.labels + turn) % case.student.shape[-1], case.labels)
+    changed = case.but(labels=labels)
+    seen, before = changed.nats(subject), case.nats(subject)
+    assert seen == before, f"sum changed from {before:.9g} to {seen:.9g} nats with other labels at ce_weight = 0"
+    assert_same_gradient(
+        "the gradient", changed.gradient(subject), case.gradient(subject), 0.0, "the same under other labels"
+    )
+    assert_loss_is_the_oracles(subject, changed)
+    assert_gradient_is_the_oracles(subject, changed)
+
+
+@st.composite
+def unscored_cases(draw: st.DrawFn, logits: list[float]) -> KdCase:
+    """Draw a case with no scored position, possibly empty, whose logits all have one of these values."""
+    shape = draw(st.sampled_from([(1, 1, 2), (2, 3, 4), (0, 3, 4), (2, 0, 4), (0, 0, 1)]))
+    dtype = draw(st.sampled_from([torch.float64, torch.float32, torch.bfloat16]))
+    filled = torch.full(shape, draw(st.sampled_from(logits)), dtype=dtype)
+    weights = draw(st.sampled_from([(1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0)]))
+    return KdCase(filled, filled.clone(), torch.full(shape[:2], IGNORED), 2.0, *weights)
+
+
+@given(case=unscored_cases([math.nan, math.inf, -math.inf]))
+def falsify_nothing_scored_with_invalid_logits(subject: Any, device: str, case: KdCase) -> None:
+    """With no scored position, sum, count and gradients are 0 even for NaN and infinite logits."""
+    assert_all_zero(subject, device, case)
+
+
+@given(case=unscored_cases([0.0, 1e3]))
+def falsify_nothing_scored(subject: Any, device: str, case: KdCase) -> None:
+    """With no scored position, sum, count and gradients are 0, and the sum is differentiable."""
+    assert_all_zero(subject, device, case)
+
+
+def assert_all_zero(subject: Any, device: str, case: KdCase) -> None:
+    """Assert that sum, count, closed-form gradient and autograd gradient are 0."""
+    loss = case.loss(subject, device)
+    assert (float(loss.sum), int(loss.count)) == (0.0, 0), (
+        f"sum and count are {float(loss.sum)} and {int(loss.count)} with no scored position; expected 0 and 0"
+    )
+    for what, gradient in (("gradient", case.gradient(subject, device)), ("autograd", case.autograd(subject, device))):
+        assert gradient.shape == case.student.shape and not bool(gradient.any()), (
+            f"{what} is {gradient.tolist()} with no scored position; expected zeros of shape {list(case.student.shape)}"
+        )

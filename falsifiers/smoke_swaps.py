@@ -1,7 +1,0 @@
-"""Lines of a smoke run as another system has them, for mutants. Each diverges from ours on purpose."""
-
-ONE_DECIMAL = (
-    "[SMOKE] {steps} steps in {elapsed_s:.1f}s: initial_loss={initial_loss:.4f}, final_loss={final_loss:.4f}, "
-    "throughput={throughput:.1f} step/s"
-)
-FIFTY_K = "[SMOKE] projected full-run wall time (50K steps): {hours:.2f}h / {minutes:.1f} min / {seconds:.1f}s"

@@ -1,0 +1,114 @@
+"""Float64 oracle of the decoder, from its equations, in NumPy: the arithmetic uses no tensor operation of PyTorch.
+
+    x = E[token];  for each layer:  x += O · concat_h softmax(q_h k_hᵀ / √D) v_h,  x += Down · (silu(g) ⊙ u)
+    logits = Head · norm(x);  q, k, v and g, u are projections of norm(x);  norm(x) = gain ⊙ x / √(mean x² + 2⁻²³)
+    q and k at position p: the pair of features (j, j + D/2) turned by the angle p · 10000^(-2j/D)
+
+Sources: Vaswani et al. 2017, arXiv:1706.03762, equation 1; Zhang and Sennrich 2019, arXiv:1910.07467, equation 4; Su et
+al. 2021, arXiv:2104.09864, equation 34; Shazeer 2020, arXiv:2002.05202, equation 6.
+Shape letters: B batch, T position, W width, H head, D width of a head, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors.numpy import load_file
+
+Array = NDArray[Any]
+Weights = Mapping[str, Array]
+
+EPSILON = 2.0**-23
+UNIT = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
+
+
+def weights_of(module: torch.nn.Module) -> dict[str, Array]:
+    """Return the module's state by name, in float64."""
+    return {name: np.array(value.detach().cpu().double().tolist()) for name, value in module.state_dict().items()}
+
+
+def weights_in(directory: Path) -> dict[str, Array]:
+    """Return the weights of an exported model by name, in float64."""
+    return {name: value.astype(np.float64) for name, value in load_file(directory / "model.safetensors").items()}
+
+
+def logits(weights: Weights, heads: int, tokens: Array, dtype: Any = np.float64) -> Array:
+    """Return the logits [B, T, V] of integer tokens [B, T], computed in `dtype`."""
+    w = {name: value.astype(dtype) for name, value in weights.items()}
+    x = w["embedding.weight"][tokens]
+    for layer in range(1 + max(int(name.split(".")[1]) for name in w if name.startswith("blocks."))):
+        part = {name.removeprefix(f"blocks.{layer}."): value for name, value in w.items()}
+        x = x + _attention(part, heads, _norm(x, part["attention_norm.weight"]))
+        x = x + _feed_forward(part, _norm(x, part["feed_forward_norm.weight"]))
+    return _norm(x, w["norm.weight"]) @ w["head.weight"].T
+
+
+def _norm(x: Array, gain: Array) -> Array:
+    mean_square = (x * x).mean(-1, keepdims=True) + x.dtype.type(EPSILON)
+    return gain * x / np.sqrt(mean_square)
+
+
+def _attention(w: Weights, heads: int, x: Array) -> Array:
+    B, T, W = x.shape
+    q, k, v = np.split(x @ w["attention.query_key_value.weight"].T, 3, axis=-1)
+    q, k = (_turned(part.reshape(B, T, heads, W // heads)) for part in (q, k))
+    scores = np.einsum("bihd,bjhd->bhij", q, k) / x.dtype.type(np.sqrt(W // heads))
+    scores[..., np.triu(np.ones((T, T), dtype=bool), 1)] = -np.inf
+    share = np.exp(scores - scores.max(-1, keepdims=True))
+    share = share / share.sum(-1, keepdims=True)
+    mixed = np.einsum("bhij,bjhd->bihd", share, v.reshape(B, T, heads, W // heads)).reshape(B, T, W)
+    return mixed @ w["attention.out.weight"].T
+
+
+def _turned(x: Array) -> Array:
+    """Return x [B, T, H, D] with rotary positions: feature pairs as complex numbers, multiplied by e^(i · angle)."""
+    T, D = x.shape[1], x.shape[3]
+    angle = np.arange(T)[:, None, None] * 10000.0 ** (-2 * np.arange(D // 2) / D)
+    turned = (x[..., : D // 2] + 1j * x[..., D // 2 :]) * np.exp(1j * angle).astype(_complex(x))
+    return np.concatenate((turned.real, turned.imag), axis=-1)
+
+
+def _complex(x: Array) -> Any:
+    return np.complex64 if x.dtype == np.float32 else np.complex128
+
+
+def _feed_forward(w: Weights, x: Array) -> Array:
+    gate, up = np.split(x @ w["feed_forward.gate_up.weight"].T, 2, axis=-1)
+    return (gate / (1 + np.exp(-gate)) * up) @ w["feed_forward.down.weight"].T
+
+
+def allowed(weights: Weights, heads: int, tokens: Array, dtype: torch.dtype) -> float:
+    """Return the tolerance for logits computed in `dtype`: 32 times the measured float32 rounding of these equations.
+
+    The rounding is the largest difference of all logits between NumPy's float32 and float64, scaled to the unit
+    roundoff of `dtype`. The factor 32 allows for another order of summation, fused kernels and a small sample; a wrong
+    term differs by thousands of roundings.
+    """
+    exact = logits(weights, heads, tokens)
+    spread = np.abs(logits(weights, heads, tokens, np.float32) - exact).max() + np.abs(exact).max() * 2.0**-24
+    return float(32 * spread * UNIT[dtype] / UNIT[torch.float32])
+
+
+def chunks(tokens: Array, rows: int = 64) -> Iterator[Array]:
+    """Yield consecutive slices of at most `rows` rows."""
+    for start in range(0, len(tokens), rows):
+        yield tokens[start : start + rows]
+
+
+def log_softmax(x: Array) -> Array:
+    """Return the log-probabilities over the last axis."""
+    shifted = x - x.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+
+
+def losses(student: Array, teacher: Array, tokens: Array, temperature: float = 1.0) -> tuple[float, float]:
+    """Return cross-entropy and KL(teacher || student) in nats, summed over positions with a next token."""
+    targets = tokens[:, 1:, None]
+    log_q, log_p = (log_softmax(x[:, :-1] / temperature) for x in (student, teacher))
+    hard = -np.take_along_axis(log_softmax(student[:, :-1]), targets, -1).sum()
+    return float(hard), float((np.exp(log_p) * (log_p - log_q)).sum())

@@ -1,0 +1,1 @@
+"""The functions behind the command line and the library."""

@@ -1,0 +1,67 @@
+"""The options of a validation, its attempts, and what is known of each contract so far."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pv.contract.claims import Falsifier, Run
+from pv.contract.model import Contract
+from pv.contract.mutants import Mutant
+from pv.results.trial import Trial
+from pv.workers import device
+from pv.workers.scheduler import OnProgress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of a validation; see `pv.validate`."""
+
+    jobs: int
+    fail_fast: bool = False
+    examples: int | None = None
+    seed: int = 0
+    replay: str = ""
+    spawn: bool = False
+    probe: device.Probe | None = None
+    on_progress: OnProgress | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """One try of a falsifier, or where there is none the execution of `run`.
+
+    small: whether the run has its `small` arguments, at which mutants are judged. first: the search whose
+    counterexample is replayed.
+    """
+
+    contract: Contract
+    device: str
+    falsifier: Falsifier | None = None
+    mutant: Mutant | None = None
+    run: Run | None = None
+    small: bool = False
+    first: Trial | None = None
+
+    def __str__(self) -> str:
+        name = self.falsifier.id if self.falsifier is not None else f"run {self.run.name if self.run else ''}"
+        return f"{name} / {self.mutant.id}" if self.mutant is not None else name
+
+
+@dataclass(slots=True)
+class RunState:
+    """A run that was started: the directory of its record, its trial, and the falsifiers that wait for it."""
+
+    directory: Path
+    trial: Trial | None = None
+    waiting: list[Falsifier] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Known:
+    """The evidence gathered for one contract so far."""
+
+    trials: dict[tuple[str, str], Trial] = field(default_factory=dict)
+    mutants: dict[tuple[str, str], Trial] = field(default_factory=dict)
+    runs: dict[tuple[str, str, bool], RunState] = field(default_factory=dict)
+    automatic: dict[str, list[Mutant]] = field(default_factory=dict)
+    """For each falsifier that declares no mutant, the automatic ones that it has not been tried on yet."""
+    drawn: dict[str, int] = field(default_factory=dict)

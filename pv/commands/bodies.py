@@ -1,0 +1,60 @@
+"""Makes the tasks of a validation."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from pv.commands.attempt import Attempt, Options
+from pv.contract.claims import Falsifier, Run
+from pv.contract.model import Contract
+from pv.contract.names import Target
+from pv.engines.code import Code
+from pv.engines.kind import How
+from pv.source.project import Project
+from pv.workers import tasks
+from pv.workers.tasks import Body
+
+
+class Bodies:
+    """The tasks of one validation. `subjects` gives contracts, by id, another subject than their own."""
+
+    def __init__(self, project: Project, subjects: Mapping[str, Target], options: Options) -> None:
+        self.project, self.subjects, self.options = project, subjects, options
+        self._codes: dict[Target, Code] = {}
+
+    def subject(self, contract: Contract, falsifier: Falsifier) -> Target:
+        """Return the code that a falsifier attacks."""
+        return self.subjects.get(contract.id) or contract.subject_of(falsifier)
+
+    def attack(self, attempt: Attempt, falsifier: Falsifier, how: How) -> Body:
+        """Return the task of a falsifier on its subject or on a mutant.
+
+        Where no mutant is declared, automatic ones are drawn from the statements that ran, and kept from writing to
+        the project.
+        """
+        code = self._code(attempt.contract, falsifier, own=attempt.mutant is not None and bool(falsifier.kills))
+        if not falsifier.kills:
+            how = replace(how, statements=attempt.mutant is None, guarded=attempt.mutant is not None)
+        return tasks.attack(code, attempt.contract, falsifier, how)
+
+    def how(self, attempt: Attempt) -> How:
+        """Return how an attempt is made: as a search, or as the replay of what a first search found."""
+        replay = self.options.replay
+        if attempt.first is not None and attempt.first.counterexample is not None:
+            replay = json.dumps(dict(attempt.first.counterexample.arguments))
+        options = self.options
+        return How(
+            device=attempt.device, examples=options.examples, seed=options.seed, mutant=attempt.mutant, replay=replay
+        )
+
+    def execute(self, attempt: Attempt, falsifier: Falsifier, run: Run, directory: Path) -> Body:
+        """Return the task that executes the run that a falsifier reads."""
+        arguments = (run.small or {}) if attempt.small else run.arguments
+        code = self._code(attempt.contract, falsifier, own=attempt.small)
+        return tasks.execute(code, run, How(device=attempt.device, directory=str(directory), execute=arguments))
+
+    def _code(self, contract: Contract, falsifier: Falsifier, *, own: bool = False) -> Code:
+        """Return the resolved subject of a falsifier. Mutants are faults of the contract's own subject."""
+        subject = contract.subject_of(falsifier) if own else self.subject(contract, falsifier)
+        return self._codes.setdefault(subject, Code(self.project, subject))

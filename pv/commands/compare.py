@@ -1,0 +1,98 @@
+"""Attacks several subjects with the claims of one contract, one after another."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pv.commands.request import check, project_of
+from pv.commands.subjects import absent, named
+from pv.commands.validate import Interrupted, validate
+from pv.contract.check import did_you_mean
+from pv.contract.model import Contract, OtherSubject
+from pv.errors import UsageError
+from pv.results.comparison import Column, Comparison
+from pv.results.verdict import Report
+from pv.source.project import Project
+from pv.workers.scheduler import OnProgress
+
+
+def compare(
+    contract: str,
+    *,
+    paths: Sequence[str | Path] = (),
+    project: Project | None = None,
+    subjects: Sequence[str] = (),
+    only: Sequence[str] = (),
+    examples: int | None = None,
+    seed: int = 0,
+    jobs: int | None = None,
+    spawn: bool = False,
+    strict: bool = False,
+    on_progress: OnProgress | None = None,
+) -> Comparison:
+    """Return the results of a contract's claims for several subjects, on the CPU. No mutants are tried.
+
+    `contract` is the id of a contract under `paths` (default: the project's). `subjects` are names that the contract
+    declares, its own subject as it writes it, or any other `module` or `module:attribute`; default: all of them.
+    A subject whose package is not installed is a column without results. `only`, `examples`, `seed`, `jobs` and
+    `spawn` are those of `pv.validate`. With `strict` a refuted claim of any subject fails the comparison.
+
+    Raise UsageError, before anything runs, for an unknown contract, subject or claim, and what `pv.validate` raises.
+    """
+    project = project or project_of(paths)
+    known = _contract(contract, paths, project)
+    columns: list[Column] = []
+    _check_only(known, only)
+    for column in list(dict.fromkeys(_columns(known, subjects, project))):
+        try:
+            report = None if column.missing else _tried(
+                known, column, project, only=only, examples=examples, seed=seed, jobs=jobs, spawn=spawn,
+                on_progress=on_progress,
+            )  # fmt: skip
+            columns.append(replace(column, report=report))
+        except Interrupted as stop:
+            columns.append(replace(column, report=stop.report))
+            return Comparison(contract=known, columns=tuple(columns), strict=strict, interrupted=True)
+    return Comparison(contract=known, columns=tuple(columns), strict=strict)
+
+
+def _tried(contract: Contract, column: Column, project: Project, **options: Any) -> Report:
+    subjects = {} if column.own else {contract.id: column.target}
+    paths = [contract.location.path]
+    return validate(
+        paths, project=project, contracts=[contract.id], subjects=subjects, devices=["cpu"], mutants=False, **options
+    )
+
+
+def _contract(id_: str, paths: Sequence[str | Path], project: Project) -> Contract:
+    contracts, findings = check(paths, project=project)
+    found = [contract for contract in contracts if contract.id == id_]
+    if not found:
+        refused = "".join(f"\n{finding}" for finding in findings if finding.severity.value == "refusal")
+        known = ", ".join(contract.id for contract in contracts) or "none"
+        raise UsageError(f"there is no contract {id_!r}; the contracts are {known}{refused}")
+    return found[0]
+
+
+def _check_only(contract: Contract, only: Sequence[str]) -> None:
+    known = [claim.id for claim in contract.claims]
+    for pattern in only:
+        if not any(fnmatchcase(id_, pattern) for id_ in known):
+            raise UsageError(f"--only {pattern} matches no claim of {contract.id}; {did_you_mean(pattern, known)}")
+
+
+def _columns(contract: Contract, asked: Sequence[str], project: Project) -> Iterator[Column]:
+    own = Column(name=str(contract.subject), target=str(contract.subject), own=True)
+    declared = {other.name: _declared(other) for other in contract.subjects}
+    by_target = {column.target: column for column in reversed([own, *declared.values()])}
+    for text in asked or [own.target, *declared]:
+        yield declared.get(text) or by_target.get(text) or Column(name=text, target=str(named(contract, text, project)))
+
+
+def _declared(other: OtherSubject) -> Column:
+    missing = absent(other.package)
+    package = f"{other.package} {version(other.package)}" if other.package and not missing else other.package
+    return Column(name=other.name, target=str(other.target), package=package, missing=missing)

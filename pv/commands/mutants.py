@@ -1,0 +1,91 @@
+"""Tries falsifiers that held on mutants: on the declared ones, or on automatic ones until one is killed."""
+
+from collections.abc import Mapping
+
+from pv.commands.attempt import Attempt, Known
+from pv.commands.bodies import Bodies
+from pv.commands.runs import Runs
+from pv.commands.submission import Submission
+from pv.contract.claims import Falsifier, Run
+from pv.contract.finding import Location
+from pv.contract.model import Contract
+from pv.contract.mutants import Mutant
+from pv.engines.kind import How
+from pv.engines.kinds import kind_of
+from pv.mutation import scope
+from pv.results.outcome import killed, kills_equation_mutants
+from pv.results.trial import Evidence, Trial, TrialStatus
+
+MOST_AUTOMATIC = 20
+"""Largest number of generated mutants on which a falsifier without `kills` is tried; `pv mutate` tries all."""
+
+
+class Mutants:
+    """The mutant trials of a validation. Mutants at a `stale` location are left out."""
+
+    def __init__(
+        self,
+        submission: Submission,
+        bodies: Bodies,
+        runs: Runs,
+        known: Mapping[str, Known],
+        stale: frozenset[Location],
+    ) -> None:
+        self._submission, self._bodies, self._runs = submission, bodies, runs
+        self._known, self._stale = known, stale
+
+    def start(self, contract: Contract, falsifier: Falsifier) -> None:
+        """Try a falsifier on its mutants; one that reads a run must first hold at the run's small arguments."""
+        run = kind_of(falsifier).run_of(contract, falsifier)
+        if run is None:
+            self._try_all(contract, falsifier)
+        elif run.small is not None:
+            self._runs.read(Attempt(contract=contract, falsifier=falsifier, device="cpu", small=True), falsifier, run)
+
+    def after_small_run(self, attempt: Attempt, falsifier: Falsifier, found: Trial) -> None:
+        """Try a falsifier on its mutants if it held on the clean code at the run's small arguments."""
+        if found.status is TrialStatus.HELD:
+            self._try_all(attempt.contract, falsifier)
+            return
+        self._known[attempt.contract.id].mutants[falsifier.id, ""] = found
+        self._submission.fail_fast(True)
+
+    def ended(self, attempt: Attempt, falsifier: Falsifier, mutant: Mutant, found: Trial) -> None:
+        """Record a trial on a mutant, and try the next automatic one if this one survived."""
+        self._known[attempt.contract.id].mutants[falsifier.id, mutant.id] = found
+        if falsifier.kills:
+            self._submission.fail_fast(found.status not in (TrialStatus.REFUTED, TrialStatus.RAISED))
+        elif not killed(found):
+            self._next_automatic(attempt.contract, falsifier)
+
+    def _try_all(self, contract: Contract, falsifier: Falsifier) -> None:
+        evidence = Evidence(trials=self._known[contract.id].trials)
+        if not falsifier.kills and not kills_equation_mutants(evidence, falsifier):
+            self._next_automatic(contract, falsifier)
+        for mutant in map(contract.mutant, falsifier.kills):
+            if mutant.location not in self._stale:
+                self._try(contract, falsifier, mutant)
+
+    def _next_automatic(self, contract: Contract, falsifier: Falsifier) -> None:
+        known = self._known[contract.id]
+        if falsifier.id not in known.automatic:
+            drawn = self._drawn(contract, falsifier, known.trials[falsifier.id, "cpu"].reached)
+            known.automatic[falsifier.id], known.drawn[falsifier.id] = drawn, len(drawn)
+        if known.automatic[falsifier.id]:
+            self._try(contract, falsifier, known.automatic[falsifier.id].pop(0))
+
+    def _drawn(self, contract: Contract, falsifier: Falsifier, reached: frozenset[str]) -> list[Mutant]:
+        """Return automatic mutants of the code that a falsifier ran."""
+        subject, seed = self._bodies.subject(contract, falsifier), self._bodies.options.seed
+        drawn = scope.some(self._bodies.project, subject, reached, seed, MOST_AUTOMATIC)
+        return [automatic.mutant for automatic in drawn]
+
+    def _try(self, contract: Contract, falsifier: Falsifier, mutant: Mutant) -> None:
+        attempt = Attempt(contract=contract, falsifier=falsifier, device="cpu", mutant=mutant)
+        run = kind_of(falsifier).run_of(contract, falsifier)
+        self._submission.falsify(attempt, falsifier, self._on_run(mutant, run) if run is not None else None)
+
+    def _on_run(self, mutant: Mutant, run: Run) -> How:
+        """Return how to execute a run on a mutant, at its small arguments, and try the predicate in one worker."""
+        directory = str(self._submission.scratch())
+        return How(device="cpu", mutant=mutant, directory=directory, execute=run.small or {})

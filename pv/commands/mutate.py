@@ -1,0 +1,110 @@
+"""Measures how many generated mutants the falsifiers of a contract kill."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from pv.commands.request import check, project_of
+from pv.contract.claims import Falsifier
+from pv.contract.finding import Finding, Severity
+from pv.contract.model import Contract
+from pv.errors import UsageError
+from pv.linting import RUNNABLE, SCORE_STALE
+from pv.mutation import score, summary
+from pv.mutation.result import MutationResult, Plan
+from pv.mutation.trials import MutantTrials
+from pv.source.project import Project
+from pv.workers.scheduler import OnProgress
+
+
+def mutate(
+    names: Sequence[str] = (),
+    *,
+    paths: Sequence[str | Path] = (),
+    project: Project | None = None,
+    jobs: int | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+    widely: bool = False,
+    modules: Sequence[str] = (),
+    record: bool = False,
+    fresh: bool = False,
+    spawn: bool = False,
+    on_progress: OnProgress | None = None,
+) -> tuple[MutationResult, ...]:
+    """Return the status of the generated mutants of each contract, or of the code that named falsifiers execute.
+
+    `names` are patterns of contract or falsifier ids (default: all contracts). A contract is judged by all its bound
+    falsifiers; if falsifiers are named, by these alone. `sample`: the number of mutants to draw by `seed` (default:
+    all). `widely`: also mutate the modules that the subjects import. `modules`: patterns of the only modules to mutate.
+    `record`: write the score of each contract to the evidence folder; a result with problems other than a low score is
+    not recorded, and marked `unrecorded`. `fresh`: ignore cached kills, which are otherwise reused while the falsifier,
+    the subject, and the files that they read are unchanged.
+
+    Raise UsageError for an invalid request or a contract that lint refuses, WorkerLost if no worker can be started.
+    """
+    project = project or project_of(paths)
+    contracts, findings = check(paths, project=project)
+    asked = _asked([c for c in contracts if c.strict], names)
+    if sample is not None and sample < 1:
+        raise UsageError(f"sample is {sample}; it must be at least 1")
+    for contract, falsifiers in asked:
+        _refuse(contract, falsifiers, findings, part=record and (widely or bool(modules)), record=record)
+    plan = Plan(
+        jobs=jobs or os.cpu_count() or 1,
+        sample=sample,
+        seed=seed,
+        widely=widely,
+        modules=tuple(modules),
+        fresh=fresh,
+        spawn=spawn,
+        on_progress=on_progress,
+    )
+    results = []
+    for contract, falsifiers in asked:
+        result = MutantTrials(project, contract, falsifiers, plan).run()
+        results.append(_recorded(project, result, seed) if record else result)
+    return tuple(results)
+
+
+def _asked(contracts: Sequence[Contract], names: Sequence[str]) -> list[tuple[Contract, tuple[Falsifier, ...]]]:
+    """Return the requested contracts, each with the falsifiers that judge its mutants."""
+    asked = []
+    for contract in contracts:
+        if not names or _matches(contract.id, names):
+            asked.append((contract, contract.claims))
+            continue
+        judges = tuple(f for f in contract.claims if _matches(f.id, names))
+        asked += [(contract, judges)] if judges else []
+    if not asked:
+        known = ", ".join(c.id for c in contracts) or "none"
+        raise UsageError(f"nothing matches {', '.join(names) or 'your request'}; the contracts are {known}")
+    return asked
+
+
+def _matches(id_: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(id_, pattern) for pattern in patterns)
+
+
+def _refuse(
+    contract: Contract, falsifiers: Sequence[Falsifier], findings: Sequence[Finding], *, part: bool, record: bool
+) -> None:
+    """Raise UsageError for a contract that lint refuses, and for a partial score that would be recorded."""
+    bad = [f for f in findings if f.location.path == contract.location.path and f.severity is not Severity.NOTICE]
+    stopping = [f for f in bad if f.code not in RUNNABLE - SCORE_STALE]
+    if stopping:
+        raise UsageError(f"{contract.id} cannot be run: {stopping[0]}")
+    if part or (record and len(falsifiers) < len(contract.claims)):
+        raise UsageError(
+            "a score is recorded for a contract as it stands: leave out --record, or --wide, --module and falsifiers"
+        )
+
+
+def _recorded(project: Project, result: MutationResult, seed: int) -> MutationResult:
+    """Record the score of a result without problems; return the result, marked if it was not recorded."""
+    if summary.objections(result):
+        return replace(result, unrecorded=True)
+    score.write(project, result, seed)
+    return result

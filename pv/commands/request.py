@@ -1,0 +1,195 @@
+"""Checks a request, and loads, lints and selects the contracts of a validation."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from pv.commands.subjects import must_be_installed, named, target_of
+from pv.contract.finding import Finding, Severity
+from pv.contract.load import load
+from pv.contract.model import Contract
+from pv.contract.names import Target
+from pv.engines.kinds import kind_of
+from pv.engines.replay import reject_form
+from pv.errors import UsageError
+from pv.linting import RUNNABLE, lint
+from pv.results.outcome import Selection
+from pv.source.project import Project, find_project
+
+DEVICES = ("cpu", "cuda")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The arguments of `pv.validate`; see there."""
+
+    paths: Sequence[str | Path] = ()
+    only: Sequence[str] = ()
+    contracts: Sequence[str] = ()
+    devices: Sequence[str] | None = None
+    require: frozenset[str] = frozenset()
+    subjects: Mapping[str, str] = field(default_factory=dict)
+    replay: str = ""
+    mutants: bool = True
+    record: bool = False
+    jobs: int | None = None
+    examples: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The contracts of a validation, and their lint findings."""
+
+    project: Project
+    contracts: tuple[Contract, ...]
+    findings: tuple[Finding, ...]
+    selections: Mapping[str, Selection]
+    subjects: Mapping[str, Target] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    unmatched: tuple[str, ...] = ()
+
+    def runnable(self, contract: Contract) -> bool:
+        """Return whether no lint finding keeps the contract's falsifiers from running."""
+        mine = (f for f in self.findings if f.location.path == contract.location.path)
+        return all(f.severity is Severity.NOTICE or f.code in RUNNABLE for f in mine)
+
+
+def check(
+    paths: Sequence[str | Path] = (), *, project: Project | None = None, subjects: Mapping[str, str] | None = None
+) -> tuple[tuple[Contract, ...], tuple[Finding, ...]]:
+    """Return the well-formed contracts under `paths` (default: the project's), and all findings of loading and lint.
+
+    Raise `UsageError` for a path that does not exist, `ProjectError` for an unusable [tool.pv].
+    """
+    project = project or project_of(paths)
+    loaded = load(_existing(paths or project.contracts))
+    targets = _targets(loaded.contracts, subjects or {}, project)
+    return loaded.contracts, (*loaded.findings, *lint(loaded.contracts, project=project, subjects=targets))
+
+
+def project_of(paths: Sequence[str | Path]) -> Project:
+    """Return the project of the first path, else that of the working directory."""
+    for path in paths[:1]:
+        # Path.is_dir raises for a name that is too long.
+        found = find_project(Path(path) if os.path.isdir(path) else Path(path).parent)  # noqa: PTH112
+        if found.declared:
+            return found
+    return find_project(Path.cwd())
+
+
+def _targets(contracts: Sequence[Contract], subjects: Mapping[str, str], project: Project) -> dict[str, Target]:
+    by_id = {c.id: c for c in contracts}
+    unknown = sorted(set(subjects) - set(by_id))
+    if unknown:
+        known = ", ".join(by_id)
+        raise UsageError(f"unknown contract {unknown[0]!r} in --subject (choose from {known or 'none'})")
+    # Where none is declared, no name can have been meant: lint says what is wrong with the code.
+    return {
+        id_: named(by_id[id_], text, project) if by_id[id_].subjects else target_of(text)
+        for id_, text in subjects.items()
+    }
+
+
+def choose(project: Project, request: Request) -> Chosen:
+    """Return the contracts that the request names, with what to run of each. Raise `UsageError` for a bad request."""
+    _check(request)
+    loaded, findings = check(request.paths, project=project, subjects=request.subjects)
+    targets = _targets(loaded, request.subjects, project)
+    for contract in loaded:
+        if contract.id in targets:
+            must_be_installed(contract, targets[contract.id], project)
+    selections = {c.id: s for c in loaded if (s := _selection(c, request, targets.get(c.id))) is not None}
+    picked = tuple(c for c in loaded if c.id in selections)
+    if request.replay:
+        _one_to_replay(picked, selections, request)
+    if request.record and not _recordable(picked, selections, request):
+        raise UsageError("only proofs and the results of other devices than the CPU are recorded: add --device cuda")
+    refused = any(f.severity is Severity.REFUSAL for f in findings)
+    mine = {c.location.path for c in picked}
+    # An error in a contract that was not asked for does not fail those that were.
+    shown = (f for f in findings if f.severity is not Severity.ERROR or f.location.path in mine or not picked)
+    return Chosen(
+        project=project,
+        contracts=picked,
+        findings=tuple(shown),
+        selections=selections,
+        subjects=targets,
+        notes=() if picked or refused else (_nothing(loaded, request),),
+        unmatched=_unmatched(loaded, request) if picked else (),
+    )
+
+
+def _recordable(picked: Sequence[Contract], selections: Mapping[str, Selection], request: Request) -> bool:
+    devices = set(request.devices or ("cpu",))
+    proofs = any(kind_of(f).proves and selections[c.id].takes(f) for c in picked for f in c.claims)
+    return bool(devices - {"cpu"}) or (proofs and "cpu" in devices)
+
+
+def _one_to_replay(picked: Sequence[Contract], selections: Mapping[str, Selection], request: Request) -> None:
+    named = [f for c in picked for f in c.claims if selections[c.id].takes(f)]
+    if len(named) != 1:
+        raise UsageError(f"a replay needs exactly one falsifier, not {len(named)}: name it with --only")
+    (contract,) = (c for c in picked if named[0] in c.claims)
+    kind_of(named[0]).check_replay(request.replay, contract, named[0])
+
+
+def _unmatched(contracts: Sequence[Contract], request: Request) -> tuple[str, ...]:
+    """Return the patterns that match nothing: probably typos, so what was meant did not run."""
+    falsifiers = [f.id for c in contracts for f in c.claims]
+    only = [f"--only {p}" for p in request.only if not any(fnmatchcase(f, p) for f in falsifiers)]
+    return (*only, *(f"--contract {p}" for p in request.contracts if not any(fnmatchcase(c.id, p) for c in contracts)))
+
+
+def _selection(contract: Contract, request: Request, subject: Target | None) -> Selection | None:
+    """Return what to run of a contract; None where the request does not name it."""
+    if request.contracts and not _matches(contract.id, request.contracts):
+        return None
+    ids = frozenset(f.id for f in contract.claims if _matches(f.id, request.only))
+    if request.only and not ids:
+        return None
+    return Selection(
+        falsifiers=ids if request.only else None,
+        devices=tuple(dict.fromkeys(request.devices)) if request.devices else None,
+        require=request.require,
+        mutants=request.mutants and not request.replay,
+        replay=bool(request.replay),
+        not_claimed=contract.not_claimed(subject) if subject is not None else {},
+    )
+
+
+def _matches(id_: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(id_, pattern) for pattern in patterns)
+
+
+def _check(request: Request) -> None:
+    for name, value in (("jobs", request.jobs), ("examples", request.examples)):
+        if value is not None and value < 1:
+            raise UsageError(f"invalid value {value} for {name!r}: expected a positive integer")
+    for name in [*(request.devices or ()), *request.require]:
+        if name not in DEVICES:
+            raise UsageError(f"unknown device {name!r} (choose from {', '.join(DEVICES)})")
+    if request.replay:
+        reject_form(request.replay)
+    weakened = request.replay or request.examples is not None or request.seed or request.subjects
+    if request.record and weakened:
+        raise UsageError(
+            "evidence is recorded for a contract as it stands: leave out --record, or --subject, --replay, "
+            "--examples and --seed"
+        )
+
+
+def _existing(paths: Sequence[str | Path]) -> list[Path]:
+    for path in paths:
+        if not os.path.lexists(path):
+            raise UsageError(f"no such file or folder: {path}; name a contract file or a folder of contracts")
+    return [Path(path) for path in paths]
+
+
+def _nothing(contracts: Sequence[Contract], request: Request) -> str:
+    if not contracts:
+        return "nothing was measured: no contracts found"
+    noun, patterns = ("claim", request.only) if request.only else ("contract", request.contracts)
+    return f"no {noun} matches {' or '.join(map(repr, patterns))} (`pv list` shows all ids)"

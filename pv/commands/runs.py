@@ -1,0 +1,56 @@
+"""Executes the runs of a validation, each once per device and size, for all falsifiers that read it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from pv.commands.attempt import Attempt, Known, RunState
+from pv.commands.submission import Submission
+from pv.contract.claims import Falsifier, Run
+from pv.engines.kind import How
+from pv.results.trial import Trial, TrialStatus
+
+OnTrial = Callable[[Attempt, Falsifier, Trial], None]
+
+
+class Runs:
+    """The runs of a validation. `on_trial` is called for each falsifier whose run failed."""
+
+    def __init__(self, submission: Submission, known: Mapping[str, Known], on_trial: OnTrial) -> None:
+        self._submission, self._known, self._on_trial = submission, known, on_trial
+
+    def read(self, attempt: Attempt, falsifier: Falsifier, run: Run) -> None:
+        """Try a falsifier on a run once that has ended; the first falsifier that reads a run starts it."""
+        state = self._known[attempt.contract.id].runs.get((run.name, attempt.device, attempt.small))
+        if state is None:
+            state = self._started(attempt, falsifier, run)
+        if state.trial is None:
+            state.waiting.append(falsifier)
+        else:
+            self._predicate(attempt, falsifier, state, state.trial)
+
+    def ended(self, attempt: Attempt, run: Run, found: Trial) -> None:
+        """Record the trial of a run and try the falsifiers that wait for it."""
+        state = self._known[attempt.contract.id].runs[run.name, attempt.device, attempt.small]
+        state.trial = found
+        for falsifier in state.waiting:
+            self._predicate(replace(attempt, falsifier=falsifier, run=None), falsifier, state, found)
+
+    def with_run(self, attempt: Attempt, falsifier: Falsifier, found: Trial) -> Trial:
+        """Return a trial with the coverage, the seconds and the files of the run that its falsifier read."""
+        state = self._known[attempt.contract.id].runs.get((falsifier.run or "", attempt.device, False))
+        if state is None or state.trial is None:
+            return found
+        seconds, files = found.seconds + state.trial.seconds, found.files | state.trial.files
+        return replace(found, reached=state.trial.reached, seconds=seconds, files=files)
+
+    def _started(self, attempt: Attempt, falsifier: Falsifier, run: Run) -> RunState:
+        state = RunState(self._submission.scratch())
+        self._known[attempt.contract.id].runs[run.name, attempt.device, attempt.small] = state
+        self._submission.execute(replace(attempt, falsifier=None, run=run), falsifier, run, state.directory)
+        return state
+
+    def _predicate(self, attempt: Attempt, falsifier: Falsifier, state: RunState, run: Trial) -> None:
+        if run.status is not TrialStatus.HELD:
+            self._on_trial(attempt, falsifier, replace(run, falsifier=falsifier.id))
+            return
+        self._submission.falsify(attempt, falsifier, How(device=attempt.device, directory=str(state.directory)))

@@ -1,0 +1,78 @@
+"""Submits the attempts of a validation to its workers, and records those that are cancelled."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from pv.commands.attempt import Attempt, Known, Options
+from pv.commands.bodies import Bodies
+from pv.contract.claims import Falsifier, Run
+from pv.engines.kind import How, seed_of
+from pv.engines.kinds import kind_of
+from pv.mutation.judge import limit_on_mutant
+from pv.results.trial import Trial, TrialStatus
+from pv.workers.scheduler import Job, Scheduler
+from pv.workers.tasks import Body
+
+STOPPED = "not run: --fail-fast stopped at the first failure"
+
+
+class Submission:
+    """Submits attempts until the first failure under --fail-fast. `known` is what is known of each contract, by id."""
+
+    def __init__(
+        self, scheduler: Scheduler[Attempt], bodies: Bodies, options: Options, known: Mapping[str, Known]
+    ) -> None:
+        self._scheduler, self._bodies, self._options, self._known = scheduler, bodies, options, known
+
+    def scratch(self) -> Path:
+        """Return a new directory that lives as long as the workers."""
+        return self._scheduler.scratch()
+
+    def falsify(self, attempt: Attempt, falsifier: Falsifier, how: How | None = None) -> None:
+        """Try a falsifier; by default as a search, or as the replay of what a first search found."""
+        how = how or self._bodies.how(attempt)
+        self._submit(attempt, self._bodies.attack(attempt, falsifier, how), self._limit_s(attempt, falsifier, how))
+
+    def execute(self, attempt: Attempt, falsifier: Falsifier, run: Run, directory: Path) -> None:
+        """Execute a run that a falsifier reads, and keep its record in the directory."""
+        self._submit(attempt, self._bodies.execute(attempt, falsifier, run, directory), run.limit_s)
+
+    def fail_fast(self, failed: bool) -> None:
+        """Cancel everything that has not started if an attempt `failed` and the options say so."""
+        if failed and self._options.fail_fast and not self._scheduler.cancelled:
+            for attempt in self._scheduler.cancel():
+                self._cancel(attempt)
+
+    def _limit_s(self, attempt: Attempt, falsifier: Falsifier, how: How) -> float:
+        """Return the limit in seconds; on an automatic mutant it follows from the time that the clean code took."""
+        kind = kind_of(falsifier)
+        limit_s = kind.limit_s(attempt.contract, falsifier, how)
+        if falsifier.kills or attempt.mutant is None or not kind.timeout_kills:
+            return limit_s
+        return min(limit_s, limit_on_mutant(self._known[attempt.contract.id].trials[falsifier.id, "cpu"].seconds))
+
+    def _submit(self, attempt: Attempt, body: Body, limit_s: float) -> None:
+        if self._scheduler.cancelled:
+            self._cancel(attempt)
+            return
+        claim = attempt.falsifier.id if attempt.falsifier is not None else ""
+        mutant = attempt.mutant.id if attempt.mutant is not None else None
+        seed = seed_of(claim, self._options.seed)
+        job = Job(key=attempt, body=body, limit_s=limit_s, claim=claim, label=str(attempt), mutant=mutant, seed=seed)
+        self._scheduler.submit(job)
+
+    def _cancel(self, attempt: Attempt) -> None:
+        known = self._known[attempt.contract.id]
+        for falsifier in self._affected(attempt, known):
+            lost = Trial(falsifier=falsifier.id, device=attempt.device, status=TrialStatus.CANCELLED, detail=STOPPED)
+            if attempt.mutant is not None:
+                known.mutants[falsifier.id, attempt.mutant.id] = replace(lost, mutant=attempt.mutant.id)
+            elif not attempt.small:
+                known.trials.setdefault((falsifier.id, attempt.device), lost)
+
+    def _affected(self, attempt: Attempt, known: Known) -> list[Falsifier]:
+        """Return the falsifier of an attempt, or those that wait for its run."""
+        if attempt.falsifier is not None:
+            return [attempt.falsifier]
+        return list(known.runs[attempt.run.name if attempt.run else "", attempt.device, attempt.small].waiting)

@@ -1,0 +1,77 @@
+"""Functions shared by the commands: parsing of options, writing of reports, a progress line."""
+
+import gc
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pv.errors import UsageError
+
+if TYPE_CHECKING:
+    from pv.workers.scheduler import Progress
+
+
+def pairs(texts: Sequence[str]) -> dict[str, str]:
+    """Return CONTRACT=TARGET options as a mapping. Raise UsageError for another form."""
+    pairs = {}
+    for text in texts:
+        contract, sign, target = text.partition("=")
+        if not sign or not contract or not target:
+            raise UsageError(f"--subject {text!r}: write it as CONTRACT=module or CONTRACT=module:attribute")
+        pairs[contract] = target
+    return pairs
+
+
+def print_whole(text: str) -> None:
+    """Write a report to standard output. A reader that closes it early does not change the exit code."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def output(text: str, known: Sequence[str]) -> tuple[str, Path]:
+    """Parse a FORMAT=FILE option. Raise UsageError for another form, an unknown format or a missing folder."""
+    form, sign, file = text.partition("=")
+    if not sign or not file:
+        raise UsageError(f"--output {text!r}: write it as FORMAT=FILE, for example markdown=report.md")
+    if form not in known:
+        raise UsageError(f"unknown format {form!r} (choose from {', '.join(known)})")
+    if not Path(file).parent.is_dir():
+        raise UsageError(f"--output {text!r}: there is no folder {Path(file).parent}")
+    return form, Path(file)
+
+
+def write(file: Path, text: str) -> None:
+    """Write a report to a file. Raise UsageError where that is not possible."""
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot write the report to {file}: {error.strerror}") from error
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Pause garbage collection, and exempt what was made meanwhile: syntax trees live until the command ends."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        if enabled:
+            gc.enable()
+
+
+@contextmanager
+def live() -> "Iterator[Callable[[Progress], None]]":
+    """Show a progress line on standard error if it is a terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status("starting workers") as status:
+        yield lambda p: status.update(Text(f"{p.done} of {p.total} tasks; running {', '.join(p.running) or 'none'}"))

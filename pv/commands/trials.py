@@ -1,0 +1,138 @@
+"""The trials of a validation: which attempt follows from which trial, until nothing is left to try."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from pv.commands.attempt import Attempt, Known, Options
+from pv.commands.bodies import Bodies
+from pv.commands.mutants import Mutants
+from pv.commands.runs import Runs
+from pv.commands.submission import Submission
+from pv.contract.claims import Falsifier
+from pv.contract.finding import Location
+from pv.contract.model import Contract
+from pv.contract.names import Target
+from pv.engines.kinds import kind_of
+from pv.results import proofs, store
+from pv.results.outcome import Selection
+from pv.results.trial import DeviceInfo, Evidence, Trial, TrialStatus
+from pv.source.project import Project
+from pv.workers import device as devices
+from pv.workers import tasks
+from pv.workers.pool import Pool
+from pv.workers.scheduler import Scheduler
+
+GOOD = {TrialStatus.HELD, TrialStatus.SKIPPED}
+
+
+class Trials:
+    """The trials of contracts that lint found runnable. Mutants at a `stale` location are left out."""
+
+    def __init__(
+        self,
+        project: Project,
+        contracts: Sequence[Contract],
+        selections: Mapping[str, Selection],
+        subjects: Mapping[str, Target],
+        options: Options,
+        stale: frozenset[Location] = frozenset(),
+    ) -> None:
+        self.project, self.contracts = project, contracts
+        self.selections, self.options = selections, options
+        self.stale = stale
+        self.devices: dict[str, DeviceInfo] = {}
+        self.notes: tuple[str, ...] = ()
+        self._absent: dict[str, str] = {}
+        self._known = {contract.id: Known() for contract in contracts}
+        self._bodies = Bodies(project, subjects, options)
+        self._submission: Submission
+        self._runs: Runs
+        self._mutants: Mutants
+
+    def evidence(self, contract: Contract) -> Evidence:
+        """Return the evidence on a contract so far."""
+        known = self._known.get(contract.id, Known())
+        return Evidence(
+            trials=known.trials,
+            mutants=known.mutants,
+            automatic=known.drawn,
+            absent=self._absent,
+            devices=self.devices,
+        )
+
+    def fingerprints(self, contract: Contract) -> dict[str, store.Fingerprint]:
+        """Return the fingerprint of each falsifier of a contract, by id."""
+        return {
+            f.id: store.fingerprint(self.project, contract, f, self._bodies.subject(contract, f))
+            for f in contract.claims
+        }
+
+    def run(self) -> None:
+        """Run all trials. After a KeyboardInterrupt the evidence so far can still be read."""
+        if not self.contracts:
+            return
+        subjects = {self._bodies.subject(c, f) for c in self.contracts for f in c.claims}
+        preload = tasks.preload(self.project, self.contracts, subjects)
+        asked = sorted({device for contract in self.contracts for device in self.selections[contract.id].live})
+        with Pool(preload, self.options.jobs, spawn=self.options.spawn) as pool:
+            self.devices, self._absent = devices.find(pool, self.project, asked, self.options.probe)
+            scheduler = Scheduler[Attempt](pool, self.options.on_progress)
+            self._prepare(scheduler)
+            self._start()
+            for attempt, found in scheduler.trials():
+                self._ended(attempt, found)
+            self.notes = (pool.note,) if pool.note else ()
+
+    def _prepare(self, scheduler: Scheduler[Attempt]) -> None:
+        self._submission = Submission(scheduler, self._bodies, self.options, self._known)
+        self._runs = Runs(self._submission, self._known, self._judged)
+        self._mutants = Mutants(self._submission, self._bodies, self._runs, self._known, self.stale)
+
+    def _start(self) -> None:
+        for contract in self.contracts:
+            selection = self.selections[contract.id]
+            for falsifier in filter(selection.tries, contract.claims):
+                for device in falsifier.devices:
+                    if device in selection.live and device in self.devices:
+                        self._attack(Attempt(contract=contract, falsifier=falsifier, device=device), falsifier)
+
+    def _attack(self, attempt: Attempt, falsifier: Falsifier) -> None:
+        run = kind_of(falsifier).run_of(attempt.contract, falsifier)
+        if run is not None:
+            self._runs.read(attempt, falsifier, run)
+        else:
+            self._submission.falsify(attempt, falsifier)
+
+    def _ended(self, attempt: Attempt, found: Trial) -> None:
+        if attempt.falsifier is not None and kind_of(attempt.falsifier).confirms:
+            self._confirm(attempt, attempt.falsifier, proofs.within(attempt.falsifier, found))
+        elif attempt.falsifier is not None:
+            self._judged(attempt, attempt.falsifier, found)
+        elif attempt.run is not None:
+            self._runs.ended(attempt, attempt.run, found)
+
+    def _confirm(self, attempt: Attempt, claim: Falsifier, found: Trial) -> None:
+        """Replay a counterexample of a proof in a fresh worker before it counts."""
+        if attempt.first is not None:
+            self._judged(attempt, claim, proofs.replayed(attempt.first, found))
+        elif proofs.refutes(found) and not self.options.replay:
+            self._submission.falsify(replace(attempt, first=found), claim)
+        else:
+            self._judged(attempt, claim, found)
+
+    def _judged(self, attempt: Attempt, falsifier: Falsifier, found: Trial) -> None:
+        """Record a trial and start what follows from it."""
+        if attempt.mutant is not None:
+            self._mutants.ended(attempt, falsifier, attempt.mutant, found)
+        elif attempt.small:
+            self._mutants.after_small_run(attempt, falsifier, found)
+        else:
+            self._clean(attempt, falsifier, self._runs.with_run(attempt, falsifier, found))
+
+    def _clean(self, attempt: Attempt, falsifier: Falsifier, found: Trial) -> None:
+        """Record a trial on the clean code; a falsifier that held on the CPU is tried on mutants."""
+        contract = attempt.contract
+        self._known[contract.id].trials[falsifier.id, attempt.device] = found
+        if attempt.device == "cpu" and proofs.stands(falsifier, found) and self.selections[contract.id].mutants:
+            self._mutants.start(contract, falsifier)
+        self._submission.fail_fast(found.status not in GOOD)

@@ -1,0 +1,208 @@
+"""Validates contracts: chooses them, runs their trials, records evidence, and reports."""
+
+import os
+import platform
+import shlex
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+
+from pv import __version__
+from pv.commands.attempt import Options
+from pv.commands.request import DEVICES, Chosen, Request, choose, project_of
+from pv.commands.trials import Trials
+from pv.contract.finding import Finding
+from pv.contract.model import Contract
+from pv.errors import PvError
+from pv.linting import MUTANT_STALE
+from pv.mutation import score
+from pv.results import store
+from pv.results.trial import PROOFS, Evidence, Recorded, Trial, TrialStatus
+from pv.results.verdict import ContractVerdict, Report, Status, decide
+from pv.source.project import Project
+from pv.workers.device import Probe
+from pv.workers.scheduler import OnProgress
+
+_ORDER = [Status.FAIL, Status.UNDECIDED, Status.PASS]
+
+
+class Interrupted(PvError):
+    """The validation was stopped by Ctrl-C; `report` holds what was known by then."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__("interrupted")
+        self.report = report
+
+
+def validate(
+    paths: Sequence[str | Path] = (),
+    *,
+    project: Project | None = None,
+    only: Sequence[str] = (),
+    contracts: Sequence[str] = (),
+    devices: Sequence[str] | None = None,
+    require: Iterable[str] = (),
+    subjects: Mapping[str, str] | None = None,
+    jobs: int | None = None,
+    fail_fast: bool = False,
+    examples: int | None = None,
+    seed: int = 0,
+    replay: str = "",
+    mutants: bool = True,
+    record: bool = False,
+    spawn: bool = False,
+    probe: Probe | None = None,
+    on_progress: OnProgress | None = None,
+) -> Report:
+    """Try the claims of contracts, and return a report of the results and the effort.
+
+    paths: contract files and folders (default: the project's). only, contracts: glob patterns over the ids of claims
+    and of contracts. devices: the devices to run on (default: the CPU; results of other devices are read from the
+    evidence folder). require: devices whose recorded results must also hold. subjects: by contract id, the `module` or
+    `module:attribute` to test instead of the contract's own subject. replay: one example to run instead of a search:
+    "VERSION:BLOB" as a report prints it, or the arguments as a JSON object. mutants: whether falsifiers that hold are
+    then tried on mutants. record: write proofs and results of other devices to the evidence folder. probe: returns the
+    information on a device by name, None if it is absent.
+
+    Raise UsageError for an invalid request, ProjectError for an unusable [tool.pv], WorkerLost if no worker can be
+    started, and Interrupted, which carries a report, after a KeyboardInterrupt.
+    """
+    started = time.monotonic()
+    request = Request(
+        paths=paths,
+        only=only,
+        contracts=contracts,
+        devices=devices,
+        require=frozenset(require),
+        subjects=subjects or {},
+        replay=replay,
+        mutants=mutants,
+        record=record,
+        jobs=jobs,
+        examples=examples,
+        seed=seed,
+    )
+    chosen = choose(project or project_of(paths), request)
+    options = _options(request, fail_fast=fail_fast, spawn=spawn, probe=probe, on_progress=on_progress)
+    trials = _trials(chosen, options)
+    interrupted = _stopped(trials)
+    if record and not interrupted:
+        _record(chosen, trials)
+    return _told(_report(chosen, trials, started, request), interrupted=interrupted)
+
+
+def _options(
+    request: Request,
+    *,
+    fail_fast: bool,
+    spawn: bool,
+    probe: Probe | None,
+    on_progress: OnProgress | None,
+) -> Options:
+    return Options(
+        jobs=request.jobs or os.cpu_count() or 1,
+        fail_fast=fail_fast,
+        examples=request.examples,
+        seed=request.seed,
+        replay=request.replay,
+        spawn=spawn,
+        probe=probe,
+        on_progress=on_progress,
+    )
+
+
+def _trials(chosen: Chosen, options: Options) -> Trials:
+    """Return the trials of the contracts that lint found runnable."""
+    runnable = [c for c in chosen.contracts if c.strict and chosen.runnable(c)]
+    stale = frozenset(f.location for f in chosen.findings if f.code in MUTANT_STALE)
+    return Trials(chosen.project, runnable, chosen.selections, chosen.subjects, options, stale)
+
+
+def _stopped(trials: Trials) -> bool:
+    """Run the trials; return whether they were interrupted."""
+    try:
+        trials.run()
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def _told(report: Report, *, interrupted: bool) -> Report:
+    """Return the report. Raise Interrupted with it if the trials were interrupted."""
+    if interrupted:
+        notes = (*report.notes, "interrupted: what had not run is undecided")
+        raise Interrupted(replace(report, notes=notes, interrupted=True))
+    return report
+
+
+def _record(chosen: Chosen, trials: Trials) -> None:
+    for contract in chosen.contracts:
+        evidence = trials.evidence(contract)
+        for device, hardware in evidence.devices.items():
+            if device == "cpu":
+                continue
+            found = {f: t for (f, d), t in evidence.trials.items() if d == device}
+            if found:
+                fingerprints = trials.fingerprints(contract)
+                store.write(chosen.project, contract, device, hardware, found, fingerprints)
+        proved = {h.id: t for h in contract.harnesses if (t := evidence.trials.get((h.id, "cpu"))) and _is_proof(t)}
+        if proved:
+            fingerprints = trials.fingerprints(contract)
+            store.write(chosen.project, contract, PROOFS, evidence.devices["cpu"], proved, fingerprints)
+
+
+def _is_proof(trial: Trial) -> bool:
+    return trial.status is TrialStatus.HELD and bool(trial.reached)
+
+
+def _report(chosen: Chosen, trials: Trials, started: float, request: Request) -> Report:
+    verdicts: list[ContractVerdict] = []
+    for contract in chosen.contracts:
+        mine = tuple(f for f in chosen.findings if f.location.path == contract.location.path)
+        evidence, problems = _with_records(chosen, trials, contract)
+        verdict = decide(contract, evidence, chosen.selections[contract.id], (*mine, *problems))
+        verdicts.append(replace(verdict, subject=request.subjects.get(contract.id, "")))
+    verdicts.sort(key=lambda v: (_ORDER.index(v.status), v.contract.id))
+    all_findings = (*chosen.findings, *(f for v in verdicts for f in v.findings if f not in chosen.findings))
+    return Report(
+        contracts=tuple(verdicts),
+        findings=all_findings,
+        devices=trials.devices,
+        seed=request.seed,
+        seconds=time.monotonic() - started,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        version=__version__,
+        python=platform.python_version(),
+        hypothesis=version("hypothesis"),
+        notes=(*chosen.notes, *trials.notes, *(f"{pattern} names nothing" for pattern in chosen.unmatched)),
+        unmatched=chosen.unmatched,
+        repeat=_repeat(request),
+    )
+
+
+def _repeat(request: Request) -> tuple[str, ...]:
+    """Return the options of the command line that repeating a result needs."""
+    words = [str(path) for path in request.paths]
+    words += [f"--subject {contract}={target}" for contract, target in request.subjects.items()]
+    words += [f"--examples {request.examples}"] if request.examples is not None else []
+    words += [f"--seed {request.seed}"] if request.seed else []
+    return (*words, *([f"--replay {shlex.quote(request.replay)}"] if request.replay else []))
+
+
+def _with_records(chosen: Chosen, trials: Trials, contract: Contract) -> tuple[Evidence, list[Finding]]:
+    """Return the evidence of a contract, recorded evidence included. Only the own subject has recorded evidence."""
+    evidence = trials.evidence(contract)
+    if not contract.strict or not chosen.runnable(contract):
+        return evidence, []
+    recorded: dict[tuple[str, str], Recorded] = {}
+    problems: list[Finding] = []
+    for device in (*DEVICES[1:], PROOFS):
+        found, broken = store.read(chosen.project, contract, device, partial(trials.fingerprints, contract))
+        recorded |= found
+        problems += broken
+    measured, broken = score.read(chosen.project, contract)
+    return replace(evidence, recorded=recorded, score=measured), [*problems, *broken]

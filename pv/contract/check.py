@@ -1,0 +1,178 @@
+"""Checks a tree against a JSON Schema and reports each problem in words, at its location."""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from pv.contract.accepts import Accepts, accepts, no_item_twice
+from pv.contract.finding import Finding, Location, Severity
+from pv.contract.spelling import nearest
+from pv.contract.strict_yaml import Node, walk
+
+if TYPE_CHECKING:
+    from jsonschema.exceptions import ValidationError
+
+MAX_NAMED = 16
+
+
+def schema(name: str) -> dict[str, Any]:
+    """Return the published JSON Schema `contract`, `existing`, `report`, `evidence`, `mutants` or `comparison`."""
+    loaded: dict[str, Any] = json.loads(
+        files("pv.contract").joinpath("schema", f"{name}.json").read_text(encoding="utf-8")
+    )
+    return loaded
+
+
+@cache
+def _validator(name: str) -> Any:
+    # Imported late: it takes longer to load than to check all contracts, and valid ones do without it.
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.validators import extend
+
+    def matches_whole(_: Any, pattern: str, instance: Any, __: Any) -> Iterator[ValidationError]:
+        """Check `pattern` as JSON Schema means it: Python's `$` would also match before a last line end."""
+        if isinstance(instance, str) and not re.fullmatch(pattern, instance):
+            yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+    def unique(_: Any, wanted: bool, instance: Any, __: Any) -> Iterator[ValidationError]:
+        if wanted and isinstance(instance, list) and not no_item_twice(instance):
+            yield ValidationError("duplicate item")
+
+    keywords = {"pattern": matches_whole, "uniqueItems": unique}
+    validator: Any = extend(Draft202012Validator, keywords)  # type: ignore[no-untyped-call]  # so in its stubs
+    return validator(schema(name))
+
+
+@cache
+def _accepts(name: str) -> Accepts:
+    return accepts(schema(name))
+
+
+def check(tree: Node, name: str) -> list[Finding]:
+    """Return every difference of `tree` from the schema `name`, in the order of the file."""
+    plain = tree.plain()
+    found = (
+        [] if _accepts(name)(plain) else [f for e in _validator(name).iter_errors(plain) for f in _findings(tree, e)]
+    )
+    if name == "contract":
+        found += _not_finite(tree)
+    return sorted(found, key=lambda f: (f.location, f.code))
+
+
+def _not_finite(tree: Node) -> Iterator[Finding]:
+    """Yield the numbers that JSON cannot carry to a worker. No bound catches .nan: it compares as false."""
+    for node in walk(tree):
+        if isinstance(node.value, float) and not math.isfinite(node.value):
+            yield _refusal(
+                "PV012",
+                node.location,
+                f"invalid value {_short(node.text)}: expected a finite number",
+                "quote it if it is text",
+            )
+
+
+def _findings(tree: Node, error: "ValidationError") -> Iterator[Finding]:
+    path = list(error.absolute_path)
+    instance: Any = error.instance
+    value: Any = error.validator_value
+    if error.validator == "additionalProperties":
+        yield from _unknown_keys(tree, path, error)
+    elif "propertyNames" in error.schema_path:
+        location = _node(tree, path).keys.get(instance, tree.at(path))
+        message = f"invalid key {_short(instance)} in {_name(path)}: expected {_expected(error)}"
+        yield _refusal("PV012", location, message)
+    elif error.validator == "required":
+        missing = [key for key in value if key not in instance]
+        yield _refusal("PV011", tree.at(path), f"missing key {_words(missing)} in {_name(path)}", "add it")
+    elif error.validator == "oneOf":
+        keys = [option["required"][0] for option in value]
+        yield _refusal("PV012", tree.at(path), f"invalid {_name(path)}: expected exactly one of {_words(keys)}")
+    else:
+        message = f"invalid value {_short(error.instance)} for {_name(path)}: expected {_expected(error)}"
+        yield _refusal("PV012", tree.at(path), message)
+
+
+def _unknown_keys(tree: Node, path: list[str | int], error: "ValidationError") -> Iterator[Finding]:
+    known = list(error.schema.get("properties", ())) if isinstance(error.schema, dict) else []
+    holder = _node(tree, path)
+    unknown: Any = error.instance
+    for key in unknown:
+        if key in known:
+            continue
+        location = holder.keys.get(key, holder.location)
+        yield _refusal("PV010", location, f"unknown key {key!r} in {_name(path)}", did_you_mean(key, known))
+
+
+def did_you_mean(word: str, known: list[str]) -> str:
+    """Return a hint with the nearest known word, or with the known words."""
+    if near := nearest(word, known):
+        return f"did you mean {near!r}?"
+    return f"known: {', '.join(sorted(known)[:MAX_NAMED])}" if known else "none is declared"
+
+
+def _expected(error: "ValidationError") -> str:
+    value: Any = error.validator_value
+    match error.validator:
+        case "anyOf":
+            return str(error.schema["description"]) if isinstance(error.schema, dict) else error.message
+        case "type":
+            return _article(value)
+        case "const":
+            return repr(value)
+        case "enum":
+            return f"one of {_words(value)}"
+        case "pattern":
+            said = error.schema.get("description") if isinstance(error.schema, dict) else None
+            return f"{said or value}"
+        case "minLength" | "minItems":
+            return "a value that is not empty"
+        case "uniqueItems":
+            return "no duplicate item"
+        case "minimum" | "exclusiveMinimum" | "maximum":
+            bound = {"minimum": "at least", "exclusiveMinimum": "more than", "maximum": "at most"}[error.validator]
+            return f"{bound} {value}"
+        case _:
+            return error.message
+
+
+def _article(kind: object) -> str:
+    if isinstance(kind, list):
+        return " or ".join(map(_article, kind))
+    names = {
+        "object": "a mapping",
+        "array": "a list",
+        "string": "text (quote it)",
+        "integer": "a whole number",
+        "number": "a number",
+        "null": "nothing",
+    }
+    return names.get(str(kind), str(kind))
+
+
+def _node(tree: Node, path: list[str | int]) -> Node:
+    for step in path:
+        tree = tree.value[step]
+    return tree
+
+
+def _name(path: list[str | int]) -> str:
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path)
+    return repr(text.lstrip(".")) if text else "the contract"
+
+
+def _words(items: list[str]) -> str:
+    return ", ".join(repr(item) for item in items)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _refusal(code: str, location: Location, message: str, hint: str = "") -> Finding:
+    return Finding(code=code, severity=Severity.REFUSAL, location=location, message=message, hint=hint)

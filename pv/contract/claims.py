@@ -1,0 +1,97 @@
+"""The claims of a contract, and the equations, obligations and runs that they name."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pv.contract.finding import Location
+from pv.contract.names import Binding, Target
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equation:
+    """A formula for people, one that `pv` evaluates, or both.
+
+    executable: the keys that `pv` evaluates (`expression`, `domain`, ...), as read. texts: for each such key, the
+    function that turns a line and column of its text, from 1, into a location in the file.
+    """
+
+    name: str
+    location: Location
+    formula: str = ""
+    unit: str = ""
+    description: str = ""
+    source: str = ""
+    executable: Mapping[str, Any] = field(default_factory=dict)
+    texts: Mapping[str, Callable[[int, int], Location]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obligation:
+    id: str
+    statement: str
+    location: Location
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Falsifier:
+    """An attack on one claim. How it is tried is decided by its kind (`pv.engines.kinds`)."""
+
+    id: str
+    rule: str
+    prediction: str
+    if_fails: str
+    location: Location
+    test: Binding | None = None
+    obligation: str | None = None
+    equation: str | None = None
+    subject: Target | None = None
+    devices: tuple[str, ...] = ("cpu",)
+    kills: tuple[str, ...] = ()
+    run: str | None = None
+    examples: int = 100
+    limit_s: float = 60.0
+    places: Mapping[str, Location] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """The keys that no field takes, as read: those that only the claim's kind reads."""
+
+    def at(self, key: str) -> Location:
+        """Return the location of `key` in the YAML (`kills/0` for an item), or of the clause itself."""
+        return self.places.get(key, self.location)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Harness(Falsifier):
+    """A predicate (its `test`) over a bounded box, to be proved. `bounds` and `requires` as in `pv.contract.bounds`.
+
+    engine: exhaustive, symbolic or both; "" for the one that fits the box.
+    """
+
+    prediction: str = ""
+    bounds: Mapping[str, str] = field(default_factory=dict)
+    requires: str = ""
+    engine: str = ""
+
+    @property
+    def whole_limit_s(self) -> float:
+        """Return the limit in seconds, over all its engines."""
+        return self.limit_s * (2 if self.engine == "both" else 1)
+
+    @property
+    def box(self) -> str:
+        """Return its bounds as text."""
+        bounds = "; ".join(f"{name} {bound}" for name, bound in self.bounds.items())
+        return f"{bounds}, where {self.requires}" if self.requires else bounds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One named configuration of the subject, executed once per device."""
+
+    name: str
+    callable: Binding
+    location: Location
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    small: Mapping[str, Any] | None = None
+    subject: Target | None = None
+    limit_s: float = 120.0

@@ -1,0 +1,40 @@
+"""A problem of a contract file, and its location."""
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Location:
+    """A position in a file; lines and columns count from 1."""
+
+    path: Path
+    line: int = 1
+    column: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}:{self.column}"
+
+
+class Severity(Enum):
+    """The severity of a finding: a refusal stops the contract, an error fails the lint, a notice is only shown."""
+
+    REFUSAL = "refusal"
+    ERROR = "error"
+    NOTICE = "notice"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One problem of one contract file, found without running anything."""
+
+    code: str
+    severity: Severity
+    location: Location
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.location} {self.code} {self.message}"
+        return f"{text}; {self.hint}" if self.hint else text

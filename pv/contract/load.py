@@ -1,0 +1,124 @@
+"""Loads contracts from files, with every problem of every file; a file with an error yields no contract."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pv.contract import build as strict
+from pv.contract import existing
+from pv.contract.check import check, schema
+from pv.contract.finding import Finding, Location, Severity
+from pv.contract.model import Contract
+from pv.contract.strict_yaml import Node, Refused, parse
+
+__all__ = ["Loaded", "load", "load_file", "schema"]
+
+FORMATS = ("pv/1",)
+# Files of the existing format that are stored beside contracts and are not contracts.
+NO_CONTRACTS = {"binding.yaml", "binding.yml", "external-corpora.yaml", "ontology.yaml"}
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The well-formed contracts, and what was found in all files."""
+
+    contracts: tuple[Contract, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def refused(self) -> bool:
+        return any(finding.severity is Severity.REFUSAL for finding in self.findings)
+
+
+def load(paths: Iterable[str | Path]) -> Loaded:
+    """Load contract files, and every `*.yaml` and `*.yml` below folders. Never raise for the content of a file."""
+    contracts: list[Contract] = []
+    findings: list[Finding] = []
+    for path in _files([Path(path) for path in paths]):
+        found, problems, has_schema = _load(path)
+        if path.name in NO_CONTRACTS and not has_schema:
+            continue
+        contracts.extend([found] if found is not None else [])
+        findings.extend(problems)
+    return Loaded(tuple(contracts), tuple(findings))
+
+
+def load_file(path: Path) -> tuple[Contract | None, list[Finding]]:
+    """Return one contract, or None where the file is refused, with everything found in it."""
+    contract, findings, _ = _load(path)
+    return contract, findings
+
+
+def _load(path: Path) -> tuple[Contract | None, list[Finding], bool]:
+    """Return what `load_file` does, and whether the file says or shows that it is meant as a contract."""
+    try:
+        tree, findings = parse(path, shown_path(path))
+    except Refused as refused:
+        return None, [refused.finding], True
+    form = tree.get("schema")
+    if form is None and _is_existing(tree):
+        findings += check(tree, "existing")
+        if any(f.severity is Severity.REFUSAL for f in findings):
+            return None, findings, True
+        return (*existing.build(tree, path.stem), True)
+    foreign = form is None and isinstance(tree.value, dict) and not findings
+    findings += _check_format(tree, form) or check(tree, "contract")
+    return (None if findings else strict.build(tree)), findings, not foreign
+
+
+def _is_existing(tree: Node) -> bool:
+    """Return whether a file without `schema` is of the existing format; one with `falsifiers` lacks its `schema`."""
+    return isinstance(tree.value, dict) and "metadata" in tree.value and "falsifiers" not in tree.value
+
+
+def _check_format(tree: Node, form: Node | None) -> list[Finding]:
+    if not isinstance(tree.value, dict):
+        return [_refusal(tree.location, "not a contract: expected a mapping", "start it with 'schema: pv/1'")]
+    if form is None:
+        return [_refusal(tree.location, "not a contract: missing key 'schema'", "start it with 'schema: pv/1'")]
+    if form.value not in FORMATS:
+        said = repr(form.text) if form.text else "(no text)"
+        return [_refusal(form.location, f"unknown format {said}", f"this version reads {', '.join(FORMATS)}")]
+    return []
+
+
+def _refusal(location: Location, message: str, hint: str = "") -> Finding:
+    return Finding(code="PV014", severity=Severity.REFUSAL, location=location, message=message, hint=hint)
+
+
+def _files(paths: Sequence[Path]) -> Iterator[Path]:
+    seen: set[Path] = set()
+    for path in paths:
+        # Path.is_dir raises for a name that is too long.
+        for file in _below(path) if os.path.isdir(path) else [path]:  # noqa: PTH112
+            place = _place(file)
+            if place not in seen:
+                seen.add(place)
+                yield file
+
+
+def _place(path: Path) -> Path:
+    """Return the path without links; unchanged if it is not a valid path, or a link to itself."""
+    try:
+        return path.resolve()
+    except (OSError, ValueError, RuntimeError):
+        return path
+
+
+def _below(folder: Path) -> list[Path]:
+    found = []
+    for top, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [
+            Path(top, name)
+            for name in sorted(names)
+            if name.lower().endswith((".yaml", ".yml")) and not name.startswith(".")
+        ]
+    return found
+
+
+def shown_path(path: Path) -> Path:
+    """Return the path as a user would type it: relative to the working directory if it is below that."""
+    place = _place(path)
+    return place.relative_to(Path.cwd()) if place.is_relative_to(Path.cwd()) else path

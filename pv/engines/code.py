@@ -1,0 +1,49 @@
+"""A subject and the functions that try it, resolved to the files that a worker must load them from."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pv.contract.claims import Falsifier
+from pv.contract.names import Binding, Target
+from pv.source import imports, resolve
+from pv.source.project import Project
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function:
+    """A module-level function: its module, the file of that module, its name and its parameters."""
+
+    module: str
+    file: str
+    name: str
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Code:
+    """A subject in its project. A name that cannot be resolved raises `Unbound` on its first use."""
+
+    project: Project
+    subject: Target
+
+    @cached_property
+    def subject_file(self) -> Path:
+        return resolve.target_file(self.project, self.subject)
+
+    @cached_property
+    def subject_files(self) -> frozenset[Path]:
+        """Return the files of the subject: its own and those that it imports from the project."""
+        return imports.closure(self.project, [self.subject_file])[0]
+
+    def function(self, bound: Binding) -> Function:
+        """Return the function that `bound` names."""
+        found = resolve.function(self.project, bound)
+        module = resolve.module_name(self.project, found.path)
+        return Function(module=module, file=str(found.path), name=bound.name, parameters=tuple(found.parameters))
+
+    def test(self, claim: Falsifier) -> Function:
+        """Return the test or predicate of a claim. Raise ValueError if it has none."""
+        if claim.test is None:
+            raise ValueError(f"{claim.id} is not bound to a test")
+        return self.function(claim.test)

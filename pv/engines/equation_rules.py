@@ -1,0 +1,119 @@
+"""Rules about executable equations: each is valid, is checked by a falsifier, and calls a function that exists."""
+
+from collections.abc import Iterator
+
+from pv.contract.check import did_you_mean
+from pv.contract.claims import Equation, Falsifier
+from pv.contract.codes import Code, Stops
+from pv.contract.finding import Finding
+from pv.contract.names import Target
+from pv.engines.rule import Context, error, rule
+from pv.equations.definition import Definition
+from pv.equations.parse import parse_equations
+from pv.equations.refusal import InvalidEquation, Part
+from pv.source import resolve
+from pv.source.resolve import Unbound
+
+CODES = {
+    Part.NAME: "PV180",
+    Part.EXPRESSION: "PV180",
+    Part.REQUIRES: "PV180",
+    Part.INVARIANTS: "PV180",
+    Part.DOMAIN: "PV181",
+    Part.RESULT: "PV181",
+    Part.IMPLEMENTED_BY: "PV182",
+    Part.RETURNS: "PV182",
+    Part.DERIVATIVE_OF: "PV183",
+}
+
+
+def is_compared(claim: Falsifier) -> bool:
+    """Return whether the claim's equation itself is compared with the code: it has an equation and no test."""
+    return claim.test is None and claim.equation is not None
+
+
+@rule(
+    Code("PV180", "an expression, `requires` or invariant that is not in the language, or whose axes do not fit"),
+    Code("PV181", "the domain or result of an equation cannot be read"),
+    Code("PV182", "`implemented_by` or `returns` of an equation is not in the language"),
+    Code("PV183", "`derivative_of` of an equation does not fit"),
+    Code("PV184", "a falsifier without a test whose equation cannot be evaluated, or is compared with no code"),
+    Code("PV185", "an executable equation that no falsifier and no other equation uses", Stops.NOTHING),
+    Code("PV186", "`implemented_by` of an equation names a function that the subject does not have"),
+)
+def equations(context: Context) -> Iterator[Finding]:
+    contract = context.contract
+    by_name = {equation.name: equation for equation in contract.equations}
+    definitions, problems = parse_equations(contract.executable)
+    for problem in problems:
+        yield _finding(by_name[problem.equation], problem)
+    for equation in contract.equations:
+        if equation.executable and "expression" not in equation.executable:
+            keys = ", ".join(repr(key) for key in equation.executable)
+            hint = f"required with {keys}"
+            yield error("PV180", equation.location, f"{equation.name}: missing key 'expression'", hint)
+    yield from _used(context, definitions)
+    yield from _implemented(context, definitions)
+
+
+def _finding(equation: Equation, problem: InvalidEquation) -> Finding:
+    refusal, code = problem.refusal, CODES[problem.part]
+    if problem.part is Part.NAME:
+        return error(code, equation.location, refusal.message, refusal.hint)
+    text = equation.texts.get(problem.key)
+    location = text(refusal.line, refusal.column) if text is not None else equation.location
+    return error(code, location, f"{problem.key} of {equation.name}: {refusal.message}", refusal.hint)
+
+
+def _used(context: Context, definitions: dict[str, Definition]) -> Iterator[Finding]:
+    """Check that equation falsifiers have an executable equation, and that every executable equation is used."""
+    contract, used = context.contract, set[str]()
+    for falsifier in contract.falsifiers:
+        if falsifier.equation is None or not is_compared(falsifier):
+            continue
+        name = falsifier.equation
+        used.add(name)
+        if name not in contract.executable and name in {e.name for e in contract.equations}:
+            hint = "add an `expression` to the equation, or a `test` to the falsifier"
+            message = f"{falsifier.id}: equation {name!r} is not executable"
+            yield error("PV184", falsifier.at("equation"), message, hint)
+        elif name in definitions and not _compares_code(definitions, name):
+            message = f"{falsifier.id}: equation {name!r} is not compared with any code"
+            yield error("PV184", falsifier.at("equation"), message, "add `implemented_by` to the equation")
+    for each in definitions.values():
+        used |= {name for formula in each.formulas for name in formula.called}
+        used |= {each.derivative.equation} if each.derivative else set()
+    for equation in contract.equations:
+        if equation.executable and equation.name not in used:
+            hint = f"add a falsifier with `equation: {equation.name}` and no `test`"
+            yield error("PV185", equation.location, f"no falsifier checks the equation {equation.name!r}", hint)
+
+
+def _compares_code(definitions: dict[str, Definition], name: str) -> bool:
+    """Return whether the equation, or the one that it is the derivative of, has an implementation."""
+    derivative = definitions[name].derivative
+    of = definitions.get(derivative.equation) if derivative is not None else None
+    return definitions[name].call is not None or (of is not None and of.call is not None)
+
+
+def _implemented(context: Context, definitions: dict[str, Definition]) -> Iterator[Finding]:
+    """Check that the function of `implemented_by` exists in every subject that the equation is compared with."""
+    contract = context.contract
+    by_name = {equation.name: equation for equation in contract.equations}
+    for falsifier in contract.falsifiers:
+        equation = definitions.get(falsifier.equation or "") if is_compared(falsifier) else None
+        if equation is None or equation.call is None or context.subject is not None:
+            continue
+        try:
+            subject = contract.subject_of(falsifier)
+        except LookupError:
+            continue  # reported by the rule about subjects
+        path = ".".join(part for part in (subject.attribute, equation.call.function) if part)
+        try:
+            resolve.target_file(context.project, Target(subject.module, path))
+        except Unbound as problem:
+            if problem.kind != "name":
+                continue
+            location = by_name[equation.name].texts["implemented_by"](1, 1)
+            hint = did_you_mean(path, list(problem.known))
+            yield error("PV186", location, f"implemented_by of {equation.name}: {problem}", hint)

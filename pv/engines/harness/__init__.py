@@ -1,0 +1,1 @@
+"""Prove a predicate over a bounded box."""

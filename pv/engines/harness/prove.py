@@ -1,0 +1,63 @@
+"""Tries a harness with its engines, or at one point, and returns the record of the trial."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pv.contract.bounds import Box
+from pv.engines.encoding import decode
+from pv.engines.harness import exhaustive, symbolic
+from pv.engines.harness.point import Claim
+from pv.engines.stream import Stream
+from pv.engines.trial import TrialStatus
+
+REFUTING = (TrialStatus.REFUTED.value, TrialStatus.RAISED.value)
+ANSWERS = {
+    TrialStatus.HELD.value: "it holds",
+    TrialStatus.NO_EXAMPLES.value: "no point",
+    **dict.fromkeys(REFUTING, "refuted"),
+}
+NO_ANSWER = (TrialStatus.TIMEOUT.value, TrialStatus.INCONCLUSIVE.value, TrialStatus.SKIPPED.value)
+
+
+def prove(claim: Claim, box: Box, engines: Sequence[str], limit_s: float, stream: Stream) -> dict[str, Any]:
+    """Return the record of what the engines found. If there are several, they must agree."""
+    records = {
+        engine: exhaustive.prove(claim, box, limit_s)
+        if engine == "exhaustive"
+        else symbolic.prove(claim, box, limit_s, stream)
+        for engine in engines
+    }
+    return next(iter(records.values())) if len(records) == 1 else settled(records)
+
+
+def settled(records: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return one record for several engines. An error comes first, then a disagreement, which is an error too.
+
+    A counterexample counts if the other engine has no answer; a proof, or an empty box, needs both engines.
+    """
+    said = "; ".join(record["detail"] or f"{engine}: {record['status']}" for engine, record in records.items())
+    found = list(records.values())
+    answers = [record for record in found if record["status"] in ANSWERS]
+    silent = [record for record in found if record["status"] in NO_ANSWER]
+    broken = next((record for record in found if record not in (*answers, *silent)), None)
+    if broken is not None:
+        return {**broken, "detail": said}
+    first = min(answers or silent, key=lambda record: record["status"] not in REFUTING)
+    if len({ANSWERS[record["status"]] for record in answers}) > 1:
+        return {**first, "status": TrialStatus.ERROR.value, "detail": f"the engines disagree: {said}"}
+    if first["status"] in REFUTING:
+        return first
+    return {**(silent[0] if silent else first), "detail": said}
+
+
+def replay(claim: Claim, box: Box, point: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of one point. A claim that holds at one point is inconclusive."""
+    values = {name: decode(value) for name, value in point.items()}
+    refuted = claim.refutation(values)
+    if refuted is not None:
+        return {**refuted, "valid": 1}
+    return {
+        "status": TrialStatus.INCONCLUSIVE.value,
+        "detail": "it holds at the one point that was replayed",
+        "valid": 1,
+    }

@@ -1,0 +1,217 @@
+"""Proves a harness with CrossHair: the bounds are symbolic, the subject is concrete.
+
+Only "confirmed" on every postcondition counts. CrossHair's limits are soft, so the worker has a hard one; and a proof
+assumes that calls share no state, so points are also tried concretely after it.
+"""
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
+from itertools import islice
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pv.contract.bounds import Bound, Box, Point
+from pv.engines.harness.point import Claim, arguments
+from pv.engines.stream import Stream
+from pv.engines.trial import TrialStatus
+
+MISSING = "CrossHair is not installed; install the extra `symbolic` of pv-contracts"
+MODULE = "pv_symbolic_harness"
+# Enough to see that state is kept between calls, and too few to be an enumeration.
+CONCRETE_POINTS, LOOKED_AT = 200, 10_000
+# A counterexample is looked for among the least so many values of each bound, before any other is made smaller.
+CORNER, SHRINK_S = 4, 2.0
+FAILED = {"POST_FAIL", "EXEC_ERR", "POST_ERR"}
+
+
+def prove(claim: Claim, box: Box, limit_s: float, stream: Stream) -> dict[str, Any]:
+    """Return the record of a symbolic search with its own limit in seconds. Shrink and stream a counterexample."""
+    if importlib.util.find_spec("crosshair") is None:
+        return {"status": TrialStatus.SKIPPED.value, "detail": MISSING}
+    start = time.monotonic()
+    messages, paths, complete = _analysed(claim, box, limit_s)
+    seconds = time.monotonic() - start
+    states = {state for state, _ in messages}
+    if states == {"CONFIRMED"}:
+        return _confirmed(claim, box, paths, seconds)
+    for state, text in messages:
+        if state in FAILED:
+            return {**_refuted(claim, box, text, stream), "valid": paths}
+    if states == {"PRE_UNSAT"} and complete:
+        return _unsatisfiable(box)
+    return _unsettled(messages, paths, seconds, limit_s)
+
+
+def _analysed(claim: Claim, box: Box, limit_s: float) -> tuple[list[tuple[str, str]], int, bool]:
+    """Return CrossHair's message types and texts, one a postcondition, the number of paths, and whether these are all.
+
+    The type is PRE_UNSAT too where the limit came before the first path was inside the box.
+    """
+    from crosshair.core_and_libs import analyze_function, run_checkables
+    from crosshair.options import AnalysisKind, AnalysisOptionSet
+
+    stats: Counter[str] = Counter()
+    options = AnalysisOptionSet(
+        analysis_kind=[AnalysisKind.PEP316], per_condition_timeout=limit_s, report_all=True, stats=stats
+    )
+    module = _module(box, claim.holds)
+    messages = run_checkables(analyze_function(module.harness, options))
+    said = [(message.state.name, message.message) for message in messages]
+    return said, stats["num_paths"], bool(stats["exhaustion"])
+
+
+def _module(box: Box, holds: Callable[[Point], bool]) -> ModuleType:
+    """Return a module with the function that CrossHair analyses: it reads source from files only."""
+    path = Path(tempfile.mkdtemp()) / f"{MODULE}.py"
+    path.write_text(source(box), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(MODULE, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MODULE] = module
+    spec.loader.exec_module(module)
+    module.__dict__["_holds"] = holds
+    return module
+
+
+def source(box: Box) -> str:
+    """Return the source of a function over the box, with its bounds as preconditions and the claim as postcondition."""
+    conditions = [bound.condition(name) for name, bound in box.bounds.items()]
+    conditions += [box.requires] if box.requires else []
+    return "\n".join(
+        [
+            f"def harness({', '.join(f'{name}: {bound.type}' for name, bound in box.bounds.items())}) -> bool:",
+            '    """',
+            *(f"    pre: {condition}" for condition in conditions),
+            "    post: __return__",
+            '    """',
+            f"    return _holds({{{', '.join(f'{name!r}: {name}' for name in box.bounds)}}})",
+            "",
+        ]
+    )
+
+
+def _confirmed(claim: Claim, box: Box, paths: int, seconds: float) -> dict[str, Any]:
+    for point in _within(box):
+        refuted = claim.refutation(point)
+        if refuted is not None:
+            shown = ", ".join(f"{name} = {value}" for name, value in point.items())
+            detail = f"CrossHair confirmed it, yet it fails at {shown}: does the subject keep state between calls?"
+            return {**refuted, "status": TrialStatus.ERROR.value, "detail": detail}
+    detail = f"CrossHair {version('crosshair-tool')}: confirmed over {paths:,} paths in {seconds:.2f} s"
+    return {"status": TrialStatus.HELD.value, "detail": detail, "valid": paths}
+
+
+def _within(box: Box) -> Iterator[Point]:
+    return islice(filter(box.admits, islice(box.points(), LOOKED_AT)), CONCRETE_POINTS)
+
+
+def _unsatisfiable(box: Box) -> dict[str, Any]:
+    inside = next(_within(box), None)
+    if inside is not None:
+        return {
+            "status": TrialStatus.INCONCLUSIVE.value,
+            "detail": f"CrossHair finds no point within the box, yet {inside} is",
+        }
+    why = f"with `requires: {box.requires}`" if box.requires else "within its bounds"
+    return {"status": TrialStatus.NO_EXAMPLES.value, "detail": f"the box is empty: CrossHair finds no point {why}"}
+
+
+def _unsettled(messages: list[tuple[str, str]], paths: int, seconds: float, limit_s: float) -> dict[str, Any]:
+    said = "; ".join(f"{state}: {text}" for state, text in messages) or "no answer"
+    if {state for state, _ in messages} <= {"CONFIRMED", "CANNOT_CONFIRM", "PRE_UNSAT"} and messages:
+        if seconds > 0.95 * limit_s:
+            detail = f"CrossHair: not confirmed at its limit of {limit_s:g} s, after {paths:,} paths"
+            return {"status": TrialStatus.TIMEOUT.value, "detail": detail, "valid": paths}
+        detail = f"CrossHair cannot confirm it, after {paths:,} paths in {seconds:.2f} s of {limit_s:g} s"
+        return {"status": TrialStatus.INCONCLUSIVE.value, "detail": detail, "valid": paths}
+    return {"status": TrialStatus.ERROR.value, "detail": f"CrossHair could not analyse it: {said[:2000]}"}
+
+
+def _refuted(claim: Claim, box: Box, text: str, stream: Stream) -> dict[str, Any]:
+    """Return the counterexample in CrossHair's text, shrunk. The parent replays it in a fresh worker."""
+    point = parsed(text, box)
+    if point is None:
+        return {
+            "status": TrialStatus.ERROR.value,
+            "detail": f"CrossHair refutes it without a counterexample: {text[:2000]}",
+        }
+    found = {"arguments": arguments(point), "exact": True, "error": f"CrossHair: {text[:2000]}"}
+    stream.put("counterexample", status=TrialStatus.REFUTED.value, **found)
+    if claim.refutation(point) is None:
+        return {"status": TrialStatus.REFUTED.value, "detail": "", **found}
+    smaller = _shrunk(claim, box, point)
+    refuted = claim.refutation(smaller) or {"status": TrialStatus.REFUTED.value, "detail": "", **found}
+    return {**refuted, "shrunk": True}
+
+
+def parsed(text: str, box: Box) -> dict[str, Any] | None:
+    """Return the point that a message names: `false when calling harness(5, [3]) (which returns False)`.
+
+    The text of the message is the only place where CrossHair gives it; None where the message has no call, as for a
+    predicate that does not take the same path twice.
+    """
+    start = text.rfind("when calling harness(")
+    for end in range(len(text), start, -1):
+        if start >= 0 and text[end - 1] == ")":
+            try:
+                call = ast.parse(text[start + len("when calling ") : end], mode="eval").body
+            except SyntaxError:
+                continue
+            return _bound_arguments(call, box) if isinstance(call, ast.Call) else None
+    return None
+
+
+def _bound_arguments(call: ast.Call, box: Box) -> dict[str, Any] | None:
+    names = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in box.bounds]
+    try:
+        values = [ast.literal_eval(argument) for argument in call.args]
+        named = {keyword.arg or "": ast.literal_eval(keyword.value) for keyword in call.keywords}
+        return dict(inspect.Signature(names).bind(*values, **named).arguments)
+    except (ValueError, TypeError):
+        return None
+
+
+def _shrunk(claim: Claim, box: Box, point: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a point that refutes the claim in the same way, and of which no single value can be nearer to zero."""
+    status, deadline = (claim.refutation(point) or {})["status"], time.monotonic() + SHRINK_S
+
+    def same(candidate: Point) -> bool:
+        return box.admits(candidate) and (claim.refutation(candidate) or {}).get("status") == status
+
+    best = next((small for small in box.corner(CORNER) if time.monotonic() < deadline and same(small)), dict(point))
+    better = True
+    while better:
+        better = False
+        for name, bound in box.bounds.items():
+            for value in _nearer(bound, best[name]):
+                if time.monotonic() > deadline:
+                    return best
+                candidate = {**best, name: value}
+                if same(candidate):
+                    best, better = candidate, True
+                    break
+    return best
+
+
+def _nearer(bound: Bound, value: Any) -> Iterator[Any]:
+    """Yield values of a bound that come before `value`, the least first, then half way, then the one just before it."""
+    if bound.most is not None:
+        yield from (value[:place] + value[place + 1 :] for place in range(len(value)))
+        one = Bound(bound.low, bound.high, bound.boolean)
+        for place, item in enumerate(value):
+            yield from ([*value[:place], less, *value[place + 1 :]] for less in _nearer(one, item))
+        return
+    least = min(max(0, bound.low), bound.high)
+    distance = int(value) - least
+    for part in dict.fromkeys((0, distance // 2, distance - (1 if distance > 0 else -1))):
+        if abs(part) < abs(distance):
+            yield bool(least + part) if bound.boolean else least + part

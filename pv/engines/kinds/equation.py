@@ -1,0 +1,82 @@
+"""A falsifier with an `equation` and no `test`: the code under contract is compared with the equation's value."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pv.contract.claims import Falsifier
+from pv.contract.model import Contract
+from pv.engines import equation_rules
+from pv.engines.code import Code
+from pv.engines.kind import How, Kind, Worker, seed_of
+from pv.engines.replay import reject_names
+from pv.engines.rule import rules_of
+from pv.engines.trial import Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EquationPayload:
+    """The payload of an equation claim: all executable equations, and the name of the claimed one."""
+
+    equation: str
+    equations: Mapping[str, Mapping[str, Any]]
+    examples: int
+    seed: int
+    replay: str
+
+
+class EquationKind(Kind[EquationPayload]):
+    """Compares code with an executable equation on examples from the equation's domain."""
+
+    name = "equation"
+    section = "falsifiers"
+    payload_type = EquationPayload
+    replays_arguments = True
+    rules = rules_of(equation_rules)
+    preloads = ("torch", "pv.engines.equation")
+
+    def takes(self, claim: Falsifier) -> bool:
+        return equation_rules.is_compared(claim)
+
+    def payload(self, code: Code, contract: Contract, claim: Falsifier, how: How) -> EquationPayload:
+        return EquationPayload(
+            equation=claim.equation or "",
+            equations=contract.executable,
+            examples=how.examples or claim.examples,
+            seed=seed_of(claim.id, how.seed),
+            replay=how.replay,
+        )
+
+    def attack(self, payload: EquationPayload, worker: Worker) -> dict[str, Any]:
+        from pv.engines import equation as engine
+        from pv.engines.property import Settings
+
+        subject = worker.subject()
+        worker.ready()
+        settings = Settings(
+            examples=payload.examples, seed=payload.seed, stop_at_first=worker.mutated, replay=payload.replay
+        )
+        return engine.attack(
+            payload.equations, payload.equation, subject, worker.device, settings, worker.blame, worker.stream
+        )
+
+    def binding(self, claim: Falsifier) -> str:
+        return f"equation {claim.equation}"
+
+    def check_replay(self, replay: str, contract: Contract, claim: Falsifier) -> None:
+        names = _variables(contract, claim.equation or "")
+        if names is not None and replay.startswith("{"):
+            reject_names(json.loads(replay), names, replay, f"the equation {claim.equation}")
+
+    def sensitivity(self, trial: Trial) -> str:
+        found = trial.equation_mutants
+        return f", {found.killed} of {found.total} equation mutants killed" if found is not None else ""
+
+
+def _variables(contract: Contract, equation: str) -> list[str] | None:
+    """Return the variables of an equation, or of the one that it derives; None if lint refuses it."""
+    keys = {each.name: each.executable for each in contract.equations}.get(equation, {})
+    if isinstance(keys.get("derivative_of"), Mapping) and "domain" not in keys:
+        return _variables(contract, str(keys["derivative_of"].get("equation")))
+    return list(keys["domain"]) if isinstance(keys.get("domain"), Mapping) else None

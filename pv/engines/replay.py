@@ -1,0 +1,107 @@
+"""Checks an example that a user asks to replay: its form, its names, and the box of a harness, before anything runs."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from reprlib import repr as short
+from typing import Any
+
+from pv.contract.bounds import Box, box
+from pv.contract.claims import Harness
+from pv.contract.spelling import nearest
+from pv.engines.encoding import decode
+from pv.errors import UsageError
+
+MAX_SHOWN = 200
+MAX_FAULTS = 8
+
+
+def reject_form(replay: str) -> None:
+    """Raise `UsageError` unless it is VERSION:BLOB, or a JSON object that has every key once."""
+    if not (_is_object(replay) if replay.startswith("{") else re.fullmatch(r"[0-9.]+:[A-Za-z0-9+/=_-]+", replay)):
+        message = "expected VERSION:BLOB as a report prints it, or a JSON object"
+        raise UsageError(f"invalid example {replay[:MAX_SHOWN]!r}: {message}")
+
+
+def _is_object(replay: str) -> bool:
+    try:
+        return isinstance(json.loads(replay, object_pairs_hook=_once), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    twice = [name for name, times in Counter(name for name, _ in pairs).items() if times > 1]
+    if twice:
+        names = ", ".join(map(short, twice[:MAX_FAULTS]))
+        raise UsageError(f"duplicate key {names} in the example to replay; give each name one value")
+    return dict(pairs)
+
+
+def point(replay: str) -> Mapping[str, Any] | None:
+    """Return the point to replay, None where there is none."""
+    return dict(json.loads(replay)) if replay else None
+
+
+def reject_point(replay: str, harness: Harness) -> None:
+    """Raise `UsageError`, with every name that is wrong, unless the example is a point of the harness's box."""
+    if not replay.startswith("{"):
+        raise UsageError(f"{harness.id} is a harness: replay a point of its box, as a JSON object")
+    try:
+        space = box(harness.bounds, harness.requires)
+    except ValueError:
+        return  # lint reports what is wrong with the box
+    faults = list(_faults(json.loads(replay), space))
+    if faults:
+        listed = "; ".join(faults[:MAX_FAULTS])
+        raise UsageError(f"{replay[:MAX_SHOWN]} is not a point of the box of {harness.id} ({harness.box}): {listed}")
+
+
+def reject_names(given: Mapping[str, Any], known: Sequence[str], replay: str, of: str) -> None:
+    """Raise `UsageError`, with every name that is wrong, unless an example names all of `known` and no more."""
+    faults = [*_missing(given, known), *_unknown(given, known, "variable")]
+    if faults:
+        listed = "; ".join(faults[:MAX_FAULTS])
+        raise UsageError(f"{replay[:MAX_SHOWN]} is not an example of {of}: {listed}")
+
+
+def _missing(given: Mapping[str, Any], known: Sequence[str]) -> Iterator[str]:
+    return (f"missing {name}" for name in known if name not in given)
+
+
+def _unknown(given: Mapping[str, Any], known: Sequence[str], noun: str) -> Iterator[str]:
+    return (f"unknown {noun} {short(name)}{_suggestion(name, known)}" for name in given if name not in known)
+
+
+def _faults(point: Mapping[str, Any], space: Box) -> Iterator[str]:
+    """Yield what is wrong with each name; where nothing is, what is wrong with the point."""
+    values = {name: _value(item) for name, item in point.items()}
+    known = list(space.bounds)
+    outside = [name for name in known if name in values and not space.bounds[name].contains(values[name])]
+    yield from _missing(values, known)
+    yield from (f"{name} is {short(point[name])}, and its bound is {space.bounds[name]}" for name in outside)
+    yield from _unknown(values, known, "bound")
+    if set(values) == set(known) and not outside:
+        yield from _unmet(values, space)
+
+
+def _value(item: Any) -> Any:
+    """Return what was written; what cannot be decoded stays as it is, and lies within no bound."""
+    try:
+        return decode(item)
+    except Exception:  # an invalid number, tensor or type raises what it likes
+        return item
+
+
+def _suggestion(name: str, known: Sequence[str]) -> str:
+    near = nearest(name, known)
+    return f" (did you mean {near!r}?)" if near else ""
+
+
+def _unmet(values: Mapping[str, Any], space: Box) -> Iterator[str]:
+    try:
+        if not space.admits(values):
+            yield f"{space.requires} does not hold there"
+    except Exception as error:  # it divides by a bound that may be zero
+        yield f"{space.requires} raises {type(error).__name__} there"

@@ -1,0 +1,64 @@
+"""Defines a lint rule: a check of one contract, the codes that it can give, and the findings that it yields.
+
+A kind carries the rules about its own claims; `pv.linting` has those about everything else, and collects both.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+
+from pv.contract.check import did_you_mean
+from pv.contract.codes import Code
+from pv.contract.finding import Finding, Location, Severity
+from pv.contract.model import Contract
+from pv.contract.names import Target
+from pv.source.project import Project
+from pv.source.resolve import Unbound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """One contract among all that are linted together. `subject` replaces the contract's own."""
+
+    project: Project
+    contract: Contract
+    contracts: tuple[Contract, ...]
+    subject: Target | None = None
+
+
+Check = Callable[[Context], Iterator[Finding]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A check and its codes, without those that another rule declares. `existing`: for the field's existing format."""
+
+    check: Check
+    codes: tuple[Code, ...]
+    existing: bool
+
+
+def rule(*codes: Code, existing: bool = False) -> Callable[[Check], Rule]:
+    """Return a decorator that makes a check a rule with these codes; one that another rule declares is left out."""
+    return lambda check: Rule(check=check, codes=codes, existing=existing)
+
+
+def rules_of(*modules: ModuleType) -> tuple[Rule, ...]:
+    """Return the rules of modules, in the order in which they are defined there."""
+    return tuple(value for module in modules for value in vars(module).values() if isinstance(value, Rule))
+
+
+def error(code: str, location: Location, message: str, hint: str = "") -> Finding:
+    """Return a finding that fails its contract."""
+    return Finding(code=code, severity=Severity.ERROR, location=location, message=message, hint=hint)
+
+
+def notice(code: str, location: Location, message: str, hint: str = "") -> Finding:
+    """Return a finding that is only shown."""
+    return Finding(code=code, severity=Severity.NOTICE, location=location, message=message, hint=hint)
+
+
+def unbound(codes: dict[str, str], location: Location, problem: Unbound, name: str) -> Finding:
+    """Return the finding for a name that cannot be resolved; `codes` gives the code for each kind of problem."""
+    hint = did_you_mean(name, list(problem.known)) if problem.known else ""
+    return error(codes.get(problem.kind, codes["name"]), location, str(problem), hint)

@@ -1,0 +1,110 @@
+"""The result of one trial of a claim. The verdict is decided in `pv.results`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+
+class TrialStatus(Enum):
+    """The status with which one trial of a claim ended."""
+
+    HELD = "held"
+    """Every requested example was tried and none refuted the claim."""
+    REFUTED = "refuted"
+    """An assertion of the falsifier failed."""
+    RAISED = "raised"
+    """The subject raised on a valid input."""
+    FLAKY = "flaky"
+    """The same input failed once and passed once."""
+    NO_EXAMPLES = "no examples"
+    """No valid example could be drawn."""
+    SKIPPED = "skipped"
+    """The falsifier skipped itself, with a reason."""
+    INCONCLUSIVE = "inconclusive"
+    """The search of a proof ended neither refuted nor complete."""
+    ERROR = "error"
+    """The falsifier itself raised, or could not be bound."""
+    INVALID_MUTANT = "invalid mutant"
+    """The mutant was never planted: its module was not imported, or its edit did not apply."""
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out of memory"
+    CRASHED = "crashed"
+    """The process was killed by a signal."""
+    NO_RESULT = "no result"
+    """The process ended without a result, with any exit status."""
+    CANCELLED = "cancelled"
+    """Nothing was tried: the validation was stopped first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counterexample:
+    """An input that refuted the claim. `arguments` are JSON (see `pv.engines.encoding`); `exact` if they rebuild it."""
+
+    arguments: Mapping[str, Any]
+    exact: bool
+    error: str
+    frames: tuple[str, ...] = ()
+    shrunk: bool = False
+    blob: str = ""
+    hypothesis: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The output of a worker: its head and tail, its size in bytes, and how many bytes were dropped between them."""
+
+    head: str = ""
+    tail: str = ""
+    size: int = 0
+    dropped: int = 0
+
+    @property
+    def text(self) -> str:
+        between = f"\n... {self.dropped} bytes left out ...\n" if self.dropped else ""
+        return self.head + between + self.tail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EquationMutant:
+    """A one-symbol change of an equation: the equation, the position in its expression, the text before and after."""
+
+    equation: str
+    line: int
+    column: int
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EquationMutants:
+    """The number of equation mutants killed, their total number, and the survivors."""
+
+    killed: int
+    total: int
+    survivors: tuple[EquationMutant, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One execution of one falsifier, on one device, against the subject or a mutant of it."""
+
+    falsifier: str
+    device: str
+    status: TrialStatus
+    mutant: str | None = None
+    detail: str = ""
+    valid: int = 0
+    invalid: int = 0
+    counterexample: Counterexample | None = None
+    reached: frozenset[str] = frozenset()
+    files: frozenset[str] = frozenset()
+    asked: int = 0
+    mutant_reached: bool = False
+    seed: int = 0
+    seconds: float = 0.0
+    peak_mib: int = 0
+    output: Output = Output()
+    equation_mutants: EquationMutants | None = None
+    stopped: bool = False
+    """True if the worker was killed at a limit before it returned a result; the detail names the limit."""

@@ -1,0 +1,64 @@
+"""The allowed error: how far code, or another equation, may be from the values of an equation on one example."""
+
+import torch
+from torch import Tensor
+
+from pv.equations.accuracy import UNITS, Accuracy
+from pv.equations.draw import Example
+from pv.equations.evaluate import Equation
+from pv.equations.tensor_functions import F64
+
+# Correct implementations stayed within 24 times the effect of rounding each operation once; faults begin at 100,000
+# times.
+SLACK = 64.0
+FLOAT64 = UNITS["float64"]
+
+
+class Limits:
+    """The allowed errors of one example. values: the exact values of the equation, each [*axes]."""
+
+    def __init__(self, equation: Equation, accuracy: Accuracy, example: Example, values: tuple[Tensor, ...]) -> None:
+        self.equation, self.accuracy, self.example, self.values = equation, accuracy, example, values
+        self._measured: dict[float, tuple[Tensor, ...]] = {}
+
+    def of_equation(self, place: int) -> Tensor:
+        """Return the allowed error of another equation for the value at `place`, computed in float64."""
+        return self._within(FLOAT64)[place]
+
+    def of_code(self, place: int, returned: torch.dtype) -> Tensor:
+        """Return the allowed error of code for the value at `place`.
+
+        A result of dtype `returned` is rounded to it once, whatever the code computes in.
+        """
+        override, value = self.accuracy.tolerance, self.values[place]
+        if override is not None:
+            return override.relative * value.abs() + override.absolute
+        return self._within(self.accuracy.unit(self.example.dtype))[place] + _rounding(value, returned)
+
+    def _within(self, unit: float) -> tuple[Tensor, ...]:
+        if unit not in self._measured:
+            disturbed, _ = self.equation.at(self.example, unit=unit)
+            self._measured[unit] = tuple(
+                allowed(runs, value, unit) for runs, value in zip(disturbed, self.values, strict=True)
+            )
+        return self._measured[unit]
+
+
+def allowed(runs: Tensor, value: Tensor, unit: float) -> Tensor:
+    """Return the allowed error of each element of `value`, [*axes], from disturbed runs, [runs, *axes].
+
+    An infinite value allows no error and does not loosen the other elements. Where rounding alone may leave no finite
+    number, as in the logarithm of a difference that cancels, any result is allowed.
+    """
+    spread = torch.where(runs == value, 0.0, (runs - value).abs()).nan_to_num(nan=torch.inf, posinf=torch.inf).amax(0)
+    size = value.abs().nan_to_num(nan=0.0, posinf=0.0)
+    largest = size.amax() if value.numel() else torch.zeros((), dtype=F64)
+    return SLACK * (spread + unit * size + unit * 1e-3 * largest) + 1e-37
+
+
+def _rounding(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return the error of rounding to a dtype narrower than float32; wider ones are part of the measured error."""
+    if dtype not in (torch.float16, torch.bfloat16):
+        return torch.zeros_like(value)
+    limits = torch.finfo(dtype)
+    return value.abs() * limits.eps / 2 + limits.tiny * limits.eps

@@ -1,0 +1,185 @@
+"""Equation mutants: an equation, or one that it calls, with one symbol replaced.
+
+A falsifier that compares code with the equation must kill them. Only mutants that pass the type check with the same
+axes in the results are generated; any other would be a lint error of the contract.
+"""
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pv.equations.domain import Kind, axis_bounds
+from pv.equations.language import CONSTANTS, ELEMENTWISE, FUNCTIONS, Formula, Line
+from pv.equations.refusal import Refusal
+from pv.equations.typecheck import types
+from pv.equations.values import Axes, Callee
+
+_OPERATORS: Mapping[type, type[ast.operator]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Div, ast.Mod: ast.FloorDiv, ast.Pow: ast.Mult,
+}  # fmt: skip
+_COMPARISONS: Mapping[type, tuple[type[ast.cmpop], ...]] = {
+    ast.Lt: (ast.LtE, ast.GtE), ast.LtE: (ast.Lt, ast.Gt), ast.Gt: (ast.GtE, ast.LtE), ast.GtE: (ast.Gt, ast.Lt),
+    ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,),
+}  # fmt: skip
+_FUNCTIONS = {
+    "exp": "expm1", "expm1": "exp", "log": "log1p", "log1p": "log", "sin": "cos", "cos": "sin",
+    "tanh": "sigmoid", "sigmoid": "tanh", "erf": "tanh", "maximum": "minimum",
+    "minimum": "maximum", "sum": "mean", "mean": "sum", "prod": "sum", "max": "min",
+    "min": "max", "norm": "sum", "logsumexp": "max", "any": "all",
+    "all": "any", "softmax": "log_softmax", "log_softmax": "softmax", "cumsum": "cumprod", "cumprod": "cumsum",
+}  # fmt: skip
+MAX_SHOWN = 80
+
+
+@dataclass(frozen=True, slots=True)
+class MutatedEquation:
+    """One mutant: the equation that is mutated, the position in its expression, and the text before and after.
+
+    callees: all equations by name, with the mutated one in the place of the original.
+    """
+
+    equation: str
+    line: int
+    column: int
+    before: str
+    after: str
+    callees: Mapping[str, Callee]
+
+
+@dataclass(frozen=True, slots=True)
+class _Symbol:
+    """The meaning of a name in an equation; names with equal symbols can replace each other."""
+
+    kind: Kind | None = None
+    axes: Axes = ()
+    of: str | None = None
+    is_axis: bool = False
+
+
+_AXIS, _LINE = _Symbol(is_axis=True), _Symbol()
+
+
+def mutants(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...]) -> Iterator[MutatedEquation]:
+    """Yield the mutants of the equation `name` and of those it calls. results: the axes of its values, in order."""
+    for each in _called(name, callees):
+        original, seen = callees[each], {_text(callees[each].formula)}
+        for node, new in _replacements(original):
+            formula = _replaced(original.formula, node, new)
+            if _text(formula) in seen:
+                continue
+            seen.add(_text(formula))
+            mutated = {**callees, each: replace(original, formula=formula)}
+            if _fits(name, mutated, results):
+                yield MutatedEquation(each, *original.formula.place(node), _shown(node), _shown(new), mutated)
+
+
+def _called(name: str, callees: Mapping[str, Callee]) -> list[str]:
+    """Return the equation and all that it calls, nearest first."""
+    found = [name]
+    for each in found:
+        found += [other for other in callees[each].formula.called if other in callees and other not in found]
+    return found
+
+
+def _fits(name: str, callees: Mapping[str, Callee], results: tuple[Axes, ...]) -> bool:
+    try:
+        values = types(callees[name], callees[name].formula, callees=callees, calling=(name,))
+    except Refusal:
+        return False
+    return [set(value.axes) for value in values] == [set(axes) for axes in results]
+
+
+def _replacements(equation: Callee) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield every node of an equation with each of its replacements."""
+    known = {name: _Symbol(v.kind, v.axes, v.of) for name, v in equation.variables.items()}
+    known |= dict.fromkeys(axis_bounds(equation.variables), _AXIS)
+    for line in equation.formula.lines:
+        for node in ast.walk(line.value):
+            if isinstance(node, ast.expr):
+                yield from ((node, new) for new in (*_of_operators(node), *_of_leaves(node, known), *_of_calls(node)))
+        known[line.name] = _LINE
+
+
+def _of_operators(node: ast.expr) -> Iterator[ast.expr]:
+    match node:
+        case ast.BinOp(left=left, op=sign, right=right):
+            yield ast.BinOp(left, _OPERATORS[type(sign)](), right)
+            yield left
+            if isinstance(sign, ast.Add | ast.Mult):
+                yield right
+            elif isinstance(sign, ast.Sub):
+                yield ast.UnaryOp(ast.USub(), right)
+        case ast.UnaryOp(operand=operand):
+            yield operand
+        case ast.Compare(left=left, ops=signs, comparators=others):
+            for place, compared in enumerate(signs):
+                for other in _COMPARISONS[type(compared)]:
+                    yield ast.Compare(left, [*signs[:place], other(), *signs[place + 1 :]], others)
+        case ast.BoolOp(op=joined, values=values):
+            yield ast.BoolOp(ast.Or() if isinstance(joined, ast.And) else ast.And(), values)
+            for place in range(len(values)):
+                rest = [*values[:place], *values[place + 1 :]]
+                yield ast.BoolOp(joined, rest) if len(rest) > 1 else rest[0]
+        case ast.IfExp(test=test, body=yes, orelse=no):
+            yield ast.IfExp(test, no, yes)
+
+
+def _of_leaves(node: ast.expr, known: Mapping[str, _Symbol]) -> Iterator[ast.expr]:
+    match node:
+        case ast.Constant(value=int(number)):
+            yield from (_number(number + step) for step in (1, -1))
+        case ast.Constant(value=float(number)):
+            yield _number(2 * number)
+        case ast.Name(id=name) if name in CONSTANTS:
+            yield _number(0)
+        case ast.Name(id=name) if name in known:
+            yield from (ast.Name(other, ast.Load()) for other in known if other != name and known[other] == known[name])
+
+
+def _number(value: float) -> ast.expr:
+    return ast.Constant(value) if value >= 0 else ast.UnaryOp(ast.USub(), ast.Constant(-value))
+
+
+def _of_calls(node: ast.expr) -> Iterator[ast.expr]:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return
+    name, arguments = node.func.id, node.args
+    if name in _FUNCTIONS:
+        yield ast.Call(ast.Name(_FUNCTIONS[name], ast.Load()), arguments, node.keywords)
+    elif name in ELEMENTWISE:
+        yield arguments[0]
+    elif name == "where":
+        yield ast.Call(node.func, [arguments[0], arguments[2], arguments[1]], [])
+    elif name not in FUNCTIONS:
+        for place in range(len(arguments) - 1):
+            first, second = arguments[place : place + 2]
+            yield ast.Call(node.func, [*arguments[:place], second, first, *arguments[place + 2 :]], node.keywords)
+    if node.keywords:
+        yield ast.Call(node.func, arguments, [])
+
+
+def _replaced(formula: Formula, old: ast.expr, new: ast.expr) -> Formula:
+    return Formula(formula.text, tuple(Line(line.name, _with(line.value, old, new)) for line in formula.lines))
+
+
+def _with(node: Any, old: ast.expr, new: ast.expr) -> Any:
+    """Return a copy of a tree with `new` in the place of the node `old`."""
+    if node is old:
+        return ast.copy_location(new, old)
+    if isinstance(node, list):
+        return [_with(each, old, new) for each in node]
+    if not isinstance(node, ast.AST):
+        return node
+    fields = {name: _with(value, old, new) for name, value in ast.iter_fields(node)}
+    return ast.copy_location(type(node)(**fields), node)
+
+
+def _text(formula: Formula) -> tuple[str, ...]:
+    return tuple(ast.unparse(line.value) for line in formula.lines)
+
+
+def _shown(node: ast.expr) -> str:
+    text = ast.unparse(node)
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 3]}..."

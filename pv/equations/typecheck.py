@@ -1,0 +1,91 @@
+"""The static check of equations: axes and types of every formula, against what the equation declares. Without torch."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TypeVar
+
+from pv.equations.axes import shown
+from pv.equations.definition import Definition
+from pv.equations.domain import DIFFERENTIABLE, Kind
+from pv.equations.interpret import Interpreter
+from pv.equations.language import Formula
+from pv.equations.refusal import InvalidEquation, Part, Refusal
+from pv.equations.values import Callee, NoContent, Value, ValueType, variable_value
+
+T = TypeVar("T")
+Values = tuple[Value[None], ...]
+
+
+def check(equation: Definition, definitions: Mapping[str, Definition]) -> Iterator[InvalidEquation]:
+    """Yield the first problem of an equation, if any. `definitions` are all equations that it may call."""
+    try:
+        _check(equation, definitions)
+    except InvalidEquation as problem:
+        yield problem
+
+
+def _check(equation: Definition, definitions: Mapping[str, Definition]) -> None:
+    name, callees = equation.name, {each.name: each.callee for each in definitions.values()}
+    of = partial(types, equation.callee, callees=callees)
+    found = located(name, Part.EXPRESSION, lambda: of(equation.formula, calling=(name,)))
+    located(name, Part.RESULT, lambda: _check_results(equation, found))
+    located(name, Part.DERIVATIVE_OF, lambda: _check_derivative(equation, definitions))
+    if (requires := equation.requires) is not None:
+        located(name, Part.REQUIRES, lambda: _check_scalar(_condition(of(requires))))
+    for place, invariant in enumerate(equation.invariants):
+        located(name, Part.INVARIANTS, partial(lambda each: _condition(of(each)), invariant), str(place))
+
+
+def types(
+    equation: Callee, formula: Formula, *, callees: Mapping[str, Callee], calling: tuple[str, ...] = ()
+) -> Values:
+    """Return the values of a formula over the variables of an equation, without content. Raise `Refusal`."""
+    environment = {n: variable_value(v, None) for n, v in equation.variables.items() if v.kind is not Kind.SIZE}
+    return Interpreter(formula, environment, equation.largest_sizes, NoContent(), callees, calling).values()
+
+
+def located(equation: str, part: Part, work: Callable[[], T], item: str = "") -> T:
+    """Return the result of `work`. Raise its `Refusal` as `InvalidEquation` of the given part."""
+    try:
+        return work()
+    except Refusal as refusal:
+        raise InvalidEquation(equation, part, refusal, item) from refusal
+
+
+def _check_results(equation: Definition, found: Values) -> None:
+    if len(found) != len(equation.results):
+        raise Refusal(f"declares {len(equation.results)} values, the expression has {len(found)}")
+    for axes, value in zip(equation.results, found, strict=True):
+        if set(axes) != set(value.axes):
+            raise Refusal(f"declares axes {shown(axes)}, the expression has {shown(value.axes)}")
+        if value.type is ValueType.INDEX:
+            raise Refusal("a result cannot be an index", hint="compare it, or use one_hot")
+
+
+def _check_derivative(equation: Definition, definitions: Mapping[str, Definition]) -> None:
+    derivative = equation.derivative
+    if derivative is None or derivative.equation not in definitions:
+        return
+    of = definitions[derivative.equation]
+    if of.results != ((),):
+        raise Refusal(f"{of.name} is not a single scalar, so it has no gradient")
+    variable = of.variables[derivative.variable]
+    if variable.kind not in DIFFERENTIABLE:
+        message = f"cannot differentiate by {variable.name} of kind {variable.kind}"
+        raise Refusal(message, hint=f"choose a variable of kind {', '.join(sorted(DIFFERENTIABLE))}")
+    if equation.results != (variable.axes,):
+        raise Refusal(f"`result` must have the axes of {variable.name}: real{shown(variable.axes)}")
+    if list(equation.variables) != list(of.variables):
+        raise Refusal(f"`domain` differs from that of {of.name}", hint="remove `domain`; it is inherited")
+
+
+def _condition(found: Values) -> Value[None]:
+    if len(found) != 1 or found[0].type is not ValueType.CONDITION:
+        raise Refusal("expected one condition, such as `any(y != -100, B, T)`")
+    return found[0]
+
+
+def _check_scalar(condition: Value[None]) -> None:
+    if condition.axes:
+        message = f"expected a condition without axes, got {shown(condition.axes)}"
+        raise Refusal(message, hint="reduce it with any(...) or all(...)")

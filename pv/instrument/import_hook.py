@@ -1,0 +1,238 @@
+"""The import hook of a worker and of its child processes: plants a mutant, and records which functions run.
+
+It changes modules as they are imported, so a decorator, a default value or a class body is mutated like any other
+code, and `from module import name` sees the mutant. Standard library only: it runs before everything else.
+"""
+
+import ast
+import atexit
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import io
+import json
+import linecache
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import CodeType, ModuleType
+from typing import Any, NoReturn
+
+from pv.errors import BrokenMutant, MutantProblem
+from pv.instrument.coverage import at_import, instrument, seen
+from pv.instrument.write_guard import WriteGuard
+from pv.source.patch import patch
+
+VARIABLE = "PV_HOOK"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The changes made at import.
+
+    `covered` modules are instrumented; `module` is edited, or its attribute `name` is swapped.
+
+    With `statements` coverage records every statement of a function too, as `module:name@line:column`.
+    `guarded`: code may remove files only beside the log, and may not write to files of the project.
+
+    `packages` are found below `roots` before anywhere else, as in `RootsFirst`. `log` is the file in which child
+    processes leave what they reached.
+    """
+
+    covered: tuple[str, ...] = ()
+    statements: bool = False
+    guarded: bool = False
+    packages: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
+    log: str = ""
+    module: str = ""
+    name: str = ""
+    find: str | None = None
+    replace: str = ""
+    occurrence: int | None = None
+    swap_with: str = ""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Plan":
+        raw: dict[str, Any] = json.loads(text)
+        raw |= {name: tuple(raw[name]) for name in ("covered", "packages", "roots") if name in raw}
+        return cls(**raw)
+
+
+class ImportHook(importlib.abc.MetaPathFinder):
+    """Finds the modules of a plan first and loads them changed; every other module is left alone."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.applied = False
+        self.broken = ""
+        """The reason why the mutant could not be applied; "" if it could, or there is none."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != self.plan.module and not self.covers(name):
+            return None
+        for finder in sys.meta_path:
+            found = finder.find_spec(name, path, target) if finder is not self else None
+            if found is not None:
+                if isinstance(found.loader, importlib.machinery.SourceFileLoader):
+                    found.loader = Loader(self, name, found.loader.path)
+                return found
+        return None
+
+    def covers(self, name: str) -> bool:
+        return any(name == module or name.startswith(f"{module}.") for module in self.plan.covered)
+
+    def mutated(self) -> str:
+        """Return the name under which coverage records the mutated function."""
+        return self.plan.swap_with or f"{self.plan.module}:{self.plan.name}"
+
+
+class Loader(importlib.machinery.SourceFileLoader):
+    def __init__(self, hook: ImportHook, name: str, path: str) -> None:
+        super().__init__(name, path)
+        self.hook = hook
+
+    def get_code(self, fullname: str) -> CodeType:
+        path = self.get_filename(fullname)
+        source = importlib.util.decode_source(self.get_data(path))
+        plan = self.hook.plan
+        if fullname == plan.module and plan.find is not None:
+            with self._planting():
+                source = patch(source, plan.name, plan.find, plan.replace, plan.occurrence)
+            # Tracebacks and inspect.getsource read this cache before the file.
+            linecache.cache[path] = (len(source), None, list(io.StringIO(source)), path)
+        tree = ast.parse(source, filename=path)
+        instrument(tree, fullname, statements=plan.statements)
+        code: CodeType = compile(tree, path, "exec", dont_inherit=True)
+        return code
+
+    def exec_module(self, module: ModuleType) -> None:
+        super().exec_module(module)
+        if module.__name__ == self.hook.plan.module and self.hook.plan.swap_with:
+            with self._planting():
+                _swap(module, self.hook.plan)
+
+    @contextmanager
+    def _planting(self) -> Iterator[None]:
+        """Record whether the mutant was planted: in a child, a falsifier may take the error for a detected fault."""
+        try:
+            yield
+        except BrokenMutant as error:
+            self.hook.broken = str(error)
+            raise
+        self.hook.applied = True
+
+
+class RootsFirst(importlib.abc.MetaPathFinder):
+    """Finds the project's own packages below its roots, also those without `__init__.py`.
+
+    Python prefers any installed package of that name to a folder without one, however late on the path.
+    """
+
+    def __init__(self, packages: set[str], roots: list[str]) -> None:
+        self.packages, self.roots = packages, roots
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        return importlib.machinery.PathFinder.find_spec(name, self.roots) if name in self.packages else None
+
+
+def _swap(module: ModuleType, plan: Plan) -> None:
+    new = _replacement(plan)
+    *path, last = plan.name.split(".")
+    holder: Any = module
+    for part in path:
+        holder = getattr(holder, part)
+    if not hasattr(holder, last):
+        raise BrokenMutant(MutantProblem.NO_DEFINITION, f"{plan.module} has no {plan.name!r}")
+    setattr(holder, last, new)
+
+
+def _replacement(plan: Plan) -> Any:
+    source, _, attribute = plan.swap_with.partition(":")
+    try:
+        new: Any = importlib.import_module(source)
+        for part in attribute.split("."):
+            new = getattr(new, part)
+    except (ImportError, AttributeError) as error:
+        raise BrokenMutant(MutantProblem.NOT_LOADED, f"{plan.swap_with} can't be loaded: {error}") from error
+    return new
+
+
+def install(plan: Plan) -> ImportHook:
+    """Hook imports, here and in child processes. Raise BrokenMutant if the module is imported already."""
+    if plan.module in sys.modules:
+        message = f"{plan.module} is imported already, so it can no longer be mutated"
+        raise BrokenMutant(MutantProblem.NOT_LOADED, message)
+    hook = ImportHook(plan)
+    sys.meta_path[:0] = [hook, RootsFirst(set(plan.packages), list(plan.roots))]
+    os.environ[VARIABLE] = plan.to_json()
+    if plan.guarded:
+        sys.addaudithook(
+            WriteGuard([str(Path(root).resolve()) for root in plan.roots], str(Path(plan.log).parent.parent))
+        )
+    if plan.log:
+        _log_at_exit(hook)
+    return hook
+
+
+def install_from_environment() -> None:
+    """Install the hook of the parent process, if it has one."""
+    text = os.environ.get(VARIABLE)
+    if text:
+        install(Plan.from_json(text))
+
+
+def _log_at_exit(hook: ImportHook) -> None:
+    """Write coverage to the log at every exit but a kill; multiprocessing exits by os._exit.
+
+    Coverage of a killed child is lost, which can cost a pass and never makes one.
+    """
+    leave = os._exit
+
+    def note() -> None:
+        if seen or hook.applied or hook.broken:
+            line = json.dumps({"seen": sorted(seen), "applied": hook.applied, "broken": hook.broken}) + "\n"
+            log = os.open(hook.plan.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            os.write(log, line.encode())  # one call, so that the lines of two children that end together stay whole
+            os.close(log)
+
+    def noted_exit(status: int) -> NoReturn:
+        try:
+            note()
+        finally:
+            leave(status)
+
+    atexit.register(note)
+    os._exit = noted_exit
+
+
+def reached(hook: ImportHook) -> tuple[frozenset[str], bool]:
+    """Return the coverage of this process and its ended children, and whether any of them planted the mutant."""
+    found, applied = set(seen), hook.applied
+    for entry in _entries(hook):
+        found |= set(entry["seen"])
+        applied = applied or entry["applied"]
+    return frozenset(found | at_import if found else found), applied
+
+
+def broken(hook: ImportHook) -> str:
+    """Return why the mutant could not be planted, here or in an ended child; "" if it always could."""
+    return next(filter(None, [hook.broken, *(entry["broken"] for entry in _entries(hook))]), "")
+
+
+def _entries(hook: ImportHook) -> list[dict[str, Any]]:
+    log = Path(hook.plan.log)
+    if not hook.plan.log or not log.exists():
+        return []
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]

@@ -1,0 +1,20 @@
+"""Found by every Python that a worker starts: installs the import hook, then runs the sitecustomize it hides."""
+
+import importlib.machinery
+import importlib.util
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+if importlib.util.find_spec("pv") is None:
+    sys.path.append(str(HERE.parents[2]))
+
+from pv.instrument.import_hook import install_from_environment  # noqa: E402  (pv may not be importable before the line above)
+
+install_from_environment()
+
+_others = [entry for entry in sys.path if Path(entry or ".").resolve() != HERE]
+_next = importlib.machinery.PathFinder.find_spec("sitecustomize", _others)
+if _next is not None and _next.loader is not None:
+    _next.loader.exec_module(importlib.util.module_from_spec(_next))

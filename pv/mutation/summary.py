@@ -1,0 +1,148 @@
+"""The report of a mutation run, as text or JSON."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pv.mutation import score
+from pv.mutation.judge import UNDETECTED, Judged, MutantStatus
+from pv.mutation.result import MutationResult
+
+FORMAT = "pv-mutants-report/1"
+SHOWN = (*UNDETECTED, MutantStatus.NOT_EQUIVALENT)
+
+
+def problems(result: MutationResult) -> list[str]:
+    """Return the problems that fail the command."""
+    prefix = "no score was recorded: " if result.unrecorded else ""
+    return [*(f"{prefix}{text}" for text in objections(result)), *_below_gate(result)]
+
+
+def objections(result: MutationResult) -> list[str]:
+    """Return the problems that prevent a result from being recorded as the contract's score."""
+    measured = score.of(result)
+    found = [f"{t.falsifier} does not hold on the code itself: {t.detail or t.status.value}" for t in result.unfit]
+    found += [
+        f"declared equivalent, but {j.tried[-1]} kills it: {j.mutant.mutant.id}"
+        for j in _of(result, MutantStatus.NOT_EQUIVALENT)
+    ]
+    if result.whole and measured.equivalent > (most := score.most_equivalent(measured)):
+        found.append(
+            f"{measured.equivalent} mutants declared equivalent, at most {most} allowed "
+            f"({score.MOST_EQUIVALENT * 100:g} % of all mutants): "
+            "write a falsifier that tells them apart, or simpler code"
+        )
+    found += [f"no falsifier executes {name}" for name in result.idle]
+    return [*found, *(f"declared equivalent matches no generated mutant: {t}" for t in result.unused)]
+
+
+def _below_gate(result: MutationResult) -> list[str]:
+    """Return the problem that the score is below the contract's gate. A partial run is not compared with the gate."""
+    measured, least = score.of(result), result.contract.gate.mutation_score
+    if least is None or result.restricted or result.unfit:
+        return []
+    if measured.value is not None and measured.value >= least:
+        return []
+    return [
+        f"the mutation score is {measured.percent}, the contract's gate requires {least * 100:g} %; "
+        "survivors are listed above"
+    ]
+
+
+def exit_code(results: Sequence[MutationResult]) -> int:
+    """Return 1 if a result has a problem, 2 if there was nothing to judge, else 0."""
+    if any(problems(result) for result in results):
+        return 1
+    return 0 if results and all(score.of(result).judged for result in results) else 2
+
+
+def _of(result: MutationResult, *statuses: MutantStatus) -> list[Judged]:
+    return [judged for judged in result.judged if judged.status in statuses]
+
+
+def summary(result: MutationResult) -> str:
+    """Return the score of a result with its denominators, or the reason for having none."""
+    if result.elsewhere:
+        return f"nothing to judge: {result.elsewhere}"
+    measured = score.of(result)
+    parts = [f"{measured.killed} of {measured.judged} killed"]
+    parts += [f"{measured.by_timeout} of them by timeout"] if measured.by_timeout else []
+    parts += [f"{measured.by_error} of them by error"] if measured.by_error else []
+    parts += [f"{n} cached"] if (n := sum(judged.recalled for judged in result.judged)) else []
+    parts += [f"{measured.no_coverage} without coverage"] if measured.no_coverage else []
+    parts += [f"{measured.equivalent} equivalent"] if measured.equivalent else []
+    parts += [f"{n} invalid"] if (n := result.count(MutantStatus.INVALID)) else []
+    parts += [f"a sample of {measured.sampled} of {measured.total}"] if measured.sample else []
+    return f"mutation score {measured.percent} ({', '.join(parts)})"
+
+
+def text(results: Sequence[MutationResult], seconds: float) -> str:
+    """Return one line per contract, a diff for each survivor, then the problems."""
+    lines: list[str] = []
+    for result in results:
+        lines += [f"{_title(result)}: {summary(result)}", ""]
+        for judged in _of(result, *SHOWN):
+            lines += [*_survivor(judged), ""]
+        lines += [f"error: {problem}" for problem in problems(result)]
+    return "\n".join([*lines, f"{seconds:.1f} s; exit {exit_code(results)}", ""])
+
+
+def _title(result: MutationResult) -> str:
+    judges = result.falsifiers[0] if len(result.falsifiers) == 1 else f"{len(result.falsifiers)} falsifiers"
+    return f"{result.contract.id} by {judges}"
+
+
+def _survivor(judged: Judged) -> Iterator[str]:
+    mutant = judged.mutant
+    location = mutant.mutant.location
+    yield f"{_relative(location.path)}:{location.line} {mutant.function} [{mutant.operator}] {judged.status.value}"
+    yield from (f"  {line}" for line in mutant.diff.splitlines())
+    if judged.tried:
+        yield f"  tried by {', '.join(judged.tried)}"
+    if judged.seen:
+        yield f"  seen: {judged.seen}"
+
+
+def _relative(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def data(results: Sequence[MutationResult], seconds: float) -> str:
+    """Return the results as a JSON object, with every mutant."""
+    content = {
+        "format": FORMAT,
+        "exit_code": exit_code(results),
+        "seconds": round(seconds, 3),
+        "contracts": [_contract(result) for result in results],
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _contract(result: MutationResult) -> dict[str, Any]:
+    measured = score.of(result)
+    return {
+        "id": result.contract.id,
+        "falsifiers": list(result.falsifiers),
+        "mutated": list(result.mutated),
+        "summary": summary(result),
+        "score": measured.value,
+        **{name: getattr(measured, name) for name in score.COUNTS},
+        "problems": problems(result),
+        "mutants": [_mutant(judged) for judged in result.judged],
+    }
+
+
+def _mutant(judged: Judged) -> dict[str, Any]:
+    mutant = judged.mutant
+    return {
+        "id": mutant.mutant.id,
+        "operator": mutant.operator,
+        "function": mutant.function,
+        "path": str(_relative(mutant.mutant.location.path)),
+        "line": mutant.mutant.location.line,
+        "status": judged.status.value,
+        "tried": list(judged.tried),
+        "seen": judged.seen,
+        "diff": mutant.diff,
+    }

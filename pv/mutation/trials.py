@@ -1,0 +1,236 @@
+"""The trials of automatic mutants: each is tried on the falsifiers that run it, until one kills it."""
+
+import random
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pv.contract.claims import Falsifier
+from pv.contract.model import Contract
+from pv.engines.code import Code
+from pv.engines.kind import How, seed_of
+from pv.engines.kinds import kind_of
+from pv.mutation import judge, scope
+from pv.mutation.generate import Automatic, Module, compiles_to
+from pv.mutation.judge import DETECTED, Judged, MutantStatus
+from pv.mutation.memory import Memory
+from pv.mutation.result import MutationResult, Plan
+from pv.results.trial import Trial, TrialStatus
+from pv.source import resolve
+from pv.source.patch import patch
+from pv.source.project import Project
+from pv.workers import tasks
+from pv.workers.pool import Pool
+from pv.workers.scheduler import Job, Scheduler
+
+HARDER = 10
+"""Factor on the number of examples with which a falsifier is tried on a declared equivalent."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A mutant that is being tried: the falsifiers that are left, and the ids of those that have tried it."""
+
+    mutant: Automatic
+    left: list[Falsifier]
+    equivalent: bool
+    tried: list[str] = field(default_factory=list)
+    late: bool = False
+    """True after the first timeout: a busy machine may cause one, so the falsifier is tried again."""
+
+
+class MutantTrials:
+    """The trials of one contract's automatic mutants by `falsifiers` of it."""
+
+    def __init__(self, project: Project, contract: Contract, falsifiers: Sequence[Falsifier], plan: Plan) -> None:
+        self.project, self.contract, self.plan = project, contract, plan
+        self.falsifiers = [f for f in falsifiers if kind_of(f).bound and "cpu" in f.devices]
+        self.restricted = plan.widely or bool(plan.modules) or len(falsifiers) < len(contract.claims)
+        self.clean: dict[str, Trial] = {}
+        self.judged: list[Judged] = []
+        self._codes = {f.id: Code(project, contract.subject_of(f)) for f in self.falsifiers}
+        self._kills: Counter[tuple[str, str]] = Counter()
+        self._waiting: deque[_Pending] = deque()
+        self._scheduler: Scheduler[_Pending | None]
+        """The key of a job is the mutant, or None for the clean code."""
+        self._named = () if plan.widely else contract.mutated
+        self._places = () if plan.widely else contract.places
+        self._idle: tuple[str, ...] = ()
+        """The mutation scope that no falsifier runs."""
+
+    def run(self) -> MutationResult:
+        """Return the status of every mutant. Nothing is tried where no requested module is in the mutation scope."""
+        asked = self.plan.modules
+        if not asked or scope.matching(scoped := self._modules(self.falsifiers), asked):
+            return self._tried()
+        return MutationResult(
+            contract=self.contract,
+            falsifiers=tuple(f.id for f in self.falsifiers),
+            total=0,
+            judged=(),
+            mutated=self._places,
+            restricted=True,
+            elsewhere=scope.elsewhere(self.contract, scoped, asked, widely=self.plan.widely),
+        )
+
+    def _tried(self) -> MutationResult:
+        """Try the clean code first, for its coverage and its time, then the mutants."""
+        targets = scope.subjects(self.contract, self.falsifiers)
+        preload = tasks.preload(self.project, [self.contract], targets)
+        with Pool(preload, self.plan.jobs, spawn=self.plan.spawn) as pool:
+            self._scheduler = Scheduler(pool, self.plan.on_progress)
+            self._try_clean()
+            found = self._mutants()
+            chosen = self._chosen(found)
+            equivalent = self._equivalent()
+            memory = Memory(self.project, self.contract, self.clean)
+            self._queue(chosen, frozenset(equivalent), None if self.plan.fresh else memory)
+            self._try_mutants()
+        memory.keep(self.judged, whole=not self.restricted)
+        order = {mutant.mutant.id: place for place, mutant in enumerate(chosen)}
+        return MutationResult(
+            contract=self.contract,
+            falsifiers=tuple(f.id for f in self._fit()),
+            total=len(found),
+            judged=tuple(sorted(self.judged, key=lambda j: order[j.mutant.mutant.id])),
+            unfit=tuple(t for t in self.clean.values() if t.status not in (TrialStatus.HELD, TrialStatus.SKIPPED)),
+            unused=self._unused(found, equivalent),
+            idle=() if self.restricted else self._idle,
+            mutated=self._places,
+            files=frozenset().union(*(t.files for t in self.clean.values())),
+            restricted=self.restricted,
+        )
+
+    def _try_clean(self) -> None:
+        for falsifier in self.falsifiers:
+            run = kind_of(falsifier).run_of(self.contract, falsifier)
+            self._submit(falsifier, None, max(falsifier.limit_s, run.limit_s if run is not None else 0.0))
+        for _, found in self._scheduler.trials():
+            self.clean[found.falsifier] = found
+
+    def _fit(self) -> list[Falsifier]:
+        return [f for f in self.falsifiers if self.clean[f.id].status is TrialStatus.HELD]
+
+    def _mutants(self) -> list[Automatic]:
+        fit = self._fit()
+        reached = frozenset().union(*(self.clean[f.id].reached for f in fit))
+        if self._named:
+            self._idle = tuple(str(each.target) for each in self._named if not any(map(each.holds, reached)))
+            reached = frozenset(name for name in reached if any(each.holds(name) for each in self._named))
+        return scope.mutants(scope.matching(self._modules(fit), self.plan.modules), reached)
+
+    def _modules(self, judges: Sequence[Falsifier]) -> list[Module]:
+        """Return the modules in the mutation scope, whatever modules were requested."""
+        modules_of = scope.imported if self.plan.widely else scope.modules
+        return modules_of(
+            self.project, [each.target for each in self._named] or scope.under_contract(self.contract, judges)
+        )
+
+    def _chosen(self, found: Sequence[Automatic]) -> list[Automatic]:
+        if self.plan.sample is None or self.plan.sample >= len(found):
+            return list(found)
+        drawn = set(random.Random(self.plan.seed).sample(range(len(found)), self.plan.sample))
+        return [mutant for place, mutant in enumerate(found) if place in drawn]
+
+    def _equivalent(self) -> dict[str, str]:
+        """Return what each declared equivalent compiles to, with its text in the contract."""
+        found = {}
+        for declared in self.contract.equivalents:
+            change = declared.change
+            path = resolve.target_file(self.project, change.function)
+            changed = patch(resolve.source(path), change.function.attribute, change.find, change.replace)
+            found[compiles_to(resolve.module_name(self.project, path), changed)] = (
+                f"{declared.location}: {change.find} -> {change.replace}"
+            )
+        return found
+
+    def _unused(self, found: Sequence[Automatic], equivalent: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the declared equivalents that are no automatic mutant, unless only some mutants were made."""
+        results = {mutant.result for mutant in found}
+        return () if self.restricted else tuple(why for result, why in equivalent.items() if result not in results)
+
+    def _queue(self, chosen: Sequence[Automatic], equivalent: frozenset[str], memory: Memory | None) -> None:
+        fit = self._fit()
+        self._scheduler.count(len(chosen))
+        for mutant in chosen:
+            able = [f for f in fit if mutant.place in self.clean[f.id].reached]
+            declared = mutant.result in equivalent
+            recalled = memory.recalled(mutant, able) if memory is not None and not declared else None
+            if recalled is not None:
+                self._close(recalled)
+            elif able:
+                self._waiting.append(_Pending(mutant, able, declared))
+            else:
+                self._close(Judged(mutant=mutant, status=MutantStatus.NO_COVERAGE))
+
+    def _try_mutants(self) -> None:
+        for _ in range(self.plan.jobs):
+            self._start_next()
+        for pending, found in self._scheduler.trials():
+            if pending is not None:
+                self._judge(pending, found)
+
+    def _start_next(self) -> None:
+        if self._waiting:
+            self._try(self._waiting.popleft())
+
+    def _try(self, pending: _Pending) -> None:
+        """Try a mutant on the falsifier likely to kill it soonest: a fast one, first those that killed others here."""
+        name = pending.mutant.function
+        one = min(pending.left, key=lambda f: self.clean[f.id].seconds / (1 + self._kills[name, f.id]))
+        pending.left.remove(one)
+        pending.tried.append(one.id)
+        harder = HARDER if pending.equivalent else 1
+        limit = judge.limit_on_mutant(self.clean[one.id].seconds) * harder
+        if not kind_of(one).timeout_kills:
+            limit = kind_of(one).limit_s(self.contract, one, How())
+        self._submit(one, pending, limit, examples=one.examples * harder)
+
+    def _judge(self, pending: _Pending, found: Trial) -> None:
+        status, judged_by = judge.status(found), next(f for f in self.falsifiers if f.id == found.falsifier)
+        if status is MutantStatus.TIMEOUT and not kind_of(judged_by).timeout_kills:
+            status = None  # a proof that needs longer has detected nothing
+        if status is MutantStatus.TIMEOUT and not pending.late:
+            pending.left.append(judged_by)
+            pending.tried.remove(judged_by.id)
+            pending.late, status = True, None
+        if status is None and pending.left:
+            self._try(pending)
+            return
+        if status in DETECTED:
+            self._kills[pending.mutant.function, found.falsifier] += 1
+            status = MutantStatus.NOT_EQUIVALENT if pending.equivalent else status
+        undetected = MutantStatus.EQUIVALENT if pending.equivalent else MutantStatus.SURVIVED
+        seen = judge.seen(found) if status is not None else ""
+        self._close(Judged(mutant=pending.mutant, status=status or undetected, tried=tuple(pending.tried), seen=seen))
+        self._start_next()
+
+    def _close(self, judged: Judged) -> None:
+        self.judged.append(judged)
+        self._scheduler.advance()
+
+    def _submit(
+        self, falsifier: Falsifier, pending: _Pending | None, limit_s: float, examples: int | None = None
+    ) -> None:
+        automatic = pending.mutant if pending is not None else None
+        directory = self._scheduler.scratch()
+        run = kind_of(falsifier).run_of(self.contract, falsifier)
+        how = How(
+            examples=examples,
+            mutant=automatic.mutant if automatic is not None else None,
+            directory=str(directory),
+            execute=(run.small or {}) if run is not None else None,
+            statements=automatic is None,
+            guarded=True,
+        )
+        job = Job(
+            key=pending,
+            body=tasks.attack(self._codes[falsifier.id], self.contract, falsifier, how),
+            limit_s=limit_s,
+            claim=falsifier.id,
+            label=f"{falsifier.id} on {automatic.function}" if automatic is not None else falsifier.id,
+            mutant=automatic.mutant.id if automatic is not None else None,
+            seed=seed_of(falsifier.id, 0),
+            directory=directory,
+        )
+        self._scheduler.submit(job)

@@ -1,0 +1,1 @@
+"""Runs falsifiers and harnesses as pytest tests."""

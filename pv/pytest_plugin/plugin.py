@@ -1,0 +1,196 @@
+"""Runs `falsify_*` and `prove_*` under pytest, so that an author can debug one in an editor. The gate is `pv validate`.
+
+It is active only in a project with a `[tool.pv]` table, and then only for files of these names. A falsifier is
+parametrized with the subject and devices of each clause that binds it: a fixture would be created once for all
+examples, which Hypothesis refuses.
+"""
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from pv.pytest_plugin import proofs, runs
+from pv.pytest_plugin.proofs import WholeBox
+from pv.pytest_plugin.runs import RunRequest
+
+if TYPE_CHECKING:
+    from pv.contract.claims import Falsifier, Harness
+    from pv.contract.model import Contract
+    from pv.instrument.import_hook import Plan
+    from pv.source.project import Project
+
+PREFIXES = ("falsify_", "prove_")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("pv", "falsifiers under contract")
+    group.addoption("--pv-subject", metavar="TARGET", help="attack module or module:attribute instead of the subject")
+    group.addoption("--pv-mutant", metavar="ID", help="plant this mutant of a contract before anything is imported")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    from pv.source.project import find_project
+
+    project = find_project(config.rootpath)
+    if not project.declared:
+        if config.getoption("--pv-mutant") or config.getoption("--pv-subject"):
+            raise pytest.UsageError(f"there is no [tool.pv] table above {config.rootpath}")
+        return
+    config.pluginmanager.register(FalsifierPlugin(config, project), "pv-falsifiers")
+    config.pluginmanager.register(runs, "pv-runs")
+    config.pluginmanager.register(proofs, "pv-proofs")
+
+
+@dataclass(frozen=True)
+class _Clause:
+    contract: "Contract"
+    falsifier: "Falsifier"
+
+
+@dataclass(eq=False)
+class FalsifierPlugin:
+    """The pytest hooks in a project with contracts."""
+
+    config: pytest.Config
+    project: "Project"
+    clauses: list[_Clause] = field(default_factory=list)
+    refused: str = ""
+    runs: dict[tuple[str, str, str], RunRequest] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        import sys
+
+        from pv.contract.finding import Severity
+        from pv.contract.load import load
+        from pv.instrument.import_hook import RootsFirst
+
+        loaded = load(path for path in self.project.contracts if path.exists())
+        contracts = loaded.contracts
+        self.refused = "; ".join(str(f) for f in loaded.findings if f.severity is Severity.REFUSAL)
+        self.clauses = [_Clause(c, f) for c in contracts for f in c.claims if f.test is not None]
+        roots = [str(root) for root in self.project.roots]
+        sys.path[:0] = roots
+        sys.meta_path.insert(0, RootsFirst(self._packages(), roots))
+        for prefix in PREFIXES:
+            self.config.addinivalue_line("python_functions", prefix)
+        self._plant({f"{c.id}/{m.id}": m for c in contracts for m in c.mutants})
+
+    def _packages(self) -> set[str]:
+        """Return the top-level names of the modules that define falsifiers, if their files exist."""
+        from pv.source.resolve import Unbound, function, module_name
+
+        found = set()
+        for clause in self.clauses:
+            with contextlib.suppress(Unbound):
+                assert clause.falsifier.test is not None
+                path = function(self.project, clause.falsifier.test).path
+                found.add(module_name(self.project, path).partition(".")[0])
+        return found
+
+    def _plant(self, mutants: dict[str, Any]) -> None:
+        from pv.instrument.import_hook import install
+        from pv.workers.tasks import planted
+
+        wanted = self.config.getoption("--pv-mutant")
+        if not wanted:
+            return
+        found = [name for name, mutant in mutants.items() if wanted in (name, mutant.id)]
+        if len(found) != 1:
+            known = ", ".join(sorted(found or mutants))
+            many = "ambiguous mutant" if found else "unknown mutant"
+            raise pytest.UsageError(f"{many} {wanted!r}; known: {known or 'none'}")
+        plan: Plan = planted(self.project, mutants[found[0]])[0]
+        install(plan)
+
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+        # A file that was named itself is collected by pytest already.
+        named = parent.session.isinitpath(file_path)
+        if file_path.suffix == ".py" and file_path.name.startswith(PREFIXES) and not named:
+            module: pytest.Module = pytest.Module.from_parent(parent, path=file_path)
+            return module
+        return None
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Iterator[None]:
+        """Import falsifiers under the profile that `pv validate` uses; other tests keep their own."""
+        if not (isinstance(collector, pytest.Module) and collector.path.name.startswith(PREFIXES)):
+            return (yield)
+        from hypothesis import settings
+
+        from pv.engines.property import load_profile
+
+        before = settings.get_current_profile_name()
+        load_profile(100, shrink=True)
+        try:
+            return (yield)
+        finally:
+            settings.load_profile(before)
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        wanted: list[str] = [name for name in ("subject", "device", "run") if name in metafunc.fixturenames]
+        clauses = self._binding(metafunc) if metafunc.module.__name__.rpartition(".")[2].startswith(PREFIXES) else []
+        wanted += [name for name in metafunc.fixturenames if any(name in _bounds(c.falsifier) for c in clauses)]
+        if not wanted:
+            return
+        if not clauses and metafunc.function.__name__.startswith(PREFIXES):
+            reason = f"no contract binds {metafunc.function.__name__}" + (f"; {self.refused}" if self.refused else "")
+            rows = [pytest.param(*(None for _ in wanted), marks=pytest.mark.skip(reason=reason), id="unbound")]
+            metafunc.parametrize(wanted, rows)
+            return
+        rows = [self._row(clause, device, wanted) for clause in clauses for device in clause.falsifier.devices]
+        metafunc.parametrize(wanted, rows, scope="session", indirect=["run"] if "run" in wanted else False)
+
+    def _binding(self, metafunc: pytest.Metafunc) -> list[_Clause]:
+        path, name = Path(str(metafunc.module.__file__)).resolve(), metafunc.function.__name__
+        return [
+            clause
+            for clause in self.clauses
+            if clause.falsifier.test is not None
+            and clause.falsifier.test.name == name
+            and (self.project.root / clause.falsifier.test.file).resolve() == path
+        ]
+
+    def _row(self, clause: _Clause, device: str, wanted: list[str]) -> Any:
+        absent = _absent(device)
+        if absent:
+            skip = pytest.mark.skip(reason=absent)
+            return pytest.param(*(None for _ in wanted), marks=skip, id=f"{clause.falsifier.id}-{device}")
+        subject = self._subject(clause)
+        run = self._run(clause, device, subject)
+        values = {"device": device, "subject": subject, "run": run}
+        values |= dict.fromkeys(_bounds(clause.falsifier), WholeBox(cast("Harness", clause.falsifier)))
+        return pytest.param(*(values[name] for name in wanted), id=f"{clause.falsifier.id}-{device}")
+
+    def _subject(self, clause: _Clause) -> Any:
+        from pv.contract.names import Target
+
+        override = self.config.getoption("--pv-subject")
+        target = Target.parse(override) if override else clause.contract.subject_of(clause.falsifier)
+        return target.inside(importlib.import_module(target.module))
+
+    def _run(self, clause: _Clause, device: str, subject: Any) -> RunRequest | None:
+        """Return one request per run and device: pytest shares a fixture among requests with the same object."""
+        name = clause.falsifier.run
+        if name is None:
+            return None
+        fresh = RunRequest(self.project, clause.contract, name, device, subject)
+        return self.runs.setdefault((clause.contract.id, name, device), fresh)
+
+
+def _bounds(claim: "Falsifier") -> tuple[str, ...]:
+    """Return the names of a harness's bounds, () for other claims."""
+    return tuple(getattr(claim, "bounds", ()))
+
+
+def _absent(device: str) -> str:
+    """Return why a device cannot be used here; "" if it can."""
+    if device == "cpu":
+        return ""
+    import torch
+
+    return "" if torch.cuda.is_available() else f"no {device} device is visible to torch {torch.__version__}"

@@ -1,0 +1,99 @@
+"""The details of one result: its claim, its counterexample, how hard it was tried, how to repeat it."""
+
+import json
+import shlex
+from collections.abc import Iterator
+
+from pv.engines.encoding import show
+from pv.engines.kinds import kind_of
+from pv.results.outcome import Outcome, Result
+from pv.results.trial import Counterexample, TrialStatus
+from pv.results.verdict import ContractVerdict, Report
+
+MAX_VALUE = 400
+MAX_EXAMPLE = 300
+MAX_MUTANTS = 5
+MAX_SURVIVORS = 6
+MAX_PRINTED = 2000
+
+
+def lines(result: Result, verdict: ContractVerdict, report: Report) -> Iterator[tuple[str, str]]:
+    """Yield the details of a result, each as label and text."""
+    kind = kind_of(result.falsifier)
+    yield "claim", result.falsifier.rule
+    if result.falsifier.prediction:
+        yield "predicted", result.falsifier.prediction
+    if scope := kind.scope(result.falsifier):
+        yield "over", scope
+    if result.reason:
+        yield "because", result.reason
+    trial = result.trial
+    found = trial.counterexample if trial is not None else None
+    if found is not None:
+        yield from _seen(found, result.reason)
+    if result.outcome is Outcome.FALSIFIED:
+        yield "likely", result.falsifier.if_fails
+    yield from _mutants(result, verdict)
+    if result.outcome is Outcome.VACUOUS:
+        yield from (("survivor", text) for text in list(survivors(result, verdict))[:MAX_SURVIVORS])
+    if trial is None:
+        return
+    yield "tried", kind.effort(trial)
+    if result.outcome is Outcome.ERROR and trial.output.text.strip():
+        yield "printed", trial.output.text.strip()[-MAX_PRINTED:]
+    yield "rerun", command(result, report)
+    example = _example(result, found) if found is not None else ""
+    if example and not any(word.startswith("--replay") for word in report.repeat):
+        yield "replay", f"{command(result, report)} --replay {shlex.quote(example)}"
+
+
+def _example(result: Result, found: Counterexample) -> str:
+    """Return the counterexample for `--replay`: its arguments or Hypothesis's blob; "" where neither is exact."""
+    example = json.dumps(dict(found.arguments)) if found.exact else ""
+    short = len(example) <= MAX_EXAMPLE or not found.blob
+    if example and short and kind_of(result.falsifier).replays_arguments:
+        return example
+    return f"{found.hypothesis}:{found.blob}" if found.blob else ""
+
+
+def _mutants(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]:
+    """Yield the mutants that a vacuous falsifier did not kill, or that could not be judged."""
+    if not result.falsifier.kills:
+        shown = result.mutants if result.outcome in (Outcome.VACUOUS, Outcome.ERROR) else ()
+        yield from (
+            ("mutant", f"{trial.mutant}: {trial.detail or trial.status.value}") for trial in shown[:MAX_MUTANTS]
+        )
+        return
+    for trial in result.mutants:
+        mutant = verdict.contract.mutant(trial.mutant or "")
+        if result.outcome is Outcome.VACUOUS and trial.status is TrialStatus.HELD:
+            reach = "its code was reached" if trial.mutant_reached else "its code was never reached"
+            yield "survivor", f"{mutant.id}: {mutant.fault} ({mutant.location}); {reach}"
+        elif result.outcome is Outcome.ERROR and trial.detail:
+            yield "mutant", f"{mutant.id}: {trial.status.value}: {trial.detail} ({mutant.location})"
+
+
+def survivors(result: Result, verdict: ContractVerdict) -> Iterator[str]:
+    """Yield the equation mutants that survived the falsifier, each with its location in the contract."""
+    mutants = result.trial.equation_mutants if result.trial is not None else None
+    texts = {equation.name: equation.texts for equation in verdict.contract.equations}
+    for each in mutants.survivors if mutants is not None else ():
+        place = texts.get(each.equation, {}).get("expression")
+        location = place(each.line, each.column) if place is not None else result.falsifier.location
+        yield f"{location} {each.equation}: {each.after} for {each.before}"
+
+
+def _seen(found: Counterexample, reason: str) -> Iterator[tuple[str, str]]:
+    if found.error != reason:
+        yield "seen", found.error
+    for name, value in found.arguments.items():
+        text = show(value)
+        yield "with", f"{name} = {text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 3] + '...'}"
+    if found.frames:
+        yield "at", found.frames[-1]
+
+
+def command(result: Result, report: Report) -> str:
+    """Return the command that repeats the result."""
+    device = [f"--device {result.device}"] if result.device != "cpu" else []
+    return " ".join(["pv validate", *report.repeat, f"--only {shlex.quote(result.falsifier.id)}", *device])

@@ -1,0 +1,81 @@
+"""The parts of a report that every format shares: notes, the closing line, and which results are shown in detail."""
+
+from collections.abc import Iterator
+
+from pv.contract.finding import Finding, Severity
+from pv.engines.kinds import KINDS, kind_of
+from pv.report.figures import count, lint_errors, ran
+from pv.results.outcome import Outcome, Result
+from pv.results.trial import TrialStatus
+from pv.results.verdict import FAILING, ContractVerdict, Report
+
+# Worst first. A result with another outcome is not shown in detail.
+DETAILED = (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED)
+
+
+def title(verdict: ContractVerdict) -> str:
+    """Return the contract's name and version, and its subject where another one was attacked than its own."""
+    name = f"{verdict.contract.id} {verdict.contract.version}".strip()
+    return f"{name} on {verdict.subject}" if verdict.subject else name
+
+
+def blocks(verdict: ContractVerdict) -> list[Result]:
+    """Return the results to show in detail, worst first: failures, and proofs that were tried and not found."""
+    shown = [result for result in verdict.results if result.outcome in FAILING or _unproved(result)]
+    return sorted(shown, key=lambda result: DETAILED.index(result.outcome))
+
+
+def _unproved(result: Result) -> bool:
+    searched = result.trial is not None and result.trial.status in (TrialStatus.TIMEOUT, TrialStatus.INCONCLUSIVE)
+    return searched and kind_of(result.falsifier).proves and result.outcome is Outcome.UNDECIDED
+
+
+def undecided(verdict: ContractVerdict) -> dict[str, list[Result]]:
+    """Return the other required results that are undecided, by reason; none where lint errors prevented every run."""
+    grouped: dict[str, list[Result]] = {}
+    if lint_errors(verdict) and not ran(verdict):
+        return grouped
+    for result in verdict.results:
+        needed = result.required and kind_of(result.falsifier).bound and not _unproved(result)
+        if needed and result.outcome is Outcome.UNDECIDED:
+            grouped.setdefault(result.reason, []).append(result)
+    return grouped
+
+
+def close_to_their_limit(verdict: ContractVerdict) -> Iterator[tuple[Result, str]]:
+    """Yield the proofs that took more than half of their limit, with a remark: a busier machine may miss them."""
+    for result in verdict.proofs:
+        limit_s, trial = kind_of(result.falsifier).soft_limit_s(result.falsifier), result.trial
+        if trial is not None and result.outcome is Outcome.PROVED and result.strained:
+            limit = f"more than half of its limit of {limit_s:g} s"
+            yield result, f"{result.reason}; with its start {trial.seconds:.2f} s, {limit}"
+
+
+def notes(report: Report) -> list[str]:
+    """Return the report's own notes and the tolerances that its contracts set."""
+    return [*report.notes, *(text for verdict in report.contracts for text in tolerances(verdict))]
+
+
+def tolerances(verdict: ContractVerdict) -> Iterator[str]:
+    """Yield each tolerance that the contract sets for an equation that was tried, with its reason."""
+    tried = {result.falsifier.equation for result in verdict.results if kind_of(result.falsifier) is KINDS["equation"]}
+    for equation in verdict.contract.equations:
+        given = equation.executable.get("tolerance")
+        if given is not None and equation.name in tried:
+            bounds = ", ".join(f"{key} {given[key]:g}" for key in ("relative", "absolute") if key in given)
+            yield f"{verdict.contract.id}: the tolerance of {equation.name} is set, {bounds}: {given['why']}"
+
+
+def refusals_and_errors(report: Report) -> list[Finding]:
+    """Return the findings that a report lists: all but the notices, which it only counts."""
+    return [finding for finding in report.findings if finding.severity is not Severity.NOTICE]
+
+
+def closing(report: Report) -> str:
+    """Return the last line: contracts by verdict, duration, devices, seed, exit code."""
+    statuses = [verdict.status.value for verdict in report.contracts]
+    counts = ", ".join(f"{statuses.count(status)} {status}" for status in ("fail", "undecided", "pass"))
+    devices = ", ".join(f"{name} {info.name}".strip() for name, info in report.devices.items()) or "no device"
+    notices = sum(finding.severity is Severity.NOTICE for finding in report.findings)
+    noted = f", {count(notices, 'notice')} (pv lint shows them)" if notices else ""
+    return f"{counts}{noted}; {report.seconds:.1f} s on {devices}; seed {report.seed}; exit {report.exit_code}"

@@ -1,0 +1,98 @@
+"""A contract's verdict as one sentence with every denominator."""
+
+from collections.abc import Iterator, Sequence
+
+from pv.engines.kinds import kind_of
+from pv.report.figures import claimed_on, count, devices, held, lint_errors, proved, ran, selected, unbound
+from pv.results.outcome import Outcome, Result, killed
+from pv.results.verdict import ContractVerdict
+
+MAX_CHANGED = 3
+
+
+def sentence(verdict: ContractVerdict) -> str:
+    """Return the verdict's denominators: how many held, were proved and were killed, of how many, on which device."""
+    return ", ".join(_counts(verdict))
+
+
+def _counts(verdict: ContractVerdict) -> Iterator[str]:
+    errors = lint_errors(verdict)
+    if errors:
+        yield count(errors, "lint error") + ("" if ran(verdict) else ", so nothing was run")
+    if errors and not ran(verdict):
+        return
+    if not all(kind_of(result.falsifier).bound for result in verdict.results):
+        yield f"{unbound(verdict)} unbound (prose), nothing measured"
+        return
+    yield from (_device(verdict, device) for device in devices(verdict))
+    yield from _searches(verdict)
+    if not verdict.results:
+        yield "no falsifier for the devices asked for"
+    yield from (f"nothing claimed on {device}" for device in verdict.unclaimed)
+    yield from _score(verdict)
+    if verdict.partial:
+        kinds = "falsifiers and harnesses" if verdict.contract.harnesses else "falsifiers"
+        yield f"{selected(verdict)} of {len(verdict.contract.claims)} {kinds} selected"
+
+
+def _searches(verdict: ContractVerdict) -> Iterator[str]:
+    """Yield what was proved, and what was killed of the mutants: declared, of equations, automatic."""
+    if verdict.proofs:
+        recorded = sum(result.recorded is not None for result in verdict.proofs if result.outcome is Outcome.PROVED)
+        of_records = f" ({recorded} recorded)" if recorded else ""
+        yield f"{proved(verdict.proofs)} of {len(verdict.proofs)} proved{of_records}"
+    if verdict.claimed:
+        untried = f" ({verdict.untried} not tried)" if verdict.untried else ""
+        yield f"{len(verdict.killed)} of {len(verdict.claimed)} mutants killed{untried}"
+    trials = [result.trial for result in verdict.results if result.trial is not None]
+    of_equations = [trial.equation_mutants for trial in trials if trial.equation_mutants]
+    if of_equations:
+        yield f"{sum(e.killed for e in of_equations)} of {sum(e.total for e in of_equations)} equation mutants killed"
+    judged = [result for result in verdict.results if result.mutants and not result.falsifier.kills]
+    if judged:
+        sharp = sum(any(map(killed, result.mutants)) for result in judged)
+        yield f"{sharp} of {count(len(judged), 'falsifier')} without a declared mutant killed an automatic one"
+
+
+def _device(verdict: ContractVerdict, device: str) -> str:
+    """Return how many claims held on one device: measured now, recorded elsewhere, or not measured."""
+    results = claimed_on(verdict, device)
+    unclaimed = verdict.total(device) - len(results)
+    if not results:
+        return f"{unclaimed} not claimed"
+    figure = f"{held(results)} of {len(results)}"
+    if any(result.trial for result in results):
+        beside = f" ({unclaimed} not claimed)" if unclaimed else ""
+        return f"{figure} falsifiers held{'' if device == 'cpu' else f' on {device}'}{beside}"
+    return f"{device.upper()} {figure} ({_source(results)})"
+
+
+def _source(results: Sequence[Result]) -> str:
+    """Return why results without a trial are what they are: stale or fresh records, or the reason for having none."""
+    records = [result.recorded for result in results if result.recorded is not None]
+    stale = sum(bool(record.changed) for record in records)
+    if stale:
+        return f"recorded, {stale} stale"
+    return f"recorded on {records[0].hardware.name}, {records[0].when}" if records else results[0].reason
+
+
+def _score(verdict: ContractVerdict) -> Iterator[str]:
+    """Yield the recorded mutation score with its denominator, its freshness and what the gate asks for."""
+    score, least = verdict.score, verdict.contract.gate.mutation_score
+    asked = f"; the gate asks for {least * 100:g} %" if least is not None else ""
+    if score is None:
+        if least is not None:
+            yield f"mutation score not recorded{asked}: pv mutate {verdict.contract.id} --record"
+        return
+    parts = [f"{score.killed} of {score.judged} killed"]
+    parts += [f"{score.equivalent} equivalent"] if score.equivalent else []
+    parts += [f"a sample of {score.sampled} of {score.total}"] if score.sample else []
+    asked += ", and a sample satisfies no gate" if asked and score.sample else ""
+    parts += [f"of {count(len(places), 'named place')}"] if (places := score.mutated) else []
+    fresh = f"stale, changed: {_few(score.changed)}" if score.changed else "fresh"
+    yield f"mutation score {score.percent} ({', '.join(parts)}; recorded {score.when}, {fresh}{asked})"
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_CHANGED} more" if len(names) > MAX_CHANGED else ""
+    return ", ".join(names[:MAX_CHANGED]) + more

@@ -1,0 +1,1 @@
+"""Results of trials, recorded evidence, and the verdicts that follow from them."""

@@ -1,0 +1,91 @@
+"""Compares several subjects under one contract, one column each, and decides the exit code."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pv.contract.claims import Falsifier
+from pv.contract.model import Contract
+from pv.results.outcome import Outcome, Result
+from pv.results.verdict import ContractVerdict, Report, Status
+
+BROKEN = (Outcome.ERROR, Outcome.VACUOUS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One subject. `report` is None if it could not be tried, for the reason `missing`."""
+
+    name: str
+    target: str
+    own: bool = False
+    package: str = ""
+    """The distribution that it needs, with the version that was tried."""
+    report: Report | None = None
+    missing: str = ""
+
+    @property
+    def verdict(self) -> ContractVerdict | None:
+        return self.report.contracts[0] if self.report is not None and self.report.contracts else None
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        return self.verdict.results if self.verdict is not None else ()
+
+    def outcome(self, falsifier: Falsifier) -> Outcome:
+        """Return the outcome of one claim; a claim that was not tried is undecided."""
+        found = (result.outcome for result in self.results if result.falsifier.id == falsifier.id)
+        return next(found, Outcome.UNDECIDED)
+
+    def count(self, outcome: Outcome) -> int:
+        return sum(result.outcome is outcome for result in self.results)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The claims of one contract for several subjects. With `strict` a refuted claim of any subject fails."""
+
+    contract: Contract
+    columns: tuple[Column, ...]
+    strict: bool = False
+    interrupted: bool = False
+
+    @property
+    def rows(self) -> tuple[Falsifier, ...]:
+        """Return the claims that were selected."""
+        shown = {result.falsifier.id for column in self.columns for result in column.results}
+        return tuple(f for f in self.contract.falsifiers if f.id in shown or not shown)
+
+    @property
+    def exit_code(self) -> int:
+        """Return 130 interrupted; 3 refused; 1 the own subject fails or a result is broken; 2 nothing measured; 0."""
+        if self.interrupted:
+            return 130
+        reports = [column.report for column in self.columns if column.report is not None]
+        if any(report.exit_code == 3 for report in reports):
+            return 3
+        if any(self._fails(column) for column in self.columns):
+            return 1
+        own = [column for column in self.columns if column.own]
+        decided = all(column.verdict is not None and column.verdict.status is Status.PASS for column in own)
+        measured = any(column.count(o) for column in self.columns for o in (Outcome.HELD, Outcome.FALSIFIED))
+        return 0 if decided and measured else 2
+
+    def _fails(self, column: Column) -> bool:
+        """Return whether a column fails: a broken result, or a refuted claim of the own subject."""
+        failing = (Outcome.FALSIFIED,) if column.own or self.strict else ()
+        linted = column.verdict is not None and any(f.severity.value == "error" for f in column.verdict.findings)
+        return linted or any(column.count(outcome) for outcome in (*BROKEN, *failing))
+
+    def refuted(self) -> Iterator[tuple[Column, Result]]:
+        """Yield the refuted and the broken results, column by column."""
+        for column in self.columns:
+            yield from ((column, result) for result in column.results if result.outcome in (Outcome.FALSIFIED, *BROKEN))
+
+    def unclaimed(self) -> Iterator[tuple[Column, str, list[str]]]:
+        """Yield the ids of the claims that a subject does not make, by reason."""
+        for column in self.columns:
+            reasons: dict[str, list[str]] = {}
+            for result in column.results:
+                if result.outcome is Outcome.NOT_CLAIMED:
+                    reasons.setdefault(result.reason, []).append(result.falsifier.id)
+            yield from ((column, why, ids) for why, ids in reasons.items())

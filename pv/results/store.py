@@ -1,0 +1,220 @@
+"""Evidence from other machines: a committed file per contract and device, valid while nothing it depends on changed."""
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from pv.contract.check import schema
+from pv.contract.claims import Falsifier
+from pv.contract.finding import Finding, Location, Severity
+from pv.contract.model import Contract
+from pv.contract.names import Target
+from pv.engines.kinds import kind_of
+from pv.results.trial import PROOFS, DeviceInfo, Recorded, Trial, TrialStatus
+from pv.source import imports, resolve
+from pv.source.digest import digest_data, digest_file
+from pv.source.project import Project
+
+FORMAT = "pv-evidence/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """The digests that a result depends on: its clause, and every file that its code comes from."""
+
+    clause: str
+    files: Mapping[str, str]
+
+
+def record_path(project: Project, contract: Contract, device: str) -> Path:
+    return project.evidence / f"{contract.id}.{device}.json"
+
+
+def fingerprint(project: Project, contract: Contract, falsifier: Falsifier, subject: Target) -> Fingerprint:
+    """Return what a result of `falsifier` on `subject` depends on now. Raise `Unbound`."""
+    return Fingerprint(
+        clause(contract, falsifier, subject), digests(project, paths(project, contract, falsifier, subject))
+    )
+
+
+def paths(project: Project, contract: Contract, falsifier: Falsifier, subject: Target) -> list[Path]:
+    """Return the files of a falsifier's test, run and subject. Raise `Unbound`."""
+    run = kind_of(falsifier).run_of(contract, falsifier)
+    bound = [*([falsifier.test] if falsifier.test else []), *([run.callable] if run is not None else [])]
+    return [*(resolve.function(project, b).path for b in bound), resolve.target_file(project, subject)]
+
+
+def digests(project: Project, paths: Sequence[Path]) -> dict[str, str]:
+    """Return the digest of each of `paths` and of every project file that they import, by its path below the root."""
+    files, _ = imports.closure(project, list(paths))
+    return {path.relative_to(project.root).as_posix(): digest_file(path) for path in sorted(files)}
+
+
+def clause(contract: Contract, falsifier: Falsifier, subject: Target) -> str:
+    """Return the digest of a falsifier's clause in the contract."""
+    run = kind_of(falsifier).run_of(contract, falsifier)
+    said: dict[str, Any] = {
+        "test": str(falsifier.test) if falsifier.test is not None else [falsifier.equation, contract.executable],
+        "subject": str(subject),
+        "examples": falsifier.examples,
+        "rule": falsifier.rule,
+        "prediction": falsifier.prediction,
+        "run": [str(run.callable), dict(run.arguments)] if run is not None else None,
+    }
+    return digest_data({**said, **kind_of(falsifier).clause(falsifier)})
+
+
+def write(
+    project: Project,
+    contract: Contract,
+    device: str,
+    hardware: DeviceInfo,
+    trials: Mapping[str, Trial],
+    fingerprints: Mapping[str, Fingerprint],
+) -> Path:
+    """Write the evidence file of one contract and device atomically. Results that were not measured now are kept."""
+    path = record_path(project, contract, device)
+    kept = [result for result in _results(path) if result["falsifier"] not in trials]
+    known = {falsifier.id for falsifier in contract.claims}
+    results = [result for result in kept if result["falsifier"] in known]
+    results += [_result(project, trial, fingerprints[name]) for name, trial in trials.items()]
+    content = {
+        "format": FORMAT,
+        "contract": contract.id,
+        "device": device,
+        "hardware": hardware.name or platform.machine(),
+        "torch": hardware.torch,
+        "python": platform.python_version(),
+        "when": datetime.now(UTC).date().isoformat(),
+        "commit": commit_of(project.root),
+        "renew": f"pv validate --contract {contract.id} {'' if device == PROOFS else f'--device {device} '}--record",
+        "results": sorted(results, key=lambda result: str(result["falsifier"])),
+    }
+    write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    return path
+
+
+def _result(project: Project, trial: Trial, fingerprint: Fingerprint) -> dict[str, Any]:
+    """Return a result with the digests of what its code imports and of every project file that it read."""
+    read = digests_of(project, trial.files)
+    return {
+        "falsifier": trial.falsifier,
+        "status": trial.status.value,
+        "detail": trial.detail,
+        "valid": trial.valid,
+        "reached": bool(trial.reached),
+        "clause": fingerprint.clause,
+        "files": {**read, **fingerprint.files},
+    }
+
+
+def digests_of(project: Project, names: Iterable[str]) -> dict[str, str]:
+    """Return the digest of each of these files that exists, by its path below the root."""
+    return {name: digest for name in sorted(names) if (digest := _digest(project, name))}
+
+
+def _digest(project: Project, name: str) -> str:
+    """Return the current digest of a file; "" if it does not exist."""
+    path = project.root / name
+    return digest_file(path) if path.is_file() else ""
+
+
+def _results(path: Path) -> list[dict[str, Any]]:
+    """Return the results of a valid evidence file; an invalid one is written again."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    sound = Draft202012Validator(schema("evidence")).is_valid(content)
+    results: list[dict[str, Any]] = content["results"] if sound else []
+    return results
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file atomically."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".tmp{os.getpid()}")
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def commit_of(root: Path) -> str:
+    try:
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, capture_output=True, text=True, timeout=10)
+        dirty = subprocess.run(["git", "status", "--porcelain"], cwd=root, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return head.stdout.strip() + ("+" if dirty.stdout.strip() else "") if head.returncode == 0 else ""
+
+
+def read(
+    project: Project, contract: Contract, device: str, fingerprints: Callable[[], Mapping[str, Fingerprint]]
+) -> tuple[dict[tuple[str, str], Recorded], list[Finding]]:
+    """Return the recorded results of a contract on a device, each with what changed since. A bad file is a finding."""
+    path = record_path(project, contract, device)
+    if not path.exists():
+        return {}, []
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        return {}, [broken(path, str(error))]
+    problem = next(Draft202012Validator(schema("evidence")).iter_errors(content), None)
+    if problem is not None:
+        return {}, [broken(path, f"{problem.json_path}: {problem.message[:200]}")]
+    if (content["contract"], content["device"]) != (contract.id, device):
+        return {}, [broken(path, f"it is evidence of {content['contract']} on {content['device']}")]
+    return dict(_recorded(project, content, fingerprints())), []
+
+
+def broken(path: Path, why: str, renew: str = "--record") -> Finding:
+    return Finding(
+        code="PV170",
+        severity=Severity.ERROR,
+        location=Location(path),
+        message=f"the evidence file cannot be used: {why}",
+        hint=f"delete it, or write it again with {renew}",
+    )
+
+
+def _recorded(
+    project: Project, content: Mapping[str, Any], fingerprints: Mapping[str, Fingerprint]
+) -> Iterator[tuple[tuple[str, str], Recorded]]:
+    hardware = DeviceInfo(name=content["hardware"], torch=content["torch"])
+    for result in content["results"]:
+        now = fingerprints.get(result["falsifier"])
+        if now is not None:
+            key = (result["falsifier"], content["device"])
+            yield (
+                key,
+                Recorded(
+                    falsifier=result["falsifier"],
+                    device=content["device"],
+                    status=TrialStatus(result["status"]),
+                    valid=result["valid"],
+                    detail=result["detail"],
+                    when=content["when"],
+                    hardware=hardware,
+                    commit=content["commit"],
+                    reached=result["reached"],
+                    changed=tuple(changed(project, result, now)),
+                ),
+            )
+
+
+def changed(project: Project, result: Mapping[str, Any], now: Fingerprint) -> list[str]:
+    """Return the differences between a record and this tree: names of files, and "the contract's clause"."""
+    then = result["files"]
+    today = {name: now.files.get(name) or _digest(project, name) for name in {*then, *now.files}}
+    files = sorted(name for name, digest in today.items() if then.get(name) != digest)
+    return files if result["clause"] == now.clause else ["the contract's clause", *files]

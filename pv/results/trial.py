@@ -1,0 +1,101 @@
+"""The evidence about one contract: trials, recorded results and scores. The verdict is decided in `verdict.py`."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pv.engines.trial import Counterexample, EquationMutant, EquationMutants, Output, Trial, TrialStatus
+
+__all__ = [
+    "PROOFS",
+    "Counterexample",
+    "DeviceInfo",
+    "EquationMutant",
+    "EquationMutants",
+    "Evidence",
+    "MutationScore",
+    "Output",
+    "Recorded",
+    "Trial",
+    "TrialStatus",
+]
+
+# Proofs are recorded under this name in place of a device: they are the same on every machine.
+PROOFS = "proofs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceInfo:
+    """A device as the evidence names it. `name` is "" for the CPU."""
+
+    name: str = ""
+    torch: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """Committed evidence for one falsifier on one device, and the files of it that changed since."""
+
+    falsifier: str
+    device: str
+    status: TrialStatus
+    valid: int
+    detail: str
+    when: str
+    hardware: DeviceInfo
+    commit: str
+    reached: bool = True
+    changed: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MutationScore:
+    """The recorded number of generated mutants that a contract's falsifiers killed, and what changed since.
+
+    killed includes those killed by_timeout and by_error; total is how many there are; judged is how many of them were
+    tried and are faults, neither equivalent nor invalid. mutated: the code that they are in, where the contract names
+    some.
+    """
+
+    total: int
+    judged: int
+    killed: int
+    by_timeout: int = 0
+    by_error: int = 0
+    no_coverage: int = 0
+    equivalent: int = 0
+    sampled: int = 0
+    """Number of mutants that were tried; the total itself unless it is a sample."""
+    mutated: tuple[str, ...] = ()
+    when: str = ""
+    commit: str = ""
+    changed: tuple[str, ...] = ()
+
+    @property
+    def value(self) -> float | None:
+        """Return the share that was killed; None if no mutant was judged."""
+        return self.killed / self.judged if self.judged else None
+
+    @property
+    def percent(self) -> str:
+        """Return the share in percent, rounded down, so that a score below a gate never reads as equal to it."""
+        return "none" if self.value is None else f"{math.floor(self.value * 1000) / 10:g} %"
+
+    @property
+    def sample(self) -> bool:
+        """Return whether not all were tried: an estimate, which satisfies no gate."""
+        return self.sampled < self.total
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """The evidence about one contract: trials that ran now, and recorded results."""
+
+    trials: Mapping[tuple[str, str], Trial] = field(default_factory=dict)
+    mutants: Mapping[tuple[str, str], Trial] = field(default_factory=dict)
+    recorded: Mapping[tuple[str, str], Recorded] = field(default_factory=dict)
+    automatic: Mapping[str, int] = field(default_factory=dict)
+    """Number of generated mutants drawn for each falsifier that names none; it is tried until it kills one."""
+    score: MutationScore | None = None
+    absent: Mapping[str, str] = field(default_factory=dict)
+    devices: Mapping[str, DeviceInfo] = field(default_factory=dict)

@@ -1,0 +1,148 @@
+"""Decides the verdict of a contract, as a pure function of its claims and evidence."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from pv.contract.finding import Finding, Severity
+from pv.contract.model import Contract
+from pv.engines.kinds import kind_of
+from pv.results.outcome import Outcome, Result, Selection, killed
+from pv.results.outcome import results as results_of
+from pv.results.trial import DeviceInfo, Evidence, MutationScore, TrialStatus
+
+
+class Status(Enum):
+    """The verdict of a contract."""
+
+    FAIL = "fail"
+    UNDECIDED = "undecided"
+    PASS = "pass"
+
+
+FAILING = {Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContractVerdict:
+    """The verdict of one contract, with all that it depends on."""
+
+    contract: Contract
+    status: Status
+    results: tuple[Result, ...]
+    findings: tuple[Finding, ...] = ()
+    killed: frozenset[str] = frozenset()
+    claimed: frozenset[str] = frozenset()
+    untried: int = 0
+    """Number of claimed mutants that were not tried: their falsifier failed, or their edit does not apply."""
+    partial: bool = False
+    score: MutationScore | None = None
+    unclaimed: tuple[str, ...] = ()
+    """The required devices on which the contract claims nothing, although its gate does not leave them out."""
+    subject: str = ""
+    """The subject that replaced the contract's own; "" for its own."""
+
+    def count(self, device: str, *outcomes: Outcome) -> int:
+        return sum(result.device == device and result.outcome in outcomes for result in self.attacks)
+
+    def total(self, device: str) -> int:
+        return sum(result.device == device for result in self.attacks)
+
+    @property
+    def attacks(self) -> tuple[Result, ...]:
+        """Return the results of falsifiers."""
+        return tuple(result for result in self.results if not kind_of(result.falsifier).proves)
+
+    @property
+    def proofs(self) -> tuple[Result, ...]:
+        """Return the results of proofs."""
+        return tuple(result for result in self.results if kind_of(result.falsifier).proves)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """Everything that one validation found, worst first."""
+
+    contracts: tuple[ContractVerdict, ...]
+    findings: tuple[Finding, ...]
+    devices: Mapping[str, DeviceInfo]
+    seed: int
+    seconds: float
+    started: str
+    version: str
+    python: str
+    hypothesis: str
+    notes: tuple[str, ...] = ()
+    interrupted: bool = False
+    unmatched: tuple[str, ...] = ()
+    repeat: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """Return 130 interrupted; else, worst first, 3 refused, 1 failed, 2 undecided or nothing measured, 0 passed."""
+        if self.interrupted:
+            return 130
+        statuses = {verdict.status for verdict in self.contracts}
+        if any(finding.severity is Severity.REFUSAL for finding in self.findings):
+            return 3
+        if Status.FAIL in statuses or any(finding.severity is Severity.ERROR for finding in self.findings):
+            return 1
+        return 0 if statuses == {Status.PASS} and not self.unmatched else 2
+
+
+def decide(
+    contract: Contract, evidence: Evidence, selection: Selection, findings: tuple[Finding, ...] = ()
+) -> ContractVerdict:
+    """Return the verdict of one contract. Lint errors among `findings` fail it: its claims could not be tried."""
+    results = tuple(results_of(contract, evidence, selection))
+    selected = [f for f in contract.claims if selection.takes(f)]
+    tried = [f for f in selected if selection.tries(f)]
+    claimed = {m for f in tried for m in f.kills} if "cpu" in selection.live and selection.mutants else set()
+    unclaimed = tuple(sorted(_unclaimed(contract, selection)))
+    survived = {key[1] for key, trial in evidence.mutants.items() if not killed(trial)}
+    judged = {key[1] for key, trial in evidence.mutants.items() if trial.status is not TrialStatus.CANCELLED}
+    return ContractVerdict(
+        contract=contract,
+        status=_with_devices(unclaimed, _with_score(contract, evidence, selection, _status(results, findings))),
+        results=results,
+        findings=findings,
+        killed=frozenset((judged - survived) & claimed),
+        claimed=frozenset(claimed),
+        untried=len(claimed - judged),
+        partial=len(selected) < len(contract.claims),
+        score=evidence.score,
+        unclaimed=unclaimed,
+    )
+
+
+def _unclaimed(contract: Contract, selection: Selection) -> set[str]:
+    """Return the required devices on which no claim is made, but for those that the gate leaves out."""
+    claimed = {device for claim in contract.claims for device in claim.devices}
+    excused = selection.require - set(contract.gate.devices) if contract.gate.devices else set()
+    return set(selection.require) - claimed - excused
+
+
+def _with_devices(unclaimed: tuple[str, ...], status: Status) -> Status:
+    return Status.UNDECIDED if unclaimed and status is Status.PASS else status
+
+
+def _with_score(contract: Contract, evidence: Evidence, selection: Selection, status: Status) -> Status:
+    """Return the status after the gate on the recorded mutation score of a whole contract."""
+    least, score = contract.gate.mutation_score, evidence.score
+    if least is None or selection.falsifiers is not None or status is Status.FAIL:
+        return status
+    if score is None or score.changed or score.value is None or score.sample:
+        return Status.UNDECIDED
+    return Status.FAIL if score.value < least else status
+
+
+def _status(results: tuple[Result, ...], findings: tuple[Finding, ...]) -> Status:
+    if any(finding.severity is not Severity.NOTICE for finding in findings):
+        return Status.FAIL
+    required = [result for result in results if result.required]
+    # A refutation is a fact about the code, whatever the gate asks for.
+    if any(result.outcome in FAILING for result in required) or any(r.outcome is Outcome.FALSIFIED for r in results):
+        return Status.FAIL
+    if not required or any(result.outcome is Outcome.UNDECIDED for result in required):
+        return Status.UNDECIDED
+    return Status.PASS

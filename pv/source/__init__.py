@@ -1,0 +1,1 @@
+"""Reads the code of a project without importing it."""

@@ -1,0 +1,75 @@
+"""Digests of source code by its syntax tree, without comments, docstrings and layout.
+
+Our own form rather than `ast.dump`, whose text differs between Python versions: fields that are empty or None are left
+out, so a field that a newer Python adds does not change the digest of code that cannot use it.
+"""
+
+import ast
+import hashlib
+import importlib.util
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+LEFT_OUT = {"lineno", "col_offset", "end_lineno", "end_col_offset", "ctx", "type_comment", "type_ignores", "kind"}
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def digest_file(path: Path) -> str:
+    """Return the digest of a Python file by its syntax tree, of another file by its bytes."""
+    data = path.read_bytes()
+    return digest_source(importlib.util.decode_source(data)) if path.suffix == ".py" else _sha(data)
+
+
+def digest_source(source: str) -> str:
+    """Return the digest of Python source. Raise SyntaxError."""
+    hasher = hashlib.sha256()
+    for part in _parts(ast.parse(source)):
+        hasher.update(part.encode("utf-8", "backslashreplace"))
+        hasher.update(b"\0")
+    return hasher.hexdigest()
+
+
+def digest_data(value: Any) -> str:
+    """Return the digest of JSON data, independent of the order of its keys."""
+    return _sha(json.dumps(value, sort_keys=True, ensure_ascii=True).encode())
+
+
+def _sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _parts(node: Any) -> Iterator[str]:
+    if isinstance(node, ast.AST):
+        yield f"({type(node).__name__}"
+        for name in sorted(set(node._fields) - LEFT_OUT):
+            value: Any = getattr(node, name, None)
+            if name == "body" and isinstance(node, DOCUMENTED):
+                value = _undocumented(value)
+            if isinstance(node, ast.JoinedStr):
+                value = [part for part in value if not _is_empty_text(part)]
+            if value is not None and value != []:
+                yield name
+                yield from _parts(value)
+        yield ")"
+    elif isinstance(node, list):
+        yield "["
+        for item in node:
+            yield from _parts(item)
+        yield "]"
+    elif type(node) is int:
+        yield f"int:{node:x}"  # in decimal, a long one is refused
+    else:
+        yield f"{type(node).__name__}:{node!a}"  # in repr, what is printable depends on Python's Unicode tables
+
+
+def _is_empty_text(node: Any) -> bool:
+    """Return whether it is an empty text in an f-string, which only Python 3.12 adds between parts."""
+    return isinstance(node, ast.Constant) and node.value == ""
+
+
+def _undocumented(body: Any) -> Any:
+    if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+        return body[1:] if isinstance(body[0].value.value, str) else body
+    return body

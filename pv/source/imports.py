@@ -1,0 +1,86 @@
+"""Reads which files and libraries code consists of, from the import statements in it."""
+
+import ast
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, lru_cache, partial
+from pathlib import Path
+
+from pv.source import resolve
+from pv.source.project import Project
+
+Find = Callable[[str], Path | None]
+
+
+def modules(paths: Iterable[Path]) -> frozenset[str]:
+    """Return the modules that the files import, by full dotted names, relative ones left out."""
+    nodes = [node for path in paths for node in _statements(path, resolve.stamp(path))]
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    return frozenset(plain | {n.module for n in nodes if isinstance(n, ast.ImportFrom) and n.module and not n.level})
+
+
+def names(path: Path, module: str) -> Iterator[str]:
+    """Yield the absolute dotted names that a module imports, wherever in it: packages, modules and names in them."""
+    package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+    for node in _statements(path, resolve.stamp(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        else:
+            base = package[: len(package) - node.level + 1] if node.level else []
+            stem = ".".join([*base, *([node.module] if node.module else [])])
+            yield stem
+            yield from (f"{stem}.{alias.name}" for alias in node.names)
+
+
+@lru_cache(maxsize=256)
+def _statements(path: Path, _: tuple[int, int]) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """Return the import statements of a file that may run, so without the bodies of `if TYPE_CHECKING:`."""
+    found: list[ast.Import | ast.ImportFrom] = []
+    todo: list[ast.AST] = [resolve.parse(path)]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found.append(node)
+        elif isinstance(node, ast.If) and ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING"):
+            todo += node.orelse
+        elif not isinstance(node, ast.expr):
+            todo += ast.iter_child_nodes(node)
+    return tuple(found)
+
+
+def closure(project: Project, paths: list[Path]) -> tuple[frozenset[Path], frozenset[str]]:
+    """Return the project's files that `paths` import, directly or not, with `paths`, and the libraries they import.
+
+    A package's `__init__.py` counts for every module in it, since Python runs it.
+    """
+    files: set[Path] = set()
+    foreign: set[str] = set()
+    todo = list(paths)
+    find = cache(partial(resolve.find_module, project))
+    while todo:
+        path = todo.pop()
+        if path in files:
+            continue
+        files.add(path)
+        module = resolve.module_name(project, path)
+        for name in [*_parents(module), *names(path, module)]:
+            inside = _files_of(find, name)
+            todo.extend(inside)
+            if not inside and not _is_folder(project, name):
+                foreign.add(name.split(".")[0])
+    return frozenset(files), frozenset(foreign)
+
+
+def _is_folder(project: Project, name: str) -> bool:
+    """Return whether `name` is a folder of modules below the roots, a package without `__init__.py`."""
+    return any(root.joinpath(*name.split(".")).is_dir() for root in project.roots)
+
+
+def _parents(module: str) -> list[str]:
+    parts = module.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts))]
+
+
+def _files_of(find: Find, name: str) -> list[Path]:
+    """Return the files that importing `name` runs; its last part may be a name in a module rather than a module."""
+    found = map(find, [*_parents(name), name])
+    return [path for path in found if path is not None]

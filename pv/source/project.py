@@ -1,0 +1,77 @@
+"""The `[tool.pv]` table: where a project keeps its contracts, its modules and its evidence."""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pv.errors import ProjectError
+
+KEYS = {"roots", "contracts", "evidence"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """`roots` are the only directories that code under contract is imported from, in this order."""
+
+    root: Path
+    roots: tuple[Path, ...]
+    contracts: tuple[Path, ...]
+    evidence: Path
+    declared: bool
+
+
+def find_project(start: Path) -> Project:
+    """Return the project around `start`: the nearest pyproject.toml with a `[tool.pv]` table, else `start` itself.
+
+    Raise ProjectError when the table is malformed.
+    """
+    start = start.resolve()
+    for folder in (start, *start.parents):
+        file = folder / "pyproject.toml"
+        table = _table(file) if file.is_file() else None
+        if table is not None:
+            return _project(folder, file, table)
+    return Project(
+        root=start, roots=(start,), contracts=(start / "contracts",), evidence=start / "evidence", declared=False
+    )
+
+
+def _table(file: Path) -> dict[str, Any] | None:
+    try:
+        tool = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ProjectError(f"{file}: cannot be read: {error}") from error
+    table = tool.get("pv") if isinstance(tool, dict) else None
+    if table is None or isinstance(table, dict):
+        return table
+    raise ProjectError(f"{file}: [tool.pv] must be a table")
+
+
+def _project(folder: Path, file: Path, table: dict[str, Any]) -> Project:
+    unknown = sorted(set(table) - KEYS)
+    if unknown:
+        raise ProjectError(f"{file}: [tool.pv] has no key {unknown[0]!r}; the keys are {', '.join(sorted(KEYS))}")
+    return Project(
+        root=folder,
+        roots=_folders(folder, file, table, "roots", "."),
+        contracts=_folders(folder, file, table, "contracts", "contracts"),
+        evidence=_inside(folder, file, "evidence", table.get("evidence", "evidence")),
+        declared=True,
+    )
+
+
+def _folders(folder: Path, file: Path, table: dict[str, Any], key: str, default: str) -> tuple[Path, ...]:
+    value = table.get(key, [default])
+    if not isinstance(value, list) or not value:
+        raise ProjectError(f"{file}: [tool.pv] {key} must be a non-empty list of folders, not {value!r}")
+    return tuple(_inside(folder, file, key, item) for item in value)
+
+
+def _inside(folder: Path, file: Path, key: str, item: object) -> Path:
+    if not isinstance(item, str):
+        raise ProjectError(f"{file}: [tool.pv] {key} must name folders, not {item!r}")
+    path = (folder / item).resolve()
+    if not path.is_relative_to(folder):
+        raise ProjectError(f"{file}: [tool.pv] {key} names {item!r}, which lies outside the project")
+    return path

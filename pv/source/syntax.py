@@ -1,0 +1,70 @@
+"""Finds definitions by their syntax tree. Standard library only."""
+
+import ast
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+# What Python's parser raises for text that is no program, or one nested too deeply for it.
+UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
+# A tuple, which isinstance checks faster than a union: whole modules are walked.
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def names(tree: ast.Module) -> list[str]:
+    """Return the dotted names that a module defines."""
+    return [name for name, _ in walk(tree.body)]
+
+
+def walk(body: Sequence[ast.AST], prefix: str = "") -> Iterator[tuple[str, Definition]]:
+    """Yield every definition in a block with its dotted name, also those below if, try and with."""
+    for node in body:
+        if isinstance(node, DEFINITIONS):
+            yield prefix + node.name, node
+            yield from walk(node.body, f"{prefix}{node.name}.")
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from ((prefix + t.id, node) for t in targets if isinstance(t, ast.Name))
+        else:
+            for block in _block_fields(node._fields):
+                yield from walk(getattr(node, block), prefix)
+
+
+@cache
+def _block_fields(fields: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of the fields of a statement, handler or case that hold statements, handlers or cases."""
+    return tuple(field for field in ("body", "orelse", "finalbody", "handlers", "cases") if field in fields)
+
+
+def imports(tree: ast.Module) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Yield every import statement of a module, wherever it is."""
+    todo: deque[ast.AST] = deque([tree])
+    while todo:
+        node = todo.popleft()
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield node
+        elif not isinstance(node, ast.expr):
+            todo.extend(ast.iter_child_nodes(node))
+
+
+def blocks(node: ast.stmt) -> Iterator[list[ast.stmt]]:
+    """Yield the blocks of statements right inside a statement that runs them itself; a definition runs none."""
+    if isinstance(node, DEFINITIONS):
+        return
+    inner = [node, *getattr(node, "handlers", ()), *getattr(node, "cases", ())]
+    found = [getattr(part, name, None) for part in inner for name in ("body", "orelse", "finalbody")]
+    yield from (block for block in found if block)
+
+
+def defined(tree: ast.Module) -> list[str]:
+    """Return the dotted names of the functions and classes of a module, nested ones included."""
+    return [name for name, node in walk(tree.body) if isinstance(node, DEFINITIONS)]
+
+
+def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
+    """Yield every function of a module with its dotted name, nested ones included."""
+    for name, node in walk(tree.body):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield name, node

@@ -1,0 +1,41 @@
+"""Finds the available devices, in a worker: the process that forks workers never runs torch."""
+
+from collections.abc import Callable, Iterable
+
+from pv.results.trial import DeviceInfo
+from pv.source.project import Project
+from pv.workers import tasks
+from pv.workers.pool import Pool, Task
+
+LIMIT_S = 60.0
+Probe = Callable[[str], DeviceInfo | None]
+
+
+def find(
+    pool: Pool, project: Project, names: Iterable[str], probe: Probe | None
+) -> tuple[dict[str, DeviceInfo], dict[str, str]]:
+    """Return the available devices among `names`, and for each other one the reason."""
+    there: dict[str, DeviceInfo] = {}
+    absent: dict[str, str] = {}
+    for name, (info, detail) in (_ask(pool, project, names) if probe is None else _probed(names, probe)).items():
+        if info is None:
+            absent[name] = detail
+        else:
+            there[name] = info
+    return there, absent
+
+
+def _probed(names: Iterable[str], probe: Probe) -> dict[str, tuple[DeviceInfo | None, str]]:
+    return {name: (probe(name), f"no {name} device") for name in names}
+
+
+def _ask(pool: Pool, project: Project, names: Iterable[str]) -> dict[str, tuple[DeviceInfo | None, str]]:
+    for name in names:
+        body = tasks.device(project, name)
+        pool.submit(Task(key=name, body=body, limit_s=LIMIT_S, memory_mib=tasks.memory_mib(name)))
+    found: dict[str, tuple[DeviceInfo | None, str]] = {}
+    for task, reply in pool.replies():
+        said = reply.last("end") or {"present": False, "detail": f"asking for {task.key} gave no answer"}
+        info = DeviceInfo(name=said.get("name", ""), torch=said.get("torch", "")) if said["present"] else None
+        found[task.key] = (info, said.get("detail", ""))
+    return found

@@ -1,0 +1,101 @@
+"""Runs jobs in a pool of workers and hands every trial to its caller, who may submit more jobs or cancel the rest."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from pv.engines.trial import Trial
+from pv.workers import tasks
+from pv.workers.pool import Pool, Task
+from pv.workers.reading import trial
+from pv.workers.tasks import Body
+
+K = TypeVar("K")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Steps done, steps known of so far, and the labels of the jobs that run now."""
+
+    done: int
+    total: int
+    running: tuple[str, ...]
+
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job(Generic[K]):
+    """One task for a worker. `key` is the caller's own; `claim`, `mutant` and `seed` name its trial.
+
+    label: how progress shows it. directory: removed once it has ended.
+    """
+
+    key: K
+    body: Body
+    limit_s: float
+    claim: str
+    label: str
+    mutant: str | None = None
+    seed: int = 0
+    directory: Path | None = None
+
+
+class Scheduler(Generic[K]):
+    """Submits jobs to a pool and reports progress. A step is a job, until `count` leaves the counting to the caller."""
+
+    def __init__(self, pool: Pool, on_progress: OnProgress | None) -> None:
+        self._pool, self._on_progress = pool, on_progress
+        self._running: dict[str, None] = {}
+        self._done = self._total = 0
+        self._counts_jobs = True
+        self.cancelled = False
+
+    def scratch(self) -> Path:
+        """Return a new directory that lives as long as the pool."""
+        return self._pool.scratch()
+
+    def submit(self, job: Job[K]) -> None:
+        """Run a job as soon as a worker is free. Raise RuntimeError after `cancel`."""
+        if self.cancelled:
+            raise RuntimeError("the scheduler was cancelled")
+        self._total += self._counts_jobs
+        memory_mib = tasks.memory_mib(job.body.device)
+        self._pool.submit(Task(key=job, body=job.body, limit_s=job.limit_s, memory_mib=memory_mib))
+
+    def trials(self) -> Iterator[tuple[K, Trial]]:
+        """Yield the key and the trial of every job as it ends, until no job is left."""
+        for task, reply in self._pool.replies(self._began):
+            job: Job[K] = task.key
+            self._running.pop(job.label, None)
+            if job.directory is not None:
+                shutil.rmtree(job.directory, ignore_errors=True)
+            if self._counts_jobs:
+                self.advance()
+            device = job.body.device
+            yield job.key, trial(reply, falsifier=job.claim, device=device, mutant=job.mutant, seed=job.seed)
+
+    def cancel(self) -> list[K]:
+        """Drop the jobs that have not started, refuse new ones, and return the keys of the dropped ones."""
+        self.cancelled = True
+        return [task.key.key for task in self._pool.drop_pending()]
+
+    def count(self, total: int) -> None:
+        """Start over with `total` steps, each of which the caller reports through `advance`."""
+        self._counts_jobs, self._done, self._total = False, 0, total
+
+    def advance(self) -> None:
+        """Report one more step as done."""
+        self._done += 1
+        self._report()
+
+    def _began(self, task: Task) -> None:
+        self._running[task.key.label] = None
+        self._report()
+
+    def _report(self) -> None:
+        if self._on_progress is not None:
+            self._on_progress(Progress(done=self._done, total=self._total, running=tuple(self._running)))

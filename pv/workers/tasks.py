@@ -1,0 +1,144 @@
+"""The task of a worker: one frozen dataclass, with every name resolved to the file that it must come from."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import cattrs
+
+from pv.contract.claims import Falsifier, Run
+from pv.contract.model import Contract
+from pv.contract.mutants import Edit, Mutant
+from pv.contract.names import Target
+from pv.engines.code import Code, Function
+from pv.engines.kind import How, Kind
+from pv.engines.kinds import KINDS, kind_of
+from pv.engines.kinds.run import RunKind
+from pv.instrument.import_hook import Plan
+from pv.source import imports, resolve
+from pv.source.project import Project
+
+MEMORY_MIB = 4096
+# A CUDA context and what it pins count as the process's own memory.
+CUDA_MEMORY_MIB = 4 * MEMORY_MIB
+ALWAYS_LOADED = ("pv.workers.worker", "pv.engines.property", "pv.engines.reference_run", "hypothesis")
+# The first optimizer step imports it, at half a second; loaded once in the server it costs a worker nothing.
+LOADED_WITH = {"torch": ("torch._dynamo",)}
+DEVICE = "device"
+"""The kind of a task that asks whether a device is there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """A task as it travels to its worker. `payload` is the JSON of the dataclass that its kind structures it into."""
+
+    kind: str
+    root: str
+    roots: tuple[str, ...]
+    device: str
+    payload: Any = None
+    subject: str = ""
+    subject_file: str = ""
+    subject_files: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    """The top-level packages that must come from `roots`."""
+    plan: Plan = field(default_factory=Plan)
+    backstop_bytes: int = 0
+    scratch: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain data that `from_json` gives back."""
+        data: dict[str, Any] = cattrs.unstructure(self)
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Body":
+        return cattrs.structure(data, cls)
+
+
+def memory_mib(device: str) -> int:
+    """Return how much memory a task on this device may hold, its children included."""
+    return CUDA_MEMORY_MIB if device == "cuda" else MEMORY_MIB
+
+
+def attack(code: Code, contract: Contract, claim: Falsifier, how: How) -> Body:
+    """Return the task that tries a claim of `contract` on a subject, or on a mutant of it. Raise `Unbound`."""
+    kind = kind_of(claim)
+    return _body(code, kind, kind.payload(code, contract, claim, how), how)
+
+
+def execute(code: Code, run: Run, how: How) -> Body:
+    """Return the task that executes a run and keeps its record in `how.directory`. Raise `Unbound`."""
+    kind = RunKind()
+    return _body(code, kind, kind.execution(code, run, how), how)
+
+
+def device(project: Project, name: str) -> Body:
+    """Return the task that asks whether a device is there."""
+    roots = tuple(str(root) for root in project.roots)
+    return Body(kind=DEVICE, root=str(project.root), roots=roots, device=name)
+
+
+def _body(code: Code, kind: Kind[Any], payload: Any, how: How) -> Body:
+    files, plan = set(code.subject_files), Plan()
+    if how.mutant is not None:
+        plan, more = planted(code.project, how.mutant)
+        files |= more
+    covered = tuple(sorted(resolve.module_name(code.project, path) for path in files))
+    plan = replace(plan, covered=covered, statements=how.statements, guarded=how.guarded)
+    return Body(
+        kind=kind.name,
+        root=str(code.project.root),
+        roots=tuple(str(root) for root in code.project.roots),
+        device=how.device,
+        payload=cattrs.unstructure(payload),
+        subject=str(code.subject),
+        subject_file=str(code.subject_file),
+        subject_files=tuple(str(path) for path in files),
+        packages=_packages(code, payload, plan),
+        plan=plan,
+        # A burst between two polls of the parent must not take the machine; CUDA maps far more than it uses.
+        backstop_bytes=0 if how.device == "cuda" else MEMORY_MIB * 4 << 20,
+    )
+
+
+def _packages(code: Code, payload: Any, plan: Plan) -> tuple[str, ...]:
+    """Return the top-level packages of the subject, of the functions of the payload, and of the mutant."""
+    functions = (getattr(payload, field) for field in payload.__dataclass_fields__)
+    named = [f.module for f in functions if isinstance(f, Function)]
+    named += [code.subject.module, plan.module, plan.swap_with.partition(":")[0]]
+    return tuple(sorted({name.partition(".")[0] for name in named if name}))
+
+
+def planted(project: Project, mutant: Mutant) -> tuple[Plan, set[Path]]:
+    """Return how a mutant is planted, and the files that the import hook changes for it. Raise `Unbound`."""
+    change = mutant.change
+    if isinstance(change, Edit):
+        target = change.function
+        plan = Plan(module=target.module, name=target.attribute, find=change.find, replace=change.replace)
+        plan = replace(plan, occurrence=change.occurrence)
+        return plan, {resolve.module_file(project, target.module)}
+    plan = Plan(module=change.object.module, name=change.object.attribute, swap_with=str(change.replacement))
+    modules = (change.object.module, change.replacement.module)
+    return plan, {resolve.module_file(project, module) for module in modules}
+
+
+def preload(project: Project, contracts: Sequence[Contract], subjects: Iterable[Target]) -> list[str]:
+    """Return the third-party modules that the contracts' code imports, and what every worker needs."""
+    paths = [resolve.target_file(project, subject) for subject in subjects]
+    for contract in contracts:
+        tests = [f.test for f in contract.claims if f.test is not None]
+        callables = [run.callable for run in contract.runs]
+        paths += [resolve.function(project, bound).path for bound in [*tests, *callables]]
+    files, foreign = imports.closure(project, paths)
+    # A package that loads its parts when they are asked for costs every worker seconds, unless they are named.
+    foreign |= {name for name in imports.modules(files) if name.partition(".")[0] in foreign}
+    foreign |= {name for contract in contracts for claim in contract.claims for name in kind_of(claim).preloads}
+    wanted = [*ALWAYS_LOADED, *sorted(foreign - {"pv", *ALWAYS_LOADED})]
+    return [*wanted, *(more for name in sorted(foreign) for more in LOADED_WITH.get(name, ()))]
+
+
+def structured(body: Body) -> Any:
+    """Return the payload of a task as the dataclass of its kind."""
+    return cattrs.structure(body.payload, KINDS[body.kind].payload_type)

@@ -1,0 +1,141 @@
+"""Types of settings: what pydantic checks, how text is read, and the words of help and messages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+from pydantic import AfterValidator, Field
+from pydantic.fields import FieldInfo
+
+from reference_trainer.distillation.domain import TEMPERATURES
+
+__all__ = [
+    "LIMIT",
+    "Count",
+    "CountOrZero",
+    "Device",
+    "Dtype",
+    "Kind",
+    "LearningRate",
+    "Length",
+    "Location",
+    "Switch",
+    "Temperature",
+    "Weight",
+    "Width",
+    "kind_of",
+    "read_integer",
+    "read_number",
+    "read_path",
+    "read_switch",
+    "without_null",
+]
+
+LIMIT = 10**18
+"""Integers are below it: they have at most 18 digits, and fit into 64 bits."""
+
+
+def read_integer(text: str) -> int:
+    """Return the decimal integer that `text` is. Raise `ValueError` for signs, spaces and digits of other scripts."""
+    if not re.fullmatch(r"-?[0-9]{1,18}", text):
+        raise ValueError(text)
+    return int(text)
+
+
+def read_number(text: str) -> float:
+    """Return the decimal number that `text` is. Raise `ValueError` for `nan`, `inf`, spaces and underscores."""
+    if not re.fullmatch(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", text):
+        raise ValueError(text)
+    return float(text)
+
+
+def read_switch(text: str) -> bool:
+    """Return whether `text` is `true` or `1`. Raise `ValueError` unless it is one of these, `false` or `0`."""
+    if text not in ("0", "1", "false", "true"):
+        raise ValueError(text)
+    return text in ("1", "true")
+
+
+def read_path(text: str) -> Path:
+    """Return the path that `text` names. Raise `ValueError` for an empty one, which would be the working directory."""
+    if not text:
+        raise ValueError(text)
+    return Path(text)
+
+
+def without_null(path: Path) -> Path:
+    """Return `path`. Raise `ValueError` if it holds a null character, which no file name can."""
+    if "\0" in str(path):
+        raise ValueError("null character in a path")
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a type of settings is described and read.
+
+    expected: the allowed values, for messages. metavar: the value's place in `--help`; empty for a switch.
+    read: returns the value of a text from a flag or variable, or raises `ValueError`.
+    """
+
+    expected: str
+    metavar: str
+    read: Callable[[str], Any] = str
+
+
+Count = Annotated[
+    int,
+    Field(strict=True, ge=1, lt=LIMIT),
+    Kind("a positive decimal integer below 10^18", "N", read_integer),
+]
+CountOrZero = Annotated[
+    int,
+    Field(strict=True, ge=0, lt=LIMIT),
+    Kind("a decimal integer from 0 to 10^18", "N", read_integer),
+]
+Length = Annotated[
+    int,
+    Field(strict=True, ge=2, lt=LIMIT),
+    Kind("a decimal integer from 2 to 10^18", "N", read_integer),
+]
+Width = Annotated[
+    int,
+    Field(strict=True, ge=16, le=65536, multiple_of=16),
+    Kind("a multiple of 16, from 16 to 65536", "N", read_integer),
+]
+Temperature = Annotated[
+    float,
+    Field(strict=True, ge=TEMPERATURES[0], le=TEMPERATURES[1], allow_inf_nan=False),
+    Kind("a number from 0.0001 to 10000", "X", read_number),
+]
+Weight = Annotated[
+    float,
+    Field(strict=True, ge=0, le=1e30, allow_inf_nan=False),
+    Kind("a number from 0 to 1e30", "X", read_number),
+]
+LearningRate = Annotated[
+    float,
+    Field(strict=True, gt=0, le=1e6, allow_inf_nan=False),
+    Kind("a number above 0, up to 1e6", "X", read_number),
+]
+Switch = Annotated[bool, Field(strict=True), Kind("true or false (1 or 0)", "", read_switch)]
+Location = Annotated[Path, Field(strict=True), AfterValidator(without_null), Kind("a path", "PATH", read_path)]
+Device = Annotated[
+    str,
+    Field(strict=True, pattern="^(auto|cpu|cuda(:[0-9]{1,3})?)$"),
+    Kind("auto, cpu, cuda or cuda:N", "DEVICE"),
+]
+Dtype = Annotated[
+    Literal["float32", "float64", "bfloat16"],
+    Kind("float32, float64 or bfloat16", "float32|float64|bfloat16"),
+]
+
+
+def kind_of(field: FieldInfo) -> Kind:
+    """Return the `Kind` in the annotation of a setting, optional or not."""
+    members = [extra for member in get_args(field.annotation) for extra in getattr(member, "__metadata__", ())]
+    return next(extra for extra in (*field.metadata, *members) if isinstance(extra, Kind))

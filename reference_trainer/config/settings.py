@@ -1,0 +1,115 @@
+"""The settings of a distillation. One declaration gives a setting its type, flag, variable, key, default and help.
+
+Importing this module never imports torch.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+from reference_trainer.config.kinds import (
+    Count,
+    CountOrZero,
+    Device,
+    Dtype,
+    LearningRate,
+    Length,
+    Location,
+    Switch,
+    Temperature,
+    Weight,
+    Width,
+)
+from reference_trainer.config.refusals import origin, refusal
+
+__all__ = ["Settings", "schema"]
+
+
+def _setting(default: Any, help: str, *, alias: str | None = None) -> Any:
+    """Declare a setting; `alias` is an older environment variable for it."""
+    return Field(default, description=help, validation_alias=alias)
+
+
+class Settings(BaseModel):
+    """The settings of a distillation; immutable.
+
+    The constructor reads neither environment nor files. Raise `SettingError`, which names the setting, its value and
+    the allowed values, for a value outside its domain, an unknown setting, and settings that exclude each other.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=False)
+
+    data: Location | None = _setting(
+        None, "Text to train on, read as bytes; do not change it during a run. [default: packaged English text]"
+    )
+    out: Location = _setting(Path("distilled"), "Directory for model.safetensors, config.json and manifest.json.")
+    force: Switch = _setting(False, "Overwrite existing files in --out and --trace.")
+    trace: Location | None = _setting(None, "Write every lifecycle event to this file, one JSON object per line.")
+    teacher: Location | None = _setting(
+        None, "Directory of a trained teacher. [default: train a teacher on the same text]"
+    )
+    teacher_steps: Count = _setting(1000, "Number of training steps of the teacher, unless it is cached.")
+    teacher_layers: Count = _setting(4, "Number of layers of the teacher.")
+    teacher_width: Width = _setting(128, "Hidden width of the teacher.")
+    teacher_cache: Location | None = _setting(
+        None, "Directory of cached teachers. [default: reference_trainer in ~/.cache]"
+    )
+    layers: Count = _setting(2, "Number of layers of the student.")
+    width: Width = _setting(64, "Hidden width of the student.")
+    length: Length = _setting(128, "Sequence length in bytes.")
+    batch_size: Count = _setting(16, "Number of sequences per batch.")
+    epochs: Count = _setting(3, "Number of epochs.")
+    max_steps: Count | None = _setting(
+        None, "End the run after N steps and save; the learning-rate schedule still spans the full run."
+    )
+    smoke: Count | None = _setting(
+        None, "Run N steps, report whether a full run looks healthy, save nothing.", alias="APR_DISTILL_MAX_STEPS"
+    )
+    temperature: Temperature = _setting(2.0, "Divide the logits of both models by X.")
+    ce_weight: Weight = _setting(0.3, "Weight of the cross-entropy with the text.")
+    kd_weight: Weight = _setting(0.7, "Weight of the KL divergence from the teacher.")
+    lr: LearningRate = _setting(3e-3, "Peak learning rate of AdamW.")
+    warmup: CountOrZero = _setting(50, "Number of steps over which the learning rate rises to --lr.")
+    seed: CountOrZero = _setting(0, "Seed of the initial weights and the data order.")
+    device: Device = _setting("auto", "Device to compute on; auto selects cuda if it is available.")
+    dtype: Dtype = _setting("float32", "Data type; bfloat16 keeps float32 weights and uses autocast.")
+    log_every: CountOrZero = _setting(10, "Log every N steps; 0 logs epochs only.", alias="APR_DISTILL_LOG_EVERY")
+    project_to_steps: Count = _setting(
+        50000, "Length in steps of the full run whose time --smoke projects.", alias="APR_DISTILL_PROJECT_TO_STEPS"
+    )
+
+    if not TYPE_CHECKING:  # a type checker checks the fields that are given instead
+
+        def __init__(self, **given: Any) -> None:
+            try:
+                super().__init__(**given)
+            except ValidationError as error:
+                raise refusal(error, type(self).model_fields) from None
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _check_together(cls, given: Any, validate: ModelWrapValidatorHandler[Settings]) -> Settings:
+        settings = validate(given)
+        if settings.smoke is not None and settings.max_steps is not None:
+            smoke, limit = (origin(name, given[name]) for name in ("smoke", "max_steps"))
+            raise _conflict(
+                f"conflicting settings: {smoke} is {settings.smoke} and {limit} is {settings.max_steps}; "
+                "give one of them: a smoke run ends after its own number of steps and saves nothing"
+            )
+        if settings.ce_weight == settings.kd_weight == 0:
+            raise _conflict("conflicting settings: 'ce_weight' and 'kd_weight' are both 0; expected one above 0")
+        return settings
+
+
+def _conflict(message: str) -> PydanticCustomError:
+    return PydanticCustomError("conflicting_settings", "{message}", {"message": message})
+
+
+def schema() -> str:
+    """Return the JSON Schema of a settings file, as text."""
+    return json.dumps(Settings.model_json_schema(by_alias=False), indent=2) + "\n"

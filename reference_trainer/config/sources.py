@@ -1,0 +1,135 @@
+"""Read settings from flags, environment variables and a TOML file, in this order of precedence.
+
+Every setting has a variable `REFERENCE_TRAINER_<NAME>`; its older alias, if it has one, is read after it. An empty
+variable counts as unset.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from reference_trainer.config.kinds import Kind, kind_of, read_path
+from reference_trainer.config.refusals import Given, choices, suggestion
+from reference_trainer.config.settings import Settings
+from reference_trainer.errors import SettingError
+
+__all__ = ["ALIAS_PREFIX", "CONFIG_VARIABLE", "LARGEST_FILE", "PREFIX", "gather", "variables"]
+
+PREFIX, ALIAS_PREFIX = "REFERENCE_TRAINER_", "APR_DISTILL_"
+CONFIG_VARIABLE = f"{PREFIX}CONFIG"
+LARGEST_FILE = 2**20
+"""In bytes; a device such as /dev/zero has no end."""
+
+
+def variables(name: str) -> tuple[str, ...]:
+    """Return the environment variables of a setting, in order of precedence."""
+    alias = Settings.model_fields[name].validation_alias
+    return (f"{PREFIX}{name.upper()}", *([alias] if isinstance(alias, str) else []))
+
+
+def gather(flags: Mapping[str, str], environment: Mapping[str, str], config: Path | None) -> Settings:
+    """Return the settings that flags, environment and the TOML file `config` give, a flag before all others.
+
+    Without `config`, the file that `REFERENCE_TRAINER_CONFIG` names is read, if any. Raise `SettingError`, which names
+    the origin, for an invalid value, an unknown key or variable, an unreadable file, and conflicting settings.
+    """
+    _refuse_unknown_variables(environment)
+    if config is None and environment.get(CONFIG_VARIABLE):
+        config = Path(environment[CONFIG_VARIABLE])
+    sources = (
+        InitSettingsSource(_Merged, {name: Given(text, _flag(name)) for name, text in flags.items()}),
+        _Variables(environment),
+        InitSettingsSource(_Merged, _from_file(config) if config is not None else {}),
+    )
+    merged = _Merged(sources=sources)  # type: ignore[call-arg]  # not a setting: see settings_customise_sources
+    return Settings(**dict(merged))
+
+
+class _Merged(Settings, BaseSettings):
+    """Settings whose values are `Given`; of several sources, the first that gives a setting counts."""
+
+    model_config = SettingsConfigDict(case_sensitive=True, validate_default=False)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the `sources` that the constructor was given, instead of those of the process."""
+        assert isinstance(init_settings, InitSettingsSource)
+        sources: tuple[PydanticBaseSettingsSource, ...] = init_settings.init_kwargs["sources"]
+        return sources
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _read(cls, given: Given, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        kind = kind_of(cls.model_fields[str(info.field_name)])
+        try:
+            return validate(kind.read(given.value) if _is_read(given, kind) else given.value)
+        except ValidationError as error:  # its input would be the bare value; that of a ValueError is `given`
+            raise ValueError from error
+
+
+def _is_read(given: Given, kind: Kind) -> bool:
+    return given.is_text or (kind.read is read_path and isinstance(given.value, str))  # TOML has no type for paths
+
+
+class _Variables(PydanticBaseSettingsSource):
+    """The settings that the variables of an environment give."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        super().__init__(_Merged)
+        self._environment = environment
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        found = next((each for each in variables(field_name) if self._environment.get(each)), None)
+        return found and Given(self._environment[found], found), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        found = {name: self.get_field_value(field, name)[0] for name, field in self.settings_cls.model_fields.items()}
+        return {name: given for name, given in found.items() if given is not None}
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
+    known = [CONFIG_VARIABLE, *(each for name in Settings.model_fields for each in variables(name))]
+    for name in environment:
+        prefix = next((each for each in (PREFIX, ALIAS_PREFIX) if name.startswith(each)), None)
+        if prefix is not None and name not in known:
+            ours = [each.removeprefix(prefix) for each in known if each.startswith(prefix)]
+            hint = suggestion(name.removeprefix(prefix), ours, prefix) or choices(prefix + each for each in ours)
+            raise SettingError(f"unknown environment variable {name[:80]} ({hint})")
+
+
+def _from_file(path: Path) -> dict[str, Given]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE + 1)
+    except OSError as error:
+        raise SettingError(f"cannot read {path}: {error.strerror}") from error
+    if len(content) > LARGEST_FILE:
+        raise SettingError(f"{path} has more than {LARGEST_FILE:,} bytes; expected a TOML file of settings")
+    try:
+        table = tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:  # also for bytes, numbers and depth beyond Python's limits
+        raise SettingError(f"invalid TOML in {path}: {error}") from error
+    return {name: Given(value, f"{name!r} in {path}", is_text=False) for name, value in table.items()}

@@ -1,0 +1,122 @@
+"""Text as tokens: bytes, cut into sequences, in an order that depends on seed and epoch only.
+
+The default text is the language reference of CPython 3.11.7 as the interpreter ships it for `help()`: English prose,
+frozen here because it differs from one Python version to the next. Its licence is in the same directory.
+Shape letters: B batch, T position, N bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import BinaryIO
+
+import torch
+from torch import Tensor
+
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.errors import DataError
+
+__all__ = ["VOCABULARY", "Sequences", "Text", "epoch_order", "frozen_text", "read_text"]
+
+VOCABULARY = 256
+_FROZEN = files(__package__) / "corpus" / "python-topics.txt"
+
+
+def frozen_text() -> bytes:
+    """Return the frozen English text: UTF-8 bytes, equal on every machine and Python version (about 466 kB)."""
+    return _FROZEN.read_bytes()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Text:
+    """A text in two parts, uint8 [N] each: the last tenth, rounded up, is held back and never trained on.
+
+    digest: SHA-256 of the whole, in hexadecimal digits.
+    """
+
+    name: str
+    training: Tensor
+    held_back: Tensor
+    digest: str
+
+
+def read_text(path: Path | None, length: int) -> Text:
+    """Return the bytes of a file, mapped into memory, or the frozen text if `path` is None.
+
+    Errors: `DataError` if it is not a readable regular file, or either part is shorter than `length` bytes.
+    """
+    name = "the frozen text" if path is None else str(path)
+    bytes_N, digest = _frozen() if path is None else _mapped(path)
+    cut = len(bytes_N) * 9 // 10
+    if min(cut, len(bytes_N) - cut) < length:
+        raise DataError(
+            f"{name} holds {len(bytes_N)} bytes; sequences of {length} need at least {10 * (length - 1) + 1}, because "
+            f"a tenth is held back: use a longer text or a smaller length"
+        )
+    return Text(name=name, training=bytes_N[:cut], held_back=bytes_N[cut:], digest=digest)
+
+
+def _frozen() -> tuple[Tensor, str]:
+    content = frozen_text()
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8), hashlib.sha256(content).hexdigest()
+
+
+def _mapped(path: Path) -> tuple[Tensor, str]:
+    try:
+        if path.exists() and not path.is_file():
+            raise DataError(f"{path} is not a regular file; expected a text file")
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            return _mapping(file, file.tell()), digest
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    except RuntimeError as error:  # some files, such as those of /proc, can be read but not mapped
+        raise DataError(f"cannot map {path} into memory: {error}; expected a file on a disk") from error
+
+
+def _mapping(file: BinaryIO, size: int) -> Tensor:
+    """Return the first `size` bytes of `file`, uint8 [size]; writing into them does not change the file."""
+    # By its descriptor, because torch takes no name that is not UTF-8.
+    return torch.from_file(f"/dev/fd/{file.fileno()}", shared=False, size=size, dtype=torch.uint8, device="cpu")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequences:
+    """A part of a text as sequences of T = `length` bytes, each starting with the last byte of the previous one.
+
+    So every byte but the first is predicted exactly once; an incomplete last sequence is omitted.
+    """
+
+    bytes_N: Tensor
+    length: int
+    batch_size: int
+    device: torch.device
+
+    def __len__(self) -> int:
+        """Return the number of sequences."""
+        return max(len(self.bytes_N) - 1, 0) // (self.length - 1)
+
+    @property
+    def batches(self) -> int:
+        """The number of batches of an epoch; the last may be smaller."""
+        return -(-len(self) // self.batch_size)
+
+    def batch(self, order: Tensor, position: int) -> Batch:
+        """Return batch `position` (from 1) of the sequences in `order`, int64 [B, T]; every token is also a label."""
+        chosen = order[(position - 1) * self.batch_size : position * self.batch_size]
+        starts = (chosen * (self.length - 1)).tolist()
+        tokens_BT = torch.stack([self.bytes_N[start : start + self.length] for start in starts])
+        tokens_BT = tokens_BT.to(self.device, torch.int64)
+        return Batch(tokens=tokens_BT, labels=tokens_BT)
+
+
+@lru_cache(maxsize=2)
+def epoch_order(seed: int, epoch: int, count: int) -> Tensor:
+    """Return the order of `count` sequences in an epoch: a permutation, int64 [count], of the arguments only."""
+    key = hashlib.sha256(f"{seed}/{epoch}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(key[:7]))
+    return torch.randperm(count, generator=generator, device="cpu")

@@ -1,0 +1,57 @@
+"""Comparison of the closed-form gradient of the distillation loss with automatic differentiation.
+
+Shape letters: B batch, T position, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from reference_trainer.distillation import losses
+
+__all__ = ["AGREE", "differences", "relative_difference"]
+
+# Rounding of two ways to sum V products in float64, with a margin; an extra factor tau differs by 0.5 or more.
+AGREE = 1e-10
+
+
+def relative_difference(
+    student_BTV: Tensor,
+    teacher_BTV: Tensor,
+    labels_BT: Tensor,
+    *,
+    temperature: float,
+    ce_weight: float,
+    kd_weight: float,
+) -> float:
+    """Return ||closed form - autograd|| / ||autograd||, both computed in float64 from these logits.
+
+    student_BTV, teacher_BTV: floating logits [B, T, V]; labels_BT: integers [B, T]. The denominator is the norm of the
+    gradient's two terms where that is larger, because they nearly cancel at a high temperature; if both weights are 0,
+    the result is 0 or +inf. A result up to `AGREE` is rounding. Domain and errors: as for `losses.kd_loss`.
+    """
+    student_BTV = student_BTV.detach().double().requires_grad_()
+    tensors = (student_BTV, teacher_BTV, labels_BT)
+    loss = losses.kd_loss(*tensors, temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
+    gradient = losses.kd_logit_gradient(*tensors, temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
+    (expected,) = torch.autograd.grad(loss.sum, student_BTV)
+    terms = (ce_weight + kd_weight * temperature) * math.sqrt(max(1, int(loss.count)))
+    difference, size = float((gradient - expected).norm()), float(expected.norm())
+    scale = max(size, terms)
+    return difference / scale if scale else math.inf if difference else 0.0
+
+
+def differences(device: torch.device, shape: tuple[int, int, int], seed: int) -> Iterator[tuple[float, float]]:
+    """Yield five temperatures, each with the relative difference for random float64 logits of `shape` [B, T, V]."""
+    generator = torch.Generator().manual_seed(seed)
+    student_BTV, teacher_BTV = (
+        (3 * torch.randn(shape, generator=generator, dtype=torch.float64)).to(device) for _ in range(2)
+    )
+    labels_BT = torch.randint(shape[2], shape[:2], generator=generator).to(device)
+    for temperature in (0.25, 1.0, 2.0, 4.0, 20.0):
+        settings = {"temperature": temperature, "ce_weight": 0.3, "kd_weight": 0.7}
+        yield temperature, relative_difference(student_BTV, teacher_BTV, labels_BT, **settings)

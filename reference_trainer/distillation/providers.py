@@ -1,0 +1,213 @@
+"""Teachers and students for `kd_step`: tables of logits, and wrappers of any `nn.Module`.
+
+Shape letters: B batch, T position, V vocabulary, K token ids with a row in a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from reference_trainer.distillation.protocols import Batch, Student, StudentPass, Teacher, checked_logits
+from reference_trainer.distillation.step import MetricSum, StepResult, kd_step
+from reference_trainer.errors import PassConsumedError, ProviderError, SettingError, ShapeError
+
+__all__ = [
+    "Batch",
+    "FixtureStudent",
+    "FixtureTeacher",
+    "MetricSum",
+    "ModuleStudent",
+    "ModuleTeacher",
+    "StepResult",
+    "Student",
+    "StudentPass",
+    "Teacher",
+    "evaluating",
+    "kd_step",
+]
+
+
+class FixtureTeacher:
+    """A teacher whose logits after token k are row k of `logits_table`, floating [K, V].
+
+    The table is copied without its graph. Raise `ShapeError` for another table, `ProviderError` for a token without a
+    row.
+    """
+
+    def __init__(self, logits_table: Tensor) -> None:
+        self._table_KV = _copied_table(logits_table)
+
+    @property
+    def vocab_size(self) -> int:
+        return self._table_KV.shape[1]
+
+    def logits(self, batch: Batch) -> Tensor:
+        return self._table_KV[_row_indices("teacher", self._table_KV, batch)]
+
+
+class FixtureStudent:
+    """A student that is a table of logits, floating [K, V]: gradient descent in logit space, without a model.
+
+    `backward` updates the table immediately: learning_rate * gradient[b, t] is subtracted from row tokens[b, t] for
+    every b and t, and gradients of one row add up. `logits_table` returns a copy of the current table. Raise
+    `ShapeError` for another table, `ProviderError` for a token without a row, `SettingError` for a learning rate that
+    is negative or not finite.
+    """
+
+    def __init__(self, logits_table: Tensor, learning_rate: float) -> None:
+        if not isinstance(learning_rate, int | float) or not 0 <= learning_rate < float("inf"):
+            raise SettingError(f"invalid value {learning_rate!r} for 'learning_rate': expected a finite number >= 0")
+        self._table_KV = _copied_table(logits_table)
+        self._learning_rate = learning_rate
+
+    @property
+    def vocab_size(self) -> int:
+        return self._table_KV.shape[1]
+
+    @property
+    def logits_table(self) -> Tensor:
+        return self._table_KV.clone()
+
+    def forward(self, batch: Batch) -> StudentPass:
+        rows_BT = _row_indices("student", self._table_KV, batch)
+
+        def descend(gradient_BTV: Tensor) -> None:
+            change_BTV = -self._learning_rate * gradient_BTV.to(self._table_KV)
+            self._table_KV.index_add_(0, rows_BT.flatten(), change_BTV.flatten(0, 1))
+
+        return _OncePass(self._table_KV[rows_BT], descend)
+
+
+class ModuleTeacher:
+    """A teacher that wraps any `nn.Module` mapping tokens [B, T] to logits [B, T, V] or to an object with `.logits`.
+
+    Its parameters are frozen, and every forward runs without a graph and with every submodule in eval mode; training
+    flags are restored afterwards, also after an exception. This holds even for modules shared with a student in train
+    mode: shared parameters are frozen for both, shared buffers (BatchNorm) are updated by the student's forward only.
+    The forward does not run in inference mode, because a student's graph may use tensors that a shared module keeps.
+    Tokens are moved to the module's device. Raise `ProviderError` for a result that is not logits.
+    """
+
+    def __init__(self, module: nn.Module, vocab_size: int) -> None:
+        self._module = module
+        self._vocab_size = vocab_size
+        self._freeze()
+
+    @property
+    def vocab_size(self) -> int:
+        return self._vocab_size
+
+    def logits(self, batch: Batch) -> Tensor:
+        self._freeze()  # a student that shares modules may have unfrozen them
+        with torch.no_grad(), evaluating(self._module):
+            output = self._module(batch.tokens.to(_device_of(self._module)))
+        return checked_logits("teacher", _logits_of(output), batch.tokens, self._vocab_size).detach()
+
+    def _freeze(self) -> None:
+        for parameter in self._module.parameters():
+            parameter.requires_grad_(False)
+            parameter.grad = None  # an optimizer would still apply an old gradient
+
+
+class ModuleStudent:
+    """A student that wraps any `nn.Module` mapping tokens [B, T] to logits [B, T, V] or to an object with `.logits`.
+
+    A pass keeps its graph. `backward` accumulates into the parameters' `.grad` through autograd, in place and with
+    hooks. No gradient is zeroed and no optimizer is stepped: the training loop does both. Tokens are moved to the
+    module's device. Raise `ProviderError` for a result that is not logits, or if no parameter requires a gradient.
+    """
+
+    def __init__(self, module: nn.Module, vocab_size: int) -> None:
+        self._module = module
+        self._vocab_size = vocab_size
+
+    @property
+    def vocab_size(self) -> int:
+        return self._vocab_size
+
+    def forward(self, batch: Batch) -> StudentPass:
+        output = self._module(batch.tokens.to(_device_of(self._module)))
+        logits_BTV = checked_logits("student", _logits_of(output), batch.tokens, self._vocab_size)
+
+        def accumulate(gradient_BTV: Tensor) -> None:
+            if not logits_BTV.requires_grad:
+                raise ProviderError(
+                    "the student's logits depend on no parameter that requires a gradient; probably all are frozen"
+                )
+            torch.autograd.backward(logits_BTV, gradient_BTV)
+
+        return _OncePass(logits_BTV.detach(), accumulate)
+
+
+class _OncePass:
+    """Logits and a function that applies their gradient once; the function and its graph are then released.
+
+    A misshapen gradient is refused before the pass is consumed. An application that raises consumes it, because part
+    of the gradient may have been applied.
+    """
+
+    def __init__(self, logits_BTV: Tensor, apply: Callable[[Tensor], None]) -> None:
+        self._logits_BTV = logits_BTV
+        self._apply: Callable[[Tensor], None] | None = apply
+
+    @property
+    def logits(self) -> Tensor:
+        return self._logits_BTV
+
+    def backward(self, logit_gradient: Tensor) -> None:
+        if self._apply is None:
+            raise PassConsumedError("this pass has already taken its gradient; call forward again for another one")
+        if not isinstance(logit_gradient, Tensor):
+            raise ShapeError(
+                f"invalid gradient: {type(logit_gradient).__name__}, expected a tensor of the logits' shape"
+            )
+        if logit_gradient.shape != self._logits_BTV.shape:
+            read, expected = list(logit_gradient.shape), list(self._logits_BTV.shape)
+            raise ShapeError(f"the gradient has shape {read}, the logits {expected}; expected equal shapes")
+        apply, self._apply = self._apply, None
+        apply(logit_gradient)
+
+
+def _copied_table(logits_table: Tensor) -> Tensor:
+    if not isinstance(logits_table, Tensor) or not logits_table.is_floating_point() or logits_table.dim() != 2:
+        read = list(logits_table.shape) if isinstance(logits_table, Tensor) else type(logits_table).__name__
+        raise ShapeError(f"invalid table of logits: {read}, expected a floating tensor [K, V]")
+    return logits_table.detach().clone()
+
+
+def _row_indices(model: str, table_KV: Tensor, batch: Batch) -> Tensor:
+    tokens_BT = batch.tokens.to(table_KV.device).long()
+    outside_BT = (tokens_BT < 0) | (tokens_BT >= len(table_KV))
+    if outside_BT.any():
+        token = tokens_BT[outside_BT][0]
+        raise ProviderError(
+            f"token {token} has no row in the {model}'s table of {len(table_KV)}; probably the tokenizers differ"
+        )
+    return tokens_BT
+
+
+def _device_of(module: nn.Module) -> torch.device:
+    for tensor in (*module.parameters(), *module.buffers()):
+        return tensor.device
+    return torch.device("cpu")
+
+
+def _logits_of(output: object) -> object:
+    return output if isinstance(output, Tensor) else getattr(output, "logits", output)
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Set every submodule to eval mode; restore each one's own mode afterwards, also after an exception."""
+    before = [(part, part.training) for part in module.modules()]
+    try:
+        for part, _ in before:
+            part.training = False
+        yield
+    finally:
+        for part, training in before:
+            part.training = training

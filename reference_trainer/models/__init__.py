@@ -1,0 +1,1 @@
+"""The decoder, its device and its dtype."""

@@ -1,0 +1,149 @@
+"""A small decoder-only transformer: RMSNorm, rotary positions, causal attention, SwiGLU.
+
+Sources: RMSNorm, Zhang and Sennrich 2019, arXiv:1910.07467, equation 4; rotary positions, Su et al. 2021,
+arXiv:2104.09864, equation 34; SwiGLU, Shazeer 2020, arXiv:2002.05202, equation 6.
+Shape letters: B batch, T position, W width, H head, D width of a head, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor, nn
+
+from reference_trainer.errors import SettingError
+
+__all__ = ["Decoder", "DecoderConfig", "new_decoder"]
+
+_EPSILON = 2.0**-23  # in every dtype: torch's own depends on it, and makes the same weights another function
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecoderConfig:
+    """The shape of a model: positive integers, `width` a multiple of 2 * `heads`. Errors: `SettingError`."""
+
+    vocab_size: int
+    layers: int
+    width: int
+    heads: int
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if type(value) is not int or value < 1:
+                raise SettingError(f"invalid value {value!r} for {name!r}: expected a positive integer")
+        if self.width % (2 * self.heads):
+            raise SettingError(
+                f"invalid value {self.width} for 'width' with {self.heads} heads: expected a multiple of "
+                f"{2 * self.heads}, because rotary positions rotate pairs of features"
+            )
+
+
+class Decoder(nn.Module):
+    """A causal language model: int64 tokens [B, T] to logits [B, T, V] in the dtype of the weights.
+
+    logits[b, i] depends on tokens[b, :i + 1] only.
+    """
+
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocab_size, config.width)
+        self.blocks = nn.ModuleList(_Block(config) for _ in range(config.layers))
+        self.norm = nn.RMSNorm(config.width, eps=_EPSILON)
+        self.head = nn.Linear(config.width, config.vocab_size, bias=False)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() == 2:
+                into_residual = name.endswith(("attention.out.weight", "feed_forward.down.weight"))
+                nn.init.normal_(parameter, std=0.02 / (2 * config.layers) ** 0.5 if into_residual else 0.02)
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        x_BTW = self.embedding(tokens_BT)
+        turn_TD = _rotation(tokens_BT.shape[1], self.config.width // self.config.heads, x_BTW)
+        for block in self.blocks:
+            x_BTW = block(x_BTW, turn_TD)
+        logits_BTV: Tensor = self.head(self.norm(x_BTW))
+        return logits_BTV
+
+
+class _Block(nn.Module):
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.attention_norm = nn.RMSNorm(config.width, eps=_EPSILON)
+        self.attention = _Attention(config)
+        self.feed_forward_norm = nn.RMSNorm(config.width, eps=_EPSILON)
+        self.feed_forward = _FeedForward(config.width)
+
+    def forward(self, x_BTW: Tensor, turn_TD: tuple[Tensor, Tensor]) -> Tensor:
+        x_BTW = x_BTW + self.attention(self.attention_norm(x_BTW), turn_TD)
+        return x_BTW + self.feed_forward(self.feed_forward_norm(x_BTW))  # type: ignore[no-any-return]  # nn.Module's call
+
+
+class _Attention(nn.Module):
+    def __init__(self, config: DecoderConfig) -> None:
+        super().__init__()
+        self.heads = config.heads
+        self.query_key_value = nn.Linear(config.width, 3 * config.width, bias=False)
+        self.out = nn.Linear(config.width, config.width, bias=False)
+
+    def forward(self, x_BTW: Tensor, turn_TD: tuple[Tensor, Tensor]) -> Tensor:
+        query_BHTD, key_BHTD, value_BHTD = (
+            part.reshape(*part.shape[:2], self.heads, -1).transpose(1, 2) for part in self._parts(x_BTW)
+        )
+        mixed_BHTD = nn.functional.scaled_dot_product_attention(
+            _turned(query_BHTD, turn_TD), _turned(key_BHTD, turn_TD), value_BHTD, is_causal=True
+        )
+        out_BTW: Tensor = self.out(mixed_BHTD.transpose(1, 2).flatten(2))
+        return out_BTW
+
+    def _parts(self, x_BTW: Tensor) -> tuple[Tensor, ...]:
+        projected: Tensor = self.query_key_value(x_BTW)
+        return projected.chunk(3, dim=-1)
+
+
+class _FeedForward(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        hidden = 8 * width // 3
+        self.gate_up = nn.Linear(width, 2 * hidden, bias=False)
+        self.down = nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x_BTW: Tensor) -> Tensor:
+        gate, up = self.gate_up(x_BTW).chunk(2, dim=-1)
+        out_BTW: Tensor = self.down(nn.functional.silu(gate) * up)
+        return out_BTW
+
+
+def _rotation(length: int, head_width: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return cosine and sine [T, D] of position times frequency; features half a head apart share a frequency."""
+    # In float64: a float32 angle of position p is wrong by p roundings, and bfloat16 has no odd position above 256.
+    exponent = torch.arange(0, head_width, 2, device=like.device, dtype=torch.float64) / head_width
+    angle = torch.arange(length, device=like.device, dtype=torch.float64)[:, None] * 10000.0**-exponent
+    both = torch.cat((angle, angle), dim=-1)
+    return both.cos().to(like.dtype), both.sin().to(like.dtype)
+
+
+def _turned(x_BHTD: Tensor, turn_TD: tuple[Tensor, Tensor]) -> Tensor:
+    cosine_TD, sine_TD = turn_TD
+    first, second = x_BHTD.chunk(2, dim=-1)
+    turned: Tensor = (x_BHTD * cosine_TD + torch.cat((-second, first), dim=-1) * sine_TD).to(x_BHTD.dtype)
+    return turned
+
+
+def new_decoder(config: DecoderConfig, seed: int) -> Decoder:
+    """Return a float32 model whose weights depend on `config` and `seed` only; no generator of the process moves."""
+    with torch.device("cpu"), _default_dtype(torch.float32), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every other device's too
+        return Decoder(config)
+
+
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

@@ -1,0 +1,47 @@
+"""The device and the dtype in which a model computes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from reference_trainer.errors import SettingError
+from reference_trainer.models.decoder import Decoder
+
+__all__ = ["computing_in", "stored_in", "usable_device"]
+
+
+def usable_device(name: str) -> torch.device:
+    """Return the device of that name; `auto` selects CUDA if it is available. Errors: `SettingError`."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError) as error:
+        raise SettingError(
+            f"invalid value {name!r} for 'device': {str(error).splitlines()[0]}; use auto to select an available device"
+        ) from error
+    return torch.device(name)
+
+
+def stored_in(dtype: str, decoder: Decoder) -> Decoder:
+    """Return the decoder with its weights in float64 for a float64 run, otherwise in float32 (also for bfloat16)."""
+    return decoder.double() if dtype == "float64" else decoder.float()
+
+
+def computing_in(dtype: str, decoder: Decoder) -> nn.Module:
+    """Return the decoder, under autocast for a bfloat16 run."""
+    return _Autocast(decoder) if dtype == "bfloat16" else decoder
+
+
+class _Autocast(nn.Module):
+    """A module that multiplies in bfloat16 and keeps its weights in float32."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        with torch.autocast(tokens_BT.device.type, dtype=torch.bfloat16):
+            logits_BTV: Tensor = self.module(tokens_BT)
+        return logits_BTV

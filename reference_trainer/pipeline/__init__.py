@@ -1,0 +1,1 @@
+"""A distillation from settings to files."""

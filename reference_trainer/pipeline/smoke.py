@@ -1,0 +1,66 @@
+"""The output of a smoke run: its two lines, and the checks before a full run."""
+
+from __future__ import annotations
+
+import math
+import resource
+from dataclasses import dataclass
+
+import torch
+
+from reference_trainer.distillation.gradcheck import AGREE
+from reference_trainer.errors import SmokeError
+from reference_trainer.training.formats import SMOKE_PROJECTION_LINE, SMOKE_SUMMARY_LINE
+from reference_trainer.training.loop import TrainResult
+
+__all__ = ["Check", "checks", "peak_memory_bytes", "summary"]
+
+
+def summary(result: TrainResult, project_to_steps: int) -> tuple[str, str]:
+    """Return the two `[SMOKE]` lines: the steps that ran, and the time of `project_to_steps` steps at that pace.
+
+    Errors: `SmokeError` when no step ran.
+    """
+    if result.steps_completed == 0:
+        raise SmokeError(
+            "smoke mode: 0 steps ran, because a callback ended the run before the first; nothing was tried"
+        )
+    seconds = result.elapsed_s / result.steps_completed * project_to_steps
+    first = SMOKE_SUMMARY_LINE.format(
+        steps=result.steps_completed,
+        elapsed_s=result.elapsed_s,
+        initial_loss=math.nan if result.initial_loss is None else result.initial_loss,
+        final_loss=math.nan if result.final_loss is None else result.final_loss,
+        throughput=result.steps_per_s,
+    )
+    second = SMOKE_PROJECTION_LINE.format(
+        steps=project_to_steps, hours=seconds / 3600, minutes=seconds / 60, seconds=seconds
+    )
+    return first, second
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One condition for starting a full run."""
+
+    passed: bool
+    says: str
+
+
+def checks(result: TrainResult, gradient_difference: float, device: torch.device) -> tuple[Check, ...]:
+    """Return the checks: finite losses, the gradient on one batch, and the peak memory, which always passes."""
+    finite = result.finite and result.initial_loss is not None
+    right = gradient_difference <= AGREE
+    memory = peak_memory_bytes(device) / 2**20
+    return (
+        Check(finite, f"losses are {'finite' if finite else 'not finite'}"),
+        Check(right, f"gradient {gradient_difference:.1e} from autograd's (at most {AGREE:.0e} is rounding)"),
+        Check(True, f"peak memory {memory:,.0f} MiB {'on the device' if device.type == 'cuda' else 'of the process'}"),
+    )
+
+
+def peak_memory_bytes(device: torch.device) -> int:
+    """Return the peak memory in bytes so far: of tensors on a CUDA device, or of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # kibibytes on Linux

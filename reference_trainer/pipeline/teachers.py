@@ -1,0 +1,136 @@
+"""The teacher of a run: loaded from a directory, or trained on the same text and cached."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from reference_trainer.config.settings import Settings
+from reference_trainer.data.text import VOCABULARY, Sequences, epoch_order
+from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
+from reference_trainer.errors import ModelFileError, OutputError
+from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
+from reference_trainer.models.placement import stored_in
+from reference_trainer.storage.export import MANIFEST, load_decoder, save_decoder, verify_manifest
+from reference_trainer.training.callbacks import Callback
+from reference_trainer.training.loop import Objective, new_optimizer, train
+from reference_trainer.training.schedule import Schedule, learning_rate
+
+__all__ = ["cache_directory", "cached_or_trained", "heads_for", "load_teacher", "teacher_key", "train_teacher"]
+
+_SEED_OFFSET = 1_000_003  # so that the teacher has other weights and another order than the student
+
+
+def heads_for(width: int) -> int:
+    """Return the largest number of heads of an even width of at least 32 features, or 1."""
+    return next(heads for heads in range(max(1, width // 32), 0, -1) if width % (2 * heads) == 0)
+
+
+def load_teacher(directory: Path) -> Decoder:
+    """Return the teacher in `directory`. Errors: `ModelFileError`, also for another vocabulary than bytes."""
+    teacher = load_decoder(directory)
+    if teacher.config.vocab_size != VOCABULARY:
+        raise ModelFileError(
+            f"the teacher in {directory} has a vocabulary of {teacher.config.vocab_size}; expected {VOCABULARY} (bytes)"
+        )
+    return teacher
+
+
+def cache_directory(settings: Settings) -> Path:
+    """Return the directory of cached teachers. Errors: `OutputError` if no home directory exists."""
+    if settings.teacher_cache is not None:
+        return settings.teacher_cache
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "reference_trainer"
+    except RuntimeError as error:
+        raise OutputError(f"cannot locate a cache directory: {error} Use --teacher-cache to choose one.") from error
+
+
+def teacher_key(settings: Settings, digest: str, device: torch.device) -> str:
+    """Return a hash of every setting and version that a trained teacher depends on: 24 hexadecimal digits."""
+    depends_on = {
+        "format": 2,  # raise it with every change of how a teacher is trained
+        "data": digest,
+        "device": device.type,
+        "torch": torch.__version__,
+        **{name: getattr(settings, name) for name in ("batch_size", "dtype", "length", "lr", "seed", "warmup")},
+        **{name: getattr(settings, name) for name in ("teacher_layers", "teacher_steps", "teacher_width")},
+    }
+    return hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def cached_or_trained(
+    settings: Settings,
+    sequences: Sequences,
+    digest: str,
+    callbacks: Sequence[Callback],
+    say: Callable[[str], None],
+    wrap: Callable[[Decoder], torch.nn.Module],
+) -> Decoder:
+    """Return the cached teacher of these settings and this text, or train one on `sequences` and cache it.
+
+    `say` receives each line of output. A cache that cannot be read or written is skipped; a smoke run only reads it.
+    """
+    key = f"teacher-{teacher_key(settings, digest, sequences.device)}"
+    try:
+        directory = cache_directory(settings) / key
+        if (directory / MANIFEST).exists():  # written last
+            verify_manifest(directory)
+            teacher = load_teacher(directory)
+            say(f"teacher: {directory}")
+            return teacher.to(sequences.device)
+    except (ModelFileError, OSError) as error:
+        say(f"teacher: ignoring the cached one: {error}")
+    steps = settings.teacher_steps if settings.smoke is None else min(settings.teacher_steps, settings.smoke)
+    say(f"teacher: training one for {steps} steps on the same text (use --teacher PATH for your own)")
+    teacher = train_teacher(settings, sequences, steps, callbacks, wrap)
+    if settings.smoke is None:
+        _write_to_cache(teacher, settings, key, say)
+    return teacher
+
+
+def train_teacher(
+    settings: Settings,
+    sequences: Sequences,
+    steps: int,
+    callbacks: Sequence[Callback],
+    wrap: Callable[[Decoder], torch.nn.Module],
+) -> Decoder:
+    """Return a new decoder after `steps` steps on the labels only: the student's loop with a teacher of weight 0."""
+    width = settings.teacher_width
+    config = DecoderConfig(vocab_size=VOCABULARY, layers=settings.teacher_layers, width=width, heads=heads_for(width))
+    seed = settings.seed + _SEED_OFFSET
+    decoder = stored_in(settings.dtype, new_decoder(config, seed)).to(sequences.device)
+    try:
+        train(
+            FixtureTeacher(torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float32, device=sequences.device)),
+            ModuleStudent(wrap(decoder), VOCABULARY),
+            lambda epoch, position: sequences.batch(epoch_order(seed, epoch, len(sequences)), position),
+            new_optimizer(decoder.parameters(), settings.lr),
+            schedule=Schedule(epochs=-(-steps // sequences.batches), steps_per_epoch=sequences.batches, limit=steps),
+            objective=Objective(temperature=1.0, ce_weight=1.0, kd_weight=0.0),
+            learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup, total=steps),
+            callbacks=callbacks,
+        )
+    except BaseException as error:
+        error.add_note("while training the teacher")  # the loop's own message calls it a student
+        raise
+    return decoder
+
+
+def _write_to_cache(teacher: Decoder, settings: Settings, key: str, say: Callable[[str], None]) -> None:
+    manifest: dict[str, Any] = {"kind": "cached teacher", "config": asdict(teacher.config)}
+    try:
+        directory = cache_directory(settings) / key
+        directory.mkdir(parents=True, exist_ok=True)
+        save_decoder(teacher, directory, manifest)
+        say(f"teacher: kept in {directory}")
+    except (OutputError, OSError) as error:
+        say(f"teacher: not kept for the next run: {error}")

@@ -1,0 +1,1 @@
+"""Atomic files, exclusive directories, and the exported model."""

@@ -1,0 +1,187 @@
+"""Export and load a model: model.safetensors, config.json and manifest.json.
+
+The manifest is written last and has the digests of the other two, so an incomplete or mixed directory is detected.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote_from_bytes
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from reference_trainer import __version__
+from reference_trainer.errors import ModelFileError, OutputError, SettingError
+from reference_trainer.interrupts import WRITTEN
+from reference_trainer.models.decoder import Decoder, DecoderConfig
+from reference_trainer.storage.files import atomic_write
+
+__all__ = [
+    "CONFIG",
+    "MANIFEST",
+    "WEIGHTS",
+    "exported_bytes",
+    "load_decoder",
+    "note_interrupts",
+    "path_in_json",
+    "save_decoder",
+    "verify_manifest",
+    "versions",
+    "weights_digest",
+]
+
+WEIGHTS, CONFIG, MANIFEST = "model.safetensors", "config.json", "manifest.json"
+MODEL_TYPE = "reference_trainer.decoder"
+
+
+def exported_bytes(decoder: Decoder) -> int:
+    """Return an upper estimate of the bytes that `save_decoder` writes, at most 64 KiB above them."""
+    return sum(int(value.nbytes) for value in decoder.state_dict().values()) + 2**16
+
+
+def save_decoder(decoder: Decoder, directory: Path, manifest: dict[str, Any]) -> None:
+    """Write weights, configuration, then `manifest` with the digests of both, each file atomically.
+
+    Errors: `OutputError` with the file and the cause. Then new files are removed again, and no manifest is left.
+    """
+    weights = _on_the_cpu(decoder)
+    config = {"model_type": MODEL_TYPE, **asdict(decoder.config)}
+    before = _inodes(directory)
+    name = MANIFEST
+    try:
+        (directory / MANIFEST).unlink(missing_ok=True)  # an older run's does not describe the new files
+        name = WEIGHTS
+        atomic_write(directory / WEIGHTS, lambda path: path.write_bytes(save(weights)))
+        name = CONFIG
+        atomic_write(directory / CONFIG, lambda path: _write_json(path, config))
+        name = MANIFEST
+        digests = {each: _digest(directory / each) for each in (WEIGHTS, CONFIG)}
+        atomic_write(directory / MANIFEST, lambda path: _write_json(path, {**manifest, "sha256": digests}))
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OutputError(f"cannot write {directory / name}: {reason}") from error
+    finally:
+        if not (directory / MANIFEST).exists():
+            _remove_unlike(before, directory)
+
+
+@contextmanager
+def note_interrupts(directory: Path) -> Iterator[None]:
+    """Add the note `WRITTEN` to a KeyboardInterrupt if a model was written to `directory` meanwhile."""
+    older = _stamp(directory / MANIFEST)
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        if _stamp(directory / MANIFEST) not in (None, older):
+            interrupt.add_note(WRITTEN)
+        raise
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Return what identifies a file, even if a later one has the same inode; None if there is no file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
+
+
+def weights_digest(decoder: Decoder) -> str:
+    """Return the SHA-256, in hexadecimal digits, of the file that `save_decoder` writes for these weights."""
+    return hashlib.sha256(save(_on_the_cpu(decoder))).hexdigest()
+
+
+def _on_the_cpu(decoder: Decoder) -> dict[str, Tensor]:
+    return {name: value.detach().cpu().contiguous() for name, value in decoder.state_dict().items()}
+
+
+def _inodes(directory: Path) -> dict[Path, int | None]:
+    paths = [directory / each for each in (WEIGHTS, CONFIG)]
+    return {path: path.stat().st_ino if path.exists() else None for path in paths}
+
+
+def _remove_unlike(before: dict[Path, int | None], directory: Path) -> None:
+    """Remove the files written since: the next run would be rejected, or load them with those of another model."""
+    for path, inode in _inodes(directory).items():
+        if inode != before[path]:
+            path.unlink(missing_ok=True)
+
+
+def load_decoder(directory: Path) -> Decoder:
+    """Return the model in `directory`, on the CPU, in the dtype it was saved in. Errors: `ModelFileError`."""
+    config, path = _config(directory / CONFIG), directory / WEIGHTS
+    try:
+        with torch.device("meta"):  # no memory and no random numbers for weights that are replaced at once
+            decoder = Decoder(config)
+        weights = load_file(path)
+        decoder.load_state_dict(weights, assign=True)
+    except (OSError, SafetensorError) as error:
+        raise ModelFileError(f"cannot read {path}: {error}") from error
+    except RuntimeError as error:
+        raise ModelFileError(f"{path} does not match {CONFIG}: {' '.join(str(error).split())[:300]}") from error
+    broken = [name for name, value in weights.items() if not value.is_floating_point() or not value.isfinite().all()]
+    if broken:
+        raise ModelFileError(f"{path}: {broken[0]} has values that are not finite; did the run diverge?")
+    return decoder
+
+
+def verify_manifest(directory: Path) -> None:
+    """Raise `ModelFileError` unless the manifest in `directory` has the digests of the two files beside it."""
+    try:
+        written = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["sha256"]
+        found = {each: _digest(directory / each) for each in (WEIGHTS, CONFIG)}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelFileError(f"cannot verify {directory / MANIFEST}: {error!r}") from error
+    if written != found:
+        raise ModelFileError(f"{directory / MANIFEST} does not match the files beside it")
+
+
+def _config(path: Path) -> DecoderConfig:
+    hint = "expected the directory of a model written by reference-trainer"
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"cannot read {path}: {error}; {hint}") from error
+    if not isinstance(raw, dict) or raw.pop("model_type", None) != MODEL_TYPE:
+        raise ModelFileError(f"{path} describes another kind of model; {hint}")
+    try:
+        return DecoderConfig(**raw)
+    except (TypeError, SettingError) as error:
+        raise ModelFileError(f"{path}: {error}; {hint}") from error
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a result depends on: of this package, torch and Python."""
+    return {"reference_trainer": __version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def path_in_json(path: Path) -> str | dict[str, str]:
+    """Return a path for a JSON file: its text, or {"percent_encoded": ...} of its bytes where they are not UTF-8.
+
+    JSON text is Unicode, so it cannot hold such bytes, and strict readers reject the lone surrogates that stand for
+    them in Python.
+    """
+    try:
+        return os.fsencode(path).decode()
+    except UnicodeDecodeError:
+        return {"percent_encoded": quote_from_bytes(os.fsencode(path))}
+
+
+def _write_json(path: Path, value: dict[str, Any]) -> None:
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,1 @@
+"""Schedule, training loop, callbacks, progress lines, trace and evaluation."""

@@ -1,0 +1,44 @@
+"""Formats of the lines that a run prints, shared by the code that writes them and the code that parses them."""
+
+from __future__ import annotations
+
+import re
+from string import Formatter
+
+__all__ = [
+    "ATTACHED_LINE",
+    "EPOCH_LINE",
+    "SMOKE_END_LINE",
+    "SMOKE_PROJECTION_LINE",
+    "SMOKE_START_LINE",
+    "SMOKE_SUMMARY_LINE",
+    "STEP_LINE",
+    "pattern",
+]
+
+ATTACHED_LINE = "ProgressCallback attached (log every {every} steps; 0 for epoch lines only)"
+STEP_LINE = "  Step {step}/{total}: loss: {loss:.4f}"
+EPOCH_LINE = "Epoch {epoch}/{epochs}: loss: {loss:.4f} ({elapsed_s:.1f}s)"
+SMOKE_START_LINE = "smoke mode: {steps} steps at most, then the run ends; no model will be written"
+SMOKE_SUMMARY_LINE = (
+    "[SMOKE] {steps} steps in {elapsed_s:.2f}s: initial_loss={initial_loss:.4f}, final_loss={final_loss:.4f}, "
+    "throughput={throughput:.2f} step/s"
+)
+SMOKE_PROJECTION_LINE = (
+    "[SMOKE] projected full-run wall time ({steps} steps): {hours:.2f}h / {minutes:.1f} min / {seconds:.1f}s"
+)
+SMOKE_END_LINE = "smoke mode: export skipped, no model was written"
+
+
+def pattern(line: str) -> re.Pattern[str]:
+    """Return a pattern that matches exactly the lines of this format, with a group for each field.
+
+    A field `{x:.2f}` matches a number with two decimals, `nan` or `inf`; a bare field matches an integer.
+    """
+    parts = []
+    for text, name, spec, _ in Formatter().parse(line):
+        parts.append(re.escape(text))
+        if name is not None:
+            number = rf"-?\d+\.\d{{{spec[1:-1]}}}|nan|-?inf" if spec else r"\d+"
+            parts.append(f"(?P<{name}>{number})")
+    return re.compile("".join(parts))

@@ -1,0 +1,114 @@
+"""Schedule of a run, as pure functions: the order of events, which steps are logged, the learning rate of a step.
+
+Nothing here reads a clock, a file or a tensor; the loop executes the schedule. Steps and epochs count from 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import Enum, IntEnum
+
+from reference_trainer.errors import SettingError
+
+__all__ = ["START", "Action", "Event", "Position", "Schedule", "following", "is_logged", "learning_rate"]
+
+
+FLOOR = 0.1  # fraction of the peak learning rate that remains at the end
+
+
+class Event(Enum):
+    """Events of a run; each value is the name of the hook that is called."""
+
+    TRAIN_BEGIN = "on_train_begin"
+    EPOCH_BEGIN = "on_epoch_begin"
+    STEP_END = "on_step_end"
+    EPOCH_END = "on_epoch_end"
+    TRAIN_END = "on_train_end"
+
+
+class Action(IntEnum):
+    """Answer of a hook; of several answers the largest counts."""
+
+    CONTINUE = 0
+    SKIP = 1
+    """Skip the rest of the epoch."""
+    STOP = 2
+    """End the run: no further step is taken, and an open epoch is closed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """Length of a run: `epochs` of `steps_per_epoch` optimizer steps, ended after `limit` steps if that is not None.
+
+    Raise `SettingError` for anything but positive integers.
+    """
+
+    epochs: int
+    steps_per_epoch: int
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "steps_per_epoch", "limit"):
+            value = getattr(self, name)
+            optional = name == "limit" and value is None
+            if not optional and (type(value) is not int or value < 1):
+                raise SettingError(f"{name} is {value!r}; expected a positive integer")
+
+    @property
+    def total_steps(self) -> int:
+        """Return the optimizer steps of a run in which no callback answers SKIP or STOP."""
+        planned = self.epochs * self.steps_per_epoch
+        return planned if self.limit is None else min(planned, self.limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """An event of a run, with the steps taken so far, in the run and in the epoch."""
+
+    event: Event
+    epoch: int = 0
+    step: int = 0
+    epoch_step: int = 0
+    stopping: bool = False
+
+
+START = Position(event=Event.TRAIN_BEGIN)
+
+
+def following(schedule: Schedule, position: Position, action: Action) -> Position | None:
+    """Return the position after `position` if the callbacks answered `action`; None after TRAIN_END.
+
+    A returned STEP_END means: take one optimizer step, then call its hooks. SKIP outside an epoch changes nothing.
+    """
+    stopping = position.stopping or action is Action.STOP
+    now = replace(position, stopping=stopping)
+    match position.event:
+        case Event.TRAIN_BEGIN | Event.EPOCH_END:
+            ended = stopping or position.epoch == schedule.epochs or position.step >= schedule.total_steps
+            if ended:
+                return replace(now, event=Event.TRAIN_END)
+            return replace(now, event=Event.EPOCH_BEGIN, epoch=position.epoch + 1, epoch_step=0)
+        case Event.EPOCH_BEGIN | Event.STEP_END:
+            full = position.epoch_step == schedule.steps_per_epoch or position.step >= schedule.total_steps
+            if full or action is not Action.CONTINUE:
+                return replace(now, event=Event.EPOCH_END)
+            return replace(now, event=Event.STEP_END, step=position.step + 1, epoch_step=position.epoch_step + 1)
+        case Event.TRAIN_END:
+            return None
+
+
+def is_logged(step: int, every: int) -> bool:
+    """Return whether `step` is a multiple of `every`; always False if `every` is 0."""
+    return every > 0 and step % every == 0
+
+
+def learning_rate(step: int, *, peak: float, warmup: int, total: int) -> float:
+    """Return the learning rate: linear up to `peak` in step `warmup`, then half a cosine to a tenth in step `total`.
+
+    Source of the cosine: Loshchilov and Hutter 2017, arXiv:1608.03983, equation 5, without restarts.
+    """
+    if step < warmup:
+        return peak * step / warmup
+    progress = min(1.0, (step - warmup) / max(1, total - warmup))
+    return peak * (FLOOR + (1 - FLOOR) * (1 + math.cos(math.pi * progress)) / 2)

@@ -1,0 +1,105 @@
+"""Trace of a run: a file with one line of JSON per event; `trace.json` beside this file is its schema."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import TextIO
+
+from reference_trainer.errors import OutputError
+from reference_trainer.training.callbacks import Callback, Context
+from reference_trainer.training.schedule import Event
+
+__all__ = ["TraceCallback", "schema"]
+
+
+def schema() -> str:
+    """Return the JSON Schema of one line."""
+    return (files(__package__) / "trace.json").read_text(encoding="utf-8")
+
+
+_START = b'{"event": "on_train_'
+
+
+class TraceCallback(Callback):
+    """Callback that writes each event as it happens; after a killed run only the last line may be incomplete.
+
+    The file is created at once; an older one is kept until the first event is written. Raise `OutputError` if the
+    file cannot be created, exists already (unless `force`), or a line cannot be written: a trace with a gap would
+    be read as a complete one.
+    """
+
+    def __init__(self, path: Path, *, force: bool = False) -> None:
+        self._path = path
+        self._failed = False
+        flags = os.O_WRONLY | os.O_CREAT
+        if force:
+            _refuse_what_is_no_trace(path)
+        else:
+            flags |= os.O_EXCL
+        try:
+            self._made = not os.path.lexists(path)
+            self._file: TextIO = os.fdopen(os.open(path, flags, 0o666), "w", encoding="utf-8")
+            self._older_bytes = os.fstat(self._file.fileno()).st_size
+        except FileExistsError as error:
+            raise OutputError(f"{path} exists; give another --trace, or --force to overwrite it") from error
+        except OSError as error:
+            raise OutputError(f"{path} can't be written: {error.strerror}; give another --trace") from error
+
+    def on_train_begin(self, context: Context) -> None:
+        self._write(Event.TRAIN_BEGIN, context)
+
+    def on_epoch_begin(self, context: Context) -> None:
+        self._write(Event.EPOCH_BEGIN, context)
+
+    def on_step_end(self, context: Context) -> None:
+        self._write(Event.STEP_END, context)
+
+    def on_epoch_end(self, context: Context) -> None:
+        self._write(Event.EPOCH_END, context)
+
+    def on_train_end(self, context: Context) -> None:
+        self._write(Event.TRAIN_END, context)
+
+    def close(self) -> None:
+        """Close the file, and remove it if it was created here and no event was written."""
+        try:
+            self._file.close()
+        except OSError as error:
+            if not self._failed:  # otherwise the same failure was raised before
+                raise self._unwritten(error) from error
+        if self._made and self._path.is_file() and self._path.stat().st_size == 0:
+            self._path.unlink()
+
+    def _write(self, event: Event, context: Context) -> None:
+        # JSON has neither NaN nor infinity: a loss that is not finite is written as a string.
+        fields = {name: _json_number(value) for name, value in asdict(context).items()}
+        try:
+            if self._older_bytes:
+                self._file.truncate()  # removes the lines of an older trace
+            self._file.write(json.dumps({"event": event.value, **fields}, allow_nan=False) + "\n")
+            self._file.flush()
+        except OSError as error:
+            self._failed = True
+            raise self._unwritten(error) from error
+
+    def _unwritten(self, error: OSError) -> OutputError:
+        return OutputError(f"{self._path} can't be written any further: {error.strerror}")
+
+
+def _refuse_what_is_no_trace(path: Path) -> None:
+    """Refuse any other file: `force` overwrites an older trace, not a settings file given by mistake."""
+    if not path.is_file():
+        return  # missing, or refused when it is opened
+    with path.open("rb") as file:
+        start = file.read(len(_START))
+    if start not in (b"", _START):
+        raise OutputError(f"{path} is not a trace file; give another --trace")
+
+
+def _json_number(value: float | None) -> float | str | None:
+    return str(value) if value is not None and not math.isfinite(value) else value

@@ -1,0 +1,24 @@
+"""The project `small`, edited, and the cells of its report."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from pv.results.outcome import Outcome, Result
+from pv.results.verdict import Report
+
+Project = Callable[[str], Path]
+
+
+def edit(path: Path, find: str, replace: str) -> None:
+    text = path.read_text()
+    assert text.count(find) == 1, f"{find!r} occurs {text.count(find)} times in {path}"
+    path.write_text(text.replace(find, replace))
+
+
+def result(report: Report, falsifier: str, device: str = "cpu") -> Result:
+    (found,) = (c for v in report.contracts for c in v.results if (c.falsifier.id, c.device) == (falsifier, device))
+    return found
+
+
+def outcomes(report: Report) -> dict[str, Outcome]:
+    return {c.falsifier.id: c.outcome for v in report.contracts for c in v.results if c.device == "cpu"}

@@ -1,0 +1,50 @@
+"""docs/peers.md has the contract's claims and subjects, and every fault that it names can be shown."""
+
+import re
+from pathlib import Path
+
+import pv
+from falsifiers.peers.reproduce import FAULTS
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "peers.md").read_text(encoding="utf-8")
+CONTRACT = next(c for c in pv.load([ROOT / "contracts"]).contracts if c.id == "kd-loss")
+
+
+def rows(heading: str) -> list[list[str]]:
+    """The cells of the first table after the heading."""
+    blocks = PAGE[PAGE.index(f"{heading}\n") :].split("\n\n")
+    table = next(block for block in blocks if block.startswith("| ")).splitlines()
+    return [[result.strip() for result in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table]
+
+
+def test_the_matrix_has_every_claim_and_every_subject() -> None:
+    head, _, *body = rows("## The matrix")
+    assert head == ["claim", "own", *(subject.name for subject in CONTRACT.subjects)]
+    claims = [row[0].split()[0] for row in body if not row[0].startswith("*")]
+    assert claims == [falsifier.id.removeprefix("F-KD-") for falsifier in CONTRACT.falsifiers]
+    assert {len(row) for row in body} == {len(head)}
+
+
+def test_the_matrix_marks_exactly_what_is_not_claimed() -> None:
+    _, _, *body = rows("## The matrix")
+    for column, subject in enumerate(CONTRACT.subjects, 2):
+        unclaimed = {f"F-KD-{row[0].split()[0]}" for row in body if row[column] == "-"}
+        assert unclaimed == set(CONTRACT.not_claimed(subject.target)), subject.name
+
+
+def test_every_red_cell_has_its_fault() -> None:
+    head, _, *body = rows("## The matrix")
+    red = {(head[column], row[0].split()[0]) for row in body for column, result in enumerate(row) if result == "**F**"}
+    _, _, *faults = rows("## Each fault, by hand")
+    told = set()
+    for group in (part for row in faults for part in row[1].split("; ")):
+        subjects, claims = group.split(": ")
+        told |= {(subject, claim) for subject in subjects.split(", ") for claim in claims.split(", ")}
+    assert told == red
+
+
+def test_every_fault_is_shown_by_functions_that_are_there() -> None:
+    _, _, *faults = rows("## Each fault, by hand")
+    named = {name.strip("`") for row in faults for name in row[3].split(", ")}
+    assert named == {fault.show.__name__ for fault in FAULTS}

@@ -1,0 +1,91 @@
+"""Whole validations of a small project: what passes, and what a fault in its code or its files does."""
+
+from pathlib import Path
+
+import pytest
+
+import pv
+from pv.errors import UsageError
+from pv.results.outcome import Outcome
+from pv.results.verdict import Status
+from tests.commands.small import Project, edit, result
+
+
+def test_a_sound_project_passes_with_its_denominators(project: Project) -> None:
+    folder = project("small")
+    report = pv.validate()
+    assert report.exit_code == 0
+    figures = "5 of 5 falsifiers held, CUDA 0 of 2 (not measured on cuda), 5 of 5 mutants killed"
+    assert f"counting 1.0.0: {figures}\n" in pv.render(report, verbose=True)
+    log = (folder / "falsifiers/executions.log").read_text().splitlines()
+    assert log.count("5x7 on cpu") == 1, "the full run is shared by its predicates"
+    assert log.count("2x2 on cpu") == 3, "once clean for both predicates, once for each mutant"
+
+
+def test_a_planted_fault_is_falsified_with_the_smallest_input_and_a_message_that_tells(project: Project) -> None:
+    folder = project("small")
+    edit(folder / "counting.py", "min(limit, whole)", "max(limit, whole)")
+    edit(folder / "contracts/counting.yaml", "min(limit, whole)", "max(limit, whole)")
+    report = pv.validate()
+    assert report.exit_code == 1
+    found = result(report, "C-LIMIT")
+    assert found.outcome is Outcome.FALSIFIED
+    assert found.trial is not None and found.trial.counterexample is not None
+    assert found.trial.counterexample.arguments in (
+        {"epochs": 1, "steps": 1, "limit": 2},
+        {"epochs": 1, "steps": 2, "limit": 1},
+        {"epochs": 2, "steps": 1, "limit": 1},
+    )
+    text = pv.render(report)
+    assert "AssertionError: not the smaller of the two" in text
+    assert "contracts/counting.yaml:7:3" in text
+    assert "the limit is ignored, or compared the wrong way round" in text
+    assert "rerun     pv validate --only C-LIMIT\n" in text
+
+
+def test_an_empty_folder_is_exit_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert pv.validate([tmp_path]).exit_code == 2
+    with pytest.raises(UsageError, match="no such file or folder: contracts"):
+        pv.validate(["contracts"])
+
+
+def test_a_refused_file_does_not_keep_the_others_from_running(project: Project) -> None:
+    folder = project("small")
+    (folder / "contracts/broken.yaml").write_text("schema: pv/1\nmetadata: [1]\n")
+    report = pv.validate()
+    assert report.exit_code == 3
+    assert [verdict.status for verdict in report.contracts] == [Status.PASS]
+    assert "contracts/broken.yaml:2:11 PV012 invalid value [1] for 'metadata': expected a mapping" in pv.render(report)
+
+
+def test_a_contract_whose_test_does_not_exist_fails_before_anything_runs(project: Project) -> None:
+    folder = project("small")
+    edit(folder / "contracts/counting.yaml", "::falsify_limit", "::falsify_limits")
+    report = pv.validate()
+    assert report.exit_code == 1
+    assert "PV111 falsifiers/falsify_counting.py defines no falsify_limits; did you mean 'falsify_limit'?" in (
+        pv.render(report)
+    )
+
+
+def test_a_contract_is_judged_in_the_project_that_it_lies_in(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = project("small")
+    monkeypatch.chdir(tmp_path)
+    assert pv.validate([folder / "contracts/counting.yaml"], only=["C-LIMIT"]).exit_code == 0
+
+
+def test_a_falsifier_that_cannot_be_imported_says_where(project: Project) -> None:
+    folder = project("small")
+    edit(folder / "falsifiers/falsify_counting.py", "import subprocess\n", "import subprocess\nimport notthere\n")
+    text = pv.render(pv.validate(only=["C-LIMIT"]))
+    assert "because   ModuleNotFoundError: No module named 'notthere'" in text
+    assert "at        falsifiers/falsify_counting.py:4 in <module>: import notthere" in text
+
+
+def test_a_contract_named_like_a_binding_registry_is_read_all_the_same(project: Project) -> None:
+    folder = project("small")
+    (folder / "contracts/counting.yaml").rename(folder / "contracts/binding.yaml")
+    assert pv.validate(only=["C-LIMIT"]).exit_code == 0

@@ -1,0 +1,95 @@
+"""What failed can be seen again: by its seed, its counterexample, and the command that is printed."""
+
+import re
+import shlex
+
+import pytest
+
+import pv
+from pv.errors import UsageError
+from pv.results.outcome import Outcome
+from tests.commands.small import Project, edit, result
+
+
+def test_a_counterexample_replays_by_blob_and_by_arguments_until_it_is_mended(project: Project) -> None:
+    folder = project("small")
+    edit(folder / "counting.py", "whole = epochs * steps", "whole = epochs * steps + (epochs > 3)")
+    trial = result(pv.validate(only=["C-WHOLE"]), "C-WHOLE").trial
+    assert trial is not None and trial.counterexample is not None
+    assert trial.counterexample.arguments == {"epochs": 4, "steps": 1}
+    blob = f"{trial.counterexample.hypothesis}:{trial.counterexample.blob}"
+    for replay in (blob, '{"epochs": 4, "steps": 1}'):
+        replayed = result(pv.validate(only=["C-WHOLE"], replay=replay), "C-WHOLE")
+        assert replayed.outcome is Outcome.FALSIFIED
+        assert replayed.trial is not None and replayed.trial.counterexample is not None
+        assert replayed.trial.counterexample.arguments == {"epochs": 4, "steps": 1}
+    edit(folder / "counting.py", "(epochs > 3)", "0")
+    mended = pv.validate(only=["C-WHOLE"], replay='{"epochs": 4, "steps": 1}')
+    held = result(mended, "C-WHOLE")
+    assert (held.outcome, held.reason) == (Outcome.UNDECIDED, "it holds at the one example that was replayed")
+    assert mended.exit_code == 2
+    assert "does not fail" in result(pv.validate(only=["C-WHOLE"], replay=blob), "C-WHOLE").reason
+
+
+def test_seeds_repeat_and_differ(project: Project) -> None:
+    project("small")
+    first, again, other = (pv.validate(only=["C-WHOLE"], seed=seed, examples=7) for seed in (1, 1, 2))
+    seeds = [result(report, "C-WHOLE").trial for report in (first, again, other)]
+    assert [trial.valid for trial in seeds if trial is not None] == [7, 7, 7]
+    assert seeds[0] is not None and seeds[1] is not None and seeds[2] is not None
+    assert seeds[0].seed == seeds[1].seed != seeds[2].seed
+
+
+def test_the_command_to_repeat_carries_what_was_asked_for(project: Project) -> None:
+    folder = project("small")
+    (folder / "theirs.py").write_text("def total(epochs, steps, limit=None):\n    return epochs * steps\n")
+    report = pv.validate(["contracts"], only=["C-LIMIT"], subjects={"counting": "theirs"}, seed=7, examples=50)
+    text = pv.render(report)
+    assert text.startswith("FAIL  counting on theirs  ")
+    command = "pv validate contracts --subject counting=theirs --examples 50 --seed 7 --only C-LIMIT"
+    assert f"rerun     {command}\n" in text
+    assert f"replay    {command} --replay " in text
+
+
+def test_only_what_draws_examples_can_be_replayed(project: Project) -> None:
+    project("small")
+    with pytest.raises(UsageError, match="C-RUN-FIRST reads the run 'whole': it draws no examples"):
+        pv.validate(only=["C-RUN-FIRST"], replay="{}")
+    with pytest.raises(UsageError, match="exactly one falsifier, not 2"):
+        pv.validate(only=["C-RUN*"], replay="{}")
+    plain = result(pv.validate(only=["C-COMMAND"], replay="{}"), "C-COMMAND")
+    assert plain.outcome is Outcome.ERROR
+    assert plain.reason == "ValueError: the test draws no examples, so none can be replayed"
+
+
+def test_an_equations_counterexample_is_printed_to_be_replayed_until_it_is_mended(project: Project) -> None:
+    folder = project("kernels")
+    edit(folder / "kernels.py", "return F.softmax(x, -1)", "return F.softmax(x, -1) * 1.5")
+    found = pv.validate(only=["K-SOFTMAX"])
+    (line,) = (line for line in pv.render(found).splitlines() if line.startswith("  replay    "))
+    _, replay = shlex.split(line.partition("--only ")[2].partition(" ")[2])
+    assert result(pv.validate(only=["K-SOFTMAX"], replay=replay), "K-SOFTMAX").outcome is Outcome.FALSIFIED
+    edit(folder / "kernels.py", " * 1.5", "")
+    held = result(pv.validate(only=["K-SOFTMAX"], replay=replay), "K-SOFTMAX")
+    assert (held.outcome, held.reason) == (Outcome.UNDECIDED, "it holds at the one example that was replayed")
+
+
+@pytest.mark.parametrize(
+    ("falsifier", "replay", "says"),
+    [
+        ("K-SOFTMAX", "{}", "is not an example of the equation softmax_rows: missing x"),
+        ("K-SOFTMAX", '{"x": [[1.0]], "tau": 1}', "softmax_rows: unknown variable 'tau'"),
+        (
+            "K-RMS",
+            '{"x": [[1.0]], "gama": [1.0], "eps": 1e-5}',
+            "missing gamma; unknown variable 'gama' (did you mean 'gamma'?)",
+        ),
+        ("K-CE-GRADIENT", '{"x": [[1.0]]}', "cross_entropy_gradient: missing y"),
+    ],
+)
+def test_an_example_of_an_equation_names_its_variables(
+    project: Project, falsifier: str, replay: str, says: str
+) -> None:
+    project("kernels")
+    with pytest.raises(UsageError, match=re.escape(says)):
+        pv.validate(only=[falsifier], replay=replay)

@@ -1,0 +1,189 @@
+"""A value of another kind than its key has is refused at its place."""
+
+# ruff: noqa: E501  (each case is one line with its message)
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Write = Callable[[str | bytes], Path]
+Refusals = Callable[[Path], list[str]]
+
+GOOD = (Path(__file__).parents[1] / "bad_contracts" / "good.yaml").read_text(encoding="utf-8")
+
+
+def spoilt(name: str, old: str, new: str, says: str) -> tuple[str, str, str]:
+    """The sound contract with one place changed."""
+    assert GOOD.count(old) == 1, old
+    return name, GOOD.replace(old, new), says
+
+
+KINDS = [
+    spoilt(
+        "version is a number",
+        "1.0.0",
+        "1.0",
+        "2:31 PV012 invalid value 1.0 for 'metadata.version': expected text (quote it)",
+    ),
+    spoilt(
+        "references are text",
+        "[the definition]",
+        "the definition",
+        "2:73 PV012 invalid value 'the definition' for 'metadata.references': expected a list",
+    ),
+    spoilt(
+        "references are numbers",
+        "[the definition]",
+        "[1]",
+        "2:74 PV012 invalid value 1 for 'metadata.references[0]': expected text (quote it)",
+    ),
+    spoilt(
+        "an id in two lines",
+        "id: good",
+        'id: "good\\n"',
+        "2:16 PV012 invalid value 'good\\n' for 'metadata.id': expected ^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
+    ),
+    spoilt(
+        "subject is empty",
+        "subject: tiny",
+        "subject:",
+        "3:9 PV012 invalid value None for 'subject': expected text (quote it)",
+    ),
+    spoilt(
+        "subject is a path",
+        "subject: tiny",
+        "subject: ../tiny.py",
+        "3:10 PV012 invalid value '../tiny.py' for 'subject': expected module or module:attribute",
+    ),
+    spoilt(
+        "obligations are a mapping",
+        "[{id: O, statement: doubling doubles}]",
+        "{id: O}",
+        "4:14 PV012 invalid value {'id': 'O'} for 'obligations': expected a list",
+    ),
+    spoilt(
+        "an obligation is text",
+        "[{id: O, statement: doubling doubles}]",
+        "[O]",
+        "4:15 PV012 invalid value 'O' for 'obligations[0]': expected a mapping",
+    ),
+    spoilt(
+        "test is outside",
+        "falsifiers/falsify_tiny.py",
+        "/etc/passwd.py",
+        "11:9 PV012 invalid value '/etc/passwd.py::falsify_double' for 'falsifiers[0].test': expected path/to/file.py::function",
+    ),
+    spoilt(
+        "kills is text",
+        "[tripled]",
+        "tripled",
+        "12:10 PV012 invalid value 'tripled' for 'falsifiers[0].kills': expected a list",
+    ),
+    spoilt(
+        "kills twice",
+        "[tripled]",
+        "[tripled, tripled]",
+        "12:10 PV012 invalid value ['tripled', 'tripled'] for 'falsifiers[0].kills': expected no duplicate item",
+    ),
+    spoilt(
+        "an unknown device",
+        "  kills:",
+        "  devices: [tpu]\n  kills:",
+        "12:13 PV012 invalid value 'tpu' for 'falsifiers[0].devices[0]': expected one of 'cpu', 'cuda'",
+    ),
+    spoilt(
+        "no device",
+        "  kills:",
+        "  devices: []\n  kills:",
+        "12:12 PV012 invalid value [] for 'falsifiers[0].devices': expected a value that is not empty",
+    ),
+    spoilt(
+        "no examples",
+        "  kills:",
+        "  examples: 0\n  kills:",
+        "12:13 PV012 invalid value 0 for 'falsifiers[0].examples': expected at least 1",
+    ),
+    spoilt(
+        "examples is a boolean",
+        "  kills:",
+        "  examples: true\n  kills:",
+        "12:13 PV012 invalid value True for 'falsifiers[0].examples': expected a whole number",
+    ),
+    spoilt(
+        "limit is no number",
+        "  kills:",
+        "  limit: .nan\n  kills:",
+        "12:10 PV012 invalid value '.nan': expected a finite number; quote it if it is text",
+    ),
+    spoilt(
+        "limit is negative",
+        "  kills:",
+        "  limit: -1e-6\n  kills:",
+        "12:10 PV012 invalid value -1e-06 for 'falsifiers[0].limit': expected more than 0",
+    ),
+    spoilt(
+        "a bad equation name",
+        "obligations:",
+        "equations: {a b: {formula: x}}\nobligations:",
+        "4:13 PV012 invalid key 'a b' in 'equations': expected ^[A-Za-z_][A-Za-z0-9_]{0,99}$",
+    ),
+    spoilt(
+        "two changes",
+        "edit: {",
+        "swap: {object: a:b, with: a:c}, edit: {",
+        "14:3 PV012 invalid 'mutants[0]': expected exactly one of 'edit', 'swap'",
+    ),
+    (
+        "a gate of words",
+        GOOD + "qa_gate: {id: G, name: g, require: {mutants: some}}",
+        "15:46 PV012 invalid value 'some' for 'qa_gate.require.mutants': expected 'all' or a list of ids",
+    ),
+    (
+        "an unknown requirement",
+        GOOD + "qa_gate: {id: G, name: g, require: {mutant: all}}",
+        "15:37 PV010 unknown key 'mutant' in 'qa_gate.require'; did you mean 'mutants'?",
+    ),
+    (
+        "merge key as a key",
+        GOOD + "<<: 1",
+        "15:1 PV010 unknown key '<<' in the contract; known: equations, equivalents, falsifiers, harnesses, kani_harnesses, metadata, mutants, mutated, obligations, qa_gate, runs, schema, subject, subjects",
+    ),
+    (
+        "a null key",
+        GOOD + "? \n: 1",
+        "15:2 PV010 unknown key '' in the contract; known: equations, equivalents, falsifiers, harnesses, kani_harnesses, metadata, mutants, mutated, obligations, qa_gate, runs, schema, subject, subjects",
+    ),
+    (
+        "existing: metadata is text",
+        "metadata: x\nequations: {}",
+        "1:11 PV012 invalid value 'x' for 'metadata': expected a mapping",
+    ),
+    (
+        "existing: equations are numbers",
+        "metadata: {}\nequations: [1]",
+        "2:12 PV012 invalid value [1] for 'equations': expected a mapping or a list of equations",
+    ),
+    (
+        "existing: references are text",
+        "metadata: {references: x}\nequations: {}",
+        "1:24 PV012 invalid value 'x' for 'metadata.references': expected a list or nothing",
+    ),
+    (
+        "existing: tests are a mapping",
+        "metadata: {}\nfalsification_tests: {a: 1}",
+        "2:22 PV012 invalid value {'a': 1} for 'falsification_tests': expected a list or nothing",
+    ),
+    (
+        "existing: a test is text",
+        "metadata: {}\nfalsification_tests: [a]",
+        "2:23 PV012 invalid value 'a' for 'falsification_tests[0]': expected a mapping",
+    ),
+]
+
+
+@pytest.mark.parametrize(("content", "says"), [pytest.param(*rest, id=name) for name, *rest in KINDS])
+def test_a_value_of_another_kind_is_refused_at_its_place(
+    content: str, says: str, write: Write, refusals: Refusals
+) -> None:
+    assert refusals(write(content)) == [says]

@@ -1,0 +1,211 @@
+"""A structure-aware fuzzer: sound contracts with parts deleted, repeated, retyped, renamed, nested, exchanged or cut.
+
+Whatever comes out, loading and lint return, and each refusal names a path, a line and a column.
+"""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from pv.contract.finding import Finding, Severity
+from pv.contract.load import load
+from pv.linting import lint
+from pv.source.project import Project, find_project
+
+ROOT = Path(__file__).parents[2]
+BAD = ROOT / "tests" / "bad_contracts"
+SMALL = (BAD / "good.yaml").read_text(encoding="utf-8")
+RUN = (BAD / "PV145.yaml").read_text(encoding="utf-8")
+EXISTING = (ROOT / "tests" / "corpus" / "provable-contracts" / "softmax-kernel-v1.yaml").read_text(encoding="utf-8")
+LARGE = sorted((ROOT / "contracts").glob("*.yaml"))
+SMALL_PROJECT, PROJECT = find_project(BAD / "project"), find_project(ROOT)
+
+Key = str | int
+ODD = ["", "\0", "\u2028", "\x85", "\ufeff", "\x1b", "é", "\U0001f600", "a\nb", "- x"]
+ODD += ["{", "*a", "&a", "!t", "%", "...", "~", "'"]
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(10**400), 10**400),
+    st.floats(),
+    st.sampled_from([*ODD, "all", "cuda", "tiny", "tiny:double", "../x.py::f", "x.py::f", "a" * 300]),
+    st.text(max_size=8),
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+def places(tree: Any, path: tuple[Key, ...] = ()) -> list[tuple[Key, ...]]:
+    """The path of every value in the tree but the root."""
+    pairs = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    return [found for key, value in pairs for found in ((*path, key), *places(value, (*path, key)))]
+
+
+def holder(tree: Any, path: tuple[Key, ...]) -> Any:
+    for key in path[:-1]:
+        tree = tree[key]
+    return tree
+
+
+def delete(draw: st.DrawFn, inside: Any, key: Key) -> None:
+    del inside[key]
+
+
+def repeat(draw: st.DrawFn, inside: Any, key: Key) -> None:
+    again = copy.deepcopy(inside[key])
+    if isinstance(inside, list):
+        inside.insert(draw(st.integers(0, len(inside))), again)
+    else:
+        inside[f"{key}{draw(st.sampled_from(ODD))}"] = again
+
+
+def retype(draw: st.DrawFn, inside: Any, key: Key) -> None:
+    inside[key] = draw(VALUES)
+
+
+def rename(draw: st.DrawFn, inside: Any, key: Key) -> None:
+    if isinstance(inside, dict):
+        inside[draw(st.one_of(SCALARS.filter(lambda v: v == v), st.text(max_size=6)))] = inside.pop(key)
+
+
+def nest(draw: st.DrawFn, inside: Any, key: Key) -> None:
+    for _ in range(draw(st.sampled_from([1, 2, 30, 60]))):
+        inside[key] = draw(st.sampled_from([[inside[key]], {"a": inside[key]}]))
+
+
+def exchange(draw: st.DrawFn, inside: Any, key: Key) -> None:
+    other = draw(st.sampled_from(sorted(inside, key=repr) if isinstance(inside, dict) else list(range(len(inside)))))
+    inside[key], inside[other] = inside[other], inside[key]
+
+
+def respell(draw: st.DrawFn, inside: Any, key: Key) -> None:
+    text = str(inside[key])
+    at = draw(st.integers(0, len(text)))
+    inside[key] = text[:at] + draw(st.sampled_from(ODD) | st.characters(codec="utf-8")) + text[at:]
+
+
+def misspell(draw: st.DrawFn, inside: Any, key: Key) -> None:
+    if isinstance(inside[key], str):
+        inside[key] += draw(st.sampled_from("aZ0_-."))
+
+
+Change = Callable[[st.DrawFn, Any, Key], None]
+CHANGES: list[Change] = [delete, repeat, retype, rename, nest, exchange, respell, misspell]
+
+
+@st.composite
+def spoilt_trees(draw: st.DrawFn, text: str) -> bytes:
+    """The contract with one to four of its nodes changed: one, mostly, so that the rest is still read."""
+    tree = yaml.safe_load(text)
+    for _ in range(draw(st.sampled_from([1, 1, 1, 2, 4]))):
+        path = draw(st.sampled_from(places(tree) or [()]))
+        if path:
+            draw(st.sampled_from(CHANGES))(draw, holder(tree, path), path[-1])
+    flow = draw(st.sampled_from([None, True, False]))
+    return yaml.safe_dump(tree, allow_unicode=True, sort_keys=False, default_flow_style=flow).encode(
+        "utf-8", "surrogatepass"
+    )
+
+
+@st.composite
+def spoilt_bytes(draw: st.DrawFn, text: str) -> bytes:
+    """The contract cut, with bytes flipped, or with something odd in it."""
+    data = bytearray(text.encode())
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, max(0, len(data) - 1)))
+        match draw(st.sampled_from(["cut", "flip", "insert", "drop", "copy"])):
+            case "cut":
+                del data[at:]
+            case "flip" if data:
+                data[at] ^= 1 << draw(st.integers(0, 7))
+            case "insert":
+                data[at:at] = draw(st.sampled_from(ODD)).encode()
+            case "drop":
+                del data[at : at + draw(st.integers(1, 40))]
+            case "copy":
+                data[at:at] = data[at : at + draw(st.integers(1, 400))]
+    return bytes(data)
+
+
+def answered(data: bytes, path: Path, project: Project) -> list[Finding]:
+    """What loading and lint say, each finding at a place; a refused file yields no contract."""
+    path.write_bytes(data)
+    loaded = load([path])
+    found = [*loaded.findings, *lint(loaded.contracts, project=project)]
+    for finding in found:
+        assert finding.location.path == path
+        assert finding.location.line >= 1
+        assert finding.location.column >= 1
+        assert finding.message
+        assert "\n" not in str(finding)
+    assert bool(loaded.contracts) != any(finding.severity is Severity.REFUSAL for finding in loaded.findings)
+    return found
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("fuzz") / "contract.yaml"
+
+
+def fuzzed(examples: int) -> settings:
+    # Fixed examples: a change must not fail for what another one would have found. CI's machines are slow, not wrong.
+    return settings(
+        max_examples=examples, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+    )
+
+
+@fuzzed(500)
+@given(data=st.sampled_from([SMALL, RUN]).flatmap(spoilt_trees))
+def test_a_contract_with_spoilt_nodes_is_answered(file: Path, data: bytes) -> None:
+    answered(data, file, SMALL_PROJECT)
+
+
+@fuzzed(400)
+@given(data=st.sampled_from([SMALL, RUN, EXISTING]).flatmap(spoilt_bytes))
+@example(data=SMALL.encode()[:-1])
+def test_a_contract_with_spoilt_bytes_is_answered(file: Path, data: bytes) -> None:
+    answered(data, file, SMALL_PROJECT)
+
+
+@fuzzed(100)
+@given(data=spoilt_trees(EXISTING))
+def test_a_contract_in_the_existing_format_with_spoilt_nodes_is_answered(file: Path, data: bytes) -> None:
+    answered(data, file, SMALL_PROJECT)
+
+
+@pytest.mark.parametrize("contract", LARGE, ids=lambda path: path.stem)
+@fuzzed(12)
+@given(data=st.data())
+def test_a_real_contract_that_is_spoilt_is_answered(file: Path, contract: Path, data: st.DataObject) -> None:
+    text = contract.read_text(encoding="utf-8")
+    answered(data.draw(spoilt_trees(text) | spoilt_bytes(text)), file, PROJECT)
+
+
+def test_the_fuzzer_reaches_lint_and_not_only_the_parser(file: Path) -> None:
+    """A fuzzer whose files are all refused at once would show nothing."""
+    codes: set[str] = set()
+
+    @fuzzed(600)
+    @given(data=spoilt_trees(SMALL))
+    def collect(data: bytes) -> None:
+        codes.update(finding.code for finding in answered(data, file, SMALL_PROJECT))
+
+    collect()
+    lint_codes = {code for code in codes if code > "PV1"}
+    assert len(lint_codes) >= 8, sorted(codes)
+
+
+@pytest.mark.parametrize("text", [SMALL, RUN, EXISTING], ids=["small", "run", "existing"])
+def test_every_prefix_of_a_contract_is_answered(text: str, file: Path) -> None:
+    data = text.encode()
+    for end in range(0, len(data), max(1, len(data) // 120)):
+        answered(data[:end], file, SMALL_PROJECT)

@@ -1,0 +1,198 @@
+"""Whole validations of harnesses: what is proved, by which engine, and what is not taken for a proof."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import CliRunner
+
+import pv
+from pv.cli import main
+from pv.results.outcome import Outcome, Selection
+from pv.results.trial import Evidence, TrialStatus
+from pv.results.verdict import Report, decide
+from tests.engines.harness.reading import PROJECTS, Project, result, trial_of
+
+
+def validated(name: str, folder: Path) -> Report:
+    copy = folder / name
+    shutil.copytree(PROJECTS / name, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    return pv.validate([copy / "contracts"])
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return validated("proofs", tmp_path_factory.mktemp("sound"))
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    return validated("odd_proofs", tmp_path_factory.mktemp("odd"))
+
+
+def test_a_sound_contract_is_proved_and_says_so(sound: Report) -> None:
+    assert sound.exit_code == 0
+    text = pv.render(sound)
+    assert text.startswith("PASS  proofs  proved 5/5  mutants 7/7\n")
+
+
+@pytest.mark.parametrize(
+    ("harness", "engines"),
+    [
+        ("H-LOOP", ["exhaustive: all 210 points", "CrossHair"]),
+        ("H-BEYOND", ["CrossHair"]),
+        ("H-SHARE", ["exhaustive: all 459 points"]),
+        ("H-EITHER", ["exhaustive: all 4 points"]),
+        ("H-SUM", ["exhaustive: all 85 points", "CrossHair"]),
+    ],
+)
+def test_the_engine_is_the_one_asked_for_or_the_one_that_fits_the_box(
+    sound: Report, harness: str, engines: list[str]
+) -> None:
+    reasons = result(sound, harness).reason.split("; ")
+    assert [reason.startswith(engine) for reason, engine in zip(reasons, engines, strict=True)] == [True] * len(engines)
+
+
+def test_a_mutant_that_is_wrong_at_one_of_10_to_the_21_points_falls_to_the_solver(sound: Report) -> None:
+    (trial,) = (t for t in result(sound, "H-BEYOND").mutants if t.mutant == "rarely-wrong")
+    assert trial.counterexample is not None
+    arguments = trial.counterexample.arguments
+    assert (arguments["epochs"], arguments["steps"]) == (741001, 57013)
+
+
+def test_a_counterexample_is_the_smallest_there_is_and_is_replayed(sound: Report, odd: Report) -> None:
+    for harness, mutant, smallest in [
+        ("H-LOOP", "one-too-many", {"epochs": 1, "steps": 1, "limit": 0}),
+        ("H-SHARE", "rounded-up", {"total": 1, "parts": 2}),
+        ("H-SUM", "last-lost", {"counts": [1]}),
+    ]:
+        (trial,) = (t for t in result(sound, harness).mutants if t.mutant == mutant)
+        assert trial.counterexample is not None
+        assert trial.counterexample.arguments == smallest
+        assert trial.counterexample.error.startswith("AssertionError"), "CrossHair's own words were no replay"
+    for harness in ("WRONG", "WRONG-B"):
+        trial = result(odd, harness).trial
+        assert trial is not None and trial.counterexample is not None
+        assert trial.counterexample.arguments == {"number": 1}
+    trial = result(odd, "WRONG-S").trial
+    assert trial is not None and trial.counterexample is not None
+    assert trial.counterexample.arguments == {"number": -1}, "`requires` leaves 1 out"
+
+
+@pytest.mark.parametrize(
+    ("harness", "outcome", "reason"),
+    [
+        (
+            "FOREVER",
+            Outcome.UNDECIDED,
+            "no answer within its limit of 1 s, nor soon after: narrow its bounds, or raise its `limit`",
+        ),
+        ("LEAVING", Outcome.ERROR, "the worker ended without an answer (exit status 0)"),
+        ("LEAVING-S", Outcome.ERROR, "the worker ended without an answer (exit status 0)"),
+        ("LEAKING", Outcome.ERROR, "its counterexample does not reproduce: in a fresh process the claim holds there"),
+        (
+            "LEAKING-S",
+            Outcome.ERROR,
+            "CrossHair confirmed it, yet it fails at number = 1: does the subject keep state between calls?",
+        ),
+        ("WRONG", Outcome.FALSIFIED, ""),
+        ("WRONG-B", Outcome.FALSIFIED, ""),
+        ("WRONG-S", Outcome.FALSIFIED, ""),
+        ("EMPTY", Outcome.VACUOUS, "the box is empty: `requires: number < 0` admits none of its 10 points"),
+        ("EMPTY-S", Outcome.VACUOUS, "the box is empty: CrossHair finds no point with `requires: number < 0`"),
+        ("IDLE", Outcome.VACUOUS, "the subject was never reached: no function of it ran"),
+        ("TOOTHLESS", Outcome.VACUOUS, "the mutant 'another' survived it (its code was reached)"),
+        ("BROKEN", Outcome.ERROR, "NameError: name 'undefined' is not defined"),
+        ("BROKEN-S", Outcome.ERROR, "NameError: name 'undefined' is not defined"),
+    ],
+)
+def test_nothing_but_a_proof_is_one(odd: Report, harness: str, outcome: Outcome, reason: str) -> None:
+    assert (result(odd, harness).outcome, result(odd, harness).reason) == (outcome, reason)
+
+
+def test_a_box_that_is_too_large_to_be_counted_out_is_undecided_though_the_solver_confirms(odd: Report) -> None:
+    found = result(odd, "HUGE")
+    assert found.outcome is Outcome.UNDECIDED
+    counted, solved = found.reason.split("; ")
+    assert counted.startswith("exhaustive: at its limit of 1 s, ")
+    assert counted.endswith(" of 1,000,000,000,000,000,000 points were tried")
+    assert solved.startswith("CrossHair ") and ": confirmed over " in solved
+
+
+def test_a_counterexample_of_one_engine_stands_where_the_other_has_no_answer(odd: Report) -> None:
+    assert result(odd, "ADDING-B").outcome is Outcome.FALSIFIED
+
+
+def test_a_proof_that_was_not_found_is_shown_with_its_place_and_how_to_repeat_it(odd: Report) -> None:
+    text = pv.render(odd)
+    location = result(odd, "HUGE").falsifier.location
+    assert f"UNDECIDED  HUGE on cpu  {location}\n" in text
+    assert "over      number 0..999999999999999999\n" in text
+    assert "--only HUGE\n" in text
+
+
+def test_random_examples_and_the_solver_each_find_what_the_other_misses(odd: Report) -> None:
+    """Rounding is beyond a solver that takes floats for real numbers; one number in 10 to the 12 is beyond chance."""
+    assert result(odd, "F-ADDING").outcome is Outcome.FALSIFIED
+    assert result(odd, "ADDING").outcome is Outcome.UNDECIDED
+    unlike = result(odd, "F-UNLIKE").trial
+    assert unlike is not None and unlike.status is TrialStatus.HELD
+    assert result(odd, "UNLIKE").outcome is Outcome.FALSIFIED
+
+
+def test_a_failure_says_over_what_with_what_and_how_to_see_it_again(odd: Report) -> None:
+    text = pv.render(odd)
+    assert "over      number -9..9, where number != 1\n" in text
+    assert "number = -1\n" in text
+    assert """--only WRONG-S --replay '{"number": -1}'\n""" in text
+
+
+def test_every_format_tells_of_proofs(sound: Report) -> None:
+    results = json.loads(pv.render(sound, "json"))["contracts"][0]["results"]
+    (share,) = (c for c in results if c["falsifier"] == "H-SHARE")
+    assert share["outcome"] == "proved"
+    assert share["harness"] == {
+        "bounds": {"total": "0..50", "parts": "-3..9"},
+        "requires": "parts > 0",
+        "engine": "",
+        "limit": 60.0,
+    }
+    cases = {case.get("name"): case for case in ET.fromstring(pv.render(sound, "junit")).iter("testcase")}
+    assert (cases["H-SHARE[cpu]"].findtext("system-out") or "").startswith("exhaustive: all 459 points in ")
+    assert "| `H-SHARE` | cpu | proved | exhaustive: all 459 points in " in pv.render(sound, "markdown")
+
+
+def test_a_harness_is_listed_with_its_box(project: Project) -> None:
+    project("proofs")
+    text = CliRunner().invoke(main, ["list"]).output
+    assert "H-SHARE  [cpu]  Shares fit into the total\n" in text
+    assert (
+        "prove_counting.py::prove_shares_fit  over total 0..50; parts -3..9, where parts > 0  kills rounded-up" in text
+    )
+    listed = json.loads(CliRunner().invoke(main, ["list", "--format", "json"]).output)
+    assert [h["id"] for h in listed[0]["harnesses"]] == ["H-LOOP", "H-BEYOND", "H-SHARE", "H-EITHER", "H-SUM"]
+
+
+def test_a_proof_that_took_more_than_half_of_its_limit_is_pointed_out(sound: Report) -> None:
+    contract = sound.contracts[0].contract
+    only = Selection(falsifiers=frozenset({"H-SHARE"}), mutants=False)
+    for seconds in (29.0, 31.0):
+        trial = trial_of("H-SHARE", TrialStatus.HELD, seconds=seconds, detail="all")
+        verdict = decide(contract, Evidence(trials={("H-SHARE", "cpu"): trial}), only)
+        assert verdict.results[0].outcome is Outcome.PROVED
+        report = replace(sound, contracts=(verdict,))
+        strained = "all; with its start 31.00 s, more than half of its limit of 60 s"
+        assert (f"H-SHARE on cpu: {strained}\n" in pv.render(report, verbose=True)) == (seconds > 30)
+        assert (f"**proved**: `H-SHARE`: {strained}" in pv.render(report, "markdown")) == (seconds > 30)
+
+
+def test_another_subject_is_held_to_the_same_box(project: Project) -> None:
+    folder = project("proofs")
+    (folder / "theirs.py").write_text("def share(total, parts):\n    return total // parts + (total == 7)\n")
+    found = result(pv.validate(only=["H-SHARE"], subjects={"proofs": "theirs"}), "H-SHARE")
+    assert found.outcome is Outcome.FALSIFIED
+    assert found.trial is not None and found.trial.counterexample is not None
+    assert found.trial.counterexample.arguments == {"total": 7, "parts": 1}

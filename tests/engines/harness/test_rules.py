@@ -1,0 +1,175 @@
+"""Rules about harnesses refuse predicates that a proof could not account for. None of them is run."""
+
+from pathlib import Path
+
+import pytest
+
+from pv.contract.finding import Finding
+from pv.contract.load import load
+from pv.linting import lint
+from pv.source.project import find_project
+
+CONTRACT = """
+schema: pv/1
+metadata: {id: c, version: 1.0.0, description: d, references: [r]}
+subject: subject
+falsifiers: []
+harnesses:
+- {id: H, rule: r, if_fails: f, predicate: "prove.py::prove", bounds: {n: 0..9}, kills: [m]}
+mutants:
+- {id: m, fault: f, edit: {function: "subject:twice", find: n + n, replace: n}}
+"""
+SUBJECT = """
+import functools
+import torch
+import time
+from pathlib import Path
+
+seen = []
+LIMITS = {"most": 9}
+
+def twice(n): return n + n
+def loaded(n): return torch.tensor(n).item() * 2
+def timed(n): return n + n if time.time() else 0
+def read(n): return len(Path("x").read_text()) + n
+def noted(n):
+    seen.append(n)
+    return n + n
+def counted(n):
+    global count
+    count = n
+    return n
+def shared(n, cache={}):
+    cache[n] = n + n
+    return cache[n]
+@functools.cache
+def cached(n): return n + n
+def bounded(n): return min(n, LIMITS["most"])
+def filled(n):
+    LIMITS["most"] = n
+    return n
+class Counter:
+    made = 0
+    def __init__(self):
+        Counter.made += 1
+    def own(self, n):
+        self.n = n
+        return n
+class Plain:
+    def __init__(self, n):
+        self.items = [n]
+        self.items.append(n)
+    @property
+    def total(self):
+        return sum(self.items)
+def indirect(n): return Counter().own(n)
+def plain(n): return Plain(n).total
+def local(n):
+    seen = []
+    seen.append(n)
+    return seen[0]
+"""
+
+
+def findings(folder: Path, predicate: str, contract: str = CONTRACT) -> list[Finding]:
+    (folder / "pyproject.toml").write_text('[tool.pv]\nroots = ["."]\n')
+    (folder / "subject.py").write_text(SUBJECT)
+    (folder / "prove.py").write_text(predicate)
+    (folder / "contract.yaml").write_text(contract.lstrip())
+    loaded = load([folder / "contract.yaml"])
+    return [*loaded.findings, *lint(loaded.contracts, project=find_project(folder))]
+
+
+@pytest.mark.parametrize("name", ["twice", "bounded", "plain", "local"])
+def test_a_pure_function_may_be_proved_whatever_lies_beside_it(tmp_path: Path, name: str) -> None:
+    assert findings(tmp_path, f"def prove(subject, n):\n    return subject.{name}(n) is not None\n") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "says"),
+    [
+        ("loaded", "PV192", "(loaded), which uses torch: no solver can follow it"),
+        ("timed", "PV192", "(timed), which uses time: its value depends on the clock"),
+        ("read", "PV192", "(read), which uses pathlib.Path: it reads or writes files"),
+        ("noted", "PV193", "(noted), which changes 'seen', which outlives the call"),
+        ("counted", "PV193", "(counted), which assigns the global 'count'"),
+        ("shared", "PV193", "(shared), which changes 'cache[n]', which outlives the call"),
+        ("cached", "PV193", "(cached), which keeps its results in a functools.cache"),
+        ("filled", "PV193", "(filled), which changes \"LIMITS['most']\", which outlives the call"),
+        ("indirect", "PV193", "(__init__), which changes 'Counter.made', which outlives the call"),
+    ],
+)
+def test_what_a_predicate_reaches_through_its_subject_is_refused(
+    tmp_path: Path, name: str, code: str, says: str
+) -> None:
+    (found,) = findings(tmp_path, f"def prove(subject, n):\n    return subject.{name}(n) is not None\n")
+    assert found.code == code
+    assert says in found.message
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("return open('x')", "uses open()"),
+        ("return print(n)", "uses print()"),
+        ("return eval('n')", "uses eval()"),
+        ("import torch\n    return torch.tensor(n)", "uses torch: no solver"),
+        ("import os\n    os._exit(0)", "uses os: it reads"),
+        ("from random import random\n    return random() < n", "uses random: its value is random"),
+        ("return unknown.now() < n", "uses datetime.datetime: its value depends on the clock"),
+        ("return len(known) < n or known.append(n)", "changes 'known'"),
+        ("return next(numbers) < n", "changes 'numbers'"),
+        ("subject.seen[0] = n", "changes 'subject.seen[0]'"),
+    ],
+)
+def test_what_a_predicate_does_itself_is_refused(tmp_path: Path, body: str, says: str) -> None:
+    head = "from datetime import datetime as unknown\nfrom itertools import count\nknown, numbers = [], count()\n"
+    head = head.replace("known, numbers = [], count()", "known = []\nnumbers = count()")
+    found = findings(tmp_path, f"{head}def prove(subject, n):\n    {body}\n    return True\n")
+    assert [says in f.message for f in found] == [True]
+
+
+@pytest.mark.parametrize(
+    ("signature", "says"),
+    [
+        ("n", "H: prove.py::prove accepts n; add the parameter `subject`"),
+        ("subject", "H: prove.py::prove accepts subject; add the parameter `n`"),
+        (
+            "subject, n, k",
+            "H: prove.py::prove has the parameter `k`, which has no bound; add it to `bounds`, for example k: 0..8",
+        ),
+    ],
+)
+def test_a_predicate_takes_the_subject_and_the_bounds(tmp_path: Path, signature: str, says: str) -> None:
+    (found,) = findings(tmp_path, f"def prove({signature}):\n    return True\n")
+    assert (found.code, str(found).endswith(says)) == ("PV112", True)
+
+
+def test_an_optional_argument_needs_no_bound(tmp_path: Path) -> None:
+    assert findings(tmp_path, "def prove(subject, n, k=3):\n    return subject.twice(n) < k or True\n") == []
+
+
+@pytest.mark.parametrize("bound", ["0...9", "0.5..1", "int 0..9", "9", "list of int 0..9", "1..1e3", "bool, at most 3"])
+def test_a_bound_that_is_none_is_refused_where_it_stands(tmp_path: Path, bound: str) -> None:
+    (found,) = findings(tmp_path, "def prove(subject, n): return True\n", CONTRACT.replace("0..9", f'"{bound}"'))
+    assert found.code == "PV012"
+    assert "expected 0..8, bool, or list of int 0..9, at most 4" in found.message
+
+
+def test_both_names_of_the_key_are_read(tmp_path: Path) -> None:
+    more = CONTRACT.replace("harnesses:", "kani_harnesses:").replace("id: H,", "id: K,")
+    assert findings(tmp_path, "def prove(subject, n): return subject.twice(n) == 2 * n\n", more) == []
+    assert [h.id for h in load([tmp_path / "contract.yaml"]).contracts[0].harnesses] == ["K"]
+
+
+def test_the_gate_may_name_harnesses_and_only_such_as_there_are(tmp_path: Path) -> None:
+    predicate = "def prove(subject, n): return subject.twice(n) == 2 * n\n"
+    for required in ("proved", "all", "[H]", "[]"):
+        gate = f"qa_gate: {{id: G, name: g, require: {{harnesses: {required}}}}}\n"
+        assert findings(tmp_path, predicate, CONTRACT + gate) == []
+    (found,) = findings(tmp_path, predicate, CONTRACT + "qa_gate: {id: G, name: g, require: {harnesses: [HH]}}\n")
+    assert (found.code, found.message, found.hint) == (
+        "PV150",
+        "the gate requires the unknown harness 'HH'",
+        "did you mean 'H'?",
+    )

@@ -1,0 +1,84 @@
+"""What is handed to CrossHair, and what is read from its words."""
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+from pv.contract.bounds import box
+from pv.engines.harness.prove import symbolic
+from pv.engines.harness.symbolic import parsed, source
+
+SPACE = box({"a": "0..9", "b": "bool", "c": "list of int 0..3, at most 2"}, "a > 0 or\n b")
+
+
+def test_bounds_are_preconditions_of_a_function_that_compiles() -> None:
+    text = source(SPACE)
+    compile(text, "harness", "exec")
+    assert [line.strip() for line in text.splitlines() if "pre:" in line or "post:" in line] == [
+        "pre: 0 <= a <= 9",
+        "pre: True",
+        "pre: len(c) <= 2 and all(0 <= _ <= 3 for _ in c)",
+        "pre: a > 0 or b",
+        "post: __return__",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "point"),
+    [
+        ("false when calling harness(5, True, [1, 2]) (which returns False)", {"a": 5, "b": True, "c": [1, 2]}),
+        ("ValueError: no (5) when calling harness(5, b = True, c = [])", {"a": 5, "b": True, "c": []}),
+        (
+            "SettingError: when calling harness(1) went wrong when calling harness(0, False, [3])",
+            {"a": 0, "b": False, "c": [3]},
+        ),
+        ("false when calling harness(-1, False, [])", {"a": -1, "b": False, "c": []}),
+    ],
+)
+def test_a_counterexample_is_read_from_text(text: str, point: dict[str, object]) -> None:
+    assert parsed(text, SPACE) == point
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "NotDeterministic",
+        "false when calling harness(",
+        "false when calling harness(f(1), True, [])",
+        "harness(1, True, [])",
+    ],
+)
+def test_what_is_no_point_is_not_taken_for_one(text: str) -> None:
+    assert parsed(text, SPACE) is None
+
+
+@pytest.mark.parametrize(
+    ("messages", "seconds", "status"),
+    [
+        ([("CANNOT_CONFIRM", "Not confirmed.")], 3.0, "inconclusive"),
+        ([("CANNOT_CONFIRM", "Not confirmed.")], 59.0, "timeout"),
+        ([("CONFIRMED", "Confirmed."), ("CANNOT_CONFIRM", "Not confirmed.")], 3.0, "inconclusive"),
+        ([("PRE_UNSAT", "Unable to meet precondition.")], 60.0, "timeout"),
+        ([("SYNTAX_ERR", "no")], 0.1, "error"),
+        ([], 0.1, "error"),
+    ],
+)
+def test_only_a_confirmation_of_all_is_one(
+    monkeypatch: pytest.MonkeyPatch, messages: list[tuple[str, str]], seconds: float, status: str
+) -> None:
+    times = iter([0.0, seconds])
+    monkeypatch.setattr(symbolic, "_analysed", lambda *_: (messages, 12, False))
+    monkeypatch.setattr(symbolic.time, "monotonic", lambda: next(times))
+    nothing: Any = None
+    assert symbolic.prove(nothing, SPACE, 60.0, nothing)["status"] == status
+
+
+def test_without_crosshair_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    nothing: Any = None
+    found = symbolic.prove(nothing, SPACE, 60.0, nothing)
+    assert found == {
+        "status": "skipped",
+        "detail": "CrossHair is not installed; install the extra `symbolic` of pv-contracts",
+    }

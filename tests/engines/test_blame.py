@@ -1,0 +1,70 @@
+"""The innermost frame of the project decides whether the subject or the falsifier raised."""
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from pv.engines.blame import Blame, said
+from pv.engines.trial import TrialStatus
+
+SUBJECT = "def divide(a, b):\n    return a / b\ndef call(function):\n    return function()\n"
+FALSIFIER = "def attack(subject):\n    subject.divide(1, 0)\ndef broken():\n    raise KeyError('x')\n"
+
+
+def load(path: Path, text: str) -> ModuleType:
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def raised(function: Callable[[], object]) -> BaseException:
+    with pytest.raises(BaseException) as caught:
+        function()
+    return caught.value
+
+
+@pytest.fixture
+def blamed(tmp_path: Path) -> tuple[ModuleType, ModuleType, Blame]:
+    subject, falsifier = load(tmp_path / "subject.py", SUBJECT), load(tmp_path / "falsifier.py", FALSIFIER)
+    return subject, falsifier, Blame(tmp_path, [str(tmp_path / "subject.py")])
+
+
+def test_exception_of_the_subject_is_its_own(blamed: tuple[ModuleType, ModuleType, Blame]) -> None:
+    subject, falsifier, blame = blamed
+    error = raised(lambda: falsifier.attack(subject))
+    assert blame.status(error) is TrialStatus.RAISED
+    assert [frame.partition(" in ")[2] for frame in blame.frames(error)] == [
+        "attack: subject.divide(1, 0)",
+        "divide: return a / b",
+    ]
+
+
+def test_exception_of_the_falsifier_inside_the_subject_is_an_error(
+    blamed: tuple[ModuleType, ModuleType, Blame],
+) -> None:
+    subject, falsifier, blame = blamed
+    assert blame.status(raised(lambda: subject.call(falsifier.broken))) is TrialStatus.ERROR
+
+
+def test_failed_assertion_refutes_and_a_skip_is_a_skip(blamed: tuple[ModuleType, ModuleType, Blame]) -> None:
+    _, _, blame = blamed
+    assert blame.status(AssertionError("2 == 3")) is TrialStatus.REFUTED
+    assert blame.status(raised(lambda: pytest.fail("no"))) is TrialStatus.REFUTED
+    assert blame.status(raised(lambda: pytest.skip("no GPU"))) is TrialStatus.SKIPPED
+
+
+def test_missing_name_on_a_mutant_is_an_invalid_mutant(tmp_path: Path) -> None:
+    assert Blame(tmp_path, [], mutated=True).status(NameError("x")) is TrialStatus.INVALID_MUTANT
+    assert Blame(tmp_path, [], mutated=False).status(NameError("x")) is TrialStatus.ERROR
+
+
+def test_text_of_an_error_is_bounded() -> None:
+    assert said(ValueError()) == "ValueError"
+    assert said(ValueError(" x ")) == "ValueError: x"
+    assert len(said(ValueError("x" * 10**5))) == 4000

@@ -1,0 +1,63 @@
+"""Lint rules about executable equations and the falsifiers that compare code with them."""
+
+from pathlib import Path
+
+import pytest
+
+from pv.contract.load import load
+from pv.linting import lint
+from pv.source.project import find_project
+
+CONTRACT = """
+schema: pv/1
+metadata: {id: c, version: 1.0.0, description: d, references: [r]}
+subject: tiny
+equations:
+  twice: {domain: {x: real 0..1}, expression: x + x, implemented_by: double(x)}
+falsifiers:
+- {id: F, rule: r, prediction: p, if_fails: f, equation: twice}
+"""
+
+
+def findings(folder: Path, text: str) -> list[tuple[str, str]]:
+    (folder / "pyproject.toml").write_text("[tool.pv]\n")
+    (folder / "tiny.py").write_text("def double(number):\n    return 2 * number\n")
+    (folder / "c.yaml").write_text(text.lstrip())
+    loaded = load([folder / "c.yaml"])
+    return [(f.code, f.message) for f in [*loaded.findings, *lint(loaded.contracts, project=find_project(folder))]]
+
+
+def test_equation_that_its_falsifier_compares_with_code_has_no_finding(tmp_path: Path) -> None:
+    assert findings(tmp_path, CONTRACT) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "message"),
+    [
+        ("x + x", "x +", "PV180", "expression of twice: "),
+        ("x + x", "x + y", "PV180", "expression of twice: "),
+        ("real 0..1", "number 0..1", "PV181", "domain/x of twice: "),
+        ("double(x)", "double(", "PV182", "implemented_by of twice: "),
+        ("double(x)", "doubel(x)", "PV186", "implemented_by of twice: "),
+        (", implemented_by: double(x)", "", "PV184", "F: equation 'twice' is not compared with any code"),
+        ("{domain: {x: real 0..1}, expression: x + x, implemented_by: double(x)}", "{formula: 2x}", "PV184", "F: "),
+    ],
+)
+def test_invalid_equation_is_refused_with_its_code(tmp_path: Path, old: str, new: str, code: str, message: str) -> None:
+    assert old in CONTRACT
+    (found,) = findings(tmp_path, CONTRACT.replace(old, new))
+    assert found[0] == code
+    assert found[1].startswith(message)
+
+
+def test_equation_that_no_falsifier_checks_is_a_finding(tmp_path: Path) -> None:
+    more = "  half: {domain: {x: real 0..1}, expression: x / 2}\nfalsifiers:"
+    assert findings(tmp_path, CONTRACT.replace("falsifiers:", more)) == [
+        ("PV185", "no falsifier checks the equation 'half'")
+    ]
+
+
+def test_equation_that_another_one_calls_is_checked(tmp_path: Path) -> None:
+    more = "  half: {domain: {x: real 0..1}, expression: x / 2}\nfalsifiers:"
+    text = CONTRACT.replace("falsifiers:", more).replace("x + x", "4 * half(x)")
+    assert findings(tmp_path, text) == []

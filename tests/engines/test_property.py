@@ -1,0 +1,95 @@
+"""The attack with a Hypothesis test or a plain function, in this process."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from pv.engines import property as engine
+from pv.engines.blame import Blame
+
+
+class Records:
+    """A stream that keeps its records."""
+
+    def __init__(self) -> None:
+        self.kept: list[dict[str, Any]] = []
+
+    def put(self, kind: str, **fields: Any) -> None:
+        self.kept.append({"kind": kind, **fields})
+
+
+def attack(test: Any, *, fixed: dict[str, Any] | None = None, **how: Any) -> tuple[dict[str, Any], Records]:
+    records: Any = Records()
+    wanted = engine.Settings(**{"examples": 50, "seed": 1, **how})
+    return engine.attack(test, fixed or {}, wanted, Blame(Path(__file__).parent, []), records), records
+
+
+def below(limit: int) -> Any:
+    @settings(max_examples=50, database=None, deadline=None, print_blob=True)
+    @given(n=st.integers(0, 1000))
+    def falsify(n: int) -> None:
+        assert n < limit, f"{n} is too large"
+
+    return falsify
+
+
+def test_claim_that_withstands_all_examples_held() -> None:
+    record, records = attack(below(1001))
+    assert (record["status"], record["valid"], record["asked"], records.kept) == ("held", 50, 50, [])
+
+
+def test_counterexample_is_streamed_and_shrunk() -> None:
+    record, records = attack(below(10))
+    assert (record["status"], record["arguments"], record["shrunk"]) == ("refuted", {"n": 10}, True)
+    assert records.kept[0]["status"] == "refuted"
+    assert record["error"].startswith("AssertionError: 10 is too large")
+
+
+def test_mutant_is_stopped_at_the_first_refutation() -> None:
+    record, records = attack(below(10), stop_at_first=True)
+    assert (record["status"], record["shrunk"], len(records.kept)) == ("refuted", False, 1)
+
+
+def test_same_seed_finds_the_same_first_counterexample() -> None:
+    first, second = (attack(below(500), stop_at_first=True, seed=7)[0]["arguments"] for _ in range(2))
+    assert first == second
+
+
+def test_arguments_are_replayed() -> None:
+    assert attack(below(10), replay='{"n": 11}')[0]["arguments"] == {"n": 11}
+    assert attack(below(10), replay='{"n": 9}')[0]["status"] == "held"
+
+
+def test_plain_function_is_one_example() -> None:
+    def falsify(subject: int) -> None:
+        assert subject == 2
+
+    assert attack(falsify, fixed={"subject": 2})[0] == {
+        "status": "held",
+        "detail": "",
+        "valid": 1,
+        "invalid": 0,
+        "asked": 1,
+    }
+    assert attack(falsify, fixed={"subject": 3})[0]["status"] == "refuted"
+    assert attack(falsify, replay="{}")[0]["status"] == "error"
+
+
+def test_test_without_a_valid_example_is_not_held() -> None:
+    @settings(max_examples=50, database=None, deadline=None)
+    @given(n=st.integers())
+    def falsify(n: int) -> None:
+        assume(False)
+
+    record, _ = attack(falsify)
+    assert (record["status"], record["valid"]) == ("no examples", 0)
+
+
+@pytest.mark.parametrize("limit", [10])
+def test_blob_of_a_refutation_replays_it(limit: int) -> None:
+    found, _ = attack(below(limit))
+    again, _ = attack(below(limit), replay=f"{found['hypothesis']}:{found['blob']}")
+    assert (again["status"], again["arguments"]) == ("refuted", found["arguments"])

@@ -1,0 +1,47 @@
+"""A run leaves its arguments, its result and its trace in a directory, from which predicates read them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pv.engines import reference_run
+
+
+def count(subject, *, device, directory, trace, steps):
+    for step in range(steps):
+        trace({"step": step})
+    (directory / "weights.bin").write_bytes(b"w")
+    return {"subject": subject, "steps": steps}
+
+
+def test_record_has_arguments_device_result_trace_and_files(tmp_path: Path) -> None:
+    reference_run.execute(count, "s", device="cpu", directory=tmp_path / "run", arguments={"steps": 2})
+    record = reference_run.read(tmp_path / "run")
+    assert (record.arguments, record.device, record.result) == ({"steps": 2}, "cpu", {"subject": "s", "steps": 2})
+    assert record.trace == ({"step": 0}, {"step": 1})
+    assert (record.directory / "weights.bin").read_bytes() == b"w"
+
+
+def test_second_attempt_starts_with_an_empty_directory(tmp_path: Path) -> None:
+    stale = tmp_path / "run" / "files" / "stale.bin"
+    stale.parent.mkdir(parents=True)
+    stale.write_bytes(b"s")
+    reference_run.execute(count, "s", device="cpu", directory=tmp_path / "run", arguments={"steps": 0})
+    assert not stale.exists()
+
+
+def test_result_that_is_not_json_raises(tmp_path: Path) -> None:
+    with pytest.raises(TypeError):
+        reference_run.execute(lambda *_, **__: object(), "s", device="cpu", directory=tmp_path / "run", arguments={})
+    assert not (tmp_path / "run" / reference_run.RESULT).exists()
+
+
+def test_events_before_a_failure_are_kept(tmp_path: Path) -> None:
+    def fails(subject, *, device, directory, trace):
+        trace({"step": 0})
+        raise RuntimeError("stopped")
+
+    with pytest.raises(RuntimeError):
+        reference_run.execute(fails, "s", device="cpu", directory=tmp_path / "run", arguments={})
+    assert json.loads((tmp_path / "run" / reference_run.TRACE).read_text()) == {"step": 0}

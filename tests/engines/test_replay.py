@@ -1,0 +1,89 @@
+"""A point of a box is replayed; what is no point of it is refused."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+import pv
+from pv.cli import main
+from pv.errors import UsageError
+from pv.results.outcome import Outcome
+from tests.engines.harness.reading import Project, edit, result
+
+
+def test_a_point_is_replayed_and_is_no_proof(project: Project) -> None:
+    folder = project("proofs")
+    found = result(pv.validate(only=["H-SHARE"], replay='{"total": 3, "parts": 2}'), "H-SHARE")
+    assert (found.outcome, found.reason) == (Outcome.UNDECIDED, "it holds at the one point that was replayed")
+    edit(folder / "counting.py", "total // parts", "total // (parts - 2)")
+    found = result(pv.validate(only=["H-SHARE"], replay='{"total": 3, "parts": 2}'), "H-SHARE")
+    assert (found.outcome, found.reason) == (Outcome.FALSIFIED, "the subject raised on a valid input")
+    report = pv.validate(only=["H-SHARE"], replay='{"total": 3, "parts": 2}')
+    assert """--replay '{"total": 3, "parts": 2}' --only H-SHARE\n""" in pv.render(report)
+    deep = '{"total": ' + "[" * 5000 + "]" * 5000 + "}"
+    for odd in (deep, '{"total": {"$int": "x"}, "parts": 1}', '{"total": {"$data": 1}, "parts": 1}'):
+        with pytest.raises(UsageError, match=r"invalid example|is not a point of the box of H-SHARE") as refused:
+            pv.validate(only=["H-SHARE"], replay=odd)
+        assert len(str(refused.value)) < 400
+    with pytest.raises(UsageError, match="H-SHARE is a harness: replay a point of its box"):
+        pv.validate(only=["H-SHARE"], replay="6.1:AAAA")
+
+
+BOX = "is not a point of the box of H-SHARE (total 0..50; parts -3..9, where parts > 0)"
+
+
+@pytest.mark.parametrize(
+    ("point", "says"),
+    [
+        ('{"total": 3}', "missing parts"),
+        ('{"total": 3, "parts": 10}', "parts is 10, and its bound is int -3..9"),
+        ('{"total": true, "parts": "1"}', "total is True, and its bound is int 0..50; parts is '1', and its bound is"),
+        ('{"total": 3, "parts": 1.0}', "parts is 1.0, and its bound is int -3..9"),
+        ('{"total": 3, "part": 2}', "missing parts; unknown bound 'part' (did you mean 'parts'?)"),
+        ('{"total": 3, "parts": 2, "xyz": 1}', "unknown bound 'xyz'"),
+        ('{"total": 3, "parts": 0}', "parts > 0 does not hold there"),
+    ],
+)
+def test_what_is_no_point_is_refused_with_each_name_that_is_wrong(project: Project, point: str, says: str) -> None:
+    project("proofs")
+    done = CliRunner().invoke(main, ["validate", "--only", "H-SHARE", "--replay", point])
+    assert done.exit_code == 3
+    assert f"{point} {BOX}: {says}" in done.output
+
+
+@pytest.mark.parametrize("point", ['{"total": 1, "parts": 2, "total": 3}', '{"total": {"$int": "1", "$int": "2"}}'])
+def test_a_name_with_two_values_is_refused(project: Project, point: str) -> None:
+    project("proofs")
+    done = CliRunner().invoke(main, ["validate", "--only", "H-SHARE", "--replay", point])
+    assert done.exit_code == 3
+    name = "total" if "$" not in point else "$int"
+    assert f"duplicate key '{name}' in the example to replay; give each name one value" in done.output
+
+
+def test_a_list_is_held_against_its_bound(project: Project) -> None:
+    project("proofs")
+    with pytest.raises(UsageError, match=r"counts is \[4\], and its bound is list of int 0..3, at most 3"):
+        pv.validate(only=["H-SUM"], replay='{"counts": [4]}')
+
+
+def test_the_replay_that_is_printed_is_taken_for_numbers_beyond_what_json_readers_keep(project: Project) -> None:
+    folder = project("proofs")
+    edit(folder / "contracts/proofs.yaml", "{total: 0..50, ", "{total: 9007199254740990..999999999999999999, ")
+    edit(folder / "counting.py", "total // parts", "total // parts + (total > 9007199254740992)")
+    found = result(pv.validate(only=["H-SHARE"]), "H-SHARE")
+    assert found.outcome is Outcome.FALSIFIED and found.trial is not None and found.trial.counterexample is not None
+    printed = json.dumps(dict(found.trial.counterexample.arguments))
+    assert "$int" in printed
+    assert result(pv.validate(only=["H-SHARE"], replay=printed), "H-SHARE").outcome is Outcome.FALSIFIED
+
+
+@pytest.mark.parametrize("requires", ["partz > 0", "total // parts > 0"])
+def test_a_replay_meets_a_box_that_is_broken_there(project: Project, requires: str) -> None:
+    edit(project("proofs") / "contracts/proofs.yaml", "requires: parts > 0", f"requires: {requires}")
+    point = '{"total": 3, "parts": 0}'
+    if "partz" in requires:
+        assert "PV191" in pv.render(pv.validate(only=["H-SHARE"], replay=point))
+    else:
+        with pytest.raises(UsageError, match="total // parts > 0 raises ZeroDivisionError there"):
+            pv.validate(only=["H-SHARE"], replay=point)

@@ -1,0 +1,92 @@
+"""Conditions of a domain and invariants, on given examples."""
+
+import json
+
+import pytest
+import torch
+
+from pv.equations.draw import Example
+from pv.equations.parse import parse_equations
+from pv.equations.system import System
+from pv.equations.tensor_functions import F64
+
+
+def system(**keys):
+    definitions, problems = parse_equations({"e": {"domain": {"x": "real[N]"}, "expression": "sum(x, N)", **keys}})
+    assert problems == []
+    made = System(definitions)
+    return made, made.claims["e"]
+
+
+def example(*values):
+    return Example({"x": torch.tensor(values, dtype=F64)}, {"N": len(values)})
+
+
+@pytest.mark.parametrize(("values", "admitted"), [((1.0, 2.0), True), ((1.0, -2.0), False), ((0.0,), False)])
+def test_requires_decides_which_examples_are_admitted(values, admitted) -> None:
+    made, claim = system(requires="all(x > 0, N)")
+    assert made.admits(claim, example(*values)) is admitted
+
+
+def test_everything_is_admitted_without_requires() -> None:
+    made, claim = system()
+    assert made.admits(claim, example(-1.0))
+
+
+INVARIANTS = {
+    "e(x) == sum(x, N)": True,
+    "e(x) >= 0": True,
+    "x > 0": False,
+    "x >= 0.1 + 0.2": True,  # equal but for one rounding
+    "x != 0.1 + 0.2": True,  # exactly
+    "x == 0.3000001": False,
+    "not x < 0.1 + 0.2": False,  # only a plain comparison holds within rounding
+}
+
+
+@pytest.mark.parametrize("invariant", INVARIANTS)
+def test_comparisons_hold_within_rounding(invariant) -> None:
+    made, claim = system(invariants=[invariant])
+    values = (0.0,) if invariant == "x > 0" else (0.3,)
+    assert (list(made.broken_invariants(claim, example(*values))) == []) is INVARIANTS[invariant]
+
+
+def test_every_broken_invariant_is_returned_by_its_text() -> None:
+    made, claim = system(invariants=["e(x) > 100", "e(x) > 0", "e(x) < 0"])
+    assert list(made.broken_invariants(claim, example(1.0, 2.0))) == ["e(x) > 100", "e(x) < 0"]
+
+
+def test_sizes_are_completed_with_the_smallest_ones() -> None:
+    made, claim = system(domain={"x": "real[N]", "y": "index of V", "K": "size 3..5"})
+    assert made.completed(claim, {"N": 4}) == {"N": 4, "V": 2, "K": 3}
+
+
+def test_invariant_holds_row_by_row_within_rounding(tried) -> None:
+    """Of two rows that cancel one may come out a rounding below 0, beside one that is far above."""
+    divergence = {
+        "domain": {"s": "logits[N,V]", "t": "logits[N,V]"},
+        "result": "real[N]",
+        "expression": "sum(softmax(t, V) * (log_softmax(t, V) - log_softmax(s, V)), V)",
+        "implemented_by": "kl(s, t)",
+        "invariants": ["divergence(s, t) >= 0"],
+    }
+
+    def kl(s, t):
+        return torch.nn.functional.kl_div(s.log_softmax(-1), t.log_softmax(-1), log_target=True, reduction="none").sum(
+            -1
+        )
+
+    peaks = {"s": [37.0, 0.0, 0.0, 0.0, 0.0, 0.0], "t": [38.0, 0.0, 0.0, 0.0, 0.0, 1.0]}
+    tensors = {k: {"$tensor": {"dtype": "float32", "shape": [2, 3], "data": v}} for k, v in peaks.items()}
+    assert tried({"divergence": divergence}, "divergence", {"kl": kl}, replay=json.dumps(tensors))["status"] == "held"
+    wrong = {**divergence, "invariants": ["divergence(s, t) > 0.01"]}
+    record = tried({"divergence": wrong}, "divergence", {"kl": kl})
+    assert record["error"].startswith("Refuted: the invariant `divergence(s, t) > 0.01`")
+
+
+@pytest.mark.parametrize("wrong", ["zero(x) != 0", "zero(x) > 0", "zero(x) < 0", "zero(x) == 1"])
+def test_invariant_that_never_holds_is_refuted(tried, wrong: str) -> None:
+    equation = {"domain": {"x": "real[N]"}, "result": "real", "expression": "sum(x * 0, N)", "implemented_by": "f(x)"}
+    equation["invariants"] = ["zero(x) >= 0", wrong]
+    record = tried({"zero": equation}, "zero", {"f": lambda x: (x * 0).sum()})
+    assert record["error"].startswith(f"Refuted: the invariant `{wrong}` of zero does not hold here")

@@ -1,0 +1,81 @@
+"""The static check: an equation must fit what it declares."""
+
+import pytest
+
+from pv.equations.parse import parse_equations
+from pv.equations.refusal import Part
+
+RESULTS = {
+    ("real[V]", "sum(s)"): "declares axes [V], the expression has []",
+    ("real, real", "sum(s)"): "declares 2 values, the expression has 1",
+    ("real[V]", "y"): "declares axes [V], the expression has []",
+    ("real", "y"): "a result cannot be an index; compare it, or use one_hot",
+    ("int", "sum(s)"): "invalid result 'int': expected `real`, `real[B,T]`, or several with commas",
+}
+
+
+@pytest.mark.parametrize(("result", "expression"), RESULTS)
+def test_result_must_match_the_expression(result, expression, problem_of) -> None:
+    problem = problem_of(expression=expression, result=result)
+    assert (problem.part, str(problem)) == (Part.RESULT, RESULTS[result, expression])
+
+
+@pytest.mark.parametrize("axes", ["real[V,D]", "real[D,V]"])
+def test_result_may_order_axes_as_the_code_has_them(axes, domain) -> None:
+    definitions, problems = parse_equations({"e": {"domain": domain, "expression": "W * s", "result": axes}})
+    assert (problems, len(definitions["e"].results[0])) == ([], 2)
+
+
+CONDITIONS = {
+    ("requires", "s"): "expected one condition, such as `any(y != -100, B, T)`",
+    ("requires", "s > 0"): "expected a condition without axes, got [V]; reduce it with any(...) or all(...)",
+    ("requires", "tau > 0, tau < 1"): "expected one condition, such as `any(y != -100, B, T)`",
+    ("invariants", "s + t"): "expected one condition, such as `any(y != -100, B, T)`",
+}
+
+
+@pytest.mark.parametrize(("key", "text"), CONDITIONS)
+def test_requires_and_invariants_must_be_conditions(key, text, problem_of) -> None:
+    value = text if key == "requires" else ["s > 0", text]
+    problem = problem_of(expression="sum(s)", **{key: value})
+    assert str(problem) == CONDITIONS[key, text]
+    assert problem.key == ("requires" if key == "requires" else "invariants/1")
+
+
+DERIVATIVES = {
+    (
+        "loss",
+        "y",
+        "real",
+    ): "cannot differentiate by y of kind index; choose a variable of kind logits, logprob, positive, prob, real",
+    ("loss", "s", "real"): "`result` must have the axes of s: real[V]",
+    ("loss", "z", "real[V]"): "unknown variable 'z' of loss",
+    ("vector", "s", "real[V]"): "vector is not a single scalar, so it has no gradient",
+    ("los", "s", "real[V]"): "unknown executable equation 'los'; did you mean 'loss'?",
+}
+
+
+@pytest.mark.parametrize(("of", "by", "result"), DERIVATIVES)
+def test_derivative_must_fit_its_equation(of, by, result, domain) -> None:
+    expression = "2 * s" if result == "real[V]" else "sum(s)"
+    equations = {
+        "loss": {"domain": domain, "expression": "sum(s * s, V) + s[y]"},
+        "vector": {"domain": domain, "expression": "s * s", "result": "real[V]"},
+        "e": {"derivative_of": {"equation": of, "with_respect_to": by}, "expression": expression, "result": result},
+    }
+    _, (problem,) = parse_equations(equations)
+    assert (problem.equation, problem.part) == ("e", Part.DERIVATIVE_OF)
+    assert str(problem) == DERIVATIVES[of, by, result]
+
+
+def test_derivative_must_have_the_domain_of_its_equation() -> None:
+    equations = {
+        "loss": {"domain": {"x": "real", "a": "real"}, "expression": "a * x"},
+        "e": {
+            "domain": {"a": "real"},
+            "derivative_of": {"equation": "loss", "with_respect_to": "x"},
+            "expression": "a",
+        },
+    }
+    _, (problem,) = parse_equations(equations)
+    assert str(problem) == "`domain` differs from that of loss; remove `domain`; it is inherited"

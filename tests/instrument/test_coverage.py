@@ -1,0 +1,123 @@
+"""What a run reached, and whether its mutant was planted, is noted, also of the processes that it started."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pv.instrument.import_hook import ImportHook, Plan, broken, reached
+from tests.instrument.programs import SUBJECT, edit, ran, swap, value
+
+
+def log_of(folder: Path, plan: Plan) -> tuple[frozenset[str], bool]:
+    """What the parent reads once its children have ended; nothing was reached in the parent itself."""
+    return reached(ImportHook(plan))
+
+
+def logged(folder: Path, **fields: Any) -> Plan:
+    return edit("double", "2", "3", log=str(folder / "log.jsonl"), covered=("subject",), **fields)
+
+
+def test_a_probe_notes_each_function_that_ran_and_no_other(folder: Path) -> None:
+    plan = logged(folder)
+    program = "import subject\nlist(subject.lines(2)), subject.Counter().next, subject.decorated(1)\nshow(0)"
+    assert value(plan, folder, program) == 0
+    assert log_of(folder, plan) == (
+        frozenset(
+            f"subject:{name}"
+            for name in ("scaled", "scaled.inner", "default", "decorated", "double", "lines", "Counter.next")
+        ),
+        True,
+    )
+
+
+def test_importing_alone_reaches_only_what_importing_runs(folder: Path) -> None:
+    plan = logged(folder)
+    value(plan, folder, "import subject\nshow(0)")
+    assert log_of(folder, plan)[0] == {"subject:scaled", "subject:default"}
+
+
+def test_a_generator_that_is_never_asked_is_not_reached(folder: Path) -> None:
+    plan = logged(folder)
+    value(plan, folder, "import subject\nsubject.lines(2)\nshow(0)")
+    assert "subject:lines" not in log_of(folder, plan)[0]
+
+
+def test_a_mutant_that_is_never_imported_is_void(folder: Path) -> None:
+    plan = logged(folder)
+    value(plan, folder, "import other\nshow(0)")
+    assert log_of(folder, plan) == (frozenset(), False)
+
+
+LEAVING = {
+    "an exception": "raise KeyError",
+    "sys.exit": "sys.exit(3)",
+    "os._exit": "os._exit(3)",
+    "its end": "pass",
+}
+
+
+@pytest.mark.parametrize("way", LEAVING)
+def test_what_a_child_reached_is_noted_whichever_way_it_leaves(way: str, folder: Path) -> None:
+    plan = logged(folder)
+    child = f"import os, sys, subject; subject.double(1); exec({LEAVING[way]!r})"
+    program = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {child!r}], capture_output=True)\nshow(0)"
+    value(plan, folder, program)
+    found, applied = log_of(folder, plan)
+    assert ("subject:double" in found, applied) == (True, True)
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork"])
+def test_what_multiprocessing_reached_is_noted(method: str, folder: Path) -> None:
+    plan = logged(folder)
+    program = (
+        "import multiprocessing, subject\n"
+        "if __name__ == '__main__':\n"
+        f"    child = multiprocessing.get_context('{method}').Process(target=subject.double, args=(1,))\n"
+        "    child.start()\n    child.join()\n    show(child.exitcode)\n"
+    )
+    assert value(plan, folder, program) == 0
+    assert "subject:double" in log_of(folder, plan)[0]
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        (edit("double", "number * 4", "0"), "'number * 4' occurs 0 times in 'double'; it must occur exactly once"),
+        (swap("treble", "other:triple"), "subject has no 'treble'"),
+        (edit("double", "2", "3"), ""),
+    ],
+)
+def test_a_child_notes_that_a_mutant_could_not_be_planted(plan: Plan, says: str, folder: Path) -> None:
+    plan = replace(plan, log=str(folder / "log.jsonl"))
+    ran(plan, folder, "-c", "import subject")
+    assert broken(ImportHook(plan)) == says
+    assert reached(ImportHook(plan))[1] == (says == "")
+
+
+def test_the_notes_of_children_that_end_together_stay_whole(folder: Path) -> None:
+    many = "".join(f"def a_function_with_a_long_name_{k:04}():\n    pass\n" for k in range(1000))
+    (folder / "subject.py").write_text(SUBJECT.partition("if __name__")[0] + many, encoding="utf-8")
+    plan = logged(folder)
+    program = (
+        "import os, subject\n"
+        "for function in list(vars(subject).values()):\n"
+        "    if getattr(function, '__name__', '').startswith('a_function'):\n        function()\n"
+        "children = []\n"
+        "for _ in range(20):\n"
+        "    children.append(os.fork())\n"
+        "    if not children[-1]:\n        os._exit(0)\n"
+        "for child in children:\n    os.waitpid(child, 0)\n"
+        "show(0)"
+    )
+    assert value(plan, folder, program) == 0
+    assert len(log_of(folder, plan)[0]) > 1000
+
+
+def test_a_swap_is_probed_under_its_own_name(folder: Path) -> None:
+    plan = swap("double", "other:triple", log=str(folder / "log.jsonl"), covered=("subject", "other"))
+    value(plan, folder, "import subject\nshow(subject.double(2))")
+    found, applied = log_of(folder, plan)
+    assert ("other:triple" in found, "subject:double" in found, applied) == (True, False, True)
+    assert ImportHook(plan).mutated() == "other:triple"

@@ -1,0 +1,25 @@
+"""Contracts in the existing format get notices, never errors."""
+
+from pathlib import Path
+
+from pv.contract.finding import Severity
+from pv.contract.load import load
+from pv.linting import lint
+from pv.source.project import find_project
+
+TEXT = """metadata: {version: 1.0.0, description: d, references: [r]}
+falsification_tests:
+- {id: A, rule: r, prediction: p, test: try some numbers}
+- {id: A, rule: r, prediction: p, test: try more}
+kani_harnesses:
+- {id: H, property: p}
+"""
+
+
+def test_prose_and_duplicate_ids_are_notices(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.pv]\n")
+    (tmp_path / "theirs.yaml").write_text(TEXT)
+    found = lint(load([tmp_path / "theirs.yaml"]).contracts, project=find_project(tmp_path))
+    assert {f.severity for f in found} == {Severity.NOTICE}
+    assert [(f.location.line, f.code) for f in found] == [(3, "PV202"), (4, "PV202"), (4, "PV203"), (6, "PV202")]
+    assert found[2].message == "duplicate falsifier id 'A' (first defined at line 3)"

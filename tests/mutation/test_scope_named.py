@@ -1,0 +1,138 @@
+"""What a contract names to be mutated, in its score, its evidence and its reports."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+import pv
+from pv.mutation import summary
+from pv.mutation.result import MutationResult
+from pv.results.verdict import Report
+
+Project = Callable[[str], Path]
+
+
+def named(folder: Path, places: str) -> None:
+    contract = folder / "contracts/shop.yaml"
+    contract.write_text(contract.read_text().partition("mutated:")[0] + f"mutated: {places}\n")
+
+
+def one(**options: Any) -> MutationResult:
+    (result,) = pv.mutate(["shop"], jobs=2, **options)
+    return result
+
+
+def validated() -> tuple[Report, dict[str, Any]]:
+    said = pv.validate(mutants=False)
+    shown = json.loads(pv.render(said, "json"))
+    Draft202012Validator(pv.schema("report")).validate(shown)
+    return said, shown["contracts"][0]
+
+
+def test_the_places_that_were_judged_are_recorded_and_reported(project: Project) -> None:
+    folder = project("mutable")
+    named(folder, '[helper, "shop:price"]')
+    one(record=True)
+    kept = json.loads((folder / "evidence/shop.mutants.json").read_text())
+    Draft202012Validator(pv.schema("mutants")).validate(kept)
+    _, shown = validated()
+    assert kept["mutated"] == shown["mutated"] == shown["mutation_score"]["mutated"] == ["helper", "shop:price"]
+    assert shown["mutation_score"]["changed"] == []
+
+
+@pytest.mark.parametrize("places", ["[helper]", "[]"], ids=["another", "none"])
+def test_a_score_stays_one_of_its_own_places_when_the_contract_names_others(project: Project, places: str) -> None:
+    folder = project("mutable")
+    named(folder, '[helper, "shop:price"]')
+    one(record=True)
+    if places == "[]":
+        contract = folder / "contracts/shop.yaml"
+        contract.write_text(contract.read_text().partition("mutated:")[0])
+    else:
+        named(folder, places)
+    said, shown = validated()
+    assert shown["mutated"] == (["helper"] if places == "[helper]" else [])
+    assert shown["mutation_score"]["mutated"] == ["helper", "shop:price"]
+    assert shown["mutation_score"]["changed"][0] == "the contract's `mutated`"
+    assert ", of 2 named places; recorded " in pv.render(said, verbose=True)
+    assert ", stale, changed: the contract's `mutated`" in pv.render(said, verbose=True)
+
+
+def test_a_contract_that_names_no_place_has_a_score_of_none_in_particular(project: Project) -> None:
+    folder = project("mutable")
+    one(record=True)
+    assert json.loads((folder / "evidence/shop.mutants.json").read_text())["mutated"] == []
+    said, shown = validated()
+    assert shown["mutated"] == shown["mutation_score"]["mutated"] == []
+    assert "named place" not in pv.render(said, verbose=True) and ", fresh)" in pv.render(said, verbose=True)
+
+
+def test_a_score_without_its_places_is_refused_with_the_command_that_writes_it_again(project: Project) -> None:
+    folder = project("mutable")
+    one(record=True)
+    file = folder / "evidence/shop.mutants.json"
+    file.write_text(json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k != "mutated"}))
+    said, _ = validated()
+    assert said.exit_code == 1
+    text = " ".join(pv.render(said).split())
+    assert "'mutated' is a required property; delete it, or write it again with pv mutate shop --record" in text
+
+
+def test_what_was_mutated_widely_was_not_kept_to_the_named_places(project: Project) -> None:
+    named(project("mutable"), "[helper]")
+    assert json.loads(summary.data([one(widely=True)], 0.5))["contracts"][0]["mutated"] == []
+
+
+@pytest.mark.parametrize(
+    ("places", "options", "says"),
+    [
+        (
+            '["shop:price", "shop:leave"]',
+            {"modules": ["helper"]},
+            "`mutated` of shop does not name helper but shop:price, shop:leave; --wide sets it aside",
+        ),
+        (
+            "",
+            {"modules": ["helper", "h*"]},
+            "shop does not mutate helper or h* but shop; --wide adds what its subjects",
+        ),
+        (
+            "[helper]",
+            {"modules": ["shoe"], "widely": True},
+            "no subject of shop imports shoe; they consist of helper, shop",
+        ),
+    ],
+)
+def test_a_module_that_is_not_mutated_is_answered_with_what_is(
+    project: Project, places: str, options: dict[str, Any], says: str
+) -> None:
+    folder = project("mutable")
+    if places:
+        named(folder, places)
+    (folder / "falsifiers/falsify_shop.py").write_text(
+        "def falsify_price(subject):\n    raise Exception('it was run')\n"
+    )
+    result = one(**options)
+    assert summary.text([result], 0.5).startswith(f"shop by S-PRICE: nothing to judge: {says}")
+    assert (summary.problems(result), summary.exit_code([result])) == ([], 2)
+
+
+def test_a_module_of_which_a_part_is_mutated_is_mutated_there(project: Project) -> None:
+    named(project("mutable"), '["shop:price"]')
+    result = one(modules=["sho*"])
+    assert result.elsewhere == "" and {j.mutant.function for j in result.judged} == {"shop:price"}
+
+
+def test_a_fault_declared_in_another_module_is_another_scope(project: Project) -> None:
+    folder = project("mutable")
+    one(record=True)
+    fault = '{id: lost, fault: nothing, edit: {function: "helper:rounded", find: cents + 0, replace: cents + 1}}'
+    contract = folder / "contracts/shop.yaml"
+    contract.write_text(contract.read_text() + f"  kills: [lost]\nmutants:\n- {fault}\n")
+    assert {judged.mutant.function for judged in one().judged} == {"shop:price", "helper:rounded"}
+    _, shown = validated()
+    assert shown["mutation_score"]["changed"] == ["the contract's clause"]

@@ -1,0 +1,64 @@
+"""Runs the blocks of a Markdown page in a folder: files are written, commands are run, their output is compared.
+
+A block with `file=PATH` is a file; `append`, `insert-before=TEXT`, `line=START` and `replace=FUNCTION` edit one that is
+there. A block with `exit=N` is a command and its output, where `...` stands for any lines. Other blocks are not run.
+"""
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+BLOCK = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PROGRAMS = {"pv": ["-m", "pv"], "reference-trainer": ["-m", "reference_trainer"], "python": []}
+
+
+def run_page(page: Path, folder: Path) -> int:
+    """Run the blocks of the page in order, and return how many commands there were."""
+    commands = 0
+    for _, info, body in BLOCK.findall(page.read_text()):
+        words = dict(part.partition("=")[::2] for part in info.split())
+        if "exit" in words:
+            run(body, int(words["exit"]), folder)
+            commands += 1
+        elif "file" in words:
+            write(folder / words["file"], body, words)
+    return commands
+
+
+def write(path: Path, body: str, words: dict[str, str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = path.read_text() if path.exists() else ""
+    if "append" in words:
+        body = f"{before}\n\n{body}" if path.suffix == ".py" else before + body
+    elif "insert-before" in words:
+        (first, *_) = (
+            line for line in before.splitlines(keepends=True) if line.strip().startswith(words["insert-before"])
+        )
+        body = before.replace(first, body + first, 1)
+    elif "line" in words:
+        (old,) = (line for line in before.splitlines(keepends=True) if line.startswith(words["line"]))
+        body = before.replace(old, body)
+    elif "replace" in words:
+        start = before.index("@given", before.rindex("\n\n\n", 0, before.index(words["replace"])))
+        body = before[:start] + body
+    path.write_text(body)
+
+
+def run(body: str, status: int, folder: Path) -> None:
+    command, *expected = body.splitlines()
+    program, *arguments = shlex.split(command.removeprefix("$ "))
+    done = subprocess.run(
+        [sys.executable, *PROGRAMS[program], *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env=dict(os.environ),
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    rest = done.stdout.splitlines()
+    for line in (line for line in expected if line != "..."):
+        assert line in rest, f"{line!r} is not in the output, or not in this order:\n{done.stdout}"
+        rest = rest[rest.index(line) + 1 :]

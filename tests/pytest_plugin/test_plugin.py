@@ -1,0 +1,70 @@
+"""The pytest plugin, by real pytest runs: in a project with contracts, and in one without any."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.pytest_plugin.subprocesses import run_pytest
+
+Project = Callable[[str], Path]
+
+
+def test_a_mutant_is_planted(project: Project) -> None:
+    project("small")
+    done = run_pytest("falsifiers/", "-k", "limit", "--pv-mutant", "limit-ignored")
+    assert done.returncode == 1
+    assert "not the smaller of the two" in done.stdout
+    assert "1 failed" in done.stdout
+    unknown = run_pytest("falsifiers/", "--pv-mutant", "nothing")
+    assert unknown.returncode == 4
+    assert "unknown mutant 'nothing'; known: counting/epoch-lost, counting/from-zero" in unknown.stderr
+
+
+def test_another_subject(project: Project) -> None:
+    folder = project("small")
+    (folder / "theirs.py").write_text("def total(epochs, steps, limit=None):\n    return epochs * steps\n")
+    done = run_pytest("falsifiers/", "-k", "limit", "--pv-subject", "theirs")
+    assert done.returncode == 1
+    assert "not the smaller of the two" in done.stdout
+
+
+def test_other_tests_keep_their_settings(project: Project) -> None:
+    folder = project("small")
+    (folder / "test_ordinary.py").write_text(
+        "from hypothesis import given, settings, strategies as st\n"
+        "def test_profile():\n"
+        "    assert settings.default.max_examples == settings.get_profile('default').max_examples\n"
+        "    assert settings.default.database == settings.get_profile(settings.get_current_profile_name()).database\n"
+        "    assert settings.get_current_profile_name() != 'pv'\n"
+    )
+    done = run_pytest("falsifiers/", "test_ordinary.py", "-k", "limit or profile")
+    assert "2 passed" in done.stdout, done.stdout
+
+
+def test_a_project_without_contracts_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'other'\n")
+    (tmp_path / "falsify_theirs.py").write_text("raise RuntimeError('imported')\n")
+    (tmp_path / "test_it.py").write_text(
+        "import sys\ndef test_it():\n    assert 'pv.contract.load' not in sys.modules\n"
+    )
+    done = run_pytest()
+    assert done.returncode == 0, done.stdout
+    assert "1 passed" in done.stdout
+    assert run_pytest("--pv-mutant", "any").returncode == 4
+
+
+def test_a_file_that_is_named_is_collected_once(project: Project) -> None:
+    project("small")
+    done = run_pytest("falsifiers/falsify_counting.py", "-k", "limit")
+    assert "1 passed" in done.stdout, done.stdout
+
+
+def test_a_falsifier_that_no_contract_binds_is_skipped_with_the_reason(project: Project) -> None:
+    folder = project("small")
+    contract = folder / "contracts/counting.yaml"
+    contract.write_text(contract.read_text().replace("version: 1.0.0", "version: 1"))
+    done = run_pytest("falsifiers/", "-k", "limit")
+    assert "1 skipped" in done.stdout
+    assert "no contract binds falsify_limit; contracts/counting.yaml:2:" in done.stdout

@@ -1,0 +1,136 @@
+"""Output directories that cannot be used: full and read-only disks, existing files, concurrent runs."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+WHOLE = ["config.json", "manifest.json", "model.safetensors"]
+
+
+def fill(disk: Path, leave_kib: int) -> None:
+    space = os.statvfs(disk)
+    (disk / "filler").write_bytes(bytes(max(0, space.f_bavail * space.f_frsize - (leave_kib << 10))))
+
+
+def assert_refused(done, *says: str) -> None:
+    """Assert one line that names the path, before any training."""
+    assert done.returncode == 1, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: ")
+    assert all(each in line for each in says), line
+    assert done.stdout == ""
+
+
+def test_output_disk_without_space_is_rejected_before_training(trainer, small_disk) -> None:
+    disk = small_disk(40)
+    done = trainer.run("--out", f"{disk}/new/out")
+    assert_refused(done, f"{disk}/new/out has", "bytes free, the results need", "free space or choose another --out")
+    assert list(disk.iterdir()) == []
+
+
+def test_disk_full_during_run_leaves_no_files(trainer, small_disk) -> None:
+    disk = small_disk(400)
+    process = trainer.start("--out", f"{disk}/new/out", "--epochs", "3")
+    assert process.stdout is not None and process.stderr is not None
+    for line in process.stdout:
+        if line.startswith("  Step 10"):
+            fill(disk, 8)
+            break
+    process.stdout.read()
+    complaints = process.stderr.read()
+    assert process.wait() == 1, complaints
+    (line,) = complaints.splitlines()
+    assert line == f"error: cannot write {disk}/new/out/model.safetensors: No space left on device"
+    assert [path.name for path in disk.iterdir()] == ["filler"]
+
+
+def test_trace_on_full_disk_ends_run(trainer, small_disk) -> None:
+    disk = small_disk(40)
+    fill(disk, 4)
+    done = trainer.run("--trace", f"{disk}/trace", "--epochs", "3")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: {disk}/trace can't be written any further: No space left on device"), line
+    assert trainer.left() == []
+
+
+def test_full_cache_disk_does_not_end_run(trainer, small_disk) -> None:
+    disk = small_disk(40)
+    fill(disk, 4)
+    done = trainer.run("--teacher-cache", str(disk))
+    assert done.returncode == 0, done.stderr
+    assert "not kept for the next run: " in done.stdout and "No space left on device" in done.stdout
+    assert trainer.left() == WHOLE
+    assert [path.name for path in disk.rglob("*") if path.is_file()] == ["filler"]
+
+
+def test_read_only_disk_is_rejected(trainer, small_disk) -> None:
+    disk = small_disk(400)
+    (disk / "empty").mkdir()
+    subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+    assert_refused(trainer.run("--out", f"{disk}/empty"), f"{disk}/empty: Read-only file system")
+    assert_refused(trainer.run("--trace", f"{disk}/trace"), f"{disk}/trace can't be written: Read-only file system")
+    done = trainer.run("--teacher-cache", str(disk))
+    assert done.returncode == 0, done.stderr
+    assert "not kept for the next run: " in done.stdout and "Read-only file system" in done.stdout
+
+
+def test_existing_files_are_kept(trainer) -> None:
+    folder = trainer.folder
+    (folder / "full").mkdir()
+    (folder / "full" / "mine").write_text("mine")
+    (folder / "link").symlink_to("full")
+    (folder / "dangling").symlink_to("nowhere")
+    before = sorted(folder.rglob("*"))
+    for out, says in {
+        "text/below": "cannot create text/below: Not a directory; choose another --out",
+        "link": "link is not empty; choose another --out, or use --force to write into it",
+        "dangling": "cannot create dangling: ",
+    }.items():
+        assert_refused(trainer.run("--out", out), says)
+    assert_refused(
+        trainer.run("--trace", "full/mine"), "full/mine exists; give another --trace, or --force to overwrite it"
+    )
+    assert_refused(trainer.run("--out", "new/deep", "--trace", "no/trace"), "no/trace can't be written: No such file")
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_second_run_needs_force_and_replaces_model(trainer) -> None:
+    """A second run is rejected; with --force, also through a link, it replaces every file of the first."""
+    assert trainer.run("--out", "new/deep/out").returncode == 0
+    assert trainer.left("new/deep/out") == WHOLE
+    assert_refused(trainer.run("--out", "new/deep/out"), "new/deep/out is not empty")
+    before = {name: (trainer.folder / "new/deep/out" / name).read_bytes() for name in WHOLE}
+    (trainer.folder / "link").symlink_to("new/deep/out")
+    assert trainer.run("--out", "link", "--force", "--width", "32").returncode == 0
+    after = {name: (trainer.folder / "new/deep/out" / name).read_bytes() for name in WHOLE}
+    assert trainer.left("link") == WHOLE
+    assert all(before[name] != after[name] for name in WHOLE)
+    again = trainer.run("--out", "second", "--teacher", "new/deep/out", "--smoke", "2")
+    assert again.returncode == 0, again.stderr
+    assert trainer.left("second") == []
+
+
+def test_second_concurrent_run_is_rejected(trainer) -> None:
+    first = trainer.start("--epochs", "1000")
+    assert first.stdout is not None
+    while not first.stdout.readline().startswith("  Step"):
+        assert first.poll() is None
+    start = time.monotonic()
+    try:
+        assert_refused(trainer.run("--force"), "another run is writing into out; choose another --out")
+        assert time.monotonic() - start < 30
+        assert first.poll() is None
+    finally:
+        first.terminate()
+        first.communicate()
+    assert first.returncode == 130
+    assert trainer.left() == [] and not (trainer.folder / "out").exists()
+
+
+def test_incomplete_teacher_is_rejected(trainer) -> None:
+    (trainer.folder / "teacher").mkdir()
+    (trainer.folder / "teacher" / "config.json").write_text('{"model_type": "reference_trainer.decoder"')
+    assert_refused(trainer.run("--teacher", "teacher"), "cannot read teacher/config.json", "expected the directory")
+    assert not (trainer.folder / "out").exists()

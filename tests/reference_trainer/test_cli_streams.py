@@ -1,0 +1,168 @@
+"""Output streams of `reference-trainer`: a terminal, a closed pipe, a full disk, no stream."""
+
+import json
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+WHOLE = ["config.json", "manifest.json", "model.safetensors"]
+LOST = "standard output failed ({}); the run continues without log lines\n"
+LINES = [
+    r"teacher: training one for 3 steps on the same text \(use --teacher PATH for your own\)",
+    r"teacher: kept in cache/teacher-[0-9a-f]{24}",
+    r"ProgressCallback attached \(log every 10 steps; 0 for epoch lines only\)",
+    r"  Step 10/27: loss: \d\.\d{4}",
+    r"  Step 20/27: loss: \d\.\d{4}",
+    r"Epoch 1/1: loss: \d\.\d{4} \(\d+\.\ds\)",
+    r"27 steps in \d+\.\ds \([0-9.]+ step/s, [0-9,]+ tokens/s\): distillation loss \d\.\d{4} to \d\.\d{4}",
+    r"held-back cross_entropy: \d\.\d{4} nats per byte over \d+ bytes",
+    r"held-back kl: \d\.\d{4} nats per byte over \d+ bytes",
+    r"wrote out",
+]
+
+
+def assert_lines(said: list[str]) -> None:
+    assert len(said) == len(LINES), said
+    for line, expected in zip(said, LINES, strict=True):
+        assert re.fullmatch(expected, line), line
+
+
+def test_pipe_receives_the_documented_lines_and_trace_matches_its_schema(trainer) -> None:
+    done = trainer.run("--trace", "trace")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert_lines(done.stdout.splitlines())
+    command = [sys.executable, "-m", "reference_trainer", "schema"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True)
+    checker = jsonschema.Draft202012Validator(json.loads(printed.stdout))
+    checker.check_schema(checker.schema)
+    events = [json.loads(line) for line in (trainer.folder / "trace").read_text().splitlines()]
+    assert len(events) == 27 + 4
+    for event in events:
+        checker.validate(event)
+
+
+def test_closed_pipe_does_not_end_the_run(trainer) -> None:
+    process = trainer.start()
+    head = subprocess.run(["head", "-2"], stdin=process.stdout, capture_output=True, text=True)
+    process.stdout.close()
+    complaints = process.stderr.read()
+    assert (process.wait(), complaints) == (0, LOST.format("[Errno 32] Broken pipe"))
+    assert len(head.stdout.splitlines()) == 2
+    assert trainer.left() == WHOLE
+
+
+def test_full_disk_does_not_end_the_run(trainer) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = trainer.run(stdout=full)
+    assert (done.returncode, done.stderr) == (0, LOST.format("[Errno 28] No space left on device"))
+    assert trainer.left() == WHOLE
+
+
+def test_unencodable_file_name_is_escaped(trainer) -> None:
+    trainer.environment["PYTHONIOENCODING"] = "ascii"
+    done = trainer.run("--teacher-cache", "cachée", "--out", "outé")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "cach\\xe9e" in done.stdout and done.stdout.endswith("out\\xe9\n")
+    assert_lines(done.stdout.replace(r"\xe9e", "e").replace(r"\xe9", "").splitlines())
+    assert trainer.left("outé") == WHOLE
+
+
+def test_missing_streams_do_not_end_the_run(trainer) -> None:
+    done = trainer.run(preexec_fn=lambda: os.closerange(1, 3), stdout=None, stderr=None)
+    assert done.returncode == 0
+    assert trainer.left() == WHOLE
+
+
+@pytest.mark.parametrize("command", [["schema"], ["distill", "--help"], ["--version"]])
+def test_commands_that_only_print_fail_on_a_full_disk(command: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "reference_trainer", *command], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "error: cannot write to standard output: No space left on device\n",
+    )
+
+
+def on_a_terminal(trainer, *arguments: str, interrupt_at: str = "") -> tuple[int, str]:
+    """Return the exit code and the output on a terminal; Ctrl-C is sent once `interrupt_at` appears."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 100))
+    process = trainer.start(
+        *arguments,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    seen = ""
+    while select.select([ours], [], [], 100)[0]:
+        try:
+            seen += os.read(ours, 65536).decode()
+        except OSError:  # the last process has closed the terminal
+            break
+        if interrupt_at and interrupt_at in seen:
+            os.killpg(process.pid, signal.SIGINT)
+            interrupt_at = ""
+    os.close(ours)
+    return process.wait(100), seen
+
+
+def readable(seen: str) -> list[str]:
+    """Return the final lines of the screen, for the codes that rich uses: up, erase a line, back to its start."""
+    screen, row = [""], 0
+    for part in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", seen):
+        if part == "\n":
+            row += 1
+            screen += [""] * (row == len(screen))
+        elif up := re.fullmatch(r"\x1b\[(\d*)A", part):
+            row -= int(up[1] or 1)
+        elif part == "\x1b[2K":
+            screen[row] = ""
+        elif part == "\r" or part.startswith("\x1b"):
+            continue
+        else:
+            screen[row] += part
+    return [line.rstrip() for line in screen if line.strip()]
+
+
+def assert_cursor_is_visible(seen: str) -> None:
+    assert seen.count("\x1b[?25l") == seen.count("\x1b[?25h") > 0
+    assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
+
+
+def test_terminal_shows_a_bar_below_whole_lines(trainer) -> None:
+    trainer.environment["TERM"] = "xterm"
+    code, seen = on_a_terminal(trainer)
+    assert code == 0, seen
+    assert "student" in seen and "teacher" in seen and "━" in seen
+    assert_lines(readable(seen))
+    assert_cursor_is_visible(seen)
+
+
+@pytest.mark.parametrize("how", ["ctrl-c", "error"])
+def test_terminal_is_restored_after_the_run(trainer, how: str) -> None:
+    trainer.environment["TERM"] = "xterm"
+    if how == "ctrl-c":
+        code, seen = on_a_terminal(trainer, "--epochs", "1000", interrupt_at="Step 20/")
+        assert code == 130, seen
+        assert re.fullmatch(
+            r"error: interrupted; no model was written \(after \d+ of 27000 steps, in epoch \d+\)", readable(seen)[-1]
+        )
+    else:
+        code, seen = on_a_terminal(trainer, "--epochs", "100", "--lr", "1e6", "--dtype", "float64")
+        assert code == 1, seen
+        assert readable(seen)[-1].startswith("error: "), seen
+    assert_cursor_is_visible(seen)
+    assert "Traceback" not in seen

@@ -1,9 +1,0 @@
-"""The text that ships with the trainer."""
-
-from reference_trainer.data import frozen_text
-
-
-def test_the_frozen_text_is_english_and_long_enough() -> None:
-    text = frozen_text()
-    assert len(text) > 300_000
-    assert text.count(b" the ") > 2000

@@ -1,0 +1,130 @@
+"""SIGINT, SIGTERM, SIGHUP and SIGKILL at moments from the start of the process to its end."""
+
+import hashlib
+import json
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+WHOLE = ["config.json", "manifest.json", "model.safetensors"]
+AFTER_S = (0.15, 0.5, 1.0)
+AT_LINE = (
+    "teacher: training",
+    "teacher: kept",
+    "ProgressCallback",
+    "  Step 10/",
+    "  Step 20/",
+    "held-back kl",
+    "wrote",
+)
+AT_FILE = (".model.safetensors", ".config.json", ".manifest.json")
+# Enough weights to send a signal during the export.
+BIG = ("--width", "512", "--max-steps", "1")
+
+
+def reach(process: "subprocess.Popen[str]", seen: list[str], moment: float | str, out: Path) -> None:
+    """Wait for seconds, a line, the prefix of a temporary file's name, or the end of the process."""
+    if isinstance(moment, float):
+        time.sleep(moment)
+        return
+    while process.poll() is None:
+        if moment in AT_FILE and out.is_dir() and any(path.name.startswith(moment) for path in out.iterdir()):
+            return
+        if moment not in AT_FILE and any(line.startswith(moment) for line in seen):
+            return
+        time.sleep(0.0005)
+
+
+def hit(trainer, moment: float | str, *numbers: int, arguments: tuple[str, ...] = ()) -> tuple[int, str]:
+    """Return exit code and standard error of a run that received these signals at that moment."""
+    process = trainer.start("--out", "new/out", "--trace", "trace", *arguments)
+    seen: list[str] = []
+    reader = threading.Thread(target=lambda: seen.extend(iter(process.stdout.readline, "")))
+    reader.start()
+    reach(process, seen, moment, trainer.folder / "new" / "out")
+    for number in numbers:
+        process.send_signal(number)
+        time.sleep(0.01)
+    complaints = process.stderr.read()
+    reader.join()
+    return process.wait(), complaints
+
+
+def assert_nothing_half(folder: Path) -> None:
+    assert list(folder.rglob("*.partial")) == []
+    if (folder / "new").exists():
+        assert sorted(path.name for path in (folder / "new" / "out").iterdir()) == WHOLE
+        assert_manifest_is_true(folder / "new" / "out")
+    if (folder / "trace").exists():
+        events = [json.loads(line)["event"] for line in (folder / "trace").read_text().splitlines()]
+        # An interrupt in the first hook of the first callback ends the run before the trace receives its first event.
+        assert events[0] == "on_train_begin" or events == ["on_train_end"]
+        assert events.count("on_train_end") == 1 and events[-1] == "on_train_end"
+
+
+def assert_manifest_is_true(out: Path) -> None:
+    said = json.loads((out / "manifest.json").read_text())["sha256"]
+    assert said == {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in said}
+
+
+@pytest.fixture
+def folder(trainer) -> Path:
+    return trainer.folder
+
+
+@pytest.mark.parametrize(
+    ("moment", "numbers"),
+    [
+        (moment, numbers)
+        for k, moment in enumerate((*AFTER_S, *AT_LINE, *AT_FILE))
+        for numbers in [((signal.SIGINT, signal.SIGINT), (signal.SIGTERM,), (signal.SIGHUP,))[k % 3]]
+    ],
+    ids=str,
+)
+def test_interrupt_leaves_no_partial_files(
+    trainer, folder: Path, moment: float | str, numbers: tuple[int, ...]
+) -> None:
+    code, complaints = hit(trainer, moment, *numbers, arguments=BIG if moment in AT_FILE else ())
+    assert_nothing_half(folder)
+    if code == 0:
+        assert complaints == "" and (folder / "new").exists()
+    else:
+        assert code == 130
+        (line,) = complaints.splitlines()
+        assert line.startswith("error: interrupted")
+        assert (folder / "trace").exists() or moment not in AT_LINE[3:] + AT_FILE
+
+
+@pytest.mark.parametrize("moment", ["  Step 10/", ".model.safetensors", ".manifest.json"])
+def test_killed_run_has_no_manifest_unless_complete(new_trainer, moment: str) -> None:
+    for _ in range(5):  # a short moment may be over when it is seen
+        trainer = new_trainer()
+        code, _ = hit(trainer, moment, signal.SIGKILL, arguments=BIG if moment in AT_FILE else ())
+        if (trainer.folder / "new" / "out" / "manifest.json").exists():
+            assert_manifest_is_true(trainer.folder / "new" / "out")
+        if code != 0:
+            break
+    assert code == -signal.SIGKILL
+
+
+def test_ignored_signals_stay_ignored(trainer) -> None:
+    """A run that was started with ignored signals continues."""
+
+    def deaf() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    process = trainer.start(preexec_fn=deaf)
+    while not process.stdout.readline().startswith("  Step 10/"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGHUP)
+    process.terminate()
+    complaints = process.communicate()[1]
+    assert (process.returncode, complaints) == (0, "")
+    assert trainer.left() == WHOLE

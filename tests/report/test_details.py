@@ -1,0 +1,26 @@
+"""The details of one result."""
+
+from pv.report import details, render
+from pv.results.outcome import Outcome
+from pv.results.trial import EquationMutants
+from pv.results.verdict import Status
+from tests.report.equation_reports import MISSED, report
+from tests.report.handmade import PLAIN
+
+
+def test_an_attack_that_kills_no_equation_mutant_is_vacuous() -> None:
+    found = report(EquationMutants(killed=0, total=3, survivors=(MISSED,)))
+    (verdict,) = found.contracts
+    (result,) = verdict.results
+    assert (verdict.status, result.outcome) == (Status.FAIL, Outcome.VACUOUS)
+    assert result.reason == "it kills none of 3 mutants of its equation"
+    assert "survivor  c.yaml:3:15 double: 2 + n for 2 * n" in render(found, "text")
+
+
+def test_a_counterexample_is_shown_with_the_commands_that_repeat_and_replay_it() -> None:
+    verdict = PLAIN.contracts[0]
+    (result,) = (result for result in verdict.results if result.falsifier.id == "F-REFUTED")
+    shown = dict(details.lines(result, verdict, PLAIN))
+    assert shown["seen"] == "AssertionError: plainly said"
+    assert shown["rerun"] == details.command(result, PLAIN) == "pv validate --only F-REFUTED"
+    assert shown["replay"] == "pv validate --only F-REFUTED --replay 6.0:AAE="

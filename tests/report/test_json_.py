@@ -1,0 +1,63 @@
+"""The JSON report follows its schema and keeps every message exactly."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from pv.contract.load import schema
+from pv.report import render
+from pv.results.trial import EquationMutants
+from pv.results.verdict import Report
+from tests.report import equation_reports
+from tests.report.handmade import HOSTILE, NASTY, PLAIN
+
+
+@pytest.mark.parametrize("report", [PLAIN, HOSTILE], ids=["plain", "hostile"])
+def test_json_follows_its_published_schema(report: Report) -> None:
+    Draft202012Validator.check_schema(schema("report"))
+    Draft202012Validator(schema("report")).validate(json.loads(render(report, "json")))
+
+
+def test_json_holds_messages_exactly() -> None:
+    shown = json.loads(render(HOSTILE, "json"))
+    results = {(result["falsifier"], result["device"]): result for result in shown["contracts"][0]["results"]}
+    assert results["F-REFUTED", "cpu"]["trial"]["counterexample"]["error"] == f"AssertionError: {NASTY}"
+    assert results["F-BROKEN", "cpu"]["reason"] == NASTY
+    assert shown["findings"][1]["message"] == NASTY
+
+
+def test_json_gives_every_result_its_outcome_and_the_exit_code() -> None:
+    shown = json.loads(render(PLAIN, "json"))
+    (contract,) = shown["contracts"]
+    assert (shown["exit_code"], contract["status"], contract["mutants"]) == (
+        *(3, "fail"),
+        {"claimed": ["tripled"], "killed": ["tripled"]},
+    )
+    assert [(result["falsifier"], result["device"], result["outcome"]) for result in contract["results"]] == [
+        ("F-HELD", "cpu", "held"),
+        ("F-HELD", "cuda", "held"),
+        ("F-REFUTED", "cpu", "falsified"),
+        ("F-BROKEN", "cpu", "error"),
+        ("F-BARREN", "cpu", "vacuous"),
+        ("F-SKIPPED", "cpu", "undecided"),
+    ]
+
+
+def test_a_report_of_nothing_follows_the_schema_too() -> None:
+    nothing = replace(PLAIN, contracts=(), findings=(), notes=())
+    shown = json.loads(render(nothing, "json"))
+    Draft202012Validator(schema("report")).validate(shown)
+    assert shown["exit_code"] == 2
+
+
+def test_equation_mutants_that_survived_have_their_location() -> None:
+    mutants = EquationMutants(killed=1, total=2, survivors=(equation_reports.MISSED,))
+    data = json.loads(render(equation_reports.report(mutants), "json"))
+    Draft202012Validator(schema("report")).validate(data)
+    assert data["contracts"][0]["results"][0]["trial"]["equation_mutants"] == {
+        "killed": 1,
+        "total": 2,
+        "survivors": [{"equation": "double", "line": 1, "column": 5, "before": "2 * n", "after": "2 + n"}],
+    }

@@ -1,0 +1,25 @@
+"""The verdict of a contract as one sentence."""
+
+import json
+
+from pv.report import render
+from pv.report.summary import sentence
+from pv.results.trial import EquationMutants
+from tests.report.equation_reports import report
+from tests.report.handmade import PLAIN
+
+FIGURES = "1 of 5 falsifiers held, CUDA 1 of 1 (recorded on NVIDIA H200, 2026-11-20), 1 of 1 mutants killed"
+
+
+def test_the_sentence_has_every_denominator() -> None:
+    assert sentence(PLAIN.contracts[0]) == FIGURES
+
+
+def test_equation_mutants_are_counted() -> None:
+    assert "1 of 2 equation mutants killed" in sentence(report(EquationMutants(killed=1, total=2)).contracts[0])
+
+
+def test_every_format_but_junit_can_show_it() -> None:
+    assert json.loads(render(PLAIN, "json"))["contracts"][0]["summary"] == FIGURES
+    assert f"c 1.0.0: {FIGURES}\n" in render(PLAIN, "text", verbose=True)
+    assert FIGURES in render(PLAIN, "markdown")

@@ -1,0 +1,92 @@
+"""Claims and evidence, made by hand, and what is decided of them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pv.contract.claims import Falsifier
+from pv.contract.finding import Location
+from pv.contract.model import Contract, Gate
+from pv.contract.mutants import Edit, Mutant
+from pv.contract.names import Binding, Target
+from pv.results.outcome import Outcome, Result
+from pv.results.trial import Counterexample, DeviceInfo, Evidence, Recorded, Trial, TrialStatus
+from pv.results.verdict import ContractVerdict, Status
+
+HERE = Location(Path("contract.yaml"), 3, 1)
+FOUND = Counterexample(arguments={"n": 1}, exact=True, error="AssertionError: 2 == 3")
+REACHED = frozenset({"tiny:double"})
+
+
+def falsifier(id_: str = "F", *, kills: tuple[str, ...] = ("m",), **fields: Any) -> Falsifier:
+    test = fields.pop("test", Binding("falsifiers/falsify_tiny.py", "falsify_double"))
+    return Falsifier(id=id_, rule="r", prediction="p", if_fails="i", location=HERE, test=test, kills=kills, **fields)
+
+
+def contract(*falsifiers: Falsifier, gate: Gate | None = None, strict: bool = True) -> Contract:
+    edit = Edit(function=Target("tiny", "double"), find="2", replace="3")
+    return Contract(
+        id="c",
+        version="1.0.0",
+        description="d",
+        location=HERE,
+        strict=strict,
+        falsifiers=falsifiers,
+        mutants=tuple(Mutant(id=id_, fault="f", change=edit, location=HERE) for id_ in ("m", "n")),
+        gate=gate or Gate(),
+    )
+
+
+def trial(status: TrialStatus = TrialStatus.HELD, id_: str = "F", device: str = "cpu", **fields: Any) -> Trial:
+    fields = {"reached": REACHED, "valid": 100, **fields}
+    return Trial(falsifier=id_, device=device, status=status, **fields)
+
+
+def judged(status: TrialStatus = TrialStatus.REFUTED, id_: str = "F", mutant: str = "m", **fields: Any) -> Trial:
+    return trial(status, id_, mutant=mutant, **fields)
+
+
+def evidence(*trials: Trial, recorded: tuple[Recorded, ...] = (), absent: Mapping[str, str] | None = None) -> Evidence:
+    return Evidence(
+        trials={(t.falsifier, t.device): t for t in trials if t.mutant is None},
+        mutants={(t.falsifier, t.mutant): t for t in trials if t.mutant is not None},
+        recorded={(r.falsifier, r.device): r for r in recorded},
+        absent=absent or {},
+    )
+
+
+def recorded(status: TrialStatus = TrialStatus.HELD, id_: str = "F", **fields: Any) -> Recorded:
+    return Recorded(
+        falsifier=id_,
+        device="cuda",
+        status=status,
+        valid=100,
+        detail=fields.pop("detail", ""),
+        when="2026-11-20",
+        hardware=DeviceInfo(name="NVIDIA H200"),
+        commit="abc",
+        **fields,
+    )
+
+
+def only_cell(verdict: ContractVerdict) -> Result:
+    (result,) = verdict.results
+    return result
+
+
+def said(verdict: ContractVerdict) -> tuple[Status, Outcome, str]:
+    result = only_cell(verdict)
+    return verdict.status, result.outcome, result.reason
+
+
+HELD = (trial(), judged())
+SURVIVED = (Status.PASS, Outcome.HELD, "")
+
+
+def two(first: TrialStatus, second: TrialStatus) -> Evidence:
+    return evidence(
+        trial(first, "F", counterexample=FOUND), judged(), trial(second, "G", counterexample=FOUND), judged(id_="G")
+    )
+
+
+BOTH = (falsifier("F"), falsifier("G"))

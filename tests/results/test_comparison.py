@@ -1,0 +1,83 @@
+"""The exit code of a comparison, and what its columns show."""
+
+import pytest
+
+from pv.contract.finding import Finding, Severity
+from pv.results.comparison import Column, Comparison
+from pv.results.outcome import Outcome, Selection
+from pv.results.trial import Evidence, Trial, TrialStatus
+from pv.results.verdict import Report, decide
+from tests.results.handmade import FOUND, HELD, HERE, contract, evidence, falsifier, trial
+
+CONTRACT = contract(falsifier())
+REFUTED = (trial(TrialStatus.REFUTED, counterexample=FOUND),)
+
+
+def column(name: str, found: Evidence, *, own: bool = False, findings: tuple[Finding, ...] = ()) -> Column:
+    verdict = decide(CONTRACT, found, Selection(), findings)
+    report = Report(
+        contracts=(verdict,),
+        findings=findings,
+        devices={},
+        seed=0,
+        seconds=0.0,
+        started="",
+        version="",
+        python="",
+        hypothesis="",
+    )
+    return Column(name=name, target=name, own=own, report=report)
+
+
+@pytest.mark.parametrize(
+    ("own", "peer", "strict", "code"),
+    [
+        (HELD, HELD, False, 0),
+        (HELD, REFUTED, False, 0),
+        (HELD, REFUTED, True, 1),
+        (REFUTED, HELD, False, 1),
+        (HELD, (trial(TrialStatus.ERROR),), False, 1),
+        ((), HELD, False, 2),
+    ],
+)
+def test_exit_code_follows_the_own_subject_and_broken_results(
+    own: tuple[Trial, ...], peer: tuple[Trial, ...], strict: bool, code: int
+) -> None:
+    columns = (column("own", evidence(*own), own=True), column("peer", evidence(*peer)))
+    assert Comparison(contract=CONTRACT, columns=columns, strict=strict).exit_code == code
+    assert Comparison(contract=CONTRACT, columns=columns, strict=strict, interrupted=True).exit_code == 130
+
+
+def test_refused_subject_ends_with_3() -> None:
+    refusal = Finding(code="PV010", severity=Severity.REFUSAL, location=HERE, message="unknown key 'x'")
+    columns = (column("own", evidence(*HELD), own=True, findings=(refusal,)),)
+    assert Comparison(contract=CONTRACT, columns=columns).exit_code == 3
+
+
+def test_subject_that_is_missing_has_no_results_and_counts_nothing() -> None:
+    missing = Column(name="peer", target="peer", missing="its package is not installed")
+    assert (missing.results, missing.verdict, missing.count(Outcome.HELD)) == ((), None, 0)
+    assert missing.outcome(falsifier()) is Outcome.UNDECIDED
+    assert Comparison(contract=CONTRACT, columns=(missing,)).exit_code == 2
+
+
+def test_refuted_results_are_listed_by_column_and_rows_are_the_claims() -> None:
+    columns = (column("own", evidence(*HELD), own=True), column("peer", evidence(*REFUTED)))
+    comparison = Comparison(contract=CONTRACT, columns=columns)
+    assert [(each.name, result.falsifier.id) for each, result in comparison.refuted()] == [("peer", "F")]
+    assert [row.id for row in comparison.rows] == ["F"]
+    assert list(comparison.unclaimed()) == []
+
+
+def test_claims_that_a_subject_does_not_make_are_grouped_by_reason() -> None:
+    verdict = decide(CONTRACT, evidence(), Selection(not_claimed={"F": "it rounds (its manual)"}))
+    peer = column("peer", evidence())
+    assert peer.report is not None
+    report = Report(
+        **{
+            **{name: getattr(peer.report, name) for name in peer.report.__slots__},
+            "contracts": (verdict,),
+        }
+    )
+    comparison = Comparison(contract=CONTRACT, columns=(Column(name="peer", target="peer", report=report),))
+    assert [(why, ids) for _, why, ids in comparison.unclaimed()] == [("it rounds (its manual)", ["F"])]

@@ -1,0 +1,152 @@
+"""The verdict is a pure function of claims and evidence: what follows from how one falsifier and its mutants ended."""
+
+import pytest
+
+from pv.contract.finding import Finding, Severity
+from pv.results.outcome import Outcome, Selection
+from pv.results.trial import Trial, TrialStatus
+from pv.results.verdict import Status, decide
+from tests.results.handmade import (
+    FOUND,
+    HELD,
+    HERE,
+    SURVIVED,
+    contract,
+    evidence,
+    falsifier,
+    judged,
+    only_cell,
+    said,
+    trial,
+)
+
+
+def test_what_held_and_could_have_failed_passes() -> None:
+    assert said(decide(contract(falsifier()), evidence(*HELD), Selection())) == SURVIVED
+
+
+@pytest.mark.parametrize(
+    ("one", "outcome", "reason"),
+    [
+        (trial(TrialStatus.REFUTED, counterexample=FOUND), Outcome.FALSIFIED, ""),
+        (trial(TrialStatus.RAISED, counterexample=FOUND), Outcome.FALSIFIED, "the subject raised on a valid input"),
+        (trial(TrialStatus.TIMEOUT, counterexample=FOUND, detail="60 s"), Outcome.FALSIFIED, "not shrunk: 60 s"),
+        (
+            trial(TrialStatus.OUT_OF_MEMORY, counterexample=FOUND, detail="4 GiB"),
+            Outcome.FALSIFIED,
+            "not shrunk: 4 GiB",
+        ),
+        (trial(TrialStatus.CRASHED, counterexample=FOUND, detail="SIGSEGV"), Outcome.FALSIFIED, "not shrunk: SIGSEGV"),
+        (trial(TrialStatus.NO_RESULT, counterexample=FOUND, detail="gone"), Outcome.FALSIFIED, "not shrunk: gone"),
+        (trial(TrialStatus.TIMEOUT, detail="60 s"), Outcome.ERROR, "60 s"),
+        (trial(TrialStatus.OUT_OF_MEMORY, detail="4 GiB"), Outcome.ERROR, "4 GiB"),
+        (trial(TrialStatus.CRASHED, detail="SIGSEGV"), Outcome.ERROR, "SIGSEGV"),
+        (trial(TrialStatus.NO_RESULT, detail="gone"), Outcome.ERROR, "gone"),
+        (trial(TrialStatus.ERROR, detail="KeyError"), Outcome.ERROR, "KeyError"),
+        (trial(TrialStatus.FLAKY, detail="flaky"), Outcome.ERROR, "flaky"),
+        (trial(TrialStatus.INVALID_MUTANT, detail="invalid mutant"), Outcome.ERROR, "invalid mutant"),
+        (trial(TrialStatus.NO_EXAMPLES, detail="filter"), Outcome.VACUOUS, "no example was valid: filter"),
+        (trial(reached=frozenset()), Outcome.VACUOUS, "the subject was never reached: no function of it ran"),
+    ],
+    ids=lambda value: value.status.value if isinstance(value, Trial) else "",
+)
+def test_any_other_end_of_a_required_falsifier_fails(one: Trial, outcome: Outcome, reason: str) -> None:
+    verdict = decide(contract(falsifier()), evidence(one, judged()), Selection())
+    assert said(verdict) == (Status.FAIL, outcome, reason)
+
+
+@pytest.mark.parametrize("status", [TrialStatus.SKIPPED, TrialStatus.CANCELLED])
+def test_what_was_not_tried_is_undecided(status: TrialStatus) -> None:
+    verdict = decide(contract(falsifier()), evidence(trial(status, detail="why")), Selection())
+    assert said(verdict) == (Status.UNDECIDED, Outcome.UNDECIDED, "why")
+
+
+def test_every_ending_has_an_outcome() -> None:
+    outcomes = {
+        end: only_cell(decide(contract(falsifier()), evidence(trial(end)), Selection())).outcome for end in TrialStatus
+    }
+    assert {end for end, outcome in outcomes.items() if outcome in (Outcome.HELD, Outcome.PROVED)} == set()
+
+
+@pytest.mark.parametrize(
+    ("mutant", "status", "outcome", "reason"),
+    [
+        (judged(TrialStatus.RAISED), *SURVIVED),
+        (
+            judged(TrialStatus.HELD, mutant_reached=True),
+            *(Status.FAIL, Outcome.VACUOUS, "the mutant 'm' survived it (its code was reached)"),
+        ),
+        (
+            judged(TrialStatus.HELD),
+            *(Status.FAIL, Outcome.VACUOUS, "the mutant 'm' survived it (its code was never reached)"),
+        ),
+        (
+            judged(TrialStatus.INVALID_MUTANT, detail="never imported"),
+            *(Status.FAIL, Outcome.ERROR, "the mutant 'm' could not be judged: never imported"),
+        ),
+        (
+            judged(TrialStatus.TIMEOUT, detail="60 s"),
+            *(Status.FAIL, Outcome.ERROR, "the mutant 'm' could not be judged: 60 s"),
+        ),
+        (
+            judged(TrialStatus.NO_EXAMPLES, detail="filter"),
+            *(Status.FAIL, Outcome.ERROR, "the mutant 'm' could not be judged: filter"),
+        ),
+        (
+            judged(TrialStatus.CANCELLED, detail="stopped"),
+            *(Status.UNDECIDED, Outcome.UNDECIDED, "the mutant 'm' was not judged: stopped"),
+        ),
+    ],
+)
+def test_a_falsifier_is_judged_by_its_mutants(mutant: Trial, status: Status, outcome: Outcome, reason: str) -> None:
+    assert said(decide(contract(falsifier()), evidence(trial(), mutant), Selection())) == (status, outcome, reason)
+
+
+def test_a_mutant_that_was_not_tried_leaves_its_falsifier_undecided() -> None:
+    verdict = decide(contract(falsifier(kills=("m", "n"))), evidence(*HELD), Selection())
+    assert said(verdict) == (Status.UNDECIDED, Outcome.UNDECIDED, "the mutant 'n' was not judged")
+
+
+def test_a_clean_subject_that_fails_at_small_arguments_is_an_error() -> None:
+    small = trial(TrialStatus.REFUTED, mutant="", detail="too few steps")
+    verdict = decide(contract(falsifier(run="once")), evidence(trial(), small), Selection())
+    reason = "the clean subject fails at the run's `small` arguments: too few steps"
+    assert said(verdict) == (Status.FAIL, Outcome.ERROR, reason)
+
+
+def test_a_refuted_falsifier_needs_no_mutant() -> None:
+    verdict = decide(contract(falsifier()), evidence(trial(TrialStatus.REFUTED, counterexample=FOUND)), Selection())
+    assert verdict.status is Status.FAIL
+
+
+def test_mutants_are_not_asked_where_they_are_not_wanted() -> None:
+    assert said(decide(contract(falsifier()), evidence(trial()), Selection(mutants=False))) == SURVIVED
+
+
+def test_nothing_measured_is_not_a_pass() -> None:
+    assert said(decide(contract(falsifier()), evidence(), Selection())) == (
+        *(Status.UNDECIDED, Outcome.UNDECIDED),
+        "nothing was measured",
+    )
+    assert decide(contract(), evidence(), Selection()).status is Status.UNDECIDED
+
+
+def test_nothing_selected_is_not_a_pass() -> None:
+    verdict = decide(contract(falsifier()), evidence(*HELD), Selection(falsifiers=frozenset()))
+    assert (verdict.status, verdict.results, verdict.partial) == (Status.UNDECIDED, (), True)
+
+
+def test_a_falsifier_in_prose_is_undecided() -> None:
+    verdict = decide(contract(falsifier(test=None, kills=()), strict=False), evidence(), Selection())
+    assert said(verdict) == (Status.UNDECIDED, Outcome.UNDECIDED, "not bound: its test is prose")
+
+
+@pytest.mark.parametrize("severity", [Severity.ERROR, Severity.REFUSAL])
+def test_a_lint_error_fails_what_would_have_passed(severity: Severity) -> None:
+    found = Finding(code="PV131", severity=severity, location=HERE, message="m")
+    assert decide(contract(falsifier()), evidence(*HELD), Selection(), (found,)).status is Status.FAIL
+
+
+def test_a_notice_changes_nothing() -> None:
+    found = Finding(code="PV201", severity=Severity.NOTICE, location=HERE, message="m")
+    assert decide(contract(falsifier()), evidence(*HELD), Selection(), (found,)).status is Status.PASS

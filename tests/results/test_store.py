@@ -1,0 +1,111 @@
+"""Recorded evidence is read back while its clause and files are unchanged."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pv.contract.load import load
+from pv.contract.model import Contract
+from pv.contract.names import Target
+from pv.results import store
+from pv.results.trial import DeviceInfo, TrialStatus
+from pv.source.project import Project, find_project
+from tests.results.handmade import trial
+
+BAD = Path(__file__).parents[1] / "bad_contracts"
+KEY = ("F-GOOD", "cuda")
+H200 = DeviceInfo(name="NVIDIA H200", torch="2.11.0")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    shutil.copytree(BAD / "project", tmp_path / "p")
+    return find_project(tmp_path / "p")
+
+
+@pytest.fixture
+def contract() -> Contract:
+    (found,) = load([BAD / "good.yaml"]).contracts
+    return found
+
+
+def fingerprints(project: Project, contract: Contract) -> dict[str, store.Fingerprint]:
+    (claim,) = contract.claims
+    return {claim.id: store.fingerprint(project, contract, claim, Target("tiny"))}
+
+
+def record(project: Project, contract: Contract, **fields) -> Path:
+    found = trial(TrialStatus.HELD, "F-GOOD", "cuda", **{"files": frozenset({"tiny.py"}), **fields})
+    return store.write(project, contract, "cuda", H200, {"F-GOOD": found}, fingerprints(project, contract))
+
+
+def changed(project: Project, contract: Contract) -> tuple[str, ...]:
+    found, problems = store.read(project, contract, "cuda", lambda: fingerprints(project, contract))
+    assert problems == []
+    return found[KEY].changed
+
+
+def test_result_is_read_back_as_it_was_written(project: Project, contract: Contract) -> None:
+    record(project, contract)
+    found, problems = store.read(project, contract, "cuda", lambda: fingerprints(project, contract))
+    assert problems == []
+    assert (found[KEY].status, found[KEY].valid, found[KEY].hardware) == (TrialStatus.HELD, 100, H200)
+    assert (found[KEY].reached, found[KEY].changed) == (True, ())
+
+
+def test_changed_code_is_named(project: Project, contract: Contract) -> None:
+    record(project, contract)
+    source = project.root / "tiny.py"
+    source.write_text(source.read_text() + "\n# a comment\n")
+    assert changed(project, contract) == ()
+    source.write_text(source.read_text().replace("number * 2", "2 * number"))
+    assert changed(project, contract) == ("tiny.py",)
+
+
+def test_changed_or_deleted_file_that_was_read_is_named(project: Project, contract: Contract) -> None:
+    (project.root / "data.txt").write_text("1")
+    record(project, contract, files=frozenset({"data.txt"}))
+    assert changed(project, contract) == ()
+    (project.root / "data.txt").unlink()
+    assert changed(project, contract) == ("data.txt",)
+
+
+def test_changed_clause_is_named_first(project: Project, contract: Contract) -> None:
+    record(project, contract)
+    (claim,) = contract.falsifiers
+    other = replace(contract, falsifiers=(replace(claim, examples=7),))
+    assert changed(project, other) == ("the contract's clause",)
+
+
+def test_results_that_were_not_measured_now_are_kept(project: Project, contract: Contract) -> None:
+    (claim,) = contract.falsifiers
+    both = replace(contract, falsifiers=(claim, replace(claim, id="F-TWO")))
+    prints = {each.id: store.fingerprint(project, both, each, Target("tiny")) for each in both.claims}
+    for name in prints:
+        path = store.write(project, both, "cuda", H200, {name: trial(id_=name, device="cuda")}, prints)
+    assert [result["falsifier"] for result in json.loads(path.read_text())["results"]] == ["F-GOOD", "F-TWO"]
+    record(project, contract)  # the second claim was removed from the contract
+    assert [result["falsifier"] for result in json.loads(path.read_text())["results"]] == ["F-GOOD"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": "pv-evidence/1"}'])
+def test_file_that_is_not_evidence_is_a_finding(project: Project, contract: Contract, text: str) -> None:
+    path = store.record_path(project, contract, "cuda")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    found, (problem,) = store.read(project, contract, "cuda", lambda: fingerprints(project, contract))
+    assert (found, problem.code, problem.location.path) == ({}, "PV170", path)
+
+
+def test_evidence_of_another_contract_is_a_finding(project: Project, contract: Contract) -> None:
+    path = record(project, contract)
+    path.write_text(path.read_text().replace('"contract": "good"', '"contract": "other"'))
+    _, (problem,) = store.read(project, contract, "cuda", lambda: fingerprints(project, contract))
+    assert "it is evidence of other on cuda" in problem.message
+
+
+def test_no_file_is_no_evidence(project: Project, contract: Contract) -> None:
+    assert store.read(project, contract, "cuda", dict) == ({}, [])

@@ -1,0 +1,172 @@
+"""A digest of what code means: layout leaves it, every other change does not, and every Python computes the same."""
+
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from pv.source import digest
+from pv.source.digest import digest_data, digest_file, digest_source
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = textwrap.dedent('''
+    """The module's own words."""
+    from __future__ import annotations
+
+    import math
+    from collections.abc import Callable
+
+
+    class Loss:
+        """What a class is for."""
+
+        weight: float = 1e-6
+
+        @property
+        def half(self) -> float:
+            """Half the weight."""
+            return self.weight / 2  # a remark
+
+
+    async def step(x, /, y=1, *rest, scale: float = -0.0, **more):
+        """One step."""
+        if (n := len(rest)) > 2 and not more:
+            return f"{x!r:>{n}} {y:.2f} \\u2ffc"
+        try:
+            match x:
+                case {"a": [1, *_], **other} | Loss(weight=other):
+                    del other
+                case None | True:
+                    pass
+        except* ValueError as error:
+            raise error from None
+        lambda *, a=...: (yield a), b"\\x00", 1j, 0xFFFFFFFFFFFFFFFFFFFFFFFF, {**more}, [*rest][::-1]
+''')
+PINNED = "6e13cc846b3975563aee0dd457e00b47b861c42742d0ca6d4a8c442d81b18165"
+
+
+def test_the_digest_of_a_sample_is_pinned() -> None:
+    """Committed evidence holds such digests: another form of them makes all of it stale."""
+    assert digest_source(SAMPLE) == PINNED
+
+
+def interpreter(version: str) -> str | None:
+    """A Python of that version that runs: on the path, where a shim may lead nowhere, or among pyenv's."""
+    managed = map(str, sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/python")))
+    for python in [shutil.which(f"python{version}"), *managed]:
+        if python is not None and subprocess.run([python, "-c", ""], capture_output=True).returncode == 0:
+            return python
+    return None
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
+def test_every_python_computes_the_same_digest(version: str) -> None:
+    python = interpreter(version)
+    if python is None:
+        pytest.skip(f"no Python {version} is installed here")
+    script = "import runpy, sys; print(runpy.run_path(sys.argv[1])['digest_source'](sys.stdin.read()))"
+    command = [python, "-I", "-c", script, str(digest.__file__)]
+    ended = subprocess.run(command, input=SAMPLE, capture_output=True, text=True, encoding="utf-8", timeout=60)
+    assert (ended.stdout.strip(), ended.stderr) == (PINNED, "")
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        "def f(x):\n    return x + 1",
+        "def f(x):\n\n    # why\n    return x + 1  # because\n",
+        'def f(x):\n    """What f is."""\n    return x + 1',
+        '"""The module."""\ndef f(x):\n    return x + 1',
+        "def f(\n    x,\n):\n    return (\n        x\n        + 1\n    )",
+        "def f(x): return x + 1",
+        "def f(x):\r\n\treturn x+1\r\n",
+        "def f(x):\n    return x + 0x1",
+        "\ufeff".encode("utf-8").decode("utf-8-sig") + "def f(x):\n    return x + 1",
+    ],
+)
+def test_layout_comments_and_docstrings_do_not_matter(same: str) -> None:
+    assert digest_source(same) == digest_source("def f(x):\n    return x + 1\n")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("x = 1", "x = 2"),
+        ("x = 1", "y = 1"),
+        ("x = 1", "x: int = 1"),
+        ("x = 1", "x = 1.0"),
+        ("x = 1", "x = True"),
+        ("x = 1", "x = '1'"),
+        ("x = 0.0", "x = -0.0"),
+        ("x = 'a'", "x = b'a'"),
+        ("x = None", "x = ..."),
+        ("x = a, b", "x = [a, b]"),
+        ("x = a + b", "x = b + a"),
+        ("x = a * (b + c)", "x = a * b + c"),
+        ("f(a, b)", "f(a, b=b)"),
+        ("f(a)(b)", "f(a, b)"),
+        ("f(*a)", "f(a)"),
+        ("x = f'{a}'", "x = f'{a!r}'"),
+        ("x = f'{a:1}'", "x = f'{a:2}'"),
+        ("x = f'a{b}'", "x = f'{b}a'"),
+        ("def f(): pass", "async def f(): pass"),
+        ("def f(a, b): pass", "def f(b, a): pass"),
+        ("def f(a): pass", "def f(a=None): pass"),
+        ("def f(a): pass", "def f(a, /): pass"),
+        ("def f(a): pass", "def f(*, a): pass"),
+        ("def f(): pass", "@g\ndef f(): pass"),
+        ("def f(): return", "def f(): return None"),
+        ("x = 'a'\n'text'", "x = 'a'\n'other text'"),
+        ("if a:\n    b\nc", "if a:\n    b\n    c"),
+        ("if a:\n    b\nelse:\n    c", "if a:\n    c\nelse:\n    b"),
+        ("import a", "import a as b"),
+        ("import a", "from a import *"),
+        ("from a import b", "from .a import b"),
+        ("from . import b", "from .. import b"),
+        ("x = '\\n'", "x = '\\\\n'"),
+        ("x = '\\u2ffc'", "x = '\\\\u2ffc'"),
+        ("x = 10 ** 5", "x = 100000"),
+    ],
+)
+def test_any_other_change_changes_the_digest(one: str, other: str) -> None:
+    assert digest_source(one) != digest_source(other)
+
+
+def test_a_number_too_long_for_decimal_has_a_digest() -> None:
+    assert digest_source(f"x = 0x{'f' * 5000}") != digest_source(f"x = 0x{'f' * 4999}")
+
+
+def test_a_half_surrogate_has_a_digest() -> None:
+    assert digest_source("x = '\\ud800'") != digest_source("x = '\\ud801'")
+
+
+def test_a_python_file_is_read_in_the_encoding_it_declares(tmp_path: Path) -> None:
+    latin, marked, plain = (tmp_path / f"{name}.py" for name in ("latin", "marked", "plain"))
+    latin.write_bytes("# coding: latin-1\nx = 'é'\n".encode("latin-1"))
+    marked.write_bytes(b"\xef\xbb\xbf" + "x = 'é'\r\n".encode())
+    plain.write_bytes("x = 'é'\n".encode())
+    assert {digest_file(latin), digest_file(marked)} == {digest_file(plain)}
+
+
+def test_another_file_is_digested_byte_for_byte(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"x = 1")
+    (tmp_path / "b.txt").write_bytes(b"x = 1 ")
+    assert digest_file(tmp_path / "a.txt") != digest_file(tmp_path / "b.txt")
+
+
+def test_the_order_of_keys_is_no_part_of_data() -> None:
+    assert digest_data({"a": 1, "b": [None, "é"]}) == digest_data({"b": [None, "é"], "a": 1})
+    assert digest_data({"a": 1}) != digest_data({"a": "1"})
+
+
+def test_what_is_no_python_has_no_digest() -> None:
+    with pytest.raises(SyntaxError):
+        digest_source("def f(:")
+
+
+def test_it_needs_nothing_but_the_standard_library() -> None:
+    script = "import runpy, sys; runpy.run_path(sys.argv[1])"
+    subprocess.run([sys.executable, "-I", "-S", "-c", script, str(digest.__file__)], check=True, timeout=60)

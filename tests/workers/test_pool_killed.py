@@ -1,0 +1,109 @@
+"""Somebody kills the parent, the server, or presses Ctrl-C in the middle: nothing is left behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pv.workers import tree
+
+LIMIT_S = 300.0
+Project = Callable[[str], Path]
+Marked = Callable[[], list[int]]
+
+
+def wait_for(condition: Callable[[], object], what: str) -> None:
+    end = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < end, f"waited {LIMIT_S} s for {what}"
+        time.sleep(0.02)
+
+
+def steady(condition: Callable[[], object], seconds: float = 3.0) -> Callable[[], bool]:
+    """Return a condition that holds once `condition` has held for some seconds without a break."""
+    since: float | None = None
+
+    def held() -> bool:
+        nonlocal since
+        since = (since or time.monotonic()) if condition() else None
+        return since is not None and time.monotonic() - since > seconds
+
+    return held
+
+
+@pytest.fixture
+def validation(
+    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Callable[..., subprocess.Popen[str]]:
+    """A `pv validate` of the hostile project, in which a falsifier has left daemons and hangs."""
+    folder = project("hostile")
+    contract = folder / "contracts" / "odd.yaml"
+    contract.write_text(re.sub(r"limit: \d+", "limit: 600", contract.read_text()))
+    sign = tmp_path / "sign"
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("HOSTILE_SIGN", str(sign))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+
+    def start(*only: str, jobs: int = 2) -> subprocess.Popen[str]:
+        chosen = [part for name in ("daemons-then-hang", *only) for part in ("--only", name)]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pv", "validate", "--jobs", str(jobs), *chosen],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        wait_for(sign.exists, "the falsifier to hang")
+        return process
+
+    return start
+
+
+def server_of(pid: int) -> int:
+    (server,) = tree.children(pid)
+    return server
+
+
+def test_a_killed_parent_leaves_nothing(
+    validation: Callable[..., subprocess.Popen[str]], marked: Marked, tmp_path: Path
+) -> None:
+    process = validation()
+    process.kill()
+    process.communicate()
+    wait_for(lambda: not marked(), "all processes to end")
+    wait_for(lambda: not list((tmp_path / "temporary").iterdir()), "the temporary files to go")
+
+
+def test_a_killed_server_costs_its_tasks_and_leaves_nothing(
+    validation: Callable[..., subprocess.Popen[str]], marked: Marked, tmp_path: Path
+) -> None:
+    process = validation("good-last", jobs=1)
+    os.kill(server_of(process.pid), signal.SIGKILL)
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 1, err
+    assert "the fork server was killed while this task ran alone" in out
+    assert "  falsifiers 1/2" in out
+    assert marked() == []
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_ctrl_c_stops_at_once_prints_what_is_known_and_leaves_nothing(
+    validation: Callable[..., subprocess.Popen[str]], marked: Marked, tmp_path: Path
+) -> None:
+    process = validation("good-first")
+    wait_for(steady(lambda: len(tree.children(server_of(process.pid))) == 1), "only the task that hangs to run")
+    process.send_signal(signal.SIGINT)
+    start = time.monotonic()
+    out, err = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 130, err
+    assert time.monotonic() - start < 60  # the limit of the task is 600 s
+    assert "Traceback" not in err
+    assert "  falsifiers 1/2" in out
+    assert "interrupted" in out
+    assert marked() == []
+    assert list((tmp_path / "temporary").iterdir()) == []

@@ -1,0 +1,60 @@
+"""The messages of the fork server."""
+
+import gc
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pv.workers import server, tree
+from pv.workers.server import Server
+
+
+@pytest.fixture
+def ends(tmp_path: Path) -> Iterator[tuple[Server, socket.socket]]:
+    """A server in this process, and the socket of its client."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        yield Server(theirs, str(tmp_path)), ours
+
+
+def test_kill_request_kills_the_worker_of_that_task_alone(
+    ends: tuple[Server, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, client = ends
+    made.tasks = {11: "a", 12: "b"}
+    killed: list[int] = []
+    monkeypatch.setattr(tree, "kill_all", lambda pids: killed.extend(pids))
+    client.send(json.dumps({"kill": "b"}).encode())
+    made._receive()
+    assert killed == [12]
+    assert made.tasks == {11: "a", 12: "b"}
+
+
+def test_server_ends_when_its_client_closes_the_socket(
+    ends: tuple[Server, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, client = ends
+
+    def leave() -> None:
+        raise SystemExit(0)
+
+    monkeypatch.setattr(made, "_leave", leave)
+    client.close()
+    with pytest.raises(SystemExit):
+        made._receive()
+
+
+def test_module_that_cannot_be_imported_does_not_stop_the_preload(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str] = []
+
+    def load(name: str) -> None:
+        loaded.append(name)
+        raise RuntimeError(name)
+
+    monkeypatch.setattr(server.importlib, "import_module", load)
+    monkeypatch.setattr(gc, "freeze", lambda: None)
+    server.preload(["broken", "other"])
+    assert loaded == ["broken", "other"]

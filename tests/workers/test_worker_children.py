@@ -1,0 +1,73 @@
+"""Mutants and probes reach what a run starts, in whichever way; and what they can't reach never makes a pass.
+
+The subject's code runs in child processes alone: see `tests/projects/children`.
+"""
+
+import importlib.util
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import pv
+from pv.results.outcome import Outcome, Result
+from pv.results.trial import Trial
+
+PROJECT = Path(__file__).parents[1] / "projects" / "children"
+EVERY_KIND = ("module", "console", "spawn", "exit", "exception")
+ANSWERS = {"edit": "10", "swap": "10", "apart-edit": "6", "apart-swap": "6"}
+NO_PASS = {
+    "unreached": (Outcome.VACUOUS, "the mutant 'unused-edit' survived it (its code was never reached)"),
+    "cleaned": (Outcome.VACUOUS, "the subject was never reached: no function of it ran"),
+    "cleaned-apart": (Outcome.ERROR, "the mutant 'apart-edit' could not be judged: pkg.apart was never imported"),
+    "killed": (Outcome.VACUOUS, "the subject was never reached: no function of it ran"),
+    "killed-apart": (Outcome.ERROR, "the mutant 'apart-edit' could not be judged: pkg.apart was never imported"),
+    "broken-swap": (
+        Outcome.ERROR,
+        "the mutant 'unloadable' could not be judged: falsifiers.broken_swaps:add can't be loaded: only in a child "
+        "process",
+    ),
+}
+
+
+def attacked(folder: Path, *only: str) -> dict[str, Result]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(shutil.copytree(PROJECT, folder / "project", ignore=shutil.ignore_patterns("__pycache__")))
+        report = pv.validate(only=only)
+    return {result.falsifier.id: result for result in report.contracts[0].results}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Result]]:
+    yield attacked(tmp_path_factory.mktemp("children"), *EVERY_KIND, *NO_PASS)
+
+
+def assert_all_killed(result: Result) -> None:
+    assert result.outcome is Outcome.HELD, result.reason
+    assert result.trial is not None and {"pkg.core:double", "pkg.apart:add"} <= set(result.trial.reached)
+    assert all(each.mutant_reached for each in result.mutants)
+    # By its answer: a child that broke down under the mutant would refute the claim just as well.
+    assert {each.mutant: _error(each) for each in result.mutants} == {
+        name: f"AssertionError: {answer}" for name, answer in ANSWERS.items()
+    }
+
+
+def _error(trial: Trial) -> str:
+    return trial.counterexample.error if trial.counterexample is not None else trial.status.value
+
+
+@pytest.mark.parametrize("name", EVERY_KIND)
+def test_a_mutant_in_code_that_only_a_child_runs_is_killed(results: dict[str, Result], name: str) -> None:
+    assert_all_killed(results[name])
+
+
+def test_a_mutant_reaches_the_ranks_of_a_group(tmp_path: Path) -> None:
+    if importlib.util.find_spec("torch") is None:
+        pytest.skip("torch is not installed")
+    assert_all_killed(attacked(tmp_path, "ranks")["ranks"])
+
+
+@pytest.mark.parametrize("name", NO_PASS)
+def test_what_was_not_reached_is_no_pass(results: dict[str, Result], name: str) -> None:
+    assert (results[name].outcome, results[name].reason) == NO_PASS[name]
