@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_module_that_cannot_be_imported_does_not_stop_the_preload(monkeypatch: p
         loaded.append(name)
         raise RuntimeError(name)
 
-    monkeypatch.setattr(server.importlib, "import_module", load)
+    monkeypatch.setattr(server, "importlib", SimpleNamespace(import_module=load))
     monkeypatch.setattr(gc, "freeze", lambda: None)
     server.preload(["broken", "other"])
     assert loaded == ["broken", "other"]
