@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 
 from pv.errors import BrokenMutant, MutantProblem
 from pv.instrument.coverage import at_import, instrument, seen
+from pv.instrument.swap import swap
 from pv.instrument.write_guard import WriteGuard
 from pv.source.patch import patch
 
@@ -119,7 +120,7 @@ class Loader(importlib.machinery.SourceFileLoader):
         super().exec_module(module)
         if module.__name__ == self.hook.plan.module and self.hook.plan.swap_with:
             with self._planting():
-                _swap(module, self.hook.plan)
+                swap(module, self.hook.plan.name, _replacement(self.hook.plan))
 
     @contextmanager
     def _planting(self) -> Iterator[None]:
@@ -145,17 +146,6 @@ class RootsFirst(importlib.abc.MetaPathFinder):
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         return importlib.machinery.PathFinder.find_spec(name, self.roots) if name in self.packages else None
-
-
-def _swap(module: ModuleType, plan: Plan) -> None:
-    new = _replacement(plan)
-    *path, last = plan.name.split(".")
-    holder: Any = module
-    for part in path:
-        holder = getattr(holder, part)
-    if not hasattr(holder, last):
-        raise BrokenMutant(MutantProblem.NO_DEFINITION, f"{plan.module} has no {plan.name!r}")
-    setattr(holder, last, new)
 
 
 def _replacement(plan: Plan) -> Any:

@@ -1,0 +1,54 @@
+"""Puts the replacement of a swap in the place of an object of a module."""
+
+import functools
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from pv.errors import BrokenMutant, MutantProblem
+
+ORIGINAL = "original"
+"""A replacement whose first parameter has this name gets the replaced function as that argument."""
+
+
+def swap(module: ModuleType, name: str, new: Any) -> None:
+    """Set `name`, a dotted path in the module, to `new`. Raise BrokenMutant if there is no such object."""
+    *path, last = name.split(".")
+    holder: Any = module
+    try:
+        for part in path:
+            holder = getattr(holder, part)
+        getattr(holder, last)
+    except AttributeError:
+        raise BrokenMutant(MutantProblem.NO_DEFINITION, f"{module.__name__} has no {name!r}") from None
+    setattr(holder, last, _around(_raw(holder, last), new) if _takes_original(new) else new)
+
+
+def _takes_original(new: Any) -> bool:
+    code = getattr(new, "__code__", None)
+    return code is not None and code.co_argcount > 0 and code.co_varnames[0] == ORIGINAL
+
+
+def _raw(holder: Any, name: str) -> Any:
+    """Return the attribute as its class or module holds it: a property, not its value."""
+    for owner in getattr(holder, "__mro__", (holder,)):
+        if name in vars(owner):
+            return vars(owner)[name]
+    return getattr(holder, name)
+
+
+def _around(original: Any, new: Callable[..., Any]) -> Any:
+    """Return an object of the same kind as `original` that calls `new` with the original function first."""
+    if isinstance(original, property):
+        return property(_bound(original.fget, new))
+    if isinstance(original, staticmethod | classmethod):
+        return type(original)(_bound(original.__func__, new))
+    return _bound(original, new)
+
+
+def _bound(original: Any, new: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return new(original, *args, **kwargs)
+
+    return call

@@ -1,0 +1,96 @@
+"""What a swap puts in the place of an object."""
+
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from pv.errors import BrokenMutant
+from pv.instrument.swap import swap
+
+
+class Box:
+    """A class with one attribute of each kind."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def doubled(self, more: int = 0) -> int:
+        return 2 * self.size + more
+
+    @property
+    def half(self) -> float:
+        return self.size / 2
+
+    @staticmethod
+    def unit() -> int:
+        return 1
+
+    @classmethod
+    def named(cls) -> str:
+        return cls.__name__
+
+
+def area(width: int, height: int = 1) -> int:
+    """Return the area."""
+    return width * height
+
+
+@pytest.fixture
+def module() -> ModuleType:
+    made = ModuleType("made")
+    made.area = area  # type: ignore[attr-defined]
+    made.Box = type("Box", (Box,), dict(vars(Box)))  # type: ignore[attr-defined]
+    return made
+
+
+def plus_one(original: Any, *args: Any, **kwargs: Any) -> Any:
+    return original(*args, **kwargs) + 1
+
+
+def shouted(original: Any, *args: Any) -> str:
+    return str(original(*args)).upper()
+
+
+def test_replacement_without_original_takes_its_place(module: ModuleType) -> None:
+    swap(module, "area", lambda width: -width)
+    assert module.area(3) == -3
+
+
+def test_replacement_may_be_any_value(module: ModuleType) -> None:
+    swap(module, "area", 7)
+    assert module.area == 7
+
+
+def test_replacement_calls_the_original_function(module: ModuleType) -> None:
+    swap(module, "area", plus_one)
+    assert module.area(2, height=3) == 7
+    assert module.area.__doc__ == "Return the area."
+
+
+def test_replacement_of_a_method_calls_the_original_method(module: ModuleType) -> None:
+    swap(module, "Box.doubled", plus_one)
+    assert module.Box(2).doubled(more=5) == 10
+
+
+def test_replacement_of_a_property_stays_a_property(module: ModuleType) -> None:
+    swap(module, "Box.half", plus_one)
+    assert module.Box(4).half == 3
+
+
+def test_replacement_of_static_and_class_methods(module: ModuleType) -> None:
+    swap(module, "Box.unit", plus_one)
+    swap(module, "Box.named", shouted)
+    assert (module.Box.unit(), module.Box(1).unit(), module.Box.named()) == (2, 2, "BOX")
+
+
+def test_replacement_of_an_inherited_method(module: ModuleType) -> None:
+    module.Small = type("Small", (module.Box,), {})  # type: ignore[attr-defined]
+    swap(module, "Small.unit", plus_one)
+    assert (module.Small.unit(), module.Box.unit()) == (2, 1)
+
+
+@pytest.mark.parametrize("name", ["volume", "Box.tripled", "Box.size.real"])
+def test_unknown_object_is_a_broken_mutant(module: ModuleType, name: str) -> None:
+    with pytest.raises(BrokenMutant, match=f"made has no '{name}'"):
+        swap(module, name, plus_one)
