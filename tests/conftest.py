@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +12,11 @@ import pytest
 # Their falsifiers misbehave on purpose, and belong to projects of their own.
 collect_ignore_glob = ["projects/*"]
 PROJECTS = Path(__file__).parent / "projects"
+
+
+def pytest_configure() -> None:
+    """Handle SIGINT, for a shell starts background jobs with SIGINT ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
