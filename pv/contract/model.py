@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 from pv.contract.claims import Equation, Falsifier, Harness, Obligation, Run
 from pv.contract.finding import Location
-from pv.contract.mutants import NO_SCOPE, Equivalent, Mutant, MutationScope
+from pv.contract.mutants import NO_SCOPE, Equivalent, Mutant, MutationScope, Name
 from pv.contract.names import Target, UnknownName
 
 
@@ -68,6 +68,9 @@ class Contract:
     strict: bool
     references: tuple[str, ...] = ()
     subject: Target | None = None
+    domains: Mapping[str, str] = field(default_factory=dict)
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    use: tuple[Name, ...] = ()
     equations: tuple[Equation, ...] = ()
     obligations: tuple[Obligation, ...] = ()
     falsifiers: tuple[Falsifier, ...] = ()
@@ -84,11 +87,6 @@ class Contract:
     def claims(self) -> tuple[Falsifier, ...]:
         """Return everything that can be tried: the falsifiers, then the harnesses."""
         return (*self.falsifiers, *self.harnesses)
-
-    @property
-    def executable(self) -> dict[str, Mapping[str, Any]]:
-        """Return the equations that can be evaluated, by name, as their keys were read."""
-        return {e.name: e.executable for e in self.equations if e.executable}
 
     @property
     def judges(self) -> "tuple[Contract, ...]":

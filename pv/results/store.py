@@ -12,6 +12,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from pv.contract import sharing
 from pv.contract.check import schema
 from pv.contract.claims import Falsifier
 from pv.contract.finding import Finding, Location, Severity
@@ -62,7 +63,9 @@ def clause(contract: Contract, falsifier: Falsifier, subject: Target) -> str:
     """Return the digest of a falsifier's clause in the contract."""
     run = kind_of(falsifier).run_of(contract, falsifier)
     said: dict[str, Any] = {
-        "test": str(falsifier.test) if falsifier.test is not None else [falsifier.equation, contract.executable],
+        "test": str(falsifier.test)
+        if falsifier.test is not None
+        else [falsifier.equation, sharing.executable(contract)],
         "subject": str(subject),
         "examples": falsifier.examples,
         "rule": falsifier.rule,
