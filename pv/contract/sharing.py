@@ -67,7 +67,7 @@ def unknown(contract: Contract) -> Iterator[tuple[str, str, str, tuple[int, int]
 
 def circle(contract: Contract) -> tuple[str, ...]:
     """Return the ids along a circle of `use` through the contract, from it and back; () if there is none."""
-    todo = [(contract.id,)]
+    todo: list[tuple[str, ...]] = [(contract.id,)]
     while todo:
         path = todo.pop()
         last = contract.known.get(path[-1], contract)
