@@ -98,7 +98,11 @@ def main() -> None:
 )
 @click.option("--output", "outputs", multiple=True, metavar="FORMAT=FILE", help="Also write a report to a file.")
 @click.option("--spawn", is_flag=True, help="Start every worker in a new interpreter (slow; for debugging).")
-def validate(form: str, outputs: Sequence[str], subjects: Sequence[str], verbose: bool, **options: Any) -> None:
+@click.option("--no-mutants", "mutants", is_flag=True, flag_value=False, default=True, help="Try no mutants.")
+@click.option("--dry-run", is_flag=True, help="Build every task of the devices, run none, and list what would run.")
+def validate(
+    form: str, outputs: Sequence[str], subjects: Sequence[str], verbose: bool, dry_run: bool, **options: Any
+) -> None:
     """Test the claims of contracts.
 
     PATHS are contract files or folders (default: the contracts of the project). Every falsifier runs in its own
@@ -107,6 +111,8 @@ def validate(form: str, outputs: Sequence[str], subjects: Sequence[str], verbose
     from pv.commands.validate import Interrupted
     from pv.commands.validate import validate as run
 
+    if dry_run:
+        _dry_run(form, outputs, pairs(subjects), options)
     files = [output(text, tuple(FORMATS)) for text in outputs]
     with live() as on_progress:
         try:
@@ -119,6 +125,19 @@ def validate(form: str, outputs: Sequence[str], subjects: Sequence[str], verbose
     for kind, file in files:
         write(file, render(report, kind, verbose=verbose))
     sys.exit(report.exit_code)
+
+
+def _dry_run(form: str, outputs: Sequence[str], subjects: dict[str, str], options: dict[str, Any]) -> None:
+    """Print what a validation would run, and exit."""
+    from pv.commands.dry_run import dry_run as build
+    from pv.report.dry_run import data, text
+
+    if form not in ("text", "json") or outputs or options["record"] or options["replay"]:
+        raise click.UsageError("--dry-run takes --format text or json, and neither --output, --record nor --replay")
+    kept = ("paths", "only", "contracts", "devices", "mutants")
+    result = build(subjects=subjects, **{name: options[name] for name in kept})
+    print_whole(data(result) if form == "json" else text(result))
+    sys.exit(result.exit_code)
 
 
 @main.command()

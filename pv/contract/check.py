@@ -16,7 +16,7 @@ from pv.contract.strict_yaml import Node, walk
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-MAX_NAMED = 16
+MAX_NAMED = 24
 
 
 def schema(name: str) -> dict[str, Any]:

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+from pv.contract import sharing
 from pv.contract.check import did_you_mean
 from pv.contract.claims import Equation, Falsifier
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding
+from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.engines.rule import Context, error, rule
 from pv.equations.definition import Definition
@@ -39,14 +41,21 @@ def is_compared(claim: Falsifier) -> bool:
     Code("PV183", "`derivative_of` of an equation does not fit"),
     Code("PV184", "a falsifier without a test whose equation cannot be evaluated, or is compared with no code"),
     Code("PV185", "an executable equation that no falsifier and no other equation uses", Stops.NOTHING),
+    Code("PV187", "`use`, `domains` or `constants` do not fit: a name is unknown, defined twice, or in a circle"),
     Code("PV186", "`implemented_by` of an equation names a function that the subject does not have"),
 )
 def equations(context: Context) -> Iterator[Finding]:
     contract = context.contract
     by_name = {equation.name: equation for equation in contract.equations}
-    definitions, problems = parse_equations(contract.executable)
+    unknown = list(_unknown(contract))
+    yield from (finding for _, finding in unknown)
+    yield from _uses(contract)
+    definitions, problems = parse_equations(sharing.executable(contract))
+    incomplete = {name for name, _ in unknown}
     for problem in problems:
-        yield _finding(by_name[problem.equation], problem)
+        # One of another contract is reported there.
+        if problem.equation in by_name and problem.equation not in incomplete:
+            yield _finding(by_name[problem.equation], problem)
     for equation in contract.equations:
         if equation.executable and "expression" not in equation.executable:
             keys = ", ".join(repr(key) for key in equation.executable)
@@ -54,6 +63,42 @@ def equations(context: Context) -> Iterator[Finding]:
             yield error("PV180", equation.location, f"{equation.name}: missing key 'expression'", hint)
     yield from _used(context, definitions)
     yield from _implemented(context, definitions)
+
+
+def _unknown(contract: Contract) -> Iterator[tuple[str, Finding]]:
+    """Yield a finding for each unknown `$name`, with the name of its equation."""
+    by_name, known = {equation.name: equation for equation in contract.equations}, list(sharing.shared(contract))
+    for equation, key, name, place in sharing.unknown(contract):
+        text = by_name[equation].texts.get(key)
+        location = text(*place) if text is not None else by_name[equation].location
+        yield equation, error("PV187", location, f"{key} of {equation}: unknown '${name}'", did_you_mean(name, known))
+
+
+def _uses(contract: Contract) -> Iterator[Finding]:
+    """Yield a finding for each entry of `use` that cannot be resolved, or that brings a name which is taken."""
+    for name in sorted(set(contract.domains) & set(contract.constants)):
+        yield error("PV187", contract.location, f"{name!r} is both a domain and a constant", "rename one")
+    circle = sharing.circle(contract)
+    taken: dict[str, object] = {equation.name: None for equation in contract.equations}
+    for used in contract.use:
+        id_, name = sharing.split(used)
+        if id_ == contract.id or id_ not in contract.known:
+            others = [other for other in contract.known if other != contract.id]
+            yield error("PV187", used.location, f"`use` names no other contract {id_!r}", did_you_mean(id_, others))
+            continue
+        if id_ in circle[1:2]:
+            message, hint = f"`use` goes in a circle: {' -> '.join(circle)}", "move the equation to one of them"
+            yield error("PV187", used.location, message, hint)
+            continue
+        theirs = sharing.executable(contract.known[id_])
+        if name not in theirs:
+            message = f"{id_} has no executable equation {name!r}"
+            yield error("PV187", used.location, message, did_you_mean(name, list(theirs)))
+        for each, keys in sharing.brought(contract, used).items():
+            if each in taken and taken[each] != keys:
+                message = f"{used.text} brings the equation {each!r}, whose name is taken"
+                yield error("PV187", used.location, message, "rename one of the two")
+            taken.setdefault(each, keys)
 
 
 def _finding(equation: Equation, problem: InvalidEquation) -> Finding:
@@ -73,13 +118,15 @@ def _used(context: Context, definitions: dict[str, Definition]) -> Iterator[Find
             continue
         name = falsifier.equation
         used.add(name)
-        if name not in contract.executable and name in {e.name for e in contract.equations}:
+        if name not in sharing.executable(contract) and name in {e.name for e in contract.equations}:
             hint = "add an `expression` to the equation, or a `test` to the falsifier"
             message = f"{falsifier.id}: equation {name!r} is not executable"
             yield error("PV184", falsifier.at("equation"), message, hint)
         elif name in definitions and not _compares_code(definitions, name):
             message = f"{falsifier.id}: equation {name!r} is not compared with any code"
             yield error("PV184", falsifier.at("equation"), message, "add `implemented_by` to the equation")
+    for other in contract.known.values():
+        used |= {name for id_, name in map(sharing.split, other.use) if id_ == contract.id}
     for each in definitions.values():
         used |= {name for formula in each.formulas for name in formula.called}
         used |= {each.derivative.equation} if each.derivative else set()
@@ -102,7 +149,8 @@ def _implemented(context: Context, definitions: dict[str, Definition]) -> Iterat
     by_name = {equation.name: equation for equation in contract.equations}
     for falsifier in contract.falsifiers:
         equation = definitions.get(falsifier.equation or "") if is_compared(falsifier) else None
-        if equation is None or equation.call is None or context.subject is not None:
+        own = equation is not None and equation.name in by_name
+        if equation is None or not own or equation.call is None or context.subject is not None:
             continue
         try:
             subject = contract.subject_of(falsifier)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from pv.contract import sharing
 from pv.contract.model import Contract
 from pv.equations import show
 from pv.equations.latex import latex
@@ -15,10 +16,11 @@ def render(contracts: Sequence[Contract], form: str) -> str:
 
 
 def _contract(contract: Contract, *, as_latex: bool) -> Iterator[str]:
-    definitions, _ = parse_equations(contract.executable)
+    definitions, _ = parse_equations(sharing.executable(contract))
+    units = {equation.name: equation.unit for equation in contract.equations}
+    definitions = {name: definition for name, definition in definitions.items() if name in units}
     if definitions:
         yield f"{'% ' if as_latex else ''}{contract.id} {contract.version}  {contract.location.path}"
-    units = {equation.name: equation.unit for equation in contract.equations}
     for name, definition in definitions.items():
         yield ""
         if as_latex:

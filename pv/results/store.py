@@ -12,12 +12,14 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from pv.contract import sharing
 from pv.contract.check import schema
 from pv.contract.claims import Falsifier
 from pv.contract.finding import Finding, Location, Severity
 from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.engines.kinds import kind_of
+from pv.results import toolkit
 from pv.results.trial import PROOFS, DeviceInfo, Recorded, Trial, TrialStatus
 from pv.source import imports, resolve
 from pv.source.digest import digest_data, digest_file
@@ -62,7 +64,9 @@ def clause(contract: Contract, falsifier: Falsifier, subject: Target) -> str:
     """Return the digest of a falsifier's clause in the contract."""
     run = kind_of(falsifier).run_of(contract, falsifier)
     said: dict[str, Any] = {
-        "test": str(falsifier.test) if falsifier.test is not None else [falsifier.equation, contract.executable],
+        "test": str(falsifier.test)
+        if falsifier.test is not None
+        else [falsifier.equation, sharing.executable(contract)],
         "subject": str(subject),
         "examples": falsifier.examples,
         "rule": falsifier.rule,
@@ -117,8 +121,9 @@ def _result(project: Project, trial: Trial, fingerprint: Fingerprint) -> dict[st
 
 
 def digests_of(project: Project, names: Iterable[str]) -> dict[str, str]:
-    """Return the digest of each of these files that exists, by its path below the root."""
-    return {name: digest for name in sorted(names) if (digest := _digest(project, name))}
+    """Return the digest of each of these files that exists, by its path below the root, if a result depends on it."""
+    found = sorted(name for name in names if toolkit.counts(project.root / name))
+    return {name: digest for name in found if (digest := _digest(project, name))}
 
 
 def _digest(project: Project, name: str) -> str:
@@ -214,7 +219,7 @@ def _recorded(
 
 def changed(project: Project, result: Mapping[str, Any], now: Fingerprint) -> list[str]:
     """Return the differences between a record and this tree: names of files, and "the contract's clause"."""
-    then = result["files"]
+    then = {name: digest for name, digest in result["files"].items() if toolkit.counts(project.root / name)}
     today = {name: now.files.get(name) or _digest(project, name) for name in {*then, *now.files}}
     files = sorted(name for name, digest in today.items() if then.get(name) != digest)
     return files if result["clause"] == now.clause else ["the contract's clause", *files]

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pv.contract import sharing
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.engines import equation_rules
@@ -42,7 +43,7 @@ class EquationKind(Kind[EquationPayload]):
     def payload(self, code: Code, contract: Contract, claim: Falsifier, how: How) -> EquationPayload:
         return EquationPayload(
             equation=claim.equation or "",
-            equations=contract.executable,
+            equations=sharing.executable(contract),
             examples=how.examples or claim.examples,
             seed=seed_of(claim.id, how.seed),
             replay=how.replay,
@@ -76,7 +77,7 @@ class EquationKind(Kind[EquationPayload]):
 
 def _variables(contract: Contract, equation: str) -> list[str] | None:
     """Return the variables of an equation, or of the one that it derives; None if lint refuses it."""
-    keys = {each.name: each.executable for each in contract.equations}.get(equation, {})
+    keys = sharing.executable(contract).get(equation, {})
     if isinstance(keys.get("derivative_of"), Mapping) and "domain" not in keys:
         return _variables(contract, str(keys["derivative_of"].get("equation")))
     return list(keys["domain"]) if isinstance(keys.get("domain"), Mapping) else None

@@ -1,0 +1,105 @@
+"""Binds and builds every task of a validation without running one."""
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pv.commands.attempt import Attempt, Options
+from pv.commands.bodies import Bodies
+from pv.commands.request import Chosen, Request, choose, project_of
+from pv.contract.claims import Falsifier, Run
+from pv.contract.model import Contract
+from pv.engines.kind import How
+from pv.engines.kinds import kind_of
+from pv.errors import PvError
+from pv.results.dry_run import Built, DryRun
+from pv.source.project import Project
+from pv.workers import tasks
+from pv.workers.tasks import Body
+
+DIRECTORY = Path("run")
+"""Stands for the directory of a run's record, which a real task gets when it is submitted."""
+
+
+def dry_run(
+    paths: Sequence[str | Path] = (), *, project: Project | None = None, devices: Sequence[str] = (), **options: Any
+) -> DryRun:
+    """Bind and build every task that `pv.validate` would run for these arguments, and run none.
+
+    The devices need not exist. Mutants are tried on the CPU only. Raise UsageError and ProjectError like `pv.validate`.
+    """
+    chosen = choose(project or project_of(paths), Request(paths=paths, devices=tuple(devices) or None, **options))
+    bodies = Bodies(chosen.project, chosen.subjects, Options(jobs=1))
+    runnable = [c for c in chosen.contracts if c.strict and chosen.runnable(c)]
+    return DryRun(
+        findings=chosen.findings,
+        devices=tuple(dict.fromkeys(devices)) or ("cpu",),
+        tasks={c.id: tuple(_Building(chosen, bodies, c).tasks()) for c in runnable},
+        automatic={c.id: sum(1 for _ in _automatic(chosen, c)) for c in runnable},
+    )
+
+
+def _claims(chosen: Chosen, contract: Contract) -> list[Falsifier]:
+    selection = chosen.selections[contract.id]
+    return [claim for claim in contract.claims if selection.tries(claim) and kind_of(claim).bound]
+
+
+def _on_mutants(chosen: Chosen, contract: Contract) -> list[Falsifier]:
+    selection = chosen.selections[contract.id]
+    on_cpu = selection.mutants and "cpu" in selection.live
+    return [claim for claim in _claims(chosen, contract) if on_cpu and "cpu" in claim.devices]
+
+
+def _automatic(chosen: Chosen, contract: Contract) -> Iterator[Falsifier]:
+    return (claim for claim in _on_mutants(chosen, contract) if not claim.kills)
+
+
+class _Building:
+    """The tasks of one contract, each built like those of a validation."""
+
+    def __init__(self, chosen: Chosen, bodies: Bodies, contract: Contract) -> None:
+        self.chosen, self.bodies, self.contract = chosen, bodies, contract
+
+    def tasks(self) -> Iterator[Built]:
+        """Yield every task: reference runs and claims on each device, then declared mutants on the CPU."""
+        executed = set[tuple[str, str]]()
+        for claim in _claims(self.chosen, self.contract):
+            for device in self.chosen.selections[self.contract.id].live:
+                if device in claim.devices:
+                    yield from self._on(device, claim, executed)
+        for claim in _on_mutants(self.chosen, self.contract):
+            for id_ in claim.kills:
+                yield self._on_mutant(claim, id_)
+
+    def _on(self, device: str, claim: Falsifier, executed: set[tuple[str, str]]) -> Iterator[Built]:
+        attempt = Attempt(contract=self.contract, falsifier=claim, device=device)
+        run, how = kind_of(claim).run_of(self.contract, claim), self.bodies.how(attempt)
+        if run is not None:
+            how = How(device=device, directory=str(DIRECTORY))
+            if (run.name, device) not in executed:
+                executed.add((run.name, device))
+                yield self._execution(attempt, claim, run)
+        problem = _problem(lambda: self.bodies.attack(attempt, claim, how))
+        yield Built(device=device, kind=kind_of(claim).name, claim=claim.id, problem=problem)
+
+    def _execution(self, attempt: Attempt, claim: Falsifier, run: Run) -> Built:
+        problem = _problem(lambda: self.bodies.execute(attempt, claim, run, DIRECTORY))
+        return Built(device=attempt.device, kind="reference run", claim=run.name, problem=problem)
+
+    def _on_mutant(self, claim: Falsifier, id_: str) -> Built:
+        attempt = Attempt(contract=self.contract, falsifier=claim, device="cpu", mutant=self.contract.mutant(id_))
+        run, how = kind_of(claim).run_of(self.contract, claim), self.bodies.how(attempt)
+        if run is not None:
+            how = How(device="cpu", mutant=attempt.mutant, directory=str(DIRECTORY), execute=run.small or {})
+        problem = _problem(lambda: self.bodies.attack(attempt, claim, how))
+        return Built(device="cpu", kind=kind_of(claim).name, claim=claim.id, mutant=id_, problem=problem)
+
+
+def _problem(build: Callable[[], Body]) -> str:
+    """Build a task and pass it through the form in which it travels; return why that is impossible, or ""."""
+    try:
+        tasks.structured(Body.from_json(json.loads(json.dumps(build().as_json()))))
+    except (PvError, LookupError, TypeError, ValueError) as error:
+        return f"cannot be built: {error}"
+    return ""

@@ -1,0 +1,46 @@
+"""The result of a dry run: the tasks that a validation would run, each built and none run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pv.contract.finding import Finding, Severity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Built:
+    """One task that was built, or that could not be. kind: that of the claim, or "reference run"; problem: why not."""
+
+    device: str
+    kind: str
+    claim: str
+    mutant: str = ""
+    problem: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.claim} on {self.device}{f' / {self.mutant}' if self.mutant else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRun:
+    """What a validation would run: the tasks of each contract. automatic: claims judged by generated mutants."""
+
+    findings: tuple[Finding, ...]
+    devices: tuple[str, ...]
+    tasks: Mapping[str, tuple[Built, ...]]
+    automatic: Mapping[str, int]
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Return the findings of lint that are no notices, and every task that could not be built."""
+        found = [f"{f.severity.value}: {f}" for f in self.findings if f.severity is not Severity.NOTICE]
+        built = (task for of_contract in self.tasks.values() for task in of_contract)
+        return (*found, *(f"error: {task}: {task.problem}" for task in built if task.problem))
+
+    @property
+    def exit_code(self) -> int:
+        """Return 3 for a malformed contract, 1 if a task could not be built or lint found an error, 2 for no task."""
+        if any(finding.severity is Severity.REFUSAL for finding in self.findings):
+            return 3
+        if self.problems:
+            return 1
+        return 0 if any(self.tasks.values()) else 2

@@ -1,0 +1,102 @@
+"""A dry run builds every task, runs none, and needs no device."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from pv.cli import main
+from pv.commands import bodies
+from pv.commands.dry_run import dry_run
+from pv.errors import UsageError
+from pv.report.dry_run import data, text
+from pv.source.resolve import Unbound
+
+Project = Callable[[str], Path]
+
+
+def tasks(result: Any, contract: str) -> list[tuple[str, str, str]]:
+    return [(task.device, task.kind, task.mutant) for task in result.tasks[contract]]
+
+
+def test_tasks_of_a_device_that_does_not_exist_are_built(project: Project) -> None:
+    project("small")
+    result = dry_run(devices=["cuda"])
+    assert (result.exit_code, result.problems) == (0, ())
+    assert {device for device, _, _ in tasks(result, "counting")} == {"cuda"}
+    assert text(result).splitlines()[-1] == "3 tasks for cuda in 1 contract, none was run; exit 0"
+
+
+def test_tasks_of_every_kind_and_of_mutants_are_built(project: Project) -> None:
+    folder = project("small")
+    (folder / "falsifiers/falsify_counting.py").write_text(
+        (folder / "falsifiers/falsify_counting.py").read_text() + "\nraise SystemExit('it was run')\n"
+    )
+    result = dry_run(devices=["cpu", "cuda"])
+    assert result.exit_code == 0
+    assert len({mutant for _, _, mutant in tasks(result, "counting") if mutant}) == 5
+    assert "5 declared mutants" in text(result)
+    shown = json.loads(data(result))
+    assert len(shown["contracts"][0]["tasks"]) == len(result.tasks["counting"])
+
+
+def test_reference_run_is_executed_once_for_all_its_predicates(project: Project) -> None:
+    folder = project("small")
+    (folder / "contracts").rename(folder / "unused")
+    (folder / "contracts").mkdir()
+    (folder / "runs.py").write_text(
+        "def run(subject, device, directory, trace):\n    pass\n\n\ndef holds(run):\n    pass\n"
+    )
+    claim = "{{id: R-{0}, obligation: O, rule: r, prediction: p, if_fails: i, test: runs.py::holds, run: one}}"
+    (folder / "contracts/r.yaml").write_text(
+        "schema: pv/1\nmetadata: {id: r, version: 1.0.0, description: d, references: [r]}\nsubject: counting\n"
+        "obligations: [{id: O, statement: s}]\nruns: [{name: one, callable: runs.py::run, small: {}}]\n"
+        f"falsifiers: [{claim.format(1)}, {claim.format(2)}]\n"
+    )
+    kinds = [kind for _, kind, _ in tasks(dry_run(), "r")]
+    assert kinds == ["reference run", "run", "run"]
+
+
+def test_task_that_cannot_be_built_is_a_problem(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project("small")
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise Unbound("file", "there is no such file")
+
+    monkeypatch.setattr(bodies.tasks, "attack", refuse)
+    result = dry_run(only=["C-LIMIT"])
+    assert result.exit_code == 1
+    assert "error: C-LIMIT on cpu: cannot be built: there is no such file" in text(result)
+
+
+def test_lint_error_is_a_problem(project: Project) -> None:
+    folder = project("small")
+    contract = next((folder / "contracts").glob("*.yaml"))
+    contract.write_text(contract.read_text().replace("::falsify", "::falsifi", 1))
+    result = dry_run()
+    assert result.exit_code == 1
+    assert any("PV111" in problem for problem in result.problems)
+
+
+def test_dry_run_of_nothing_is_undecided(project: Project) -> None:
+    project("small")
+    assert dry_run(only=["NONE"]).exit_code == 2
+    with pytest.raises(UsageError, match="unknown device 'tpu'"):
+        dry_run(devices=["tpu"])
+
+
+@pytest.mark.parametrize("options", [["--record"], ["--format", "junit"], ["--output", "json=file"]])
+def test_options_that_a_dry_run_does_not_take_are_refused(project: Project, options: list[str]) -> None:
+    project("small")
+    done = CliRunner().invoke(main, ["validate", "--dry-run", *options])
+    assert done.exit_code == 3
+    assert "--dry-run takes --format text or json" in done.output
+
+
+def test_command_prints_the_tasks(project: Project) -> None:
+    project("small")
+    done = CliRunner().invoke(main, ["validate", "--dry-run", "--device", "cuda", "--format", "json"])
+    assert (done.exit_code, json.loads(done.output)["devices"]) == (0, ["cuda"])
