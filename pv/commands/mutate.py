@@ -12,7 +12,7 @@ from pv.contract.finding import Finding, Severity
 from pv.contract.model import Contract
 from pv.errors import UsageError
 from pv.linting import RUNNABLE, SCORE_STALE
-from pv.mutation import score, summary
+from pv.mutation import scope, score, summary
 from pv.mutation.result import MutationResult, Plan
 from pv.mutation.trials import MutantTrials
 from pv.source.project import Project
@@ -37,17 +37,17 @@ def mutate(
     """Return the status of the generated mutants of each contract, or of the code that named falsifiers execute.
 
     `names` are patterns of contract or falsifier ids (default: all contracts). A contract is judged by all its bound
-    falsifiers; if falsifiers are named, by these alone. `sample`: the number of mutants to draw by `seed` (default:
-    all). `widely`: also mutate the modules that the subjects import. `modules`: patterns of the only modules to mutate.
-    `record`: write the score of each contract to the evidence folder; a result with problems other than a low score is
-    not recorded, and marked `unrecorded`. `fresh`: ignore cached kills, which are otherwise reused while the falsifier,
-    the subject, and the files that they read are unchanged.
+    falsifiers and those of its judges; if falsifiers are named, by these alone. `sample`: the number of mutants to
+    draw by `seed` (default: all). `widely`: also mutate the modules that the subjects import. `modules`: patterns of
+    the only modules to mutate. `record`: write the score of each contract to the evidence folder; a result with
+    problems other than a low score is not recorded, and marked `unrecorded`. `fresh`: ignore cached kills, which are
+    otherwise reused while the falsifier, the subject, and the files that they read are unchanged.
 
     Raise UsageError for an invalid request or a contract that lint refuses, WorkerLost if no worker can be started.
     """
     project = project or project_of(paths)
     contracts, findings = check(paths, project=project)
-    asked = _asked([c for c in contracts if c.strict], names)
+    asked = _asked(project, [c for c in contracts if c.strict], names)
     if sample is not None and sample < 1:
         raise UsageError(f"sample is {sample}; it must be at least 1")
     for contract, falsifiers in asked:
@@ -64,24 +64,43 @@ def mutate(
     )
     results = []
     for contract, falsifiers in asked:
+        if held := scope.holders(project, contract):
+            results.append(_held_elsewhere(contract, held))
+            continue
         result = MutantTrials(project, contract, falsifiers, plan).run()
         results.append(_recorded(project, result, seed) if record else result)
     return tuple(results)
 
 
-def _asked(contracts: Sequence[Contract], names: Sequence[str]) -> list[tuple[Contract, tuple[Falsifier, ...]]]:
-    """Return the requested contracts, each with the falsifiers that judge its mutants."""
+def _asked(
+    project: Project, contracts: Sequence[Contract], names: Sequence[str]
+) -> list[tuple[Contract, tuple[Falsifier, ...]]]:
+    """Return the requested contracts, each with the falsifiers that judge its mutants.
+
+    A contract whose score another holds is left out, unless it is named.
+    """
     asked = []
     for contract in contracts:
-        if not names or _matches(contract.id, names):
-            asked.append((contract, contract.claims))
-            continue
-        judges = tuple(f for f in contract.claims if _matches(f.id, names))
-        asked += [(contract, judges)] if judges else []
+        if names and _matches(contract.id, names):
+            asked.append((contract, scope.judging(contract)))
+        elif not scope.holders(project, contract):
+            judges = tuple(f for f in scope.judging(contract) if not names or _judges(project, contract, f, names))
+            asked += [(contract, judges)] if judges else []
     if not asked:
         known = ", ".join(c.id for c in contracts) or "none"
         raise UsageError(f"nothing matches {', '.join(names) or 'your request'}; the contracts are {known}")
     return asked
+
+
+def _judges(project: Project, contract: Contract, falsifier: Falsifier, names: Sequence[str]) -> bool:
+    """Return whether a falsifier is named and this is its contract, or the one that holds its contract's score."""
+    owner = scope.owners(contract)[falsifier.id]
+    return _matches(falsifier.id, names) and (owner is contract or bool(scope.holders(project, owner)))
+
+
+def _held_elsewhere(contract: Contract, held: Sequence[str]) -> MutationResult:
+    message = f"{contract.id} has no score of its own; its modules are scored in {', '.join(held)}"
+    return MutationResult(contract=contract, falsifiers=(), total=0, judged=(), restricted=True, elsewhere=message)
 
 
 def _matches(id_: str, patterns: Sequence[str]) -> bool:
@@ -92,11 +111,13 @@ def _refuse(
     contract: Contract, falsifiers: Sequence[Falsifier], findings: Sequence[Finding], *, part: bool, record: bool
 ) -> None:
     """Raise UsageError for a contract that lint refuses, and for a partial score that would be recorded."""
-    bad = [f for f in findings if f.location.path == contract.location.path and f.severity is not Severity.NOTICE]
-    stopping = [f for f in bad if f.code not in RUNNABLE - SCORE_STALE]
-    if stopping:
-        raise UsageError(f"{contract.id} cannot be run: {stopping[0]}")
-    if part or (record and len(falsifiers) < len(contract.claims)):
+    bad = [f for f in findings if f.severity is not Severity.NOTICE]
+    for each in (contract, *contract.judges):
+        allowed = RUNNABLE - SCORE_STALE if each is contract else RUNNABLE
+        mine = [f for f in bad if f.location.path == each.location.path and f.code not in allowed]
+        if mine:
+            raise UsageError(f"{each.id} cannot be run: {mine[0]}")
+    if part or (record and len(falsifiers) < len(scope.judging(contract))):
         raise UsageError(
             "a score is recorded for a contract as it stands: leave out --record, or --wide, --module and falsifiers"
         )

@@ -65,7 +65,8 @@ def check(
     Raise `UsageError` for a path that does not exist, `ProjectError` for an unusable [tool.pv].
     """
     project = project or project_of(paths)
-    loaded = load(_existing(paths or project.contracts))
+    # The contracts that are not asked for are read only to resolve references to them.
+    loaded = load(_existing(paths or project.contracts), around=project.contracts if paths else ())
     targets = _targets(loaded.contracts, subjects or {}, project)
     return loaded.contracts, (*loaded.findings, *lint(loaded.contracts, project=project, subjects=targets))
 

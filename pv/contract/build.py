@@ -14,7 +14,7 @@ from cattrs.gen import make_dict_structure_fn, override
 from pv.contract.claims import Falsifier, Harness, Run
 from pv.contract.finding import Location
 from pv.contract.model import Contract, Gate, NotClaimed
-from pv.contract.mutants import Edit, Equivalent, Mutant, Mutated, Swap
+from pv.contract.mutants import Edit, Equivalent, Mutant, MutationScope, Name, Swap
 from pv.contract.names import Binding, Target
 from pv.contract.strict_yaml import Node
 
@@ -104,8 +104,12 @@ def _equivalent(node: Node) -> dict[str, Any]:
     return _fields(node) | {"change": node}
 
 
-def _mutated(node: Node) -> dict[str, Any]:
-    return {"target": node.value, "location": node.location}
+def _name(node: Node) -> dict[str, Any]:
+    return {"text": node.value, "location": node.location}
+
+
+def _mutation_scope(node: Node) -> dict[str, Any]:
+    return node.value if isinstance(node.value, dict) else {"modules": node}
 
 
 def _not_claimed(node: Node) -> dict[str, Any]:
@@ -125,7 +129,8 @@ FORMS: Mapping[type, Callable[[Node], dict[str, Any]]] = {
     Harness: _claim(Harness),
     Gate: _gate,
     Mutant: _mutant,
-    Mutated: _mutated,
+    MutationScope: _mutation_scope,
+    Name: _name,
     NotClaimed: _not_claimed,
 }
 """Functions that collect the fields of a class, if these are not the keys of one mapping."""

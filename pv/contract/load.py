@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pv.contract import build as strict
@@ -31,8 +31,28 @@ class Loaded:
         return any(finding.severity is Severity.REFUSAL for finding in self.findings)
 
 
-def load(paths: Iterable[str | Path]) -> Loaded:
-    """Load contract files, and every `*.yaml` and `*.yml` below folders. Never raise for the content of a file."""
+def load(paths: Iterable[str | Path], *, around: Iterable[Path] = ()) -> Loaded:
+    """Load contract files, and every `*.yaml` and `*.yml` below folders. Never raise for the content of a file.
+
+    around: the files and folders of other contracts, which the loaded ones may name.
+    """
+    read = _read(paths)
+    mine = {_place(contract.location.path) for contract in read.contracts}
+    others = [c for c in _read(p for p in around if p.exists()).contracts if _place(c.location.path) not in mine]
+    return replace(read, contracts=_acquainted([*read.contracts, *others])[: len(read.contracts)])
+
+
+def _acquainted(contracts: Iterable[Contract]) -> tuple[Contract, ...]:
+    """Return contracts that know each other; of two with one id, the first is known."""
+    known: dict[str, Contract] = {}
+    found = tuple(replace(contract, known=known) for contract in contracts)
+    for contract in found:
+        if contract.strict:
+            known.setdefault(contract.id, contract)
+    return found
+
+
+def _read(paths: Iterable[str | Path]) -> Loaded:
     contracts: list[Contract] = []
     findings: list[Finding] = []
     for path in _files([Path(path) for path in paths]):

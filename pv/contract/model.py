@@ -1,12 +1,12 @@
 """A contract as its author wrote it: frozen data, read from YAML, with the location of every claim."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from pv.contract.claims import Equation, Falsifier, Harness, Obligation, Run
 from pv.contract.finding import Location
-from pv.contract.mutants import Equivalent, Mutant, Mutated
+from pv.contract.mutants import NO_SCOPE, Equivalent, Mutant, MutationScope
 from pv.contract.names import Target, UnknownName
 
 
@@ -56,7 +56,10 @@ class Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
-    """One YAML file. `strict` is False for the field's existing format, whose falsifiers are prose."""
+    """One YAML file. `strict` is False for the field's existing format, whose falsifiers are prose.
+
+    known: the contracts of the project by id, this one included, among which it names others.
+    """
 
     id: str
     version: str
@@ -72,9 +75,10 @@ class Contract:
     mutants: tuple[Mutant, ...] = ()
     subjects: tuple[OtherSubject, ...] = ()
     equivalents: tuple[Equivalent, ...] = ()
-    mutated: tuple[Mutated, ...] = ()
+    mutation_scope: MutationScope = NO_SCOPE
     harnesses: tuple[Harness, ...] = ()
     gate: Gate = Gate()
+    known: "Mapping[str, Contract]" = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def claims(self) -> tuple[Falsifier, ...]:
@@ -87,9 +91,9 @@ class Contract:
         return {e.name: e.executable for e in self.equations if e.executable}
 
     @property
-    def places(self) -> tuple[str, ...]:
-        """Return the code that it names in `mutated`."""
-        return tuple(str(each.target) for each in self.mutated)
+    def judges(self) -> "tuple[Contract, ...]":
+        """Return the other contracts whose falsifiers judge its mutation scope, without those that do not exist."""
+        return tuple(self.known[id_] for id_ in self.mutation_scope.judge_ids if id_ in self.known and id_ != self.id)
 
     def mutant(self, id: str) -> Mutant:
         """Return a declared mutant. Raise `UnknownName` if there is none of that id."""

@@ -51,16 +51,49 @@ class Equivalent:
     location: Location
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mutated:
-    """A module, class or function whose generated mutants make up a contract's score."""
+OWN_FILE = ".__init__"
+"""The end of a name that means the `__init__.py` of a package, without the modules of the package."""
 
-    target: Target
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Name:
+    """A name in a contract, with its location."""
+
+    text: str
     location: Location
 
     def holds(self, function: str) -> bool:
-        """Return whether `module:qualified.name` is the target or inside it."""
-        module, _, name = function.partition(":")
-        if not self.target.attribute:
-            return f"{module}.".startswith(f"{self.target.module}.")
-        return module == self.target.module and f"{name}.".startswith(f"{self.target.attribute}.")
+        """Return whether `module:qualified.name` is in the module or package of this name."""
+        module = function.partition(":")[0]
+        if self.text.endswith(OWN_FILE):
+            return module == self.text.removesuffix(OWN_FILE)
+        return f"{module}.".startswith(f"{self.text}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MutationScope:
+    """The modules and packages whose generated mutants make up a contract's score, and who else judges them.
+
+    judges: ids of other contracts, whose falsifiers judge these mutants too.
+    """
+
+    modules: tuple[Name, ...] = ()
+    judges: tuple[Name, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of its modules and packages."""
+        return tuple(each.text for each in self.modules)
+
+    @property
+    def judge_ids(self) -> tuple[str, ...]:
+        """Return the ids of its judges."""
+        return tuple(each.text for each in self.judges)
+
+    def holds(self, function: str) -> bool:
+        """Return whether `module:qualified.name` is in one of its modules and packages."""
+        return any(each.holds(function) for each in self.modules)
+
+
+NO_SCOPE = MutationScope()
+"""The scope of a contract that names none."""

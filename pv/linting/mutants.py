@@ -2,17 +2,18 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
 from pv.contract.check import did_you_mean
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding
-from pv.contract.mutants import Edit, Mutant, Swap
+from pv.contract.mutants import Edit, Mutant, Name, Swap
 from pv.contract.names import Target
 from pv.engines.rule import Context, error, rule, unbound
 from pv.errors import BrokenMutant, MutantProblem
-from pv.source import imports, resolve, syntax
+from pv.source import imports, resolve
 from pv.source.patch import patch
 from pv.source.resolve import Unbound
 
@@ -98,28 +99,42 @@ def equivalents(context: Context) -> Iterator[Finding]:
             hint = f"copy the current code of {change.function} into `find`, or remove the entry"
             yield error("PV137", declared.location, f"the equivalent does not apply: {problem}", hint)
             continue
-        named = context.contract.mutated
-        if named and not any(each.holds(str(change.function)) for each in named):
-            yield error("PV137", declared.location, f"{change.function} is not in `mutated`: remove the equivalent")
+        named = context.contract.mutation_scope
+        if named.modules and not named.holds(str(change.function)):
+            message = f"{change.function} is not in `mutation_scope`: remove the equivalent"
+            yield error("PV137", declared.location, message)
 
 
-@rule(Code("PV138", "`mutated` names code that does not exist", Stops.SCORE))
-def mutated(context: Context) -> Iterator[Finding]:
-    """Check that the code in `mutated` exists: code that does not exist has no mutants, which would raise the score."""
-    subjects = _subject_files(context) if context.contract.mutated else frozenset()
-    for each in context.contract.mutated:
-        module, name = each.target.module, each.target.attribute
-        try:
-            path = resolve.module_file(context.project, module)
-            defined = syntax.defined(resolve.parse(path))
-        except Unbound as problem:
-            yield unbound({"name": "PV138"}, each.location, problem, module)
-            continue
-        if name and name not in defined:
-            hint = did_you_mean(name, defined)
-            yield error("PV138", each.location, f"{module} defines no function or class {name!r}", hint)
-        elif subjects and not _holds_any(path, subjects):
-            yield error("PV138", each.location, f"no subject of this contract imports {module}")
+@rule(Code("PV138", "`mutation_scope` names no module, or no other contract, of the project", Stops.SCORE))
+def mutation_scope(context: Context) -> Iterator[Finding]:
+    """Check that the modules exist: code that does not exist has no mutants, which would raise the score."""
+    contract, named = context.contract, context.contract.mutation_scope
+    subjects: frozenset[Path] = frozenset()
+    for judge in (contract, *contract.judges) if named.modules else ():
+        subjects |= _subject_files(replace(context, contract=judge))
+    for each in named.modules:
+        yield from _scope_module(context, each, subjects)
+    others = [id_ for id_ in contract.known if id_ != contract.id]
+    for each in named.judges:
+        if each.text not in others:
+            message = f"`judges` names no other contract {each.text!r}"
+            yield error("PV138", each.location, message, did_you_mean(each.text, others))
+
+
+def _scope_module(context: Context, named: Name, subjects: frozenset[Path]) -> Iterator[Finding]:
+    module, _, attribute = named.text.partition(":")
+    if attribute:
+        message = f"`mutation_scope` names modules and packages, not functions or classes: {named.text!r}"
+        yield error("PV138", named.location, message, f"write {module}, which holds {attribute}")
+        return
+    try:
+        path = resolve.module_file(context.project, module)
+        resolve.parse(path)
+    except Unbound as problem:
+        yield unbound({"name": "PV138"}, named.location, problem, module)
+        return
+    if subjects and not _holds_any(path, subjects):
+        yield error("PV138", named.location, f"no subject of this contract or its judges imports {module}")
 
 
 def _holds_any(path: Path, files: frozenset[Path]) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.engines.kinds import kind_of
+from pv.mutation import scope
 from pv.mutation.generate import Automatic
 from pv.mutation.judge import DETECTED, Judged, MutantStatus
 from pv.results import store
@@ -25,7 +26,9 @@ class Memory:
 
     def __init__(self, project: Project, contract: Contract, clean: Mapping[str, Trial]) -> None:
         self.path = project.root / FOLDER / "mutants" / f"{contract.id}.json"
-        self._rests = {f.id: _rests(project, contract, f, clean[f.id]) for f in contract.claims if f.id in clean}
+        owners = scope.owners(contract)
+        judges = (f for f in scope.judging(contract) if f.id in clean)
+        self._rests = {f.id: _rests(project, owners[f.id], f, clean[f.id]) for f in judges}
         self._known = _read(self.path)
 
     def recalled(self, mutant: Automatic, able: Iterable[Falsifier]) -> Judged | None:

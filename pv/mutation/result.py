@@ -31,10 +31,11 @@ class MutationResult:
     """The generated mutants of a contract with their statuses.
 
     total: the number of mutants, of which `judged` were tried. unfit: trials of falsifiers that do not hold on the
-    clean code, and so were not used. unused: declared equivalents that match no generated mutant. idle: code in
-    `mutated` that no falsifier executes. mutated: the code that the contract's `mutated` names. files: the project
-    files that were read. restricted: the falsifiers or modules are not those of the contract's score. elsewhere: why
-    no requested module is mutated, "" if one is. unrecorded: the score was not recorded because of its problems.
+    clean code, and so were not used. unused: declared equivalents that match no generated mutant. idle: modules in
+    `mutation_scope` of which no falsifier executes anything. scope: the modules that `mutation_scope` names. files: the
+    project files that were read. restricted: the falsifiers or modules are not those of the contract's score.
+    elsewhere: why nothing is mutated here, "" if something is. unrecorded: the score was not recorded because of its
+    problems.
     """
 
     contract: Contract
@@ -44,7 +45,7 @@ class MutationResult:
     unfit: tuple[Trial, ...] = ()
     unused: tuple[str, ...] = ()
     idle: tuple[str, ...] = ()
-    mutated: tuple[str, ...] = ()
+    scope: tuple[str, ...] = ()
     files: frozenset[str] = frozenset()
     restricted: bool = False
     unrecorded: bool = False

@@ -2,21 +2,66 @@
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
+from pv.contract.mutants import OWN_FILE
 from pv.contract.names import Target
 from pv.mutation.generate import Automatic, Candidate, Module, distinct
 from pv.source import imports, resolve
 from pv.source.project import Project
+from pv.source.resolve import Unbound
+
+
+def owners(contract: Contract) -> dict[str, Contract]:
+    """Return the contract of each falsifier that judges its mutants, by id: its own claims, then its judges'."""
+    return {claim.id: each for each in (contract, *contract.judges) for claim in each.claims}
+
+
+def judging(contract: Contract) -> tuple[Falsifier, ...]:
+    """Return the falsifiers and harnesses that judge its mutants."""
+    return tuple(claim for each in (contract, *contract.judges) for claim in each.claims)
+
+
+def holders(project: Project, contract: Contract) -> tuple[str, ...]:
+    """Return the ids of the contracts that hold the score of a contract without one of its own; () if it has one.
+
+    A contract without `mutation_scope` has no score of its own if another names it as a judge, or if the scopes of
+    others hold all its modules.
+    """
+    if contract.mutation_scope.modules:
+        return ()
+    others = [each for each in contract.known.values() if each.id != contract.id]
+    judged = tuple(each.id for each in others if contract.id in each.mutation_scope.judge_ids)
+    if judged:
+        return judged
+    names: list[str] = []
+    with suppress(LookupError, Unbound):  # lint says what is missing
+        names = [module.name for module in modules(project, under_contract(contract, contract.claims))]
+    held = {name: [each.id for each in others if each.mutation_scope.holds(name)] for name in names}
+    return tuple(dict.fromkeys(id_ for ids in held.values() for id_ in ids)) if held and all(held.values()) else ()
+
+
+def default(project: Project, contract: Contract, falsifiers: Sequence[Falsifier]) -> list[Module]:
+    """Return the modules under a contract without `mutation_scope`, but for those in the scopes of others."""
+    found = modules(project, under_contract(contract, falsifiers))
+    others = [each.mutation_scope for each in contract.known.values() if each.id != contract.id]
+    return [module for module in found if not any(each.holds(module.name) for each in others)]
+
+
+def named(project: Project, contract: Contract) -> list[Module]:
+    """Return the modules that `mutation_scope` of a contract names. Raise Unbound."""
+    return modules(project, [Target(name) for name in contract.mutation_scope.names])
 
 
 def subjects(contract: Contract, falsifiers: Iterable[Falsifier]) -> list[Target]:
-    """Return the subjects of the falsifiers, in the order of the contract."""
-    return list(dict.fromkeys(contract.subject_of(falsifier) for falsifier in falsifiers))
+    """Return the subjects of the falsifiers, in their order."""
+    owner = owners(contract)
+    return list(dict.fromkeys(owner[falsifier.id].subject_of(falsifier) for falsifier in falsifiers))
 
 
 def under_contract(contract: Contract, falsifiers: Sequence[Falsifier]) -> list[Target]:
@@ -40,6 +85,8 @@ def imported(project: Project, targets: Iterable[Target]) -> list[Module]:
 
 def _files(project: Project, target: Target) -> list[Path]:
     file = resolve.module_file(project, target.module)
+    if target.module.endswith(OWN_FILE):
+        return [file]
     return sorted(file.parent.rglob("*.py")) if file.name == "__init__.py" else [file]
 
 
@@ -53,10 +100,8 @@ def elsewhere(contract: Contract, modules: Iterable[Module], patterns: Sequence[
     asked, names = " or ".join(patterns), ", ".join(module.name for module in modules) or "nothing"
     if widely:
         return f"no subject of {contract.id} imports {asked}; they consist of {names}"
-    if contract.mutated:
-        return (
-            f"`mutated` of {contract.id} does not name {asked} but {', '.join(contract.places)}; --wide sets it aside"
-        )
+    if scope := contract.mutation_scope.names:
+        return f"`mutation_scope` of {contract.id} does not name {asked} but {', '.join(scope)}; --wide ignores it"
     return f"{contract.id} does not mutate {asked} but {names}; --wide adds what its subjects import"
 
 

@@ -38,7 +38,8 @@ def of(result: MutationResult) -> MutationScore:
         no_coverage=result.count(MutantStatus.NO_COVERAGE),
         equivalent=result.count(MutantStatus.EQUIVALENT),
         sampled=len(result.judged),
-        mutated=result.mutated,
+        scope=result.scope,
+        judges=result.contract.mutation_scope.judge_ids if result.scope else (),
         when=datetime.now(UTC).date().isoformat(),
     )
 
@@ -49,13 +50,18 @@ def most_equivalent(score: MutationScore) -> int:
 
 
 def fingerprint(project: Project, contract: Contract) -> Fingerprint:
-    """Return the fingerprint of a contract's score, without the mutation scope that it names. Raise Unbound."""
-    claims = [(f, contract.subject_of(f)) for f in contract.claims if kind_of(f).bound]
-    clauses = {f.id: store.clause(contract, f, subject) for f, subject in claims}
+    """Return the fingerprint of a contract's score, without the mutation scope that it names. Raise Unbound.
+
+    It covers the clauses and the code of the contract's own claims and of its judges'.
+    """
+    owner = scope.owners(contract)
+    claims = [(f, owner[f.id].subject_of(f)) for f in scope.judging(contract) if kind_of(f).bound]
+    clauses = {f.id: store.clause(owner[f.id], f, subject) for f, subject in claims}
     declared = [[str(e.change.function), e.change.find, e.change.replace] for e in contract.equivalents]
-    small = {run.name: dict(run.small or {}) for run in contract.runs}
-    paths = [path for f, subject in claims for path in store.paths(project, contract, f, subject)]
-    within = [] if contract.mutated else [str(t) for t in scope.under_contract(contract, [f for f, _ in claims])]
+    small = {f"{c.id} {run.name}": dict(run.small or {}) for c in (contract, *contract.judges) for run in c.runs}
+    paths = [path for f, subject in claims for path in store.paths(project, owner[f.id], f, subject)]
+    named, own = contract.mutation_scope.modules, [f for f, _ in claims]
+    within = [] if named else [module.name for module in scope.default(project, contract, own)]
     said = digest_data({"clauses": clauses, "equivalents": declared, "small": small, "scope": within})
     return Fingerprint(said, store.digests(project, list(dict.fromkeys(paths))))
 
@@ -73,7 +79,8 @@ def write(project: Project, result: MutationResult, seed: int) -> Path:
         "commit": store.commit_of(project.root),
         "renew": f"pv mutate {contract.id}{sample} --record",
         **{name: getattr(score, name) for name in COUNTS},
-        "mutated": list(score.mutated),
+        "mutation_scope": list(score.scope),
+        "judges": list(score.judges),
         "survivors": [
             {"mutant": j.mutant.mutant.id, "operator": j.mutant.operator, "status": j.status.value}
             for j in result.judged
@@ -111,12 +118,17 @@ def _broken(path: Path, contract: Contract, why: str) -> Finding:
 
 
 def _score(project: Project, contract: Contract, content: Mapping[str, Any]) -> MutationScore:
-    mutated = tuple(content["mutated"])
-    named = [] if mutated == contract.places else ["the contract's `mutated`"]
+    measured, judges = tuple(content["mutation_scope"]), tuple(content["judges"])
+    now = contract.mutation_scope
+    same = (measured, judges) == (now.names, now.judge_ids)
     return MutationScore(
         **{name: content[name] for name in COUNTS},
         when=content["when"],
         commit=content["commit"],
-        mutated=mutated,
-        changed=(*named, *store.changed(project, content, fingerprint(project, contract))),
+        scope=measured,
+        judges=judges,
+        changed=(
+            *([] if same else ["the contract's `mutation_scope`"]),
+            *store.changed(project, content, fingerprint(project, contract)),
+        ),
     )

@@ -124,7 +124,8 @@ def _contract(result: MutationResult) -> dict[str, Any]:
     return {
         "id": result.contract.id,
         "falsifiers": list(result.falsifiers),
-        "mutated": list(result.mutated),
+        "mutation_scope": list(result.scope),
+        "judges": [each.id for each in result.contract.judges],
         "summary": summary(result),
         "score": measured.value,
         **{name: getattr(measured, name) for name in score.COUNTS},

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
+from pv.contract.mutants import NO_SCOPE
 from pv.engines.code import Code
 from pv.engines.kind import How, seed_of
 from pv.engines.kinds import kind_of
@@ -40,21 +41,21 @@ class _Pending:
 
 
 class MutantTrials:
-    """The trials of one contract's automatic mutants by `falsifiers` of it."""
+    """The trials of one contract's automatic mutants by `falsifiers` of it and of its judges."""
 
     def __init__(self, project: Project, contract: Contract, falsifiers: Sequence[Falsifier], plan: Plan) -> None:
         self.project, self.contract, self.plan = project, contract, plan
         self.falsifiers = [f for f in falsifiers if kind_of(f).bound and "cpu" in f.devices]
-        self.restricted = plan.widely or bool(plan.modules) or len(falsifiers) < len(contract.claims)
+        self.restricted = plan.widely or bool(plan.modules) or len(falsifiers) < len(scope.judging(contract))
         self.clean: dict[str, Trial] = {}
         self.judged: list[Judged] = []
-        self._codes = {f.id: Code(project, contract.subject_of(f)) for f in self.falsifiers}
+        self._owners = scope.owners(contract)
+        self._codes = {f.id: Code(project, self._owners[f.id].subject_of(f)) for f in self.falsifiers}
         self._kills: Counter[tuple[str, str]] = Counter()
         self._waiting: deque[_Pending] = deque()
         self._scheduler: Scheduler[_Pending | None]
         """The key of a job is the mutant, or None for the clean code."""
-        self._named = () if plan.widely else contract.mutated
-        self._places = () if plan.widely else contract.places
+        self._scope = NO_SCOPE if plan.widely else contract.mutation_scope
         self._idle: tuple[str, ...] = ()
         """The mutation scope that no falsifier runs."""
 
@@ -68,7 +69,7 @@ class MutantTrials:
             falsifiers=tuple(f.id for f in self.falsifiers),
             total=0,
             judged=(),
-            mutated=self._places,
+            scope=self._scope.names,
             restricted=True,
             elsewhere=scope.elsewhere(self.contract, scoped, asked, widely=self.plan.widely),
         )
@@ -76,7 +77,7 @@ class MutantTrials:
     def _tried(self) -> MutationResult:
         """Try the clean code first, for its coverage and its time, then the mutants."""
         targets = scope.subjects(self.contract, self.falsifiers)
-        preload = tasks.preload(self.project, [self.contract], targets)
+        preload = tasks.preload(self.project, [self.contract, *self.contract.judges], targets)
         with Pool(preload, self.plan.jobs, spawn=self.plan.spawn) as pool:
             self._scheduler = Scheduler(pool, self.plan.on_progress)
             self._try_clean()
@@ -96,14 +97,14 @@ class MutantTrials:
             unfit=tuple(t for t in self.clean.values() if t.status not in (TrialStatus.HELD, TrialStatus.SKIPPED)),
             unused=self._unused(found, equivalent),
             idle=() if self.restricted else self._idle,
-            mutated=self._places,
+            scope=self._scope.names,
             files=frozenset().union(*(t.files for t in self.clean.values())),
             restricted=self.restricted,
         )
 
     def _try_clean(self) -> None:
         for falsifier in self.falsifiers:
-            run = kind_of(falsifier).run_of(self.contract, falsifier)
+            run = kind_of(falsifier).run_of(self._owners[falsifier.id], falsifier)
             self._submit(falsifier, None, max(falsifier.limit_s, run.limit_s if run is not None else 0.0))
         for _, found in self._scheduler.trials():
             self.clean[found.falsifier] = found
@@ -114,17 +115,18 @@ class MutantTrials:
     def _mutants(self) -> list[Automatic]:
         fit = self._fit()
         reached = frozenset().union(*(self.clean[f.id].reached for f in fit))
-        if self._named:
-            self._idle = tuple(str(each.target) for each in self._named if not any(map(each.holds, reached)))
-            reached = frozenset(name for name in reached if any(each.holds(name) for each in self._named))
+        if self._scope.modules:
+            self._idle = tuple(each.text for each in self._scope.modules if not any(map(each.holds, reached)))
+            reached = frozenset(filter(self._scope.holds, reached))
         return scope.mutants(scope.matching(self._modules(fit), self.plan.modules), reached)
 
     def _modules(self, judges: Sequence[Falsifier]) -> list[Module]:
         """Return the modules in the mutation scope, whatever modules were requested."""
-        modules_of = scope.imported if self.plan.widely else scope.modules
-        return modules_of(
-            self.project, [each.target for each in self._named] or scope.under_contract(self.contract, judges)
-        )
+        if self.plan.widely:
+            return scope.imported(self.project, scope.under_contract(self.contract, judges))
+        if self._scope.modules:
+            return scope.named(self.project, self.contract)
+        return scope.default(self.project, self.contract, judges)
 
     def _chosen(self, found: Sequence[Automatic]) -> list[Automatic]:
         if self.plan.sample is None or self.plan.sample >= len(found):
@@ -183,7 +185,7 @@ class MutantTrials:
         harder = HARDER if pending.equivalent else 1
         limit = judge.limit_on_mutant(self.clean[one.id].seconds) * harder
         if not kind_of(one).timeout_kills:
-            limit = kind_of(one).limit_s(self.contract, one, How())
+            limit = kind_of(one).limit_s(self._owners[one.id], one, How())
         self._submit(one, pending, limit, examples=one.examples * harder)
 
     def _judge(self, pending: _Pending, found: Trial) -> None:
@@ -214,7 +216,8 @@ class MutantTrials:
     ) -> None:
         automatic = pending.mutant if pending is not None else None
         directory = self._scheduler.scratch()
-        run = kind_of(falsifier).run_of(self.contract, falsifier)
+        owner = self._owners[falsifier.id]
+        run = kind_of(falsifier).run_of(owner, falsifier)
         how = How(
             examples=examples,
             mutant=automatic.mutant if automatic is not None else None,
@@ -225,7 +228,7 @@ class MutantTrials:
         )
         job = Job(
             key=pending,
-            body=tasks.attack(self._codes[falsifier.id], self.contract, falsifier, how),
+            body=tasks.attack(self._codes[falsifier.id], owner, falsifier, how),
             limit_s=limit_s,
             claim=falsifier.id,
             label=f"{falsifier.id} on {automatic.function}" if automatic is not None else falsifier.id,

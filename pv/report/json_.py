@@ -49,7 +49,8 @@ def _contract(verdict: ContractVerdict, report: Report) -> dict[str, Any]:
         "summary": sentence(verdict),
         "subject": verdict.subject,
         "partial": verdict.partial,
-        "mutated": list(contract.places),
+        "mutation_scope": list(contract.mutation_scope.names),
+        "judges": list(contract.mutation_scope.judge_ids),
         "mutants": {"claimed": sorted(verdict.claimed), "killed": sorted(verdict.killed)},
         "mutation_score": _score(verdict.score) if verdict.score is not None else None,
         "results": [_result(result, report) for result in verdict.results],
@@ -57,8 +58,9 @@ def _contract(verdict: ContractVerdict, report: Report) -> dict[str, Any]:
 
 
 def _score(score: MutationScore) -> dict[str, Any]:
-    lists = {"mutated": list(score.mutated), "changed": list(score.changed)}
-    return {**asdict(score), **lists, "value": score.value}
+    lists = {"judges": list(score.judges), "changed": list(score.changed)}
+    data = {name: value for name, value in asdict(score).items() if name != "scope"}
+    return {**data, "mutation_scope": list(score.scope), **lists, "value": score.value}
 
 
 def _result(result: Result, report: Report) -> dict[str, Any]:

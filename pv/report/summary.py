@@ -88,7 +88,7 @@ def _score(verdict: ContractVerdict) -> Iterator[str]:
     parts += [f"{score.equivalent} equivalent"] if score.equivalent else []
     parts += [f"a sample of {score.sampled} of {score.total}"] if score.sample else []
     asked += ", and a sample satisfies no gate" if asked and score.sample else ""
-    parts += [f"of {count(len(places), 'named place')}"] if (places := score.mutated) else []
+    parts += [f"of {count(len(names), 'module')}"] if (names := score.scope) else []
     fresh = f"stale, changed: {_few(score.changed)}" if score.changed else "fresh"
     yield f"mutation score {score.percent} ({', '.join(parts)}; recorded {score.when}, {fresh}{asked})"
 

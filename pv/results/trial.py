@@ -53,8 +53,8 @@ class MutationScore:
     """The recorded number of generated mutants that a contract's falsifiers killed, and what changed since.
 
     killed includes those killed by_timeout and by_error; total is how many there are; judged is how many of them were
-    tried and are faults, neither equivalent nor invalid. mutated: the code that they are in, where the contract names
-    some.
+    tried and are faults, neither equivalent nor invalid. scope: the modules that they are in, where the contract names
+    some. judges: the other contracts whose falsifiers judged them.
     """
 
     total: int
@@ -66,7 +66,8 @@ class MutationScore:
     equivalent: int = 0
     sampled: int = 0
     """Number of mutants that were tried; the total itself unless it is a sample."""
-    mutated: tuple[str, ...] = ()
+    scope: tuple[str, ...] = ()
+    judges: tuple[str, ...] = ()
     when: str = ""
     commit: str = ""
     changed: tuple[str, ...] = ()

@@ -39,7 +39,7 @@ SHAPES: list[tuple[type, dict[str, Any], set[str], set[str]]] = [
         {**SCHEMA["properties"], **METADATA},
         # the format's name; gathered above; for people; read as `harnesses`
         {"schema", "metadata", "author", "created", "kani_harnesses"},
-        {"strict"},  # whether the file says `schema: pv/1`
+        {"strict", "known"},  # whether the file says `schema: pv/1`
     ),
     (Equation, SCHEMA["properties"]["equations"]["additionalProperties"]["properties"], set(), {"name", "texts"}),
     (Obligation, items("obligations"), set(), set()),

@@ -147,12 +147,12 @@ KINDS = [
     (
         "merge key as a key",
         GOOD + "<<: 1",
-        "15:1 PV010 unknown key '<<' in the contract; known: equations, equivalents, falsifiers, harnesses, kani_harnesses, metadata, mutants, mutated, obligations, qa_gate, runs, schema, subject, subjects",
+        "15:1 PV010 unknown key '<<' in the contract; known: equations, equivalents, falsifiers, harnesses, kani_harnesses, metadata, mutants, mutation_scope, obligations, qa_gate, runs, schema, subject, subjects",
     ),
     (
         "a null key",
         GOOD + "? \n: 1",
-        "15:2 PV010 unknown key '' in the contract; known: equations, equivalents, falsifiers, harnesses, kani_harnesses, metadata, mutants, mutated, obligations, qa_gate, runs, schema, subject, subjects",
+        "15:2 PV010 unknown key '' in the contract; known: equations, equivalents, falsifiers, harnesses, kani_harnesses, metadata, mutants, mutation_scope, obligations, qa_gate, runs, schema, subject, subjects",
     ),
     (
         "existing: metadata is text",

@@ -1,11 +1,11 @@
-"""Mutants name the module that they change, and `mutated` the code that it contains."""
+"""Mutants name the module that they change, and `mutation_scope` the modules that it contains."""
 
 from pathlib import Path
 
 import pytest
 
 from pv.contract.finding import Location
-from pv.contract.mutants import Edit, Mutant, Mutated, Swap
+from pv.contract.mutants import Edit, Mutant, MutationScope, Name, Swap
 from pv.contract.names import Target
 
 HERE = Location(Path("c.yaml"))
@@ -24,11 +24,11 @@ def test_module_of_a_mutant_is_that_of_its_edit_or_swapped_object() -> None:
         ("losses", "losses:kd", True),
         ("losses", "losses.kl:forward", True),
         ("losses", "losses_old:kd", False),
-        ("losses:Kd", "losses:Kd.forward", True),
-        ("losses:Kd", "losses:Kd", True),
-        ("losses:Kd", "losses:KdTwo", False),
-        ("losses:Kd", "losses.kl:Kd", False),
+        ("losses.__init__", "losses:kd", True),
+        ("losses.__init__", "losses.kl:forward", False),
     ],
 )
-def test_mutated_holds_a_function_of_its_module_or_class(target: str, function: str, held: bool) -> None:
-    assert Mutated(target=Target.parse(target), location=HERE).holds(function) is held
+def test_scope_holds_the_functions_of_its_modules_and_packages(target: str, function: str, held: bool) -> None:
+    named = Name(text=target, location=HERE)
+    assert named.holds(function) is held
+    assert MutationScope(modules=(Name(text="other", location=HERE), named)).holds(function) is held

@@ -15,38 +15,42 @@ def test_the_wider_scope_takes_in_what_the_subject_imports(shop: Any) -> None:
     assert widely == {"shop:price", "helper:rounded"}
 
 
-def test_a_contract_says_what_is_mutated_by_module_and_by_function(shop: Any) -> None:
+def test_a_contract_selects_the_modules_that_are_mutated(shop: Any) -> None:
     shop.add("S-LEAVE", "falsify_leave")
     assert {j.mutant.function for j in shop.mutate("shop").judged} == {"shop:price", "shop:leave"}
-    shop.append('mutated: [helper, "shop:leave"]\n')
+    shop.append("mutation_scope: [helper]\n")
     found = shop.mutate("shop")
-    assert {j.mutant.function for j in found.judged} == {"helper:rounded", "shop:leave"}
-    assert json.loads(summary.data([found], 0.5))["contracts"][0]["mutated"] == ["helper", "shop:leave"]
+    assert {j.mutant.function for j in found.judged} == {"helper:rounded"}
+    assert json.loads(summary.data([found], 0.5))["contracts"][0]["mutation_scope"] == ["helper"]
 
 
 def test_widely_is_widely_whatever_the_contract_names(shop: Any) -> None:
-    shop.append("mutated: [helper]\n")
+    shop.append("mutation_scope: [helper]\n")
     assert {j.mutant.function for j in shop.mutate("shop", widely=True).judged} == {"shop:price", "helper:rounded"}
 
 
 @pytest.mark.parametrize(
     ("named", "says"),
     [
-        ("shop:os", "shop defines no function or class 'os'"),
-        ("shop:pric", "shop defines no function or class 'pric'; did you mean 'price'?"),
-        ("falsifiers.falsify_shop", "no subject of this contract imports falsifiers.falsify_shop"),
+        (
+            "shop:price",
+            "`mutation_scope` names modules and packages, not functions or classes: 'shop:price'; write shop",
+        ),
+        ("falsifiers.falsify_shop", "no subject of this contract or its judges imports falsifiers.falsify_shop"),
         ("shopp", "there is no module 'shopp'"),
     ],
 )
 def test_only_code_under_contract_can_be_named(shop: Any, named: str, says: str) -> None:
-    shop.append(f'mutated: ["{named}"]\n')
+    shop.append(f'mutation_scope: ["{named}"]\n')
     with pytest.raises(UsageError, match=f"PV138 {re.escape(says)}"):
         shop.mutate("shop")
 
 
-def test_a_place_that_nobody_runs_is_no_part_of_a_score_that_counts(shop: Any) -> None:
-    shop.append('mutated: [shop, helper, "shop:never_called"]\n')
-    problem = "no falsifier executes shop:never_called"
+def test_a_module_that_no_falsifier_executes_is_no_part_of_a_recorded_score(shop: Any) -> None:
+    (shop.folder / "shop.py").write_text("import idle\n" + (shop.folder / "shop.py").read_text())
+    (shop.folder / "idle.py").write_text("def never_called():\n    return 1 + 1\n")
+    shop.append("mutation_scope: [shop, helper, idle]\n")
+    problem = "no falsifier executes idle"
     assert summary.problems(shop.mutate("shop", record=True)) == [f"no score was recorded: {problem}"]
     assert not (shop.folder / "evidence").exists()
 

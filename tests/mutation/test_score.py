@@ -29,11 +29,11 @@ def test_a_score_is_recorded_and_stands_in_the_report_until_something_changes(sh
 
 
 def test_another_choice_of_what_is_mutated_is_another_score(shop: Any) -> None:
-    shop.append("mutated: [shop]\n")
+    shop.append("mutation_scope: [shop]\n")
     shop.mutate("shop", record=True)
-    assert ", of 1 named place; recorded " in pv.render(pv.validate(), verbose=True)
+    assert ", of 1 module; recorded " in pv.render(pv.validate(), verbose=True)
     text = (shop.folder / "contracts/shop.yaml").read_text()
-    (shop.folder / "contracts/shop.yaml").write_text(text.replace("mutated: [shop]", "mutated: [helper]"))
+    (shop.folder / "contracts/shop.yaml").write_text(text.replace("mutation_scope: [shop]", "mutation_scope: [helper]"))
     assert ", stale, changed: " in pv.render(pv.validate(), verbose=True)
 
 

@@ -76,6 +76,6 @@ def test_an_equivalent_that_is_no_automatic_mutant_is_an_error(shop: Any) -> Non
 
 def test_an_equivalent_outside_of_what_is_mutated_is_refused(shop: Any) -> None:
     shop.accept(find="pieces > 10", replace="pieces >= 10", reason="no member buys here")
-    shop.append("mutated: [helper]\n")
-    with pytest.raises(UsageError, match="PV137 shop:price is not in `mutated`: remove the equivalent"):
+    shop.append("mutation_scope: [helper]\n")
+    with pytest.raises(UsageError, match="PV137 shop:price is not in `mutation_scope`: remove the equivalent"):
         shop.mutate("shop")

@@ -49,7 +49,7 @@ def test_who_was_asked_twice_is_named_once(project: Project, monkeypatch: pytest
 
 def test_a_gate_asks_nothing_of_a_wider_scope_than_the_contracts(project: Project) -> None:
     folder = project("mutable")
-    append(folder, "mutated: [helper]\nqa_gate: {id: G, name: all, require: {mutation_score: 0.5}}\n")
+    append(folder, "mutation_scope: [helper]\nqa_gate: {id: G, name: all, require: {mutation_score: 0.5}}\n")
     assert summary.problems(one()) == []
     assert summary.problems(one(widely=True)) == []
 
@@ -67,7 +67,7 @@ def test_an_equivalent_of_one_module_is_none_of_its_copy(project: Project) -> No
     )
     contract = folder / "contracts/shop.yaml"
     contract.write_text(contract.read_text().replace("falsify_price", "falsify_both"))
-    append(folder, "mutated: [shop, copied]\n")
+    append(folder, "mutation_scope: [shop, copied]\n")
     accepted = '{function: "shop:price", find: pieces > 10, replace: pieces >= 10, reason: no member buys here}'
     append(folder, f"equivalents:\n- {accepted}\n")
     found = fates(one())
