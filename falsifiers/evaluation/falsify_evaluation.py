@@ -1,109 +1,70 @@
-"""Attacks on the evaluation on held-back text. The subject is `training.evaluation`, or has its names."""
+"""Attacks on the evaluation on held-back text. The subject is `reference_trainer.training.evaluation`."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
-from falsifiers.support.strategies import LOGITS, KdCase, tensors
-
-BATCH_SIZES = (1, 3, 7, 16)
-VOCABULARY = 4
-
-
-class Tables:
-    """A teacher and a text of bytes below 4 for it; the student is `Student`."""
-
-    def __init__(self, table: Tensor) -> None:
-        self.table, self.vocab_size = table, VOCABULARY
-
-    def logits(self, batch: Any) -> Tensor:
-        return self.table[batch.tokens]
-
-
-class Student(nn.Module):
-    """A table with dropout, which evaluation has to disable, and a forward pass that may raise."""
-
-    def __init__(self, table: Tensor, fails_at: int = 0) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(*table.shape, _weight=table.clone())
-        self.parts = nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.5)))
-        self.fails_at, self.calls = fails_at, 0
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        self.calls += 1
-        if self.calls == self.fails_at:
-            raise RuntimeError("the student fails on purpose")
-        logits: Tensor = self.parts(self.embedding(tokens))
-        return logits
-
-
-TABLE = tensors((VOCABULARY, VOCABULARY), LOGITS, torch.float64)
-TEXTS = st.binary(min_size=2, max_size=70).map(lambda content: torch.tensor([b % VOCABULARY for b in content]))
-
-
-def sequences_of(subject: Any, text: Tensor, length: int, batch_size: int) -> Any:
-    device = torch.device("cpu")
-    return subject.Sequences(bytes_N=text.to(torch.uint8), length=length, batch_size=batch_size, device=device)
-
-
-def cases_of(student: Tensor, teacher: Tensor, text: Tensor, length: int) -> dict[str, KdCase]:
-    """Return the expected cases: every sequence in one batch, at temperature 1."""
-    count = (len(text) - 1) // (length - 1)
-    rows = torch.stack([text[k * (length - 1) :][:length] for k in range(count)])
-    tokens = rows[:, :-1]
-    both = {"cross_entropy": (1.0, 0.0), "kl": (0.0, 1.0)}
-    return {
-        name: KdCase(student[tokens], teacher[tokens], rows[:, 1:], 1.0, *weights) for name, weights in both.items()
-    }
+from falsifiers.evaluation.cases import (
+    BATCH_SIZES,
+    TABLE,
+    TEXTS,
+    VOCABULARY,
+    Student,
+    Teacher,
+    cases_of,
+    sequences_of,
+)
+from falsifiers.support.fake_device import DEVICE, FakeDevice, complaint
 
 
 @given(student=TABLE, teacher=TABLE, text=TEXTS, length=st.integers(2, 6))
 def falsify_evaluation_does_not_depend_on_batch_size(
-    subject: Any, student: Tensor, teacher: Tensor, text: Tensor, length: int
+    subject: Any, device: str, student: Tensor, teacher: Tensor, text: Tensor, length: int
 ) -> None:
     """Sum and count are the oracle's, over all sequences, in batches of 1, 3, 7 and 16, the last of them smaller."""
     text = torch.cat((text, text[:1].expand(max(0, length - len(text)))))
     for batch_size in BATCH_SIZES:
-        module = Student(student)
-        seen = subject.evaluate(Tables(teacher), module, sequences_of(subject, text, length, batch_size))
+        sequences = sequences_of(text, length, batch_size, device)
+        seen = subject.evaluate(Teacher(teacher, device), Student(student, device), sequences)
         for name, case in cases_of(student, teacher, text, length).items():
             assert name in seen, f"{name} is missing in batches of {batch_size}, among {sorted(seen)}: nothing scored?"
-            assert seen[name].count == case.labels.numel(), (
-                f"{name} counts {seen[name].count} tokens in batches of {batch_size}; expected {case.labels.numel()}"
-            )
-            kinds = [type(seen[name].sum).__name__, type(seen[name].count).__name__]
-            assert kinds == ["float", "int"], (
-                f"{name} is a sum and a count of the types {kinds}; expected float and int"
-            )
-            apart, allowed = abs(seen[name].sum - case.oracle_nats()), case.allowed_nats()
-            assert apart <= allowed, (
-                f"{name} is {seen[name].sum!r} nats in batches of {batch_size}, the oracle's value is "
-                f"{case.oracle_nats()!r}; apart by {apart:.3g}, allowed {allowed:.3g}"
-            )
+            _assert_is_the_oracles(f"{name} in batches of {batch_size}", seen[name], case)
+
+
+def _assert_is_the_oracles(what: str, seen: Any, case: Any) -> None:
+    expected = case.labels.numel()
+    assert seen.count == expected, f"{what} counts {seen.count} tokens; expected {expected}"
+    kinds = [type(seen.sum).__name__, type(seen.count).__name__]
+    assert kinds == ["float", "int"], f"{what}: sum and count are of the types {kinds}; expected float and int"
+    apart, allowed = abs(seen.sum - case.oracle_nats()), case.allowed_nats()
+    assert apart <= allowed, (
+        f"{what} is {seen.sum!r} nats, the oracle's value is {case.oracle_nats()!r}; apart by {apart:.3g}, allowed "
+        f"{allowed:.3g}"
+    )
 
 
 @given(
     text=TEXTS, flags=st.lists(st.booleans(), min_size=6, max_size=6), fails_at=st.integers(0, 3), whose=st.booleans()
 )
 def falsify_evaluation_does_not_change_student(
-    subject: Any, text: Tensor, flags: list[bool], fails_at: int, whose: bool
+    subject: Any, device: str, text: Tensor, flags: list[bool], fails_at: int, whose: bool
 ) -> None:
     """Each submodule's training flag, also after an exception of either model; no gradient; gradients stay enabled."""
     table = torch.zeros(VOCABULARY, VOCABULARY)
-    teacher, student = Tables(table), Student(table, fails_at if whose else 0)
-    if fails_at and not whose:
-        teacher.table = torch.full_like(table, torch.nan)
+    student = Student(table, device, fails_at if whose else 0)
+    teacher = Teacher(torch.full_like(table, torch.nan) if fails_at and not whose else table, device)
     for part, flag in zip(student.modules(), flags, strict=False):
         part.training = flag
     before = [part.training for part in student.modules()]
     failed = ""
     try:
-        subject.evaluate(teacher, student, sequences_of(subject, text, 2, 3))
+        subject.evaluate(teacher, student, sequences_of(text, 2, 3, device))
     except (RuntimeError, ValueError) as error:
         failed = f" after {error}"
     after = [part.training for part in student.modules()]
@@ -114,13 +75,13 @@ def falsify_evaluation_does_not_change_student(
 
 @given(student=TABLE, teacher=TABLE, text=TEXTS, batch_size=st.sampled_from(BATCH_SIZES))
 def falsify_evaluation_builds_no_graph(
-    subject: Any, student: Tensor, teacher: Tensor, text: Tensor, batch_size: int
+    subject: Any, device: str, student: Tensor, teacher: Tensor, text: Tensor, batch_size: int
 ) -> None:
     """Torch's saved-tensor hook is never called."""
     kept: list[Tensor] = []
-    module, sequences = Student(student), sequences_of(subject, text, 2, batch_size)
+    module, sequences = Student(student, device), sequences_of(text, 2, batch_size, device)
     with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):
-        subject.evaluate(Tables(teacher), module, sequences)
+        subject.evaluate(Teacher(teacher, device), module, sequences)
     sizes = [tuple(each.shape) for each in kept]
     assert not kept, (
         f"evaluating {len(sequences)} sequences in batches of {batch_size} kept tensors of the sizes {sizes} for a "
@@ -132,6 +93,21 @@ def falsify_evaluation_builds_no_graph(
 def falsify_metric_without_tokens_is_absent(subject: Any, size: int, batch_size: int) -> None:
     """A text shorter than a sequence has no loss, rather than a perfect 0."""
     table = torch.zeros(VOCABULARY, VOCABULARY)
-    sequences = sequences_of(subject, torch.zeros(size, dtype=torch.int64), 9, batch_size)
-    seen = subject.evaluate(Tables(table), Student(table), sequences)
+    sequences = sequences_of(torch.zeros(size, dtype=torch.int64), 9, batch_size)
+    seen = subject.evaluate(Teacher(table), Student(table), sequences)
     assert seen == {}, f"{size} bytes hold no sequence of 9, and the evaluation reports {seen}"
+
+
+@given(text=TEXTS, batch_size=st.sampled_from(BATCH_SIZES), teachers=st.sampled_from(["cpu", DEVICE]))
+def falsify_evaluation_mixes_no_devices(subject: Any, text: Tensor, batch_size: int, teachers: str) -> None:
+    """With a student on a fake device, and its teacher there or on the CPU, nothing raises, and every term is there."""
+    providers = importlib.import_module("reference_trainer.distillation.providers")
+    seen: dict[str, Any] = {}
+    with FakeDevice():
+        table = torch.zeros(VOCABULARY, VOCABULARY)
+        teacher = providers.ModuleTeacher(Student(table, teachers), VOCABULARY)
+        student, sequences = Student(table, DEVICE), sequences_of(text, 2, batch_size, DEVICE)
+        what = f"the student is on {DEVICE}, the teacher on {teachers}"
+        raised = complaint(what, lambda: seen.update(subject.evaluate(teacher, student, sequences)))
+    assert raised is None, raised
+    assert sorted(seen) == ["cross_entropy", "kl"], f"{what}; the terms are {sorted(seen)}"

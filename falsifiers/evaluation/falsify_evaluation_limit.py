@@ -1,24 +1,33 @@
-"""An attack on how much of the held-back text a distillation evaluates. The subject is `pipeline.distill`."""
+"""An attack on how much of the held-back text a distillation evaluates.
+
+The subject is `reference_trainer.pipeline.distill`.
+"""
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.distill_smoke.cases import finished, place
+from falsifiers.support.tiny_runs import distilled
+
+LIMIT = 2**16
+LENGTH = 2**12 + 1
+"""Sixteen such sequences, of 4096 bytes each that are predicted, need one byte more than the limit."""
 
 
-@given(most=st.sampled_from([16, 30, 31, 45, 46, 2**16]), held=st.integers(20, 70))
-def falsify_evaluation_has_a_limit(subject: Any, most: int, held: int) -> None:
-    """At most so many bytes of it, in whole sequences of 16 that share a byte; fewer if it has fewer."""
-    with place() as where, mock.patch.object(subject, "EVALUATED_BYTES", most):
-        where.text.write_bytes(bytes(97 + k * k % 26 for k in range(10 * held)))
-        ran = finished(subject, where, max_steps=1, traced=False)
-    expected = (min(most, held) - 1) // 15 * 15
-    seen = {name: total.count for name, total in ran.result.held_back.items()}
+@given(held=st.sampled_from([LENGTH, LIMIT - 1, LIMIT, LIMIT + 1, LIMIT + 4096]))
+def falsify_evaluation_has_a_limit(subject: Any, device: str, held: int) -> None:
+    """At most its first 2^16 bytes, in whole sequences that share a byte; all whole sequences of a shorter text."""
+    with tempfile.TemporaryDirectory() as name:
+        text = bytes(97 + k * k % 26 for k in range(1000)) * (held // 100 + 1)
+        changes: dict[str, Any] = {"length": LENGTH, "max_steps": 1, "device": device}
+        result = distilled(subject, Path(name), text=text[: 10 * held], **changes)
+    expected = (min(LIMIT, held) - 1) // (LENGTH - 1) * (LENGTH - 1)
+    seen = {name: total.count for name, total in result.held_back.items()}
     assert seen == {"cross_entropy": expected, "kl": expected}, (
-        f"of {held} bytes held back, of which at most {most} count, {seen} were scored; expected {expected}"
+        f"of {held} bytes held back, of which the first {LIMIT} count, {seen} were scored; expected {expected}"
     )
