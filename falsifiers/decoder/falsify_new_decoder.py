@@ -43,7 +43,9 @@ def falsify_weights_depend_only_on_config_and_seed(
     torch.rand(drawn, device=device)
     before = _states(device)
     with SETTINGS[setting]():
+        default = torch.get_default_dtype()
         second = subject.new_decoder(case.config(subject), case.seed)
+        assert torch.get_default_dtype() is default, f"the default dtype was {default}: {torch.get_default_dtype()}"
     moved = [at for at, state in _states(device).items() if not torch.equal(state, before[at])]
     assert not moved, f"making a model moved the random numbers of the process on {moved}"
     for name, value in first.named_parameters():
