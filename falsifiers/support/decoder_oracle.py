@@ -24,7 +24,8 @@ Array = NDArray[Any]
 Weights = Mapping[str, Array]
 
 EPSILON = 2.0**-23
-UNIT = {torch.float32: 2.0**-24, torch.float64: 2.0**-53}
+UNIT = {torch.float16: 2.0**-11, torch.float32: 2.0**-24, torch.float64: 2.0**-53}
+"""Unit roundoff: the largest relative error of one rounding."""
 
 
 def weights_of(module: torch.nn.Module) -> dict[str, Array]:
@@ -37,32 +38,48 @@ def weights_in(directory: Path) -> dict[str, Array]:
     return {name: value.astype(np.float64) for name, value in load_file(directory / "model.safetensors").items()}
 
 
-def logits(weights: Weights, heads: int, tokens: Array, dtype: Any = np.float64) -> Array:
-    """Return the logits [B, T, V] of integer tokens [B, T], computed in `dtype`."""
+def logits(
+    weights: Weights, heads: int, tokens: Array, dtype: Any = np.float64, *, last: int | None = None, fillers: int = 0
+) -> Array:
+    """Return the logits [B, T, V] of integer tokens [B, T], computed in `dtype`.
+
+    last: only those of this many last positions. fillers: number of tokens before the first whose embedding is zero,
+    so that attention gives each the score 0 and the value 0, at any distance.
+    """
     w = {name: value.astype(dtype) for name, value in weights.items()}
     x = w["embedding.weight"][tokens]
-    for layer in range(1 + max(int(name.split(".")[1]) for name in w if name.startswith("blocks."))):
+    layers = 1 + max(int(name.split(".")[1]) for name in w if name.startswith("blocks."))
+    for layer in range(layers):
         part = {name.removeprefix(f"blocks.{layer}."): value for name, value in w.items()}
-        x = x + _attention(part, heads, _norm(x, part["attention_norm.weight"]))
+        kept = x.shape[1] if last is None or layer < layers - 1 else last
+        mixed = _attention(part, heads, _norm(x, part["attention_norm.weight"]), kept, fillers)
+        x = x[:, -kept:] + mixed
         x = x + _feed_forward(part, _norm(x, part["feed_forward_norm.weight"]))
-    return _norm(x, w["norm.weight"]) @ w["head.weight"].T
+    out: Array = _norm(x, w["norm.weight"]) @ w["head.weight"].T
+    return out
 
 
 def _norm(x: Array, gain: Array) -> Array:
     mean_square = (x * x).mean(-1, keepdims=True) + x.dtype.type(EPSILON)
-    return gain * x / np.sqrt(mean_square)
+    normed: Array = gain * x / np.sqrt(mean_square)
+    return normed
 
 
-def _attention(w: Weights, heads: int, x: Array) -> Array:
+def _attention(w: Weights, heads: int, x: Array, last: int, fillers: int) -> Array:
+    """Return the attention [B, last, W] of the last positions."""
     B, T, W = x.shape
-    q, k, v = np.split(x @ w["attention.query_key_value.weight"].T, 3, axis=-1)
-    q, k = (_turned(part.reshape(B, T, heads, W // heads)) for part in (q, k))
-    scores = np.einsum("bihd,bjhd->bhij", q, k) / x.dtype.type(np.sqrt(W // heads))
-    scores[..., np.triu(np.ones((T, T), dtype=bool), 1)] = -np.inf
-    share = np.exp(scores - scores.max(-1, keepdims=True))
-    share = share / share.sum(-1, keepdims=True)
-    mixed = np.einsum("bhij,bjhd->bihd", share, v.reshape(B, T, heads, W // heads)).reshape(B, T, W)
-    return mixed @ w["attention.out.weight"].T
+    q, k, v = (
+        part.reshape(B, T, heads, W // heads)
+        for part in np.split(x @ w["attention.query_key_value.weight"].T, 3, axis=-1)
+    )
+    scores = np.einsum("bihd,bjhd->bhij", _turned(q)[:, -last:], _turned(k)) / x.dtype.type(np.sqrt(W // heads))
+    scores[..., np.triu(np.ones((last, T), dtype=bool), 1 + T - last)] = -np.inf
+    highest = scores.max(-1, keepdims=True) if fillers == 0 else np.maximum(scores.max(-1, keepdims=True), 0)
+    share = np.exp(scores - highest)
+    share = share / (share.sum(-1, keepdims=True) + fillers * np.exp(-highest))
+    mixed = np.einsum("bhij,bjhd->bihd", share, v).reshape(B, last, W)
+    out: Array = mixed @ w["attention.out.weight"].T
+    return out
 
 
 def _turned(x: Array) -> Array:
@@ -79,18 +96,20 @@ def _complex(x: Array) -> Any:
 
 def _feed_forward(w: Weights, x: Array) -> Array:
     gate, up = np.split(x @ w["feed_forward.gate_up.weight"].T, 2, axis=-1)
-    return (gate / (1 + np.exp(-gate)) * up) @ w["feed_forward.down.weight"].T
+    out: Array = (gate / (1 + np.exp(-gate)) * up) @ w["feed_forward.down.weight"].T
+    return out
 
 
-def allowed(weights: Weights, heads: int, tokens: Array, dtype: torch.dtype) -> float:
+def allowed(weights: Weights, heads: int, tokens: Array, dtype: torch.dtype, *, last: int | None = None) -> float:
     """Return the tolerance for logits computed in `dtype`: 32 times the measured float32 rounding of these equations.
 
     The rounding is the largest difference of all logits between NumPy's float32 and float64, scaled to the unit
     roundoff of `dtype`. The factor 32 allows for another order of summation, fused kernels and a small sample; a wrong
     term differs by thousands of roundings.
     """
-    exact = logits(weights, heads, tokens)
-    spread = np.abs(logits(weights, heads, tokens, np.float32) - exact).max() + np.abs(exact).max() * 2.0**-24
+    exact = logits(weights, heads, tokens, last=last)
+    single = logits(weights, heads, tokens, np.float32, last=last)
+    spread = np.abs(single - exact).max() + np.abs(exact).max() * 2.0**-24
     return float(32 * spread * UNIT[dtype] / UNIT[torch.float32])
 
 
@@ -103,7 +122,8 @@ def chunks(tokens: Array, rows: int = 64) -> Iterator[Array]:
 def log_softmax(x: Array) -> Array:
     """Return the log-probabilities over the last axis."""
     shifted = x - x.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    out: Array = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return out
 
 
 def losses(student: Array, teacher: Array, tokens: Array, temperature: float = 1.0) -> tuple[float, float]:

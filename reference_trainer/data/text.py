@@ -8,6 +8,7 @@ Shape letters: B batch, T position, N bytes.
 from __future__ import annotations
 
 import hashlib
+import stat
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
@@ -67,7 +68,7 @@ def _frozen() -> tuple[Tensor, str]:
 
 def _mapped(path: Path) -> tuple[Tensor, str]:
     try:
-        if path.exists() and not path.is_file():
+        if not stat.S_ISREG(path.stat().st_mode):
             raise DataError(f"{path} is not a regular file; expected a text file")
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -15,17 +15,19 @@ from torch import Tensor
 
 @contextmanager
 def file_of(content: bytes, name: bytes = b"text") -> Iterator[Path]:
+    """Yield the path of a temporary file."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(os.fsdecode(os.fsencode(directory) + b"/" + name))
         path.write_bytes(content)
         yield path
 
 
-def sequences_of(subject: Any, text: Tensor, length: int, batch_size: int = 3) -> Any:
-    return subject.Sequences(bytes_N=text, length=length, batch_size=batch_size, device=torch.device("cpu"))
+def sequences_of(subject: Any, text: Tensor, length: int, batch_size: int = 3, device: str = "cpu") -> Any:
+    """Return the subject's sequences of a text."""
+    return subject.Sequences(bytes_N=text, length=length, batch_size=batch_size, device=torch.device(device))
 
 
 def epoch(subject: Any, sequences: Any, seed: int = 0, number: int = 1) -> list[Any]:
-    """The batches of an epoch, as a run asks for them."""
+    """Return the batches of an epoch, as a run asks for them."""
     order = subject.epoch_order(seed, number, len(sequences))
     return [sequences.batch(order, position) for position in range(1, sequences.batches + 1)]

@@ -8,21 +8,23 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.distill_run.text_cases import epoch, file_of, sequences_of
+from falsifiers.support.fake_device import DEVICE, FakeDevice
+from falsifiers.support.texts import epoch, file_of, sequences_of
 
-LENGTHS = st.integers(2, 9)
+# Seed and epoch, and the first seven bytes of `printf SEED/EPOCH | sha256sum`.
+NUMBERS = {(0, 1): 0xA93875FE509AC2, (0, 2): 0x9DC6366A2003D4, (7, 3): 0x653E83E7D95BB7, (1, 11): 0x00E48C98B384F9}
 
 
 @given(
     size=st.integers(2, 200),
-    length=LENGTHS,
+    length=st.integers(2, 9),
     batch_size=st.integers(1, 6),
     seed=st.integers(0, 99),
     number=st.integers(1, 9),
     data=st.data(),
 )
 def falsify_every_byte_is_predicted_once(
-    subject: Any, size: int, length: int, batch_size: int, seed: int, number: int, data: st.DataObject
+    subject: Any, device: str, size: int, length: int, batch_size: int, seed: int, number: int, data: st.DataObject
 ) -> None:
     """Except the first, and an incomplete last sequence; every batch but the last is full; requested in any order.
 
@@ -30,27 +32,44 @@ def falsify_every_byte_is_predicted_once(
     """
     text = torch.randperm(256, generator=torch.Generator().manual_seed(seed))[: max(size, length)].to(torch.uint8)
     place = {int(byte): k for k, byte in enumerate(text.tolist())}
-    sequences = sequences_of(subject, text, length, batch_size)
+    sequences = sequences_of(subject, text, length, batch_size, device)
     order = subject.epoch_order(seed, number, len(sequences))
     positions = data.draw(st.permutations(range(1, sequences.batches + 1)), label="order of requests")
-    batches = {position: sequences.batch(order, position) for position in positions}
-    predicted: list[int] = []
-    for position, batch in sorted(batches.items()):
-        rows = batch.tokens.tolist()
-        assert batch.labels.tolist() == rows, f"labels of batch {position} are {batch.labels.tolist()}, tokens {rows}"
-        for row in rows:
-            places = [place[byte] for byte in row]
-            assert places == list(range(places[0], places[0] + length)), f"a sequence holds the bytes at {places}"
-            predicted += places[1:]
-    whole = (len(text) - 1) // (length - 1) * (length - 1)
-    assert sorted(predicted) == list(range(1, whole + 1)), (
-        f"of {len(text)} bytes in sequences of {length} these are predicted: {sorted(predicted)}; expected: 1 to "
-        f"{whole}, each once"
+    batches = [batch for _, batch in sorted((position, sequences.batch(order, position)) for position in positions)]
+    _assert_placed(batches, device)
+    rows = [[place[byte] for byte in row] for batch in batches for row in batch.tokens.tolist()]
+    apart = [row for row in rows if row != list(range(row[0], row[0] + length))]
+    assert not apart, f"sequences of {length} hold the bytes at {apart}"
+    count = (len(text) - 1) // (length - 1)
+    assert sorted(k for row in rows for k in row[1:]) == list(range(1, count * (length - 1) + 1)), (
+        f"of {len(text)} bytes, {count} sequences of {length} predict each but the first once; they start at {rows}"
     )
-    sizes = [len(batch.tokens) for _, batch in sorted(batches.items())]
-    count = len(predicted) // (length - 1)
-    expected = [min(batch_size, count - start) for start in range(0, count, batch_size)]
+    sizes, expected = (
+        [len(b.tokens) for b in batches],
+        [min(batch_size, count - k) for k in range(0, count, batch_size)],
+    )
     assert sizes == expected, f"batches of {count} sequences hold {sizes}; expected {expected}"
+
+
+def _assert_placed(batches: list[Any], device: str) -> None:
+    """Assert that tokens are labels as well, int64 on the device."""
+    for position, batch in enumerate(batches, 1):
+        kinds = [(each.dtype, each.device.type) for each in (batch.tokens, batch.labels)]
+        assert kinds == [(torch.int64, device)] * 2, f"batch {position} is {kinds}; expected int64 on {device}"
+        assert torch.equal(batch.tokens, batch.labels), (
+            f"labels of batch {position} are {batch.labels.tolist()}, tokens {batch.tokens.tolist()}"
+        )
+
+
+@given(size=st.integers(9, 60), batch_size=st.integers(1, 6))
+def falsify_batches_are_on_the_device(subject: Any, size: int, batch_size: int) -> None:
+    """The batches of an order on the CPU, of a text on the CPU, are on a fake device, and no operation mixes them."""
+    order = torch.arange((size - 1) // 4)
+    with FakeDevice():
+        sequences = sequences_of(subject, torch.zeros(size, dtype=torch.uint8), 5, batch_size, DEVICE)
+        batches = [sequences.batch(order, position) for position in range(1, sequences.batches + 1)]
+    seen = {each.device.type for batch in batches for each in (batch.tokens, batch.labels)}
+    assert seen == {DEVICE}, f"{len(batches)} batches are on {sorted(seen)}; expected {DEVICE}"
 
 
 @given(
@@ -100,3 +119,24 @@ def falsify_held_back_bytes_are_never_trained_on(subject: Any, size: int, length
             assert int(batch.tokens.min()) >= 128, f"trained bytes in a held-back batch: {batch.tokens.tolist()}"
         parts = bytes(text.training.tolist()) + bytes(text.held_back.tolist())
     assert parts == content, f"the parts hold {len(parts)} bytes and differ from the text of {size}"
+
+
+def falsify_orders_are_stable_across_versions(subject: Any) -> None:
+    """Seed and epoch give the recorded generator seed, from which torch draws the order."""
+    for (seed, number), drawn_by in NUMBERS.items():
+        seen = subject.epoch_order(seed, number, 24).tolist()
+        expected = torch.randperm(24, generator=torch.Generator().manual_seed(drawn_by)).tolist()
+        assert seen == expected, (
+            f"the order of epoch {number} of seed {seed} is {seen}; expected {expected}, as drawn from {drawn_by:#x}"
+        )
+
+
+def falsify_text_shorter_than_a_sequence_has_none(subject: Any) -> None:
+    """It has no batch either; a text as long as a sequence has one."""
+    for length in range(2, 10):
+        for size in range(length + 1):
+            sequences = sequences_of(subject, torch.arange(size, dtype=torch.uint8), length)
+            seen, expected = (len(sequences), sequences.batches), (int(size == length),) * 2
+            assert seen == expected, (
+                f"{size} bytes have {seen[0]} sequences of {length}, and {seen[1]} batches; expected {expected}"
+            )

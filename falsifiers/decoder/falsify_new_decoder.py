@@ -1,4 +1,4 @@
-"""Attacks on a new decoder: its tensors, their values, and the dtypes of weights and activations.
+"""Attacks on a new decoder: its shape, its tensors, their values and dtypes.
 
 The subject is `reference_trainer.models.decoder`, or has its names.
 """
@@ -6,18 +6,70 @@ The subject is `reference_trainer.models.decoder`, or has its names.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from falsifiers.distill_run.falsify_decoder import DecoderCase, decoder_cases
+from falsifiers.decoder.cases import DecoderCase, decoder_cases
+from falsifiers.support.torch_modes import MODES
 
 KEPT = {"float32": torch.float32, "bfloat16": torch.float32, "float64": torch.float64}
 # A mean or deviation exceeds six standard errors in 2 of 10^9 draws.
 STANDARD_ERRORS = 6
+
+SETTINGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "without changes": nullcontext,
+    **{
+        name: lambda name=name: MODES[name]("cpu")  # type: ignore[misc]  # bound at once
+        for name in ("no_grad", "default dtype float64", "default dtype bfloat16", "default device meta")
+    },
+}
+REFUSED = [{"layers": 0}, {"heads": 2}, {"width": 12, "heads": 4}, {"width": -8}, {"vocab_size": 0}, {"width": 8.0}]
+
+
+@given(case=decoder_cases(), setting=st.sampled_from(list(SETTINGS)), drawn=st.integers(0, 5))
+def falsify_weights_depend_only_on_config_and_seed(
+    subject: Any, device: str, case: DecoderCase, setting: str, drawn: int
+) -> None:
+    """Independent of earlier random draws and torch's defaults; another seed gives others; all require a gradient.
+
+    No generator of the process moves, neither the CPU's nor the device's.
+    """
+    first = subject.new_decoder(case.config(subject), case.seed)
+    torch.rand(drawn, device=device)
+    before = _states(device)
+    with SETTINGS[setting]():
+        default = torch.get_default_dtype()
+        second = subject.new_decoder(case.config(subject), case.seed)
+        assert torch.get_default_dtype() is default, f"the default dtype was {default}: {torch.get_default_dtype()}"
+    moved = [at for at, state in _states(device).items() if not torch.equal(state, before[at])]
+    assert not moved, f"making a model moved the random numbers of the process on {moved}"
+    for name, value in first.named_parameters():
+        other = second.get_parameter(name)
+        same = other.dtype is value.dtype and other.device == value.device and torch.equal(value, other)
+        assert same, f"{name} differs, {setting}, after {drawn} draws: {value.flatten()[:3]}, {other.flatten()[:3]}"
+        assert other.requires_grad, f"{name} does not require a gradient"
+    unlike = subject.new_decoder(case.config(subject), case.seed + 1).embedding.weight
+    assert not torch.equal(first.embedding.weight, unlike), f"seeds {case.seed} and {case.seed + 1} give equal weights"
+
+
+def _states(device: str) -> dict[str, torch.Tensor]:
+    return {"cpu": torch.get_rng_state()} | ({"cuda": torch.cuda.get_rng_state()} if device == "cuda" else {})
+
+
+@given(changed=st.sampled_from(REFUSED))
+def falsify_shapes_without_pairs_are_rejected(subject: Any, changed: dict[str, Any]) -> None:
+    """Widths that heads and pairs do not divide, and values that are not positive integers: a ValueError."""
+    shape = {"vocab_size": 5, "layers": 1, "width": 6, "heads": 1, **changed}
+    try:
+        accepted = subject.DecoderConfig(**shape)
+    except ValueError:
+        return
+    raise AssertionError(f"{shape} is accepted: {accepted}")
 
 
 def _tensors(vocab_size: int, layers: int, width: int) -> dict[str, tuple[int, ...]]:
@@ -71,7 +123,7 @@ def falsify_initial_weights_follow_gpt_2(subject: Any, layers: int, width: int, 
 
 
 @given(stored=st.sampled_from(["float32", "float64", "bfloat16"]), dtype=st.sampled_from(list(KEPT)))
-def falsify_weights_are_stored_in_the_right_dtype(subject: Any, stored: str, dtype: str) -> None:
+def falsify_weights_are_stored_in_the_right_dtype(subject: Any, device: str, stored: str, dtype: str) -> None:
     """float64 in a run in float64, float32 in any other, whatever they were stored in; rounded once at most.
 
     The subject is `reference_trainer.models.placement`.
@@ -80,33 +132,9 @@ def falsify_weights_are_stored_in_the_right_dtype(subject: Any, stored: str, dty
     config = models.DecoderConfig(vocab_size=5, layers=1, width=6, heads=1)
     before = models.new_decoder(config, 0).to(getattr(torch, stored)).state_dict()
     before = {name: value.clone() for name, value in before.items()}
-    module = models.new_decoder(config, 1).to(getattr(torch, stored))
+    module = models.new_decoder(config, 1).to(device, getattr(torch, stored))
     module.load_state_dict(before)
     for name, value in subject.stored_in(dtype, module).state_dict().items():
         assert value.dtype is KEPT[dtype], f"{name}, stored in {stored}, is {value.dtype} in a run in {dtype}"
-        same = torch.equal(value, before[name].to(KEPT[dtype]))
+        same = torch.equal(value.cpu(), before[name].to(KEPT[dtype]))
         assert same, f"{name} was {before[name].flatten()[:3]} and is {value.flatten()[:3]} in a run in {dtype}"
-
-
-class _Wide(TorchDispatchMode):
-    """The operations that returned a float64 tensor with a batch axis: tables of positions have two axes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.by: list[str] = []
-
-    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
-        given = function(*arguments, **(named or {}))
-        for each in given if isinstance(given, tuple | list) else [given]:
-            if isinstance(each, torch.Tensor) and each.dtype is torch.float64 and each.dim() > 2:
-                self.by.append(f"{function} {list(each.shape)}")
-        return given
-
-
-@given(case=decoder_cases(), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
-def falsify_no_activation_is_promoted_to_float64(subject: Any, case: DecoderCase, dtype: torch.dtype) -> None:
-    """No tensor with a batch axis is in float64, which a GPU computes up to 64 times more slowly."""
-    module = case.decoder(subject, dtype)
-    with torch.no_grad(), _Wide() as wide:
-        module(case.tokens)
-    assert not wide.by, f"weights are {dtype}, and these operations returned float64: {wide.by[:3]}"

@@ -1,4 +1,4 @@
-"""Attacks on the order in which a student reads its text. The subject is that of `falsify_run_endings`."""
+"""Attacks on the order in which a student reads its text. The subject is `pipeline.distill`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from falsifiers.distill_run.falsify_run_endings import SMALL, run, small
+from falsifiers.support.tiny_runs import distilled
 
-COUNT = 12
+LENGTH, COUNT = 8, 12
 """Of 90 bytes to learn from: a byte of context, and 7 more in each sequence of length 8."""
 
 
@@ -28,7 +28,7 @@ class _Read:
 
     def note(self, module: nn.Module, arguments: tuple[Any, ...]) -> None:
         if module.training and arguments and arguments[0].dtype == torch.int64 and arguments[0].dim() == 2:
-            self.starts.append((module, [row[0] // (SMALL["length"] - 1) for row in arguments[0].tolist()]))
+            self.starts.append((module, [row[0] // (LENGTH - 1) for row in arguments[0].tolist()]))
 
     def of(self, module: nn.Module) -> list[int]:
         """Return the sequences that `module` read; each byte of the text is its own offset."""
@@ -51,13 +51,13 @@ def _whose(order: list[int]) -> str:
 def falsify_student_reads_in_order_of_seed_and_epoch(subject: Any, seed: int, epochs: int, batch_size: int) -> None:
     """Every sequence once per epoch, in an order that differs by epoch and by seed."""
     read = _Read()
-    with tempfile.TemporaryDirectory() as name:
-        settings = small(Path(name), subject, out=Path(name, "out"), seed=seed, epochs=epochs, batch_size=batch_size)
-        hook = register_module_forward_pre_hook(read.note)
-        try:
-            student = run(subject, settings).student
-        finally:
-            hook.remove()
+    hook = register_module_forward_pre_hook(read.note)
+    try:
+        with tempfile.TemporaryDirectory() as name:
+            changes = {"length": LENGTH, "seed": seed, "epochs": epochs, "batch_size": batch_size}
+            student = distilled(subject, Path(name), text=bytes(range(100)), **changes).student
+    finally:
+        hook.remove()
     seen = read.of(student)
     assert len(seen) == epochs * COUNT, f"a student read {len(seen)} sequences in {epochs} epochs of {COUNT}"
     for epoch in range(1, epochs + 1):

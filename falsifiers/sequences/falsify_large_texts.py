@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from falsifiers.distill_run.text_cases import sequences_of
+from falsifiers.support.texts import sequences_of
 
 GIB = 2**30
 MARK = bytes(range(1, 9))

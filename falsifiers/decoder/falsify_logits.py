@@ -1,0 +1,70 @@
+"""Attacks on the logits of a decoder. The subject is `reference_trainer.models.decoder`, or has its names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from falsifiers.decoder.cases import DecoderCase, assert_follows_equations, decoder_cases
+from falsifiers.support import decoder_oracle as oracle
+
+
+@given(case=decoder_cases(), dtype=st.sampled_from([torch.float32, torch.float64]))
+def falsify_logits_follow_equations(subject: Any, device: str, case: DecoderCase, dtype: torch.dtype) -> None:
+    module = case.decoder(subject, dtype, device)
+    with torch.no_grad():
+        seen = module(case.tokens.to(device))
+    assert seen.dtype is dtype, f"weights in {dtype} give logits in {seen.dtype}"
+    assert_follows_equations("logits", seen, module, case.heads, case.tokens)
+
+
+@given(case=decoder_cases(fewest_tokens=2), data=st.data())
+def falsify_attention_is_causal(subject: Any, device: str, case: DecoderCase, data: st.DataObject) -> None:
+    """Logits up to i keep every bit when later tokens change: those have the weight 0, and adding 0 rounds nothing.
+
+    Without the later tokens kernels may sum in another order, so there they keep what rounding leaves.
+    """
+    i = data.draw(st.integers(0, case.tokens.shape[1] - 2), label="i")
+    module = case.decoder(subject, device=device)
+    other = case.tokens.clone()
+    other[:, i + 1 :] = (other[:, i + 1 :] + 1) % case.vocab_size
+    with torch.no_grad():
+        here, there, alone = (module(t.to(device))[:, : i + 1] for t in (case.tokens, other, case.tokens[:, : i + 1]))
+    assert torch.equal(here, there), (
+        f"other tokens after position {i} change logits up to it by {float((here - there).abs().max()):.3g}"
+    )
+    allowed = oracle.allowed(oracle.weights_of(module), case.heads, case.tokens.numpy(), torch.float32)
+    apart = float((here - alone).abs().max())
+    assert apart <= allowed, (
+        f"without the tokens after position {i} logits differ by {apart:.3g}, allowed {allowed:.3g}"
+    )
+
+
+class _Wide(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
+    """The operations that returned a float64 tensor with a batch axis: tables of positions have two axes."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch's own
+        self.by: list[str] = []
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
+        given = function(*arguments, **(named or {}))
+        for each in given if isinstance(given, tuple | list) else [given]:
+            if isinstance(each, torch.Tensor) and each.dtype is torch.float64 and each.dim() > 2:
+                self.by.append(f"{function} {list(each.shape)}")
+        return given
+
+
+@given(case=decoder_cases(), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
+def falsify_no_activation_is_promoted_to_float64(
+    subject: Any, device: str, case: DecoderCase, dtype: torch.dtype
+) -> None:
+    """No tensor with a batch axis is in float64, which a GPU computes up to 64 times more slowly."""
+    module = case.decoder(subject, dtype, device)
+    with torch.no_grad(), _Wide() as wide:
+        module(case.tokens.to(device))
+    assert not wide.by, f"weights are {dtype}, and these operations returned float64: {wide.by[:3]}"

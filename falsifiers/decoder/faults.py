@@ -1,0 +1,142 @@
+"""Faults of decoders and of the providers around them, as wrong versions of public functions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+EPSILON = 2.0**-23
+
+
+def _turns(length: int, width: int, device: Any, table: Any = torch.float64) -> tuple[Tensor, Tensor]:
+    """Return cosine and sine [T, D] of all positions in float64, from positions and frequencies in `table`."""
+    exponent = torch.arange(0, width, 2, device=device, dtype=table) / width
+    angle = torch.arange(length, device=device, dtype=table)[:, None] * 10000.0**-exponent
+    both = torch.cat((angle, angle), dim=-1).double()
+    return both.cos(), both.sin()
+
+
+def _turned(x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
+    first, second = x.chunk(2, dim=-1)
+    turned: Tensor = x * turns[0] + torch.cat((-second, first), dim=-1) * turns[1]
+    return turned
+
+
+def _norm(x: Tensor, gain: Tensor) -> Tensor:
+    return functional.rms_norm(x, gain.shape, gain, EPSILON)
+
+
+def _attention(x: Tensor, part: dict[str, Tensor], heads: int, turns: Any, keys_turned: bool, causal: bool) -> Tensor:
+    projected = functional.linear(x, part["attention.query_key_value.weight"]).chunk(3, dim=-1)
+    query, key, value = (each.reshape(*each.shape[:2], heads, -1).transpose(1, 2) for each in projected)
+    query, key = _turned(query, turns), _turned(key, turns) if keys_turned else key
+    mixed = functional.scaled_dot_product_attention(
+        query.to(x.dtype), key.to(x.dtype), value.to(x.dtype), is_causal=causal
+    )
+    return functional.linear(mixed.transpose(1, 2).flatten(2), part["attention.out.weight"])
+
+
+def _logits(
+    decoder: Any, tokens: Any, turns: Any, *, keys_turned: bool = True, causal: bool = True, up_first: bool = False
+) -> Tensor:
+    """Compute the decoder's equations from its named parameters, with the selected faults."""
+    w = dict(decoder.named_parameters())
+    x: Tensor = w["embedding.weight"][tokens]
+    for layer in range(decoder.config.layers):
+        part = {name.removeprefix(f"blocks.{layer}."): value for name, value in w.items()}
+        normed = _norm(x, part["attention_norm.weight"])
+        x = x + _attention(normed, part, decoder.config.heads, turns, keys_turned, causal)
+        normed = _norm(x, part["feed_forward_norm.weight"])
+        gate, up = functional.linear(normed, part["feed_forward.gate_up.weight"]).chunk(2, dim=-1)
+        gate, up = (up, gate) if up_first else (gate, up)
+        x = x + functional.linear(functional.silu(gate) * up, part["feed_forward.down.weight"])
+    return functional.linear(_norm(x, w["norm.weight"]), w["head.weight"])
+
+
+def _of(decoder: Any, tokens: Any, **options: Any) -> tuple[Tensor, Tensor]:
+    """Return the turns for these tokens in the dtype of the weights."""
+    like = decoder.embedding.weight
+    cosine, sine = _turns(tokens.shape[1], decoder.config.width // decoder.config.heads, like.device, **options)
+    return cosine.to(like.dtype), sine.to(like.dtype)
+
+
+def gate_and_up_swapped(decoder: Any, tokens: Any) -> Tensor:
+    """Apply the activation to the other half of the projection."""
+    return _logits(decoder, tokens, _of(decoder, tokens), up_first=True)
+
+
+def keys_not_turned(decoder: Any, tokens: Any) -> Tensor:
+    """Rotate only queries by their position."""
+    return _logits(decoder, tokens, _of(decoder, tokens), keys_turned=False)
+
+
+def not_causal(decoder: Any, tokens: Any) -> Tensor:
+    """Let attention see the tokens that are to be predicted."""
+    return _logits(decoder, tokens, _of(decoder, tokens), causal=False)
+
+
+def positions_in_half_precision(decoder: Any, tokens: Any) -> Tensor:
+    """Round cosine and sine to bfloat16."""
+    cosine, sine = (each.bfloat16().to(each.dtype) for each in _of(decoder, tokens))
+    return _logits(decoder, tokens, (cosine, sine))
+
+
+def positions_in_the_models_dtype(decoder: Any, tokens: Any) -> Tensor:
+    """Count positions and compute angles in the dtype of the weights."""
+    return _logits(decoder, tokens, _of(decoder, tokens, table=decoder.embedding.weight.dtype))
+
+
+def angles_in_float32(decoder: Any, tokens: Any) -> Tensor:
+    """Compute positions, frequencies and angles in float32, also in a float64 model."""
+    return _logits(decoder, tokens, _of(decoder, tokens, table=torch.float32))
+
+
+def turned_in_float64(decoder: Any, tokens: Any) -> Tensor:
+    """Keep cosine and sine in float64, which promotes queries and keys during the rotation."""
+    width = decoder.config.width // decoder.config.heads
+    return _logits(decoder, tokens, _turns(tokens.shape[1], width, decoder.embedding.weight.device))
+
+
+def angles_on_the_cpu(decoder: Any, tokens: Any) -> Tensor:
+    """Create the tables of positions on the CPU, wherever the model is."""
+    cosine, sine = _turns(tokens.shape[1], decoder.config.width // decoder.config.heads, "cpu")
+    dtype = decoder.embedding.weight.dtype
+    return _logits(decoder, tokens, (cosine.to(dtype), sine.to(dtype)))
+
+
+def head_with_a_bias(original: Any, decoder: Any, config: Any) -> None:
+    """Give the head the bias that torch gives a linear layer by default."""
+    original(decoder, config)
+    decoder.head = nn.Linear(config.width, config.vocab_size)
+
+
+def residual_not_scaled(original: Any, decoder: Any, config: Any) -> None:
+    """Draw every matrix with a deviation of 0.02, so that the residual stream grows with the depth."""
+    original(decoder, config)
+    for parameter in decoder.parameters():
+        if parameter.dim() == 2:
+            nn.init.normal_(parameter, std=0.02)
+
+
+def model_seeds_the_process(original: Any, config: Any, seed: int) -> Any:
+    """Seed torch's global generators when a model is made."""
+    torch.manual_seed(seed)
+    return original(config, seed)
+
+
+def shape_unchecked(config: Any) -> None:
+    """Accept every shape."""
+
+
+def dtype_of_the_file_kept(dtype: str, decoder: Any) -> Any:
+    """Compute in the dtype that the weights were stored in."""
+    return decoder
+
+
+def teacher_answers_in_bfloat16(original: Any, teacher: Any, batch: Any) -> Any:
+    """Run the teacher under autocast."""
+    with torch.autocast(batch.tokens.device.type, dtype=torch.bfloat16):
+        return original(teacher, batch)

@@ -1,0 +1,63 @@
+"""A student and a teacher that are tables of logits, and their evaluation by hand."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from falsifiers.support import texts
+from falsifiers.support.cases import KdCase
+from falsifiers.support.strategies import LOGITS, tensors
+
+BATCH_SIZES = (1, 3, 7, 16)
+VOCABULARY = 4
+TABLE = tensors((VOCABULARY, VOCABULARY), LOGITS, torch.float64)
+TEXTS = st.binary(min_size=2, max_size=70).map(lambda content: torch.tensor([b % VOCABULARY for b in content]))
+
+
+class Teacher:
+    """A table of logits on a device, with the interface of a teacher."""
+
+    def __init__(self, table: Tensor, device: str = "cpu") -> None:
+        self.table, self.vocab_size = table.to(device), VOCABULARY
+
+    def logits(self, batch: Any) -> Tensor:
+        return self.table[batch.tokens.to(self.table.device)]
+
+
+class Student(nn.Module):
+    """A table with dropout, which evaluation has to disable, and a forward pass that may raise."""
+
+    def __init__(self, table: Tensor, device: str = "cpu", fails_at: int = 0) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, VOCABULARY, _weight=table.clone().to(device))
+        self.parts = nn.Sequential(nn.Dropout(0.5), nn.Sequential(nn.Dropout(0.5)))
+        self.fails_at, self.calls = fails_at, 0
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.calls += 1
+        if self.calls == self.fails_at:
+            raise RuntimeError("the student fails on purpose")
+        logits: Tensor = self.parts(self.embedding(tokens))
+        return logits
+
+
+def sequences_of(text: Tensor, length: int, batch_size: int, device: str = "cpu") -> Any:
+    """Return the trainer's sequences of a text."""
+    data = importlib.import_module("reference_trainer.data.text")
+    return texts.sequences_of(data, text.to(torch.uint8), length, batch_size, device)
+
+
+def cases_of(student: Tensor, teacher: Tensor, text: Tensor, length: int) -> dict[str, KdCase]:
+    """Return the expected cases: every sequence in one batch, at temperature 1."""
+    count = (len(text) - 1) // (length - 1)
+    rows = torch.stack([text[k * (length - 1) :][:length] for k in range(count)])
+    tokens = rows[:, :-1]
+    both = {"cross_entropy": (1.0, 0.0), "kl": (0.0, 1.0)}
+    return {
+        name: KdCase(student[tokens], teacher[tokens], rows[:, 1:], 1.0, *weights) for name, weights in both.items()
+    }

@@ -1,0 +1,113 @@
+"""Attacks on the evaluation on held-back text. The subject is `reference_trainer.training.evaluation`."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from falsifiers.evaluation.cases import (
+    BATCH_SIZES,
+    TABLE,
+    TEXTS,
+    VOCABULARY,
+    Student,
+    Teacher,
+    cases_of,
+    sequences_of,
+)
+from falsifiers.support.fake_device import DEVICE, FakeDevice, complaint
+
+
+@given(student=TABLE, teacher=TABLE, text=TEXTS, length=st.integers(2, 6))
+def falsify_evaluation_does_not_depend_on_batch_size(
+    subject: Any, device: str, student: Tensor, teacher: Tensor, text: Tensor, length: int
+) -> None:
+    """Sum and count are the oracle's, over all sequences, in batches of 1, 3, 7 and 16, the last of them smaller."""
+    text = torch.cat((text, text[:1].expand(max(0, length - len(text)))))
+    for batch_size in BATCH_SIZES:
+        sequences = sequences_of(text, length, batch_size, device)
+        seen = subject.evaluate(Teacher(teacher, device), Student(student, device), sequences)
+        for name, case in cases_of(student, teacher, text, length).items():
+            assert name in seen, f"{name} is missing in batches of {batch_size}, among {sorted(seen)}: nothing scored?"
+            _assert_is_the_oracles(f"{name} in batches of {batch_size}", seen[name], case)
+
+
+def _assert_is_the_oracles(what: str, seen: Any, case: Any) -> None:
+    expected = case.labels.numel()
+    assert seen.count == expected, f"{what} counts {seen.count} tokens; expected {expected}"
+    kinds = [type(seen.sum).__name__, type(seen.count).__name__]
+    assert kinds == ["float", "int"], f"{what}: sum and count are of the types {kinds}; expected float and int"
+    apart, allowed = abs(seen.sum - case.oracle_nats()), case.allowed_nats()
+    assert apart <= allowed, (
+        f"{what} is {seen.sum!r} nats, the oracle's value is {case.oracle_nats()!r}; apart by {apart:.3g}, allowed "
+        f"{allowed:.3g}"
+    )
+
+
+@given(
+    text=TEXTS, flags=st.lists(st.booleans(), min_size=6, max_size=6), fails_at=st.integers(0, 3), whose=st.booleans()
+)
+def falsify_evaluation_does_not_change_student(
+    subject: Any, device: str, text: Tensor, flags: list[bool], fails_at: int, whose: bool
+) -> None:
+    """Each submodule's training flag, also after an exception of either model; no gradient; gradients stay enabled."""
+    table = torch.zeros(VOCABULARY, VOCABULARY)
+    student = Student(table, device, fails_at if whose else 0)
+    teacher = Teacher(torch.full_like(table, torch.nan) if fails_at and not whose else table, device)
+    for part, flag in zip(student.modules(), flags, strict=False):
+        part.training = flag
+    before = [part.training for part in student.modules()]
+    failed = ""
+    try:
+        subject.evaluate(teacher, student, sequences_of(text, 2, 3, device))
+    except (RuntimeError, ValueError) as error:
+        failed = f" after {error}"
+    after = [part.training for part in student.modules()]
+    assert after == before, f"training flags were {before} and are {after}{failed}"
+    assert student.embedding.weight.grad is None and student.embedding.weight.requires_grad, "the student was changed"
+    assert torch.is_grad_enabled(), f"gradients are disabled in the process{failed}"
+
+
+@given(student=TABLE, teacher=TABLE, text=TEXTS, batch_size=st.sampled_from(BATCH_SIZES))
+def falsify_evaluation_builds_no_graph(
+    subject: Any, device: str, student: Tensor, teacher: Tensor, text: Tensor, batch_size: int
+) -> None:
+    """Torch's saved-tensor hook is never called."""
+    kept: list[Tensor] = []
+    module, sequences = Student(student, device), sequences_of(text, 2, batch_size, device)
+    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):
+        subject.evaluate(Teacher(teacher, device), module, sequences)
+    sizes = [tuple(each.shape) for each in kept]
+    assert not kept, (
+        f"evaluating {len(sequences)} sequences in batches of {batch_size} kept tensors of the sizes {sizes} for a "
+        f"backward pass; expected none, because the student gets no gradient"
+    )
+
+
+@given(size=st.integers(0, 8), batch_size=st.sampled_from(BATCH_SIZES))
+def falsify_metric_without_tokens_is_absent(subject: Any, size: int, batch_size: int) -> None:
+    """A text shorter than a sequence has no loss, rather than a perfect 0."""
+    table = torch.zeros(VOCABULARY, VOCABULARY)
+    sequences = sequences_of(torch.zeros(size, dtype=torch.int64), 9, batch_size)
+    seen = subject.evaluate(Teacher(table), Student(table), sequences)
+    assert seen == {}, f"{size} bytes hold no sequence of 9, and the evaluation reports {seen}"
+
+
+@given(text=TEXTS, batch_size=st.sampled_from(BATCH_SIZES), teachers=st.sampled_from(["cpu", DEVICE]))
+def falsify_evaluation_mixes_no_devices(subject: Any, text: Tensor, batch_size: int, teachers: str) -> None:
+    """With a student on a fake device, and its teacher there or on the CPU, nothing raises, and every term is there."""
+    providers = importlib.import_module("reference_trainer.distillation.providers")
+    seen: dict[str, Any] = {}
+    with FakeDevice():
+        table = torch.zeros(VOCABULARY, VOCABULARY)
+        teacher = providers.ModuleTeacher(Student(table, teachers), VOCABULARY)
+        student, sequences = Student(table, DEVICE), sequences_of(text, 2, batch_size, DEVICE)
+        what = f"the student is on {DEVICE}, the teacher on {teachers}"
+        raised = complaint(what, lambda: seen.update(subject.evaluate(teacher, student, sequences)))
+    assert raised is None, raised
+    assert sorted(seen) == ["cross_entropy", "kl"], f"{what}; the terms are {sorted(seen)}"

@@ -1,0 +1,77 @@
+"""Faults of sequences and their order, as wrong versions of public functions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+_SHARED = torch.Generator().manual_seed(0)
+
+
+def order_of_the_process(seed: int, epoch: int, count: int) -> Any:
+    """Draw the order from the process's random numbers."""
+    return torch.randperm(count)
+
+
+def order_of_one_generator(seed: int, epoch: int, count: int) -> Any:
+    """Share one generator between calls, so that the order depends on earlier requests."""
+    return torch.randperm(count, generator=_SHARED)
+
+
+def order_in_int32(original: Any, seed: int, epoch: int, count: int) -> Any:
+    """Draw the order in int32, so that offsets wrap around for texts beyond 2 GiB."""
+    return original(seed, epoch, count).int()
+
+
+def every_epoch_alike(original: Any, seed: int, epoch: int, count: int) -> Any:
+    """Ignore the epoch."""
+    return original(seed, 1, count)
+
+
+def seed_plus_epoch(original: Any, seed: int, epoch: int, count: int) -> Any:
+    """Give the next seed's first epoch the order of this seed's second."""
+    return original(seed + epoch, 1, count)
+
+
+def order_of_another_key(seed: int, epoch: int, count: int) -> Any:
+    """Combine seed and epoch in another way, so that every seed has another order than before."""
+    return torch.randperm(count, generator=torch.Generator().manual_seed(1_000_003 * seed + epoch))
+
+
+def epoch_lost_on_its_way(original: Any, teacher: Any, student: Any, batches: Any, *args: Any, **named: Any) -> Any:
+    """Read every epoch in the order of the first."""
+    return original(teacher, student, lambda epoch, position: batches(1, position), *args, **named)
+
+
+def sequences_do_not_overlap(original: Any, sequences: Any, order: Any, position: int) -> Any:
+    """Cut the text into disjoint sequences, so that the first byte of each is never predicted."""
+    batch = original(sequences, order, position)
+    chosen = order[(position - 1) * sequences.batch_size :][: len(batch.tokens)].tolist()
+    starts = [min(k * sequences.length, len(sequences.bytes_N) - sequences.length) for k in chosen]
+    rows = torch.stack([sequences.bytes_N[start : start + sequences.length] for start in starts]).to(batch.tokens)
+    return replace(batch, tokens=rows, labels=rows)
+
+
+def labels_shifted_beforehand(original: Any, sequences: Any, order: Any, position: int) -> Any:
+    """Shift labels when batches are made; the step shifts them again."""
+    batch = original(sequences, order, position)
+    return replace(batch, labels=batch.labels.roll(-1, 1))
+
+
+def batch_kept_on_the_cpu(original: Any, sequences: Any, order: Any, position: int) -> Any:
+    """Return every batch on the CPU."""
+    return original(replace(sequences, device=torch.device("cpu")), order, position)
+
+
+def rest_counts_as_a_sequence(sequences: Any) -> int:
+    """Round the number of sequences up."""
+    predicted = max(len(sequences.bytes_N) - 1, 0)
+    return -int(-predicted // (sequences.length - 1))
+
+
+def held_back_text_trained_on(original: Any, path: Any, length: int) -> Any:
+    """Train on the whole text."""
+    text = original(path, length)
+    return replace(text, training=torch.cat((text.training, text.held_back)))

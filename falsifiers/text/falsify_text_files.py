@@ -1,0 +1,127 @@
+"""Attacks on reading text files. The subject is `reference_trainer.data.text`, or has its names."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.support.oracles import refusal_complaint
+from falsifiers.support.texts import epoch, file_of, sequences_of
+
+
+@given(content=st.binary(min_size=11, max_size=300), name=st.sampled_from([b"text", "texté".encode(), b"text\xff"]))
+def falsify_tokens_are_the_bytes(subject: Any, content: bytes, name: bytes) -> None:
+    """Tokens are the bytes, 0 to 255, valid UTF-8 or not, in the content and in the file's name; digest as well."""
+    length = 2
+    with file_of(content, name) as path:
+        text = subject.read_text(path, length)
+        read = [*text.training.tolist(), *text.held_back.tolist()]
+        sequences = sequences_of(subject, text.training, length)
+        tokens = {int(x) for batch in epoch(subject, sequences) for x in batch.tokens.flatten()}
+    assert read == list(content), f"read {read} from a file of {list(content)}"
+    assert tokens == set(content[: len(text.training)]), f"tokens {sorted(tokens)} of the bytes {sorted(set(content))}"
+    expected = hashlib.sha256(content).hexdigest()
+    assert text.digest == expected, f"the digest is {text.digest}, SHA-256 of the file is {expected}"
+    assert text.name == str(path), f"the text is called {text.name!r}, expected the text {str(path)!r}"
+
+
+def falsify_frozen_text_is_the_default(subject: Any) -> None:
+    """Whole, with its own digest, and English."""
+    text, content = subject.read_text(None, 64), subject.frozen_text()
+    assert bytes(text.training.tolist()) + bytes(text.held_back.tolist()) == content, "another text than the frozen one"
+    assert text.digest == hashlib.sha256(content).hexdigest(), f"the digest {text.digest} is of something else"
+    assert content.count(b" the ") > 2000, "the frozen text is not English"
+
+
+@given(content=st.binary(min_size=11, max_size=60), at=st.integers(0, 8))
+def falsify_tokens_are_a_private_copy(subject: Any, content: bytes, at: int) -> None:
+    """Changing a token changes neither the file nor later reads."""
+    with file_of(content) as path:
+        text = subject.read_text(path, 2)
+        text.training[at] = (content[at] + 1) % 256
+        left, again = path.read_bytes(), subject.read_text(path, 2)
+        read = bytes([*again.training.tolist(), *again.held_back.tolist()])
+    assert left == content, f"token {at} was changed, and the file holds {left!r} instead of {content!r}"
+    assert read == content, f"token {at} was changed, and {read!r} is read from a file of {content!r}"
+
+
+@given(length=st.integers(2, 300) | st.integers(300, 10**5))
+def falsify_minimum_size_is_the_minimum(subject: Any, length: int) -> None:
+    """A text whose tenth, rounded up, is one sequence has a sequence in each part; one byte less is rejected."""
+    fewest = 10 * (length - 1) + 1
+    with file_of(b"") as path:
+        os.truncate(path, fewest - 1)
+        raised = _refusal(subject, path, length)
+        assert raised is not None, f"{fewest - 1} bytes are accepted for sequences of {length}"
+        os.truncate(path, fewest)
+        raised = _refusal(subject, path, length)
+        assert raised is None, f"{fewest} bytes are rejected for sequences of {length}: {raised}"
+        text = subject.read_text(path, length)
+    counts = [len(sequences_of(subject, part, length)) for part in (text.training, text.held_back)]
+    assert min(counts) >= 1, f"of {fewest} bytes, the parts have {counts} sequences of {length}"
+
+
+def _refusal(subject: Any, path: Path, length: int) -> str | None:
+    """Return the message with which a text is rejected, None if it is read."""
+    try:
+        subject.read_text(path, length)
+    except ValueError as refusal:
+        return f"{type(refusal).__name__}: {refusal}"
+    return None
+
+
+def _fifo(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
+
+
+def _empty(path: Path) -> Path:
+    path.touch()
+    return path
+
+
+def _loop(path: Path) -> Path:
+    path.symlink_to(path)
+    return path
+
+
+UNREADABLE: dict[str, Callable[[Path], Path]] = {
+    "an empty file": _empty,
+    "a directory": lambda path: path.parent,
+    "nothing": lambda path: path / "missing",
+    "a FIFO without a writer": _fifo,
+    "a device": lambda path: Path("/dev/zero"),
+    "an unreadable file": lambda path: Path("/proc/self/mem"),
+    "a file that cannot be mapped": lambda path: Path("/proc/self/status"),
+    "a link to itself": _loop,
+    "a name that is too long": lambda path: path.with_name("x" * 300),
+}
+
+
+@given(kind=st.sampled_from(list(UNREADABLE)))
+def falsify_unreadable_files_are_rejected(subject: Any, kind: str) -> None:
+    """A ValueError, at once: a FIFO without a writer must not block a run."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = UNREADABLE[kind](Path(directory, "text"))
+        complaint = _in_time(path, lambda: refusal_complaint(kind, lambda: subject.read_text(path, 8)))
+    assert complaint is None, complaint
+
+
+def _in_time(path: Path, ask: Callable[[], str | None]) -> str | None:
+    """Return the answer, or a complaint after two seconds; a blocked FIFO is then opened for writing."""
+    answers: list[str | None] = []
+    asking = threading.Thread(target=lambda: answers.append(ask()), daemon=True)
+    asking.start()
+    asking.join(2)
+    if asking.is_alive() and path.is_fifo():
+        os.close(os.open(path, os.O_RDWR))
+    asking.join(2)
+    return answers[0] if answers and not asking.is_alive() else f"reading {path} was still going on after 2 s"
