@@ -10,8 +10,10 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from reference_trainer.distillation import losses
+from reference_trainer.distillation.domain import IGNORE_INDEX
 
 __all__ = ["AGREE", "differences", "relative_difference"]
 
@@ -36,13 +38,27 @@ def relative_difference(
     """
     student_BTV = student_BTV.detach().double().requires_grad_()
     tensors = (student_BTV, teacher_BTV, labels_BT)
-    loss = losses.kd_loss(*tensors, temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
+    scored_BT = labels_BT != IGNORE_INDEX
     gradient = losses.kd_logit_gradient(*tensors, temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
-    (expected,) = torch.autograd.grad(loss.sum, student_BTV)
-    terms = (ce_weight + kd_weight * temperature) * math.sqrt(max(1, int(loss.count)))
+    student_NV, teacher_NV, labels_N = (x[scored_BT] for x in tensors)
+    loss = _textbook_loss(student_NV, teacher_NV, labels_N, temperature, ce_weight, kd_weight)
+    (expected,) = torch.autograd.grad(loss, student_BTV)
+    terms = (ce_weight + kd_weight * temperature) * math.sqrt(max(1, int(scored_BT.sum())))
     difference, size = float((gradient - expected).norm()), float(expected.norm())
     scale = max(size, terms)
     return difference / scale if scale else math.inf if difference else 0.0
+
+
+def _textbook_loss(
+    student_NV: Tensor, teacher_NV: Tensor, labels_N: Tensor, temperature: float, ce_weight: float, kd_weight: float
+) -> Tensor:
+    """Return the loss in float64, formed by differentiable operations alone."""
+    nats = student_NV[:, :0].sum()  # 0, but part of the graph
+    if ce_weight > 0:
+        nats = nats + ce_weight * F.cross_entropy(student_NV, labels_N.long(), reduction="sum")
+    if kd_weight > 0:
+        nats = nats + kd_weight * temperature**2 * losses.forward_kl(student_NV, teacher_NV.double(), temperature).sum()
+    return nats
 
 
 def differences(device: torch.device, shape: tuple[int, int, int], seed: int) -> Iterator[tuple[float, float]]:

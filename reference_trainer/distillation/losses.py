@@ -40,12 +40,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
+from reference_trainer.distillation.checks import check_tensors
 from reference_trainer.distillation.domain import IGNORE_INDEX, TEMPERATURES
-from reference_trainer.errors import LabelError, LogitsError, SettingError, ShapeError, VocabularyError
+from reference_trainer.distillation.rows import Weights, walk, weighted_sum
 
 __all__ = ["IGNORE_INDEX", "TEMPERATURES", "LossSum", "forward_kl", "kd_logit_gradient", "kd_loss"]
 
@@ -60,16 +63,6 @@ class LossSum:
 
     sum: Tensor
     count: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class _ScoredRows:
-    """Logits of the scored rows in the dtype of the computation, each row shifted to a maximum of 0."""
-
-    student_NV: Tensor
-    teacher_NV: Tensor
-    labels_N: Tensor
-    scored_BT: Tensor
 
 
 def kd_loss(
@@ -88,16 +81,11 @@ def kd_loss(
     undivided. The sum is differentiable with respect to the student only; the teacher is detached.
     Domain, dtypes and errors: see the module's docstring. Source: arXiv:1503.02531, section 2.
     """
-    _check_settings(temperature, ce_weight, kd_weight, ignore_index)
-    rows = _scored_rows(student_BTV, teacher_BTV, labels_BT, ignore_index)
-    nats_N = rows.student_NV[:, :0].sum(-1, dtype=torch.float64)  # an empty sum: 0, but part of the graph
-    if ce_weight > 0:
-        ce_N = _cross_entropy(rows.student_NV, rows.labels_N)
-        nats_N = nats_N + ce_weight * ce_N
-    if kd_weight > 0:
-        kl_N = forward_kl(rows.student_NV, rows.teacher_NV, temperature)
-        nats_N = nats_N + kd_weight * (temperature**2 * kl_N)
-    return LossSum(sum=nats_N.sum(), count=rows.scored_BT.sum())
+    check_tensors(student_BTV, teacher_BTV, labels_BT)
+    weights = Weights(temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
+    tensors = (student_BTV, teacher_BTV.detach(), labels_BT)
+    total, count = _Loss.apply(*tensors, weights, ignore_index, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
+    return LossSum(sum=total, count=count)
 
 
 def kd_logit_gradient(
@@ -117,16 +105,10 @@ def kd_logit_gradient(
     logit, of the sum: the caller divides. Domain and errors: as for `kd_loss`.
     Source: arXiv:1503.02531, section 2, equation 2.
     """
-    _check_settings(temperature, ce_weight, kd_weight, ignore_index)
-    rows = _scored_rows(student_BTV, teacher_BTV, labels_BT, ignore_index)
-    student_NV, teacher_NV = rows.student_NV.detach(), rows.teacher_NV
-    excess_NV = student_NV.softmax(-1)
-    excess_NV[torch.arange(len(excess_NV), device=excess_NV.device), rows.labels_N] -= 1
-    soft_excess_NV = (student_NV / temperature).softmax(-1) - (teacher_NV / temperature).softmax(-1)
-    gradient_NV = ce_weight * excess_NV + kd_weight * (temperature * soft_excess_NV)
-    gradient_BTV = torch.zeros_like(student_BTV, dtype=_at_least_float32(student_BTV), requires_grad=False)
-    gradient_BTV[rows.scored_BT] = gradient_NV.to(gradient_BTV.dtype)
-    return gradient_BTV
+    weights = Weights(temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
+    rows = walk(student_BTV, teacher_BTV, labels_BT, weights, ignore_index=ignore_index, scale=1.0)
+    assert rows.gradient_BTV is not None
+    return rows.gradient_BTV
 
 
 def forward_kl(student_NV: Tensor, teacher_NV: Tensor, temperature: float) -> Tensor:
@@ -143,99 +125,20 @@ def forward_kl(student_NV: Tensor, teacher_NV: Tensor, temperature: float) -> Te
     return term_NV.sum(-1, dtype=torch.float64)
 
 
-def _cross_entropy(student_NV: Tensor, labels_N: Tensor) -> Tensor:
-    return -student_NV.log_softmax(-1).gather(-1, labels_N[:, None])[:, 0].double()
+class _Loss(torch.autograd.Function):
+    """The sum of the weighted nats; its gradient is formed in forward, while the logits are in the cache."""
 
+    @staticmethod
+    def forward(
+        ctx: Any, student: Tensor, teacher: Tensor, labels: Tensor, weights: Weights, ignore_index: int, graph: bool
+    ) -> tuple[Tensor, Tensor]:
+        scale = 1.0 if graph and student.requires_grad else None
+        rows = walk(student, teacher, labels, weights, ignore_index=ignore_index, scale=scale)
+        ctx.gradient, ctx.dtype = rows.gradient_BTV, student.dtype
+        ctx.mark_non_differentiable(rows.count)
+        return weighted_sum(rows, weights), rows.count
 
-def _scored_rows(student_BTV: Tensor, teacher_BTV: Tensor, labels_BT: Tensor, ignore_index: int) -> _ScoredRows:
-    _check_tensors(student_BTV, teacher_BTV, labels_BT)
-    labels_BT = labels_BT.long()
-    scored_BT = labels_BT != ignore_index
-    _check_labels(labels_BT, scored_BT, student_BTV.shape[-1])
-    dtype = torch.promote_types(_at_least_float32(student_BTV), _at_least_float32(teacher_BTV))
-    student_NV = _rows_with_maximum_zero("student", student_BTV, scored_BT, dtype)
-    teacher_NV = _rows_with_maximum_zero("teacher", teacher_BTV.detach(), scored_BT, dtype)
-    return _ScoredRows(student_NV, teacher_NV, labels_BT[scored_BT], scored_BT)
-
-
-def _rows_with_maximum_zero(model: str, logits_BTV: Tensor, scored_BT: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return the scored rows [N, V], selected before any arithmetic so that unscored rows cannot have influence."""
-    logits_NV = logits_BTV[scored_BT].to(dtype)
-    maximum_N1 = logits_NV.detach().amax(-1, keepdim=True)  # finite exactly if the row has a softmax distribution
-    broken_N = ~maximum_N1[:, 0].isfinite()
-    if broken_N.any():
-        row = int(broken_N.nonzero()[0])
-        b, t = scored_BT.nonzero()[row]
-        raise LogitsError(
-            f"invalid {model} logits at scored position ({b}, {t}): maximum {maximum_N1[row].item()}, expected a "
-            f"finite number; probably the {model} diverged or the whole vocabulary is masked (ignore_index leaves a "
-            f"position unscored)"
-        )
-    return logits_NV - maximum_N1  # large logits would overflow when divided by a small temperature
-
-
-def _at_least_float32(logits: Tensor) -> torch.dtype:
-    return torch.promote_types(logits.dtype, torch.float32)
-
-
-def _check_settings(temperature: float, ce_weight: float, kd_weight: float, ignore_index: int) -> None:
-    low, high = TEMPERATURES
-    if not (_is_number(temperature) and low <= temperature <= high):
-        raise SettingError(
-            f"invalid value {temperature!r} for 'temperature': expected a number from {low:g} to {high:g} (usually 1 "
-            f"to 4)"
-        )
-    for name, weight in (("ce_weight", ce_weight), ("kd_weight", kd_weight)):
-        if not (_is_number(weight) and 0 <= weight < math.inf):
-            raise SettingError(f"invalid value {weight!r} for '{name}': expected a finite number >= 0")
-
-    if not isinstance(ignore_index, int) or isinstance(ignore_index, bool):
-        raise SettingError(
-            f"invalid value {ignore_index!r} for 'ignore_index': expected an integer, usually {IGNORE_INDEX}"
-        )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _check_tensors(student_BTV: Tensor, teacher_BTV: Tensor, labels_BT: Tensor) -> None:
-    _check_logits("student", student_BTV)
-    _check_logits("teacher", teacher_BTV)
-    student_vocabulary, teacher_vocabulary = student_BTV.shape[-1], teacher_BTV.shape[-1]
-    if student_vocabulary != teacher_vocabulary:
-        raise VocabularyError(
-            f"different vocabulary sizes: student {student_vocabulary}, teacher {teacher_vocabulary}; probably the "
-            f"tokenizers differ or one output layer is padded (remove padding columns before the loss)"
-        )
-    if not isinstance(labels_BT, Tensor) or labels_BT.is_floating_point() or labels_BT.dtype is torch.bool:
-        raise ShapeError(f"invalid labels: {_describe(labels_BT)}, expected an integer tensor [B, T]")
-    if not student_BTV.shape[:2] == teacher_BTV.shape[:2] == labels_BT.shape:
-        raise ShapeError(
-            f"shapes do not match: student {list(student_BTV.shape)}, teacher {list(teacher_BTV.shape)}, labels "
-            f"{list(labels_BT.shape)}; expected [B, T, V], [B, T, V] and [B, T]"
-        )
-    if not student_BTV.device == teacher_BTV.device == labels_BT.device:
-        devices = f"{student_BTV.device}, {teacher_BTV.device}, {labels_BT.device}"
-        raise ShapeError(f"different devices for student, teacher and labels: {devices}; expected one device")
-
-
-def _check_logits(model: str, logits_BTV: Tensor) -> None:
-    if not isinstance(logits_BTV, Tensor) or not logits_BTV.is_floating_point():
-        raise ShapeError(f"invalid {model} logits: {_describe(logits_BTV)}, expected a floating tensor [B, T, V]")
-    if logits_BTV.dim() != 3 or logits_BTV.shape[-1] == 0:
-        raise ShapeError(f"invalid {model} logits: shape {list(logits_BTV.shape)}, expected [B, T, V] with V >= 1")
-
-
-def _describe(value: object) -> str:
-    return f"{value.dtype} tensor" if isinstance(value, Tensor) else type(value).__name__
-
-
-def _check_labels(labels_BT: Tensor, scored_BT: Tensor, vocabulary: int) -> None:
-    outside_BT = scored_BT & ((labels_BT < 0) | (labels_BT >= vocabulary))
-    if outside_BT.any():
-        b, t = outside_BT.nonzero()[0]
-        raise LabelError(
-            f"label {int(labels_BT[b, t])} at position ({b}, {t}) is outside the vocabulary of {vocabulary} tokens; "
-            f"probably the tokenizers differ or padding is not labelled with ignore_index"
-        )
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_sum: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        return (ctx.gradient * grad_sum.to(ctx.gradient.dtype)).to(ctx.dtype), None, None, None, None, None

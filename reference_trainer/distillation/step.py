@@ -1,6 +1,6 @@
 """One distillation step: both forwards, the loss, and the student's gradient.
 
-Shape letters: B batch, T position, U = T - 1 positions with a next token, V vocabulary.
+Shape letters: B batch, T position, V vocabulary.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from reference_trainer.distillation.losses import kd_logit_gradient, kd_loss
+from reference_trainer.distillation.domain import IGNORE_INDEX
 from reference_trainer.distillation.protocols import Batch, Student, Teacher, checked_logits
+from reference_trainer.distillation.rows import Rows, Weights, walk, weighted_sum
 from reference_trainer.errors import VocabularyError
 
 __all__ = ["MetricSum", "StepResult", "kd_step"]
@@ -69,37 +70,35 @@ def kd_step(
     teacher_BTV = checked_logits("teacher", teacher.logits(batch), batch.tokens, teacher.vocab_size)
     forward_pass = student.forward(batch)
     student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
-    student_BUV, teacher_BUV, labels_BU = _shifted(student_BTV, teacher_BTV, batch.labels)
-    loss = kd_loss(
-        student_BUV, teacher_BUV, labels_BU, temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight
-    )
-    gradient_BUV = kd_logit_gradient(
-        student_BUV, teacher_BUV, labels_BU, temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight
-    )
-    metrics = _metrics(student_BUV, teacher_BUV, labels_BU, temperature)
-    count = int(loss.count)
-    forward_pass.backward(_full_shape(gradient_BUV / max(count, 1), student_BTV))
-    return StepResult(loss.sum.item() / count if count else None, loss.sum.item(), count, metrics)
-
-
-def _shifted(student_BTV: Tensor, teacher_BTV: Tensor, labels_BT: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return logits [B, U, V] and the labels [B, U] that they predict, all on the student's device."""
     device = student_BTV.device
-    return student_BTV[:, :-1], teacher_BTV[:, :-1].to(device), labels_BT[:, 1:].to(device)
+    labels_BT = _labels_of_logits(batch.labels).to(device)
+    count = int((labels_BT != IGNORE_INDEX).sum())
+    weights = Weights(temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
+    rows = walk(
+        student_BTV,
+        teacher_BTV.to(device),
+        labels_BT,
+        weights,
+        ignore_index=IGNORE_INDEX,
+        scale=1 / max(count, 1),
+        metrics=True,
+    )
+    assert rows.gradient_BTV is not None
+    forward_pass.backward(rows.gradient_BTV)
+    return _result(rows, weights, count)
 
 
-def _full_shape(gradient_BUV: Tensor, student_BTV: Tensor) -> Tensor:
-    gradient_BTV = torch.zeros_like(student_BTV, dtype=gradient_BUV.dtype)
-    gradient_BTV[:, : gradient_BUV.shape[1]] = gradient_BUV
-    return gradient_BTV
+def _labels_of_logits(labels_BT: Tensor) -> Tensor:
+    """Return, for each position, the label that its logits predict; the last position predicts nothing."""
+    shifted_BT = torch.full_like(labels_BT, IGNORE_INDEX, dtype=torch.int64)
+    shifted_BT[:, :-1] = labels_BT[:, 1:]
+    return shifted_BT
 
 
-def _metrics(student_BUV: Tensor, teacher_BUV: Tensor, labels_BU: Tensor, temperature: float) -> dict[str, MetricSum]:
-    weights = {"cross_entropy": (1.0, 0.0), "kl": (0.0, 1.0 / temperature**2)}
-    metrics = {}
-    for name, (ce_weight, kd_weight) in weights.items():
-        term = kd_loss(
-            student_BUV, teacher_BUV, labels_BU, temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight
-        )
-        metrics[name] = MetricSum(term.sum.item(), int(term.count))
-    return {name: metric for name, metric in metrics.items() if metric.count}
+def _result(rows: Rows, weights: Weights, count: int) -> StepResult:
+    sums = torch.stack([weighted_sum(rows, weights), rows.cross_entropy_N.sum(), rows.divergence_N.sum()])
+    total, cross_entropy, kl = sums.tolist()  # one transfer from the device
+    if not count:
+        return StepResult(None, total, count, {})
+    metrics = {"cross_entropy": MetricSum(cross_entropy, count), "kl": MetricSum(kl, count)}
+    return StepResult(total / count, total, count, metrics)

@@ -1,0 +1,187 @@
+"""One walk over the scored rows of logits [B, T, V]: nats per row, and the gradient of their weighted sum.
+
+A block of rows is read once from memory; everything else happens in buffers that stay in the cache. Unscored rows are
+never read. Results are as `reference_trainer.distillation.losses` documents them.
+
+Shape letters: B batch, T position, V vocabulary, N scored rows, C rows of a block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from reference_trainer.distillation import divergences
+from reference_trainer.distillation.checks import check_labels, check_settings, check_tensors
+from reference_trainer.distillation.divergences import RowFunction
+from reference_trainer.errors import LogitsError
+
+__all__ = ["Rows", "Weights", "walk", "weighted_sum"]
+
+BLOCK_BYTES = 2 << 20  # of one buffer; five are in use, and together they stay in the last level of cache
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """What is minimised: ce_weight * cross-entropy + kd_weight * temperature^2 * divergence."""
+
+    temperature: float
+    ce_weight: float
+    kd_weight: float
+    divergence: RowFunction = divergences.forward_kl
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What one walk found, detached.
+
+    cross_entropy_N: nats against the labels. divergence_N: nats at the temperature, without temperature^2. Both
+    float64, and 0 if the weight is 0 and metrics are not asked for. count: scored rows, int64.
+    gradient_BTV: of the weighted sum, times `scale`; None unless asked for.
+    """
+
+    cross_entropy_N: Tensor
+    divergence_N: Tensor
+    count: Tensor
+    gradient_BTV: Tensor | None
+
+
+@torch.no_grad()
+def walk(
+    student_BTV: Tensor,
+    teacher_BTV: Tensor,
+    labels_BT: Tensor,
+    weights: Weights,
+    *,
+    ignore_index: int,
+    scale: float | None = None,
+    metrics: bool = False,
+) -> Rows:
+    """Return nats of every scored row and, with `scale`, the gradient of `scale` times their weighted sum.
+
+    metrics: also nats whose weight is 0. The gradient is new, contiguous and exactly 0 at unscored positions; float64
+    for a float64 student, otherwise float32. Errors: see `losses`; all are raised before anything is returned.
+    """
+    check_settings(weights.temperature, weights.ce_weight, weights.kd_weight, ignore_index)
+    check_tensors(student_BTV, teacher_BTV, labels_BT)
+    labels_BT = labels_BT.long()  # before it is compared: 156 in uint8 has the bits of -100
+    scored_BT = labels_BT != ignore_index
+    check_labels(labels_BT, scored_BT, student_BTV.shape[-1])
+    with torch.autocast(student_BTV.device.type, enabled=False):
+        return _Walk(student_BTV.detach(), teacher_BTV.detach(), labels_BT, scored_BT, weights, scale, metrics).rows()
+
+
+def weighted_sum(rows: Rows, weights: Weights) -> Tensor:
+    """Return the loss in nats, summed over the scored rows; a term of weight 0 is absent, even if it is infinite."""
+    nats_N = torch.zeros_like(rows.cross_entropy_N)
+    if weights.ce_weight > 0:
+        nats_N = nats_N + weights.ce_weight * rows.cross_entropy_N
+    if weights.kd_weight > 0:
+        nats_N = nats_N + weights.kd_weight * (weights.temperature**2 * rows.divergence_N)
+    return nats_N.sum()
+
+
+class _Walk:
+    """The tensors and buffers of one walk."""
+
+    def __init__(
+        self,
+        student_BTV: Tensor,
+        teacher_BTV: Tensor,
+        labels_BT: Tensor,
+        scored_BT: Tensor,
+        weights: Weights,
+        scale: float | None,
+        metrics: bool,
+    ) -> None:
+        self.weights, self.scale, self.scored_BT = weights, scale, scored_BT
+        self.gradient_dtype = torch.promote_types(student_BTV.dtype, torch.float32)
+        self.dtype = torch.promote_types(self.gradient_dtype, teacher_BTV.dtype)
+        self.student, self.teacher = student_BTV, teacher_BTV
+        self.index_N = scored_BT.flatten().nonzero()[:, 0]
+        self.labels_N1 = labels_BT.flatten()[self.index_N, None]
+        self.hard = weights.ce_weight > 0 or metrics
+        self.soft = weights.kd_weight > 0 or metrics
+
+    def rows(self) -> Rows:
+        count, device = len(self.index_N), self.student.device
+        nats = torch.zeros(4, count, dtype=torch.float64, device=device)
+        gradient_BTV = None if self.scale is None else self._new_gradient()
+        size = self._block_size()
+        buffers = torch.empty(4, min(size, count), self.student.shape[-1], dtype=self.dtype, device=device)
+        places = self.index_N.tolist()
+        for low in range(0, count, size):
+            high = min(low + size, count)
+            whole = places[high - 1] - places[low] == high - low - 1
+            at = slice(places[low], places[low] + high - low) if whole else self.index_N[low:high]
+            self._block(at, self.labels_N1[low:high], nats[:, low:high], buffers[:, : high - low], gradient_BTV)
+        self._check("student", nats[2])
+        self._check("teacher", nats[3])
+        return Rows(nats[0], nats[1], self.scored_BT.sum(), gradient_BTV)
+
+    def _block_size(self) -> int:
+        """Return how many rows fit; a multiple of the threads, which then share a block equally."""
+        threads = torch.get_num_threads()
+        fitting = BLOCK_BYTES // (self.student.shape[-1] * self.dtype.itemsize)
+        return max(fitting // threads, 1) * threads
+
+    def _new_gradient(self) -> Tensor:
+        shape, device = self.student.shape, self.student.device
+        gradient_BTV = torch.empty(shape, dtype=self.gradient_dtype, device=device)
+        gradient_BTV.view(-1, shape[-1])[~self.scored_BT.flatten()] = 0
+        return gradient_BTV
+
+    def _block(
+        self, at: slice | Tensor, labels_C1: Tensor, nats: Tensor, buffers: Tensor, gradient_BTV: Tensor | None
+    ) -> None:
+        student_CV, teacher_CV, hard_CV, spare_CV = buffers
+        nats[2] = _read(self.student, at, student_CV)
+        nats[3] = _read(self.teacher, at, teacher_CV)
+        if self.hard:
+            nats[0] = divergences.cross_entropy(student_CV, labels_C1, hard_CV)
+        if self.soft:
+            student_CV.div_(self.weights.temperature)
+            teacher_CV.div_(self.weights.temperature)
+            nats[1] = self.weights.divergence(student_CV, teacher_CV, spare_CV)
+        if gradient_BTV is not None:
+            self._write(gradient_BTV.view(-1, gradient_BTV.shape[-1]), at, student_CV, hard_CV)
+
+    def _write(self, gradient_PV: Tensor, at: slice | Tensor, soft_CV: Tensor, hard_CV: Tensor) -> None:
+        """Write the weighted sum of the two derivatives; a term of weight 0 is absent."""
+        assert self.scale is not None
+        hard, soft = self.weights.ce_weight * self.scale, self.weights.kd_weight * self.weights.temperature * self.scale
+        total_CV = torch.mul(soft_CV, soft, out=soft_CV) if soft else soft_CV.zero_()
+        if hard:
+            total_CV.add_(hard_CV, alpha=hard)
+        gradient_PV[at] = total_CV.to(gradient_PV.dtype)
+
+    def _check(self, model: str, top_N: Tensor) -> None:
+        """Raise for the first row whose largest logit is not finite: it has no softmax distribution."""
+        broken_N = ~top_N.isfinite()
+        if broken_N.any():
+            row = int(broken_N.nonzero()[0])
+            b, t = divmod(int(self.index_N[row]), self.scored_BT.shape[1])
+            raise LogitsError(
+                f"invalid {model} logits at scored position ({b}, {t}): maximum {top_N[row].item()}, expected a "
+                f"finite number; probably the {model} diverged or the whole vocabulary is masked (ignore_index leaves "
+                f"a position unscored)"
+            )
+
+
+def _read(logits_BTV: Tensor, at: slice | Tensor, out_CV: Tensor) -> Tensor:
+    """Read rows into `out_CV`, shifted to a maximum of 0, and return the maxima. Large logits would overflow else."""
+    rows_CV = _rows(logits_BTV, at)
+    top_C1 = rows_CV.amax(-1, keepdim=True).to(out_CV.dtype)
+    torch.sub(rows_CV, top_C1, out=out_CV)
+    return top_C1[:, 0].double()
+
+
+def _rows(logits_BTV: Tensor, at: slice | Tensor) -> Tensor:
+    """Return rows by their flat position, as a view where the memory layout has one."""
+    B, T, V = logits_BTV.shape
+    if logits_BTV.stride(0) == T * logits_BTV.stride(1) or B == 1:
+        return logits_BTV.as_strided((B * T, V), logits_BTV.stride()[1:], logits_BTV.storage_offset())[at]
+    index = torch.arange(at.start, at.stop, device=logits_BTV.device) if isinstance(at, slice) else at
+    return logits_BTV[index // T, index % T]
