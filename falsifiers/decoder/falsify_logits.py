@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from falsifiers.decoder.cases import DecoderCase, assert_follows_equations, decoder_cases
 from falsifiers.support import decoder_oracle as oracle
+from falsifiers.support.fake_device import complaint
 
 
 @given(case=decoder_cases(), dtype=st.sampled_from([torch.float32, torch.float64]))
@@ -66,5 +67,6 @@ def falsify_no_activation_is_promoted_to_float64(
     """No tensor with a batch axis is in float64, which a GPU computes up to 64 times more slowly."""
     module = case.decoder(subject, dtype, device)
     with torch.no_grad(), _Wide() as wide:
-        module(case.tokens.to(device))
+        raised = complaint("a forward pass", lambda: module(case.tokens.to(device)))
+    assert raised is None, raised
     assert not wide.by, f"weights are {dtype}, and these operations returned float64: {wide.by[:3]}"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from falsifiers.support.tiny_runs import distilled
+from falsifiers.support.small_runs import run, small
 
 LENGTH, COUNT = 8, 12
 """Of 90 bytes to learn from: a byte of context, and 7 more in each sequence of length 8."""
@@ -54,8 +54,9 @@ def falsify_student_reads_in_order_of_seed_and_epoch(subject: Any, seed: int, ep
     hook = register_module_forward_pre_hook(read.note)
     try:
         with tempfile.TemporaryDirectory() as name:
+            directory = Path(name)
             changes = {"length": LENGTH, "seed": seed, "epochs": epochs, "batch_size": batch_size}
-            student = distilled(subject, Path(name), text=bytes(range(100)), **changes).student
+            student = run(subject, small(directory, out=directory / "out", **changes)).student
     finally:
         hook.remove()
     seen = read.of(student)

@@ -90,12 +90,12 @@ class _Attention(nn.Module):
 
     def forward(self, x_BTW: Tensor, turn_TD: tuple[Tensor, Tensor]) -> Tensor:
         query_BHTD, key_BHTD, value_BHTD = (
-            part.reshape(*part.shape[:2], self.heads, -1).transpose(1, 2) for part in self._parts(x_BTW)
+            part.reshape(*part.shape[:2], self.heads, -1).permute(0, 2, 1, 3) for part in self._parts(x_BTW)
         )
         mixed_BHTD = nn.functional.scaled_dot_product_attention(
             _turned(query_BHTD, turn_TD), _turned(key_BHTD, turn_TD), value_BHTD, is_causal=True
         )
-        out_BTW: Tensor = self.out(mixed_BHTD.transpose(1, 2).flatten(2))
+        out_BTW: Tensor = self.out(mixed_BHTD.permute(0, 2, 1, 3).flatten(2))
         return out_BTW
 
     def _parts(self, x_BTW: Tensor) -> tuple[Tensor, ...]:
