@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from falsifiers.kd_loss.comparison import assert_same_gradient
-from falsifiers.kd_step.steps import STEP, allowed_table, assert_result_is_the_oracles, batch_of, embedding
+from falsifiers.support.comparison import assert_same_gradient
+from falsifiers.support.steps import STEP, allowed_table, assert_result_is_the_oracles, batch_of, embedding
 from falsifiers.support.strategies import LOGITS, StepCase, step_cases
 
 

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given
 from torch import Tensor
 
-from falsifiers.kd_loss.comparison import TERMS_APART
-from falsifiers.kd_step.steps import SHIFTED, recorded_step
 from falsifiers.support import oracles
+from falsifiers.support.comparison import TERMS_APART
+from falsifiers.support.steps import SHIFTED, recorded_step
 from falsifiers.support.strategies import HALF_DTYPES, HALVES, StepCase, long_labels, tensors
 
 

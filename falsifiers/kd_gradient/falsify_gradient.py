@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.kd_loss.comparison import IGNORE_INDICES, assert_gradient_is_the_oracles, assert_same_gradient
 from falsifiers.support import oracles
+from falsifiers.support.comparison import IGNORE_INDICES, assert_gradient_is_the_oracles, assert_same_gradient
 from falsifiers.support.strategies import HALVES, KdCase, kd_cases, unit_of
 
 

@@ -8,13 +8,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.kd_loss.comparison import (
+from falsifiers.support import oracles
+from falsifiers.support.comparison import (
     ANYWHERE,
     assert_gradient_is_the_oracles,
     assert_loss_is_the_oracles,
     assert_same_gradient,
 )
-from falsifiers.support import oracles
 from falsifiers.support.strategies import HALVES, LOGITS, NO_TOKEN, POSITIVE_WEIGHTS, KdCase, kd_cases, unit_of
 
 

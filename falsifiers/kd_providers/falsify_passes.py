@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from falsifiers.kd_loss.comparison import assert_same_gradient
-from falsifiers.kd_step.steps import batch_of, embedding
 from falsifiers.support import oracles
+from falsifiers.support.comparison import assert_same_gradient
+from falsifiers.support.steps import batch_of, embedding
 from falsifiers.support.strategies import StepCase, step_cases
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from falsifiers.kd_loss.comparison import (
+from falsifiers.support.comparison import (
     ANYWHERE,
     assert_gradient_is_the_oracles,
     assert_loss_is_the_oracles,

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from falsifiers.kd_step.steps import batch_of, recorded_step, table_step
 from falsifiers.support import oracles
+from falsifiers.support.steps import batch_of, recorded_step, table_step
 from falsifiers.support.strategies import IGNORED, StepCase, step_cases
 
 

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given
 from torch import Tensor
 
-from falsifiers.kd_loss.comparison import GRADIENT, LOSS, TERMS_APART
 from falsifiers.support import oracles
+from falsifiers.support.comparison import GRADIENT, LOSS, TERMS_APART
 from falsifiers.support.strategies import HALF_DTYPES, HALVES, IGNORED, KdCase, long_labels, tensors
 
 FLOAT32_INTEGERS = 2**24  # float32 represents every integer up to here, and not the next one

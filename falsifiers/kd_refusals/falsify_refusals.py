@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from falsifiers.kd_loss.comparison import assert_loss_is_the_oracles
 from falsifiers.support import oracles
+from falsifiers.support.comparison import assert_loss_is_the_oracles
 from falsifiers.support.strategies import HALVES, IGNORED, NO_TOKEN, KdCase, kd_cases
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from falsifiers.support import oracles
-from falsifiers.support.strategies import StepCase
+from falsifiers.support.cases import StepCase
 
 STEP = "table[token] - learning_rate · oracle gradient of the mean over scored tokens"
+USUAL = {"temperature": 1.0, "ce_weight": 0.5, "kd_weight": 0.5}
+ZEROS = torch.zeros(2, 2, dtype=torch.float64)
 SHIFTED = "logits at i against the label at i + 1, divided by the scored tokens"
 
 
@@ -103,3 +108,24 @@ def allowed_table(case: StepCase, learning_rate: float, unit: float = 2.0**-53) 
         case.ce_weight + case.kd_weight * case.temperature
     )
     return learning_rate * tokens * case.shifted().allowed_gradient(unit) + 2 * tokens * unit * largest
+
+
+def step_complaints(
+    subject: Any,
+    what: str,
+    teacher: Any,
+    student: RecordingStudent,
+    batch: Any,
+    settings: dict[str, float],
+    words: tuple[str, ...],
+) -> Iterator[str]:
+    """Yield a complaint if the step is not refused correctly, and one if the student got a gradient before."""
+    yield from complaints(what, functools.partial(subject.kd_step, teacher, student, batch, **settings), words)
+    if any(done.gradients for done in student.passes):
+        yield f"{what}: the student got a gradient before the refusal"
+
+
+def complaints(what: str, call: Callable[[], Any], words: tuple[str, ...]) -> Iterator[str]:
+    complaint = oracles.refusal_complaint(what, call, *words)
+    if complaint is not None:
+        yield complaint

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from falsifiers.kd_step.steps import batch_of, embedding
 from falsifiers.support import oracles
+from falsifiers.support.steps import batch_of, embedding
 from falsifiers.support.strategies import StepCase, step_cases
 
 
