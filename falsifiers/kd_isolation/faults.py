@@ -72,3 +72,13 @@ def made_in_inference_mode(original: Any, *tensors: Tensor, **settings: Any) -> 
     gradient: Tensor = original(*tensors, **settings)
     with torch.inference_mode():
         return gradient.clone()
+
+
+def weights_on_the_default_device(
+    original: Any, *tensors: Tensor, ce_weight: float, kd_weight: float, **rest: Any
+) -> Any:
+    """Return the loss weighted by a tensor on torch's default device."""
+    hard = original(*tensors, ce_weight=1.0, kd_weight=0.0, **rest)
+    soft = original(*tensors, ce_weight=0.0, kd_weight=1.0, **rest)
+    weights = torch.tensor([ce_weight, kd_weight], dtype=torch.float64)
+    return replace(hard, sum=(torch.stack([hard.sum, soft.sum]) * weights).sum())

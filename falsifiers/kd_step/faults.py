@@ -101,3 +101,9 @@ def repeated_tokens_lost(original: Any, student: Any, batch: Any) -> Any:
 def averaged_over_the_batch(original: Any, student: Any, batch: Any) -> Any:
     """Divide the gradient by the number of sequences."""
     return changed_pass(original(student, batch), lambda gradient: gradient / max(len(batch.tokens), 1))
+
+
+def mask_on_the_device_of_the_batch(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
+    """Multiply the gradient by a mask that was not moved to the student's device."""
+    mask = (batch.tokens >= 0)[..., None]
+    return original(teacher, changed_student(student, lambda gradient: gradient * mask), batch, **settings)
