@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from falsifiers.support.strategies import IGNORED, KdCase, kd_cases
 
@@ -22,34 +23,42 @@ def falsify_unscored_positions_have_no_influence(
     subject: Any, device: str, case: KdCase, value: float, where: str, element: int
 ) -> None:
     """Sum, count and gradients are bit for bit the same for any logits at unscored positions, even NaN."""
-    padding = torch.full_like(case.labels[:, :1], IGNORED)
-    logits = torch.zeros_like(case.student[:, :1])
-    case = case.but(
+    case = _with_padding(case)
+    at = ~case.scored[..., None] & _elements(case, element)
+    changes = {
+        name: torch.where(at, value, getattr(case, name)) for name in ("student", "teacher") if where in (name, "both")
+    }
+    before, seen = (_results(subject, device, each) for each in (case, case.but(**changes)))
+    for what, x in seen.items():
+        assert torch.equal(x, before[what]), (
+            f"{what} changed from {before[what].tolist()} to {x.tolist()} when {where} logits at unscored positions "
+            f"were set to {value}"
+        )
+    for what in ("gradient", "autograd"):
+        leaked = seen[what][~case.scored]
+        assert not bool(leaked.any()), f"{what} is {leaked.tolist()} at unscored positions; expected exactly 0"
+
+
+def _with_padding(case: KdCase) -> KdCase:
+    """Return the case with one unscored position appended to each element."""
+    padding, logits = torch.full_like(case.labels[:, :1], IGNORED), torch.zeros_like(case.student[:, :1])
+    return case.but(
         student=torch.cat([case.student, logits], 1),
         teacher=torch.cat([case.teacher, logits], 1),
         labels=torch.cat([case.labels, padding], 1),
     )
-    whole_row = element < 0 or element >= case.student.shape[-1]
-    at = ~case.scored[..., None] & (
-        torch.arange(case.student.shape[-1]) == element if not whole_row else torch.tensor(True)
-    )
-    changes = {
-        name: torch.where(at, value, getattr(case, name)) for name in ("student", "teacher") if where in (name, "both")
-    }
-    moved = case.but(**changes)
-    for what, seen, before in (
-        ("sum", moved.loss(subject, device).sum, case.loss(subject, device).sum),
-        ("count", moved.loss(subject, device).count, case.loss(subject, device).count),
-        ("gradient", moved.gradient(subject, device), case.gradient(subject, device)),
-        ("autograd gradient", moved.autograd(subject, device), case.autograd(subject, device)),
-    ):
-        assert torch.equal(seen, before), (
-            f"{what} changed from {before.tolist()} to {seen.tolist()} when {where} logits at unscored positions "
-            f"were set to {value}"
-        )
-        if "gradient" in what:
-            leaked = seen[~case.scored]
-            assert not bool(leaked.any()), f"{what} is {leaked.tolist()} at unscored positions; expected exactly 0"
+
+
+def _elements(case: KdCase, element: int) -> Tensor:
+    """Return a mask of one element of each row, or of the whole row where there is no such element."""
+    V = case.student.shape[-1]
+    return torch.arange(V) == element if 0 <= element < V else torch.ones(V, dtype=torch.bool)
+
+
+def _results(subject: Any, device: str, case: KdCase) -> dict[str, Tensor]:
+    loss = case.loss(subject, device)
+    gradients = {"gradient": case.gradient(subject, device), "autograd": case.autograd(subject, device)}
+    return {"sum": loss.sum, "count": loss.count, **gradients}
 
 
 @st.composite

@@ -102,19 +102,12 @@ def falsify_results_are_owned_by_the_caller(subject: Any, device: str, case: KdC
     case = case.but(student=case.student.to(dtype), teacher=case.teacher.to(dtype))
     student, teacher, labels = (x.clone() for x in case.tensors(device))
     live = case.but(student=student, teacher=teacher, labels=labels)
-    settings = live.arguments()
-    loss, gradient = live.loss(subject), subject.kd_logit_gradient(student, teacher, labels, **settings)
+    loss, gradient = live.loss(subject), live.gradient_on_device(subject)
     expected = gradient.clone()
     for what, x in (("sum", loss.sum), ("count", loss.count), ("gradient", gradient)):
-        assert not x.is_inference(), (
-            f"the {what} is an inference tensor; expected one that can be changed in place and saved for backward"
-        )
-        for y in (student, teacher, labels):
-            assert x.untyped_storage().data_ptr() != y.untyped_storage().data_ptr(), (
-                f"the {what} shares memory with an argument"
-            )
+        _assert_owned(what, x, [student, teacher, labels])
     factor = torch.ones_like(gradient, requires_grad=True)
-    (factor * gradient).sum().backward()
+    torch.autograd.backward((factor * gradient).sum())
     assert factor.grad is not None and torch.equal(factor.grad, expected), (
         f"the derivative through a product with the gradient is {factor.grad}; expected {expected}"
     )
@@ -126,6 +119,15 @@ def falsify_results_are_owned_by_the_caller(subject: Any, device: str, case: KdC
         f"the gradient is {after.tolist()} after earlier results were changed; expected {expected.tolist()}"
     )
     _assert_differentiable_as_part(subject, live)
+
+
+def _assert_owned(what: str, result: Tensor, arguments: list[Tensor]) -> None:
+    """Assert that a result can be saved for backward and shares no memory with an argument."""
+    assert not result.is_inference(), (
+        f"the {what} is an inference tensor; expected one that can be changed in place and saved for backward"
+    )
+    memory = {x.untyped_storage().data_ptr() for x in arguments}
+    assert result.untyped_storage().data_ptr() not in memory, f"the {what} shares memory with an argument"
 
 
 def _assert_differentiable_as_part(subject: Any, case: KdCase) -> None:

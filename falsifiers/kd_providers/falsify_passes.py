@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -38,33 +39,11 @@ def falsify_gradient_reaches_its_own_forward(subject: Any, case: StepCase, order
 @given(case=step_cases(), kind=st.sampled_from(["fixture", "module"]), axis=st.integers(0, 2))
 def falsify_pass_is_consumed_once(subject: Any, case: StepCase, kind: str, axis: int) -> None:
     """A second gradient and one of another shape are refused, and neither is applied."""
-    module = embedding(case.student)
-    student = (
-        subject.FixtureStudent(case.student, 1.0)
-        if kind == "fixture"
-        else subject.ModuleStudent(module, case.student.shape[1])
-    )
-
-    def state() -> Tensor:
-        grad = module.weight.grad
-        return (
-            student.logits_table
-            if kind == "fixture"
-            else torch.zeros_like(case.student)
-            if grad is None
-            else grad.clone()
-        )
-
+    student, state = _student(subject, case, kind)
     done = student.forward(batch_of(subject, case))
     assert not done.logits.requires_grad, "a pass's logits have a graph; expected detached logits"
-    gradient = torch.ones_like(done.logits)
-    before = state()
-    wrong = gradient.narrow(axis, 0, 1) if gradient.shape[axis] > 1 else torch.cat([gradient] * 2, axis)
-    oracles.assert_refused("no gradient at all", lambda: done.backward(None), "NoneType")
-    for misshapen in (wrong, gradient.flatten(), gradient.flatten(0, 1)):
-        what = f"a gradient of shape {list(misshapen.shape)}"
-        said = (f"has shape {list(misshapen.shape)}", f"the logits {list(done.logits.shape)}")
-        oracles.assert_refused(what, lambda misshapen=misshapen: done.backward(misshapen), *said)
+    before, gradient = state(), torch.ones_like(done.logits)
+    _assert_misshapen_gradients_are_refused(done, gradient, axis)
     assert torch.equal(state(), before), "a gradient of the wrong shape was refused but applied"
     done.backward(gradient)
     after = state()
@@ -76,6 +55,30 @@ def falsify_pass_is_consumed_once(subject: Any, case: StepCase, kind: str, axis:
     assert not torch.equal(after, before), "the first gradient was not applied"
 
 
+def _student(subject: Any, case: StepCase, kind: str) -> tuple[Any, Callable[[], Tensor]]:
+    """Return a student of this kind and a function that returns what gradients have changed."""
+    if kind == "fixture":
+        student = subject.FixtureStudent(case.student, 1.0)
+        return student, lambda: student.logits_table
+    module = embedding(case.student)
+    learner = subject.ModuleStudent(module, case.student.shape[1])
+
+    def state() -> Tensor:
+        return torch.zeros_like(case.student) if module.weight.grad is None else module.weight.grad.clone()
+
+    return learner, state
+
+
+def _assert_misshapen_gradients_are_refused(done: Any, gradient: Tensor, axis: int) -> None:
+    """Assert that no gradient, and gradients of other shapes than the logits', are refused."""
+    wrong = gradient.narrow(axis, 0, 1) if gradient.shape[axis] > 1 else torch.cat([gradient] * 2, axis)
+    oracles.assert_refused("no gradient at all", lambda: done.backward(None), "NoneType")
+    for misshapen in (wrong, gradient.flatten(), gradient.flatten(0, 1)):
+        what = f"a gradient of shape {list(misshapen.shape)}"
+        said = (f"has shape {list(misshapen.shape)}", f"the logits {list(done.logits.shape)}")
+        oracles.assert_refused(what, lambda misshapen=misshapen: done.backward(misshapen), *said)
+
+
 class Interrupted(nn.Module):
     """A module whose backward raises while `fails` is true."""
 
@@ -85,7 +88,7 @@ class Interrupted(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         logits: Tensor = self.embedding(tokens)
-        logits.register_hook(self.interrupt)
+        logits.register_hook(self.interrupt)  # type: ignore[no-untyped-call]
         return logits + 0
 
     def interrupt(self, gradient: Tensor) -> None:

@@ -58,11 +58,11 @@ def falsify_teacher_is_unchanged(subject: Any, device: str, case: StepCase, shar
             parameter.requires_grad_(True)
     before = {name: value.clone() for name, value in teacher_module.state_dict().items()}
     flags = [part.training for part in teacher_module.modules()]
-    both = dict.fromkeys([*teacher_module.parameters(), *student_module.parameters()])  # shared ones once
-    optimizer = torch.optim.SGD(both, lr=0.5)
     batch = batch_of(subject, case, device)
     first = teacher.logits(batch)
     assert not first.requires_grad, "the teacher's logits have a graph; expected none"
+    both = dict.fromkeys([*teacher_module.parameters(), *student_module.parameters()])  # shared ones once
+    optimizer = torch.optim.SGD(both, lr=0.5)
     for _ in range(3):
         subject.kd_step(teacher, student, batch, **case.settings)
         optimizer.step()
@@ -70,11 +70,16 @@ def falsify_teacher_is_unchanged(subject: Any, device: str, case: StepCase, shar
     assert torch.equal(first, again), (
         f"the teacher's logits changed from {first.tolist()} to {again.tolist()} in three steps"
     )
-    changed = [name for name, value in teacher_module.state_dict().items() if not torch.equal(value, before[name])]
+    _assert_state(teacher_module, before, flags)
+
+
+def _assert_state(module: nn.Module, before: dict[str, Tensor], flags: list[bool]) -> None:
+    """Assert that the module has this state and these training flags, and no gradient."""
+    changed = [name for name, value in module.state_dict().items() if not torch.equal(value, before[name])]
     assert not changed, f"the teacher's {changed} changed in three steps"
-    with_gradient = [name for name, p in teacher_module.named_parameters() if p.grad is not None or p.requires_grad]
+    with_gradient = [name for name, p in module.named_parameters() if p.grad is not None or p.requires_grad]
     assert not with_gradient, f"the teacher's {with_gradient} have or require a gradient"
-    now = [part.training for part in teacher_module.modules()]
+    now = [part.training for part in module.modules()]
     assert now == flags, f"the teacher's training flags changed from {flags} to {now}"
 
 
