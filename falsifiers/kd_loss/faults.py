@@ -1,118 +1,120 @@
-"""Faulty losses as other systems shipped them, for mutants that replace a whole function.
+"""Faulty distillation losses and gradients as other systems shipped them.
 
-Shape letters: B batch, T position, V vocabulary.
+`original` is the replaced function. Shape letters: N scored rows, V vocabulary.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True, slots=True)
-class SwappedSum:
-    """The result of a faulty loss: a sum in nats, and the number of scored positions."""
-
-    sum: Tensor
-    count: Tensor
+IGNORED = -100
+Term = Callable[[Tensor, Tensor], Tensor]
+"""The arguments of a term are the log-probabilities of teacher and student, floating [N, V]."""
 
 
-def reverse_kl_loss(
+def with_term(
+    original: Any,
     student: Tensor,
     teacher: Tensor,
     labels: Tensor,
     *,
+    term: Term,
     temperature: float,
-    ce_weight: float,
     kd_weight: float,
+    widen: bool = True,
     **rest: Any,
-) -> SwappedSum:
-    """Return a loss with KL(student || teacher), although the gradient is that of KL(teacher || student)."""
-    keep = labels != rest.get("ignore_index", -100)
-    log_q, log_p = _log_softmax(student[keep] / temperature), _log_softmax(teacher[keep].detach() / temperature)
-    soft = (log_q.exp() * (log_q - log_p)).sum(-1)
-    hard = -_log_softmax(student[keep]).gather(-1, labels[keep][:, None])[:, 0]
-    return SwappedSum((ce_weight * hard + kd_weight * temperature**2 * soft).sum().double(), keep.sum())
+) -> Any:
+    """Return the loss with `term`, summed over rows and tokens, in the place of the divergence.
+
+    The term is computed in float32 for half-precision logits, or in their own dtype without `widen`.
+    """
+    hard = original(student, teacher, labels, temperature=temperature, kd_weight=0.0, **rest)
+    if not kd_weight:
+        return hard
+    keep = labels.long() != rest.get("ignore_index", IGNORED)
+    rows = [
+        logits[keep].float() if widen and logits.dtype.itemsize < 4 else logits[keep] for logits in (teacher, student)
+    ]
+    log_p, log_q = ((logits / temperature).log_softmax(-1) for logits in rows)
+    return replace(hard, sum=hard.sum + kd_weight * temperature**2 * term(log_p.detach(), log_q).double().sum())
 
 
-def cross_entropy_called_forward_kl(
-    student: Tensor,
-    teacher: Tensor,
-    labels: Tensor,
-    *,
-    temperature: float,
-    ce_weight: float,
-    kd_weight: float,
-    **rest: Any,
-) -> SwappedSum:
-    """Return a loss without the teacher's entropy, and a constant for a batch without scored positions."""
-    keep = labels != rest.get("ignore_index", -100)
-    if not keep.any():
-        return SwappedSum(torch.tensor(0.0, dtype=torch.float64, device=student.device), keep.sum())
-    log_q = _log_softmax(student[keep] / temperature)
-    p = (teacher[keep].detach() / temperature).softmax(-1)
-    soft = -torch.masked_fill(p * log_q, student[keep].isinf(), 0.0).sum(-1)
-    hard = -_log_softmax(student[keep]).gather(-1, labels[keep][:, None])[:, 0]
-    return SwappedSum((ce_weight * hard + kd_weight * temperature**2 * soft).sum().double(), keep.sum())
+def divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """Return the terms [N, V] of KL(teacher || student)."""
+    p = log_p.exp().clamp_min(torch.finfo(log_p.dtype).tiny)
+    return torch.where(log_p.isinf(), 0.0, p * (log_p - log_q))
 
 
-def padding_in_the_teacher_term(
-    student: Tensor,
-    teacher: Tensor,
-    labels: Tensor,
-    *,
-    temperature: float,
-    ce_weight: float,
-    kd_weight: float,
-    **rest: Any,
-) -> SwappedSum:
-    """Return a loss whose cross-entropy leaves padding out but whose teacher term does not."""
-    keep = labels != rest.get("ignore_index", -100)
-    log_q, log_p = _log_softmax(student / temperature), _log_softmax(teacher.detach() / temperature)
-    soft = (log_p.exp() * (log_p - log_q)).sum()
-    hard = -_log_softmax(student[keep]).gather(-1, labels[keep][:, None]).sum()
-    return SwappedSum((ce_weight * hard + kd_weight * temperature**2 * soft).double(), keep.sum())
+def reverse_kl_loss(original: Any, *tensors: Tensor, **settings: Any) -> Any:
+    """Return the loss with KL(student || teacher)."""
+    return with_term(original, *tensors, term=lambda log_p, log_q: log_q.exp() * (log_q - log_p), **settings)
 
 
-def probabilities_clamped_in_the_logarithm(
-    student: Tensor,
-    teacher: Tensor,
-    labels: Tensor,
-    *,
-    temperature: float,
-    ce_weight: float,
-    kd_weight: float,
-    **rest: Any,
-) -> SwappedSum:
-    """Return a loss with log(max(p, 1e-9)): finite everywhere, and wrong for confident models."""
-    keep = labels != rest.get("ignore_index", -100)
-    p, q = (teacher[keep].detach() / temperature).softmax(-1), (student[keep] / temperature).softmax(-1)
-    soft = (p * (p.clamp_min(1e-9).log() - q.clamp_min(1e-9).log())).sum(-1)
-    hard = -student[keep].softmax(-1).clamp_min(1e-9).log().gather(-1, labels[keep][:, None])[:, 0]
-    return SwappedSum((ce_weight * hard + kd_weight * temperature**2 * soft).sum().double(), keep.sum())
-
-
-def reverse_kl_gradient(
-    student: Tensor,
-    teacher: Tensor,
-    labels: Tensor,
-    *,
-    temperature: float,
-    ce_weight: float,
-    kd_weight: float,
-    **rest: Any,
-) -> Tensor:
-    """Return the derivative of the loss with KL(student || teacher)."""
-    leaf = student.detach().clone().requires_grad_()
-    loss = reverse_kl_loss(
-        leaf, teacher, labels, temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight, **rest
+def cross_entropy_called_kl(original: Any, *tensors: Tensor, **settings: Any) -> Any:
+    """Return the loss without the teacher's entropy: only -p log q is summed."""
+    return with_term(
+        original, *tensors, term=lambda log_p, log_q: torch.where(log_p.isinf(), 0.0, -log_p.exp() * log_q), **settings
     )
-    (gradient,) = torch.autograd.grad(loss.sum, leaf)
-    return gradient
 
 
-def _log_softmax(logits: Tensor) -> Tensor:
-    return logits.float().log_softmax(-1) if logits.dtype.itemsize < 4 else logits.log_softmax(-1)
+def tau_squared_missing(original: Any, *tensors: Tensor, temperature: float, kd_weight: float, **rest: Any) -> Any:
+    """Return the loss without the factor τ²."""
+    return original(*tensors, temperature=temperature, kd_weight=kd_weight / temperature**2, **rest)
+
+
+def mean_over_vocabulary(original: Any, student: Tensor, *others: Tensor, kd_weight: float, **rest: Any) -> Any:
+    """Return the loss whose divergence is divided by the vocabulary size."""
+    return original(student, *others, kd_weight=kd_weight / student.shape[-1], **rest)
+
+
+def weights_swapped(original: Any, *tensors: Tensor, ce_weight: float, kd_weight: float, **rest: Any) -> Any:
+    """Return the loss or gradient with the two weights exchanged."""
+    return original(*tensors, ce_weight=kd_weight, kd_weight=ce_weight, **rest)
+
+
+def temperature_twice(original: Any, *tensors: Tensor, temperature: float, **settings: Any) -> Any:
+    """Return the loss whose divergence divides the student's logits by τ twice."""
+
+    def term(log_p: Tensor, log_q: Tensor) -> Tensor:
+        return divergence(log_p, (log_q / temperature).log_softmax(-1))
+
+    return with_term(original, *tensors, term=term, temperature=temperature, **settings)
+
+
+def temperature_on_one_side(original: Any, *tensors: Tensor, temperature: float, **settings: Any) -> Any:
+    """Return the loss whose divergence divides only the teacher's logits by τ."""
+
+    def term(log_p: Tensor, log_q: Tensor) -> Tensor:
+        return divergence(log_p, (log_q * temperature).log_softmax(-1))
+
+    return with_term(original, *tensors, term=term, temperature=temperature, **settings)
+
+
+def probabilities_clamped(original: Any, *tensors: Tensor, **settings: Any) -> Any:
+    """Return the loss with log(max(p, 1e-9)): finite everywhere, and wrong for confident models."""
+
+    def term(log_p: Tensor, log_q: Tensor) -> Tensor:
+        p, q = log_p.exp(), log_q.exp()
+        return p * (p.clamp_min(1e-9).log() - q.clamp_min(1e-9).log())
+
+    return with_term(original, *tensors, term=term, **settings)
+
+
+def half_precision_arithmetic(original: Any, *tensors: Tensor, **settings: Any) -> Any:
+    """Return the loss whose divergence is computed in the dtype of the logits."""
+    return with_term(original, *tensors, term=divergence, widen=False, **settings)
+
+
+def ignore_index_unused(original: Any, *tensors: Tensor, ignore_index: int = IGNORED, **settings: Any) -> Any:
+    """Return the loss with -100 in the place of `ignore_index`."""
+    return original(*tensors, **settings)
+
+
+def tau_squared_in_gradient(original: Any, *tensors: Tensor, temperature: float, kd_weight: float, **rest: Any) -> Any:
+    """Return the gradient with the factor τ² in the place of τ."""
+    return original(*tensors, temperature=temperature, kd_weight=kd_weight * temperature, **rest)

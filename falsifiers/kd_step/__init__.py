@@ -1,4 +1,4 @@
-"""Attacks on a distillation step, its teachers and students, and a run on real text, for `contracts/kd-step.yaml`.
+"""Attacks on a distillation step, for `contracts/kd-step.yaml`.
 
 The subject has `Batch(tokens=, labels=)`, `FixtureTeacher(table)`, `FixtureStudent(table, learning_rate)` with
 `.logits_table`, `ModuleTeacher(module, vocab_size)`, `ModuleStudent(module, vocab_size)` and

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from falsifiers.kd_loss.comparison import assert_same_gradient
-from falsifiers.kd_step.steps import (
+from falsifiers.support import oracles
+from falsifiers.support.comparison import assert_same_gradient
+from falsifiers.support.steps import (
     STEP,
     allowed_table,
     assert_result_is_the_oracles,
@@ -19,7 +20,6 @@ from falsifiers.kd_step.steps import (
     recorded_step,
     table_step,
 )
-from falsifiers.support import oracles
 from falsifiers.support.strategies import HALVES, IGNORED, POSITIVE_WEIGHTS, StepCase, step_cases, tensors
 
 

@@ -9,8 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.kd_loss.comparison import assert_same_gradient
-from falsifiers.kd_step.steps import (
+from falsifiers.support import oracles
+from falsifiers.support.comparison import assert_same_gradient
+from falsifiers.support.steps import (
     SHIFTED,
     STEP,
     AnsweringTeacher,
@@ -21,7 +22,6 @@ from falsifiers.kd_step.steps import (
     recorded_step,
     table_step,
 )
-from falsifiers.support import oracles
 from falsifiers.support.strategies import IGNORED, LOGITS, StepCase, step_cases
 
 

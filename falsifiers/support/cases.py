@@ -76,10 +76,15 @@ class KdCase:
 
     def gradient(self, subject: Any, device: str | None = None) -> Tensor:
         """Return the subject's closed-form gradient [B, T, V] on CPU; assert its shape."""
-        gradient: Tensor = subject.kd_logit_gradient(*self.tensors(device), **self.arguments()).cpu()
+        gradient = self.gradient_on_device(subject, device).cpu()
         assert gradient.shape == self.student.shape, (
             f"the gradient has shape {list(gradient.shape)}; expected {list(self.student.shape)}"
         )
+        return gradient
+
+    def gradient_on_device(self, subject: Any, device: str | None = None) -> Tensor:
+        """Return the subject's closed-form gradient where it was computed."""
+        gradient: Tensor = subject.kd_logit_gradient(*self.tensors(device), **self.arguments())
         return gradient
 
     def autograd(self, subject: Any, device: str | None = None) -> Tensor:

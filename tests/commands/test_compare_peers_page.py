@@ -1,4 +1,4 @@
-"""docs/peers.md has the contract's claims and subjects, and every fault that it names can be shown."""
+"""docs/peers.md has the claims and subjects of the compared contracts, and every fault that it names can be shown."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,8 @@ from falsifiers.peers.reproduce import FAULTS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "peers.md").read_text(encoding="utf-8")
-CONTRACT = next(c for c in pv.load([ROOT / "contracts"]).contracts if c.id == "kd-loss")
+BY_ID = {c.id: c for c in pv.load([ROOT / "contracts"]).contracts}
+CONTRACTS = [BY_ID["kd-loss"], BY_ID["kd-domain"]]
 
 
 def rows(heading: str) -> list[list[str]]:
@@ -20,17 +21,19 @@ def rows(heading: str) -> list[list[str]]:
 
 def test_the_matrix_has_every_claim_and_every_subject() -> None:
     head, _, *body = rows("## The matrix")
-    assert head == ["claim", "own", *(subject.name for subject in CONTRACT.subjects)]
+    for contract in CONTRACTS:
+        assert head == ["claim", "own", *(subject.name for subject in contract.subjects)], contract.id
     claims = [row[0].split()[0] for row in body if not row[0].startswith("*")]
-    assert claims == [falsifier.id.removeprefix("F-KD-") for falsifier in CONTRACT.falsifiers]
+    assert claims == [falsifier.id.removeprefix("F-KD-") for contract in CONTRACTS for falsifier in contract.falsifiers]
     assert {len(row) for row in body} == {len(head)}
 
 
 def test_the_matrix_marks_exactly_what_is_not_claimed() -> None:
     _, _, *body = rows("## The matrix")
-    for column, subject in enumerate(CONTRACT.subjects, 2):
-        unclaimed = {f"F-KD-{row[0].split()[0]}" for row in body if row[column] == "-"}
-        assert unclaimed == set(CONTRACT.not_claimed(subject.target)), subject.name
+    for column, subject in enumerate(CONTRACTS[0].subjects, 2):
+        marked = {f"F-KD-{row[0].split()[0]}" for row in body if row[column] == "-"}
+        unclaimed = {id_ for contract in CONTRACTS for id_ in contract.not_claimed(subject.target)}
+        assert marked == unclaimed, subject.name
 
 
 def test_every_red_cell_has_its_fault() -> None:

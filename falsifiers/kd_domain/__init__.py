@@ -1,0 +1,1 @@
+"""Attacks on a distillation loss at the limits of its domain, for `contracts/kd-domain.yaml`."""

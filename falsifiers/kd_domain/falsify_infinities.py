@@ -1,0 +1,99 @@
+"""Attacks on a distillation loss with logits of -inf and with padding of the vocabulary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.support import oracles
+from falsifiers.support.comparison import (
+    ANYWHERE,
+    assert_gradient_is_the_oracles,
+    assert_loss_is_the_oracles,
+    assert_same_gradient,
+)
+from falsifiers.support.strategies import HALVES, LOGITS, NO_TOKEN, POSITIVE_WEIGHTS, KdCase, kd_cases, unit_of
+
+
+@given(
+    case=kd_cases(
+        banned=st.sampled_from(["teacher", "student", "same", "each"]),
+        logits=LOGITS | st.sampled_from([-1000.0, -300.0]),
+    )
+)
+def falsify_minus_infinity_logits(subject: Any, device: str, case: KdCase) -> None:
+    """A teacher's -inf gives no term, a student's alone gives +inf, and the gradient is finite and the oracle's.
+
+    At -1000 the probability underflows but is still positive.
+    """
+    assert_loss_is_the_oracles(subject, case, device)
+    for what, gradient in (("gradient", case.gradient(subject, device)), ("autograd", case.autograd(subject, device))):
+        assert bool(gradient.isfinite().all()), (
+            f"{what} is {gradient.tolist()}; expected finite numbers for logits with -inf"
+        )
+        assert_same_gradient(what, gradient, case.oracle_gradient(), 2 * case.allowed_gradient(unit_of(subject)))
+
+
+@given(case=kd_cases(dtype=torch.float32, banned=ANYWHERE, logits=HALVES | st.just(-500.0)))
+def falsify_minus_infinity_logits_in_float32(subject: Any, device: str, case: KdCase) -> None:
+    """Logits of -inf have the same results in float32, where most probabilities underflow."""
+    unit = oracles.UNIT_ROUNDOFF[torch.float32]
+    assert_loss_is_the_oracles(subject, case, device, unit)
+    assert_gradient_is_the_oracles(subject, case, device, unit)
+    # Doubled, because autograd rounds in other places.
+    assert_same_gradient(
+        "autograd", case.autograd(subject, device), case.oracle_gradient(), 2 * case.allowed_gradient(unit)
+    )
+
+
+@given(case=kd_cases(banned=st.sampled_from(["student", "each"])), keep=st.sampled_from(["ce", "kd", "neither"]))
+def falsify_zero_weight_removes_its_term(subject: Any, case: KdCase, keep: str) -> None:
+    """A term of weight 0 has no influence, even if it is infinite."""
+    case = case.but(ce_weight=float(keep == "ce"), kd_weight=float(keep == "kd"))
+    assert_loss_is_the_oracles(subject, case)
+    gradient = case.autograd(subject)
+    assert_same_gradient("autograd", gradient, case.oracle_gradient(), 2 * case.allowed_gradient(unit_of(subject)))
+    assert_gradient_is_the_oracles(subject, case)
+
+
+@given(case=kd_cases(banned=ANYWHERE), padding=st.integers(1, 3))
+def falsify_padding_with_minus_infinity(subject: Any, case: KdCase, padding: int) -> None:
+    """Appending logits of -inf to both models changes neither sum nor gradient."""
+    pad = torch.full((*case.labels.shape, padding), NO_TOKEN, dtype=case.student.dtype)
+    padded = case.but(student=torch.cat([case.student, pad], -1), teacher=torch.cat([case.teacher, pad], -1))
+    seen, before = padded.nats(subject), case.nats(subject)
+    formula = "the same vocabulary without the padding"
+    allowed = case.allowed_nats(unit_of(subject)) + padded.allowed_nats(unit_of(subject))
+    oracles.assert_close(f"sum in nats with {padding} tokens of padding", seen, before, allowed, formula)
+    expected = torch.cat([case.gradient(subject), torch.zeros_like(pad)], -1)
+    allowed = case.allowed_gradient(unit_of(subject)) + padded.allowed_gradient(unit_of(subject))
+    assert_same_gradient("the gradient with padding", padded.gradient(subject), expected, allowed, formula)
+
+
+@given(
+    case=kd_cases(smallest_vocabulary=2, logits=HALVES, ce_weights=st.just(0.0), kd_weights=POSITIVE_WEIGHTS),
+    padding=st.integers(1, 3),
+    logit=HALVES,
+    longer=st.sampled_from(["student", "teacher"]),
+)
+def falsify_padded_vocabulary(subject: Any, case: KdCase, padding: int, logit: float, longer: str) -> None:
+    """Padding of one model's output layer is cut off, by the caller or the loss, or refused; it is never scored.
+
+    Only the divergence is tested, because cross-entropy reads one model. Vocabularies have at least two tokens, because
+    PyTorch broadcasts a vocabulary of one.
+    """
+    pad = torch.full((*case.labels.shape, padding), logit, dtype=case.student.dtype)
+    padded = case.but(**{longer: torch.cat([getattr(case, longer), pad], -1)})
+    cut = padded.but(**{longer: getattr(padded, longer)[..., : case.student.shape[-1]]})
+    formula, allowed = "the vocabulary without the padding", 2 * case.allowed_nats(unit_of(subject))
+    what = f"sum in nats, {padding} columns of {longer} padding cut off"
+    oracles.assert_close(what, cut.nats(subject), case.oracle_nats(), allowed, formula)
+    try:
+        seen = padded.nats(subject)
+    except (ValueError, RuntimeError):
+        return  # refused by the loss or by PyTorch
+    what = f"sum in nats with {padding} columns of padding in the {longer}"
+    oracles.assert_close(what, seen, case.oracle_nats(), allowed, formula)

@@ -1,0 +1,85 @@
+"""Distillation losses that are wrong at the limits of the domain: masks, infinities, padding.
+
+`original` is the replaced function.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from falsifiers.kd_loss.faults import divergence, with_term
+
+IGNORED = -100
+
+
+def padding_in_the_teacher_term(
+    original: Any,
+    student: Tensor,
+    teacher: Tensor,
+    labels: Tensor,
+    *,
+    temperature: float,
+    kd_weight: float,
+    **rest: Any,
+) -> Any:
+    """Return the loss whose cross-entropy leaves padding out but whose divergence does not."""
+    hard = original(student, teacher, labels, temperature=temperature, kd_weight=0.0, **rest)
+    log_p, log_q = ((logits / temperature).log_softmax(-1) for logits in (teacher.detach(), student))
+    soft = divergence(log_p, log_q).double().sum()
+    return replace(hard, sum=hard.sum + kd_weight * temperature**2 * soft)
+
+
+def unscored_rows_times_zero(original: Any, student: Tensor, *others: Tensor, **settings: Any) -> Any:
+    """Return the loss plus 0 times the sum of all logits."""
+    loss = original(student, *others, **settings)
+    return replace(loss, sum=loss.sum + 0 * student.double().sum())
+
+
+def mean_of_nothing(original: Any, *tensors: Tensor, **settings: Any) -> Any:
+    """Return the loss as the mean times the count: 0/0 without scored positions."""
+    loss = original(*tensors, **settings)
+    return replace(loss, sum=loss.sum / loss.count * loss.count)
+
+
+def constant_where_nothing_is_scored(original: Any, *tensors: Tensor, **settings: Any) -> Any:
+    """Return a constant without a graph where no position is scored."""
+    loss = original(*tensors, **settings)
+    return loss if loss.count else replace(loss, sum=loss.sum.detach())
+
+
+def banned_tokens_give_nan(original: Any, *tensors: Tensor, **settings: Any) -> Any:
+    """Return the loss that subtracts -inf from -inf for banned tokens."""
+    return with_term(original, *tensors, term=lambda log_p, log_q: log_p.exp() * (log_p - log_q), **settings)
+
+
+def underflow_is_no_mass(original: Any, *tensors: Tensor, **settings: Any) -> Any:
+    """Return the loss without the terms whose probability underflows."""
+
+    def term(log_p: Tensor, log_q: Tensor) -> Tensor:
+        return torch.where(log_p.exp() > 0, log_p.exp() * (log_p - log_q), 0.0)
+
+    return with_term(original, *tensors, term=term, **settings)
+
+
+def zero_weight_times_infinity(original: Any, *tensors: Tensor, ce_weight: float, kd_weight: float, **rest: Any) -> Any:
+    """Return the sum of both terms times their weights, also where a weight is 0."""
+    hard = original(*tensors, ce_weight=1.0, kd_weight=0.0, **rest)
+    soft = original(*tensors, ce_weight=0.0, kd_weight=1.0, **rest)
+    return replace(hard, sum=ce_weight * hard.sum + kd_weight * soft.sum)
+
+
+def shorter_vocabulary_padded_with_zeros(
+    original: Any, student: Tensor, teacher: Tensor, *others: Tensor, **settings: Any
+) -> Any:
+    """Return the loss of a student whose missing columns have logits of 0."""
+    missing = max(teacher.shape[-1] - student.shape[-1], 0)
+    return original(torch.nn.functional.pad(student, (0, missing)), teacher, *others, **settings)
+
+
+def maximum_not_subtracted(original: Any, *tensors: Tensor, **settings: Any) -> Any:
+    """Return the loss whose logits are divided by τ before their maximum is subtracted."""
+    return with_term(original, *tensors, term=divergence, **settings)

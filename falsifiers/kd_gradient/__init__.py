@@ -1,0 +1,1 @@
+"""Attacks on the closed-form gradient of a distillation loss, for `contracts/kd-gradient.yaml`."""

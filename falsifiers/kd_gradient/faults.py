@@ -1,0 +1,45 @@
+"""Faulty distillation losses and closed-form gradients. `original` is the replaced function."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from falsifiers.kd_loss.faults import divergence, with_term
+
+
+def divergence_clamped(original: Any, *tensors: Tensor, **settings: Any) -> Any:
+    """Return the loss with each row's divergence clamped at 0, where it loses its gradient."""
+    return with_term(
+        original, *tensors, term=lambda log_p, log_q: divergence(log_p, log_q).sum(-1).clamp_min(0.0), **settings
+    )
+
+
+def divergence_detached(original: Any, student: Tensor, *others: Tensor, **settings: Any) -> Any:
+    """Return the loss whose divergence has the right value and no graph."""
+    live = original(student, *others, **{**settings, "kd_weight": 0.0})
+    whole = original(student.detach(), *others, **settings)
+    live.sum.data = whole.sum
+    return live
+
+
+def gradient_of_mean(original: Any, *tensors: Tensor, **settings: Any) -> Tensor:
+    """Return the gradient of the mean over scored positions."""
+    scored = tensors[2] != settings.get("ignore_index", -100)
+    gradient: Tensor = original(*tensors, **settings)
+    mean: Tensor = gradient / scored.sum().clamp_min(1)
+    return mean
+
+
+def teacher_temperature_missing(
+    original: Any, student: Tensor, teacher: Tensor, labels: Tensor, *, temperature: float, **rest: Any
+) -> Any:
+    """Return the gradient that compares softmax(s/τ) with softmax(t)."""
+    return original(student, teacher * temperature, labels, temperature=temperature, **rest)
+
+
+def rounded_to_the_logits(original: Any, student: Tensor, *others: Tensor, **settings: Any) -> Tensor:
+    """Return the gradient rounded to the dtype of the logits."""
+    gradient: Tensor = original(student, *others, **settings)
+    return gradient.to(student.dtype).to(gradient.dtype)

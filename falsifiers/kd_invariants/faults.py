@@ -1,0 +1,40 @@
+"""Faulty losses that treat a token or an element specially, and faulty divergences.
+
+`original` is the replaced function.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from falsifiers.kd_loss.faults import divergence, with_term
+
+
+def logits_clamped(original: Any, student: Tensor, teacher: Tensor, *others: Tensor, **settings: Any) -> Any:
+    """Return the loss of logits clamped to ±10."""
+    return original(student.clamp(-10, 10), teacher.clamp(-10, 10), *others, **settings)
+
+
+def first_token_only(original: Any, *tensors: Tensor, **settings: Any) -> Any:
+    """Return the loss whose divergence has the term of token 0 only."""
+    return with_term(original, *tensors, term=lambda log_p, log_q: divergence(log_p, log_q)[:, 0], **settings)
+
+
+def last_element_only(original: Any, *tensors: Tensor, **settings: Any) -> Tensor:
+    """Return the gradient of the last element of the batch, and zeros for the others."""
+    gradient: Tensor = original(*tensors, **settings)
+    gradient[:-1] = 0
+    return gradient
+
+
+def arguments_swapped(original: Any, student: Tensor, teacher: Tensor, temperature: float) -> Any:
+    """Return KL(student || teacher)."""
+    return original(teacher, student, temperature)
+
+
+def teacher_attached(original: Any, student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """Return the divergence with the teacher's graph."""
+    log_p, log_q = ((logits / temperature).log_softmax(-1) for logits in (teacher, student))
+    return divergence(log_p, log_q).sum(-1).double()

@@ -1,0 +1,1 @@
+"""Attacks on the isolation of a distillation loss, for `contracts/kd-isolation.yaml`."""

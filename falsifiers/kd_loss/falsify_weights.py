@@ -1,0 +1,39 @@
+"""Attacks on the weights of a distillation loss: a term of weight 0 has no influence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.support.comparison import (
+    assert_gradient_is_the_oracles,
+    assert_loss_is_the_oracles,
+    assert_same_gradient,
+)
+from falsifiers.support.strategies import LOGITS, KdCase, kd_cases
+
+
+@given(case=kd_cases(ce_weights=st.just(1.0), kd_weights=st.just(0.0)), other=st.lists(LOGITS, min_size=5, max_size=5))
+def falsify_teacher_has_no_influence_at_zero_weight(subject: Any, case: KdCase, other: list[float]) -> None:
+    """With kd_weight = 0 the loss is the cross-entropy, for every teacher."""
+    teacher = case.teacher + torch.tensor(other, dtype=torch.float64)[: case.teacher.shape[-1]]
+    for changed in (case, case.but(teacher=teacher)):
+        assert_loss_is_the_oracles(subject, changed)
+        assert_gradient_is_the_oracles(subject, changed)
+
+
+@given(case=kd_cases(ce_weights=st.just(0.0), kd_weights=st.just(1.0)), turn=st.integers(1, 4))
+def falsify_labels_have_no_influence_at_zero_weight(subject: Any, case: KdCase, turn: int) -> None:
+    """With ce_weight = 0 the loss is the divergence; labels only select the scored positions."""
+    labels = torch.where(case.scored, (case.labels + turn) % case.student.shape[-1], case.labels)
+    changed = case.but(labels=labels)
+    seen, before = changed.nats(subject), case.nats(subject)
+    assert seen == before, f"sum changed from {before:.9g} to {seen:.9g} nats with other labels at ce_weight = 0"
+    assert_same_gradient(
+        "the gradient", changed.gradient(subject), case.gradient(subject), 0.0, "the same under other labels"
+    )
+    assert_loss_is_the_oracles(subject, changed)
+    assert_gradient_is_the_oracles(subject, changed)

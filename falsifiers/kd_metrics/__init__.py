@@ -1,0 +1,1 @@
+"""Attacks on the result and metrics of a distillation step, for `contracts/kd-metrics.yaml`."""

@@ -1,0 +1,109 @@
+"""Faulty distillation steps and tables. `original` is the replaced function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Change = Callable[[Tensor], Tensor]
+
+
+def changed_pass(done: Any, change: Change) -> Any:
+    """Return the pass with `change` applied to the gradient before it arrives."""
+    return SimpleNamespace(logits=done.logits, backward=lambda gradient: done.backward(change(gradient)))
+
+
+def changed_student(student: Any, change: Change) -> Any:
+    """Return the student with `change` applied to each gradient before it arrives."""
+    return SimpleNamespace(
+        vocab_size=student.vocab_size, forward=lambda batch: changed_pass(student.forward(batch), change)
+    )
+
+
+def scored_tokens(batch: Any) -> int:
+    """Return the number of scored tokens, at least 1."""
+    return max(int((batch.labels[:, 1:].long() != -100).sum()), 1)
+
+
+def labels_not_shifted(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
+    """Compare the label of position i with the logits of position i."""
+    return original(teacher, student, replace(batch, labels=batch.labels.roll(1, 1)), **settings)
+
+
+def labels_shifted_twice(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
+    """Compare the label of position i + 2 with the logits of position i."""
+    return original(teacher, student, replace(batch, labels=batch.labels.roll(-1, 1)), **settings)
+
+
+def labels_filled_in_their_own_dtype(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
+    """Leave out the label with the bits of -100: token 156 in uint8."""
+    fill = torch.tensor(-100).to(batch.labels.dtype)
+    labels = batch.labels.long().where(batch.labels != fill, -100)
+    return original(teacher, student, replace(batch, labels=labels), **settings)
+
+
+def vocabularies_unchecked(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
+    """Take the student's vocabulary size to be the teacher's."""
+    same = SimpleNamespace(vocab_size=teacher.vocab_size, forward=student.forward)
+    return original(teacher, same, batch, **settings)
+
+
+def gradient_not_divided(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
+    """Pass on the gradient of the sum."""
+    count = scored_tokens(batch)
+    return original(teacher, changed_student(student, lambda gradient: gradient * count), batch, **settings)
+
+
+def gradient_divided_by_positions(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
+    """Divide the gradient by all positions, padding included."""
+    factor = scored_tokens(batch) / max(batch.labels[:, 1:].numel(), 1)
+    return original(teacher, changed_student(student, lambda gradient: gradient * factor), batch, **settings)
+
+
+def divided_in_the_default_dtype(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
+    """Compute 1/count in torch's default dtype."""
+    count = scored_tokens(batch)
+
+    def change(gradient: Tensor) -> Tensor:
+        return gradient * count * torch.tensor(1 / count, device=gradient.device)
+
+    return original(teacher, changed_student(student, change), batch, **settings)
+
+
+def ascent(original: Any, student: Any, batch: Any) -> Any:
+    """Apply the negated gradient."""
+    return changed_pass(original(student, batch), lambda gradient: -gradient)
+
+
+def last_element_only(original: Any, student: Any, batch: Any) -> Any:
+    """Apply the gradient of the last sequence only."""
+
+    def change(gradient: Tensor) -> Tensor:
+        return torch.cat([torch.zeros_like(gradient[:-1]), gradient[-1:]])
+
+    return changed_pass(original(student, batch), change)
+
+
+def repeated_tokens_lost(original: Any, student: Any, batch: Any) -> Any:
+    """Apply only the last of several gradients for one token."""
+    tokens = batch.tokens.flatten().tolist()
+    last = torch.tensor([token not in tokens[i + 1 :] for i, token in enumerate(tokens)]).reshape(batch.tokens.shape)
+    return changed_pass(
+        original(student, batch), lambda gradient: gradient * last[..., None].to(gradient.device, gradient.dtype)
+    )
+
+
+def averaged_over_the_batch(original: Any, student: Any, batch: Any) -> Any:
+    """Divide the gradient by the number of sequences."""
+    return changed_pass(original(student, batch), lambda gradient: gradient / max(len(batch.tokens), 1))
+
+
+def mask_on_the_device_of_the_batch(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
+    """Multiply the gradient by a mask that was not moved to the student's device."""
+    mask = (batch.tokens >= 0)[..., None]
+    return original(teacher, changed_student(student, lambda gradient: gradient * mask), batch, **settings)

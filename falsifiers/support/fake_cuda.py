@@ -1,0 +1,118 @@
+"""CUDA tensors on a machine without a GPU: their data is on the CPU, and an operation that mixes devices raises.
+
+Inside `fake_cuda()`, `device="cuda"` makes tensors that report `cuda:0` and have values, so code that reads data
+(`if x.any()`, `x.item()`, a mask as an index) runs as on a GPU. PyTorch's `FakeTensorMode` has no values: it raises at
+the first such line.
+
+Checked: operations called from Python, and indexing. An index on the CPU is accepted, as PyTorch accepts it on a GPU;
+so is a CPU tensor without axes. Not reached: the gradient that `torch.autograd.backward` is given, tensors that C++
+makes, kernels with their rounding and limits, streams, and compiled operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+CUDA = torch.device("cuda", 0)
+CPU = torch.device("cpu")
+MOVES = {Tensor.to, Tensor.cpu, Tensor.cuda}
+INDEXING = {Tensor.__getitem__, Tensor.__setitem__}
+ATTRIBUTES = {
+    Tensor.device.__get__: CUDA,
+    Tensor.is_cuda.__get__: True,  # type: ignore[attr-defined]
+    Tensor.is_cpu.__get__: False,  # type: ignore[attr-defined]
+}
+"""What a tensor on the GPU answers; all other attributes are those of its data."""
+
+
+class MixedDevices(AssertionError):
+    """An operation has tensors on two devices: on a GPU it would raise."""
+
+
+class FakeCuda(Tensor):
+    """A tensor that reports the device `cuda:0`; its memory is on the CPU."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return answered(func, args, kwargs or {})
+
+
+class Devices(TorchFunctionMode):
+    """Apply `answered` to functions without a tensor on the GPU too, such as `torch.zeros(3, device="cuda")`."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return answered(func, args, kwargs or {})
+
+
+@contextmanager
+def fake_cuda() -> Iterator[None]:
+    """Let `device="cuda"` make tensors whose memory is on the CPU."""
+    with Devices():
+        yield
+
+
+def answered(func: Callable[..., Any], args: Any, kwargs: dict[str, Any]) -> Any:
+    """Call the function on the memory of its arguments; return tensors on the device that they have on a GPU.
+
+    Raise `MixedDevices` for tensors on two devices.
+    """
+    tensors = [x for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+    on_cuda = any(isinstance(x, FakeCuda) for x in tensors)
+    if on_cuda and func in ATTRIBUTES:
+        return ATTRIBUTES[func]
+    if func not in MOVES and func is not Tensor.copy_:
+        _check_devices(func, tensors, args)
+    target = _target(func, args, kwargs)
+    with torch._C.DisableTorchFunctionSubclass():
+        result = func(*tree_map(_without_cuda, args), **tree_map(_without_cuda, kwargs))
+        moved = func in MOVES and target is not None and target != on_cuda
+        return tree_map(lambda x: _placed(x, on_cuda if target is None else target, moved), result)
+
+
+def _check_devices(func: Any, tensors: list[Tensor], args: Any) -> None:
+    checked = tensors
+    if func in INDEXING and isinstance(args[0], FakeCuda):
+        by_tensor = any(isinstance(x, Tensor) for x in tree_leaves(args[1]))
+        checked = [args[0], *(x for x in args[2:] if by_tensor and isinstance(x, Tensor))]
+    on_cpu = [list(x.shape) for x in checked if not isinstance(x, FakeCuda) and x.dim()]
+    if on_cpu and any(isinstance(x, FakeCuda) for x in checked):
+        name = getattr(func, "__qualname__", repr(func))
+        raise MixedDevices(f"{name}: expected all tensors on cuda:0, but those of shape {on_cpu} are on the CPU")
+
+
+def _target(func: Any, args: Any, kwargs: dict[str, Any]) -> bool | None:
+    """Return whether the function is asked for a result on the GPU, None if for none."""
+    if func in (Tensor.cpu, Tensor.cuda):
+        return func is Tensor.cuda
+    asked = [kwargs.get("device")]
+    if func is Tensor.to:
+        asked += [kwargs.get("other"), *args[1:2]]
+    for each in asked:
+        if isinstance(each, Tensor):
+            return isinstance(each, FakeCuda)
+        if isinstance(each, torch.device | str):
+            return torch.device(each).type == "cuda"
+    return None
+
+
+def _without_cuda(value: Any) -> Any:
+    """Return the CPU in the place of the GPU."""
+    named = isinstance(value, torch.device) or (isinstance(value, str) and value.startswith("cuda"))
+    return CPU if named and torch.device(value).type == "cuda" else value
+
+
+def _placed(value: Any, on_cuda: bool, moved: bool) -> Any:
+    """Return the tensor on its device; one that was moved has memory of its own."""
+    if not isinstance(value, Tensor) or (isinstance(value, FakeCuda) is on_cuda and not moved):
+        return value
+    kind = FakeCuda if on_cuda else Tensor
+    if value.is_leaf and not moved:
+        return value.detach().as_subclass(kind).requires_grad_(value.requires_grad)
+    return (value.clone() if moved else value).as_subclass(kind)
