@@ -1,7 +1,7 @@
 """Attacks on the log lines of a run: which lines, when, on which stream, and the cost of steps that are not logged.
 
-The subject has `ProgressCallback`, `Lines` and `Context`, as `training.progress` does; for the formats it has
-the formats and `pattern`, as `reference_trainer.training.formats` does.
+The subject has `ProgressCallback`, as `training.progress` does; for the formats it has the formats and `pattern`, as
+`training.formats` does.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+
+from reference_trainer.training.callbacks import Context
+from reference_trainer.training.lines import Lines
 
 NUMBER = r"(-?[0-9]+\.[0-9]{4}|nan|-?inf)"
 STEP = re.compile(rf"  Step ([0-9]+)/([0-9]+): loss: {NUMBER}")
@@ -44,9 +47,9 @@ class Stream(io.StringIO):
         return self.terminal
 
 
-def context(subject: Any, schedule: tuple[int, int], step: int, loss: float | None, elapsed: float = 0.0) -> Any:
+def context(schedule: tuple[int, int], step: int, loss: float | None, elapsed: float = 0.0) -> Any:
     epochs, per_epoch = schedule
-    return subject.Context(
+    return Context(
         step=step,
         epoch=-(-step // per_epoch),
         loss=loss,
@@ -60,11 +63,11 @@ def context(subject: Any, schedule: tuple[int, int], step: int, loss: float | No
     )
 
 
-def call_all(subject: Any, callback: Any, schedule: tuple[int, int], losses: list[float | None]) -> None:
+def call_all(callback: Any, schedule: tuple[int, int], losses: list[float | None]) -> None:
     """Call the callback for a whole run; step k has loss k of the repeated list and takes 3/4 s."""
-    callback.on_train_begin(context(subject, schedule, 0, None))
+    callback.on_train_begin(context(schedule, 0, None))
     for step in range(1, schedule[0] * schedule[1] + 1):
-        now = context(subject, schedule, step, losses[step % len(losses)], 0.75 * step)
+        now = context(schedule, step, losses[step % len(losses)], 0.75 * step)
         callback.on_step_end(now)
         if step % schedule[1] == 0:
             callback.on_epoch_end(now)
@@ -90,7 +93,7 @@ def expected_lines(schedule: tuple[int, int], losses: list[float | None], every:
 def falsify_log_lines(subject: Any, schedule: tuple[int, int], losses: list[float | None], every: int) -> None:
     """floor(steps / k) step lines, at steps k, 2k, ..., and a line for each epoch for every k; nothing else."""
     stream = Stream()
-    call_all(subject, subject.ProgressCallback(every, lines=subject.Lines(stream)), schedule, losses)
+    call_all(subject.ProgressCallback(every, lines=Lines(stream)), schedule, losses)
     seen, expected = stream.getvalue().splitlines(keepends=True), expected_lines(schedule, losses, every)
     matching, steps = [line for line in seen if STEP.fullmatch(line.rstrip("\n"))], schedule[0] * schedule[1]
     due = steps // every if every else 0
@@ -102,7 +105,7 @@ def falsify_log_lines(subject: Any, schedule: tuple[int, int], losses: list[floa
 def falsify_titled_lines_differ_from_student_lines(subject: Any, schedule: tuple[int, int], every: int) -> None:
     """Lines about another model than the student name it, and do not match the formats of the student's lines."""
     stream = Stream()
-    call_all(subject, subject.ProgressCallback(every, lines=subject.Lines(stream), title="teacher"), schedule, [1.0])
+    call_all(subject.ProgressCallback(every, lines=Lines(stream), title="teacher"), schedule, [1.0])
     seen, steps = stream.getvalue().splitlines(), schedule[0] * schedule[1]
     assert len(seen) == steps // every and all("teacher" in line for line in seen), (
         f"{steps} steps of a teacher, logged every {every}: {seen}; expected {steps // every} lines that name it"
@@ -141,7 +144,7 @@ class Spy:
 def falsify_unlogged_step_does_no_work(subject: Any, every: int, times: int, more: int) -> None:
     """Nothing is formatted, read from the context but its step, written or flushed; a logged line is flushed."""
     stream, notes, step = Stream(), list[str](), max(every, 1) * times + more
-    subject.ProgressCallback(every, lines=subject.Lines(stream)).on_step_end(Spy(step, notes))
+    subject.ProgressCallback(every, lines=Lines(stream)).on_step_end(Spy(step, notes))
     done = [*notes, *["written"] * stream.writes, *["flushed"] * stream.flushes]
     if every and step % every == 0:
         assert done[-1] == "flushed" and "loss was read" in done, f"step {step}, logged every {every}, did only {done}"
@@ -152,10 +155,10 @@ def falsify_unlogged_step_does_no_work(subject: Any, every: int, times: int, mor
 def falsify_line_formats(subject: Any) -> None:
     """The exact text of the lines that scripts search for."""
     stream = Stream()
-    callback = subject.ProgressCallback(lines=subject.Lines(stream))
+    callback = subject.ProgressCallback(lines=Lines(stream))
     callback.attached()
-    callback.on_step_end(context(subject, (17, 31), 10, 2.34561))
-    callback.on_epoch_end(context(subject, (17, 31), 31, 0.5, 12.34))
+    callback.on_step_end(context((17, 31), 10, 2.34561))
+    callback.on_epoch_end(context((17, 31), 31, 0.5, 12.34))
     expected = """ProgressCallback attached (log every 10 steps; 0 for epoch lines only)
   Step 10/527: loss: 2.3456
 Epoch 1/17: loss: 0.5000 (12.3s)
