@@ -69,7 +69,8 @@ def prove_each_event_follows(subject: Any, epochs: int, per_epoch: int, limit: i
     total = min(limit, epochs * per_epoch) if limit else epochs * per_epoch
     assert schedule.total_steps == total, f"{schedule.total_steps} steps are planned; expected {total}"
     first = subject.following(schedule, subject.START, subject.Action.CONTINUE)
-    assert (first.event, first.epoch, first.step) == (subject.Event.EPOCH_BEGIN, 1, 0), f"the first event is {first}"
+    expected = subject.Position(event=subject.Event.EPOCH_BEGIN, epoch=1, step=0, epoch_step=0)
+    assert first == expected, f"the first event is {first}"
     step = (epoch - 1) * per_epoch + done
     if step > total or (step == total and not done):
         return  # no run reaches this position
