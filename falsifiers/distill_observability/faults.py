@@ -30,8 +30,11 @@ def title_ignored(original: Any, self: Any, log_every: int = 10, *, lines: Any =
     original(self, log_every, lines=lines)
 
 
-def silent_run(self: Any, context: Any) -> None:
-    """Write nothing for any step."""
+def silent_run(original: Any, self: Any, context: Any) -> None:
+    """Write no line for any step."""
+    every, self.log_every = self.log_every, 0
+    original(self, context)
+    self.log_every = every
 
 
 def formatted_before_the_gate(original: Any, self: Any, context: Any) -> None:
