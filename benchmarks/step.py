@@ -28,8 +28,9 @@ from reference_trainer.distillation.providers import ModuleStudent, ModuleTeache
 from reference_trainer.distillation.step import kd_step
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.training.callbacks import Callback
+from reference_trainer.training.lines import Lines
 from reference_trainer.training.loop import Objective, train
-from reference_trainer.training.progress import Lines, ProgressCallback
+from reference_trainer.training.progress import ProgressCallback
 from reference_trainer.training.schedule import Schedule
 from reference_trainer.training.trace import TraceCallback
 

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from reference_trainer.pipeline.smoke import Check
     from reference_trainer.storage.export import load_decoder
     from reference_trainer.training.callbacks import Callback, Context
+    from reference_trainer.training.lines import Lines
     from reference_trainer.training.loop import TrainResult
-    from reference_trainer.training.progress import Lines, ProgressCallback
+    from reference_trainer.training.progress import ProgressCallback
     from reference_trainer.training.schedule import Action, Schedule, learning_rate
     from reference_trainer.training.trace import TraceCallback
 
@@ -93,8 +94,9 @@ _NAMES = {
     "pipeline.smoke": "Check",
     "storage.export": "load_decoder",
     "training.callbacks": "Callback Context",
+    "training.lines": "Lines",
     "training.loop": "TrainResult",
-    "training.progress": "Lines ProgressCallback",
+    "training.progress": "ProgressCallback",
     "training.schedule": "Action Schedule learning_rate",
     "training.trace": "TraceCallback",
 }

@@ -21,7 +21,7 @@ from reference_trainer.errors import SettingError, TrainerError, missing_package
 
 if TYPE_CHECKING:
     from reference_trainer.pipeline.distill import DistillResult
-    from reference_trainer.training.progress import Lines
+    from reference_trainer.training.lines import Lines
 
 FAILED, REFUSED, INTERNAL_ERROR = 1, 2, 70
 BUG_REPORT = "This is a bug in reference-trainer; please report it with the lines above."
@@ -99,7 +99,7 @@ def _distil(flags: dict[str, str], config: str | None) -> int:
 
     settings = gather(flags, os.environ, Path(config) if config else None)
     from reference_trainer.pipeline.distill import distill as run  # imports torch, so after all checks
-    from reference_trainer.training.progress import Lines
+    from reference_trainer.training.lines import Lines
 
     lines = Lines()
     interrupts.raise_once()
@@ -205,7 +205,7 @@ def _gradcheck(device: str, vocabulary: int, positions: int, seed: int) -> int:
     device = Settings(device=device).device
     from reference_trainer.distillation.gradcheck import AGREE, differences
     from reference_trainer.models.placement import usable_device
-    from reference_trainer.training.progress import Lines
+    from reference_trainer.training.lines import Lines
 
     lines, agree, place = Lines(), True, usable_device(device)
     for temperature, difference in differences(place, (2, positions, vocabulary), seed):

@@ -1,12 +1,10 @@
 """Attacks on whole runs, from the command line and from the library: they log their progress by default.
 
-The subject is `reference_trainer.cli` with its command `main`, or has `distill`, `Settings`, `Lines` and `Callback` as
-`reference_trainer.pipeline.distill` does, or is that of `falsifiers.support.lifecycle`.
+The subject is `reference_trainer.cli` with its command `main`, or has `distill` as `pipeline.distill` does.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import signal
@@ -15,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from falsifiers.distill_observability.falsify_progress_lines import EPOCH, STEP, Stream
-from falsifiers.support.lifecycle import Script, parts, run
+from reference_trainer.config.settings import Settings
+from reference_trainer.training.callbacks import Callback
+from reference_trainer.training.lines import Lines
 
 # 480 bytes: 432 to train on, so 28 sequences of 16 that share their ends, so 7 batches of 4; 3 epochs are 21 steps.
 TEXT = b"It was the best of times, it was the worst of times, it was the age of wisdom. " * 6 + b"x" * 6
@@ -87,47 +86,15 @@ def falsify_user_callbacks_are_called_after_progress(subject: Any) -> None:
     """`distill` attaches it too, first: when a user's callback is called for a step, its line is already written."""
     stream, called = Stream(), list[tuple[int, str]]()
 
-    class LastLine(subject.Callback):
+    class LastLine(Callback):
         def on_step_end(self, context: Any) -> None:
             called.append((context.step, stream.getvalue().splitlines()[-1]))
 
     with tempfile.TemporaryDirectory() as directory:
         settings = SMALL | _files(Path(directory)) | {"device": "cpu", "log_every": 2, "max_steps": 6, "warmup": 0}
-        subject.distill(subject.Settings(**settings), callbacks=[LastLine()], lines=subject.Lines(stream))
+        subject.distill(Settings(**settings), callbacks=[LastLine()], lines=Lines(stream))
     lines = stream.getvalue().splitlines()
     assert any("ProgressCallback attached (log every 2 steps" in line for line in lines), f"no attachment line: {lines}"
     assert [step for step, _ in called] == [1, 2, 3, 4, 5, 6], f"the user's callback was called for {called}"
     for step, last in called:
         assert step % 2 or last.startswith(f"  Step {step}/6: "), f"at step {step} the last line is {last!r}"
-
-
-class Operations(TorchDispatchMode):
-    """Record the operations that torch dispatches; reading a number from a device is one of them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.seen: list[str] = []
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.seen.append(str(function))
-        return function(*args, **(kwargs or {}))
-
-
-def _operations(subject: Any, device: str, callbacks: list[Any]) -> list[str]:
-    """Return the operations of a run of six steps, in order."""
-    given = parts(subject, device)
-    with Operations() as operations:
-        run(subject, Script(2, 3, None, ()), callbacks, given)
-    return operations.seen
-
-
-def falsify_progress_adds_no_torch_operation(subject: Any, device: str) -> None:
-    """A run dispatches the same operations, device reads included, with a ProgressCallback and without."""
-    progress = importlib.import_module("reference_trainer.training.progress")
-    plain = _operations(subject, device, [])
-    assert any("_local_scalar_dense" in name for name in plain), f"no step's loss was read: {sorted(set(plain))}"
-    for every in (0, 1, 4):
-        seen = _operations(subject, device, [progress.ProgressCallback(every, lines=progress.Lines(Stream()))])
-        more = {name: seen.count(name) - plain.count(name) for name in {*seen, *plain}}
-        more = {name: count for name, count in more.items() if count}
-        assert seen == plain, f"with a ProgressCallback({every}) the operations differ in number: {more}"

@@ -1,7 +1,6 @@
 """Attacks on the log lines of a run: which lines, when, on which stream, and the cost of steps that are not logged.
 
-The subject has `ProgressCallback`, `Lines` and `Context`, as `training.progress` does; for the formats it has
-the formats and `pattern`, as `reference_trainer.training.formats` does.
+The subject has `ProgressCallback`, as `training.progress` does.
 """
 
 from __future__ import annotations
@@ -13,6 +12,9 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+
+from reference_trainer.training.callbacks import Context
+from reference_trainer.training.lines import Lines
 
 NUMBER = r"(-?[0-9]+\.[0-9]{4}|nan|-?inf)"
 STEP = re.compile(rf"  Step ([0-9]+)/([0-9]+): loss: {NUMBER}")
@@ -44,9 +46,32 @@ class Stream(io.StringIO):
         return self.terminal
 
 
-def context(subject: Any, schedule: tuple[int, int], step: int, loss: float | None, elapsed: float = 0.0) -> Any:
+class WithBar(Lines):
+    """Lines whose bar is a list of what it was told: its title and total, each step, and its end."""
+
+    def __init__(self, stream: Stream) -> None:
+        super().__init__(stream)
+        self.bar = list[Any]()
+
+    def open_bar(self, title: str, total: int) -> None:
+        self.bar.append((title, total))
+
+    def update_bar(self, context: Context) -> None:
+        self.bar.append(context.step)
+
+    def close_bar(self) -> None:
+        self.bar.append("closed")
+
+
+def assert_bar(lines: WithBar, title: str, schedule: tuple[int, int]) -> None:
+    steps = schedule[0] * schedule[1]
+    expected = [(title, steps), *range(1, steps + 1), "closed"]
+    assert lines.bar == expected, f"the bar of a run of {steps} steps is told {lines.bar}; expected {expected}"
+
+
+def context(schedule: tuple[int, int], step: int, loss: float | None, elapsed: float = 0.0) -> Any:
     epochs, per_epoch = schedule
-    return subject.Context(
+    return Context(
         step=step,
         epoch=-(-step // per_epoch),
         loss=loss,
@@ -60,11 +85,11 @@ def context(subject: Any, schedule: tuple[int, int], step: int, loss: float | No
     )
 
 
-def call_all(subject: Any, callback: Any, schedule: tuple[int, int], losses: list[float | None]) -> None:
+def call_all(callback: Any, schedule: tuple[int, int], losses: list[float | None]) -> None:
     """Call the callback for a whole run; step k has loss k of the repeated list and takes 3/4 s."""
-    callback.on_train_begin(context(subject, schedule, 0, None))
+    callback.on_train_begin(context(schedule, 0, None))
     for step in range(1, schedule[0] * schedule[1] + 1):
-        now = context(subject, schedule, step, losses[step % len(losses)], 0.75 * step)
+        now = context(schedule, step, losses[step % len(losses)], 0.75 * step)
         callback.on_step_end(now)
         if step % schedule[1] == 0:
             callback.on_epoch_end(now)
@@ -88,27 +113,29 @@ def expected_lines(schedule: tuple[int, int], losses: list[float | None], every:
 
 @given(schedule=SCHEDULES, losses=st.lists(LOSSES, min_size=1, max_size=4), every=EVERY)
 def falsify_log_lines(subject: Any, schedule: tuple[int, int], losses: list[float | None], every: int) -> None:
-    """floor(steps / k) step lines, at steps k, 2k, ..., and a line for each epoch for every k; nothing else."""
-    stream = Stream()
-    call_all(subject, subject.ProgressCallback(every, lines=subject.Lines(stream)), schedule, losses)
+    """floor(steps / k) step lines, at steps k, 2k, ..., and a line for each epoch for every k; a bar for every step."""
+    lines = WithBar(stream := Stream())
+    call_all(subject.ProgressCallback(every, lines=lines), schedule, losses)
     seen, expected = stream.getvalue().splitlines(keepends=True), expected_lines(schedule, losses, every)
     matching, steps = [line for line in seen if STEP.fullmatch(line.rstrip("\n"))], schedule[0] * schedule[1]
     due = steps // every if every else 0
     assert len(matching) == due, f"{len(matching)} step lines for {steps} steps, logged every {every}; expected {due}"
     assert seen == [f"{line}\n" for line in expected], f"logged every {every}: {seen}; expected {expected}"
+    assert_bar(lines, "student", schedule)
 
 
 @given(schedule=SCHEDULES, every=st.integers(1, 4))
 def falsify_titled_lines_differ_from_student_lines(subject: Any, schedule: tuple[int, int], every: int) -> None:
     """Lines about another model than the student name it, and do not match the formats of the student's lines."""
-    stream = Stream()
-    call_all(subject, subject.ProgressCallback(every, lines=subject.Lines(stream), title="teacher"), schedule, [1.0])
+    lines = WithBar(stream := Stream())
+    call_all(subject.ProgressCallback(every, lines=lines, title="teacher"), schedule, [1.0])
     seen, steps = stream.getvalue().splitlines(), schedule[0] * schedule[1]
     assert len(seen) == steps // every and all("teacher" in line for line in seen), (
         f"{steps} steps of a teacher, logged every {every}: {seen}; expected {steps // every} lines that name it"
     )
     matching = [line for line in seen if STEP.match(line) or EPOCH.match(line)]
     assert not matching, f"these lines about a teacher match the student's format: {matching}"
+    assert_bar(lines, "teacher", schedule)
 
 
 class RecordedStep(int):
@@ -141,44 +168,9 @@ class Spy:
 def falsify_unlogged_step_does_no_work(subject: Any, every: int, times: int, more: int) -> None:
     """Nothing is formatted, read from the context but its step, written or flushed; a logged line is flushed."""
     stream, notes, step = Stream(), list[str](), max(every, 1) * times + more
-    subject.ProgressCallback(every, lines=subject.Lines(stream)).on_step_end(Spy(step, notes))
+    subject.ProgressCallback(every, lines=Lines(stream)).on_step_end(Spy(step, notes))
     done = [*notes, *["written"] * stream.writes, *["flushed"] * stream.flushes]
     if every and step % every == 0:
         assert done[-1] == "flushed" and "loss was read" in done, f"step {step}, logged every {every}, did only {done}"
     else:
         assert not done, f"step {step}, logged every {every}, is not logged, but {done}"
-
-
-def falsify_line_formats(subject: Any) -> None:
-    """The exact text of the lines that scripts search for."""
-    stream = Stream()
-    callback = subject.ProgressCallback(lines=subject.Lines(stream))
-    callback.attached()
-    callback.on_step_end(context(subject, (17, 31), 10, 2.34561))
-    callback.on_epoch_end(context(subject, (17, 31), 31, 0.5, 12.34))
-    expected = """ProgressCallback attached (log every 10 steps; 0 for epoch lines only)
-  Step 10/527: loss: 2.3456
-Epoch 1/17: loss: 0.5000 (12.3s)
-"""
-    assert stream.getvalue() == expected, f"a run writes {stream.getvalue()!r}; expected {expected!r}"
-
-
-@given(
-    name=st.sampled_from(["STEP_LINE", "EPOCH_LINE"]),
-    numbers=st.lists(st.integers(0, 10**9), min_size=2, max_size=2),
-    loss=st.floats(-1e9, 1e9) | st.sampled_from([math.nan, math.inf, -math.inf]),
-    extra=st.sampled_from(["0", " ", "x", "\n"]),
-)
-def falsify_patterns_parse_their_lines(subject: Any, name: str, numbers: list[int], loss: float, extra: str) -> None:
-    """A pattern parses the numbers of a line of its format, and does not match a longer, shorter or changed line."""
-    fields = ("step", "total", "loss") if name == "STEP_LINE" else ("epoch", "epochs", "loss", "elapsed_s")
-    values = dict(zip(fields, (*numbers, loss, 1.5), strict=False))
-    line, pattern = getattr(subject, name).format(**values), subject.pattern(getattr(subject, name))
-    match = pattern.fullmatch(line)
-    assert match is not None, f"{pattern.pattern!r} does not match {line!r}"
-    read = {field: match[field] for field in fields}
-    written = {field: str(value) if isinstance(value, int) else f"{value:.4f}" for field, value in values.items()}
-    written |= {"elapsed_s": "1.5"} if "elapsed_s" in values else {}
-    assert read == written, f"{line!r} was parsed as {read}; expected {written}"
-    for wrong in (line + extra, extra + line, line[1:], line[:-1], line.replace(":", ";")):
-        assert pattern.fullmatch(wrong) is None, f"{pattern.pattern!r} matches {wrong!r} too"

@@ -33,8 +33,9 @@ from reference_trainer.storage.files import exclusive_directory, reject_existing
 from reference_trainer.training.callbacks import Callback, checked
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.formats import SMOKE_END_LINE, SMOKE_START_LINE
+from reference_trainer.training.lines import Lines
 from reference_trainer.training.loop import BETAS, EPSILON, WEIGHT_DECAY, Objective, TrainResult, new_optimizer, train
-from reference_trainer.training.progress import Lines, ProgressCallback
+from reference_trainer.training.progress import ProgressCallback
 from reference_trainer.training.schedule import Schedule, learning_rate
 from reference_trainer.training.trace import TraceCallback
 

@@ -89,7 +89,7 @@ def _refuse_unknown_hooks(callback: Callback, position: int) -> None:
     known = [event.value for event in Event]
     for name in dir(callback):
         if name.startswith("on_") and name not in known and _is_method(callback, name):
-            near = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+            near = difflib.get_close_matches(name, known, cutoff=0.8)
             hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
             raise CallbackError(f"callback {position}: unknown hook {name!r} of {type(callback).__name__} ({hint})")
 

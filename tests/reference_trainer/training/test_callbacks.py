@@ -1,4 +1,4 @@
-"""Checks of callbacks that need a double or a decorator; the rest is attacked in `falsifiers/distill_observability`."""
+"""Checks of callbacks that need a double or a decorator; the rest is attacked in `falsifiers/callbacks`."""
 
 import functools
 from unittest.mock import MagicMock

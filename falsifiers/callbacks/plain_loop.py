@@ -1,7 +1,6 @@
-"""Attacks on the contexts that callbacks receive: loss, rate and tokens of a step, after its update.
+"""A run as a plain loop over the same batches with its own models, beside the real run.
 
-The subject is that of `falsifiers.support.lifecycle`, with `kd_step`, which computes the loss of a step. The expected
-contexts come from a plain loop over the same batches, with its own models.
+The subject is that of `real_run`; `kd_step`, which computes the loss of a step, is the trainer's own.
 """
 
 from __future__ import annotations
@@ -11,12 +10,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from falsifiers.support.lifecycle import SETTINGS, Script, callbacks, parts, run, tables
+from falsifiers.callbacks.lifecycle import Script
+from falsifiers.callbacks.real_run import SETTINGS, parts, recording_callbacks, run, tables
 from falsifiers.support.strategies import IGNORED
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.step import kd_step
 
 # Nine steps on numbers up to 10: some hundred roundings of 2^-53 of that, in whatever order a device adds.
 SAME = 1e-12
@@ -40,9 +41,9 @@ class Text:
     def script(self) -> Script:
         return Script(self.epochs, self.steps_per_epoch, self.limit, ((),))
 
-    def batch(self, subject: Any, step: int, device: str) -> Any:
+    def batch(self, step: int, device: str) -> Batch:
         tokens, labels = torch.tensor(self.batches[step % len(self.batches)], device=device).T
-        return subject.Batch(tokens=tokens[None], labels=labels[None])
+        return Batch(tokens=tokens[None], labels=labels[None])
 
     def pause(self, step: int) -> float:
         return self.seconds[step % len(self.seconds)]
@@ -83,8 +84,8 @@ class Moment(NamedTuple):
 class ByHand:
     """The run as a plain loop. `moments`: expected contexts; `asked`: (epoch, position) of each batch."""
 
-    def __init__(self, subject: Any, text: Text, device: str) -> None:
-        self.subject, self.text, self.device = subject, text, device
+    def __init__(self, text: Text, device: str) -> None:
+        self.text, self.device = text, device
         self.teacher, self.student = tables(*text.logits(device))
         self.step = self.epoch = self.tokens = 0
         self.rate: float | None = None
@@ -120,16 +121,16 @@ class ByHand:
 
     def take_step(self, position: int) -> float:
         self.asked.append((self.epoch, position))
-        batch = self.text.batch(self.subject, self.step, self.device)
+        batch = self.text.batch(self.step, self.device)
         self.elapsed += self.text.pause(self.step)
-        result = self.subject.kd_step(self.teacher, self.student, batch, **SETTINGS)
+        result = kd_step(self.teacher, self.student, batch, **SETTINGS)
         self.step += 1
         self.rate, self.tokens = 1 / self.step, self.tokens + result.count
         self.losses.append(result.loss)
         return float(result.sum)
 
 
-class Watched:
+class RealRun:
     """A real run of the same text: the contexts of its one callback, the batches requested, and the result."""
 
     def __init__(self, subject: Any, text: Text, device: str) -> None:
@@ -140,7 +141,7 @@ class Watched:
         def batch_at(epoch: int, position: int) -> Any:
             now[0] += text.pause(len(self.asked))
             self.asked.append((epoch, position))
-            return text.batch(subject, len(self.asked) - 1, device)
+            return text.batch(len(self.asked) - 1, device)
 
         def act(callback: int, event: str, context: Any) -> None:
             assert_schedule_fields(event, context, text)
@@ -148,8 +149,8 @@ class Watched:
             self.moments.append(Moment(event, *values, student.logits_table))
 
         given = {"teacher": teacher, "student": student, "batch_at": batch_at, "clock": lambda: now[0]}
-        given = parts(subject, device) | given | {"learning_rate": lambda step: 1 / step}
-        self.result = run(subject, text.script, callbacks(subject, 1, act), given)
+        given = parts(device) | given | {"learning_rate": lambda step: 1 / step}
+        self.result = run(subject, text.script, recording_callbacks(1, act), given)
 
 
 def assert_schedule_fields(event: str, context: Any, text: Text) -> None:
@@ -158,7 +159,7 @@ def assert_schedule_fields(event: str, context: Any, text: Text) -> None:
     assert seen == planned, f"{event} receives (epochs, steps per epoch, total) {seen}; expected {planned}"
 
 
-def _same(seen: Any, expected: Any) -> bool:
+def same(seen: Any, expected: Any) -> bool:
     if isinstance(seen, Tensor):
         return torch.allclose(seen, expected, rtol=SAME, atol=SAME, equal_nan=True)
     if isinstance(seen, float) and isinstance(expected, float):
@@ -173,51 +174,4 @@ def assert_same_fields(seen: list[Moment], expected: list[Moment], names: tuple[
     for got, wanted in zip(seen, expected, strict=True):
         for name in names:
             values = getattr(got, name), getattr(wanted, name)
-            assert _same(*values), f"{got.event} of step {got.step}: {name} is {values[0]}; expected {values[1]}"
-
-
-@given(text=texts())
-def falsify_context_fields(subject: Any, device: str, text: Text) -> None:
-    """Step, epoch, loss of the step as computed by `kd_step`, rate, best loss, tokens, and seconds since the start."""
-    seen, expected = Watched(subject, text, device), ByHand(subject, text, device)
-    assert seen.asked == expected.asked, f"batches were requested as {seen.asked}; expected {expected.asked}"
-    every = [[m for m in side.moments if m.event != "on_epoch_end"] for side in (seen, expected)]
-    assert_same_fields(*every, ("step", "epoch", "loss", "learning_rate", "best_loss", "elapsed_s", "tokens"))
-
-
-@given(text=texts())
-def falsify_epoch_means_are_over_tokens(subject: Any, text: Text) -> None:
-    """At the end of an epoch the loss is its nats over its scored tokens; None if none was scored."""
-    seen, expected = Watched(subject, text, "cpu"), ByHand(subject, text, "cpu")
-    ends = [[m for m in side.moments if m.event == "on_epoch_end"] for side in (seen, expected)]
-    assert_same_fields(*ends, ("loss", "epoch", "learning_rate", "best_loss", "elapsed_s", "tokens"))
-
-
-@given(text=texts())
-def falsify_train_result(subject: Any, text: Text) -> None:
-    """First, last and smallest finite loss of the steps that scored a token; whether all were finite; the totals."""
-    result, by_hand = Watched(subject, text, "cpu").result, ByHand(subject, text, "cpu")
-    scored = by_hand.scored or [None]
-    expected = {
-        "initial_loss": scored[0],
-        "final_loss": scored[-1],
-        "best_loss": by_hand.best,
-        "finite": all(map(math.isfinite, by_hand.scored)),
-        "steps_completed": by_hand.step,
-        "tokens": by_hand.tokens,
-        "elapsed_s": by_hand.elapsed,
-        "stopped": False,
-    }
-    for name, wanted in expected.items():
-        assert _same(getattr(result, name), wanted), f"{name} is {getattr(result, name)}; expected {wanted}"
-    rate = by_hand.step / max(by_hand.elapsed, 1e-9)
-    assert _same(result.steps_per_s, rate), (
-        f"{by_hand.step} steps in {by_hand.elapsed} s: {result.steps_per_s} a second"
-    )
-
-
-@given(text=texts())
-def falsify_self_updating_student_precedes_on_step_end(subject: Any, device: str, text: Text) -> None:
-    """A student that applies its gradient itself has done so when on_step_end is called, and not earlier."""
-    seen, expected = Watched(subject, text, device), ByHand(subject, text, device)
-    assert_same_fields(seen.moments, expected.moments, ("table",))
+            assert same(*values), f"{got.event} of step {got.step}: {name} is {values[0]}; expected {values[1]}"

@@ -1,6 +1,6 @@
 """Attacks on the checks of callbacks and of their answers: what is refused, before or during a run, and what is not.
 
-The subject is that of `falsifiers.support.lifecycle`.
+The subject is that of `real_run`.
 """
 
 from __future__ import annotations
@@ -11,19 +11,11 @@ from typing import Any
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from falsifiers.distill_observability.falsify_exceptions import PLACES, exception_of
-from falsifiers.support.lifecycle import (
-    HOOKS,
-    Call,
-    Recorder,
-    Script,
-    assert_same_calls,
-    callbacks,
-    lifecycle,
-    parts,
-    run,
-    scripts,
-)
+from falsifiers.callbacks.falsify_exceptions import PLACES, exception_of
+from falsifiers.callbacks.lifecycle import HOOKS, Call, Recorder, Script, assert_same_calls, lifecycle, scripts
+from falsifiers.callbacks.real_run import parts, recording_callbacks, run
+from reference_trainer.errors import CallbackError
+from reference_trainer.training.callbacks import Callback
 
 
 @drawn(
@@ -40,9 +32,9 @@ def falsify_invalid_answers_are_refused(subject: Any, script: Script, place: int
         recorder.act(callback, event, context)
         return answer if recorder.calls[-1] == invalid else None
 
-    seen = exception_of(subject, script, act, parts(subject))
+    seen = exception_of(subject, script, act, parts())
     shown = (f"Recorder.{invalid.event}", repr(answer))
-    assert type(seen).__name__ == "CallbackError" and all(part in str(seen) for part in shown), (
+    assert isinstance(seen, CallbackError) and all(part in str(seen) for part in shown), (
         f"{invalid} was answered with {answer!r}; the run ended with {seen!r}, expected a CallbackError naming {shown}"
     )
     ends = [Call(c, "on_train_end", invalid.epoch, invalid.step) for c in range(len(script.answers))]
@@ -55,15 +47,15 @@ def refusal(subject: Any, script: Script, callback: Any, place: int) -> tuple[in
     Assert that nothing was called or read before a refusal.
     """
     recorder, batches = Recorder(script), list[int]()
-    registered = callbacks(subject, len(script.answers), recorder.act)
+    registered = recording_callbacks(len(script.answers), recorder.act)
     place = min(place, len(registered))
     registered.insert(place, callback)
-    given = parts(subject)
+    given = parts()
     counted = given | {"batch_at": lambda epoch, k: batches.append(k) or given["batch_at"](epoch, k)}
     try:
         run(subject, script, registered, counted)
     except Exception as error:
-        assert type(error).__name__ == "CallbackError", f"callback {place + 1} ended the run with {error!r}"
+        assert isinstance(error, CallbackError), f"callback {place + 1} ended the run with {error!r}"
         assert recorder.calls == [] and batches == [], f"before the refusal came {recorder.calls}, batches {batches}"
         return place + 1, str(error)
     return place + 1, ""
@@ -74,16 +66,16 @@ def assert_refused(position: int, message: str, *parts: str) -> None:
     assert message and not missing, f"refused with {message!r}; expected a CallbackError that names {missing}"
 
 
-def with_attributes(subject: Any, origin: str, **attributes: Any) -> Any:
+def with_attributes(origin: str, **attributes: Any) -> Any:
     """Return a callback with these attributes: of its class, a base class or a mixin, or of the instance."""
     if origin == "instance":
-        made = type("Mine", (subject.Callback,), {})()
+        made = type("Mine", (Callback,), {})()
         vars(made).update(attributes)
         return made
     bases = {
-        "class": (subject.Callback,),
-        "base": (type("Base", (subject.Callback,), attributes),),
-        "mixin": (type("Mixin", (), attributes), subject.Callback),
+        "class": (Callback,),
+        "base": (type("Base", (Callback,), attributes),),
+        "mixin": (type("Mixin", (), attributes), Callback),
     }
     return type("Mine", bases[origin], attributes if origin == "class" else {})()
 
@@ -96,7 +88,7 @@ POSITIONS = st.integers(0, 3)
 @drawn(script=SCRIPTS, place=POSITIONS, kind=st.sampled_from(["class", "function", "None"]))
 def falsify_non_callbacks_are_refused(subject: Any, script: Script, place: int, kind: str) -> None:
     """A class, a function or None among the callbacks: CallbackError with its position before the run starts."""
-    odd = {"class": subject.Callback, "function": len, "None": None}[kind]
+    odd = {"class": Callback, "function": len, "None": None}[kind]
     position, message = refusal(subject, script, odd, place)
     named = {"class": "the class Callback", "function": "a builtin_function_or_method", "None": "a NoneType"}[kind]
     assert_refused(position, message, named)
@@ -123,16 +115,16 @@ def falsify_misspelt_hooks_are_refused(
     """A method like `on_step_ends`: CallbackError with position, class, name and the nearest hook."""
     name, hook = names
     method = WRAPPERS["function" if origin == "instance" else wrapper](lambda *arguments: None)
-    position, message = refusal(subject, script, with_attributes(subject, origin, **{name: method}), place)
+    position, message = refusal(subject, script, with_attributes(origin, **{name: method}), place)
     assert_refused(position, message, repr(name), "Mine", f"did you mean {hook!r}?")
 
 
 @drawn(script=SCRIPTS, place=POSITIONS, name=st.sampled_from(["on_log", "on_save", "on_fit_start", "on_"]))
 def falsify_foreign_hooks_are_refused(subject: Any, script: Script, place: int, name: str) -> None:
     """A hook of another library, with no similar name here: CallbackError with all hooks to choose from."""
-    callback = with_attributes(subject, "class", **{name: lambda self, context: None})
+    callback = with_attributes("class", **{name: lambda self, context: None})
     position, message = refusal(subject, script, callback, place)
-    assert_refused(position, message, repr(name), f"choose from {', '.join(HOOKS)}")
+    assert_refused(position, message, repr(name), "choose from", *HOOKS)
 
 
 def _raises(self: Any) -> Any:
@@ -158,7 +150,7 @@ def falsify_helpers_are_accepted(subject: Any, script: Script, place: int, name:
     attribute = (HELPERS | PROPERTIES)[name]
     if isinstance(attribute, cached_property):
         attribute.__set_name__(object, name)
-    callback = with_attributes(subject, origin, **{name: attribute})
+    callback = with_attributes(origin, **{name: attribute})
     _, message = refusal(subject, script, callback, place)
     assert message == "", f"a callback with the {origin} attribute {name!r} was refused: {message}"
 
@@ -187,5 +179,5 @@ def falsify_async_and_generator_hooks_are_refused(
 ) -> None:
     """A hook whose body would never run: CallbackError with position, class, hook and the reason."""
     reason, function = case
-    position, message = refusal(subject, script, with_attributes(subject, origin, **{hook: function}), place)
+    position, message = refusal(subject, script, with_attributes(origin, **{hook: function}), place)
     assert_refused(position, message, f"Mine.{hook}", reason)

@@ -1,6 +1,6 @@
 """Attacks on the optimizer updates of a run: one per step, at its rate, before on_step_end is called.
 
-The subject is that of `falsifiers.support.lifecycle` with `kd_step`.
+The subject is that of `falsifiers.callbacks.real_run`, with `new_optimizer`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import torch
 from hypothesis import given
 from torch import Tensor, nn
 
-from falsifiers.distill_observability.falsify_context import SAME, Text, texts
-from falsifiers.support.lifecycle import SETTINGS, callbacks, module_student, parts, run, tables
+from falsifiers.callbacks.plain_loop import SAME, ByHand, RealRun, Text, assert_same_fields, texts
+from falsifiers.callbacks.real_run import SETTINGS, module_student, parts, recording_callbacks, run, tables
+from reference_trainer.distillation.step import kd_step
 
 
 class TwoTables(nn.Module):
@@ -43,15 +44,15 @@ class Watched(torch.optim.SGD):
         return super().step(closure)
 
 
-def _by_hand(subject: Any, text: Text, device: str) -> list[Tensor]:
+def _by_hand(text: Text, device: str) -> list[Tensor]:
     """Return the weights after each step: weight - rate · gradient of that step alone."""
     teacher_logits, student_logits = text.logits(device)
     teacher, module = tables(teacher_logits, student_logits)[0], TwoTables(student_logits)
     weights = []
     for step in range(text.script.total):
         module.zero_grad()
-        batch = text.batch(subject, step, device)
-        subject.kd_step(teacher, module_student(module, 3), batch, **SETTINGS)
+        batch = text.batch(step, device)
+        kd_step(teacher, module_student(module), batch, **SETTINGS)
         with torch.no_grad():
             for parameter in module.parameters():
                 parameter -= 1 / (step + 1) * parameter.grad
@@ -71,20 +72,20 @@ class UsedOnce(TwoTables):
 
 
 @given(text=texts(impossible=False))
-def falsify_parameters_without_gradient_are_unchanged(subject: Any, text: Text) -> None:
+def falsify_parameters_without_gradient_are_unchanged(subject: Any, device: str, text: Text) -> None:
     """A parameter without a gradient in a step gets neither weight decay nor momentum."""
-    teacher_logits, student_logits = text.logits("cpu")
+    teacher_logits, student_logits = text.logits(device)
     module, seen = UsedOnce(student_logits), list[Tensor]()
 
     def act(callback: int, event: str, context: Any) -> None:
         if event == "on_step_end":
             seen.append(module.second.weight.detach().clone())
 
-    given = parts(subject) | {"teacher": tables(teacher_logits, student_logits)[0]}
-    given |= {"student": module_student(module, 3), "optimizer": subject.new_optimizer(module.parameters(), 0.5)}
+    given = parts(device) | {"teacher": tables(teacher_logits, student_logits)[0]}
+    given |= {"student": module_student(module), "optimizer": subject.new_optimizer(module.parameters(), 0.5)}
     calls = iter(range(text.script.total))
-    given |= {"batch_at": lambda *at: text.batch(subject, next(calls), "cpu")}
-    run(subject, text.script, callbacks(subject, 1, act), given)
+    given |= {"batch_at": lambda *at: text.batch(next(calls), device)}
+    run(subject, text.script, recording_callbacks(1, act), given)
     for step, now in enumerate(seen[1:], start=2):
         assert torch.equal(now, seen[0]), (
             f"step {step} does not use the second table, which was {seen[0].tolist()} and is {now.tolist()}"
@@ -102,16 +103,23 @@ def falsify_update_precedes_on_step_end(subject: Any, device: str, text: Text) -
             log.append(("called for", context.step))
             weights.append(module.weights())
 
-    given = parts(subject, device) | {"teacher": tables(teacher_logits, student_logits)[0]}
-    given |= {"student": module_student(module, 3), "optimizer": Watched(module, log)}
+    given = parts(device) | {"teacher": tables(teacher_logits, student_logits)[0]}
+    given |= {"student": module_student(module), "optimizer": Watched(module, log)}
     calls = iter(range(text.script.total))
-    given |= {"batch_at": lambda *at: text.batch(subject, next(calls), device), "learning_rate": lambda step: 1 / step}
-    run(subject, text.script, callbacks(subject, 1, act), given)
+    given |= {"batch_at": lambda *at: text.batch(next(calls), device), "learning_rate": lambda step: 1 / step}
+    run(subject, text.script, recording_callbacks(1, act), given)
     steps = range(1, text.script.total + 1)
     expected = [entry for step in steps for entry in (("updated at", [1 / step] * 2), ("called for", step))]
     assert log == expected, f"updates (with the rate of each group) and on_step_end came as {log}; expected {expected}"
-    for step, seen, wanted in zip(steps, weights, _by_hand(subject, text, device), strict=True):
+    for step, seen, wanted in zip(steps, weights, _by_hand(text, device), strict=True):
         assert torch.allclose(seen, wanted, rtol=SAME, atol=SAME), (
             f"on_step_end of step {step} sees the weights {seen.tolist()}; expected {wanted.tolist()}: weight - rate · "
             f"gradient"
         )
+
+
+@given(text=texts())
+def falsify_self_updating_student_precedes_on_step_end(subject: Any, device: str, text: Text) -> None:
+    """A student that applies its gradient itself has done so when on_step_end is called, and not earlier."""
+    seen, expected = RealRun(subject, text, device), ByHand(text, device)
+    assert_same_fields(seen.moments, expected.moments, ("table",))

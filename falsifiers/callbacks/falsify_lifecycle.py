@@ -1,6 +1,6 @@
 """Attacks on the lifecycle of a run: which hooks are called, in which order, and how answers end a run.
 
-The subject is that of `falsifiers.support.lifecycle`.
+The subject is that of `real_run`.
 """
 
 from __future__ import annotations
@@ -10,34 +10,30 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.support.lifecycle import (
+from falsifiers.callbacks.lifecycle import (
     ANSWERS,
     Recorder,
     Script,
     answering_once,
     assert_same_calls,
-    callbacks,
     lifecycle,
-    parts,
-    run,
     scripts,
     scripts_with_one,
 )
+from falsifiers.callbacks.real_run import parts, recording_callbacks, run
 
 
 def assert_lifecycle(subject: Any, script: Script, device: str = "cpu") -> None:
     """Assert that a real run makes the expected calls, and none on a callback that is appended during the run."""
     recorder, expected, count = Recorder(script), lifecycle(script), len(script.answers)
-    *registered, late = callbacks(
-        subject, count + 1, lambda callback, event, context: join_and_act(callback, event, context)
-    )
+    *registered, late = recording_callbacks(count + 1, lambda *call: join_and_act(*call))
 
     def join_and_act(callback: int, event: str, context: Any) -> Any:
         assert callback < count, f"{event} was called on a callback that was appended to the list during the run"
         registered.append(late)
         return recorder.act(callback, event, context)
 
-    result = run(subject, script, registered, parts(subject, device))
+    result = run(subject, script, registered, parts(device))
     assert_same_calls(recorder.calls, expected.calls)
     assert (result.steps_completed, result.stopped) == (expected.steps, expected.stopped), (
         f"the result says {result.steps_completed} steps, stopped {result.stopped}; expected {expected.steps} steps, "

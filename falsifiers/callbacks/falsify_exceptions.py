@@ -1,11 +1,10 @@
 """Attacks on runs that end with an exception: on_train_end is called once on each callback, the caller sees the cause.
 
-The subject is that of `falsifiers.support.lifecycle`.
+The subject is that of `real_run`.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,18 +12,8 @@ import torch
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from falsifiers.support.lifecycle import (
-    ANSWERS,
-    Call,
-    Recorder,
-    Script,
-    assert_same_calls,
-    callbacks,
-    lifecycle,
-    parts,
-    run,
-    scripts,
-)
+from falsifiers.callbacks.lifecycle import ANSWERS, Call, Recorder, Script, assert_same_calls, lifecycle, scripts
+from falsifiers.callbacks.real_run import Raising, parts, recording_callbacks, run
 
 FAULTS = (RuntimeError, KeyboardInterrupt, SystemExit, StopIteration)
 PLACES = st.integers(0, 200) | st.integers(-3, -1)  # from the end: among the calls of on_train_end
@@ -42,7 +31,7 @@ def exception_of(
 ) -> BaseException:
     """Return the exception that a run ends with."""
     try:
-        run(subject, script, callbacks(subject, len(script.answers), act), given)
+        run(subject, script, recording_callbacks(len(script.answers), act), given)
     except AssertionError:
         raise
     except BaseException as error:
@@ -68,7 +57,7 @@ def falsify_exception_in_a_hook(subject: Any, script: Script, place: int, fault:
             raise original
 
     recorder = Recorder(script, before)
-    seen = exception_of(subject, script, recorder.act, parts(subject))
+    seen = exception_of(subject, script, recorder.act, parts())
     ends = [Call(c, "on_train_end", raising.epoch, raising.step) for c in range(len(script.answers))]
     upto = planned if raising.event == "on_train_end" else planned[: planned.index(raising) + 1] + ends
     assert_same_calls(recorder.calls, upto)
@@ -85,22 +74,6 @@ def _assert_last_loss_at_the_end(recorder: Recorder) -> None:
     assert not odd, f"on_train_end receives the loss {odd[0]}; the last step's is {last}"
 
 
-def _failing(given: dict[str, Any], source: str, at_step: int, error: BaseException) -> dict[str, Any]:
-    """Return the parts of a run, one of which raises in that step."""
-    calls, (part, method) = itertools.count(1), STEPPING[source]
-    work = getattr(given[part], method) if method else given[part]
-
-    def failing(*arguments: Any, **named: Any) -> Any:
-        if next(calls) == at_step:
-            raise error
-        return work(*arguments, **named)
-
-    if not method:
-        return given | {part: failing}
-    setattr(given[part], method, failing)
-    return given
-
-
 @drawn(
     script=scripts(st.none(), fewest=1),
     source=st.sampled_from(sorted(STEPPING)),
@@ -113,8 +86,9 @@ def falsify_exception_in_a_step(
     """An exception in step k ends the run with k - 1 steps: on_train_end once on each callback, and nothing else."""
     at_step = (at_step - 1) % script.total + 1
     original, recorder = fault("raised on purpose"), Recorder(script)
-    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
-    given = _failing(parts(subject) | {"optimizer": optimizer}, source, at_step, original)
+    given = parts() | {"optimizer": torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)}
+    part, method = STEPPING[source]
+    given[part] = Raising(given[part], method, at_step, original)
     seen = exception_of(subject, script, recorder.act, given)
     planned = lifecycle(script).calls
     first = next(n for n, call in enumerate(planned) if call.event == "on_step_end" and call.step == at_step)
@@ -147,7 +121,7 @@ def falsify_exceptions_in_on_train_end(
             raise cause
         return None
 
-    seen = exception_of(subject, script, act, parts(subject))
+    seen = exception_of(subject, script, act, parts())
     called = [call.callback for call in recorder.calls if call.event == "on_train_end"]
     assert called == list(range(len(script.answers))), f"on_train_end of {sorted(ends)} raised; called on {called}"
     first, *later = [error for error in (cause, *ends.values()) if error is not None]

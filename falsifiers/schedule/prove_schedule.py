@@ -1,63 +1,14 @@
 """Predicates over bounded boxes: the schedule of a run, in pure integers.
 
-The subject has `Schedule`, `Position`, `START`, `Event`, `Action`, `following` and `SettingError`, as
-`training.schedule` does; for calls of hooks it has `call_hooks` and `Callback`, as `training.callbacks`
-does, and the schedule is the trainer's. Expectations are closed forms.
+The subject has `Schedule`, `Position`, `START`, `Event`, `Action` and `following`, as `training.schedule` does.
+Expectations are closed forms.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from reference_trainer.training import schedule
-
-
-def prove_callbacks_are_called_in_order(subject: Any, callbacks: int, steps: int, per_epoch: int) -> None:
-    """(step, callback) of every on_step_end: in lexicographic order, without repeats or gaps."""
-    calls = _calls(subject, callbacks, steps, per_epoch, None if steps else 0, callbacks // 2)
-    expected = [(step, number) for step in range(1, steps + 1) for number in range(callbacks)]
-    assert calls == expected, f"{callbacks} callbacks and {steps} steps: on_step_end calls (step, callback): {calls}"
-
-
-def prove_stop_reaches_every_callback(subject: Any, callbacks: int, stop_at: int, stopping: int) -> None:
-    """STOP at step `stop_at` (0: before the first) from callback `stopping`: so many steps, each on every callback."""
-    calls = _calls(subject, callbacks, 32, 5, stop_at, stopping)
-    expected = [(step, number) for step in range(1, stop_at + 1) for number in range(callbacks)]
-    assert calls == expected, f"STOP at step {stop_at}: on_step_end calls (step, callback): {calls}"
-
-
-def _calls(
-    subject: Any, callbacks: int, steps: int, per_epoch: int, stop_at: int | None, stopping: int
-) -> list[tuple[int, int]]:
-    """Return (step, callback) of each on_step_end of a run of `steps` steps without models."""
-    calls: list[tuple[int, int]] = []
-    recorders = _recorders(subject, calls, callbacks, stop_at, stopping)
-    plan, position = schedule.Schedule(epochs=33, steps_per_epoch=per_epoch, limit=max(steps, 1)), schedule.START
-    for _ in range(200):
-        answer = subject.call_hooks(recorders, position.event, position)
-        no_step = stop_at == 0 and not callbacks  # without a callback the answer STOP is given here
-        after = schedule.following(plan, position, schedule.Action.STOP if no_step else answer)
-        if after is None:
-            return calls
-        position = after
-    raise AssertionError(f"{plan} does not end: it is at {position}")
-
-
-def _recorders(subject: Any, calls: list[tuple[int, int]], callbacks: int, stop_at: int | None, stopping: int) -> Any:
-    """Return callbacks of one class that record their steps; number `stopping` answers STOP at step `stop_at`."""
-
-    class Recorder(subject.Callback):
-        def __init__(self, number: int) -> None:
-            self.number = number
-
-        def on_train_begin(self, context: Any) -> Any:
-            return schedule.Action.STOP if (self.number, stop_at) == (stopping, 0) else None
-
-        def on_step_end(self, context: Any) -> Any:
-            calls.append((context.step, self.number))
-            return schedule.Action.STOP if (self.number, context.step) == (stopping, stop_at) else None
-
-    return [Recorder(number) for number in range(callbacks)]
+from reference_trainer.errors import SettingError
 
 
 def prove_stop_takes_no_further_step(subject: Any, epochs: int, per_epoch: int, limit: int, events: int) -> None:
@@ -118,7 +69,8 @@ def prove_each_event_follows(subject: Any, epochs: int, per_epoch: int, limit: i
     total = min(limit, epochs * per_epoch) if limit else epochs * per_epoch
     assert schedule.total_steps == total, f"{schedule.total_steps} steps are planned; expected {total}"
     first = subject.following(schedule, subject.START, subject.Action.CONTINUE)
-    assert (first.event, first.epoch, first.step) == (subject.Event.EPOCH_BEGIN, 1, 0), f"the first event is {first}"
+    expected = subject.Position(event=subject.Event.EPOCH_BEGIN, epoch=1, step=0, epoch_step=0)
+    assert first == expected, f"the first event is {first}"
     step = (epoch - 1) * per_epoch + done
     if step > total or (step == total and not done):
         return  # no run reaches this position
@@ -142,7 +94,7 @@ def prove_no_steps_are_refused(subject: Any, limit: int, per_epoch: int, epochs:
     smallest = min(limit, per_epoch, epochs)
     try:
         schedule = subject.Schedule(epochs=epochs, steps_per_epoch=per_epoch, limit=limit)
-    except subject.SettingError as error:
+    except SettingError as error:
         wrong = [number for number in (epochs, per_epoch, limit) if number < 1]
         assert wrong and repr(wrong[0]) in str(error), f"N = {limit}, {epochs} x {per_epoch} is refused: {error}"
         return

@@ -1,22 +1,17 @@
-"""Expected calls of callbacks, simulated from the words of the contract, and real runs to compare with.
-
-The subject has `train`, `Schedule`, `Objective`, `Callback` and `Batch`, as `training.loop` does. Actions, and
-the tables used as models, come from the trainer itself: they are not under attack.
-"""
+"""Calls of callbacks, simulated from the words of the contract, and a recorder of the calls of a real run."""
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-import torch
 from hypothesis import strategies as st
 
+from reference_trainer.training.schedule import Action
+
 HOOKS = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end")
-SETTINGS = {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7}
 MAX_CALLS = 2000
 ANSWERS = st.sampled_from([None, None, None, "CONTINUE", "SKIP", "STOP"])
 
@@ -110,19 +105,6 @@ def answering_once(script: Script, nth: int, given: Sequence[str | None]) -> Scr
     return Script(script.epochs, script.steps_per_epoch, script.limit, answers)
 
 
-def callbacks(subject: Any, count: int, act: Callable[[int, str, Any], Any]) -> list[Any]:
-    """Return callbacks whose every hook returns act(callback, event, context)."""
-
-    def hook(event: str) -> Callable[[Any, Any], Any]:
-        return lambda self, context: act(self.number, event, context)
-
-    kind = type("Recorder", (subject.Callback,), {event: hook(event) for event in HOOKS})
-    made = [kind() for _ in range(count)]
-    for number, callback in enumerate(made):
-        callback.number = number
-    return made
-
-
 class Recorder:
     """Record calls of hooks, and answer as a script says; `before` may raise in place of a callback."""
 
@@ -132,57 +114,15 @@ class Recorder:
         self.losses: list[float | None] = []
         self.events = [0] * len(script.answers)
 
-    def act(self, callback: int, event: str, context: Any) -> Any:
+    def act(self, callback: int, event: str, context: Any) -> Action | None:
         self.calls.append(Call(callback, event, context.epoch, context.step))
         self.losses.append(context.loss)
         assert len(self.calls) < MAX_CALLS, f"the run does not end: {self.calls[-1]}"
         nth, answers = self.events[callback], self.script.answers[callback]
         self.events[callback] += 1
         self.before(len(self.calls) - 1)
-        return action(answers[nth]) if nth < len(answers) else None
-
-
-def action(name: str | None) -> Any:
-    """Return the trainer's own action of that name."""
-    return None if name is None else importlib.import_module("reference_trainer.training.schedule").Action[name]
-
-
-def tables(teacher: torch.Tensor, student: torch.Tensor, learning_rate: float = 1.0) -> tuple[Any, Any]:
-    """Return a teacher and a student that are tables of logits; the student applies its gradient itself."""
-    providers = importlib.import_module("reference_trainer.distillation.providers")
-    return providers.FixtureTeacher(teacher), providers.FixtureStudent(student, learning_rate)
-
-
-def module_student(module: torch.nn.Module, vocabulary: int) -> Any:
-    """Return a student around a module, whose parameters an optimizer updates."""
-    return importlib.import_module("reference_trainer.distillation.providers").ModuleStudent(module, vocabulary)
-
-
-def parts(subject: Any, device: str = "cpu") -> dict[str, Any]:
-    """Return the arguments of `train` besides schedule and callbacks: the smallest tables, one repeated batch."""
-    start = torch.tensor([[0.0, 1.0], [1.0, 0.0]], device=device)
-    teacher, student = tables(-start, start)
-    tokens = torch.tensor([[0, 1]], device=device)
-    batch = subject.Batch(tokens=tokens, labels=tokens)
-    return {
-        "teacher": teacher,
-        "student": student,
-        "batch_at": lambda epoch, k: batch,
-        "optimizer": None,
-        "learning_rate": lambda step: 0.5,
-    }
-
-
-def run(subject: Any, script: Script, callbacks: Sequence[Any], given: dict[str, Any]) -> Any:
-    """Train these parts, and return the result."""
-    positional = [given[name] for name in ("teacher", "student", "batch_at", "optimizer")]
-    return subject.train(
-        *positional,
-        schedule=subject.Schedule(epochs=script.epochs, steps_per_epoch=script.steps_per_epoch, limit=script.limit),
-        objective=subject.Objective(**SETTINGS),
-        callbacks=callbacks,
-        **{name: value for name, value in given.items() if name in ("learning_rate", "clock")},
-    )
+        answer = answers[nth] if nth < len(answers) else None
+        return None if answer is None else Action[answer]
 
 
 def assert_same_calls(seen: Sequence[Call], expected: Sequence[Call]) -> None:

@@ -1,0 +1,139 @@
+"""Wrong versions of public functions: the faults that the contract `callbacks` declares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+
+def train_end_missing(original: Any, callbacks: Sequence[Any], context: Any, cause: BaseException | None) -> None:
+    """Call on_train_end after an exception only."""
+    if cause is not None:
+        original(callbacks, context, cause)
+
+
+def train_end_missing_on_exception(
+    original: Any, callbacks: Sequence[Any], context: Any, cause: BaseException | None
+) -> None:
+    """Call on_train_end after a normal end only."""
+    if cause is None:
+        original(callbacks, context, cause)
+
+
+def train_end_for_exceptions_only(
+    original: Any, callbacks: Sequence[Any], context: Any, cause: BaseException | None
+) -> None:
+    """Do not call on_train_end after an interrupt or an exit."""
+    if cause is None or isinstance(cause, Exception):
+        original(callbacks, context, cause)
+
+
+def failed_step_counted(original: Any, callbacks: Sequence[Any], context: Any, cause: BaseException | None) -> None:
+    """Count the step in which an exception was raised."""
+    original(callbacks, replace(context, step=context.step + (cause is not None)), cause)
+
+
+def end_stops_at_the_first_failure(callbacks: Sequence[Any], context: Any, cause: BaseException | None) -> None:
+    """Let the first exception of on_train_end skip the other callbacks."""
+    for callback in callbacks:
+        callback.on_train_end(context)
+
+
+def steps_count_from_zero(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
+    """Report the first step as step 0."""
+    return original(callbacks, event, replace(context, step=max(context.step - 1, 0)))
+
+
+def callbacks_reversed(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
+    """Call the callback registered last first."""
+    return original(callbacks[::-1], event, context)
+
+
+def stop_silences_the_rest(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
+    """Do not call the callbacks after the one that answers STOP."""
+    answer = original((), event, context)
+    for callback in callbacks:
+        answer = max(answer, original([callback], event, context))
+        if answer.name == "STOP":
+            break
+    return answer
+
+
+def last_answer_counts(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
+    """Let the answer of a later callback replace that of an earlier one."""
+    answers = [original([callback], event, context) for callback in callbacks]
+    return answers[-1] if answers else original((), event, context)
+
+
+def odd_answers_ignored(callbacks: Sequence[Any], event: Any, context: Any) -> Any:
+    """Treat an answer that is not an action as None."""
+    from reference_trainer.training.schedule import Action
+
+    answers = [getattr(callback, event.value)(context) for callback in callbacks]
+    return max([Action.CONTINUE, *(answer for answer in answers if isinstance(answer, Action))])
+
+
+def stop_at_epoch_begin_ignored(original: Any, schedule: Any, position: Any, action: Any) -> Any:
+    """Take the first step of an epoch although on_epoch_begin answered STOP."""
+    ignored = position.event.name == "EPOCH_BEGIN" and action.name == "STOP"
+    return original(schedule, position, type(action).CONTINUE if ignored else action)
+
+
+def skip_ignored(original: Any, schedule: Any, position: Any, action: Any) -> Any:
+    """Treat SKIP as CONTINUE."""
+    return original(schedule, position, type(action).CONTINUE if action.name == "SKIP" else action)
+
+
+def skip_taken_for_stop(original: Any, schedule: Any, position: Any, action: Any) -> Any:
+    """Treat SKIP as STOP."""
+    return original(schedule, position, type(action).STOP if action.name == "SKIP" else action)
+
+
+def callbacks_unchecked(callbacks: Iterable[Any]) -> tuple[Any, ...]:
+    """Accept any object as a callback."""
+    return tuple(callbacks)
+
+
+def hooks_unchecked(original: Any, callbacks: Iterable[Any]) -> tuple[Any, ...]:
+    """Check the type of callbacks, but not their hooks."""
+    callbacks = tuple(callbacks)
+    original([callback for callback in callbacks if not hasattr(type(callback), "on_train_end")])
+    return callbacks
+
+
+def only_similar_names_refused(original: Any, callbacks: Iterable[Any]) -> tuple[Any, ...]:
+    """Accept an unknown hook whose name resembles none."""
+    callbacks = tuple(callbacks)
+    try:
+        original(callbacks)
+    except Exception as error:
+        if "choose from" not in str(error):
+            raise
+    return callbacks
+
+
+def properties_evaluated(original: Any, callbacks: Iterable[Any]) -> Any:
+    """Evaluate every attribute of a callback before the run."""
+    callbacks = tuple(callbacks)
+    for callback in callbacks:
+        for name in dir(callback):
+            getattr(callback, name)
+    return original(callbacks)
+
+
+def objective_weights_swapped(original: Any, *models: Any, objective: Any, **others: Any) -> Any:
+    """Exchange the weights of labels and teacher."""
+    exchanged = replace(objective, ce_weight=objective.kd_weight, kd_weight=objective.ce_weight)
+    return original(*models, objective=exchanged, **others)
+
+
+def rate_one_step_late(original: Any, *models: Any, learning_rate: Callable[[int], float], **others: Any) -> Any:
+    """Take a step at the rate of the previous one."""
+    return original(*models, learning_rate=lambda step: learning_rate(max(step - 1, 1)), **others)
+
+
+def final_loss_is_the_best(original: Any, *models: Any, **others: Any) -> Any:
+    """Report the best loss as the final one."""
+    result = original(*models, **others)
+    return replace(result, final_loss=result.best_loss)

@@ -1,0 +1,88 @@
+"""Real runs of the smallest models: tables of logits, recording callbacks, and parts that raise.
+
+The subject has `train` and `Objective`, as `training.loop` does. The models, the schedule and the base class of
+callbacks are the trainer's own: they are not under attack.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from falsifiers.callbacks.lifecycle import HOOKS, Script
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher, ModuleStudent
+from reference_trainer.training.callbacks import Callback
+from reference_trainer.training.schedule import Schedule
+
+SETTINGS = {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7}
+
+
+def recording_callbacks(count: int, act: Callable[[int, str, Any], Any]) -> list[Callback]:
+    """Return callbacks whose every hook returns act(callback, event, context)."""
+
+    def hook(event: str) -> Callable[[Any, Any], Any]:
+        return lambda self, context: act(self.number, event, context)
+
+    kind = type("Recorder", (Callback,), {event: hook(event) for event in HOOKS})
+    made = [kind() for _ in range(count)]
+    for number, callback in enumerate(made):
+        callback.number = number
+    return made
+
+
+def tables(teacher: Tensor, student: Tensor, learning_rate: float = 1.0) -> tuple[FixtureTeacher, FixtureStudent]:
+    """Return a teacher and a student that are tables of logits; the student applies its gradient itself."""
+    return FixtureTeacher(teacher), FixtureStudent(student, learning_rate)
+
+
+def module_student(module: nn.Module) -> ModuleStudent:
+    """Return a student around a module with a vocabulary of three tokens, whose parameters an optimizer updates."""
+    return ModuleStudent(module, 3)
+
+
+def parts(device: str = "cpu") -> dict[str, Any]:
+    """Return the arguments of `train` besides schedule and callbacks: the smallest tables, one repeated batch."""
+    start = torch.tensor([[0.0, 1.0], [1.0, 0.0]], device=device)
+    teacher, student = tables(-start, start)
+    tokens = torch.tensor([[0, 1]], device=device)
+    batch = Batch(tokens=tokens, labels=tokens)
+    return {
+        "teacher": teacher,
+        "student": student,
+        "batch_at": lambda epoch, k: batch,
+        "optimizer": None,
+        "learning_rate": lambda step: 0.5,
+    }
+
+
+class Raising:
+    """A callable or an object that raises `error` in the n-th call, of itself or of one method, from 1."""
+
+    def __init__(self, inner: Any, method: str, nth: int, error: BaseException) -> None:
+        self.inner, self.method, self.nth, self.error = inner, method, nth, error
+        self.calls = itertools.count(1)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        if next(self.calls) == self.nth:
+            raise self.error
+        return (getattr(self.inner, self.method) if self.method else self.inner)(*arguments, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return self if name == self.method else getattr(self.inner, name)
+
+
+def run(subject: Any, script: Script, callbacks: Sequence[Any], given: dict[str, Any]) -> Any:
+    """Train these parts, and return the result."""
+    positional = [given[name] for name in ("teacher", "student", "batch_at", "optimizer")]
+    return subject.train(
+        *positional,
+        schedule=Schedule(epochs=script.epochs, steps_per_epoch=script.steps_per_epoch, limit=script.limit),
+        objective=subject.Objective(**SETTINGS),
+        callbacks=callbacks,
+        **{name: value for name, value in given.items() if name in ("learning_rate", "clock")},
+    )

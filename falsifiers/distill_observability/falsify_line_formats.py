@@ -1,0 +1,50 @@
+"""Attacks on the formats of the log lines of a run, and on the patterns that parse them.
+
+The subject has `ProgressCallback` as `training.progress` does, or formats and `pattern` as `training.formats` does.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.distill_observability.falsify_progress_lines import Stream, context
+from reference_trainer.training.lines import Lines
+
+
+def falsify_line_formats(subject: Any) -> None:
+    """The exact text of the lines that scripts search for."""
+    stream = Stream()
+    callback = subject.ProgressCallback(lines=Lines(stream))
+    callback.attached()
+    callback.on_step_end(context((17, 31), 10, 2.34561))
+    callback.on_epoch_end(context((17, 31), 31, 0.5, 12.34))
+    expected = """ProgressCallback attached (log every 10 steps; 0 for epoch lines only)
+  Step 10/527: loss: 2.3456
+Epoch 1/17: loss: 0.5000 (12.3s)
+"""
+    assert stream.getvalue() == expected, f"a run writes {stream.getvalue()!r}; expected {expected!r}"
+
+
+@given(
+    name=st.sampled_from(["STEP_LINE", "EPOCH_LINE"]),
+    numbers=st.lists(st.integers(0, 10**9), min_size=2, max_size=2),
+    loss=st.floats(-1e9, 1e9) | st.sampled_from([math.nan, math.inf, -math.inf]),
+    extra=st.sampled_from(["0", " ", "x", "\n"]),
+)
+def falsify_patterns_parse_their_lines(subject: Any, name: str, numbers: list[int], loss: float, extra: str) -> None:
+    """A pattern parses the numbers of a line of its format, and does not match a longer, shorter or changed line."""
+    fields = ("step", "total", "loss") if name == "STEP_LINE" else ("epoch", "epochs", "loss", "elapsed_s")
+    values = dict(zip(fields, (*numbers, loss, 1.5), strict=False))
+    line, pattern = getattr(subject, name).format(**values), subject.pattern(getattr(subject, name))
+    match = pattern.fullmatch(line)
+    assert match is not None, f"{pattern.pattern!r} does not match {line!r}"
+    read = {field: match[field] for field in fields}
+    written = {field: str(value) if isinstance(value, int) else f"{value:.4f}" for field, value in values.items()}
+    written |= {"elapsed_s": "1.5"} if "elapsed_s" in values else {}
+    assert read == written, f"{line!r} was parsed as {read}; expected {written}"
+    for wrong in (line + extra, extra + line, line[1:], line[:-1], line.replace(":", ";")):
+        assert pattern.fullmatch(wrong) is None, f"{pattern.pattern!r} matches {wrong!r} too"

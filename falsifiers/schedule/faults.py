@@ -1,0 +1,41 @@
+"""Wrong versions of public functions: the faults that the contract `schedule` declares."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+
+def limit_one_less(original: Any, schedule: Any) -> int:
+    """Treat the limit as an index from 0."""
+    planned: int = original(schedule)
+    return planned if schedule.limit is None else min(schedule.epochs * schedule.steps_per_epoch, schedule.limit - 1)
+
+
+def limit_one_more(original: Any, schedule: Any, position: Any, action: Any) -> Any:
+    """Apply the limit one step late."""
+    later = schedule if schedule.limit is None else replace(schedule, limit=schedule.limit + 1)
+    return original(later, position, action)
+
+
+def limit_of_an_epoch(original: Any, schedule: Any, position: Any, action: Any) -> Any:
+    """Compare the limit with the steps of the epoch."""
+    reached = position.epoch_step == schedule.limit
+    return original(replace(schedule, limit=None), position, max(action, type(action).SKIP) if reached else action)
+
+
+def stop_ends_the_epoch_only(original: Any, schedule: Any, position: Any, action: Any) -> Any:
+    """End the epoch at STOP, and begin the next one."""
+    return original(schedule, position, type(action).SKIP if action.name == "STOP" else action)
+
+
+def open_epoch_left_open(original: Any, schedule: Any, position: Any, action: Any) -> Any:
+    """End the run at STOP without the end of its epoch."""
+    after = original(schedule, position, action)
+    left = after is not None and after.stopping and after.event.name == "EPOCH_END"
+    return replace(after, event=type(after.event).TRAIN_END) if left else after
+
+
+def cosine_of_another_horizon(original: Any, step: int, *, peak: float, warmup: int, total: int) -> Any:
+    """Let the rate fall twice as fast."""
+    return original(max(step, 2 * step - warmup), peak=peak, warmup=warmup, total=total)

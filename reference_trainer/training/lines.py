@@ -1,0 +1,115 @@
+"""Writer of a run's log lines, and on a terminal of a progress bar below them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TextIO, TypeVar, cast
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from reference_trainer.training.callbacks import Context
+
+__all__ = ["Lines"]
+
+T = TypeVar("T")
+
+
+class Lines:
+    """Writer of log lines to a stream that may fail: a closed pipe or a full disk ends the lines, not the run.
+
+    A failed stream is reported once on standard error. On a terminal a progress bar is drawn below the lines.
+    """
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = _Stream(stream or sys.stdout)
+        self._bar: Progress | None = None
+
+    @property
+    def on_a_terminal(self) -> bool:
+        return self._stream.isatty()
+
+    def write(self, line: str) -> None:
+        if self._bar is not None:
+            self._bar.console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
+        else:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+
+    def open_bar(self, title: str, total: int) -> None:
+        """Show a progress bar if the stream is a terminal."""
+        if self.on_a_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TaskProgressColumn(),
+                _LossAndSpeed(),
+                TimeRemainingColumn(),
+                console=Console(file=cast(TextIO, self._stream)),
+                transient=True,
+                redirect_stderr=False,  # messages for standard error stay there, the failure of this stream above all
+            )
+            self._bar.add_task(title, total=total, context=None)
+            self._bar.start()
+
+    def update_bar(self, context: Context) -> None:
+        """Store the context; it is formatted when the bar is next drawn, ten times a second."""
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=context.step, context=context)
+
+    def close_bar(self) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+class _Stream:
+    """Stream that ignores writes after it failed, including those of a bar, which draws in its own thread.
+
+    None stands for a standard output that was closed before the process started.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream = stream
+        self.encoding = getattr(stream, "encoding", None) or "utf-8"
+
+    def isatty(self) -> bool:
+        return self._attempt(lambda stream: stream.isatty()) is True
+
+    def write(self, text: str) -> None:
+        self._attempt(lambda stream: self._write(stream, text))
+
+    def flush(self) -> None:
+        self._attempt(lambda stream: stream.flush())
+
+    def _write(self, stream: TextIO, text: str) -> None:
+        """Write the text, with backslash escapes for characters that the stream cannot encode."""
+        try:
+            stream.write(text)
+        except UnicodeEncodeError:
+            stream.write(text.encode(self.encoding, "backslashreplace").decode(self.encoding))
+
+    def _attempt(self, act: Callable[[TextIO], T]) -> T | None:
+        if self._stream is None:
+            return None
+        try:
+            return act(self._stream)
+        except (OSError, ValueError) as error:  # ValueError: the stream was closed
+            self._stream = None
+            with suppress(OSError, ValueError):  # standard error may have failed too
+                # Printed, because the stream for log lines has failed.
+                print(f"standard output failed ({error}); the run continues without log lines", file=sys.stderr)  # noqa: T201
+        return None
+
+
+class _LossAndSpeed(ProgressColumn):
+    """Column with loss and tokens per second; zero elapsed seconds count as one nanosecond."""
+
+    def render(self, task: Task) -> Text:
+        context: Context | None = task.fields["context"]
+        if context is None or context.loss is None:
+            return Text("")
+        per_s = context.tokens / max(context.elapsed_s, 1e-9)
+        return Text(f"loss {context.loss:.4f}  {per_s:,.0f} tokens/s")
