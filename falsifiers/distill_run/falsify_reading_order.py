@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from falsifiers.distill_run.falsify_run_endings import SMALL, run, small
+from falsifiers.support.small_runs import SMALL, run, small
 
 COUNT = 12
 """Of 90 bytes to learn from: a byte of context, and 7 more in each sequence of length 8."""
@@ -52,7 +52,7 @@ def falsify_student_reads_in_order_of_seed_and_epoch(subject: Any, seed: int, ep
     """Every sequence once per epoch, in an order that differs by epoch and by seed."""
     read = _Read()
     with tempfile.TemporaryDirectory() as name:
-        settings = small(Path(name), subject, out=Path(name, "out"), seed=seed, epochs=epochs, batch_size=batch_size)
+        settings = small(Path(name), out=Path(name, "out"), seed=seed, epochs=epochs, batch_size=batch_size)
         hook = register_module_forward_pre_hook(read.note)
         try:
             student = run(subject, settings).student

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -50,8 +50,14 @@ def exported_bytes(decoder: Decoder) -> int:
     return sum(int(value.nbytes) for value in decoder.state_dict().values()) + 2**16
 
 
-def save_decoder(decoder: Decoder, directory: Path, manifest: dict[str, Any]) -> None:
-    """Write weights, configuration, then `manifest` with the digests of both, each file atomically.
+def save_decoder(
+    decoder: Decoder,
+    directory: Path,
+    manifest: dict[str, Any],
+    *,
+    write_file: Callable[[Path, Callable[[Path], object]], None] = atomic_write,
+) -> None:
+    """Write weights, configuration, then `manifest` with the digests of both, each by `write_file`, atomically.
 
     Errors: `OutputError` with the file and the cause. Then new files are removed again, and no manifest is left.
     """
@@ -62,12 +68,12 @@ def save_decoder(decoder: Decoder, directory: Path, manifest: dict[str, Any]) ->
     try:
         (directory / MANIFEST).unlink(missing_ok=True)  # an older run's does not describe the new files
         name = WEIGHTS
-        atomic_write(directory / WEIGHTS, lambda path: path.write_bytes(save(weights)))
+        write_file(directory / WEIGHTS, lambda path: path.write_bytes(save(weights)))
         name = CONFIG
-        atomic_write(directory / CONFIG, lambda path: _write_json(path, config))
+        write_file(directory / CONFIG, lambda path: _write_json(path, config))
         name = MANIFEST
         digests = {each: _digest(directory / each) for each in (WEIGHTS, CONFIG)}
-        atomic_write(directory / MANIFEST, lambda path: _write_json(path, {**manifest, "sha256": digests}))
+        write_file(directory / MANIFEST, lambda path: _write_json(path, {**manifest, "sha256": digests}))
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise OutputError(f"cannot write {directory / name}: {reason}") from error

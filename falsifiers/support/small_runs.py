@@ -1,0 +1,54 @@
+"""Distillations that are as small as possible, and the files that they leave.
+
+The subject has `distill`, as `reference_trainer.pipeline.distill` does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from pathlib import Path
+from typing import Any
+
+import reference_trainer
+
+SMALL = {
+    "layers": 1,
+    "width": 16,
+    "teacher_layers": 1,
+    "teacher_width": 16,
+    "teacher_steps": 1,
+    "length": 8,
+    "batch_size": 4,
+    "epochs": 1,
+    "device": "cpu",
+}
+
+
+def small(directory: Path, **others: Any) -> Any:
+    """Settings of a run of three steps on a text of 100 bytes in `directory`."""
+    path = directory / "text"
+    path.write_bytes(bytes(range(100)))
+    return reference_trainer.Settings(**{**SMALL, "data": path, "teacher_cache": directory / "cache", **others})
+
+
+def run(subject: Any, settings: Any, **others: Any) -> Any:
+    """Return the result of a run without its output."""
+    return subject.distill(settings, lines=reference_trainer.Lines(io.StringIO()), **others)
+
+
+def found(directory: Path) -> dict[str, str]:
+    """Return every file and directory below, with the digest of its content."""
+    return {
+        str(p.relative_to(directory)): hashlib.sha256(p.read_bytes()).hexdigest() if p.is_file() else "a directory"
+        for p in sorted(directory.rglob("*"))
+    }
+
+
+def refused(subject: Any, settings: Any) -> str:
+    """Return the message of a rejected run; empty if it is accepted."""
+    try:
+        run(subject, settings)
+    except (OSError, ValueError) as error:
+        return str(error)
+    return ""
