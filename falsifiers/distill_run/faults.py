@@ -80,10 +80,10 @@ def temperature_of_one(original: Any, *args: Any, objective: Any, **rest: Any) -
     return original(*args, objective=replace(objective, temperature=1.0), **rest)
 
 
-def best_loss_is_the_last(original: Any, *args: Any, **rest: Any) -> Any:
-    """Report the last loss as the best."""
+def initial_loss_of_another_step(original: Any, *args: Any, **rest: Any) -> Any:
+    """Report the loss of the last step as that of the first."""
     result = original(*args, **rest)
-    return replace(result, best_loss=result.final_loss)
+    return replace(result, initial_loss=result.final_loss)
 
 
 def batches_counted(original: Any, decoder: Any, directory: Path, manifest: dict[str, Any], **rest: Any) -> None:
