@@ -112,6 +112,7 @@ def falsify_lost_trace_line_ends_run(subject: Any, before: int, then: str) -> No
 
 THERE = {
     "nothing": (None, True, True),
+    "nothing in a missing directory": (None, False, False),
     "an empty file": (b"", False, True),
     "a trace": (b'{"event": "on_train_begin", "step": 0}\n', False, True),
     "a trace that was cut off": (b'{"event": "on_train_', False, True),
@@ -129,7 +130,7 @@ def falsify_force_overwrites_only_traces(subject: Any, there: str, force: bool, 
     """
     content, *taken = THERE[there]
     with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory, "trace")
+        path = Path(directory, "missing" if "missing" in there else ".", "trace")
         if content is not None:
             path.write_bytes(content)
         arguments = {"force": force} if force or said else {}

@@ -45,15 +45,12 @@ class TraceCallback(Callback):
     def __init__(self, path: Path, *, force: bool = False) -> None:
         self._path = path
         self._failed = False
-        flags = os.O_WRONLY | os.O_CREAT
         if force:
             _refuse_what_is_no_trace(path)
-        else:
-            flags |= os.O_EXCL
         try:
             self._made = not os.path.lexists(path)
-            self._file: TextIO = os.fdopen(os.open(path, flags, 0o666), "w", encoding="utf-8")
-            self._older_bytes = os.fstat(self._file.fileno()).st_size
+            self._file: TextIO = path.open("a" if force else "x", encoding="utf-8")
+            self._older_bytes = self._file.tell()
         except FileExistsError as error:
             raise OutputError(f"{path} exists; give another --trace, or --force to overwrite it") from error
         except OSError as error:
@@ -87,7 +84,7 @@ class TraceCallback(Callback):
     def _write(self, event: Event, context: Context) -> None:
         try:
             if self._older_bytes:
-                self._file.truncate()  # removes the lines of an older trace
+                self._older_bytes = self._file.truncate(0)  # removes the lines of an older trace
             self._file.write(line(event, context) + "\n")
             self._file.flush()
         except OSError as error:
