@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import json
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,3 +52,45 @@ def weights_cast_when_read(original: Any, directory: Path) -> Any:
 def version_of_another_package(original: Any) -> dict[str, str]:
     """Give the version of torch for that of the package."""
     return {**original(), "reference_trainer": str(torch.__version__)}
+
+
+def model_files_not_checked(directory: Path) -> Any:
+    """Load the files of a model as they are."""
+    from safetensors.torch import load_file
+
+    from reference_trainer.models.decoder import Decoder, DecoderConfig
+
+    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+    decoder = Decoder(DecoderConfig(**{name: value for name, value in config.items() if name != "model_type"}))
+    decoder.load_state_dict(load_file(directory / "model.safetensors"))
+    return decoder
+
+
+def older_model_called_written(directory: Path) -> Any:
+    """Take any manifest in the directory for that of this run."""
+
+    @contextmanager
+    def noting() -> Iterator[None]:
+        try:
+            yield
+        except KeyboardInterrupt as interrupt:
+            if (directory / "manifest.json").exists():
+                interrupt.add_note("the model had been written")
+            raise
+
+    return noting()
+
+
+def interrupt_not_noted(directory: Path) -> Any:
+    """Add no note."""
+    return contextmanager(lambda: iter([None]))()
+
+
+def path_as_its_characters(path: Path) -> str:
+    """Write lone surrogates for bytes of a path that are not UTF-8."""
+    return str(path)
+
+
+def numbers_taken_for_bytes(decoder: Any) -> int:
+    """Count the weights of a model, not their bytes."""
+    return sum(value.numel() for value in decoder.state_dict().values()) + 2**16

@@ -8,26 +8,6 @@ from pathlib import Path
 from typing import Any
 
 
-def older_model_called_written(directory: Path) -> Any:
-    """Take any manifest in the directory for that of this run."""
-
-    @contextmanager
-    def noting() -> Iterator[None]:
-        try:
-            yield
-        except KeyboardInterrupt as interrupt:
-            if (directory / "manifest.json").exists():
-                interrupt.add_note("the model had been written")
-            raise
-
-    return noting()
-
-
-def interrupt_not_noted(directory: Path) -> Any:
-    """Add no note."""
-    return contextmanager(lambda: iter([None]))()
-
-
 def config_written_at_the_start(original: Any, path: Path, **rest: Any) -> Any:
     """Write a file when the run begins."""
 
@@ -74,8 +54,3 @@ def other_optimizer_in_the_manifest(
     for group in [manifest["optimizer"]] if "optimizer" in manifest else []:
         group["eps"] = 1e-6
     original(decoder, directory, manifest, **rest)
-
-
-def path_as_its_characters(path: Path) -> str:
-    """Write lone surrogates for bytes of a path that are not UTF-8."""
-    return str(path)

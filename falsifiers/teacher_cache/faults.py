@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -113,18 +112,6 @@ def vocabulary_not_read(directory: Path) -> Any:
     from reference_trainer.storage.export import load_decoder
 
     return load_decoder(directory)
-
-
-def model_files_not_checked(directory: Path) -> Any:
-    """Load the files of a model as they are."""
-    from safetensors.torch import load_file
-
-    from reference_trainer.models.decoder import Decoder, DecoderConfig
-
-    config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-    decoder = Decoder(DecoderConfig(**{name: value for name, value in config.items() if name != "model_type"}))
-    decoder.load_state_dict(load_file(directory / "model.safetensors"))
-    return decoder
 
 
 def heads_of_16_features(width: int) -> int:
