@@ -49,6 +49,8 @@ def falsify_damaged_cache_is_ignored(subject: Any, damage: str) -> None:
         again = Fetched(subject, settings)
         assert again.steps == first.steps, f"with {damage}, the cached teacher is used: {again.said}"
         assert again.bits == first.bits, f"with {damage}, the teacher that is trained again has other weights"
+        lines = len(first.said) + ("no manifest" not in damage)
+        assert len(again.said) == lines, f"with {damage}, the output is {again.said}; expected {lines} lines"
         third = Fetched(subject, settings)
         assert third.steps == 0 and third.bits == first.bits, f"after {damage} the cache was not repaired: {third.said}"
 
@@ -73,3 +75,4 @@ def falsify_unwritable_cache_does_not_end_run(subject: Any, kind: str) -> None:
         expected = Fetched(subject, settings_of(Path(name, "good")))
         seen = Fetched(subject, settings_of(UNWRITABLE[kind](Path(name, "bad"))))
     assert seen.bits == expected.bits, f"a cache that {kind} gives another teacher"
+    assert len(seen.said) == len(expected.said), f"with a cache that {kind} the output is {seen.said}"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import reference_trainer
-from falsifiers.teacher_cache.teacher_cases import CPU, TEXT, bits_of, settings_of
+from falsifiers.teacher_cache.teacher_cases import CPU, TEXT, Fetched, bits_of, settings_of
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
 
 OFFSET = 1_000_003
@@ -102,7 +102,7 @@ class OnPurpose(Exception):
     fault=st.sampled_from([OnPurpose, KeyboardInterrupt]),
 )
 def falsify_failed_teacher_training_caches_nothing(subject: Any, event: str, fault: type[BaseException]) -> None:
-    """The original exception is raised, and nothing is cached."""
+    """The original exception is raised, with a note that names the teacher; nothing is cached."""
 
     def fail(listener: Any, context: Any) -> None:
         raise fault("on purpose")
@@ -110,11 +110,30 @@ def falsify_failed_teacher_training_caches_nothing(subject: Any, event: str, fau
     listener = type("Failing", (reference_trainer.Callback,), {event: fail})()
     sequences = reference_trainer.Sequences(bytes_N=TEXT, length=8, batch_size=2, device=CPU)
     with tempfile.TemporaryDirectory() as name:
-        settings, raised = settings_of(Path(name)), False
+        settings, notes = settings_of(Path(name)), None
         try:
             subject.cached_or_trained(settings, sequences, "d", [listener], list[str]().append, lambda decoder: decoder)
-        except fault:
-            raised = True
+        except fault as error:
+            notes = getattr(error, "__notes__", [])
         kept = [p.name for p in Path(name).rglob("*")]
-    assert raised, f"an exception in {event} of a teacher's training is lost, and a partly trained teacher is used"
+    assert notes is not None, f"an exception in {event} is lost, and a partly trained teacher is used"
+    assert any("teacher" in note for note in notes), (
+        f"the error in {event} has the notes {notes}; none names the teacher"
+    )
     assert kept == [], f"a training that failed in {event} left {kept} in the cache"
+
+
+@given(steps=st.integers(1, 4), smoke=st.none() | st.integers(1, 4))
+def falsify_origin_of_teacher_is_reported(subject: Any, steps: int, smoke: int | None) -> None:
+    """The steps of its training and the directory in which it is cached, or from which it was read."""
+    with tempfile.TemporaryDirectory() as name:
+        cache, own = Path(name, "cache"), {"teacher_steps": steps}
+        first = Fetched(subject, settings_of(cache, smoke=smoke, **own))
+        expected = [str(min(steps, smoke or steps)), *map(str, cache.glob("*"))]
+        assert [part in line for part, line in zip(expected, first.said, strict=True)] == [True] * len(expected), (
+            f"the output of a new teacher is {first.said}; expected lines with {expected}"
+        )
+        Fetched(subject, settings_of(cache, **own))
+        again = Fetched(subject, settings_of(cache, smoke=smoke, **own))
+        (directory,) = cache.iterdir()
+    assert len(again.said) == 1 and str(directory) in again.said[0], f"the teacher in {directory}: {again.said}"

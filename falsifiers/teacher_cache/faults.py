@@ -102,6 +102,13 @@ def partly_trained_teacher_used(
         return original(settings, sequences, steps, (), wrap)
 
 
+def cached_teacher_used_in_silence(
+    original: Any, settings: Any, sequences: Any, digest: str, callbacks: Any, say: Any, wrap: Any
+) -> Any:
+    """Report neither the training nor the directory of a teacher."""
+    return original(settings, sequences, digest, callbacks, lambda line: None, wrap)
+
+
 def xdg_not_read(settings: Any) -> Path:
     """Ignore XDG_CACHE_HOME."""
     return Path(settings.teacher_cache or Path(os.environ.get("HOME", "/"), ".cache", "reference_trainer"))
