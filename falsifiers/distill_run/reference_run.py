@@ -1,13 +1,12 @@
 """A whole distillation on real English text, from settings to files.
 
-The subject has `distill`, `Settings`, `Lines`, `Callback` and what makes models and batches, as
-`pipeline.distill` does. `run_observations.py` collects what the run did; `run_oracles.py` and the predicates in
-`falsify_distillation.py`, `falsify_exported_files.py` and `falsify_reported_numbers.py` compute what it should do.
+The subject has `distill`, as `reference_trainer.pipeline.distill` does. `run_observations.py` collects what the run
+did; `run_oracles.py` and the predicates in `falsify_distillation.py`, `falsify_exported_files.py` and
+`falsify_reported_numbers.py` compute what it should do.
 """
 
 from __future__ import annotations
 
-import importlib
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,7 +18,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+import reference_trainer
 from falsifiers.distill_run.run_observations import facts_of, process_state, watching
+from reference_trainer.data.text import frozen_text
+from reference_trainer.models.decoder import DecoderConfig, new_decoder
+from reference_trainer.pipeline.teachers import heads_for
 
 SHAPE = {"length": 32, "batch_size": 8, "layers": 1, "width": 32, "teacher_layers": 2, "teacher_width": 64}
 CHOSEN = {"temperature": 3.0, "ce_weight": 0.2, "kd_weight": 0.7, "lr": 3e-3, "warmup": 7}
@@ -56,17 +59,17 @@ def distil(
     The text is the frozen one, or its first `text_bytes`; a few thousand are enough for the comparisons.
     """
     own = {"seed": seed, "teacher_steps": teacher_steps, "device": device, "data": _text(directory, text_bytes)}
-    settings = _settings(subject, directory, "out", max_steps=steps, trace=directory / "trace.jsonl", **own)
+    settings = _settings(directory, "out", max_steps=steps, trace=directory / "trace.jsonl", **own)
     heard: list[dict[str, Any]] = []
     before = process_state(device)
     with watching() as seen:
         result = subject.distill(
-            settings, callbacks=[_listener(subject, heard, settings.trace)], lines=subject.Lines(io.StringIO())
+            settings, callbacks=[_listener(heard, settings.trace)], lines=reference_trainer.Lines(io.StringIO())
         )
     for event in heard:
         trace(event)
-    facts = facts_of(subject, settings, result, seen, device)
-    save_file(_untrained(subject, settings).state_dict(), directory / "untrained.safetensors")
+    facts = facts_of(settings, result, seen, device)
+    save_file(_untrained(settings).state_dict(), directory / "untrained.safetensors")
     few = {
         **own,
         "data": _text(directory, COMPARED_BYTES),
@@ -82,17 +85,17 @@ def _text(directory: Path, text_bytes: int) -> str | None:
     if not text_bytes:
         return None
     path = directory / f"text-{text_bytes}"
-    path.write_bytes(importlib.import_module("reference_trainer.data.text").frozen_text()[:text_bytes])
+    path.write_bytes(frozen_text()[:text_bytes])
     return str(path)
 
 
-def _settings(subject: Any, directory: Path, name: str, *, cache: str = "cache", **others: Any) -> Any:
+def _settings(directory: Path, name: str, *, cache: str = "cache", **others: Any) -> Any:
     data = others.pop("data")
     chosen = {**SHAPE, **CHOSEN, **others, "data": data and Path(data), "log_every": 0}
-    return subject.Settings(out=directory / name, teacher_cache=directory / cache, **chosen)
+    return reference_trainer.Settings(out=directory / name, teacher_cache=directory / cache, **chosen)
 
 
-def _listener(subject: Any, heard: list[dict[str, Any]], path: Path) -> Any:
+def _listener(heard: list[dict[str, Any]], path: Path) -> Any:
     """Return a callback that records every event, and how many lines the trace had before it."""
 
     def hear(event: str, context: Any) -> None:
@@ -101,13 +104,13 @@ def _listener(subject: Any, heard: list[dict[str, Any]], path: Path) -> Any:
     def hears(event: str) -> Callable[[Any, Any], None]:
         return lambda listener, context: hear(event, context)
 
-    return type("Listener", (subject.Callback,), {event: hears(event) for event in EVENTS})()
+    return type("Listener", (reference_trainer.Callback,), {event: hears(event) for event in EVENTS})()
 
 
-def _untrained(subject: Any, settings: Any) -> nn.Module:
+def _untrained(settings: Any) -> nn.Module:
     """Return the untrained student."""
-    shape = {"layers": settings.layers, "width": settings.width, "heads": subject.heads_for(settings.width)}
-    student: nn.Module = subject.new_decoder(subject.DecoderConfig(vocab_size=256, **shape), settings.seed)
+    shape = {"layers": settings.layers, "width": settings.width, "heads": heads_for(settings.width)}
+    student: nn.Module = new_decoder(DecoderConfig(vocab_size=256, **shape), settings.seed)
     return student
 
 
@@ -122,11 +125,11 @@ def _repeated(subject: Any, directory: Path, own: dict[str, Any], seed: int) -> 
     }
     ends = {}
     for name, (cache, other_seed) in runs.items():
-        settings = _settings(subject, directory, name, cache=f"cache-{cache}", **{**own, "seed": other_seed})
+        settings = _settings(directory, name, cache=f"cache-{cache}", **{**own, "seed": other_seed})
         with torch.random.fork_rng(devices=[]):
             torch.rand(len(ends))  # so that no run starts from the same random state
-            ends[name] = _flat(subject.distill(settings, lines=subject.Lines(io.StringIO())).student)
-    start = _flat(_untrained(subject, _settings(subject, directory, "first", **own)))
+            ends[name] = _flat(subject.distill(settings, lines=reference_trainer.Lines(io.StringIO())).student)
+    start = _flat(_untrained(_settings(directory, "first", **own)))
     way = float((ends["first"] - start).norm())
     return {name: float((ends[name] - ends["first"]).norm()) / max(way, 1e-30) for name in ("again", "afresh", "other")}
 

@@ -18,6 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+import reference_trainer
+from reference_trainer.training.trace import schema
+
 
 @dataclass(slots=True)
 class Seen:
@@ -42,11 +45,10 @@ def watching() -> Iterator[Seen]:
         hook.remove()
 
 
-def facts_of(subject: Any, settings: Any, result: Any, seen: Seen, device: str) -> dict[str, Any]:
-    export, trained = importlib.import_module("reference_trainer.storage.export"), result.train
-    again, (cached,) = export.load_decoder(settings.out), settings.teacher_cache.iterdir()
-    kept = export.load_decoder(cached).to(device)
-    batch = _first_batch(subject, settings)
+def facts_of(settings: Any, result: Any, seen: Seen, device: str) -> dict[str, Any]:
+    trained, (cached,) = result.train, settings.teacher_cache.iterdir()
+    again, kept = reference_trainer.load_decoder(settings.out), reference_trainer.load_decoder(cached).to(device)
+    batch = _first_batch(settings)
     tokens = torch.tensor(batch)
     return {
         "settings": {name: _plain(value) for name, value in settings},
@@ -69,7 +71,7 @@ def facts_of(subject: Any, settings: Any, result: Any, seen: Seen, device: str) 
             "with_gradient": [name for name, p in result.teacher.named_parameters() if p.grad is not None],
         },
         "cached": str(cached.relative_to(settings.teacher_cache.parent)),
-        "schema": importlib.import_module("reference_trainer.training.trace").schema(),
+        "schema": schema(),
     }
 
 
@@ -77,11 +79,13 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def _first_batch(subject: Any, settings: Any) -> list[list[int]]:
-    text = subject.read_text(settings.data, settings.length)
+def _first_batch(settings: Any) -> list[list[int]]:
+    text = reference_trainer.read_text(settings.data, settings.length)
     part = {"length": settings.length, "batch_size": settings.batch_size, "device": torch.device("cpu")}
-    sequences = subject.Sequences(bytes_N=text.training, **part)
-    rows: list[list[int]] = sequences.batch(subject.epoch_order(settings.seed, 1, len(sequences)), 1).tokens.tolist()
+    sequences = reference_trainer.Sequences(bytes_N=text.training, **part)
+    rows: list[list[int]] = sequences.batch(
+        reference_trainer.epoch_order(settings.seed, 1, len(sequences)), 1
+    ).tokens.tolist()
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Interrupt work in a child process at any executed line, by SIGKILL or by an exception.
+"""Interrupt work at any executed line or before any operation on a file, by SIGKILL or by an exception.
 
 The child is a fork, so it runs the subject as loaded here, mutants included.
 """
@@ -9,11 +9,15 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 LINES_AT_MOST = 5000
+OPERATIONS = ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
+"""Python's audit events of the calls that create, open, rename or remove a file or a directory."""
 
 
 class Interrupted(BaseException):
@@ -78,3 +82,35 @@ def _ended(work: Callable[[], object], moment: int, act: Callable[[], None], fil
     finally:
         sys.settrace(None)
     return "done"
+
+
+_watching: list[Callable[[str], None]] = []
+"""What is called before each operation; a hook cannot be removed, so it is added once and reads this list."""
+_hooked: list[bool] = []
+
+
+@contextmanager
+def before_operations(below: Path, act: Callable[[int], None]) -> Iterator[None]:
+    """Call act(k) before the k-th operation, from 1, on a file or directory below `below`."""
+    count = 0
+
+    def look(path: str) -> None:
+        nonlocal count
+        if Path(path).is_relative_to(below):
+            count += 1
+            act(count)
+
+    if not _hooked:
+        sys.addaudithook(_hear)
+        _hooked.append(True)
+    _watching.append(look)
+    try:
+        yield
+    finally:
+        _watching.remove(look)
+
+
+def _hear(event: str, arguments: tuple[Any, ...]) -> None:
+    if _watching and event in OPERATIONS and isinstance(arguments[0], str | bytes | os.PathLike):
+        for look in list(_watching):
+            look(os.fsdecode(arguments[0]))

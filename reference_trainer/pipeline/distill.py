@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -21,6 +22,7 @@ from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import computing_in, stored_in, usable_device
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.teachers import cached_or_trained, heads_for, load_teacher
+from reference_trainer.storage.directories import exclusive_directory, reject_existing
 from reference_trainer.storage.export import (
     exported_bytes,
     note_interrupts,
@@ -29,7 +31,6 @@ from reference_trainer.storage.export import (
     versions,
     weights_digest,
 )
-from reference_trainer.storage.files import exclusive_directory, reject_existing
 from reference_trainer.training.callbacks import Callback, checked
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.formats import SMOKE_END_LINE, SMOKE_START_LINE
@@ -66,13 +67,19 @@ class DistillResult:
         return all(check.passed for check in self.checks)
 
 
-def distill(settings: Settings, *, callbacks: Iterable[Callback] = (), lines: Lines | None = None) -> DistillResult:
+def distill(
+    settings: Settings,
+    *,
+    callbacks: Iterable[Callback] = (),
+    lines: Lines | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> DistillResult:
     """Train a student as configured; `callbacks` are called after the built-in `ProgressCallback`.
 
     The weights depend on settings, text and versions only; no generator of the process moves. Output goes to `lines`,
-    by default standard output. Errors: `DataError`, `ModelFileError`, `OutputError` and `SettingError` before the
-    training; then those of `loop.train`; `SmokeError`. A KeyboardInterrupt has the note `interrupts.WRITTEN` if the
-    model was written.
+    by default standard output. `clock` times the training of the student, in seconds. Errors: `DataError`,
+    `ModelFileError`, `OutputError` and `SettingError` before the training; then those of `loop.train`; `SmokeError`.
+    A KeyboardInterrupt has the note `interrupts.WRITTEN` if the model was written.
     """
     lines = lines or Lines()
     callbacks = checked(callbacks)
@@ -88,7 +95,7 @@ def distill(settings: Settings, *, callbacks: Iterable[Callback] = (), lines: Li
             lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
         try:
             teacher = _load_or_train_teacher(settings, training, text.digest, lines)
-            run = _Distillation(settings, training, student, teacher, lines)
+            run = _Distillation(settings, training, student, teacher, lines, clock)
             result = run.train((*callbacks, *traces))
         except LogitsError as error:
             if settings.smoke is not None:
@@ -121,9 +128,15 @@ class _Distillation:
     """The two models of a run, their training and the checks of a smoke run."""
 
     def __init__(
-        self, settings: Settings, training: Sequences, student: Decoder, teacher: Decoder, lines: Lines
+        self,
+        settings: Settings,
+        training: Sequences,
+        student: Decoder,
+        teacher: Decoder,
+        lines: Lines,
+        clock: Callable[[], float],
     ) -> None:
-        self._settings, self._training, self._lines = settings, training, lines
+        self._settings, self._training, self._lines, self._clock = settings, training, lines, clock
         self._objective = Objective(
             temperature=settings.temperature, ce_weight=settings.ce_weight, kd_weight=settings.kd_weight
         )
@@ -147,6 +160,7 @@ class _Distillation:
             objective=self._objective,
             learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup, total=planned),
             callbacks=(progress, *callbacks),
+            clock=self._clock,
         )
 
     def smoke_checks(self, result: TrainResult) -> tuple[smoke.Check, ...]:

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -47,29 +47,36 @@ MODEL_TYPE = "reference_trainer.decoder"
 
 def exported_bytes(decoder: Decoder) -> int:
     """Return an upper estimate of the bytes that `save_decoder` writes, at most 64 KiB above them."""
-    return sum(int(value.nbytes) for value in decoder.state_dict().values()) + 2**16
+    weights: dict[str, Tensor] = decoder.state_dict()
+    return sum(value.numel() * value.element_size() for value in weights.values()) + 2**16
 
 
-def save_decoder(decoder: Decoder, directory: Path, manifest: dict[str, Any]) -> None:
-    """Write weights, configuration, then `manifest` with the digests of both, each file atomically.
+def save_decoder(
+    decoder: Decoder,
+    directory: Path,
+    manifest: dict[str, Any],
+    *,
+    write_file: Callable[[Path, Callable[[Path], object]], None] = atomic_write,
+) -> None:
+    """Write weights, configuration, then `manifest` with the digests of both, each by `write_file`, atomically.
 
     Errors: `OutputError` with the file and the cause. Then new files are removed again, and no manifest is left.
     """
-    weights = _on_the_cpu(decoder)
+    weights = _contiguous(decoder)
     config = {"model_type": MODEL_TYPE, **asdict(decoder.config)}
     before = _inodes(directory)
     name = MANIFEST
     try:
         (directory / MANIFEST).unlink(missing_ok=True)  # an older run's does not describe the new files
         name = WEIGHTS
-        atomic_write(directory / WEIGHTS, lambda path: path.write_bytes(save(weights)))
+        write_file(directory / WEIGHTS, lambda path: path.write_bytes(save(weights)))
         name = CONFIG
-        atomic_write(directory / CONFIG, lambda path: _write_json(path, config))
+        write_file(directory / CONFIG, lambda path: _write_json(path, config))
         name = MANIFEST
         digests = {each: _digest(directory / each) for each in (WEIGHTS, CONFIG)}
-        atomic_write(directory / MANIFEST, lambda path: _write_json(path, {**manifest, "sha256": digests}))
+        write_file(directory / MANIFEST, lambda path: _write_json(path, {**manifest, "sha256": digests}))
     except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
+        reason = getattr(error, "strerror", None) or error
         raise OutputError(f"cannot write {directory / name}: {reason}") from error
     finally:
         if not (directory / MANIFEST).exists():
@@ -99,11 +106,11 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 def weights_digest(decoder: Decoder) -> str:
     """Return the SHA-256, in hexadecimal digits, of the file that `save_decoder` writes for these weights."""
-    return hashlib.sha256(save(_on_the_cpu(decoder))).hexdigest()
+    return hashlib.sha256(save(_contiguous(decoder))).hexdigest()
 
 
-def _on_the_cpu(decoder: Decoder) -> dict[str, Tensor]:
-    return {name: value.detach().cpu().contiguous() for name, value in decoder.state_dict().items()}
+def _contiguous(decoder: Decoder) -> dict[str, Tensor]:
+    return {name: value.contiguous() for name, value in decoder.state_dict().items()}
 
 
 def _inodes(directory: Path) -> dict[Path, int | None]:
@@ -179,7 +186,7 @@ def path_in_json(path: Path) -> str | dict[str, str]:
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(value, indent="  ") + "\n", encoding="utf-8")
 
 
 def _digest(path: Path) -> str:

@@ -1,154 +1,39 @@
-"""Atomic writes, and an output directory that one run has to itself."""
+"""Atomic writes."""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-import re
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 
-from reference_trainer.errors import OutputError
-
-__all__ = ["atomic_write", "exclusive_directory", "reject_existing"]
+__all__ = ["atomic_write"]
 
 
-def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
+def atomic_write(path: Path, write: Callable[[Path], object], *, fsync: Callable[[int], None] = os.fsync) -> None:
     """Write a file atomically: call `write` with a temporary path beside `path`, sync it, and rename it to `path`.
 
     A process that is killed at any moment leaves the old file or the new one; it may leave the temporary file, whose
-    name starts with a dot and ends in `.partial`. Errors: those of `write`, and `OSError`.
+    name starts with a dot and ends in `.partial`. `fsync` waits until the file or directory of a descriptor is on the
+    disk. Errors: those of `write`, and `OSError`.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         write(partial)
-        _sync(partial)
+        _sync(partial, fsync)
         partial.replace(path)
-        _sync(path.parent)
+        _sync(path.parent, fsync)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def _sync(path: Path, fsync: Callable[[int], None]) -> None:
     """Wait until the file or directory is on the disk; do nothing on a file system without sync."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        fsync(descriptor)
     except OSError as error:
         if error.errno not in (errno.EINVAL, errno.ENOTSUP):
             raise
     finally:
         os.close(descriptor)
-
-
-def reject_existing(path: Path, *, force: bool) -> None:
-    """Raise `OutputError` if `path` is not a directory, or is not empty and not `force`.
-
-    Partial files of a killed run are ignored.
-    """
-    try:
-        if not path.exists():
-            return
-        if not path.is_dir():
-            raise OutputError(f"{path} is not a directory; choose another --out")
-        if not force and not all(_is_partial(each) for each in path.iterdir()):
-            raise OutputError(f"{path} is not empty; choose another --out, or use --force to write into it")
-    except OutputError:
-        raise
-    except OSError as error:
-        raise OutputError(f"cannot read {path}: {error.strerror}; choose another --out") from error
-
-
-@contextmanager
-def exclusive_directory(path: Path, *, force: bool, bytes_needed: int) -> Iterator[Path]:
-    """Create and lock the directory `path`, so that no other run writes into it.
-
-    The lock ends with the process, however it ends. A directory that was created here and is still empty is removed
-    on exit; failure to remove it is ignored.
-    Errors: `OutputError` if the directory is not empty (unless `force`), is locked by another run or is not writable,
-    or if fewer than `bytes_needed` bytes are free.
-    """
-    reject_existing(path, force=force)
-    with ExitStack() as stack:
-        try:
-            made = _make(path)
-            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError as error:
-            raise OutputError(f"cannot create {path}: {error.strerror}; choose another --out") from error
-        stack.callback(os.close, descriptor)
-        _lock(descriptor, path, made)
-        stack.callback(_remove_if_empty, made)  # only under the lock: an empty directory may be another run's
-        _remove_partial_files(path)
-        reject_existing(path, force=force)  # another run may have finished between the first check and the lock
-        _check_writable(path, bytes_needed)
-        yield path
-
-
-def _make(path: Path) -> list[Path]:
-    """Create the directory and its parents, all or none; return those that were created, innermost first."""
-    made: list[Path] = []
-    missing = [each for each in (path, *path.parents) if not each.exists()]
-    try:
-        for each in reversed(missing):
-            with suppress(FileExistsError):  # created by another run meanwhile
-                each.mkdir()
-                made.insert(0, each)
-    except OSError:
-        _remove_if_empty(made)
-        raise
-    return made
-
-
-def _remove_partial_files(path: Path) -> None:
-    """Remove partial files of a killed run; under the lock, no other run is writing."""
-    for each in path.iterdir():
-        if _is_partial(each):
-            with suppress(OSError):  # a directory that is not writable is reported by `_check_writable`
-                each.unlink()
-
-
-def _is_partial(path: Path) -> bool:
-    return re.fullmatch(r"\..+\.\d+\.partial", path.name) is not None
-
-
-def _lock(descriptor: int, path: Path, made: list[Path]) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise OutputError(f"another run is writing into {path}; choose another --out") from error
-    except OSError as error:
-        _remove_if_empty(made)  # where this run cannot lock, no other run can
-        raise OutputError(f"cannot lock {path}: {error.strerror}; choose another --out") from error
-    _refuse_removed(descriptor, path)
-
-
-def _refuse_removed(descriptor: int, path: Path) -> None:
-    """Raise `OutputError` if the locked directory is no longer at `path`: the run that had it removed it on exit."""
-    with suppress(OSError):
-        if os.fstat(descriptor).st_ino == path.stat().st_ino:
-            return
-    raise OutputError(f"another run has just removed {path}; start again, or choose another --out")
-
-
-def _check_writable(path: Path, bytes_needed: int) -> None:
-    """Raise `OutputError`, before the training rather than after it, if results cannot be written."""
-    probe = path / f".probe.{os.getpid()}.partial"
-    try:
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise OutputError(f"cannot write into {path}: {error.strerror}; choose another --out") from error
-    free = shutil.disk_usage(path).free
-    if free < bytes_needed:
-        raise OutputError(
-            f"{path} has {free:,} bytes free, the results need {bytes_needed:,}; free space or choose another --out"
-        )
-
-
-def _remove_if_empty(directories: list[Path]) -> None:
-    for path in directories:
-        with suppress(OSError):  # a directory that is left does no harm, and must not hide how the run ended
-            path.rmdir()

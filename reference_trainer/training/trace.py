@@ -14,12 +14,21 @@ from reference_trainer.errors import OutputError
 from reference_trainer.training.callbacks import Callback, Context
 from reference_trainer.training.schedule import Event
 
-__all__ = ["TraceCallback", "schema"]
+__all__ = ["TraceCallback", "line", "schema"]
 
 
 def schema() -> str:
     """Return the JSON Schema of one line."""
     return (files(__package__) / "trace.json").read_text(encoding="utf-8")
+
+
+def line(event: Event, context: Context) -> str:
+    """Return the line of an event, without its end.
+
+    JSON has neither NaN nor infinity: a loss that is not finite is written as a string.
+    """
+    fields = {name: _json_number(value) for name, value in asdict(context).items()}
+    return json.dumps({"event": event.value, **fields}, allow_nan=False)
 
 
 _START = b'{"event": "on_train_'
@@ -36,15 +45,12 @@ class TraceCallback(Callback):
     def __init__(self, path: Path, *, force: bool = False) -> None:
         self._path = path
         self._failed = False
-        flags = os.O_WRONLY | os.O_CREAT
         if force:
             _refuse_what_is_no_trace(path)
-        else:
-            flags |= os.O_EXCL
         try:
             self._made = not os.path.lexists(path)
-            self._file: TextIO = os.fdopen(os.open(path, flags, 0o666), "w", encoding="utf-8")
-            self._older_bytes = os.fstat(self._file.fileno()).st_size
+            self._file: TextIO = path.open("a" if force else "x", encoding="utf-8")
+            self._older_bytes = self._file.tell()
         except FileExistsError as error:
             raise OutputError(f"{path} exists; give another --trace, or --force to overwrite it") from error
         except OSError as error:
@@ -76,12 +82,10 @@ class TraceCallback(Callback):
             self._path.unlink()
 
     def _write(self, event: Event, context: Context) -> None:
-        # JSON has neither NaN nor infinity: a loss that is not finite is written as a string.
-        fields = {name: _json_number(value) for name, value in asdict(context).items()}
         try:
             if self._older_bytes:
-                self._file.truncate()  # removes the lines of an older trace
-            self._file.write(json.dumps({"event": event.value, **fields}, allow_nan=False) + "\n")
+                self._older_bytes = self._file.truncate(0)  # removes the lines of an older trace
+            self._file.write(line(event, context) + "\n")
             self._file.flush()
         except OSError as error:
             self._failed = True

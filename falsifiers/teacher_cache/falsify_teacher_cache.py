@@ -15,7 +15,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.distill_run.teacher_cases import CPU, DEPENDS, ELSE, TEXT, Fetched, same, settings_of
+import reference_trainer
+from falsifiers.teacher_cache.teacher_cases import CPU, DEPENDS, ELSE, TEXT, Fetched, same, settings_of
 
 
 @given(
@@ -28,10 +29,10 @@ def falsify_cached_teacher_equals_trained_one(subject: Any, seed: int, layers: i
     """Bit for bit, without a step; training again gives the same teacher, another seed another one."""
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
         own = {"seed": seed, "teacher_layers": layers, "teacher_steps": steps, "teacher_width": width}
-        first = Fetched(subject, settings_of(subject, Path(one, "cache"), **own))
-        second = Fetched(subject, settings_of(subject, Path(one, "cache"), **own))
-        afresh = Fetched(subject, settings_of(subject, Path(two), **own))
-        other = Fetched(subject, settings_of(subject, Path(one, "cache"), **{**own, "seed": seed + 1}))
+        first = Fetched(subject, settings_of(Path(one, "cache"), **own))
+        second = Fetched(subject, settings_of(Path(one, "cache"), **own))
+        afresh = Fetched(subject, settings_of(Path(two), **own))
+        other = Fetched(subject, settings_of(Path(one, "cache"), **{**own, "seed": seed + 1}))
     assert first.steps == afresh.steps == steps, f"trained for {first.steps} and {afresh.steps} steps of {steps}"
     assert second.steps == 0, f"a cached teacher was trained again for {second.steps} steps: {second.said}"
     assert second.bits == first.bits, "the cached teacher has other weights than the one that was trained and kept"
@@ -44,7 +45,7 @@ def falsify_cache_key_covers_dependencies(subject: Any) -> None:
 
     Which settings those are is observed while a teacher is trained.
     """
-    base = settings_of(subject, None)
+    base = settings_of(None)
     key = subject.teacher_key(base, "d", CPU)
     assert {*DEPENDS, *ELSE} == set(dict(base)), "a setting is unknown to this falsifier"
     for name, (_, other) in DEPENDS.items():
@@ -71,7 +72,7 @@ def _read_by_a_training(subject: Any, settings: Any) -> set[str]:
             read.add(name)
             return getattr(settings, name)
 
-    sequences = subject.Sequences(bytes_N=TEXT, length=8, batch_size=2, device=CPU)
+    sequences = reference_trainer.Sequences(bytes_N=TEXT, length=8, batch_size=2, device=CPU)
     subject.train_teacher(Watched(), sequences, 1, [], same)
     return read
 
@@ -82,7 +83,7 @@ def falsify_cache_keys_are_unambiguous(subject: Any) -> None:
     taken: dict[str, tuple[Any, ...]] = {}
     for values in itertools.product(numbers, numbers, numbers, ("1", "11", "d")):
         chosen = dict(zip(("seed", "warmup", "batch_size"), values, strict=False))
-        key = subject.teacher_key(settings_of(subject, None, **chosen), values[-1], CPU)
+        key = subject.teacher_key(settings_of(None, **chosen), values[-1], CPU)
         other = taken.setdefault(key, values)
         assert other == values, f"seed, warmup, batch_size and text {other} and {values} share the key {key}"
 
@@ -92,12 +93,12 @@ def falsify_smoke_run_only_reads_cache(subject: Any, steps: int) -> None:
     """It trains no longer than it runs, caches nothing, and uses a teacher cached by an earlier run."""
     with tempfile.TemporaryDirectory() as name:
         cache = Path(name, "cache")
-        smoke = Fetched(subject, settings_of(subject, cache, smoke=steps))
+        smoke = Fetched(subject, settings_of(cache, smoke=steps))
         assert smoke.steps == min(steps, 2), f"a smoke run of {steps} steps trained a teacher for {smoke.steps} of 2"
         assert not cache.exists(), f"a smoke run left {sorted(p.name for p in cache.rglob('*'))} in the cache"
-        whole = Fetched(subject, settings_of(subject, cache))
+        whole = Fetched(subject, settings_of(cache))
         assert whole.steps == 2, f"after a smoke run the teacher was trained for {whole.steps} steps of 2"
-        again = Fetched(subject, settings_of(subject, cache, smoke=steps))
+        again = Fetched(subject, settings_of(cache, smoke=steps))
         assert again.steps == 0 and again.bits == whole.bits, (
             f"a smoke run trained although a teacher was cached: {again.said}"
         )

@@ -19,7 +19,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.distill_run.teacher_cases import CONFIG, CPU, MANIFEST, TEXT, WEIGHTS, Fetched, settings_of
+import reference_trainer
+from falsifiers.teacher_cache.teacher_cases import CONFIG, CPU, MANIFEST, TEXT, WEIGHTS, Fetched, settings_of
 
 KEYS = {"2.9.1": "91244ea3437074d739d69d35", "2.13.0+cu130": "b190c0f869cf7531d5fcf31f"}
 """Of teachers cached with these versions of torch, for the text "d" and the settings of this falsifier."""
@@ -32,7 +33,7 @@ def falsify_cache_keys_are_stable_across_releases(subject: Any) -> None:
     """
     for version, expected in KEYS.items():
         with mock.patch.object(torch, "__version__", version):
-            seen = subject.teacher_key(settings_of(subject, None), "d", CPU)
+            seen = subject.teacher_key(settings_of(None), "d", CPU)
         assert re.fullmatch("[0-9a-f]{24}", seen), f"the key {seen!r} is not 24 hexadecimal digits"
         assert seen == expected, f"with torch {version} the key is {seen}; expected {expected}"
 
@@ -41,7 +42,7 @@ def falsify_cache_keys_are_stable_across_releases(subject: Any) -> None:
 def falsify_cached_teacher_has_a_manifest(subject: Any, seed: int, layers: int) -> None:
     """Under its key: two files, and a manifest with its kind, its shape and independently computed digests."""
     with tempfile.TemporaryDirectory() as name:
-        settings = settings_of(subject, Path(name), seed=seed, teacher_layers=layers)
+        settings = settings_of(Path(name), seed=seed, teacher_layers=layers)
         Fetched(subject, settings)
         (directory,) = Path(name).iterdir()
         found = {path.name: path.read_bytes() for path in directory.iterdir()}
@@ -74,8 +75,8 @@ def falsify_cache_location(subject: Any, case: str) -> None:
     unknown = mock.patch.object(pwd, "getpwuid", side_effect=KeyError("no such user, on purpose"))
     with unknown, mock.patch.dict(os.environ, variables, clear=True):
         try:
-            seen = str(subject.cache_directory(settings_of(subject, named)))
-        except subject.OutputError as error:
+            seen = str(subject.cache_directory(settings_of(named)))
+        except reference_trainer.OutputError as error:
             seen = "--teacher-cache" if "--teacher-cache" in str(error) else repr(error)
     assert seen == expected, f"with {case}, the cache is {seen}; expected {expected}"
 
@@ -84,11 +85,11 @@ def falsify_cached_teacher_is_moved_to_device(subject: Any) -> None:
     """Tested with the meta device, because not every machine has another one."""
     meta, batches = torch.device("meta"), {"length": 8, "batch_size": 2}
     with tempfile.TemporaryDirectory() as name:
-        settings = settings_of(subject, Path(name))
+        settings = settings_of(Path(name))
         Fetched(subject, settings)
         (kept,) = Path(name).iterdir()
         kept.rename(kept.with_name(f"teacher-{subject.teacher_key(settings, 'd', meta)}"))
-        sequences, said = subject.Sequences(bytes_N=TEXT, device=meta, **batches), list[str]()
+        sequences, said = reference_trainer.Sequences(bytes_N=TEXT, device=meta, **batches), list[str]()
         teacher = subject.cached_or_trained(settings, sequences, "d", [], said.append, lambda decoder: decoder)
     places = {str(value.device) for value in teacher.state_dict().values()}
     assert places == {"meta"}, f"the text is on meta, and the cached teacher on {sorted(places)}; output: {said}"

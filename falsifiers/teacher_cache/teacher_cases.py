@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
+import reference_trainer
+
 CPU = torch.device("cpu")
 TEXT = torch.arange(60, dtype=torch.uint8)
 WEIGHTS, CONFIG, MANIFEST = "model.safetensors", "config.json", "manifest.json"
@@ -47,8 +49,10 @@ ELSE = {
 }
 
 
-def settings_of(subject: Any, cache: Path | None, **others: Any) -> Any:
-    return subject.Settings(teacher_cache=cache, **{**{name: values[0] for name, values in DEPENDS.items()}, **others})
+def settings_of(cache: Path | None, **others: Any) -> Any:
+    return reference_trainer.Settings(
+        teacher_cache=cache, **{**{name: values[0] for name, values in DEPENDS.items()}, **others}
+    )
 
 
 class Fetched:
@@ -58,18 +62,16 @@ class Fetched:
         self.said: list[str] = []
         self.steps = 0
         part = {"length": settings.length, "batch_size": settings.batch_size, "device": CPU}
-        sequences = subject.Sequences(bytes_N=TEXT, **part)
+        sequences = reference_trainer.Sequences(bytes_N=TEXT, **part)
         # A smoke run's settings have a smaller number of steps; the key is of the whole training.
-        teacher = subject.cached_or_trained(
-            settings, sequences, digest, [self._counter(subject)], self.said.append, same
-        )
+        teacher = subject.cached_or_trained(settings, sequences, digest, [self._counter()], self.said.append, same)
         self.bits = bits_of(teacher)
 
-    def _counter(self, subject: Any) -> Any:
+    def _counter(self) -> Any:
         def count(listener: Any, context: Any) -> None:
             self.steps = context.step
 
-        return type("Counter", (subject.Callback,), {"on_step_end": count})()
+        return type("Counter", (reference_trainer.Callback,), {"on_step_end": count})()
 
 
 def same(decoder: nn.Module) -> nn.Module:

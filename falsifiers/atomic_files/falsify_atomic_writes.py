@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import signal
@@ -11,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from falsifiers.support.descriptors import held
 from falsifiers.support.interruptions import LINES_AT_MOST, in_child, interrupt, kill
 
 OLD, NEW = b"old" * 1000, b"the new one" * 1000
@@ -113,19 +114,47 @@ def falsify_file_is_synced_before_rename(subject: Any, old: bytes | None) -> Non
     Otherwise a power failure leaves an empty file under the new name.
     """
     synced: list[tuple[str, bytes | None]] = []
-    really = os.fsync
 
     def watched(descriptor: int) -> None:
         of = Path(f"/proc/self/fd/{descriptor}").resolve()
         whole = of.is_file() and of.read_bytes() == NEW
         kind = "the directory" if of == path.parent.resolve() else "the new file" if whole else "something else"
         synced.append((kind, path.read_bytes() if path.exists() else None))
-        really(descriptor)
 
-    with place(old) as path, mock.patch.object(os, "fsync", watched):
-        subject.atomic_write(path, fill)
+    with place(old) as path:
+        subject.atomic_write(path, fill, fsync=watched)
     expected = [("the new file", old), ("the directory", NEW)]
     assert synced == expected, (
         f"synced were {[(kind, content and len(content)) for kind, content in synced]} (what, and the bytes then in "
         f"place); expected {[(kind, content and len(content)) for kind, content in expected]}"
     )
+
+
+UNABLE, BROKEN = (errno.EINVAL, errno.ENOTSUP), (errno.EIO, errno.ENOSPC, errno.EBADF)
+
+
+@given(number=st.sampled_from([*UNABLE, *BROKEN]), of=st.sampled_from(["the file", "the directory", "nothing"]))
+def falsify_sync_errors_are_raised(subject: Any, number: int, of: str) -> None:
+    """A file system without sync is accepted; a failed sync is an error and keeps the old file.
+
+    In both cases no descriptor and no other file is left.
+    """
+    with place(OLD) as path:
+
+        def failing(descriptor: int) -> None:
+            directory = Path(f"/proc/self/fd/{descriptor}").resolve().is_dir()
+            if of == ("the directory" if directory else "the file"):
+                raise OSError(number, os.strerror(number))
+
+        told = None
+        try:
+            subject.atomic_write(path, fill, fsync=failing)
+        except OSError as error:
+            told = error.errno
+        content, beside, left_open = path.read_bytes(), len(list(path.parent.iterdir())) - 1, held(path.parent)
+    case = f"where syncing {of} fails with {os.strerror(number)!r}"
+    expected = number if number in BROKEN and of != "nothing" else None
+    assert told == expected, f"{case}, the error number is {told}; expected {expected}"
+    kept = OLD if expected and of == "the file" else NEW
+    assert content == kept, f"{case}, the file holds {len(content)} bytes; expected the {len(kept)} ones"
+    assert beside == 0 and left_open == [], f"{case}, {beside} other files are left, and {left_open} open"

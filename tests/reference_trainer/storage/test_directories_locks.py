@@ -1,4 +1,4 @@
-"""Attacks on the lock of an exclusive directory. The subject is `reference_trainer.storage.files`, or has its names."""
+"""The lock of an output directory, where locking fails and where the directory is removed meanwhile."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ import os
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from falsifiers.distill_run.falsify_directory_claims import claimed, refusal
+from reference_trainer.errors import OutputError
+from tests.reference_trainer.storage.test_directories import claimed, refusal
 
 
+@settings(max_examples=9, deadline=None)
 @given(
     number=st.sampled_from([errno.ENOLCK, errno.ENOTSUP, errno.EWOULDBLOCK]), came=st.sampled_from(["", "new", "out"])
 )
-def falsify_files_of_others_are_kept(subject: Any, number: int, came: str) -> None:
+def test_files_of_others_are_kept(number: int, came: str) -> None:
     """A claim that cannot lock removes the directories that it created, except those that contain a file by then.
 
     Nor does it remove those locked by another run, which may not have written its first file yet.
@@ -35,7 +36,7 @@ def falsify_files_of_others_are_kept(subject: Any, number: int, came: str) -> No
             raise OSError(number, os.strerror(number))
 
         with mock.patch.object(fcntl, "flock", locked):
-            said = refusal(subject, path)
+            said = refusal(path)
         left = [str(p.relative_to(directory)) for p in sorted(Path(directory).rglob("*"))]
     kept = path if number == errno.EWOULDBLOCK else file
     expected = sorted({*_beneath(directory, kept), *_beneath(directory, file)})
@@ -50,8 +51,9 @@ def _beneath(directory: str, path: Path | None) -> list[str]:
     return ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
 
+@settings(max_examples=9, deadline=None)
 @given(third=st.booleans())
-def falsify_removed_directory_is_not_claimed(subject: Any, third: bool) -> None:
+def test_removed_directory_is_not_claimed(third: bool) -> None:
     """A run removes its directory on exit, between another run's check and lock: the other is rejected.
 
     Its lock is on a directory without a name; a third run may have created and locked a new one.
@@ -59,19 +61,19 @@ def falsify_removed_directory_is_not_claimed(subject: Any, third: bool) -> None:
     really = fcntl.flock
     with tempfile.TemporaryDirectory() as directory, ExitStack() as first, ExitStack() as last:
         path = Path(directory, "new", "out")
-        first.enter_context(claimed(subject, path))
+        first.enter_context(claimed(path))
 
         def locked(*arguments: int) -> None:
             mock.patch.stopall()
             first.close()
             if third:
-                last.enter_context(claimed(subject, path))
+                last.enter_context(claimed(path))
             really(*arguments)
 
         mock.patch.object(fcntl, "flock", locked).start()
         seen: OSError | None = None
         try:
-            with claimed(subject, path):
+            with claimed(path):
                 pass
         except OSError as error:
             seen = error
@@ -80,5 +82,5 @@ def falsify_removed_directory_is_not_claimed(subject: Any, third: bool) -> None:
         there = path.is_dir()
     case = f"the directory was removed before it was locked{', and created again by a third run' if third else ''}"
     assert seen is not None, f"{case}: the claim is granted"
-    assert type(seen) is subject.OutputError and "start again" in str(seen), f"{case}: rejected with {seen!r}"
+    assert type(seen) is OutputError and "start again" in str(seen), f"{case}: rejected with {seen!r}"
     assert there == third, f"{case}: afterwards it {'exists' if there else 'does not exist'}"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.support.interruptions import LINES_AT_MOST, in_child, interrupt, kill
+from falsifiers.support.interruptions import before_operations, in_child, interrupt, kill
+from reference_trainer.models.decoder import Decoder, DecoderConfig
 
 
-def _small(subject: Any, width: int) -> Any:
-    config = subject.DecoderConfig(vocab_size=3, layers=1, width=width, heads=1)
-    decoder = subject.Decoder(config)
+def _small(width: int) -> Any:
+    decoder = Decoder(DecoderConfig(vocab_size=3, layers=1, width=width, heads=1))
     for parameter in decoder.parameters():
         parameter.data.fill_(width)
     return decoder
@@ -33,25 +35,29 @@ ENDINGS = {"kill -9": (kill, "killed"), "an exception": (interrupt, "interrupted
 
 
 def falsify_manifest_always_matches_files(subject: Any) -> None:
-    """An export over an older one ends before each of its lines: a manifest has the digests of the files beside it.
+    """An export over an older one ends before each operation on a file: a manifest has the digests of the files.
 
     Any model that can be loaded is one of the two, complete.
     """
-    files = [subject.__file__, subject.atomic_write.__code__.co_filename]
-    old, new = _small(subject, 2), _small(subject, 4)
+    old, new = _small(2), _small(4)
     for how, (act, expected) in ENDINGS.items():
-        for moment in range(1, LINES_AT_MOST):
+        for moment in itertools.count(1):
             with tempfile.TemporaryDirectory() as name:
                 directory = Path(name)
                 subject.save_decoder(old, directory, {"of": "old"})
-                ended = in_child(lambda to=directory: subject.save_decoder(new, to, {"of": "new"}), moment, act, *files)
-                when = f"ended by {how} before line {moment} of its run"
+                ended = in_child(lambda: _export_ended(subject, new, directory, moment, act))  # noqa: B023
+                when = f"ended by {how} before operation {moment} on its files"
                 _assert_described(subject, directory, when)
                 if ended == "done":
                     said = json.loads((directory / "manifest.json").read_text())["of"]
                     assert said == "new", f"a finished export left the manifest of the {said} model"
                     break
                 assert ended == expected, f"{when}, the export ended in another way: {ended}"
+
+
+def _export_ended(subject: Any, decoder: Any, directory: Path, moment: int, act: Callable[[], None]) -> None:
+    with before_operations(directory, lambda count: act() if count == moment else None):
+        subject.save_decoder(decoder, directory, {"of": "new"})
 
 
 def _assert_described(subject: Any, directory: Path, when: str) -> None:
@@ -73,17 +79,20 @@ def _assert_described(subject: Any, directory: Path, when: str) -> None:
     seed=st.integers(0, 9),
     transposed=st.booleans(),
 )
-def falsify_model_is_read_back_bit_for_bit(subject: Any, values: torch.dtype, seed: int, transposed: bool) -> None:
+def falsify_model_is_read_back_bit_for_bit(
+    subject: Any, device: str, values: torch.dtype, seed: int, transposed: bool
+) -> None:
     """In its saved dtype, whatever its memory layout; no generator of the process moves.
 
     The digest of its weights equals that of the file.
     """
-    module = _small(subject, 4).to(values)
+    module = _small(4).to(values)
     generator = torch.Generator().manual_seed(seed)
     for parameter in module.parameters():
         parameter.data.copy_(torch.randn(parameter.shape, generator=generator))
         if transposed and parameter.dim() == 2:
             parameter.data = parameter.data.T.contiguous().T
+    module = module.to(device)
     with tempfile.TemporaryDirectory() as directory:
         subject.save_decoder(module, Path(directory), {})
         before = torch.get_rng_state()
@@ -94,5 +103,5 @@ def falsify_model_is_read_back_bit_for_bit(subject: Any, values: torch.dtype, se
     assert again.config == module.config, f"saved as {module.config}, read as {again.config}"
     for name, value in module.state_dict().items():
         read = again.state_dict()[name]
-        same = read.dtype is value.dtype and torch.equal(read, value)
+        same = read.dtype is value.dtype and torch.equal(read, value.cpu())
         assert same, f"{name} was {value.flatten()[:3]}, and is read as {read.flatten()[:3]}"

@@ -1,4 +1,4 @@
-"""Attacks on files and claims when system calls fail. The subject is `storage.files`, or has its names.
+"""Claims of an output directory when system calls fail.
 
 The system calls are patched, because tests may run as a user with every permission.
 """
@@ -18,38 +18,15 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from falsifiers.distill_run.falsify_atomic_writes import NEW, OLD, fill, place
-from falsifiers.distill_run.falsify_directory_claims import NeverMet, claimed
-from falsifiers.support.descriptors import held
-from falsifiers.support.interruptions import LINES_AT_MOST, at_line, in_child
+from reference_trainer.errors import OutputError
+from reference_trainer.storage import directories
+from tests.reference_trainer.moments import LINES_AT_MOST, NeverMet, at_line, held, in_child
+from tests.reference_trainer.storage.test_directories import claimed
 
-UNABLE, BROKEN = (errno.EINVAL, errno.ENOTSUP), (errno.EIO, errno.ENOSPC, errno.EBADF)
-
-
-@given(number=st.sampled_from([*UNABLE, *BROKEN]), of=st.sampled_from(["the file", "the directory", "nothing"]))
-def falsify_sync_errors_are_raised(subject: Any, number: int, of: str) -> None:
-    """A file system without sync is accepted; a failed sync is an error and keeps the old file.
-
-    In both cases no descriptor and no other file is left.
-    """
-    calls = {"the file": [_failing(number), None], "the directory": [None, _failing(number)], "nothing": [None, None]}
-    with place(OLD) as path:
-        told = None
-        try:
-            with mock.patch.object(os, "fsync", side_effect=calls[of]):
-                subject.atomic_write(path, fill)
-        except OSError as error:
-            told = error.errno
-        content, beside, left_open = path.read_bytes(), len(list(path.parent.iterdir())) - 1, held(path.parent)
-    case = f"where syncing {of} fails with {os.strerror(number)!r}"
-    expected = number if number in BROKEN and of != "nothing" else None
-    assert told == expected, f"{case}, the error number is {told}; expected {expected}"
-    kept = OLD if expected and of == "the file" else NEW
-    assert content == kept, f"{case}, the file holds {len(content)} bytes; expected the {len(kept)} ones"
-    assert beside == 0 and left_open == [], f"{case}, {beside} other files are left, and {left_open} open"
+CONTENT = b"a file of another program"
 
 
 def _failing(number: int) -> OSError:
@@ -83,8 +60,9 @@ REFUSED = {
 CASES = [("made", False), *itertools.product(("locked", "written"), (False, True))]
 
 
+@settings(max_examples=20, deadline=None)
 @given(case=st.sampled_from(CASES))
-def falsify_system_errors_are_named(subject: Any, case: tuple[str, bool]) -> None:
+def test_system_errors_are_named(case: tuple[str, bool]) -> None:
     """An `OutputError` with path, the system's cause and advice; no directory or descriptor is left."""
     what, there = case
     with tempfile.TemporaryDirectory() as directory:
@@ -93,9 +71,9 @@ def falsify_system_errors_are_named(subject: Any, case: tuple[str, bool]) -> Non
             path.mkdir(parents=True)
         before = sorted(Path(directory).rglob("*"))
         try:
-            with _refusing(what), claimed(subject, path):
+            with _refusing(what), claimed(path):
                 said = "granted"
-        except subject.OutputError as error:
+        except OutputError as error:
             said = str(error)
         after, left_open = sorted(Path(directory).rglob("*")), held(path.parent)
     words = REFUSED[what].format(path=path)
@@ -105,16 +83,17 @@ def falsify_system_errors_are_named(subject: Any, case: tuple[str, bool]) -> Non
     assert after == before and left_open == [], f"nothing can be {what}: {after} are left and {left_open} open"
 
 
+@settings(max_examples=20, deadline=None)
 @given(free=st.integers(0, 9), needed=st.integers(0, 9))
-def falsify_free_space_check_is_exact(subject: Any, free: int, needed: int) -> None:
+def test_free_space_check_is_exact(free: int, needed: int) -> None:
     """A disk with exactly the required bytes is accepted, one with a byte less is rejected with both numbers."""
     disk = mock.patch.object(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
     with tempfile.TemporaryDirectory() as directory:
         said = "granted"
         try:
-            with disk, claimed(subject, Path(directory, "out"), bytes_needed=needed):
+            with disk, claimed(Path(directory, "out"), bytes_needed=needed):
                 pass
-        except subject.OutputError as error:
+        except OutputError as error:
             said = str(error)
     if needed <= free:
         assert said == "granted", f"{free} bytes are free and {needed} needed: {said}"
@@ -123,11 +102,12 @@ def falsify_free_space_check_is_exact(subject: Any, free: int, needed: int) -> N
         assert words in said, f"{free} bytes are free and {needed} needed: {said!r}; expected {words!r}"
 
 
+@settings(max_examples=20, deadline=None)
 @given(
     number=st.sampled_from([errno.ENOENT, errno.ENOTEMPTY, errno.EBUSY, errno.EROFS, errno.EACCES]),
     ended=st.sampled_from(["with nothing", "with a file", "with an exception", "with a refusal"]),
 )
-def falsify_failed_directory_removal_is_ignored(subject: Any, number: int, ended: str) -> None:
+def test_failed_directory_removal_is_ignored(number: int, ended: str) -> None:
     """Whatever the cause, the caller sees only the exception that ended the claim."""
     seen: BaseException | None = None
     with tempfile.TemporaryDirectory() as directory:
@@ -135,7 +115,7 @@ def falsify_failed_directory_removal_is_ignored(subject: Any, number: int, ended
         try:
             with (
                 mock.patch.object(os, "rmdir", side_effect=_failing(number)),
-                claimed(subject, path, bytes_needed=1 << 62 if ended == "with a refusal" else 1),
+                claimed(path, bytes_needed=1 << 62 if ended == "with a refusal" else 1),
             ):
                 if ended == "with a file":
                     (path / "result").touch()
@@ -151,24 +131,25 @@ def falsify_failed_directory_removal_is_ignored(subject: Any, number: int, ended
     assert left_open == [], f"{case}, leaves {left_open} open"
 
 
+@settings(max_examples=20, deadline=None)
 @given(uses=st.lists(st.booleans(), min_size=1, max_size=4))
-def falsify_claim_is_released_when_it_ends(subject: Any, uses: list[bool]) -> None:
+def test_claim_is_released_when_it_ends(uses: list[bool]) -> None:
     """Also within one process: the descriptor is closed when the claim ends, with or without an exception."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "out")
         for number, fails in enumerate(uses, 1):
             try:
-                with claimed(subject, path):
+                with claimed(path):
                     if fails:
                         raise ZeroDivisionError
             except ZeroDivisionError:
                 pass
-            except subject.OutputError as error:
+            except OutputError as error:
                 raise AssertionError(f"claim {number} of {len(uses)}, one after the other: {error}") from error
             assert held(path) == [], f"claim {number} has ended, and the descriptors {held(path)} are open"
 
 
-def falsify_file_created_during_claim(subject: Any) -> None:
+def test_file_created_during_claim() -> None:
     """A file is created at the path before each line of a claim: an `OutputError`, or too late to matter.
 
     The file is kept.
@@ -176,27 +157,27 @@ def falsify_file_created_during_claim(subject: Any) -> None:
     for moment in range(1, LINES_AT_MOST):
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory, "out")
-            said = in_child(lambda to=path, when=moment: _met_by_a_file(subject, to, when))
+            said = in_child(lambda to=path, when=moment: _met_by_a_file(to, when))
             if "NeverMet" in said:
                 break
             assert said == "done", f"with a file created before line {moment} of a claim: {said}"
             left = path.read_bytes() if path.is_file() else None
-            assert left in (OLD, None), f"a file created before line {moment} of a claim has the content {left}"
+            assert left in (CONTENT, None), f"a file created before line {moment} of a claim has the content {left}"
 
 
-def _met_by_a_file(subject: Any, path: Path, moment: int) -> None:
+def _met_by_a_file(path: Path, moment: int) -> None:
     came = list[bool]()
 
     def come() -> None:
         came.append(not path.exists())
         if came[0]:
-            path.write_bytes(OLD)
+            path.write_bytes(CONTENT)
 
-    at_line(moment, come, [subject.__file__])
+    at_line(moment, come, directories.__file__)
     try:
-        with claimed(subject, path):
+        with claimed(path):
             assert came != [True] or not path.is_file(), "a file is claimed as a directory"
-    except subject.OutputError as error:
+    except OutputError as error:
         assert came == [True], f"no file was created, and the claim is rejected: {error}"
     if not came:
         raise NeverMet

@@ -1,0 +1,96 @@
+"""Attacks on the files in an output directory before and after a run has it.
+
+The subject is `reference_trainer.storage.directories`, or has its names.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.support.interruptions import Interrupted
+
+USES = ["nothing", "a file", "an exception", "a removal"]
+
+
+def claimed(subject: Any, path: Path, *, force: bool = False) -> Any:
+    return subject.exclusive_directory(path, force=force, bytes_needed=1)
+
+
+def refusal(subject: Any, path: Path, *, force: bool = False) -> str | None:
+    """Return the message of a rejected claim; None if it is granted."""
+    try:
+        with claimed(subject, path, force=force):
+            return None
+    except OSError as error:
+        return str(error)
+
+
+@given(names=st.sets(st.sampled_from([".model.safetensors.12.partial", ".config.json.7.partial"]), min_size=1))
+def falsify_stale_partial_files_are_removed(subject: Any, names: set[str]) -> None:
+    """Partial files are removed without --force; a file with only a similar name is kept and rejects the claim."""
+    for other in ("", ".model.partial", "model.12.partial", ".x.12.partial.txt"):
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory, "out")
+            path.mkdir()
+            for name in [*names, *filter(None, [other])]:
+                (path / name).write_bytes(b"half")
+            said = refusal(subject, path)
+            left = sorted(p.name for p in path.iterdir()) if path.exists() else []
+        if other:
+            assert said is not None and other in left, (
+                f"{other} existed: rejected with {said}; files afterwards: {left}"
+            )
+        else:
+            assert said is None and left == [], (
+                f"{sorted(names)} existed: rejected with {said}; files afterwards: {left}"
+            )
+
+
+@given(levels=st.integers(0, 3), made=st.integers(0, 3), use=st.sampled_from(USES))
+def falsify_unused_directories_are_removed(subject: Any, levels: int, made: int, use: str) -> None:
+    """Exactly those that the claim created; a directory with a file is kept.
+
+    If the innermost was already removed, its parents are removed.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, *"abc"[:levels], "out")
+        there = [*reversed(path.parents), path][len(Path(directory).parents) + 1 :][: min(made, levels + 1)]
+        for each in there:
+            each.mkdir()
+        try:
+            with claimed(subject, path) as granted:
+                if use == "a file":
+                    (granted / "result").touch()
+                if use == "a removal":
+                    granted.rmdir()
+                if use == "an exception":
+                    raise Interrupted
+        except Interrupted:
+            pass
+        left = sorted(p for p in Path(directory).rglob("*"))
+        chain = [p for p in (path, *path.parents) if p.is_relative_to(directory) and p != Path(directory)]
+        kept = [each for each in there if use != "a removal" or each != path]
+        expected = sorted([*chain, path / "result"] if use == "a file" else kept)
+        assert left == expected, (
+            f"with {len(there)} directories there before and {use} put into {path.relative_to(directory)}, "
+            f"{[str(p.relative_to(directory)) for p in left]} is left; expected "
+            f"{[str(p.relative_to(directory)) for p in expected]}"
+        )
+
+
+@given(there=st.sampled_from(["model", ".hidden"]))
+def falsify_force_accepts_nonempty_directory(subject: Any, there: str) -> None:
+    """Its files are unchanged; without --force it is rejected."""
+    with tempfile.TemporaryDirectory() as directory:
+        Path(directory, there).write_bytes(b"old")
+        said = refusal(subject, Path(directory))
+        assert said is not None, f"a directory that holds {there!r} is accepted without --force"
+        said = refusal(subject, Path(directory), force=True)
+        assert said is None, f"with --force, a directory that holds {there!r} is rejected: {said}"
+        left = {p.name: p.read_bytes() for p in Path(directory).iterdir()}
+        assert left == {there: b"old"}, f"a forced claim of a directory that holds {there!r} left {left}"

@@ -1,0 +1,65 @@
+"""Attacks on the loading of a model from damaged files. The subject is `storage.export`, or has its names."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from falsifiers.support.oracles import refusal_complaint
+from reference_trainer.models.decoder import Decoder, DecoderConfig
+
+WEIGHTS, CONFIG = "model.safetensors", "config.json"
+
+
+def _not_finite(path: Path, value: float) -> None:
+    weights = load_file(path)
+    weights["norm.weight"][3] = value
+    save_file({name: tensor.clone() for name, tensor in weights.items()}, path)
+
+
+def cut(path: Path, part: float = 0.5) -> None:
+    os.truncate(path, int(path.stat().st_size * part))
+
+
+def reconfigure(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+UNFIT: dict[str, Callable[[Path], object]] = {
+    "no directory": lambda d: [p.unlink() for p in d.iterdir()] + [d.rmdir()],
+    "a directory without a model": lambda d: [p.unlink() for p in d.iterdir()],
+    "weights cut in half": lambda d: cut(d / WEIGHTS),
+    "empty weights": lambda d: cut(d / WEIGHTS, 0),
+    "no weights": lambda d: (d / WEIGHTS).unlink(),
+    "weights of another shape": lambda d: reconfigure(d / CONFIG, width=32),
+    "weights of more layers": lambda d: reconfigure(d / CONFIG, layers=2),
+    "another kind of model": lambda d: reconfigure(d / CONFIG, model_type="llama"),
+    "an unknown setting": lambda d: reconfigure(d / CONFIG, experts=8),
+    "an indivisible width": lambda d: reconfigure(d / CONFIG, heads=3),
+    "a configuration that is not an object": lambda d: (d / CONFIG).write_text("[]"),
+    "a configuration that is not JSON": lambda d: (d / CONFIG).write_bytes(b"\xff{"),
+    "a vocabulary beyond any memory": lambda d: reconfigure(d / CONFIG, vocab_size=10**15),
+    "NaN weights": lambda d: _not_finite(d / WEIGHTS, float("nan")),
+    "infinite weights": lambda d: _not_finite(d / WEIGHTS, float("-inf")),
+}
+
+
+@given(kind=st.sampled_from(list(UNFIT)))
+def falsify_invalid_model_is_rejected(subject: Any, kind: str) -> None:
+    """A ValueError that names the path, and no model."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name, "model")
+        directory.mkdir()
+        subject.save_decoder(Decoder(DecoderConfig(vocab_size=8, layers=1, width=16, heads=1)), directory, {})
+        assert subject.load_decoder(directory).config.width == 16, "a model that was just written is another one"
+        UNFIT[kind](directory)
+        complaint = refusal_complaint(kind, lambda: subject.load_decoder(directory), str(directory))
+    assert complaint is None, complaint

@@ -1,0 +1,86 @@
+"""Attacks on the manifest of a run. The subject is `reference_trainer.pipeline.distill`, or has its name."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from falsifiers.support.small_runs import run, small
+
+INSTANTS = st.sampled_from([0.0, 1e-9, 1.5e-9, 0.25, 8.0])
+
+
+@contextmanager
+def _optimizers() -> Iterator[list[dict[str, Any]]]:
+    """Yield the name and the constants of each optimizer that steps."""
+    seen: list[dict[str, Any]] = []
+
+    def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        (group,) = optimizer.param_groups
+        constants = {name: group[name] for name in ("weight_decay", "betas", "eps")}
+        seen.append({"name": type(optimizer).__name__, **constants, "betas": list(constants["betas"])})
+
+    hook = register_optimizer_step_post_hook(note)
+    try:
+        yield seen
+    finally:
+        hook.remove()
+
+
+def _clock(elapsed_s: float) -> Callable[[], float]:
+    """Return a clock that shows 0 at the start and `elapsed_s` ever after."""
+    shown = itertools.chain([0.0], itertools.repeat(elapsed_s))
+    return lambda: next(shown)
+
+
+@given(elapsed_s=INSTANTS, seed=st.integers(0, 9), epochs=st.integers(1, 2))
+def falsify_manifest_entries_match_run(subject: Any, device: str, elapsed_s: float, seed: int, epochs: int) -> None:
+    """Exactly the expected entries: settings, text, teacher, optimizer, device and numbers, observed independently."""
+    with tempfile.TemporaryDirectory() as name, _optimizers() as stepped:
+        settings = small(Path(name), out=Path(name, "out"), seed=seed, epochs=epochs, device=device)
+        result = run(subject, settings, clock=_clock(elapsed_s))
+        manifest = json.loads((settings.out / "manifest.json").read_text())
+        (teacher,) = settings.teacher_cache.glob("*/model.safetensors")
+        expected = {
+            "schema": "reference-trainer/manifest/1",
+            "settings": {name: _plain(value) for name, value in settings},
+            "seed": seed,
+            "data_sha256": hashlib.sha256(bytes(range(100))).hexdigest(),
+            "teacher_sha256": hashlib.sha256(teacher.read_bytes()).hexdigest(),
+            "optimizer": stepped[-1],
+            "device": torch.cuda.get_device_name(device) if device != "cpu" else "cpu",
+        }
+    assert {name: manifest.get(name) for name in expected} == expected, f"{manifest}; expected {expected}"
+    others = {"versions", "result", "held_back", "sha256"}
+    assert set(manifest) - set(expected) == others, f"entries are {sorted(manifest)}; expected {sorted(others)} too"
+    _assert_numbers(manifest, result, elapsed_s)
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
+
+
+def _assert_numbers(manifest: dict[str, Any], result: Any, elapsed_s: float) -> None:
+    train, told = result.train, dict(manifest["result"])
+    shortest = max(elapsed_s, 1e-9)  # a run of less than a nanosecond counts as one nanosecond
+    for what, count in (("steps", train.steps_completed), ("tokens", train.tokens)):
+        seen = told.pop(f"throughput_{what}_per_s", None)
+        assert seen is not None and math.isclose(seen, count / shortest, rel_tol=1e-9), (
+            f"{count} {what} in {elapsed_s} s are {seen!r} per second; expected {count / shortest}"
+        )
+    assert told == asdict(train), f"the manifest's result is {told}; the run's {asdict(train)}"
+    held_back = {name: {"nats": each.sum, "tokens": each.count} for name, each in result.held_back.items()}
+    assert manifest["held_back"] == held_back, f"held back are {manifest['held_back']}; measured were {held_back}"

@@ -1,0 +1,56 @@
+"""Faulty files and manifests of runs, for mutants that replace a public function or method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def config_written_at_the_start(original: Any, path: Path, **rest: Any) -> Any:
+    """Write a file when the run begins."""
+
+    @contextmanager
+    def claimed() -> Iterator[Path]:
+        with original(path, **rest) as directory:
+            (directory / "config.json").write_text("{}")
+            yield directory
+
+    return claimed()
+
+
+def smoke_run_creates_its_directory(original: Any, path: Path, *, force: bool) -> None:
+    """Create the directory that a smoke run never writes into."""
+    original(path, force=force)
+    path.mkdir(parents=True, exist_ok=True)
+
+
+def smoke_run_not_rejected(path: Path, *, force: bool) -> None:
+    """Accept a directory that the full run would reject."""
+
+
+def older_trace_emptied_at_once(original: Any, self: Any, path: Path, *, force: bool = False) -> None:
+    """Empty an older trace before the run that replaces it is accepted."""
+    original(self, path, force=force)
+    path.write_bytes(b"")
+
+
+def default_settings_left_out(
+    original: Any, decoder: Any, directory: Path, manifest: dict[str, Any], **rest: Any
+) -> None:
+    """Leave settings with their default value out of the manifest, so a later default changes their meaning."""
+    from reference_trainer import Settings
+
+    settings, fields = manifest.get("settings", {}), Settings.model_fields
+    given = {name: value for name, value in settings.items() if value != fields[name].default}
+    original(decoder, directory, {**manifest, "settings": given} if settings else manifest, **rest)
+
+
+def other_optimizer_in_the_manifest(
+    original: Any, decoder: Any, directory: Path, manifest: dict[str, Any], **rest: Any
+) -> None:
+    """Give the manifest another epsilon than that of the optimizer."""
+    for group in [manifest["optimizer"]] if "optimizer" in manifest else []:
+        group["eps"] = 1e-6
+    original(decoder, directory, manifest, **rest)

@@ -1,0 +1,50 @@
+"""Faulty traces, for mutants that replace a public function or method."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+
+def bare_nan(event: Any, context: Any) -> str:
+    """Write a NaN loss as Python does, which is not JSON."""
+    return json.dumps({"event": event.value, **asdict(context)})
+
+
+def losses_rounded(original: Any, event: Any, context: Any) -> str:
+    """Round the loss of a line to four digits."""
+    loss = context.loss
+    return str(original(event, replace(context, loss=loss if loss is None else round(loss, 4))))
+
+
+def lost_line_skipped(original: Any, self: Any, context: Any) -> None:
+    """Go on after a line that cannot be written."""
+    with suppress(OSError):
+        original(self, context)
+
+
+def lost_end_ignored(original: Any, self: Any) -> None:
+    """Ignore an error when the file is closed."""
+    with suppress(OSError):
+        original(self)
+
+
+def any_file_replaced(original: Any, self: Any, path: Path, *, force: bool = False) -> None:
+    """Let --force replace a file that is not a trace."""
+    if force:
+        path.unlink(missing_ok=True)
+    original(self, path, force=force)
+
+
+def trace_replaced_without_force(original: Any, self: Any, path: Path, *, force: bool = False) -> None:
+    """Replace an older trace although --force was not given."""
+    original(self, path, force=True)
+
+
+def older_trace_emptied_at_once(original: Any, self: Any, path: Path, *, force: bool = False) -> None:
+    """Empty an older trace before the run that replaces it has begun."""
+    original(self, path, force=force)
+    path.write_bytes(b"")

@@ -1,0 +1,103 @@
+"""Why a distillation is rejected, and the note of an interrupt before each of its last lines."""
+
+import hashlib
+import io
+import itertools
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reference_trainer
+from reference_trainer.config.settings import Settings
+from reference_trainer.interrupts import WRITTEN
+from reference_trainer.pipeline.distill import distill
+from reference_trainer.training.callbacks import Callback, Context
+from reference_trainer.training.progress import Lines
+from tests.reference_trainer.moments import LINES_AT_MOST, at_line
+
+TINY: dict[str, Any] = {
+    "layers": 1,
+    "width": 16,
+    "teacher_layers": 1,
+    "teacher_width": 16,
+    "teacher_steps": 1,
+    "length": 8,
+    "batch_size": 16,
+    "epochs": 1,
+    "device": "cpu",
+}
+
+
+def run(directory: Path, callback: Callback | None = None, **others: Any) -> None:
+    (directory / "text").write_bytes(bytes(range(100)))
+    paths = {"data": directory / "text", "teacher_cache": directory / "cache", "out": directory / "out"}
+    settings = Settings(**{**TINY, **paths, **others})
+    distill(settings, callbacks=[callback] if callback else [], lines=Lines(io.StringIO()))
+
+
+REASONS: dict[str, tuple[dict[str, str], str]] = {
+    "existing results": ({"out": "."}, "is not empty"),
+    "a file": ({"out": "text"}, "not a directory"),
+    "an existing trace": ({"trace": "text"}, "other than the text"),
+    "a trace below a file": ({"trace": "text/x"}, "can't be written"),
+    "a missing teacher": ({"teacher": "nobody"}, "cannot read"),
+}
+
+
+@pytest.mark.parametrize("kind", REASONS)
+def test_rejected_run_names_the_reason(tmp_path: Path, kind: str) -> None:
+    names, reason = REASONS[kind]
+    with pytest.raises((OSError, ValueError), match=reason):
+        run(tmp_path, **{name: tmp_path / path for name, path in names.items()})
+    assert not (tmp_path / "cache").exists()
+
+
+class Ended(Callback):
+    """Raises an interrupt before the line of `file` with this number after the training."""
+
+    def __init__(self, moment: int, file: str | None) -> None:
+        self.moment, self.file = moment, file
+
+    def on_train_end(self, context: Context) -> None:
+        at_line(self.moment, self.interrupt, self.file)
+        frame = sys._getframe()
+        while frame.f_back is not None:  # functions that are running already are traced too
+            frame = frame.f_back
+            if frame.f_code.co_filename == self.file:
+                frame.f_trace = sys.gettrace()
+
+    def interrupt(self) -> None:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("module", ["pipeline/distill.py", "storage/directories.py"])
+def test_interrupt_before_every_line_after_the_training_reports_whether_the_model_was_written(
+    tmp_path: Path, module: str
+) -> None:
+    file = str(Path(reference_trainer.__file__).parent / module)
+    run(tmp_path, out=tmp_path / "first")  # trains the teacher
+    for moment in itertools.count(1):
+        assert moment < LINES_AT_MOST
+        out = tmp_path / f"out-{moment}"
+        before = sys.gettrace()
+        try:
+            run(tmp_path, Ended(moment, file), out=out)
+            break
+        except KeyboardInterrupt as interrupt:
+            assert (WRITTEN in getattr(interrupt, "__notes__", [])) == is_complete(out), f"before line {moment}"
+        finally:
+            sys.settrace(before)
+    assert moment > 1
+
+
+def is_complete(out: Path) -> bool:
+    try:
+        manifest = json.loads((out / "manifest.json").read_text())
+    except FileNotFoundError:
+        return False
+    digests = {name: hashlib.sha256((out / name).read_bytes()).hexdigest() for name in manifest["sha256"]}
+    assert digests == manifest["sha256"]
+    return True

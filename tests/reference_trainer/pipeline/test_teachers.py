@@ -1,0 +1,128 @@
+"""The lines and messages about the teacher of a run: training, cache, and directories without a model."""
+
+import os
+import pwd
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+
+from reference_trainer.config.settings import Settings
+from reference_trainer.data.text import Sequences
+from reference_trainer.errors import ModelFileError
+from reference_trainer.models.decoder import Decoder, DecoderConfig
+from reference_trainer.pipeline.teachers import cached_or_trained, load_teacher
+from reference_trainer.storage.export import CONFIG, MANIFEST, WEIGHTS, save_decoder
+from reference_trainer.training.callbacks import Callback, Context
+
+TINY = {"length": 8, "batch_size": 2, "teacher_layers": 1, "teacher_width": 16, "teacher_steps": 2, "warmup": 1}
+TRAINED = "teacher: training one for {steps} steps on the same text (use --teacher PATH for your own)"
+
+
+class Counter(Callback):
+    """Counts steps, and raises `fault` after the first."""
+
+    def __init__(self, fault: type[BaseException] | None = None) -> None:
+        self.steps, self.fault = 0, fault
+
+    def on_step_end(self, context: Context) -> None:
+        self.steps = context.step
+        if self.fault is not None:
+            raise self.fault("on purpose")
+
+
+def fetch(cache: Path | None, callback: Callback | None = None, **others: Any) -> list[str]:
+    """Return the lines of output of a teacher on a text of 60 bytes."""
+    settings = Settings(teacher_cache=cache, **{**TINY, **others})
+    text = torch.arange(60, dtype=torch.uint8)
+    sequences = Sequences(bytes_N=text, length=8, batch_size=2, device=torch.device("cpu"))
+    said: list[str] = []
+    cached_or_trained(settings, sequences, "d", [callback or Counter()], said.append, lambda decoder: decoder)
+    return said
+
+
+@pytest.mark.parametrize("smoke", [None, 1, 4])
+def test_training_and_caching_are_logged(tmp_path: Path, smoke: int | None) -> None:
+    first = fetch(tmp_path, smoke=smoke)
+    kept = [f"teacher: kept in {path}" for path in tmp_path.glob("*")]
+    assert first == [TRAINED.format(steps=min(2, smoke or 2)), *kept]
+    assert len(kept) == (smoke is None)
+    fetch(tmp_path)
+    (directory,) = tmp_path.iterdir()
+    assert fetch(tmp_path, smoke=smoke) == [f"teacher: {directory}"]
+
+
+def test_damaged_cache_is_reported(tmp_path: Path) -> None:
+    fetch(tmp_path)
+    (directory,) = tmp_path.iterdir()
+    os.truncate(directory / WEIGHTS, 100)
+    said = fetch(tmp_path)
+    assert said[0].startswith("teacher: ignoring the cached one: ") and str(directory) in said[0]
+
+
+@pytest.mark.parametrize("cache", ["text", "text/cache", "/proc/cache", "x" * 300])
+def test_unwritable_cache_is_reported(tmp_path: Path, cache: str) -> None:
+    (tmp_path / "text").touch()
+    said = fetch(tmp_path / cache)
+    assert any(line.startswith("teacher: not kept for the next run: ") for line in said)
+
+
+def test_cache_is_skipped_without_a_home_directory() -> None:
+    """As in a container whose user has only a number."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME")}
+    unknown = mock.patch.object(pwd, "getpwuid", side_effect=KeyError("no such user, on purpose"))
+    counter = Counter()
+    with unknown, mock.patch.dict(os.environ, environment, clear=True):
+        said = fetch(None, counter)
+    assert counter.steps == 2
+    assert any("not kept" in line and "--teacher-cache" in line for line in said)
+
+
+@pytest.mark.parametrize("fault", [RuntimeError, KeyboardInterrupt])
+def test_error_while_training_a_teacher_names_the_teacher(tmp_path: Path, fault: type[BaseException]) -> None:
+    with pytest.raises(fault) as raised:
+        fetch(tmp_path, Counter(fault))
+    assert "while training the teacher" in raised.value.__notes__
+
+
+UNFIT: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no weights": (lambda d: (d / WEIGHTS).unlink(), "cannot read"),
+    "weights cut off": (lambda d: os.truncate(d / WEIGHTS, 100), "cannot read"),
+    "another kind": (lambda d: (d / CONFIG).write_text('{"model_type": "llama"}'), "another kind"),
+    "no JSON": (lambda d: (d / CONFIG).write_bytes(b"\xff{"), "cannot read"),
+    "an unknown key": (lambda d: replace_in(d / CONFIG, '"layers"', '"experts"'), "experts"),
+    "another shape": (lambda d: replace_in(d / CONFIG, '"layers": 1', '"layers": 2'), "does not match"),
+}
+
+
+def replace_in(path: Path, old: str, new: str) -> None:
+    path.write_text(path.read_text().replace(old, new))
+
+
+@pytest.mark.parametrize("kind", UNFIT)
+def test_directory_without_a_valid_model_is_rejected_with_the_reason(tmp_path: Path, kind: str) -> None:
+    spoil, reason = UNFIT[kind]
+    fetch(tmp_path)
+    (directory,) = tmp_path.iterdir()
+    spoil(directory)
+    with pytest.raises(ModelFileError) as raised:
+        load_teacher(directory)
+    assert str(directory) in str(raised.value) and reason in str(raised.value)
+
+
+def test_weights_that_are_not_finite_are_rejected_by_name(tmp_path: Path) -> None:
+    decoder = Decoder(DecoderConfig(vocab_size=256, layers=1, width=4, heads=1))
+    decoder.norm.weight.data[3] = float("nan")
+    save_decoder(decoder, tmp_path, {})
+    with pytest.raises(ModelFileError, match=r"norm\.weight has values that are not finite"):
+        load_teacher(tmp_path)
+    assert (tmp_path / MANIFEST).exists()
+
+
+def test_teacher_of_another_vocabulary_is_rejected_with_both_sizes(tmp_path: Path) -> None:
+    save_decoder(Decoder(DecoderConfig(vocab_size=512, layers=1, width=4, heads=1)), tmp_path, {})
+    with pytest.raises(ModelFileError, match="512; expected 256"):
+        load_teacher(tmp_path)
