@@ -1,7 +1,5 @@
 """Child processes that receive real signals, and their exit."""
 
-from __future__ import annotations
-
 import importlib
 import os
 import signal

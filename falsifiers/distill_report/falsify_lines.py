@@ -1,7 +1,7 @@
 """Attacks on the lines of a smoke run, their numbers and their order.
 
 Lines are parsed with independent regular expressions and arithmetic. The subject is `pipeline.smoke` or
-`reference_trainer.training.formats` where texts are constructed, else that of `falsify_smoke`.
+`training.formats` where texts are constructed, `pipeline.distill` or the command line where a run prints them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from falsifiers.distill_report.summaries import PROJECTION, SUMMARY, result_of
 from falsifiers.distill_smoke.cases import finished, invoked, place
-from falsifiers.distill_smoke.summaries import PROJECTION, SUMMARY, result_of
 
 KNOWN = [
     (
@@ -44,7 +44,7 @@ LOSSES = st.floats(0, 1e6) | st.sampled_from([math.nan, math.inf])
 def falsify_summary_equals_known_lines(subject: Any) -> None:
     """Three results give the two lines that were written by hand."""
     for fields, project_to_steps, *expected in KNOWN:
-        lines = list(subject.summary(result_of(subject, **fields), project_to_steps))
+        lines = list(subject.summary(result_of(**fields), project_to_steps))
         assert lines == expected, f"of {fields}, projected to {project_to_steps}: {lines}; expected {expected}"
 
 
@@ -52,14 +52,14 @@ def _assert_rounded(what: str, text: str, exact: Fraction) -> None:
     """`text` is `exact`, rounded to its decimals; relative errors of 1e-12 before the rounding are allowed."""
     half = Fraction(1, 2 * 10 ** len(text.partition(".")[2]))
     apart = abs(Fraction(text) - exact)
-    assert apart <= half + abs(exact) / 10**12, f"{what} is told as {text}; it is {float(exact)}"
+    assert apart <= half + abs(exact) / 10**12, f"{what} is printed as {text}; expected {float(exact)}"
 
 
 def _assert_loss(what: str, text: str, loss: float) -> None:
     if math.isfinite(loss):
         _assert_rounded(what, text, Fraction(loss))
     else:
-        assert text == str(loss), f"{what} is told as {text}; it is {loss}"
+        assert text == str(loss), f"{what} is printed as {text}; expected {loss}"
 
 
 @given(
@@ -75,10 +75,10 @@ def falsify_summary_reports_exact_numbers(
     """Steps per second, and hours, minutes and seconds in proportion, in exact fractions."""
     initial, final, best = losses
     fields = {"initial_loss": initial, "final_loss": final, "best_loss": best, "tokens": tokens}
-    result = result_of(subject, steps_completed=steps, elapsed_s=elapsed_s, **fields)
+    result = result_of(steps_completed=steps, elapsed_s=elapsed_s, **fields)
     lines = subject.summary(result, project_to_steps)
     first, second = SUMMARY.fullmatch(lines[0]), PROJECTION.fullmatch(lines[1])
-    assert first and second, f"{lines} aren't of the form that dashboards read"
+    assert first and second, f"{lines} do not have the documented format"
     assert (int(first[1]), int(second[1])) == (steps, project_to_steps), f"{lines}: {steps} steps, {project_to_steps}"
     elapsed = Fraction(elapsed_s)
     seconds = elapsed / steps * project_to_steps
@@ -101,11 +101,11 @@ def falsify_patterns_match_their_lines(subject: Any) -> None:
             (projection, PROJECTION, second, names[1]),
         ):
             found, expected = matcher.fullmatch(line), own.fullmatch(line)
-            assert found, f"{matcher.pattern} doesn't match {line!r}"
+            assert found, f"{matcher.pattern} does not match {line!r}"
             read = found.groupdict()
             assert expected and read == dict(zip(fields, expected.groups(), strict=True)), f"{read} of {line!r}"
     for line in _spoilt(KNOWN[0][2]) + _spoilt(KNOWN[0][3]):
-        assert not summary.fullmatch(line) and not projection.fullmatch(line), f"a pattern takes {line!r} too"
+        assert not summary.fullmatch(line) and not projection.fullmatch(line), f"a pattern matches {line!r} too"
 
 
 def _spoilt(line: str) -> list[str]:
@@ -115,10 +115,10 @@ def _spoilt(line: str) -> list[str]:
 
 
 @given(n=st.integers(1, 15))
-def falsify_lines_are_in_order(subject: Any, n: int) -> None:
+def falsify_lines_are_in_order(subject: Any, device: str, n: int) -> None:
     """Start with N, steps, the two lines, the checks, and the skipped export, in this order."""
     with place() as where:
-        lines = finished(subject, where, smoke=n, log_every=1).lines
+        lines = finished(subject, where, device=device, smoke=n, log_every=1).lines
     start = rf"smoke mode: {n} steps .*no model will be written"
     marks = [start, r"  Step 1/.*", SUMMARY.pattern, PROJECTION.pattern, "smoke check: (no-)?go"]
     marks.append("smoke mode: export skipped.*")
@@ -126,10 +126,10 @@ def falsify_lines_are_in_order(subject: Any, n: int) -> None:
     assert all(len(places) == 1 for places in at), f"of {marks}, in this order, {at} are the places in {lines}"
     places = [place for (place,) in at]
     assert places == sorted(places) and places[-1] == len(lines) - 1, f"the order of {marks} is {places} in {lines}"
-    assert places[3] == places[2] + 1, f"a line stands between summary and projection: {lines}"
+    assert places[3] == places[2] + 1, f"a line is printed between summary and projection: {lines}"
 
 
-def falsify_projection_uses_the_setting(subject: Any) -> None:
+def falsify_projection_uses_the_setting(subject: Any, device: str) -> None:
     """50000 steps, or the value of --project-to-steps or its variables. The subject is the command line."""
     cases: list[tuple[list[str], dict[str, str], int]] = [
         ([], {}, 50000),
@@ -140,6 +140,6 @@ def falsify_projection_uses_the_setting(subject: Any) -> None:
     ]
     for flags, variables, expected in cases:
         with place() as where:
-            ended = invoked(subject, where, *where.flags(smoke=2), *flags, **variables)
+            ended = invoked(subject, where, *where.flags(smoke=2, device=device), *flags, **variables)
         found = [match for line in ended.output.splitlines() if (match := PROJECTION.fullmatch(line))]
         assert [int(match[1]) for match in found] == [expected], f"{flags} {variables}: {ended.output}"

@@ -1,8 +1,5 @@
 """The command line of the trainer, called in this process with a replacement for the distillation."""
 
-from __future__ import annotations
-
-import importlib
 import io
 import os
 import sys
@@ -14,9 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from falsifiers.distill_smoke.cases import VARIABLES
+from reference_trainer import cli
 
 Run = Callable[..., Any]
+VARIABLES = ("REFERENCE_TRAINER_", "APR_DISTILL_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,16 +27,16 @@ class Ended:
 
 
 def command(
-    subject: Any,
     *arguments: str,
     out: io.StringIO | None = None,
     err: io.StringIO | None = None,
     closed: bool = False,
+    run: Run | None = None,
     **variables: str,
 ) -> Ended:
     """Run `reference-trainer` with these arguments, streams and variables, and return how it ended.
 
-    closed: standard output was closed before the start.
+    closed: standard output was closed before the start. run: called instead of the distillation.
     """
     out, err = out or io.StringIO(), err or io.StringIO()
     kept = {name: value for name, value in os.environ.items() if not name.startswith(VARIABLES)}
@@ -46,7 +44,7 @@ def command(
     environment = mock.patch.dict(os.environ, {**kept, **variables}, clear=True)
     with environment, redirect_stdout(None if closed else out), redirect_stderr(err):
         try:
-            subject.main(list(arguments), prog_name="reference-trainer")
+            cli.main(list(arguments), prog_name="reference-trainer", obj=run)
         except SystemExit as error:
             code = error.code
         except Exception as error:
@@ -54,10 +52,9 @@ def command(
     return Ended(code, out.getvalue(), err.getvalue())
 
 
-def distilling(subject: Any, run: Run, *arguments: str, **given: Any) -> Ended:
+def distilling(run: Run, *arguments: str, **given: Any) -> Ended:
     """Run `reference-trainer distill` with `run` as its distillation."""
-    with mock.patch.object(importlib.import_module("reference_trainer.pipeline.distill"), "distill", run):
-        return command(subject, "distill", *arguments, **given)
+    return command("distill", *arguments, run=run, **given)
 
 
 def raising(error: BaseException) -> Run:
@@ -67,11 +64,11 @@ def raising(error: BaseException) -> Run:
     return run
 
 
-def result(**changes: Any) -> Any:
+def result() -> Any:
     """Return a result of a distillation, as far as the command line reads it."""
     trained = {"initial_loss": 2.0, "final_loss": 1.0, "steps_completed": 9, "elapsed_s": 4.0, "tokens": 360}
-    train = SimpleNamespace(**{**trained, "steps_per_s": 2.25, "stopped": False, **changes.pop("train", {})})
-    return SimpleNamespace(**{"train": train, "held_back": {}, "output": Path("out"), "go": True, **changes})
+    train = SimpleNamespace(**trained, steps_per_s=2.25, stopped=False)
+    return SimpleNamespace(train=train, held_back={}, output=Path("out"), go=True)
 
 
 class Failing(io.StringIO):
