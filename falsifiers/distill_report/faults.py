@@ -25,8 +25,8 @@ def best_loss_for_last(original: Any, result: Any, project_to_steps: int) -> Any
 
 def remaining_steps_projected(original: Any, result: Any, project_to_steps: int) -> Any:
     """Subtract the steps of the smoke run from those of the full run."""
-    first, second = original(result, project_to_steps - result.steps_completed)
-    return first, re.sub(r"\(-?[0-9]+ steps\)", f"({project_to_steps} steps)", second)
+    first, second = original(result, max(0, project_to_steps - result.steps_completed))
+    return first, re.sub(r"\([0-9]+ steps\)", f"({project_to_steps} steps)", second)
 
 
 def projection_of_50000(original: Any, result: Any, project_to_steps: int) -> Any:

@@ -18,7 +18,7 @@ from torch import Tensor
 from falsifiers.distill_report.summaries import result_of
 from falsifiers.distill_smoke.cases import changes, invoked, place
 from falsifiers.support.strategies import KdCase, kd_cases
-from reference_trainer.distillation import gradcheck
+from reference_trainer.distillation.gradcheck import relative_difference
 from reference_trainer.distillation.losses import kd_logit_gradient
 
 TEMPERATURES = [0.25, 1.0, 2.0, 4.0, 20.0]
@@ -91,7 +91,7 @@ def falsify_wrong_gradient_is_a_no_go(subject: Any, device: str, case: KdCase, n
 
     assume(float(case.oracle_gradient().norm()) > 1e-3 * _terms(case))  # else a millionth of it is rounding
     tensors = [tensor.to(device) for tensor in (case.student, case.teacher, case.labels)]
-    difference = gradcheck.relative_difference(*tensors, **case.settings, gradient=wrong)  # type: ignore[misc]
+    difference = relative_difference(*tensors, **case.settings, gradient=wrong)  # type: ignore[arg-type]
     _, check, _ = subject.checks(result_of(), difference, torch.device(device))
     assert not check.passed and "gradient" in check.says, f"a gradient that is {name}: {difference}, {check}"
 

@@ -16,7 +16,7 @@ def prove_early_break_is_exact(subject: Any, limit: int, per_epoch: int, epochs:
         min(limit, epochs * per_epoch),
     )
     assert schedule.total_steps == total, f"{schedule.total_steps} steps are planned; expected {total}"
-    sizes, closed, event, position = [], 0, subject.Event, subject.START
+    sizes, closed, event, position = list[int](), 0, subject.Event, subject.START
     while position.event is not event.TRAIN_END:
         if position.event is event.STEP_END:
             assert position.step <= total, f"the run continues after step {total}"
