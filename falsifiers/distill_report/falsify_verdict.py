@@ -47,14 +47,21 @@ MIB = 2**20
 
 
 def falsify_peak_memory_is_reported(subject: Any, device: str) -> None:
-    """The check reports MiB: the kernel's high-water mark of the process, or that of tensors on a CUDA device."""
+    """The check reports MiB: the kernel's high-water mark of the process, or that of tensors on a CUDA device.
+
+    A CUDA device without tensors has a peak of 0, also where there is no device.
+    """
+    if not torch.cuda.is_initialized():
+        seen = subject.peak_memory_bytes(torch.device("cuda"))
+        assert seen == 0, f"{seen} bytes are reported for a CUDA device without tensors; expected 0"
     held = torch.ones(64 * MIB, dtype=torch.uint8, device=device)
     seen = subject.peak_memory_bytes(held.device)
     low, high = _peak(device)
     assert low <= seen <= high, f"the peak on {device} is reported as {seen} bytes; expected {low} to {high}"
     *_, check = subject.checks(result_of(), 0.0, held.device)
-    told = re.search(r"memory ([0-9,]+) MiB", check.says)
-    assert told and check.passed, f"expected the peak memory in MiB, which never is a no-go: {check}"
+    assert subject.peak_memory_bytes(torch.device("cpu")) % 1024 == 0, "the kernel counts whole kibibytes"
+    told = re.search(r"memory ([0-9,]+) MiB", str(check.says))
+    assert told and check.passed is True, f"expected the peak memory in MiB, which never is a no-go: {check}"
     mib = int(told[1].replace(",", ""))
     assert low / MIB - 1 <= mib <= high / MIB + 1, f"{mib} MiB are reported; the peak is {low} to {high} bytes"
 
@@ -62,8 +69,7 @@ def falsify_peak_memory_is_reported(subject: Any, device: str) -> None:
 def _peak(device: str) -> tuple[float, float]:
     """Return bounds of the peak memory in bytes."""
     if device != "cpu":
-        reserved = torch.cuda.memory_stats(device)["reserved_bytes.all.peak"]
-        return 64 * MIB, reserved
+        return 64 * MIB, torch.cuda.memory_stats(device)["reserved_bytes.all.peak"]
     found = re.search(r"VmHWM:\s+([0-9]+) kB", Path("/proc/self/status").read_text())
     assert found, "the kernel states no high-water mark"
     return 0.9 * int(found[1]) * 1024 - 2 * MIB, 1.1 * int(found[1]) * 1024 + 2 * MIB

@@ -1,12 +1,14 @@
 """Predicates over bounded boxes: the number of steps of a run, in pure integers.
 
-The subject has `Schedule`, `START`, `Event`, `Action`, `following` and `SettingError`, as `training.schedule` does.
+The subject has `Schedule`, `START`, `Event`, `Action` and `following`, as `training.schedule` does.
 Expectations are closed forms.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+from reference_trainer.errors import SettingError
 
 
 def prove_early_break_is_exact(subject: Any, limit: int, per_epoch: int, epochs: int) -> None:
@@ -38,7 +40,7 @@ def prove_no_steps_are_refused(subject: Any, limit: int, per_epoch: int, epochs:
     smallest = min(limit, per_epoch, epochs)
     try:
         schedule = subject.Schedule(epochs=epochs, steps_per_epoch=per_epoch, limit=limit)
-    except subject.SettingError as error:
+    except SettingError as error:
         wrong = [number for number in (epochs, per_epoch, limit) if number < 1]
         assert wrong and repr(wrong[0]) in str(error), f"N = {limit}, {epochs} x {per_epoch} is refused: {error}"
         return
