@@ -21,7 +21,6 @@ from reference_trainer.errors import SettingError, TrainerError, missing_package
 
 if TYPE_CHECKING:
     from reference_trainer.pipeline.distill import DistillResult
-    from reference_trainer.training.lines import Lines
 
 FAILED, REFUSED, INTERNAL_ERROR = 1, 2, 70
 BUG_REPORT = "This is a bug in reference-trainer; please report it with the lines above."
@@ -77,7 +76,8 @@ def _options(command: Callable[..., int]) -> Callable[..., int]:
 @main.command()
 @_options
 @click.option("--config", metavar="PATH", help="Read settings, such as batch_size = 32, from this TOML file.")
-def distill(config: str | None, **flags: str | None) -> int:
+@click.pass_obj  # what runs the distillation, for programs that embed this command; None for `pipeline.distill.distill`
+def distill(run: Callable[..., DistillResult] | None, /, config: str | None, **flags: str | None) -> int:
     """Distil a teacher into a smaller student.
 
     Every setting is also a key of the file --config (or REFERENCE_TRAINER_CONFIG) and an environment variable such as
@@ -89,42 +89,30 @@ def distill(config: str | None, **flags: str | None) -> int:
     internal error; 130 interrupted by any signal.
     """
     given = {name: text for name, text in flags.items() if text is not None}
-    return _guarded(lambda: _distil(given, config))
+    return _guarded(lambda: _distil(given, config, run))
 
 
-def _distil(flags: dict[str, str], config: str | None) -> int:
+def _distil(flags: dict[str, str], config: str | None, run: Callable[..., DistillResult] | None) -> int:
     if config == "":
         raise SettingError("invalid value '' for --config: expected a path")
     from reference_trainer.config.sources import gather  # pydantic-settings is not needed for `--help`
 
     settings = gather(flags, os.environ, Path(config) if config else None)
-    from reference_trainer.pipeline.distill import distill as run  # imports torch, so after all checks
+    from reference_trainer.pipeline.distill import distill  # imports torch, so after all checks
+    from reference_trainer.pipeline.report import result_lines
     from reference_trainer.training.lines import Lines
 
     lines = Lines()
     interrupts.raise_once()
     try:
-        result = run(settings, lines=lines)
+        result = (run or distill)(settings, lines=lines)
     finally:
         interrupts.ignore()
     if settings.smoke is not None:
         return 0 if result.go else FAILED
-    _report(result, lines)
+    for line in result_lines(result.train, result.held_back, result.output):
+        lines.write(line)
     return 0
-
-
-def _report(result: DistillResult, lines: Lines) -> None:
-    run = result.train
-    first, last = run.initial_loss, run.final_loss
-    losses = "no token was scored" if first is None else f"distillation loss {first:.4f} to {last:.4f}"
-    ended = ", stopped by a callback" if run.stopped else ""
-    lines.write(
-        f"{run.steps_completed} steps in {run.elapsed_s:.1f}s ({run.steps_per_s:.2f} step/s, "
-        f"{run.tokens / max(run.elapsed_s, 1e-9):,.0f} tokens/s): {losses}{ended}"
-    )
-    for name, total in result.held_back.items():
-        lines.write(f"held-back {name}: {total.sum / total.count:.4f} nats per byte over {total.count} bytes")
-    lines.write(f"wrote {result.output}")
 
 
 def _guarded(work: Callable[[], int]) -> int:

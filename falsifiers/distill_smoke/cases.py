@@ -7,7 +7,6 @@ temporary files.
 from __future__ import annotations
 
 import hashlib
-import importlib
 import io
 import json
 import os
@@ -20,6 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner, Result
+
+from reference_trainer.config.settings import Settings
+from reference_trainer.training.callbacks import Callback
+from reference_trainer.training.progress import Lines
+from reference_trainer.training.schedule import Action
 
 TINY: dict[str, Any] = {
     "teacher_layers": 1,
@@ -98,7 +102,8 @@ class Place:
         """Return the directories of a run, `variables`, and None for every other variable of the trainer."""
         unset = dict.fromkeys(name for name in os.environ if name.startswith(VARIABLES))
         places = {"HOME": self.home, "XDG_CACHE_HOME": self.home / "xdg", "TMPDIR": self.temporary}
-        return {**unset, **{name: str(path) for name, path in places.items()}, **variables}
+        drivers = {"CUDA_CACHE_DISABLE": "1"}  # else the driver writes compiled kernels to the home directory
+        return {**unset, **{name: str(path) for name, path in places.items()}, **drivers, **variables}
 
 
 @contextmanager
@@ -155,8 +160,8 @@ def distilled(
     result: Any = None
     error: BaseException | None = None
     try:
-        made = subject.Settings(**where.settings(trace=trace if traced else None, **settings))
-        result = subject.distill(made, callbacks=callbacks, lines=subject.Lines(stream))
+        made = Settings(**where.settings(trace=trace if traced else None, **settings))
+        result = subject.distill(made, callbacks=callbacks, lines=Lines(stream))
     except (Exception, KeyboardInterrupt) as caught:
         error = caught
     return Ran(result, error, stream.getvalue().splitlines(), read_trace(trace))
@@ -174,28 +179,30 @@ def read_trace(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def stopping_at(subject: Any, hook: str, call: int) -> Any:
+def stopping_at(hook: str, call: int) -> Any:
     """Return a callback that answers Stop in the `call`-th call of `hook`."""
-    stop = importlib.import_module("reference_trainer.training.schedule").Action.STOP
     calls: list[int] = []
 
     def answer(self: Any, context: Any) -> Any:
         calls.append(1)
-        return stop if len(calls) == call else None
+        return Action.STOP if len(calls) == call else None
 
-    return type("Stopping", (subject.Callback,), {hook: answer})()
+    return type("Stopping", (Callback,), {hook: answer})()
 
 
-def raising_at(subject: Any, step: int, error: BaseException) -> Any:
+def raising_at(step: int, error: BaseException) -> Any:
     """Return a callback that raises after `step` steps."""
 
     def answer(self: Any, context: Any) -> None:
         if context.step == step:
             raise error
 
-    return type("Raising", (subject.Callback,), {"on_step_end": answer})()
+    return type("Raising", (Callback,), {"on_step_end": answer})()
 
 
-def invoked(subject: Any, where: Place, *arguments: str, **variables: str) -> Result:
-    """Run `distill` of the subject's command line in this process and restore the environment."""
-    return CliRunner(env=where.environment(**variables)).invoke(subject.main, ["distill", *arguments])
+def invoked(subject: Any, where: Place, *arguments: str, run: Any = None, **variables: str) -> Result:
+    """Run `distill` of the subject's command line in this process and restore the environment.
+
+    run: called instead of the distillation.
+    """
+    return CliRunner(env=where.environment(**variables)).invoke(subject.main, ["distill", *arguments], obj=run)

@@ -1,7 +1,142 @@
-"""The lines of a smoke run in the formats of another system, for mutants."""
+"""Wrong versions of public functions of the trainer, for mutants."""
 
-ONE_DECIMAL = (
-    "[SMOKE] {steps} steps in {elapsed_s:.1f}s: initial_loss={initial_loss:.4f}, final_loss={final_loss:.4f}, "
-    "throughput={throughput:.1f} step/s"
-)
-FIFTY_K = "[SMOKE] projected full-run wall time (50K steps): {hours:.2f}h / {minutes:.1f} min / {seconds:.1f}s"
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+
+def environment_unread(original: Any, flags: Any, environment: Any, config: Any) -> Any:
+    """Gather the settings without the environment."""
+    return original(flags, {}, config)
+
+
+def limit_by_default(original: Any, *origins: Any) -> Any:
+    """Limit every run to 5 steps."""
+    settings = original(*origins)
+    limited = settings.smoke is not None or settings.max_steps is not None
+    return settings if limited else settings.model_copy(update={"max_steps": 5})
+
+
+def one_step_too_many(original: Any, schedule: Any, position: Any, action: Any) -> Any:
+    """Compare the limit with > after the step."""
+    longer = schedule if schedule.limit is None else replace(schedule, limit=schedule.limit + 1)
+    return original(longer, position, action)
+
+
+def zero_steps_divided(original: Any, result: Any, project_to_steps: int) -> Any:
+    """Divide the time by the steps before they are checked."""
+    pace = result.elapsed_s / result.steps_completed
+    return original(replace(result, elapsed_s=pace * result.steps_completed), project_to_steps)
+
+
+def projection_lost(original: Any, *arguments: Any) -> Any:
+    """Return the summary without the projection."""
+    return original(*arguments)[:1]
+
+
+def end_line_lost(original: Any, checks: Any) -> Any:
+    """Return the lines of the verdict without the last one."""
+    return original(checks)[:-1]
+
+
+def summary_of_every_run(original: Any, settings: Any, *, lines: Any, **rest: Any) -> Any:
+    """Print the two lines after a full run too."""
+    from reference_trainer.pipeline.smoke import summary
+
+    result = original(settings, lines=lines, **rest)
+    for line in summary(result.train, settings.project_to_steps) if settings.smoke is None else ():
+        lines.write(line)
+    return result
+
+
+def _printing(original: Any, settings: Any, lines: Any, change: Callable[[str], str], **rest: Any) -> Any:
+    """Run `original` with `change` applied to each line; a line that becomes empty is not written."""
+    write = lines.write
+    lines.write = lambda line: write(change(line)) if change(line) else None
+    return original(settings, lines=lines, **rest)
+
+
+def lines_only_when_cut_off(original: Any, settings: Any, *, lines: Any, **rest: Any) -> Any:
+    """Print the two lines only where N ended the run."""
+    steps = list[str]()
+
+    def change(line: str) -> str:
+        if line.startswith("[SMOKE]"):
+            steps.append(line.split()[1])
+        return "" if steps and line.startswith("[SMOKE]") and steps[0] != str(settings.smoke) else line
+
+    return _printing(original, settings, lines, change, **rest)
+
+
+def requested_steps_reported(original: Any, settings: Any, *, lines: Any, **rest: Any) -> Any:
+    """Report N in the summary instead of the steps that ran."""
+
+    def change(line: str) -> str:
+        tag, steps, *words = line.split(" ")
+        return " ".join((tag, str(settings.smoke), *words)) if tag == "[SMOKE]" and steps.isdecimal() else line
+
+    return _printing(original, settings, lines, change, **rest)
+
+
+def end_line_in_a_finally(original: Any, settings: Any, *, lines: Any, **rest: Any) -> Any:
+    """Print the last line after an exception too."""
+    try:
+        return original(settings, lines=lines, **rest)
+    except BaseException:
+        lines.write("smoke mode: export skipped, no model was written")
+        raise
+
+
+def exported_before_it_is_skipped(original: Any, settings: Any, **rest: Any) -> Any:
+    """Save the student of a smoke run."""
+    from reference_trainer.storage.export import save_decoder
+
+    result = original(settings, **rest)
+    if settings.smoke is not None:
+        settings.out.mkdir(parents=True, exist_ok=True)
+        save_decoder(result.student, settings.out, {})
+    return result
+
+
+def exported_like_any_run(original: Any, settings: Any, **rest: Any) -> Any:
+    """Run and export a smoke run as a run of N steps."""
+    if settings.smoke is not None:
+        settings = settings.model_copy(update={"smoke": None, "max_steps": settings.smoke})
+    return original(settings, **rest)
+
+
+def smoke_draws_other_weights(original: Any, settings: Any, **rest: Any) -> Any:
+    """Start a smoke run from another seed."""
+    return original(settings.model_copy(update={"seed": settings.seed + (settings.smoke is not None)}), **rest)
+
+
+def output_unchecked(original: Any, settings: Any, **rest: Any) -> Any:
+    """Ignore the output directory of a smoke run."""
+    if settings.smoke is not None:
+        settings = settings.model_copy(update={"out": settings.data.parent / "never written"})
+    return original(settings, **rest)
+
+
+def schedule_scaled_to_the_limit(original: Any, *parts: Any, schedule: Any, learning_rate: Any, **rest: Any) -> Any:
+    """Compress the learning-rate schedule into the steps that run."""
+    factor = schedule.epochs * schedule.steps_per_epoch / schedule.total_steps
+    scaled = lambda step: learning_rate(round(step * factor))  # noqa: E731
+    return original(*parts, schedule=schedule, learning_rate=scaled, **rest)
+
+
+def teacher_of_a_full_run(original: Any, settings: Any, *rest: Any) -> Any:
+    """Train the teacher of a smoke run as long as that of a full run, and cache it."""
+    return original(settings.model_copy(update={"smoke": None}), *rest)
+
+
+def callbacks_unchecked(original: Any, callbacks: Any) -> Any:
+    """Accept any object as a callback."""
+    return tuple(callbacks)
+
+
+def callbacks_used_up(original: Any, callbacks: Any) -> Any:
+    """Exhaust a generator of callbacks by the check."""
+    original(callbacks)
+    return tuple(callbacks)

@@ -26,38 +26,13 @@ def smoke_by_command_line(
     del subject  # the child process imports its own
     with place(directory) as where:
         flags = where.flags(out=None, teacher_cache=None, device=device, epochs=epochs, batch_size=batch_size)
-        said = _child(where, *flags, "--trace", "trace.jsonl", APR_DISTILL_MAX_STEPS=str(steps))
+        said = child(where, *flags, "--trace", "trace.jsonl", APR_DISTILL_MAX_STEPS=str(steps))
         for event in read_trace(where.work / "trace.jsonl"):
             trace(event)
     return said
 
 
-def refused_by_command_line(
-    subject: Any, *, device: str, directory: Path, trace: Callable[[dict[str, Any]], None], values: list[str]
-) -> list[dict[str, Any]]:
-    """Run `distill` with each value of N as a flag, as either variable and in a file; record its imports."""
-    del subject, trace
-    refused = []
-    with place(directory) as where:
-        for number, value in enumerate(values):
-            origin, flags, variables = _origins(where, value)[number % 4]
-            said = _child(where, *where.flags(device=device), *flags, **variables)
-            refused.append({"origin": origin, "value": value, **said})
-    return refused
-
-
-def _origins(where: Place, value: str) -> list[tuple[str, list[str], dict[str, str]]]:
-    file = where.work / "smoke.toml"
-    file.write_text(f"smoke = {value}\n", encoding="utf-8")
-    return [
-        ("--smoke", ["--smoke", value], {}),
-        ("APR_DISTILL_MAX_STEPS", [], {"APR_DISTILL_MAX_STEPS": value}),
-        ("REFERENCE_TRAINER_SMOKE", [], {"REFERENCE_TRAINER_SMOKE": value}),
-        (f"'smoke' in {file}", ["--config", str(file)], {}),
-    ]
-
-
-def _child(where: Place, *arguments: str, **variables: str) -> dict[str, Any]:
+def child(where: Place, *arguments: str, **variables: str) -> dict[str, Any]:
     """Return exit code, output and imports of a child process, and every path before and after it."""
     environment = {**os.environ, **where.environment(**variables)}
     before = where.listing()

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from reference_trainer.errors import SettingError
-
 
 def prove_stop_takes_no_further_step(subject: Any, epochs: int, per_epoch: int, limit: int, events: int) -> None:
     """STOP as the answer to an event, `events` after the first: no step follows, and an open epoch is closed."""
@@ -34,30 +32,6 @@ def _after(subject: Any, schedule: Any, events: int) -> Any:
         if position is not None:
             position = subject.following(schedule, position, subject.Action.CONTINUE)
     return position
-
-
-def prove_early_break_is_exact(subject: Any, limit: int, per_epoch: int, epochs: int) -> None:
-    """A run takes min(N, epochs * per_epoch) steps; every epoch has a step and is closed before the next begins."""
-    schedule, total = (
-        subject.Schedule(epochs=epochs, steps_per_epoch=per_epoch, limit=limit),
-        min(limit, epochs * per_epoch),
-    )
-    assert schedule.total_steps == total, f"{schedule.total_steps} steps are planned; expected {total}"
-    sizes, closed, event, position = [], 0, subject.Event, subject.START
-    while position.event is not event.TRAIN_END:
-        if position.event is event.STEP_END:
-            assert position.step <= total, f"the run continues after step {total}"
-            sizes[-1] += 1
-        elif position.event is event.EPOCH_BEGIN:
-            assert closed == len(sizes), f"epoch {closed + 1} begins before epoch {closed} is closed"
-            sizes.append(0)
-        else:
-            closed += position.event is event.EPOCH_END
-        position = subject.following(schedule, position, subject.Action.CONTINUE)
-    whole, rest = divmod(total, per_epoch)
-    expected = [per_epoch] * whole + [rest] * (rest > 0)
-    assert sizes == expected, f"the epochs have {sizes} steps; expected {expected}"
-    assert closed == len(sizes), f"{closed} of {len(sizes)} epochs are closed"
 
 
 def prove_each_event_follows(subject: Any, epochs: int, per_epoch: int, limit: int, epoch: int, done: int) -> None:
@@ -87,16 +61,3 @@ def prove_each_event_follows(subject: Any, epochs: int, per_epoch: int, limit: i
     else:
         assert after.event is subject.Event.STEP_END, f"{after.event.name} follows {step} of {total} steps"
         assert (after.step, after.epoch, after.epoch_step) == (step + 1, epoch, done + 1), f"then comes {after}"
-
-
-def prove_no_steps_are_refused(subject: Any, limit: int, per_epoch: int, epochs: int) -> None:
-    """A schedule with zero or negative steps is refused with the number in the message."""
-    smallest = min(limit, per_epoch, epochs)
-    try:
-        schedule = subject.Schedule(epochs=epochs, steps_per_epoch=per_epoch, limit=limit)
-    except SettingError as error:
-        wrong = [number for number in (epochs, per_epoch, limit) if number < 1]
-        assert wrong and repr(wrong[0]) in str(error), f"N = {limit}, {epochs} x {per_epoch} is refused: {error}"
-        return
-    assert smallest >= 1, f"{schedule} is accepted"
-    assert schedule.total_steps >= 1, f"{schedule} has {schedule.total_steps} steps"

@@ -13,7 +13,7 @@ from pydantic.fields import FieldInfo
 from reference_trainer.config.kinds import kind_of
 from reference_trainer.errors import SettingError
 
-__all__ = ["Given", "choices", "origin", "refusal", "shown", "suggestion"]
+__all__ = ["Given", "choices", "origin", "refusal", "shown", "suggestion", "unknown_variable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,13 @@ def refusal(error: ValidationError, fields: Mapping[str, FieldInfo]) -> SettingE
         return SettingError(f"unknown setting {place} ({suggestion(name, fields) or choices(fields)})")
     value = given.value if isinstance(given, Given) else given
     return SettingError(f"invalid value {shown(value)} for {place}: expected {kind_of(fields[name]).expected}")
+
+
+def unknown_variable(name: str, prefix: str, known: Iterable[str]) -> SettingError:
+    """Return the `SettingError` for a variable that is not `known`, with a hint on those that have its `prefix`."""
+    ours = [each.removeprefix(prefix) for each in known if each.startswith(prefix)]
+    hint = suggestion(name.removeprefix(prefix), ours, prefix) or choices(prefix + each for each in ours)
+    return SettingError(f"unknown environment variable {name[:80]} ({hint})")
 
 
 def suggestion(name: str, known: Iterable[str], prefix: str = "") -> str:

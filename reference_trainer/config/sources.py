@@ -21,7 +21,7 @@ from pydantic_settings import (
 )
 
 from reference_trainer.config.kinds import Kind, kind_of, read_path
-from reference_trainer.config.refusals import Given, choices, suggestion
+from reference_trainer.config.refusals import Given, unknown_variable
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import SettingError
 
@@ -72,14 +72,13 @@ class _Merged(Settings, BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the `sources` that the constructor was given, instead of those of the process."""
-        assert isinstance(init_settings, InitSettingsSource)
-        sources: tuple[PydanticBaseSettingsSource, ...] = init_settings.init_kwargs["sources"]
+        sources: tuple[PydanticBaseSettingsSource, ...] = init_settings.init_kwargs["sources"]  # type: ignore[attr-defined]
         return sources
 
     @field_validator("*", mode="wrap")
     @classmethod
     def _read(cls, given: Given, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-        kind = kind_of(cls.model_fields[str(info.field_name)])
+        kind = kind_of(cls.model_fields[info.field_name])  # type: ignore[index]  # a validator of a field gets its name
         try:
             return validate(kind.read(given.value) if _is_read(given, kind) else given.value)
         except ValidationError as error:  # its input would be the bare value; that of a ValueError is `given`
@@ -115,18 +114,16 @@ def _refuse_unknown_variables(environment: Mapping[str, str]) -> None:
     for name in environment:
         prefix = next((each for each in (PREFIX, ALIAS_PREFIX) if name.startswith(each)), None)
         if prefix is not None and name not in known:
-            ours = [each.removeprefix(prefix) for each in known if each.startswith(prefix)]
-            hint = suggestion(name.removeprefix(prefix), ours, prefix) or choices(prefix + each for each in ours)
-            raise SettingError(f"unknown environment variable {name[:80]} ({hint})")
+            raise unknown_variable(name, prefix, known)
 
 
 def _from_file(path: Path) -> dict[str, Given]:
     try:
         with path.open("rb") as file:
-            content = file.read(LARGEST_FILE + 1)
+            content, more = file.read(LARGEST_FILE), file.read(LARGEST_FILE)
     except OSError as error:
         raise SettingError(f"cannot read {path}: {error.strerror}") from error
-    if len(content) > LARGEST_FILE:
+    if more:
         raise SettingError(f"{path} has more than {LARGEST_FILE:,} bytes; expected a TOML file of settings")
     try:
         table = tomllib.loads(content.decode())

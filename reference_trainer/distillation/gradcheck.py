@@ -6,7 +6,7 @@ Shape letters: B batch, T position, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -29,22 +29,24 @@ def relative_difference(
     temperature: float,
     ce_weight: float,
     kd_weight: float,
+    gradient: Callable[..., Tensor] = losses.kd_logit_gradient,
 ) -> float:
     """Return ||closed form - autograd|| / ||autograd||, both computed in float64 from these logits.
 
     student_BTV, teacher_BTV: floating logits [B, T, V]; labels_BT: integers [B, T]. The denominator is the norm of the
     gradient's two terms where that is larger, because they nearly cancel at a high temperature; if both weights are 0,
-    the result is 0 or +inf. A result up to `AGREE` is rounding. Domain and errors: as for `losses.kd_loss`.
+    the result is 0 or +inf. A result up to `AGREE` is rounding. gradient: the closed form; it is called like
+    `losses.kd_logit_gradient`. Domain and errors: as for `losses.kd_loss`.
     """
     student_BTV = student_BTV.detach().double().requires_grad_()
     tensors = (student_BTV, teacher_BTV, labels_BT)
     scored_BT = labels_BT != IGNORE_INDEX
-    gradient = losses.kd_logit_gradient(*tensors, temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
+    found = gradient(*tensors, temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
     student_NV, teacher_NV, labels_N = (x[scored_BT] for x in tensors)
     loss = _textbook_loss(student_NV, teacher_NV, labels_N, temperature, ce_weight, kd_weight)
     (expected,) = torch.autograd.grad(loss, student_BTV)
     terms = (ce_weight + kd_weight * temperature) * math.sqrt(max(1, int(scored_BT.sum())))
-    difference, size = float((gradient - expected).norm()), float(expected.norm())
+    difference, size = float((found - expected).norm()), float(expected.norm())
     scale = max(size, terms)
     return difference / scale if scale else math.inf if difference else 0.0
 
@@ -61,8 +63,17 @@ def _textbook_loss(
     return nats
 
 
-def differences(device: torch.device, shape: tuple[int, int, int], seed: int) -> Iterator[tuple[float, float]]:
-    """Yield five temperatures, each with the relative difference for random float64 logits of `shape` [B, T, V]."""
+def differences(
+    device: torch.device,
+    shape: tuple[int, int, int],
+    seed: int,
+    *,
+    compare: Callable[..., float] = relative_difference,
+) -> Iterator[tuple[float, float]]:
+    """Yield five temperatures, each with the relative difference for random float64 logits of `shape` [B, T, V].
+
+    compare: returns the difference; it is called like `relative_difference`.
+    """
     generator = torch.Generator().manual_seed(seed)
     student_BTV, teacher_BTV = (
         (3 * torch.randn(shape, generator=generator, dtype=torch.float64)).to(device) for _ in range(2)
@@ -70,4 +81,4 @@ def differences(device: torch.device, shape: tuple[int, int, int], seed: int) ->
     labels_BT = torch.randint(shape[2], shape[:2], generator=generator).to(device)
     for temperature in (0.25, 1.0, 2.0, 4.0, 20.0):
         settings = {"temperature": temperature, "ce_weight": 0.3, "kd_weight": 0.7}
-        yield temperature, relative_difference(student_BTV, teacher_BTV, labels_BT, **settings)
+        yield temperature, compare(student_BTV, teacher_BTV, labels_BT, **settings)

@@ -33,7 +33,7 @@ from reference_trainer.storage.export import (
 )
 from reference_trainer.training.callbacks import Callback, checked
 from reference_trainer.training.evaluation import evaluate
-from reference_trainer.training.formats import SMOKE_END_LINE, SMOKE_START_LINE
+from reference_trainer.training.formats import SMOKE_START_LINE
 from reference_trainer.training.lines import Lines
 from reference_trainer.training.loop import BETAS, EPSILON, WEIGHT_DECAY, Objective, TrainResult, new_optimizer, train
 from reference_trainer.training.progress import ProgressCallback
@@ -168,10 +168,8 @@ class _Distillation:
         for line in smoke.summary(result, self._settings.project_to_steps):
             self._lines.write(line)
         checks = smoke.checks(result, self._gradient_difference(), self._training.device)
-        for check in checks:
-            self._lines.write(f"smoke check: {'ok' if check.passed else 'NOT OK'}: {check.says}")
-        self._lines.write(f"smoke check: {'go' if all(check.passed for check in checks) else 'no-go'}")
-        self._lines.write(SMOKE_END_LINE)
+        for line in smoke.verdict(checks):
+            self._lines.write(line)
         return checks
 
     def _gradient_difference(self) -> float:
@@ -183,9 +181,8 @@ class _Distillation:
 
 def _report_divergence(error: LogitsError, lines: Lines) -> None:
     """Print the result of a smoke run that ended because a model diverged."""
-    lines.write(f"smoke check: NOT OK: losses are not finite: {error}")
-    lines.write("smoke check: no-go")
-    lines.write(SMOKE_END_LINE)
+    for line in smoke.verdict([smoke.Check(False, f"losses are not finite: {error}")]):
+        lines.write(line)
 
 
 def _new_student(settings: Settings) -> Decoder:

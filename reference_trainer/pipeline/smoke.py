@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import resource
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from reference_trainer.distillation.gradcheck import AGREE
 from reference_trainer.errors import SmokeError
-from reference_trainer.training.formats import SMOKE_PROJECTION_LINE, SMOKE_SUMMARY_LINE
+from reference_trainer.training.formats import SMOKE_END_LINE, SMOKE_PROJECTION_LINE, SMOKE_SUMMARY_LINE
 from reference_trainer.training.loop import TrainResult
 
-__all__ = ["Check", "checks", "peak_memory_bytes", "summary"]
+__all__ = ["Check", "checks", "peak_memory_bytes", "summary", "verdict"]
 
 
 def summary(result: TrainResult, project_to_steps: int) -> tuple[str, str]:
@@ -56,6 +57,15 @@ def checks(result: TrainResult, gradient_difference: float, device: torch.device
         Check(finite, f"losses are {'finite' if finite else 'not finite'}"),
         Check(right, f"gradient {gradient_difference:.1e} from autograd's (at most {AGREE:.0e} is rounding)"),
         Check(True, f"peak memory {memory:,.0f} MiB {'on the device' if device.type == 'cuda' else 'of the process'}"),
+    )
+
+
+def verdict(checks: Sequence[Check]) -> tuple[str, ...]:
+    """Return a line for each check, the line that says go if all of them passed, and the last line of a smoke run."""
+    return (
+        *(f"smoke check: {'ok' if check.passed else 'NOT OK'}: {check.says}" for check in checks),
+        f"smoke check: {'go' if all(check.passed for check in checks) else 'no-go'}",
+        SMOKE_END_LINE,
     )
 
 

@@ -1,0 +1,145 @@
+"""Attacks on the lines of a smoke run, their numbers and their order.
+
+Lines are parsed with independent regular expressions and arithmetic. The subject is `pipeline.smoke` or
+`training.formats` where texts are constructed, `pipeline.distill` or the command line where a run prints them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.distill_report.summaries import PROJECTION, SUMMARY, result_of
+from falsifiers.distill_smoke.cases import finished, invoked, place
+
+KNOWN = [
+    (
+        {"initial_loss": 2.5, "final_loss": 1.25, "steps_completed": 10, "elapsed_s": 4.0},
+        50000,
+        "[SMOKE] 10 steps in 4.00s: initial_loss=2.5000, final_loss=1.2500, throughput=2.50 step/s",
+        "[SMOKE] projected full-run wall time (50000 steps): 5.56h / 333.3 min / 20000.0s",
+    ),
+    (
+        {"initial_loss": 0.12345, "final_loss": 10.0, "steps_completed": 1, "elapsed_s": 0.125},
+        7,
+        "[SMOKE] 1 steps in 0.12s: initial_loss=0.1235, final_loss=10.0000, throughput=8.00 step/s",
+        "[SMOKE] projected full-run wall time (7 steps): 0.00h / 0.0 min / 0.9s",
+    ),
+    (
+        {"initial_loss": 5.5452, "final_loss": math.nan, "steps_completed": 500, "elapsed_s": 86400.0},
+        1000,
+        "[SMOKE] 500 steps in 86400.00s: initial_loss=5.5452, final_loss=nan, throughput=0.01 step/s",
+        "[SMOKE] projected full-run wall time (1000 steps): 48.00h / 2880.0 min / 172800.0s",
+    ),
+]
+"""A result, the steps to project to, and the lines as written down by hand; 86400 s are a day."""
+LOSSES = st.floats(0, 1e6) | st.sampled_from([math.nan, math.inf])
+
+
+def falsify_summary_equals_known_lines(subject: Any) -> None:
+    """Three results give the two lines that were written by hand."""
+    for fields, project_to_steps, *expected in KNOWN:
+        lines = list(subject.summary(result_of(**fields), project_to_steps))
+        assert lines == expected, f"of {fields}, projected to {project_to_steps}: {lines}; expected {expected}"
+
+
+def _assert_rounded(what: str, text: str, exact: Fraction) -> None:
+    """`text` is `exact`, rounded to its decimals; relative errors of 1e-12 before the rounding are allowed."""
+    half = Fraction(1, 2 * 10 ** len(text.partition(".")[2]))
+    apart = abs(Fraction(text) - exact)
+    assert apart <= half + abs(exact) / 10**12, f"{what} is printed as {text}; expected {float(exact)}"
+
+
+def _assert_loss(what: str, text: str, loss: float) -> None:
+    if math.isfinite(loss):
+        _assert_rounded(what, text, Fraction(loss))
+    else:
+        assert text == str(loss), f"{what} is printed as {text}; expected {loss}"
+
+
+@given(
+    steps=st.integers(1, 10**6),
+    elapsed_s=st.floats(1e-3, 1e7),
+    losses=st.tuples(LOSSES, LOSSES, LOSSES),
+    tokens=st.integers(1, 10**9),
+    project_to_steps=st.integers(1, 10**9) | st.just(50000),
+)
+def falsify_summary_reports_exact_numbers(
+    subject: Any, steps: int, elapsed_s: float, losses: tuple[float, ...], tokens: int, project_to_steps: int
+) -> None:
+    """Steps per second, and hours, minutes and seconds in proportion, in exact fractions."""
+    initial, final, best = losses
+    fields = {"initial_loss": initial, "final_loss": final, "best_loss": best, "tokens": tokens}
+    result = result_of(steps_completed=steps, elapsed_s=elapsed_s, **fields)
+    lines = subject.summary(result, project_to_steps)
+    first, second = SUMMARY.fullmatch(lines[0]), PROJECTION.fullmatch(lines[1])
+    assert first and second, f"{lines} do not have the documented format"
+    assert (int(first[1]), int(second[1])) == (steps, project_to_steps), f"{lines}: {steps} steps, {project_to_steps}"
+    elapsed = Fraction(elapsed_s)
+    seconds = elapsed / steps * project_to_steps
+    _assert_rounded("the time", first[2], elapsed)
+    _assert_loss("the first loss", first[3], initial)
+    _assert_loss("the last loss", first[4], final)
+    _assert_rounded("the throughput", first[5], steps / elapsed)
+    for name, text, unit in (("hours", second[2], 3600), ("minutes", second[3], 60), ("seconds", second[4], 1)):
+        _assert_rounded(f"the projection in {name}", text, seconds / unit)
+
+
+def falsify_patterns_match_their_lines(subject: Any) -> None:
+    """The `pattern` of a format parses lines written by hand, and matches no altered line."""
+    summary = subject.pattern(subject.SMOKE_SUMMARY_LINE)
+    projection = subject.pattern(subject.SMOKE_PROJECTION_LINE)
+    names = ("steps", "elapsed_s", "initial_loss", "final_loss", "throughput"), ("steps", "hours", "minutes", "seconds")
+    for _, _, first, second in KNOWN:
+        for matcher, own, line, fields in (
+            (summary, SUMMARY, first, names[0]),
+            (projection, PROJECTION, second, names[1]),
+        ):
+            found, expected = matcher.fullmatch(line), own.fullmatch(line)
+            assert found, f"{matcher.pattern} does not match {line!r}"
+            read = found.groupdict()
+            assert expected and read == dict(zip(fields, expected.groups(), strict=True)), f"{read} of {line!r}"
+    for line in _spoilt(KNOWN[0][2]) + _spoilt(KNOWN[0][3]):
+        assert not summary.fullmatch(line) and not projection.fullmatch(line), f"a pattern matches {line!r} too"
+
+
+def _spoilt(line: str) -> list[str]:
+    """Return altered lines: another tag, a decimal more or less, text before or after."""
+    decimal = re.sub(r"\.([0-9]+)", r".\g<1>0", line, count=1)
+    return [line.replace("[SMOKE]", "S"), line.replace("SMOKE", "TEST"), decimal, line[:-1], f"{line} ", f"a {line}"]
+
+
+@given(n=st.integers(1, 15))
+def falsify_lines_are_in_order(subject: Any, device: str, n: int) -> None:
+    """Start with N, steps, the two lines, the checks, and the skipped export, in this order."""
+    with place() as where:
+        lines = finished(subject, where, device=device, smoke=n, log_every=1).lines
+    start = rf"smoke mode: {n} steps .*no model will be written"
+    marks = [start, r"  Step 1/.*", SUMMARY.pattern, PROJECTION.pattern, "smoke check: (no-)?go"]
+    marks.append("smoke mode: export skipped.*")
+    at = [[place for place, line in enumerate(lines) if re.fullmatch(mark, line)] for mark in marks]
+    assert all(len(places) == 1 for places in at), f"of {marks}, in this order, {at} are the places in {lines}"
+    places = [place for (place,) in at]
+    assert places == sorted(places) and places[-1] == len(lines) - 1, f"the order of {marks} is {places} in {lines}"
+    assert places[3] == places[2] + 1, f"a line is printed between summary and projection: {lines}"
+
+
+def falsify_projection_uses_the_setting(subject: Any, device: str) -> None:
+    """50000 steps, or the value of --project-to-steps or its variables. The subject is the command line."""
+    cases: list[tuple[list[str], dict[str, str], int]] = [
+        ([], {}, 50000),
+        ([], {"APR_DISTILL_PROJECT_TO_STEPS": ""}, 50000),
+        ([], {"APR_DISTILL_PROJECT_TO_STEPS": "1234"}, 1234),
+        ([], {"REFERENCE_TRAINER_PROJECT_TO_STEPS": "9"}, 9),
+        (["--project-to-steps", "31"], {"APR_DISTILL_PROJECT_TO_STEPS": "1234"}, 31),
+    ]
+    for flags, variables, expected in cases:
+        with place() as where:
+            ended = invoked(subject, where, *where.flags(smoke=2, device=device), *flags, **variables)
+        found = [match for line in ended.output.splitlines() if (match := PROJECTION.fullmatch(line))]
+        assert [int(match[1]) for match in found] == [expected], f"{flags} {variables}: {ended.output}"

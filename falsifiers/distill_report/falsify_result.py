@@ -1,0 +1,61 @@
+"""Attacks on the lines that end a run which is not a smoke run. The subject is `reference_trainer.pipeline.report`."""
+
+from __future__ import annotations
+
+import math
+import re
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.distill_report.summaries import result_of
+from reference_trainer.distillation.step import MetricSum
+
+WHOLE = re.compile(r"([0-9]+) steps in ([0-9]+\.[0-9])s \(([0-9]+\.[0-9]{2}) step/s, ([0-9,]+) tokens/s\): (.*)")
+LOSSES = st.none() | st.tuples(*[st.floats(0, 1e6) | st.just(math.inf)] * 2)
+
+
+@given(
+    losses=LOSSES,
+    steps=st.integers(0, 10**6),
+    elapsed_s=st.floats(0, 1e6),
+    tokens=st.integers(0, 10**12),
+    stopped=st.booleans(),
+)
+def falsify_result_line_reports_the_run(
+    subject: Any, losses: tuple[float, float] | None, steps: int, elapsed_s: float, tokens: int, stopped: bool
+) -> None:
+    """Steps, time, steps and tokens per second, losses if a token was scored; a run of 0 s counts as 1 ns."""
+    first, last = losses or (None, None)
+    ran = {"steps_completed": steps, "elapsed_s": elapsed_s, "tokens": tokens, "stopped": stopped}
+    line = subject.result_lines(result_of(**ran, initial_loss=first, final_loss=last), {}, Path("out"))[0]
+    found = WHOLE.fullmatch(line)
+    assert found, f"{line!r} does not have the documented format"
+    assert int(found[1]) == steps and found[2] == f"{elapsed_s:.1f}", f"{steps} steps in {elapsed_s} s: {line!r}"
+    for text, total, decimals in ((found[3], steps, 2), (found[4].replace(",", ""), tokens, 0)):
+        exact = Fraction(total) / Fraction(max(elapsed_s, 1e-9))
+        assert abs(Fraction(text) - exact) <= Fraction(1, 2 * 10**decimals) + exact / 10**12, (
+            f"{total} in {elapsed_s} s are printed as {text} per second; expected {float(exact)}: {line!r}"
+        )
+    expected = "no token was scored" if losses is None else f"distillation loss {first:.4f} to {last:.4f}"
+    expected += ", stopped by a callback" if stopped else ""
+    assert found[5] == expected, f"the line ends with {found[5]!r}; expected {expected!r}"
+
+
+@given(
+    held=st.dictionaries(
+        st.sampled_from(["cross_entropy", "kl", "other"]), st.tuples(st.floats(0, 1e9), st.integers(1, 10**9))
+    )
+)
+def falsify_held_out_metrics_are_per_byte(subject: Any, held: dict[str, tuple[float, int]]) -> None:
+    """One line per metric with its mean over the bytes, and the output directory as the last line."""
+    metrics = {name: MetricSum(total, count) for name, (total, count) in held.items()}
+    lines = subject.result_lines(result_of(), metrics, Path("a/place"))[1:]
+    expected = [
+        f"held-back {name}: {total / count:.4f} nats per byte over {count} bytes"
+        for name, (total, count) in held.items()
+    ]
+    assert list(lines) == [*expected, "wrote a/place"], f"the last lines are {lines}; expected {expected} and the path"

@@ -1,0 +1,109 @@
+"""Attacks on the go or no-go of a smoke run, the checks that decide it, and the exit code that follows.
+
+The subject is `reference_trainer.pipeline.smoke`; where stated, it is the command line, `reference_trainer.cli`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.distill_report.summaries import distilled_with, result_of
+from falsifiers.distill_smoke.cases import changes, invoked, place
+from reference_trainer.pipeline.smoke import Check
+
+
+@given(
+    finite=st.booleans(),
+    difference=st.sampled_from([0.0, 1e-16, 1e-11, 1e-10, 1.1e-10, 1e-9, 0.5, math.nan, math.inf]),
+    initial=st.sampled_from([2.0, None]),
+)
+def falsify_each_check_decides(subject: Any, finite: bool, difference: float, initial: float | None) -> None:
+    """A go needs finite losses, at least one loss, and a gradient difference of at most 1e-10."""
+    result = result_of(finite=finite, initial_loss=initial)
+    losses, gradient, memory = checks = subject.checks(result, difference, torch.device("cpu"))
+    expected = (finite and initial is not None, difference <= 1e-10, True)
+    case = f"finite {finite}, first loss {initial}, gradient off by {difference}: {checks}"
+    assert (losses.passed, gradient.passed, memory.passed) == expected, f"{case}; expected {expected}"
+    assert "loss" in losses.says and "gradient" in gradient.says, f"{case}; the checks do not name what they check"
+
+
+@given(passed=st.lists(st.booleans(), max_size=4))
+def falsify_verdict_needs_every_check(subject: Any, passed: list[bool]) -> None:
+    """A line for each check, `go` if all of them passed, else `no-go`, and the line of the skipped export."""
+    lines = subject.verdict([subject.Check(each, f"check {number}") for number, each in enumerate(passed)])
+    expected = [f"smoke check: {'ok' if each else 'NOT OK'}: check {number}" for number, each in enumerate(passed)]
+    expected += [f"smoke check: {'go' if all(passed) else 'no-go'}", "smoke mode: export skipped, no model was written"]
+    assert list(lines) == expected, f"checks that passed: {passed}: {lines}; expected {expected}"
+
+
+MIB = 2**20
+
+
+def falsify_peak_memory_is_reported(subject: Any, device: str) -> None:
+    """The check reports MiB: the kernel's high-water mark of the process, or that of tensors on a CUDA device.
+
+    A CUDA device without tensors has a peak of 0, also where there is no device.
+    """
+    if not torch.cuda.is_initialized():
+        seen = subject.peak_memory_bytes(torch.device("cuda"))
+        assert seen == 0, f"{seen} bytes are reported for a CUDA device without tensors; expected 0"
+    held = torch.ones(64 * MIB, dtype=torch.uint8, device=device)
+    seen = subject.peak_memory_bytes(held.device)
+    low, high = _peak(device)
+    assert low <= seen <= high, f"the peak on {device} is reported as {seen} bytes; expected {low} to {high}"
+    *_, check = subject.checks(result_of(), 0.0, held.device)
+    assert subject.peak_memory_bytes(torch.device("cpu")) % 1024 == 0, "the kernel counts whole kibibytes"
+    told = re.search(r"memory ([0-9,]+) MiB", str(check.says))
+    assert told and check.passed is True, f"expected the peak memory in MiB, which never is a no-go: {check}"
+    mib = int(told[1].replace(",", ""))
+    assert low / MIB - 1 <= mib <= high / MIB + 1, f"{mib} MiB are reported; the peak is {low} to {high} bytes"
+
+
+def _peak(device: str) -> tuple[float, float]:
+    """Return bounds of the peak memory in bytes."""
+    if device != "cpu":
+        return 64 * MIB, torch.cuda.memory_stats(device)["reserved_bytes.all.peak"]
+    found = re.search(r"VmHWM:\s+([0-9]+) kB", Path("/proc/self/status").read_text())
+    assert found, "the kernel states no high-water mark"
+    return 0.9 * int(found[1]) * 1024 - 2 * MIB, 1.1 * int(found[1]) * 1024 + 2 * MIB
+
+
+def falsify_diverged_run_is_a_no_go(subject: Any, device: str) -> None:
+    """At a learning rate of a million, teacher or student diverges: no-go, the cause, exit code 1, nothing written.
+
+    The subject is the command line.
+    """
+    for teacher_steps in (1, 4):
+        with place() as where:
+            before = where.listing()
+            flags = where.flags(smoke=6, lr=1e6, warmup=0, teacher_steps=teacher_steps, device=device)
+            ended = invoked(subject, where, *flags)
+            lines, left = ended.output.splitlines(), changes(before, where.listing())
+        said = [line for line in lines if line.startswith("smoke")][-3:]
+        assert ended.exit_code == 1, f"exit code {ended.exit_code} after {lines}; expected 1"
+        assert said[0].startswith("smoke check: NOT OK: losses are not finite: invalid "), f"the last lines are {said}"
+        assert said[1] == "smoke check: no-go" and "no model was written" in said[2], f"the last lines are {said}"
+        assert not [line for line in lines if line.startswith("[SMOKE]")], f"a diverged run has a summary: {lines}"
+        assert not left, f"a diverged run left {left}; expected no file"
+
+
+@given(passed=st.lists(st.booleans(), max_size=3), smoke=st.booleans())
+def falsify_verdict_is_the_exit_code_of_a_smoke_run(subject: Any, passed: list[bool], smoke: bool) -> None:
+    """A smoke run exits with 0 or 1 and prints no result line; any other finished run exits with 0 and prints it.
+
+    The subject is the command line.
+    """
+    done = distilled_with(checks=tuple(Check(each, "a check") for each in passed))
+    with place() as where:
+        ended = invoked(subject, where, *(["--smoke", "3"] if smoke else []), run=lambda settings, *, lines: done)
+    expected = 1 if smoke and not all(passed) else 0
+    case = f"smoke {smoke}, checks that passed {passed}"
+    assert ended.exit_code == expected, f"{case}: exit code {ended.exit_code}; expected {expected}"
+    assert (ended.output == "") is smoke, f"{case}: the command printed {ended.output!r}"

@@ -1,0 +1,152 @@
+"""Attacks on the comparison of the closed-form gradient with automatic differentiation.
+
+The subject has `relative_difference`, `differences` and `AGREE`, as `distillation.gradcheck` does; where stated, it is
+the command line, `reference_trainer.cli`, or `reference_trainer.pipeline.smoke`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from click.testing import CliRunner
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from falsifiers.distill_report.summaries import result_of
+from falsifiers.distill_smoke.cases import changes, invoked, place
+from falsifiers.support.strategies import KdCase, kd_cases
+from reference_trainer.distillation.gradcheck import relative_difference
+from reference_trainer.distillation.losses import kd_logit_gradient
+
+TEMPERATURES = [0.25, 1.0, 2.0, 4.0, 20.0]
+
+
+def _terms(case: KdCase) -> float:
+    """Return the norm of the gradient's terms."""
+    return (case.ce_weight + case.kd_weight * case.temperature) * math.sqrt(max(1, int(case.scored.sum())))
+
+
+@given(
+    case=kd_cases(dtype=torch.float32) | kd_cases(dtype=torch.float64),
+    off=st.sampled_from([0.0, 1e-6, 0.5, 3.0]),
+    asking=st.booleans(),
+)
+def falsify_difference_is_relative(subject: Any, device: str, case: KdCase, off: float, asking: bool) -> None:
+    """An error of `off` in one element is reported relative to the norm of the gradient, or of its terms.
+
+    A correct gradient differs by at most `AGREE`, also for float32 logits; the caller's tensors are unchanged.
+    """
+
+    def wrong(*tensors: Tensor, **settings: float) -> Tensor:
+        gradient = kd_logit_gradient(*tensors, **settings)  # type: ignore[arg-type]
+        gradient.view(-1)[:1] += off
+        return gradient
+
+    student = case.student.clone().to(device).requires_grad_(asking)
+    tensors = (student, case.teacher.to(device), case.labels.to(device))
+    seen = subject.relative_difference(*tensors, **case.settings, **({"gradient": wrong} if off else {}))
+    terms = _terms(case)
+    scale = max(float(case.oracle_gradient().norm()), terms)
+    expected = off / scale if scale else math.inf if off else 0.0
+    assert type(seen) is float, f"the difference is a {type(seen).__name__}; expected a float"
+    assert seen == expected or abs(seen - expected) <= subject.AGREE * (1 + expected) < math.inf, (
+        f"a gradient that is off by {off} in one element differs by {seen}; expected {expected}: {off} divided by "
+        f"the gradient's norm, or by {terms:.3g}, the norm of its terms, where that is larger"
+    )
+    assert student.requires_grad is asking and student.grad is None, "the caller's logits took part in the derivative"
+
+
+def falsify_correct_gradient_is_a_go(subject: Any, device: str) -> None:
+    """Exit code 0 and every check ok, printed after the two lines. The subject is the command line."""
+    with place() as where:
+        before = where.listing()
+        ended = invoked(subject, where, *where.flags(smoke=2, device=device))
+        left = changes(before, where.listing())
+    lines = ended.output.splitlines()
+    said = [line.split(":")[1].strip() for line in lines if line.startswith("smoke check")]
+    assert ended.exit_code == 0, f"exit code {ended.exit_code} after {lines}; expected 0"
+    assert said == ["ok", "ok", "ok", "go"], f"the checks are {said}; expected three that are ok, and go: {lines}"
+    assert not left, f"a go left {left}; expected no file"
+
+
+WRONG = {
+    "a millionth too large": lambda gradient: gradient * (1 + 1e-6),
+    "half": lambda gradient: gradient / 2,
+    "NaN": lambda gradient: gradient * math.nan,
+}
+
+
+@given(case=kd_cases(dtype=torch.float64), name=st.sampled_from(sorted(WRONG)))
+def falsify_wrong_gradient_is_a_no_go(subject: Any, device: str, case: KdCase, name: str) -> None:
+    """The check of the gradient does not pass for a closed form off by a millionth, by half, or by NaN.
+
+    The subject is `reference_trainer.pipeline.smoke`.
+    """
+
+    def wrong(*tensors: Tensor, **settings: float) -> Tensor:
+        return WRONG[name](kd_logit_gradient(*tensors, **settings))  # type: ignore[arg-type, no-any-return]
+
+    assume(float(case.oracle_gradient().norm()) > 1e-3 * _terms(case))  # else a millionth of it is rounding
+    tensors = [tensor.to(device) for tensor in (case.student, case.teacher, case.labels)]
+    difference = relative_difference(*tensors, **case.settings, gradient=wrong)  # type: ignore[arg-type]
+    _, check, _ = subject.checks(result_of(), difference, torch.device(device))
+    assert not check.passed and "gradient" in check.says, f"a gradient that is {name}: {difference}, {check}"
+
+
+def _asked(subject: Any, wanted: torch.device, shape: tuple[int, int, int], seed: int) -> list[Any]:
+    """Return the logits, labels and weights of each comparison, and the temperatures that are yielded."""
+    asked: list[Any] = []
+
+    def compare(student: Tensor, teacher: Tensor, labels: Tensor, **weights: float) -> float:
+        asked.append((student, teacher, labels, weights))
+        return float(len(asked))
+
+    yielded = list(subject.differences(wanted, shape, seed, compare=compare))
+    expected = [(temperature, number) for number, temperature in enumerate(TEMPERATURES, 1)]
+    assert yielded == expected, f"temperatures and differences are {yielded}; expected {expected}"
+    return asked
+
+
+@given(vocabulary=st.integers(2, 9), positions=st.integers(1, 5), seed=st.integers(0, 10**18))
+def falsify_gradients_are_compared_at_every_temperature(
+    subject: Any, device: str, vocabulary: int, positions: int, seed: int
+) -> None:
+    """The same float64 logits at five temperatures: normal, deviation 3, of one seed; both weights above 0."""
+    shape, generator = (2, positions, vocabulary), torch.Generator().manual_seed(seed)
+    expected = [3 * torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2)]
+    asked = _asked(subject, torch.device(device), shape, seed)
+    for *logits, labels, _ in asked:
+        for name, seen, right in zip(("student", "teacher"), logits, expected, strict=True):
+            assert torch.equal(seen.cpu(), right), f"the {name}'s logits of seed {seed} are {seen}; expected {right}"
+        assert labels.shape == shape[:2] and 0 <= labels.min() and labels.max() < vocabulary, f"the labels are {labels}"
+    seen = [weights for *_, weights in asked]
+    weights = [{"temperature": temperature, "ce_weight": 0.3, "kd_weight": 0.7} for temperature in TEMPERATURES]
+    assert seen == weights, f"the gradients are compared at {seen}; expected {weights}"
+
+
+def falsify_labels_cover_every_token(subject: Any, device: str) -> None:
+    """Over 100 positions, every token of a small vocabulary is a label; another seed gives other labels."""
+    (_, _, first, _), (_, _, other, _), (_, _, again, _) = (
+        _asked(subject, torch.device(device), (2, 100, 3), seed)[0] for seed in (0, 1, 0)
+    )
+    assert first.unique().tolist() == [0, 1, 2], f"labels of three tokens are {first.unique().tolist()}"
+    assert torch.equal(first, again) and not torch.equal(first, other), "labels do not follow from the seed"
+
+
+def falsify_gradcheck_accepts_the_trainers_gradient(subject: Any, device: str) -> None:
+    """Exit code 0, and the last line names the device. The subject is the command line."""
+    ended = CliRunner().invoke(subject.main, ["gradcheck", "--device", device])
+    assert ended.exit_code == 0, f"exit code {ended.exit_code}; expected 0: {ended.output}"
+    last = ended.output.splitlines()[-1]
+    assert last.startswith(f"agree on {device}"), f"the last line is {last!r}; expected 'agree on {device}'"
+
+
+def falsify_check_runs_on_the_device(subject: Any, device: str) -> None:
+    """The given device holds logits and labels; `meta` stands for any other device."""
+    for wanted in (torch.device(device), torch.device("meta")):
+        asked = _asked(subject, wanted, (2, 3, 4), 0)
+        seen = {part.device.type for *parts, _ in asked for part in parts}
+        assert seen == {wanted.type}, f"logits and labels are on {seen}; expected {wanted.type}"

@@ -1,0 +1,93 @@
+"""Legal and illegal values of every setting, independent of the trainer's declarations."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+COUNTS = [3, 5, 7, 11]
+PATHS = ["first", "/second/path", "a third", "."]
+NUMBERS = [0.5, 1.25, 3, 1e-2]
+LEGAL: dict[str, list[Any]] = {
+    "data": PATHS,
+    "out": PATHS,
+    "force": [True, False],
+    "trace": PATHS,
+    "teacher": PATHS,
+    "teacher_steps": COUNTS,
+    "teacher_layers": COUNTS,
+    "teacher_width": [16, 32, 48, 65536],
+    "teacher_cache": PATHS,
+    "layers": COUNTS,
+    "width": [16, 32, 48, 65536],
+    "length": [2, 17, 33, 10**18 - 1],
+    "batch_size": COUNTS,
+    "epochs": [1, 2, 3, 4],
+    "max_steps": COUNTS,
+    "smoke": COUNTS,
+    "temperature": [0.0001, 1.5, 3, 10000],
+    "ce_weight": NUMBERS,
+    "kd_weight": NUMBERS,
+    "lr": [0.5, 1e-6, 1000000, 0.25],
+    "warmup": [0, 1, 2, 3],
+    "seed": [1, 2, 3, 10**18 - 1],
+    "device": ["cpu", "cuda", "cuda:1", "cuda:17"],
+    "dtype": ["float64", "bfloat16", "float32"],
+    "log_every": [0, 1, 2, 3],
+    "project_to_steps": COUNTS,
+}
+PATH_SETTINGS = [name for name, values in LEGAL.items() if values is PATHS]
+ALIASES = {
+    "smoke": "APR_DISTILL_MAX_STEPS",
+    "log_every": "APR_DISTILL_LOG_EVERY",
+    "project_to_steps": "APR_DISTILL_PROJECT_TO_STEPS",
+}
+
+NO_COUNTS = ["0", "-1", "-0", "00", "+5", "1.5", "5.0", "1e3", "abc", " 5 ", "5 ", " ", "5\n", "５", "٣", "Ⅴ", "²"]
+NO_COUNTS += ["0x10", "1_000", "1,000", "nan", "inf", "True", "None", "5;", "--5", "9" * 19, "1" + "0" * 5000]
+NO_COUNTS_IN_TOML = ["0", "-1", "5.0", "true", "false", '"5"', '""', "[5]", "{n = 5}", "nan", "1979-05-27"]
+NO_COUNTS_IN_TOML += ["1" + "0" * 19, "1" + "0" * 4000]
+NO_ZERO_COUNTS = [text for text in NO_COUNTS if text not in ("0", "-0", "00")]
+NO_NUMBERS = ["-0.5", "nan", "inf", "1e999", "-inf", "abc", " 1", "1 ", "1_0", "٣", "0x1", "1,5", ".", "e5", "1e"]
+NO_WIDTHS = [*NO_COUNTS, "15", "17", "8", "65552", "-16"]
+NO_SWITCHES = ["yes", "no", "True", "2", " true", "on", "-1"]
+NO_DEVICES = ["gpu", "CPU", "cuda:", "cuda:x", "cuda:-1", "cuda:٣", "cuda:1000", "mps", " cpu"]
+NO_DTYPES = ["float16", "bf16", "Float32", "torch.float32", "float32 ", "64"]
+ILLEGAL: dict[str, list[str]] = {
+    **{name: NO_COUNTS for name, values in LEGAL.items() if values is COUNTS or name == "epochs"},
+    **dict.fromkeys(("teacher_width", "width"), NO_WIDTHS),
+    **dict.fromkeys(("warmup", "seed", "log_every"), NO_ZERO_COUNTS),
+    **{name: [*NO_NUMBERS, "1.1e30"] for name in ("ce_weight", "kd_weight")},
+    **{name: [""] for name in PATH_SETTINGS},
+    "length": [*NO_COUNTS, "1"],
+    "temperature": [*NO_NUMBERS, "0", "0.00009", "10001"],
+    "lr": [*NO_NUMBERS, "0", "-0", "1e-400", "1000001"],
+    "force": NO_SWITCHES,
+    "device": NO_DEVICES,
+    "dtype": NO_DTYPES,
+}
+"""Texts that are refused, for each setting."""
+WRONG_TYPES: list[tuple[str, str]] = [
+    *((name, text) for name in ("smoke", "max_steps", "batch_size") for text in NO_COUNTS_IN_TOML),
+    *(("temperature", text) for text in ("true", '"2.0"', "nan", "inf", "0", "[2.0]")),
+    *(("force", text) for text in ("1", "0", '"true"', "[]", "1.0")),
+    *(("out", text) for text in ("1", "true", '["a"]', '""', '"a\\u0000b"')),
+    *(("device", text) for text in ("0", "true", '["cpu"]', '"gpu"')),
+    *(("dtype", text) for text in ("32", "true", '["float32"]', '"half"')),
+]
+"""A setting and a value in TOML that is refused."""
+
+
+def variables(name: str) -> list[str]:
+    """Return the variables of a setting, in order of precedence."""
+    return [f"REFERENCE_TRAINER_{name.upper()}", *filter(None, [ALIASES.get(name)])]
+
+
+def as_text(value: Any) -> str:
+    """Return a value as the text of a flag or variable."""
+    return json.dumps(value) if isinstance(value, bool) else str(value)
+
+
+def as_toml(values: dict[str, Any]) -> str:
+    """Return the text of a settings file."""
+    return "".join(f"{name} = {json.dumps(value)}\n" for name, value in values.items())

@@ -1,0 +1,123 @@
+"""Attacks on the origins of settings.
+
+The subject has `gather`, as `config.sources` does; where stated, it is the command line, `reference_trainer.cli`,
+which is given a run that records its settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.distill_smoke.cases import Place, place
+from falsifiers.settings.attempts import origins_of, started, toml_file
+from falsifiers.settings.cases import LEGAL, PATH_SETTINGS, as_text, as_toml, variables
+from reference_trainer.config.settings import Settings
+
+
+def _same(name: str, found: Any, expected: Any) -> bool:
+    expected = Path(expected) if name in PATH_SETTINGS and expected is not None else expected
+    return bool(found == expected) and isinstance(found, bool) == isinstance(expected, bool)
+
+
+@dataclass(frozen=True)
+class Given:
+    """Values of flags, variables and file, and the expected settings."""
+
+    flags: dict[str, str]
+    environment: dict[str, str]
+    file: dict[str, Any]
+    expected: dict[str, Any]
+
+
+@st.composite
+def given_settings(draw: st.DrawFn) -> Given:
+    """Draw settings with one origin or more; the origin that counts has another value than the rest."""
+    names = draw(st.sets(st.sampled_from(sorted(LEGAL)), min_size=1, max_size=6))
+    found = Given({}, {}, {}, {})
+    for name in sorted(names - {"max_steps"} if "smoke" in names else names):
+        origins = draw(st.lists(st.sampled_from(origins_of(name)), min_size=1, unique=True))
+        first, *rest = sorted(origins, key=origins_of(name).index)
+        found.expected[name] = draw(st.sampled_from(LEGAL[name]))
+        other = draw(st.sampled_from([value for value in LEGAL[name] if value != found.expected[name]]))
+        said = {first: found.expected[name], **dict.fromkeys(rest, other)}
+        if "flag" in said:
+            found.flags[name] = as_text(said["flag"])
+        if "file" in said:
+            found.file[name] = said["file"]
+        for variable in variables(name):
+            if variable in said or draw(st.booleans()):
+                found.environment[variable] = as_text(said[variable]) if variable in said else ""
+    return found
+
+
+@given(given=given_settings(), by_variable=st.booleans())
+def falsify_precedence_of_origins(subject: Any, given: Given, by_variable: bool) -> None:
+    """The first of several origins counts; an empty variable counts as unset; without origin, the default."""
+    usual = Settings()
+    with toml_file(as_toml(given.file)) as path:
+        # A file that a flag names counts before the one that the variable names, which needn't be there.
+        environment = given.environment | {"REFERENCE_TRAINER_CONFIG": str(path) if by_variable else "/nowhere.toml"}
+        found = subject.gather(given.flags, environment, None if by_variable else path)
+    for name, default in usual:
+        value, expected = getattr(found, name), given.expected.get(name, default)
+        assert _same(name, value, expected), f"{name} is {value!r}; expected {expected!r}"
+
+
+def falsify_every_setting_has_flag_variable_and_key(subject: Any) -> None:
+    """Each origin of each setting reaches the run. The subject is the command line."""
+    names = Settings.model_fields.keys()
+    assert names == LEGAL.keys(), f"settings without a known legal value, or none any more: {names ^ LEGAL.keys()}"
+    with place() as where:
+        for name, value in ((name, values[0]) for name, values in LEGAL.items()):
+            for origin, arguments, environment in _each_origin(where, name, value):
+                runs, ended = started(subject, where, *arguments, **environment)
+                assert len(runs) == 1, f"{origin} = {value}: exit code {ended.exit_code}, {ended.output}"
+                found = getattr(runs[0], name)
+                assert _same(name, found, value), f"{origin} = {value!r} gives the run {name} = {found!r}"
+
+
+def _each_origin(where: Place, name: str, value: Any) -> Iterator[tuple[str, list[str], dict[str, str]]]:
+    flag, file = f"--{name.replace('_', '-')}", where.root / "settings.toml"
+    file.write_text(as_toml({name: value}), encoding="utf-8")
+    yield flag, [flag] if value is True else [flag, as_text(value)], {}
+    for variable in variables(name):
+        yield variable, [], {variable: as_text(value)}
+    yield f"{name} in the file", ["--config", str(file)], {}
+
+
+SEEN = ("smoke", "force", "width", "layers", "seed", "epochs", "length", "out")
+
+
+def falsify_settings_of_all_origins_are_merged(subject: Any) -> None:
+    """Flags, variables and a file are merged into the settings of one run. The subject is the command line."""
+    with place() as where:
+        file = where.root / "settings.toml"
+        file.write_text("width = 32\nlayers = 3\nlength = 8\n", encoding="utf-8")
+        flags = ["--smoke", "5", "--config", str(file), "--force", "--out", "A/b C", "--length", "9"]
+        variables = {"SEED": "7", "LAYERS": "2", "LENGTH": "10"}
+        environment = {f"REFERENCE_TRAINER_{name}": text for name, text in variables.items()}
+        runs, ended = started(subject, where, *flags, **environment)
+    assert len(runs) == 1, f"{len(runs)} runs; expected one: exit code {ended.exit_code}, {ended.output}"
+    seen = {name: getattr(runs[0], name) for name in SEEN}
+    expected = dict(zip(SEEN, (5, True, 32, 2, 7, 3, 9, Path("A/b C")), strict=True))
+    assert seen == expected, f"the run has the settings {seen}; expected {expected}"
+
+
+def falsify_empty_flags_are_refused(subject: Any) -> None:
+    """`--lr "$LR"` with an unset LR is refused by its name; neither a variable nor the default replaces it.
+
+    The subject is the command line.
+    """
+    flags = [f"--{name.replace('_', '-')}" for name in LEGAL if name != "force"]
+    with place() as where:
+        for flag in (*flags, "--config"):
+            runs, ended = started(subject, where, flag, "", REFERENCE_TRAINER_LR="0.1")
+            case = f"{flag} '': exit code {ended.exit_code}, {ended.output!r}"
+            assert ended.exit_code == 2 and not runs, f"{case}, {len(runs)} runs; expected exit code 2 and none"
+            assert f" for {flag}:" in ended.output, f"{case}; expected the flag's name"

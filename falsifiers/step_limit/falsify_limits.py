@@ -1,0 +1,39 @@
+"""Attacks on limits of steps: what a limit may be, and a run that `--max-steps` ends."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.distill_smoke.cases import finished, place, planned
+from falsifiers.distill_smoke.falsify_full_run import WRITTEN
+from falsifiers.support import oracles
+
+
+def falsify_schedules_need_positive_integers(subject: Any) -> None:
+    """Epochs, steps and N of 0, -1, 2.0, True, "2" and None are refused by name, before there is a plan."""
+    usual = {"epochs": 2, "steps_per_epoch": 3, "limit": 4}
+    for name, value in itertools.product(usual, (0, -1, 2.0, True, "2", None)):
+        if (name, value) != ("limit", None):
+            oracles.assert_refused(f"{name} = {value!r}", lambda k={**usual, name: value}: subject.Schedule(**k), name)
+
+
+@given(n=st.integers(1, 12), epochs=st.integers(1, 3))
+def falsify_max_steps_ends_and_saves(subject: Any, device: str, n: int, epochs: int) -> None:
+    """With `max_steps`, min(N, planned) steps run, the model is written, and no line mentions smoke mode.
+
+    The subject has `distill`, as `reference_trainer.pipeline.distill` does.
+    """
+    with place() as where:
+        ran = finished(subject, where, device=device, max_steps=n, epochs=epochs)
+        written = sorted(path.name for path in where.out.iterdir()) if where.out.exists() else []
+        output = ran.result.output
+    expected = min(n, planned(epochs=epochs))
+    steps = ran.result.train.steps_completed
+    assert steps == len(ran.losses) == expected, f"{steps} steps ran with max_steps = {n}; expected {expected}"
+    assert written == WRITTEN, f"max_steps = {n} left {written}; expected {WRITTEN}"
+    assert output == where.out, f"the result reports the output {output}; expected {where.out}"
+    assert not any("smoke" in line.lower() for line in ran.lines), f"lines mention smoke mode: {ran.lines}"

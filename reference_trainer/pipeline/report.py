@@ -1,0 +1,30 @@
+"""The lines that end a run: what ran, the held-out metrics, and where the model is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from reference_trainer.distillation.step import MetricSum
+from reference_trainer.training.loop import TrainResult
+
+__all__ = ["result_lines"]
+
+
+def result_lines(train: TrainResult, held_back: Mapping[str, MetricSum], output: Path | None) -> tuple[str, ...]:
+    """Return the line of the run, one line for each metric in nats per byte, and the line of the output directory.
+
+    A run of zero seconds counts as one nanosecond.
+    """
+    first, last = train.initial_loss, train.final_loss
+    losses = "no token was scored" if first is None else f"distillation loss {first:.4f} to {last:.4f}"
+    ended = ", stopped by a callback" if train.stopped else ""
+    return (
+        f"{train.steps_completed} steps in {train.elapsed_s:.1f}s ({train.steps_per_s:.2f} step/s, "
+        f"{train.tokens / max(train.elapsed_s, 1e-9):,.0f} tokens/s): {losses}{ended}",
+        *(
+            f"held-back {name}: {total.sum / total.count:.4f} nats per byte over {total.count} bytes"
+            for name, total in held_back.items()
+        ),
+        f"wrote {output}",
+    )

@@ -1,0 +1,125 @@
+"""The words of refused settings: value, origin, allowed values, and suggestions."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reference_trainer.config.settings import Settings
+from reference_trainer.config.sources import gather
+from reference_trainer.errors import SettingError
+
+COUNT, NUMBER_FROM_0 = "a positive decimal integer below 10^18", "a decimal integer from 0 to 10^18"
+WIDTH, WEIGHT, PATH = "a multiple of 16, from 16 to 65536", "a number from 0 to 1e30", "a path"
+ALLOWED = {
+    **dict.fromkeys(
+        ["teacher_steps", "teacher_layers", "layers", "batch_size", "epochs", "max_steps", "smoke", "project_to_steps"],
+        COUNT,
+    ),
+    **dict.fromkeys(["warmup", "seed", "log_every"], NUMBER_FROM_0),
+    **dict.fromkeys(["width", "teacher_width"], WIDTH),
+    **dict.fromkeys(["ce_weight", "kd_weight"], WEIGHT),
+    **dict.fromkeys(["data", "out", "trace", "teacher", "teacher_cache"], PATH),
+    "length": "a decimal integer from 2 to 10^18",
+    "temperature": "a number from 0.0001 to 10000",
+    "lr": "a number above 0, up to 1e6",
+    "force": "true or false (1 or 0)",
+    "device": "auto, cpu, cuda or cuda:N",
+    "dtype": "float32, float64 or bfloat16",
+}
+ALIASES = ("APR_DISTILL_MAX_STEPS", "APR_DISTILL_LOG_EVERY", "APR_DISTILL_PROJECT_TO_STEPS")
+LONG = "int of thousands of digits"
+
+
+def refused(function: Callable[..., Any], *arguments: Any, **given: Any) -> str:
+    with pytest.raises(SettingError) as caught:
+        function(*arguments, **given)
+    return str(caught.value)
+
+
+def test_every_setting_is_listed_here() -> None:
+    assert ALLOWED.keys() == Settings.model_fields.keys()
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_wrong_value_is_shown_with_its_origin_and_the_allowed_values(name: str, tmp_path: Path) -> None:
+    wrong, variable, flag = (
+        "" if ALLOWED[name] == PATH else "-x",
+        f"REFERENCE_TRAINER_{name.upper()}",
+        name.replace("_", "-"),
+    )
+    expected = f"invalid value {wrong!r} for {{}}: expected {ALLOWED[name]}".format
+    assert refused(gather, {name: wrong}, {}, None) == expected(f"--{flag}")
+    if wrong:
+        assert refused(gather, {}, {variable: wrong}, None) == expected(variable)
+    file = tmp_path / "settings.toml"
+    file.write_text(f'{name} = "{wrong}"\n', encoding="utf-8")
+    assert refused(gather, {}, {}, file) == expected(f"'{name}' in {file}")
+    assert refused(Settings, **{name: wrong}) == expected(repr(name))
+
+
+@pytest.mark.parametrize("value", [True, False, 5.0, "5", [5], {"n": 5}, 0, -1, 10**18, None])
+def test_value_of_another_type_is_shown(value: Any) -> None:
+    assert refused(Settings, epochs=value) == f"invalid value {value!r} for 'epochs': expected {COUNT}"
+
+
+def test_long_values_are_cut_off() -> None:
+    said = refused(gather, {"smoke": "1" * 5000}, {}, None)
+    assert said == f"invalid value '{'1' * 79} for --smoke: expected {COUNT}"
+    assert refused(Settings, seed=10**5000) == f"invalid value {LONG} for 'seed': expected {NUMBER_FROM_0}"
+
+
+@pytest.mark.parametrize(
+    ("key", "hint"),
+    [
+        ("batchsize", "did you mean 'batch_size'?"),
+        ("batch-size", "did you mean 'batch_size'?"),
+        ("temprature", "did you mean 'temperature'?"),
+        ("smok", "did you mean 'smoke'?"),
+        ("maxsteps", "did you mean 'max_steps'?"),
+        ("max_step", "did you mean 'max_steps'?"),
+        ("Smoke", "did you mean 'smoke'?"),
+        ("nonsense", "run `reference-trainer distill --help` for a list"),
+    ],
+)
+def test_unknown_key_is_refused_with_a_suggestion(key: str, hint: str, tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(f'"{key}" = 5\n', encoding="utf-8")
+    assert refused(gather, {}, {}, file) == f"unknown setting '{key}' in {file} ({hint})"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("REFERENCE_TRAINER_BATCHSIZE", "did you mean REFERENCE_TRAINER_BATCH_SIZE?"),
+        ("REFERENCE_TRAINER_TEMPRATURE", "did you mean REFERENCE_TRAINER_TEMPERATURE?"),
+        ("REFERENCE_TRAINER_CONFIG_FILE", "did you mean REFERENCE_TRAINER_CONFIG?"),
+        ("REFERENCE_TRAINER_", "run `reference-trainer distill --help` for a list"),
+        ("APR_DISTILL_MAX_STEP", "did you mean APR_DISTILL_MAX_STEPS?"),
+        ("APR_DISTILL_LOG_EVRY", "did you mean APR_DISTILL_LOG_EVERY?"),
+        ("APR_DISTILL_PROJECT_TO_STEP", "did you mean APR_DISTILL_PROJECT_TO_STEPS?"),
+    ],
+)
+def test_unknown_variable_is_refused_with_a_suggestion(name: str, hint: str) -> None:
+    assert refused(gather, {}, {name: "5"}, None) == f"unknown environment variable {name} ({hint})"
+
+
+@pytest.mark.parametrize("name", ["CHECKPOINT_EVERY", "SMOKE_SEQ_LEN", "LOSS", ""])
+def test_unknown_variable_of_the_source_systems_is_refused_with_the_known_ones(name: str) -> None:
+    said = refused(gather, {}, {f"APR_DISTILL_{name}": "5"}, None)
+    assert said.startswith(f"unknown environment variable APR_DISTILL_{name} (choose from ")
+    assert all(alias in said for alias in ALIASES)
+
+
+def test_conflicting_settings_are_named_with_their_origins_and_values() -> None:
+    said = refused(gather, {"smoke": "3"}, {"REFERENCE_TRAINER_MAX_STEPS": "41"}, None)
+    assert said.startswith("conflicting settings: --smoke is 3 and REFERENCE_TRAINER_MAX_STEPS is 41; give one of them")
+    said = refused(Settings, ce_weight=0, kd_weight=0.0)
+    assert said == "conflicting settings: 'ce_weight' and 'kd_weight' are both 0; expected one above 0"
+
+
+def test_file_that_is_too_large_is_refused_with_its_limit(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("#" * (2**20 + 1), encoding="utf-8")
+    assert refused(gather, {}, {}, file) == f"{file} has more than 1,048,576 bytes; expected a TOML file of settings"

@@ -1,0 +1,90 @@
+"""Interrupts of a command, with real signals."""
+
+import signal
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from reference_trainer.config import sources
+from reference_trainer.errors import DataError
+from tests.reference_trainer.commands import command, distilling, result
+from tests.reference_trainer.signalled import AT_ONCE, NUMBERS, child, interrupt, started
+
+
+class Late(DataError):
+    """A failure during whose report a signal arrives."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+    def __str__(self) -> str:
+        interrupt(self.number)
+        return "reported late"
+
+
+ENDS = {
+    "before the run": (130, "", AT_ONCE),
+    "in the run": (0, "130 error: interrupted; no model was written\n", b""),
+    "after it": (0, "0 ", b""),
+    "after it failed": (0, "1 error: reported late\n", b""),
+    "at the end": (0, "0 ", b""),
+}
+
+
+def run_interrupted(when: str, number: int) -> Any:
+    """Return a distillation that is interrupted at this moment, once or twice."""
+
+    def run(settings: Any, *, lines: Any) -> Any:
+        if when == "in the run":
+            interrupt(number, number)
+        if when == "after it failed":
+            raise Late(number)
+        written = lines.write
+
+        def write(line: str) -> None:
+            interrupt(number)
+            written(line)
+
+        lines.write = write if when == "after it" else written
+        return result()
+
+    return run
+
+
+@pytest.mark.parametrize("smoke", [[], ["--smoke", "2"]], ids=["full", "smoke"])
+@pytest.mark.parametrize("when", ENDS)
+@pytest.mark.parametrize("number", NUMBERS)
+def test_interrupt_exits_at_once_before_the_run_raises_in_it_and_is_ignored_after_it(
+    number: int, when: str, smoke: list[str]
+) -> None:
+    gather = sources.gather
+
+    def gathered(*arguments: Any) -> Any:
+        if when == "before the run":
+            interrupt(number)
+        return gather(*arguments)
+
+    def act() -> str:
+        with mock.patch.object(sources, "gather", gathered):
+            ended = distilling(run_interrupted(when, number), *smoke)
+        if when == "at the end":
+            interrupt(number)
+        return f"{ended.code} {ended.complaints}"
+
+    assert child(started(act)) == ENDS[when]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["schema"], "0"), (["--help"], "0"), (["--nonsense"], "2"), (["distill", "--seed", "x"], "2")],
+)
+@pytest.mark.parametrize("number", NUMBERS)
+def test_interrupt_at_the_exit_is_ignored(number: int, arguments: list[str], code: str) -> None:
+    def act() -> str:
+        ended = command(*arguments)
+        interrupt(number)
+        return str(ended.code)
+
+    assert child(started(act)) == (0, code, b""), signal.Signals(number).name

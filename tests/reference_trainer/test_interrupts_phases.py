@@ -1,0 +1,88 @@
+"""The phases of interrupt handling, with real signals."""
+
+import itertools
+import signal
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reference_trainer import interrupts
+from tests.reference_trainer.signalled import AT_ONCE, DEFAULT, FOREIGN, IGNORED, NUMBERS, begin, child, sent
+
+PHASES = ("exit_at_once", "raise_once", "ignore")
+ORDERS = [order for count in range(4) for order in itertools.permutations(PHASES, count)]
+
+
+def ended(number: int, before: str, phases: tuple[str, ...], *, deaf: bool = False) -> tuple[int | str, str, bytes]:
+    """Return how a child ended that received a signal after these phases; `deaf`: with standard error closed."""
+
+    def work() -> str:
+        heard = begin(number, before)
+        for phase in phases:
+            getattr(interrupts, phase)()
+        return sent(number, heard)
+
+    return child(work, deaf=deaf)
+
+
+def expected(number: int, phases: tuple[str, ...]) -> tuple[int | str, str, bytes]:
+    follows = {
+        "exit_at_once": {"usual": "leave"},
+        "raise_once": {"leave": "once"},
+        "ignore": {"leave": "ignored", "once": "ignored"},
+    }
+    state = "usual"
+    for phase in phases:
+        state = follows[phase].get(state, state)
+    ends: dict[str, tuple[int | str, str, bytes]] = {
+        "usual": (0, "interrupt", b"") if number == signal.SIGINT else (signal.Signals(number).name, "", b""),
+        "leave": (130, "", AT_ONCE),
+        "once": (0, "interrupt", b""),
+        "ignored": (0, "nothing", b""),
+    }
+    return ends[state]
+
+
+@pytest.mark.parametrize("phases", ORDERS)
+@pytest.mark.parametrize("number", NUMBERS)
+def test_phases_exit_at_once_then_raise_then_ignore(number: int, phases: tuple[str, ...]) -> None:
+    assert ended(number, DEFAULT, phases) == expected(number, phases)
+
+
+@pytest.mark.parametrize(("before", "answer"), [(IGNORED, "nothing"), (FOREIGN, "heard")])
+@pytest.mark.parametrize("number", NUMBERS)
+def test_ignored_signals_and_foreign_handlers_stay(number: int, before: str, answer: str) -> None:
+    for phases in ORDERS:
+        assert ended(number, before, phases) == (0, answer, b""), phases
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_interrupt_exits_at_once_with_standard_error_closed(number: int) -> None:
+    assert ended(number, DEFAULT, ("exit_at_once",), deaf=True) == (130, "", b"")
+
+
+@given(waits=st.lists(st.floats(0, 5) | st.sampled_from([2.99, 3.0, 3.01]), min_size=1, max_size=5), numbers=st.data())
+@settings(max_examples=50, deadline=None)
+def test_interrupts_within_three_seconds_count_as_one(waits: list[float], numbers: Any) -> None:
+    chosen = [numbers.draw(st.sampled_from(NUMBERS)) for _ in waits]
+    at, raised, last = 1000.0, list[str](), -1000.0
+    for wait in waits:
+        at += wait
+        raised.append("interrupt" if at - last > 3 else "nothing")
+        last = at if raised[-1] == "interrupt" else last
+
+    def work() -> str:
+        begin(signal.SIGINT, DEFAULT)
+        interrupts.exit_at_once()
+        interrupts.raise_once()
+        clock, seen = 1000.0, list[str]()
+        for wait, number in zip(waits, chosen, strict=True):
+            clock += wait
+            with mock.patch.object(interrupts.time, "monotonic", lambda now=clock: now):
+                seen.append(sent(number, []))
+        return " ".join(seen)
+
+    assert child(work) == (0, " ".join(raised), b"")
