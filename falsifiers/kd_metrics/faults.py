@@ -36,8 +36,9 @@ def tau_squared_in_the_metric(original: Any, *models: Any, temperature: float, *
 
 def measured_after_the_gradient(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
     """Report the result of the student after its update."""
-    original(teacher, student, batch, **settings)
-    after = SimpleNamespace(logits=student.forward(batch).logits, backward=lambda gradient: None)
+    done = student.forward(batch)
+    original(teacher, SimpleNamespace(vocab_size=student.vocab_size, forward=lambda batch: done), batch, **settings)
+    after = SimpleNamespace(logits=done.logits, backward=lambda gradient: None)
     measured = SimpleNamespace(vocab_size=student.vocab_size, forward=lambda batch: after)
     return original(teacher, measured, batch, **settings)
 

@@ -87,17 +87,17 @@ def table_step(subject: Any, case: StepCase, learning_rate: float, device: str =
 
 
 def assert_result_is_the_oracles(result: Any, case: StepCase, unit: float = 2.0**-53) -> None:
-    """Assert that count, sum and loss equal the oracle's and that metrics are numbers; `unit` is the unit roundoff."""
+    """Assert that count, sum and loss equal the oracle's and are Python numbers; `unit` is the unit roundoff."""
     shifted = case.shifted()
     nats, count, allowed = shifted.oracle_nats(), int(shifted.scored.sum()), shifted.allowed_nats(unit)
     assert result.count == count, f"count is {result.count}; expected {count}, the scored tokens after the first"
     oracles.assert_close("sum in nats", result.sum, nats, allowed, SHIFTED)
     assert result.loss is not None, f"the loss is None; expected a number for {count} scored tokens"
     oracles.assert_close("loss in nats per token", result.loss, nats / count, allowed / count, SHIFTED)
-    # A tensor would keep memory of its device and its graph for as long as the metrics are kept.
-    kinds = {name: (type(metric.sum), type(metric.count)) for name, metric in result.metrics.items()}
-    assert all(kind == (float, int) for kind in kinds.values()), (
-        f"types of the metrics are {kinds}; expected float and int"
+    # A tensor would keep memory of its device and its graph for as long as the result is kept.
+    kinds = {name: (type(each.sum), type(each.count)) for name, each in {"step": result, **result.metrics}.items()}
+    assert type(result.loss) is float and all(kind == (float, int) for kind in kinds.values()), (
+        f"the loss is a {type(result.loss).__name__}, types of sums and counts are {kinds}; expected float and int"
     )
 
 
