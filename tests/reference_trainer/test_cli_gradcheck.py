@@ -7,7 +7,7 @@ from unittest import mock
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reference_trainer.distillation import gradcheck
@@ -32,6 +32,7 @@ def checked(differences: Any, *arguments: str, **options: Any) -> tuple[Ended, l
 
 
 @given(differences=st.tuples(*[DIFFERENCES] * 5), heard=st.booleans())
+@example(differences=(AGREE,) * 5, heard=True)
 @settings(max_examples=50, deadline=None)
 def test_gradients_agree_if_every_difference_is_rounding(differences: tuple[float, ...], heard: bool) -> None:
     """Exit code 0 if no difference exceeds the bound or is NaN, else 1, also if the lines cannot be written."""
