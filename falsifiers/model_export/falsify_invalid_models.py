@@ -60,6 +60,9 @@ def falsify_invalid_model_is_rejected(subject: Any, kind: str) -> None:
         directory.mkdir()
         subject.save_decoder(Decoder(DecoderConfig(vocab_size=8, layers=1, width=16, heads=1)), directory, {})
         assert subject.load_decoder(directory).config.width == 16, "a model that was just written is another one"
+        subject.verify_manifest(directory)
         UNFIT[kind](directory)
+        unverified = refusal_complaint(kind, lambda: subject.verify_manifest(directory), str(directory))
         complaint = refusal_complaint(kind, lambda: subject.load_decoder(directory), str(directory))
     assert complaint is None, complaint
+    assert unverified is None, f"by its manifest, {unverified}"
