@@ -107,3 +107,58 @@ def mask_on_the_device_of_the_batch(original: Any, teacher: Any, student: Any, b
     """Multiply the gradient by a mask that was not moved to the student's device."""
     mask = (batch.tokens >= 0)[..., None]
     return original(teacher, changed_student(student, lambda gradient: gradient * mask), batch, **settings)
+
+
+def weights_swapped(original: Any, *args: Any, ce_weight: float, kd_weight: float, **rest: Any) -> Any:
+    """Exchange the two weights."""
+    return original(*args, ce_weight=kd_weight, kd_weight=ce_weight, **rest)
+
+
+def gradient_weights_swapped(
+    original: Any, teacher: Any, student: Any, batch: Any, *, ce_weight: float, kd_weight: float, **rest: Any
+) -> Any:
+    """Exchange the two weights in the gradient alone."""
+    right = original(teacher, silent(student), batch, ce_weight=ce_weight, kd_weight=kd_weight, **rest)
+    original(teacher, student, batch, ce_weight=kd_weight, kd_weight=ce_weight, **rest)
+    return right
+
+
+def temperature_on_one_side(
+    original: Any, teacher: Any, student: Any, batch: Any, *, temperature: float, kd_weight: float, **rest: Any
+) -> Any:
+    """Divide only the teacher's logits by the temperature."""
+    scaled = SimpleNamespace(vocab_size=teacher.vocab_size, logits=lambda batch: teacher.logits(batch) / temperature)
+    return original(scaled, student, batch, temperature=1.0, kd_weight=kd_weight * temperature**2, **rest)
+
+
+def cross_entropy_called_kl(
+    original: Any, teacher: Any, student: Any, batch: Any, *, temperature: float, kd_weight: float, **rest: Any
+) -> Any:
+    """Leave the teacher's entropy out of the reported loss."""
+    right = original(teacher, student, batch, temperature=temperature, kd_weight=kd_weight, **rest)
+    scored = batch.labels[:, 1:].long() != -100
+    log_p = (teacher.logits(batch)[:, :-1][scored.to(teacher.logits(batch).device)] / temperature).log_softmax(-1)
+    entropy = -float(torch.nan_to_num(log_p.exp() * log_p).sum())
+    total = right.sum + kd_weight * temperature**2 * entropy
+    return replace(right, sum=total, loss=total / right.count if right.count else None)
+
+
+def tau_squared_in_gradient(
+    original: Any, teacher: Any, student: Any, batch: Any, *, temperature: float, kd_weight: float, **rest: Any
+) -> Any:
+    """Give the teacher's term of the gradient the factor τ²."""
+    right = original(teacher, silent(student), batch, temperature=temperature, kd_weight=kd_weight, **rest)
+    original(teacher, student, batch, temperature=temperature, kd_weight=kd_weight * temperature, **rest)
+    return right
+
+
+def half_precision_arithmetic(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
+    """Compute the gradient of bfloat16 logits in bfloat16."""
+    narrow = student.forward(batch).logits.dtype is torch.bfloat16
+    rounded = changed_student(student, lambda gradient: gradient.bfloat16().to(gradient.dtype))
+    return original(teacher, rounded if narrow else student, batch, **settings)
+
+
+def silent(student: Any) -> Any:
+    """Return the student with every gradient replaced by zeros."""
+    return changed_student(student, torch.zeros_like)
