@@ -1,0 +1,133 @@
+"""Declared mutants and equivalents that a rename would break are lint errors."""
+
+from pathlib import Path
+
+import pytest
+
+from pv.contract.load import load
+from pv.linting import lint
+from pv.source.project import find_project
+
+CODE = """import math
+from math import sqrt as _root
+
+LIMIT = 3
+
+
+def scale(number, *, factor=2):
+    total = number * factor
+    names = [each + total for each in range(LIMIT)]
+
+    def inner(part):
+        return part + 1
+
+    return math.floor(total) + len(names)
+
+
+def _private(number):
+    return number * 2
+
+
+class Box:
+    def __init__(self, content):
+        self._content = content
+        self.size = len(content) + _root(4)
+
+    @property
+    def content(self):
+        return self._content
+
+
+class _Hidden:
+    def __init__(self):
+        self.size = 2
+"""
+CONTRACT = """schema: pv/1
+metadata: {{id: c, version: 1.0.0, description: Scaling, references: [the definition]}}
+subject: code
+obligations: [{{id: O, statement: scaling scales}}]
+falsifiers:
+- {{id: F, obligation: O, rule: r, prediction: p, if_fails: i, test: "falsify.py::falsify", kills: [m]}}
+mutants:
+- {{id: m, fault: a fault, {change}}}
+"""
+
+
+def findings(folder: Path, change: str, more: str = "") -> list[str]:
+    """Return the messages and hints of PV146 in a project with one mutant."""
+    (folder / "pyproject.toml").write_text("[tool.pv]\n")
+    (folder / "code.py").write_text(CODE)
+    (folder / "falsify.py").write_text("def falsify(subject):\n    pass\n\n\ndef wrong(number):\n    return 1\n")
+    (folder / "c.yaml").write_text(CONTRACT.format(change=change) + more)
+    found = lint(load([folder / "c.yaml"]).contracts, project=find_project(folder))
+    return [f"{each.message}; {each.hint}" for each in found if each.code == "PV146"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        'edit: {function: "code:scale", find: number * factor, replace: number + factor}',
+        'edit: {function: "code:scale", find: "2", replace: "3"}',
+        'edit: {function: "code:scale", find: range(LIMIT), replace: "[each for each in range(LIMIT)]"}',
+        'edit: {function: "code:Box.__init__", find: len(content), replace: "0"}',
+        'swap: {object: "code:scale", with: "falsify:wrong"}',
+        'swap: {object: "code:Box.content", with: "falsify:wrong"}',
+        'swap: {object: "code:LIMIT", with: "falsify:wrong"}',
+    ],
+)
+def test_mutant_of_public_names_parameters_and_literals_is_accepted(tmp_path: Path, change: str) -> None:
+    assert findings(tmp_path, change) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            'edit: {function: "code:scale", find: math.floor(total), replace: "total"}',
+            "m: `find` uses the local variable 'total' of code:scale",
+        ),
+        (
+            'edit: {function: "code:scale", find: number * factor, replace: number * nothing}',
+            "m: `replace` uses the local variable 'nothing' of code:scale",
+        ),
+        (
+            'edit: {function: "code:scale", find: part + 1, replace: "1"}',
+            "m: `find` uses the local variable 'part' of code:scale",
+        ),
+        (
+            'edit: {function: "code:Box.content", find: self._content, replace: "None"}',
+            "m: `find` uses the private attribute '_content' of code:Box.content",
+        ),
+        (
+            'edit: {function: "code:Box.__init__", find: _root(4), replace: "2"}',
+            "m: `find` uses the private name '_root' of code:Box.__init__",
+        ),
+        (
+            'edit: {function: "code:_private", find: "2", replace: "3"}',
+            "m: code:_private: '_private' is private",
+        ),
+        (
+            'edit: {function: "code:_Hidden.__init__", find: "2", replace: "3"}',
+            "m: code:_Hidden.__init__: '_Hidden' is private",
+        ),
+        (
+            'edit: {function: "code:scale.inner", find: "1", replace: "2"}',
+            "m: code:scale.inner is a function inside a function",
+        ),
+        (
+            'swap: {object: "code:_private", with: "falsify:wrong"}',
+            "m: code:_private: '_private' is private",
+        ),
+    ],
+)
+def test_mutant_that_a_rename_breaks_is_refused(tmp_path: Path, change: str, says: str) -> None:
+    hint = "write a swap of a public function instead, or an edit of parameters, literals and public names only"
+    assert findings(tmp_path, change) == [f"{says}; {hint}"]
+
+
+def test_equivalent_that_a_rename_breaks_is_refused(tmp_path: Path) -> None:
+    change = 'edit: {function: "code:scale", find: number * factor, replace: number + factor}'
+    entry = '{function: "code:scale", find: len(names), replace: len(names) + 0, reason: adding zero}'
+    says = "`find` uses the local variable 'names' of code:scale"
+    hint = "remove the entry: an equivalent that is not declared counts as a survivor"
+    assert findings(tmp_path, change, f"equivalents:\n- {entry}\n") == [f"{says}; {hint}"]
