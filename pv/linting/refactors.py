@@ -83,6 +83,7 @@ class _Code:
     def of(cls, project: Project, target: Target) -> "_Code":
         """Return the names of the function or class of `target`. Raise Unbound."""
         path = resolve.module_file(project, target.module)
+        tree = resolve.parse(path)  # raises Unbound for a file that is no Python
         source = match.read(resolve.source(path))
         nodes = source.definitions(target.attribute)
         outer = target.attribute.rpartition(".")[0]
@@ -92,7 +93,7 @@ class _Code:
             nested=any(isinstance(node, FUNCTIONS) for node in source.definitions(outer)) if outer else False,
             parameters=parameters,
             locals=frozenset(name for f in functions for name in _bound(f)) - parameters,
-            public=frozenset([*resolve.exported(path), *syntax.names(resolve.parse(path)), *dir(builtins)]),
+            public=frozenset([*resolve.exported(path), *syntax.names(tree), *dir(builtins)]),
         )
 
     def problems(self, text: str) -> Iterator[str]:
