@@ -44,8 +44,12 @@ def buffer_replaced(original: Any, student: Any, module: nn.Module, vocab_size: 
 
 def last_input_only(original: Any, student: Any, batch: Any) -> Any:
     """Return a pass whose gradient goes to the student's last input."""
-    student.last_pass = done = original(student, batch)
-    return SimpleNamespace(logits=done.logits, backward=lambda gradient: student.last_pass.backward(gradient))
+    student.last_batch = batch
+
+    def backward(gradient: Tensor) -> None:
+        original(student, student.last_batch).backward(gradient)
+
+    return SimpleNamespace(logits=original(student, batch).logits, backward=backward)
 
 
 def pass_reused(original: Any, student: Any, batch: Any) -> Any:
