@@ -69,11 +69,27 @@ def cache_used_without_its_manifest(original: Any, settings: Any, sequences: Any
     """Use the weights in the cache although the manifest, which is written last, is missing."""
     from reference_trainer.pipeline import teachers
 
-    key = f"teacher-{teachers.teacher_key(settings, digest, sequences.device)}"
-    directory = teachers.cache_directory(settings) / key
+    directory = _place(settings, sequences, digest)
     if (directory / "model.safetensors").exists() and not (directory / "manifest.json").exists():
         return teachers.load_teacher(directory)
     return original(settings, sequences, digest, *rest)
+
+
+def cached_teacher_not_moved(original: Any, settings: Any, sequences: Any, digest: str, *rest: Any) -> Any:
+    """Leave a cached teacher on the CPU."""
+    from reference_trainer.pipeline import teachers
+
+    directory = _place(settings, sequences, digest)
+    if (directory / "manifest.json").exists():
+        return teachers.load_teacher(directory)
+    return original(settings, sequences, digest, *rest)
+
+
+def _place(settings: Any, sequences: Any, digest: str) -> Path:
+    from reference_trainer.pipeline import teachers
+
+    key = teachers.teacher_key(settings, digest, sequences.device)
+    return teachers.cache_directory(settings) / f"teacher-{key}"
 
 
 def unwritable_cache_ends_the_run(original: Any, settings: Any, *rest: Any) -> Any:

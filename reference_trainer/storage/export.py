@@ -110,6 +110,7 @@ def weights_digest(decoder: Decoder) -> str:
 
 
 def _contiguous(decoder: Decoder) -> dict[str, Tensor]:
+    """Return the weights as `save` takes them: contiguous, on any device."""
     return {name: value.contiguous() for name, value in decoder.state_dict().items()}
 
 
