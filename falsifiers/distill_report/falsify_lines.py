@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.distill_report.summaries import PROJECTION, SUMMARY, result_of
-from falsifiers.distill_smoke.cases import finished, invoked, place
+from falsifiers.distill_smoke.cases import changes, distilled, finished, invoked, place, stopping_at
+from falsifiers.distill_smoke.falsify_steps import assert_no_step_ran
 
 KNOWN = [
     (
@@ -143,3 +144,13 @@ def falsify_projection_uses_the_setting(subject: Any, device: str) -> None:
             ended = invoked(subject, where, *where.flags(smoke=2, device=device), *flags, **variables)
         found = [match for line in ended.output.splitlines() if (match := PROJECTION.fullmatch(line))]
         assert [int(match[1]) for match in found] == [expected], f"{flags} {variables}: {ended.output}"
+
+
+def falsify_run_without_steps_is_an_error(subject: Any, device: str) -> None:
+    """A callback that ends the run at its start causes a SmokeError, no ZeroDivisionError, and no file."""
+    with place() as where:
+        before = where.listing()
+        callbacks = [stopping_at("on_train_begin", 1)]
+        ran = distilled(subject, where, device=device, smoke=5, callbacks=callbacks)
+        assert changes(before, where.listing()) == [], f"{changes(before, where.listing())} changed; expected no file"
+    assert_no_step_ran(ran)

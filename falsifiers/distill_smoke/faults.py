@@ -25,12 +25,6 @@ def one_step_too_many(original: Any, schedule: Any, position: Any, action: Any) 
     return original(longer, position, action)
 
 
-def zero_steps_divided(original: Any, result: Any, project_to_steps: int) -> Any:
-    """Divide the time by the steps before they are checked."""
-    pace = result.elapsed_s / result.steps_completed
-    return original(replace(result, elapsed_s=pace * result.steps_completed), project_to_steps)
-
-
 def projection_lost(original: Any, *arguments: Any) -> Any:
     """Return the summary without the projection."""
     return original(*arguments)[:1]
