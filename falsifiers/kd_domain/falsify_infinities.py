@@ -50,27 +50,27 @@ def falsify_minus_infinity_logits_in_float32(subject: Any, device: str, case: Kd
 
 
 @given(case=kd_cases(banned=st.sampled_from(["student", "each"])), keep=st.sampled_from(["ce", "kd", "neither"]))
-def falsify_zero_weight_removes_its_term(subject: Any, case: KdCase, keep: str) -> None:
+def falsify_zero_weight_removes_its_term(subject: Any, device: str, case: KdCase, keep: str) -> None:
     """A term of weight 0 has no influence, even if it is infinite."""
     case = case.but(ce_weight=float(keep == "ce"), kd_weight=float(keep == "kd"))
-    assert_loss_is_the_oracles(subject, case)
-    gradient = case.autograd(subject)
+    assert_loss_is_the_oracles(subject, case, device)
+    gradient = case.autograd(subject, device)
     assert_same_gradient("autograd", gradient, case.oracle_gradient(), 2 * case.allowed_gradient(unit_of(subject)))
-    assert_gradient_is_the_oracles(subject, case)
+    assert_gradient_is_the_oracles(subject, case, device)
 
 
 @given(case=kd_cases(banned=ANYWHERE), padding=st.integers(1, 3))
-def falsify_padding_with_minus_infinity(subject: Any, case: KdCase, padding: int) -> None:
+def falsify_padding_with_minus_infinity(subject: Any, device: str, case: KdCase, padding: int) -> None:
     """Appending logits of -inf to both models changes neither sum nor gradient."""
     pad = torch.full((*case.labels.shape, padding), NO_TOKEN, dtype=case.student.dtype)
     padded = case.but(student=torch.cat([case.student, pad], -1), teacher=torch.cat([case.teacher, pad], -1))
-    seen, before = padded.nats(subject), case.nats(subject)
+    seen, before = padded.nats(subject, device), case.nats(subject, device)
     formula = "the same vocabulary without the padding"
     allowed = case.allowed_nats(unit_of(subject)) + padded.allowed_nats(unit_of(subject))
     oracles.assert_close(f"sum in nats with {padding} tokens of padding", seen, before, allowed, formula)
-    expected = torch.cat([case.gradient(subject), torch.zeros_like(pad)], -1)
+    expected = torch.cat([case.gradient(subject, device), torch.zeros_like(pad)], -1)
     allowed = case.allowed_gradient(unit_of(subject)) + padded.allowed_gradient(unit_of(subject))
-    assert_same_gradient("the gradient with padding", padded.gradient(subject), expected, allowed, formula)
+    assert_same_gradient("the gradient with padding", padded.gradient(subject, device), expected, allowed, formula)
 
 
 @given(

@@ -39,13 +39,13 @@ def falsify_gradient_against_autograd(subject: Any, device: str, case: KdCase, d
     case=kd_cases(logits=HALVES),
     direction=st.lists(st.sampled_from([1, 0, -1, 2]), min_size=30, max_size=30).filter(any),
 )
-def falsify_gradient_against_central_differences(subject: Any, case: KdCase, direction: list[int]) -> None:
+def falsify_gradient_against_central_differences(subject: Any, device: str, case: KdCase, direction: list[int]) -> None:
     """The closed form equals central differences of the subject's own loss, which also see detached terms."""
     along = torch.tensor(direction[: case.student.numel()], dtype=torch.float64).reshape(case.student.shape)
     h = 1e-4
     plus, minus = (case.but(student=case.student + sign * h * along) for sign in (1, -1))
-    seen = float((case.gradient(subject) * along).sum())
-    expected = (plus.nats(subject) - minus.nats(subject)) / (2 * h)
+    seen = float((case.gradient(subject, device) * along).sum())
+    expected = (plus.nats(subject, device) - minus.nats(subject, device)) / (2 * h)
     # Third derivative along a direction of range 3: a third cumulant, at most 3^3/(6*sqrt(3)) < 3 for each softmax.
     third = 3 * int(case.scored.sum()) * (case.ce_weight + case.kd_weight / case.temperature)
     rounding = (

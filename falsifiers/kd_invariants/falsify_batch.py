@@ -17,17 +17,17 @@ FORMULA = "its positions, each computed alone"
 
 
 @given(case=kd_cases(ignored=IGNORE_INDICES))
-def falsify_batch_is_the_sum_of_its_elements(subject: Any, case: KdCase) -> None:
+def falsify_batch_is_the_sum_of_its_elements(subject: Any, device: str, case: KdCase) -> None:
     """Each position has its own loss and gradient, whatever else is in the batch; a doubled batch doubles the sum."""
     parts = {(b, t): _alone(case, b, t) for b, t in case.scored.nonzero().tolist()}
-    sum_alone = math.fsum(part.nats(subject) for part in parts.values())
+    sum_alone = math.fsum(part.nats(subject, device) for part in parts.values())
     gradients = torch.zeros(case.student.shape, dtype=torch.float64)
     for place, part in parts.items():
-        gradients[place] = part.gradient(subject)[0, 0].double()
-    _assert_result(subject, case, int(case.scored.sum()), sum_alone, gradients, FORMULA)
+        gradients[place] = part.gradient(subject, device)[0, 0].double()
+    _assert_result(subject, device, case, int(case.scored.sum()), sum_alone, gradients, FORMULA)
     twice = case.but(**{name: torch.cat([getattr(case, name)] * 2) for name in ("student", "teacher", "labels")})
     doubled = torch.cat([gradients] * 2)
-    _assert_result(subject, twice, 2 * int(case.scored.sum()), 2 * sum_alone, doubled, "twice the batch")
+    _assert_result(subject, device, twice, 2 * int(case.scored.sum()), 2 * sum_alone, doubled, "twice the batch")
 
 
 def _alone(case: KdCase, b: int, t: int) -> KdCase:
@@ -39,8 +39,12 @@ def _alone(case: KdCase, b: int, t: int) -> KdCase:
     )
 
 
-def _assert_result(subject: Any, case: KdCase, count: int, nats: float, gradient: Tensor, formula: str) -> None:
-    loss, unit = case.loss(subject), unit_of(subject)
+def _assert_result(
+    subject: Any, device: str, case: KdCase, count: int, nats: float, gradient: Tensor, formula: str
+) -> None:
+    loss, unit = case.loss(subject, device), unit_of(subject)
     assert int(loss.count) == count, f"count is {int(loss.count)}; expected {count} ({formula})"
     oracles.assert_close("sum in nats", float(loss.sum), nats, 2 * case.allowed_nats(unit), formula)
-    assert_same_gradient("the gradient", case.gradient(subject), gradient, 2 * case.allowed_gradient(unit), formula)
+    assert_same_gradient(
+        "the gradient", case.gradient(subject, device), gradient, 2 * case.allowed_gradient(unit), formula
+    )

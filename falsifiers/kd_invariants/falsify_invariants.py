@@ -14,14 +14,16 @@ from falsifiers.support.strategies import HALVES, KdCase, kd_cases, unit_of
 
 
 @given(case=kd_cases(logits=HALVES), student_shift=HALVES, teacher_shift=HALVES)
-def falsify_shift_invariance(subject: Any, case: KdCase, student_shift: float, teacher_shift: float) -> None:
+def falsify_shift_invariance(
+    subject: Any, device: str, case: KdCase, student_shift: float, teacher_shift: float
+) -> None:
     """A constant added to a row's logits changes neither sum nor gradient. Adding multiples of 1/2 is exact."""
     shift = torch.arange(1, case.labels.numel() + 1).reshape(*case.labels.shape, 1).double()
     moved = case.but(student=case.student + student_shift * shift, teacher=case.teacher + teacher_shift * shift)
     formula = "the same logits before a constant was added to each row"
     allowed = case.allowed_nats(unit_of(subject)) + moved.allowed_nats(unit_of(subject))
-    oracles.assert_close("sum in nats", moved.nats(subject), case.nats(subject), allowed, formula)
-    seen, expected = moved.gradient(subject), case.gradient(subject)
+    oracles.assert_close("sum in nats", moved.nats(subject, device), case.nats(subject, device), allowed, formula)
+    seen, expected = moved.gradient(subject, device), case.gradient(subject, device)
     assert_same_gradient(
         "the gradient",
         seen,
@@ -32,7 +34,7 @@ def falsify_shift_invariance(subject: Any, case: KdCase, student_shift: float, t
 
 
 @given(case=kd_cases(), order=st.permutations(range(5)), reverse=st.booleans())
-def falsify_permutation_equivariance(subject: Any, case: KdCase, order: list[int], reverse: bool) -> None:
+def falsify_permutation_equivariance(subject: Any, device: str, case: KdCase, order: list[int], reverse: bool) -> None:
     """Permuting tokens and positions permutes the gradient and leaves the sum unchanged."""
     tokens = torch.tensor([v for v in order if v < case.student.shape[-1]])
     positions = torch.arange(case.labels.shape[1])
@@ -45,8 +47,12 @@ def falsify_permutation_equivariance(subject: Any, case: KdCase, order: list[int
     )
     formula = "the same tokens and positions in another order"
     allowed = case.allowed_nats(unit_of(subject)) + renamed.allowed_nats(unit_of(subject))
-    oracles.assert_close("sum in nats", renamed.nats(subject), case.nats(subject), allowed, formula)
-    expected = case.gradient(subject)[..., tokens][:, positions]
+    oracles.assert_close("sum in nats", renamed.nats(subject, device), case.nats(subject, device), allowed, formula)
+    expected = case.gradient(subject, device)[..., tokens][:, positions]
     assert_same_gradient(
-        "the gradient", renamed.gradient(subject), expected, 2 * case.allowed_gradient(unit_of(subject)), formula
+        "the gradient",
+        renamed.gradient(subject, device),
+        expected,
+        2 * case.allowed_gradient(unit_of(subject)),
+        formula,
     )

@@ -14,23 +14,25 @@ from falsifiers.support.strategies import POSITIVE_WEIGHTS, KdCase, kd_cases, un
 
 
 @given(case=kd_cases(ce_weights=st.just(0.0), kd_weights=POSITIVE_WEIGHTS))
-def falsify_kl_is_nonnegative_and_zero_on_itself(subject: Any, case: KdCase) -> None:
+def falsify_kl_is_nonnegative_and_zero_on_itself(subject: Any, device: str, case: KdCase) -> None:
     """KL >= 0, and loss and gradient are 0 for student = teacher."""
-    seen = case.nats(subject)
+    seen = case.nats(subject, device)
     assert seen >= -case.allowed_nats(unit_of(subject)), (
         f"KL(teacher ‖ student) is {seen:.9g} nats; expected a number >= 0"
     )
     itself = case.but(student=case.teacher)
     oracles.assert_close(
         "KL(teacher ‖ teacher) in nats",
-        itself.nats(subject),
+        itself.nats(subject, device),
         0.0,
         itself.allowed_nats(unit_of(subject)),
         "zero on itself",
     )
     zero = torch.zeros_like(case.student)
     allowed = itself.allowed_gradient(unit_of(subject))
-    assert_same_gradient("the gradient at student = teacher", itself.gradient(subject), zero, allowed, "zero on itself")
+    assert_same_gradient(
+        "the gradient at student = teacher", itself.gradient(subject, device), zero, allowed, "zero on itself"
+    )
 
 
 @given(
@@ -41,7 +43,7 @@ def falsify_kl_is_nonnegative_and_zero_on_itself(subject: Any, case: KdCase) -> 
         kd_weights=st.just(1.0),
     )
 )
-def falsify_large_temperature_limit(subject: Any, case: KdCase) -> None:
+def falsify_large_temperature_limit(subject: Any, device: str, case: KdCase) -> None:
     """τ²·KL tends to ||(s - mean s) - (t - mean t)||² / 2V.
 
     At τ the limit is off by at most range(t)/τ, from the weights p, and range(s - t)/3τ, from the third cumulant:
@@ -51,7 +53,7 @@ def falsify_large_temperature_limit(subject: Any, case: KdCase) -> None:
         case.teacher - case.teacher.mean(-1, keepdim=True)
     )
     limit = float(centred[case.scored].square().sum()) / (2 * case.student.shape[-1])
-    seen = case.nats(subject)
+    seen = case.nats(subject, device)
     oracles.assert_close(
         "τ²·KL at τ = 2000 in nats",
         seen,

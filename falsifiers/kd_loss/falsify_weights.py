@@ -17,23 +17,29 @@ from falsifiers.support.strategies import LOGITS, KdCase, kd_cases
 
 
 @given(case=kd_cases(ce_weights=st.just(1.0), kd_weights=st.just(0.0)), other=st.lists(LOGITS, min_size=5, max_size=5))
-def falsify_teacher_has_no_influence_at_zero_weight(subject: Any, case: KdCase, other: list[float]) -> None:
+def falsify_teacher_has_no_influence_at_zero_weight(
+    subject: Any, device: str, case: KdCase, other: list[float]
+) -> None:
     """With kd_weight = 0 the loss is the cross-entropy, for every teacher."""
     teacher = case.teacher + torch.tensor(other, dtype=torch.float64)[: case.teacher.shape[-1]]
     for changed in (case, case.but(teacher=teacher)):
-        assert_loss_is_the_oracles(subject, changed)
-        assert_gradient_is_the_oracles(subject, changed)
+        assert_loss_is_the_oracles(subject, changed, device)
+        assert_gradient_is_the_oracles(subject, changed, device)
 
 
 @given(case=kd_cases(ce_weights=st.just(0.0), kd_weights=st.just(1.0)), turn=st.integers(1, 4))
-def falsify_labels_have_no_influence_at_zero_weight(subject: Any, case: KdCase, turn: int) -> None:
+def falsify_labels_have_no_influence_at_zero_weight(subject: Any, device: str, case: KdCase, turn: int) -> None:
     """With ce_weight = 0 the loss is the divergence; labels only select the scored positions."""
     labels = torch.where(case.scored, (case.labels + turn) % case.student.shape[-1], case.labels)
     changed = case.but(labels=labels)
-    seen, before = changed.nats(subject), case.nats(subject)
+    seen, before = changed.nats(subject, device), case.nats(subject, device)
     assert seen == before, f"sum changed from {before:.9g} to {seen:.9g} nats with other labels at ce_weight = 0"
     assert_same_gradient(
-        "the gradient", changed.gradient(subject), case.gradient(subject), 0.0, "the same under other labels"
+        "the gradient",
+        changed.gradient(subject, device),
+        case.gradient(subject, device),
+        0.0,
+        "the same under other labels",
     )
-    assert_loss_is_the_oracles(subject, changed)
-    assert_gradient_is_the_oracles(subject, changed)
+    assert_loss_is_the_oracles(subject, changed, device)
+    assert_gradient_is_the_oracles(subject, changed, device)

@@ -16,9 +16,9 @@ from falsifiers.support.strategies import IGNORED, StepCase, step_cases
 
 
 @given(case=step_cases())
-def falsify_metrics_are_sums_with_counts(subject: Any, case: StepCase) -> None:
+def falsify_metrics_are_sums_with_counts(subject: Any, device: str, case: StepCase) -> None:
     """The metrics cross_entropy and kl are sums in nats with their counts, whatever the weights."""
-    result, _ = recorded_step(subject, case)
+    result, _ = recorded_step(subject, case, device)
     shifted = case.shifted()
     for name, weights, formula in (
         ("cross_entropy", (1.0, 0.0, 1.0), "-log softmax(s)[y]"),

@@ -16,15 +16,15 @@ from falsifiers.support.strategies import HALVES, IGNORED, KdCase, kd_cases
 
 
 @given(case=kd_cases(dtype=torch.float32, logits=HALVES), dtypes=st.permutations([torch.float64, torch.float32]))
-def falsify_wider_dtype_is_used(subject: Any, case: KdCase, dtypes: list[torch.dtype]) -> None:
+def falsify_wider_dtype_is_used(subject: Any, device: str, case: KdCase, dtypes: list[torch.dtype]) -> None:
     """Sums are float64, counts int64, and a float64 model with a float32 one is computed in float64."""
     mixed = case.but(student=case.student.to(dtypes[0]), teacher=case.teacher.to(dtypes[1]))
-    loss = mixed.loss(subject)
+    loss = mixed.loss(subject, device)
     assert (loss.sum.dtype, loss.count.dtype) == (torch.float64, torch.int64), (
         f"sum and count are {loss.sum.dtype} and {loss.count.dtype}; expected float64 and int64"
     )
-    assert_loss_is_the_oracles(subject, mixed)
-    gradient = mixed.gradient(subject)
+    assert_loss_is_the_oracles(subject, mixed, device)
+    gradient = mixed.gradient(subject, device)
     assert gradient.dtype is dtypes[0], (
         f"the gradient is {gradient.dtype}; expected {dtypes[0]}, as the student's logits"
     )

@@ -53,11 +53,11 @@ def falsify_student_equal_to_teacher_gets_no_gradient(subject: Any, device: str,
     case=step_cases(ce_weights=st.just(0.0), kd_weights=POSITIVE_WEIGHTS),
     away=tensors((4, 4), st.integers(-4, 4).map(float), torch.float64),
 )
-def falsify_loss_grows_with_divergence(subject: Any, case: StepCase, away: Tensor) -> None:
+def falsify_loss_grows_with_divergence(subject: Any, device: str, case: StepCase, away: Tensor) -> None:
     """The loss at s = t + a·away never falls as a grows: the divergence is convex in a, with minimum 0 at a = 0."""
     away = away[: case.teacher.shape[0], : case.teacher.shape[1]]
     cases = [case.but(student=case.teacher + a * away) for a in (0.0, 0.5, 1.0, 2.0)]
-    seen = [table_step(subject, c, 1.0)[0].loss for c in cases]
+    seen = [table_step(subject, c, 1.0, device)[0].loss for c in cases]
     for nearer, further, before, after in zip(cases, cases[1:], seen, seen[1:], strict=False):
         rise = (further.shifted().oracle_nats() - nearer.shifted().oracle_nats()) / max(
             int(further.shifted().scored.sum()), 1
@@ -70,14 +70,14 @@ def falsify_loss_grows_with_divergence(subject: Any, case: StepCase, away: Tenso
 
 
 @given(case=step_cases(ce_weights=st.just(0.0), kd_weights=POSITIVE_WEIGHTS))
-def falsify_one_step_moves_towards_the_teacher(subject: Any, case: StepCase) -> None:
+def falsify_one_step_moves_towards_the_teacher(subject: Any, device: str, case: StepCase) -> None:
     """One step on one scored token moves each logit that predicts it by lr·τ·(p - q), and no other row."""
     first = case.shifted().scored.nonzero()[0].tolist()
     labels = torch.full_like(case.labels, IGNORED)
     labels[first[0], first[1] + 1] = 0
     case = case.but(labels=labels)
     token = int(case.tokens[first[0], first[1]])
-    _, table = table_step(subject, case, 0.1)
+    _, table = table_step(subject, case, 0.1, device)
     p, q = (oracles.softmax(x[token].tolist(), case.temperature) for x in (case.teacher, case.student))
     for v, (mass, own) in enumerate(zip(p, q, strict=True)):
         moved = float(table[token, v] - case.student[token, v])
@@ -98,7 +98,7 @@ def falsify_one_step_moves_towards_the_teacher(subject: Any, case: StepCase) -> 
     length=st.integers(2, 5),
 )
 def falsify_ten_steps_lower_the_loss(
-    subject: Any, teacher: Tensor, lift: float, temperature: float, length: int
+    subject: Any, device: str, teacher: Tensor, lift: float, temperature: float, length: int
 ) -> None:
     """Each of ten steps lowers the loss, and the last is below 90 % of the first.
 
@@ -111,8 +111,8 @@ def falsify_ten_steps_lower_the_loss(
     tokens = torch.arange(length)[None] % 4
     scored = min(length - 1, 4)
     case = StepCase(tokens, tokens, student, teacher, temperature, 0.0, 1.0)
-    learner = subject.FixtureStudent(student, float(scored))
-    frozen, batch = subject.FixtureTeacher(teacher), batch_of(subject, case)
+    learner = subject.FixtureStudent(student.to(device), float(scored))
+    frozen, batch = subject.FixtureTeacher(teacher.to(device)), batch_of(subject, case, device)
     losses = [subject.kd_step(frozen, learner, batch, **case.settings).loss for _ in range(11)]
     assert all(later < earlier for earlier, later in itertools.pairwise(losses)), (
         f"losses of ten steps are {losses} nats per token; expected a fall in each step"

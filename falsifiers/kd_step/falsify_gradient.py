@@ -89,10 +89,13 @@ def falsify_every_element_is_applied(subject: Any, device: str, case: StepCase, 
 
 
 @given(case=step_cases())
-def falsify_duplicate_batch(subject: Any, case: StepCase) -> None:
+def falsify_duplicate_batch(subject: Any, device: str, case: StepCase) -> None:
     """A doubled batch doubles sum and count, and gives the same loss and step."""
     twice = case.but(tokens=torch.cat([case.tokens] * 2), labels=torch.cat([case.labels] * 2))
-    (once, table), (doubled, doubled_table) = table_step(subject, case, 1.0), table_step(subject, twice, 1.0)
+    (once, table), (doubled, doubled_table) = (
+        table_step(subject, case, 1.0, device),
+        table_step(subject, twice, 1.0, device),
+    )
     allowed = twice.shifted().allowed_nats()
     assert doubled.count == 2 * once.count, (
         f"count of the doubled batch is {doubled.count}; expected twice {once.count}"

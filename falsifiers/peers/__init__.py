@@ -1,1 +1,1 @@
-"""Distillation losses of other libraries as subjects of `contracts/kd-loss.yaml`: one module for each library."""
+"""Distillation losses of other libraries as subjects of `kd-loss` and `kd-domain`: one module for each library."""

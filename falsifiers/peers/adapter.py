@@ -1,4 +1,4 @@
-"""Adapters that make another library's distillation term a subject of `contracts/kd-loss.yaml`.
+"""Adapters that make another library's distillation term a subject of the contracts `kd-loss` and `kd-domain`.
 
     sum = ce_weight * CE(s, y)  +  kd_weight * term(s, t, y)
 
