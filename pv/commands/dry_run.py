@@ -9,10 +9,12 @@ from pv.commands.attempt import Attempt, Options
 from pv.commands.bodies import Bodies
 from pv.commands.request import Chosen, Request, choose, project_of
 from pv.contract.claims import Falsifier, Run
+from pv.contract.finding import Finding, Severity
 from pv.contract.model import Contract
 from pv.engines.kind import How
 from pv.engines.kinds import kind_of
 from pv.errors import PvError
+from pv.linting import MUTANT_STALE, RUNNABLE
 from pv.results.dry_run import Built, DryRun
 from pv.source.project import Project
 from pv.workers import tasks
@@ -33,11 +35,18 @@ def dry_run(
     bodies = Bodies(chosen.project, chosen.subjects, Options(jobs=1))
     runnable = [c for c in chosen.contracts if c.strict and chosen.runnable(c)]
     return DryRun(
-        findings=chosen.findings,
+        findings=tuple(_preventing(chosen)),
         devices=tuple(dict.fromkeys(devices)) or ("cpu",),
         tasks={c.id: tuple(_Building(chosen, bodies, c).tasks()) for c in runnable},
         automatic={c.id: sum(1 for _ in _automatic(chosen, c)) for c in runnable},
     )
+
+
+def _preventing(chosen: Chosen) -> Iterator[Finding]:
+    """Yield the findings that keep a task from being built; others do not matter here."""
+    on_cpu = any(_on_mutants(chosen, contract) for contract in chosen.contracts)
+    harmless = RUNNABLE - MUTANT_STALE if on_cpu else RUNNABLE
+    return (f for f in chosen.findings if f.severity is not Severity.NOTICE and f.code not in harmless)
 
 
 def _claims(chosen: Chosen, contract: Contract) -> list[Falsifier]:

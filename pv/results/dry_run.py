@@ -22,7 +22,10 @@ class Built:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRun:
-    """What a validation would run: the tasks of each contract. automatic: claims judged by generated mutants."""
+    """What a validation would run: the tasks of each contract.
+
+    findings: those that keep a task from being built. automatic: the number of claims judged by generated mutants.
+    """
 
     findings: tuple[Finding, ...]
     devices: tuple[str, ...]
@@ -38,7 +41,7 @@ class DryRun:
 
     @property
     def exit_code(self) -> int:
-        """Return 3 for a malformed contract, 1 if a task could not be built or lint found an error, 2 for no task."""
+        """Return 3 for a malformed contract, 1 if a task could not be built, 2 if there is none, else 0."""
         if any(finding.severity is Severity.REFUSAL for finding in self.findings):
             return 3
         if self.problems:

@@ -72,6 +72,20 @@ def test_task_that_cannot_be_built_is_a_problem(project: Project, monkeypatch: p
     assert "error: C-LIMIT on cpu: cannot be built: there is no such file" in text(result)
 
 
+@pytest.mark.parametrize(("on", "code"), [("cpu", 1), ("cuda", 0)])
+def test_stale_mutant_is_a_problem_where_mutants_are_tried(project: Project, on: str, code: int) -> None:
+    contract = project("small") / "contracts/counting.yaml"
+    contract.write_text(contract.read_text().replace("find: epochs * steps", "find: epochs / steps"))
+    result = dry_run(devices=[on])
+    assert (result.exit_code, [f.code for f in result.findings]) == (code, ["PV133"] * code)
+
+
+def test_lint_error_that_prevents_no_task_is_no_problem(project: Project) -> None:
+    contract = project("small") / "contracts/counting.yaml"
+    contract.write_text(contract.read_text().replace("kills: [from-zero]", "kills: []"))
+    assert (dry_run().exit_code, dry_run().findings) == (0, ())
+
+
 def test_lint_error_is_a_problem(project: Project) -> None:
     folder = project("small")
     contract = next((folder / "contracts").glob("*.yaml"))
