@@ -45,12 +45,3 @@ def default_settings_left_out(
     settings, fields = manifest.get("settings", {}), Settings.model_fields
     given = {name: value for name, value in settings.items() if value != fields[name].default}
     original(decoder, directory, {**manifest, "settings": given} if settings else manifest, **rest)
-
-
-def other_optimizer_in_the_manifest(
-    original: Any, decoder: Any, directory: Path, manifest: dict[str, Any], **rest: Any
-) -> None:
-    """Give the manifest another epsilon than that of the optimizer."""
-    for group in [manifest["optimizer"]] if "optimizer" in manifest else []:
-        group["eps"] = 1e-6
-    original(decoder, directory, manifest, **rest)

@@ -34,11 +34,6 @@ def key_without_the_text(original: Any, settings: Any, digest: str, device: Any)
     return original(settings, str(settings.data), device)
 
 
-def key_with_the_student(original: Any, settings: Any, digest: str, device: Any) -> Any:
-    """Change the key with the student, which the teacher does not depend on."""
-    return original(settings, f"{digest}/{settings.layers}", device)
-
-
 def key_of_joined_values(settings: Any, digest: str, device: Any) -> str:
     """Join the values without a separator, so 1, 12 and 11, 2 are equal."""
     names = (

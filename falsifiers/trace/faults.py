@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,6 @@ from typing import Any
 def bare_nan(event: Any, context: Any) -> str:
     """Write a NaN loss as Python does, which is not JSON."""
     return json.dumps({"event": event.value, **asdict(context)})
-
-
-def losses_rounded(original: Any, event: Any, context: Any) -> str:
-    """Round the loss of a line to four digits."""
-    loss = context.loss
-    return str(original(event, replace(context, loss=loss if loss is None else round(loss, 4))))
 
 
 def lost_line_skipped(original: Any, self: Any, context: Any) -> None:
