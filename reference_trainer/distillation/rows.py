@@ -1,13 +1,14 @@
 """One walk over the scored rows of logits [B, T, V]: nats per row, and the gradient of their weighted sum.
 
-A block of rows is read once from memory; everything else happens in buffers that stay in the cache. Unscored rows are
-never read. Results are as `reference_trainer.distillation.losses` documents them.
+A block of rows is read once from memory; everything else happens in buffers that stay in the cache. Results are as
+`reference_trainer.distillation.losses` documents them.
 
-Shape letters: B batch, T position, V vocabulary, N scored rows, C rows of a block.
+Shape letters: B batch, T position, P = B * T rows, V vocabulary, C rows of a block.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -37,13 +38,13 @@ class Weights:
 class Rows:
     """What one walk found, detached.
 
-    cross_entropy_N: nats against the labels. divergence_N: nats at the temperature, without temperature^2. Both
-    float64, and 0 if the weight is 0 and metrics are not asked for. count: scored rows, int64.
+    cross_entropy_P: nats against the labels. divergence_P: nats at the temperature, without temperature^2. Both
+    float64, 0 in unscored rows, and 0 if the weight is 0 and metrics are not asked for. count: scored rows, int64.
     gradient_BTV: of the weighted sum, times `scale`; None unless asked for.
     """
 
-    cross_entropy_N: Tensor
-    divergence_N: Tensor
+    cross_entropy_P: Tensor
+    divergence_P: Tensor
     count: Tensor
     gradient_BTV: Tensor | None
 
@@ -58,33 +59,37 @@ def walk(
     ignore_index: int,
     scale: float | None = None,
     metrics: bool = False,
+    select: bool | None = None,
 ) -> Rows:
     """Return nats of every scored row and, with `scale`, the gradient of `scale` times their weighted sum.
 
-    metrics: also nats whose weight is 0. The gradient is new, contiguous and exactly 0 at unscored positions; float64
-    for a float64 student, otherwise float32. Errors: see `losses`; all are raised before anything is returned.
+    metrics: also nats whose weight is 0. select: read scored rows only, the default on the CPU; elsewhere that would
+    wait for the device, so every row is read, and results of unscored rows are replaced by 0. The gradient is new,
+    contiguous and exactly 0 at unscored positions; float64 for a float64 student, otherwise float32. Errors: see
+    `losses`; all are raised before anything is returned.
     """
     check_settings(weights.temperature, weights.ce_weight, weights.kd_weight, ignore_index)
     check_tensors(student_BTV, teacher_BTV, labels_BT)
     labels_BT = labels_BT.long()  # before it is compared: 156 in uint8 has the bits of -100
     scored_BT = labels_BT != ignore_index
     check_labels(labels_BT, scored_BT, student_BTV.shape[-1])
-    with torch.autocast(student_BTV.device.type, enabled=False):
-        return _Walk(student_BTV.detach(), teacher_BTV.detach(), labels_BT, scored_BT, weights, scale, metrics).rows()
+    select = student_BTV.device.type == "cpu" if select is None else select
+    done = _Walk(student_BTV.detach(), teacher_BTV.detach(), labels_BT, scored_BT, weights, scale, metrics, select)
+    return done.rows()
 
 
 def weighted_sum(rows: Rows, weights: Weights) -> Tensor:
     """Return the loss in nats, summed over the scored rows; a term of weight 0 is absent, even if it is infinite."""
-    nats_N = torch.zeros_like(rows.cross_entropy_N)
+    nats_P = torch.zeros_like(rows.cross_entropy_P)
     if weights.ce_weight > 0:
-        nats_N = nats_N + weights.ce_weight * rows.cross_entropy_N
+        nats_P = nats_P + weights.ce_weight * rows.cross_entropy_P
     if weights.kd_weight > 0:
-        nats_N = nats_N + weights.kd_weight * (weights.temperature**2 * rows.divergence_N)
-    return nats_N.sum()
+        nats_P = nats_P + weights.kd_weight * (weights.temperature**2 * rows.divergence_P)
+    return nats_P.sum()
 
 
 class _Walk:
-    """The tensors and buffers of one walk."""
+    """The tensors of one walk."""
 
     def __init__(
         self,
@@ -95,58 +100,63 @@ class _Walk:
         weights: Weights,
         scale: float | None,
         metrics: bool,
+        select: bool,
     ) -> None:
-        self.weights, self.scale, self.scored_BT = weights, scale, scored_BT
+        self.student, self.teacher, self.scored_P = student_BTV, teacher_BTV, scored_BT.flatten()
+        self.labels_P1 = labels_BT.where(scored_BT, 0).flatten()[:, None]
+        self.weights, self.scale, self.select = weights, scale, select
+        self.hard, self.soft = weights.ce_weight > 0 or metrics, weights.kd_weight > 0 or metrics
         self.gradient_dtype = torch.promote_types(student_BTV.dtype, torch.float32)
         self.dtype = torch.promote_types(self.gradient_dtype, teacher_BTV.dtype)
-        self.student, self.teacher = student_BTV, teacher_BTV
-        self.index_N = scored_BT.flatten().nonzero()[:, 0]
-        self.labels_N1 = labels_BT.flatten()[self.index_N, None]
-        self.hard = weights.ce_weight > 0 or metrics
-        self.soft = weights.kd_weight > 0 or metrics
 
     def rows(self) -> Rows:
-        count, device = len(self.index_N), self.student.device
-        nats = torch.zeros(4, count, dtype=torch.float64, device=device)
-        gradient_BTV = None if self.scale is None else self._new_gradient()
+        shape, device = self.student.shape, self.student.device
+        nats = torch.zeros(4, len(self.scored_P), dtype=torch.float64, device=device)
+        gradient_BTV = None if self.scale is None else torch.empty(shape, dtype=self.gradient_dtype, device=device)
         size = self._block_size()
-        buffers = torch.empty(4, min(size, count), self.student.shape[-1], dtype=self.dtype, device=device)
-        places = self.index_N.tolist()
-        for low in range(0, count, size):
-            high = min(low + size, count)
-            whole = places[high - 1] - places[low] == high - low - 1
-            at = slice(places[low], places[low] + high - low) if whole else self.index_N[low:high]
-            self._block(at, self.labels_N1[low:high], nats[:, low:high], buffers[:, : high - low], gradient_BTV)
+        buffers = torch.empty(4, size, shape[-1], dtype=self.dtype, device=device)
+        for at, count in self._blocks(size):
+            nats[:, at] = self._block(at, buffers[:, :count], gradient_BTV)
+        nats.masked_fill_(~self.scored_P, 0)
         self._check("student", nats[2])
         self._check("teacher", nats[3])
-        return Rows(nats[0], nats[1], self.scored_BT.sum(), gradient_BTV)
+        if gradient_BTV is not None:
+            self._clear_unscored(gradient_BTV.view(-1, shape[-1]))
+        return Rows(nats[0], nats[1], self.scored_P.sum(), gradient_BTV)
+
+    def _blocks(self, size: int) -> Iterator[tuple[slice | Tensor, int]]:
+        """Yield where the rows of each block are, as a slice if they are neighbours, and how many they are."""
+        if not self.select:
+            for low in range(0, len(self.scored_P), size):
+                high = min(low + size, len(self.scored_P))
+                yield slice(low, high), high - low
+            return
+        for index_C in torch.split(self.scored_P.nonzero()[:, 0], size):
+            if (count := len(index_C)) and int(index_C[-1]) - int(index_C[0]) == count - 1:
+                yield slice(int(index_C[0]), int(index_C[0]) + count), count
+            elif count:
+                yield index_C, count
 
     def _block_size(self) -> int:
         """Return how many rows fit; a multiple of the threads, which then share a block equally."""
         threads = torch.get_num_threads()
-        fitting = BLOCK_BYTES // (self.student.shape[-1] * self.dtype.itemsize)
+        fitting = min(BLOCK_BYTES // (self.student.shape[-1] * self.dtype.itemsize), len(self.scored_P))
         return max(fitting // threads, 1) * threads
 
-    def _new_gradient(self) -> Tensor:
-        shape, device = self.student.shape, self.student.device
-        gradient_BTV = torch.empty(shape, dtype=self.gradient_dtype, device=device)
-        gradient_BTV.view(-1, shape[-1])[~self.scored_BT.flatten()] = 0
-        return gradient_BTV
-
-    def _block(
-        self, at: slice | Tensor, labels_C1: Tensor, nats: Tensor, buffers: Tensor, gradient_BTV: Tensor | None
-    ) -> None:
+    def _block(self, at: slice | Tensor, buffers: Tensor, gradient_BTV: Tensor | None) -> Tensor:
+        """Return cross-entropy, divergence, and the largest logits of student and teacher: float64 [4, C]."""
         student_CV, teacher_CV, hard_CV, spare_CV = buffers
-        nats[2] = _read(self.student, at, student_CV)
-        nats[3] = _read(self.teacher, at, teacher_CV)
+        tops = _read(self.student, at, student_CV), _read(self.teacher, at, teacher_CV)
+        cross_entropy_C = divergence_C = torch.zeros_like(tops[0])
         if self.hard:
-            nats[0] = divergences.cross_entropy(student_CV, labels_C1, hard_CV)
+            cross_entropy_C = divergences.cross_entropy(student_CV, self.labels_P1[at], hard_CV)
         if self.soft:
             student_CV.div_(self.weights.temperature)
             teacher_CV.div_(self.weights.temperature)
-            nats[1] = self.weights.divergence(student_CV, teacher_CV, spare_CV)
+            divergence_C = self.weights.divergence(student_CV, teacher_CV, spare_CV)
         if gradient_BTV is not None:
             self._write(gradient_BTV.view(-1, gradient_BTV.shape[-1]), at, student_CV, hard_CV)
+        return torch.stack([cross_entropy_C, divergence_C, *tops])
 
     def _write(self, gradient_PV: Tensor, at: slice | Tensor, soft_CV: Tensor, hard_CV: Tensor) -> None:
         """Write the weighted sum of the two derivatives; a term of weight 0 is absent."""
@@ -157,14 +167,20 @@ class _Walk:
             total_CV.add_(hard_CV, alpha=hard)
         gradient_PV[at] = total_CV.to(gradient_PV.dtype)
 
-    def _check(self, model: str, top_N: Tensor) -> None:
-        """Raise for the first row whose largest logit is not finite: it has no softmax distribution."""
-        broken_N = ~top_N.isfinite()
-        if broken_N.any():
-            row = int(broken_N.nonzero()[0])
-            b, t = divmod(int(self.index_N[row]), self.scored_BT.shape[1])
+    def _clear_unscored(self, gradient_PV: Tensor) -> None:
+        if self.select:
+            gradient_PV[~self.scored_P] = 0
+        else:
+            gradient_PV.masked_fill_(~self.scored_P[:, None], 0)
+
+    def _check(self, model: str, top_P: Tensor) -> None:
+        """Raise for the first scored row whose largest logit is not finite: it has no softmax distribution."""
+        broken_P = ~top_P.isfinite()
+        if broken_P.any():
+            row = int(broken_P.nonzero()[0])
+            b, t = divmod(row, self.student.shape[1])
             raise LogitsError(
-                f"invalid {model} logits at scored position ({b}, {t}): maximum {top_N[row].item()}, expected a "
+                f"invalid {model} logits at scored position ({b}, {t}): maximum {top_P[row].item()}, expected a "
                 f"finite number; probably the {model} diverged or the whole vocabulary is masked (ignore_index leaves "
                 f"a position unscored)"
             )

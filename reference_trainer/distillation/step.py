@@ -96,7 +96,7 @@ def _labels_of_logits(labels_BT: Tensor) -> Tensor:
 
 
 def _result(rows: Rows, weights: Weights, count: int) -> StepResult:
-    sums = torch.stack([weighted_sum(rows, weights), rows.cross_entropy_N.sum(), rows.divergence_N.sum()])
+    sums = torch.stack([weighted_sum(rows, weights), rows.cross_entropy_P.sum(), rows.divergence_P.sum()])
     total, cross_entropy, kl = sums.tolist()  # one transfer from the device
     if not count:
         return StepResult(None, total, count, {})
