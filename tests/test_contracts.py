@@ -1,0 +1,38 @@
+"""The shape of the contracts: one claim area a file, short files and lines, one scheme of ids."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import pv
+
+ROOT = Path(__file__).parents[1]
+CONTRACTS = pv.load([ROOT / "contracts"]).contracts
+FILES = sorted((ROOT / "contracts").glob("*.yaml"))
+
+ID = re.compile(r"(F|FT|H|KANI)-[A-Z0-9]+(-[A-Z0-9]+)*-\d{3}")
+"""F for a falsifier, H for a harness, then the claim and a number; FT and KANI are ids of the sources."""
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_file_is_short_and_has_short_lines(file: Path) -> None:
+    lines = file.read_text().splitlines()
+    assert len(lines) <= 300
+    assert [f"{file.name}:{i}" for i, line in enumerate(lines, 1) if len(line) > 120] == []
+
+
+@pytest.mark.parametrize("contract", CONTRACTS, ids=lambda contract: contract.id)
+def test_file_and_folder_of_falsifiers_are_named_by_the_contract(contract: pv.Contract) -> None:
+    assert contract.location.path.stem == contract.id
+    folders = {Path(claim.test.file).parent.as_posix() for claim in contract.falsifiers if claim.test is not None}
+    assert folders <= {f"falsifiers/{contract.id.replace('-', '_')}"}
+
+
+def test_ids_follow_one_scheme() -> None:
+    assert [claim.id for contract in CONTRACTS for claim in contract.claims if not ID.fullmatch(claim.id)] == []
+
+
+def test_an_obligation_belongs_to_one_contract() -> None:
+    ids = [obligation.id for contract in CONTRACTS for obligation in contract.obligations]
+    assert len(ids) == len(set(ids))
