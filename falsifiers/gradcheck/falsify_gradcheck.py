@@ -33,8 +33,11 @@ def _terms(case: KdCase) -> float:
     case=kd_cases(dtype=torch.float32) | kd_cases(dtype=torch.float64),
     off=st.sampled_from([0.0, 1e-6, 0.5, 3.0]),
     asking=st.booleans(),
+    integers=st.sampled_from([torch.int64, torch.int32]),
 )
-def falsify_difference_is_relative(subject: Any, device: str, case: KdCase, off: float, asking: bool) -> None:
+def falsify_difference_is_relative(
+    subject: Any, device: str, case: KdCase, off: float, asking: bool, integers: torch.dtype
+) -> None:
     """An error of `off` in one element is reported relative to the norm of the gradient, or of its terms.
 
     A correct gradient differs by at most `AGREE`, also for float32 logits; the caller's tensors are unchanged.
@@ -46,7 +49,7 @@ def falsify_difference_is_relative(subject: Any, device: str, case: KdCase, off:
         return gradient
 
     student = case.student.clone().to(device).requires_grad_(asking)
-    tensors = (student, case.teacher.to(device), case.labels.to(device))
+    tensors = (student, case.teacher.to(device), case.labels.to(device, integers))
     seen = subject.relative_difference(*tensors, **case.settings, **({"gradient": wrong} if off else {}))
     terms = _terms(case)
     scale = max(float(case.oracle_gradient().norm()), terms)

@@ -36,7 +36,7 @@ def relative_difference(
     student_BTV, teacher_BTV: floating logits [B, T, V]; labels_BT: integers [B, T]. The denominator is the norm of the
     gradient's two terms where that is larger, because they nearly cancel at a high temperature; if both weights are 0,
     the result is 0 or +inf. A result up to `AGREE` is rounding. gradient: the closed form; it is called like
-    `losses.kd_logit_gradient`. Domain and errors: as for `losses.kd_loss`.
+    `losses.kd_logit_gradient`. Errors: as for `losses.kd_loss`; scored logits must be finite.
     """
     student_BTV = student_BTV.detach().double().requires_grad_()
     tensors = (student_BTV, teacher_BTV, labels_BT)
@@ -45,7 +45,7 @@ def relative_difference(
     student_NV, teacher_NV, labels_N = (x[scored_BT] for x in tensors)
     loss = _textbook_loss(student_NV, teacher_NV, labels_N, temperature, ce_weight, kd_weight)
     (expected,) = torch.autograd.grad(loss, student_BTV)
-    terms = (ce_weight + kd_weight * temperature) * math.sqrt(max(1, int(scored_BT.sum())))
+    terms = (ce_weight + kd_weight * temperature) * max(1, len(labels_N)) ** 0.5
     difference, size = float((found - expected).norm()), float(expected.norm())
     scale = max(size, terms)
     return difference / scale if scale else math.inf if difference else 0.0
@@ -55,12 +55,9 @@ def _textbook_loss(
     student_NV: Tensor, teacher_NV: Tensor, labels_N: Tensor, temperature: float, ce_weight: float, kd_weight: float
 ) -> Tensor:
     """Return the loss in float64, formed by differentiable operations alone."""
-    nats = student_NV[:, :0].sum()  # 0, but part of the graph
-    if ce_weight > 0:
-        nats = nats + ce_weight * F.cross_entropy(student_NV, labels_N.long(), reduction="sum")
-    if kd_weight > 0:
-        nats = nats + kd_weight * temperature**2 * losses.forward_kl(student_NV, teacher_NV.double(), temperature).sum()
-    return nats
+    hard = F.cross_entropy(student_NV, labels_N.long(), reduction="sum")
+    soft = losses.forward_kl(student_NV, teacher_NV.double(), temperature).sum()
+    return ce_weight * hard + kd_weight * temperature**2 * soft
 
 
 def differences(
