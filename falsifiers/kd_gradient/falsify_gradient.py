@@ -60,3 +60,18 @@ def falsify_gradient_against_central_differences(subject: Any, device: str, case
 def falsify_gradient_against_oracle(subject: Any, device: str, case: KdCase) -> None:
     """Each element equals the oracle's gradient, with the factor τ, not τ²."""
     assert_gradient_is_the_oracles(subject, case, device)
+
+
+@given(case=kd_cases(), factor=st.sampled_from([1.0, 0.5, 2.0, -1.0]))
+def falsify_repeated_backward(subject: Any, device: str, case: KdCase, factor: float) -> None:
+    """Each backward through one loss gives the derivative times the incoming gradient."""
+    student, teacher, labels = case.tensors(device)
+    leaf = student.detach().clone().requires_grad_()
+    loss = subject.kd_loss(leaf, teacher, labels, **case.arguments()).sum
+    expected = factor * case.autograd(subject, device)  # these factors are exact
+    for time in ("first", "second", "third"):
+        (seen,) = torch.autograd.grad(loss, leaf, torch.full_like(loss, factor), retain_graph=True)
+        assert torch.equal(seen.cpu(), expected), (
+            f"the {time} backward with the incoming gradient {factor} gives {seen.tolist()}; expected "
+            f"{expected.tolist()}"
+        )
