@@ -33,10 +33,15 @@ def falsify_step_against_oracle(subject: Any, device: str, case: StepCase) -> No
     assert_same_gradient("the gradient", gradient, case.oracle_gradient(), case.shifted().allowed_gradient(), SHIFTED)
 
 
-@given(case=step_cases(dtype=torch.float32), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
-def falsify_step_in_low_precision(subject: Any, device: str, case: StepCase, dtype: torch.dtype) -> None:
-    """Result and gradient equal the oracle's for float32 and bfloat16 logits, within float32 rounding."""
-    case = case.but(student=case.student.to(dtype), teacher=case.teacher.to(dtype))
+FLOATS = st.sampled_from([torch.float32, torch.bfloat16])
+
+
+@given(case=step_cases(logits=LOGITS, dtype=torch.float32), student=FLOATS, teacher=FLOATS)
+def falsify_step_in_low_precision(
+    subject: Any, device: str, case: StepCase, student: torch.dtype, teacher: torch.dtype
+) -> None:
+    """Result and gradient equal the oracle's for logits of these dtypes, within float32 rounding."""
+    case = case.but(student=case.student.to(student), teacher=case.teacher.to(teacher))
     unit = 2.0**-24
     result, gradient = recorded_step(subject, case, device)
     assert_result_is_the_oracles(result, case, unit)
