@@ -26,7 +26,7 @@ BLOCK_BYTES = 2 << 20  # of one buffer; five are in use, and together they stay 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """What is minimised: ce_weight * cross-entropy + kd_weight * temperature^2 * divergence."""
+    """The objective: ce_weight * cross-entropy + kd_weight * temperature^2 * divergence, in nats per scored row."""
 
     temperature: float
     ce_weight: float
@@ -36,7 +36,7 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What one walk found, detached.
+    """The results of one walk, detached.
 
     cross_entropy_P: nats against the labels. divergence_P: nats at the temperature, without temperature^2. Both
     float64, 0 in unscored rows, and 0 if the weight is 0 and metrics are not asked for. count: scored rows, int64.
