@@ -42,7 +42,7 @@ def cross_entropy(student_CV: Tensor, labels_C1: Tensor, gradient_CV: Tensor) ->
     torch.softmax(student_CV, -1, out=gradient_CV)
     _, log_q_C = _largest(gradient_CV)
     gradient_CV.scatter_(1, labels_C1, gradient_CV.gather(1, labels_C1).sub_(1))
-    return logit_C1[:, 0].double().add_(log_q_C).neg_()
+    return -(logit_C1[:, 0] + log_q_C)
 
 
 def _softmax_in_place(logits_CV: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,10 +53,10 @@ def _softmax_in_place(logits_CV: Tensor) -> tuple[Tensor, Tensor]:
 def _largest(probability_CV: Tensor) -> tuple[Tensor, Tensor]:
     """Return the sum of each row and the logarithm of its largest probability, which belongs to the logit 0: float64.
 
-    The sum is not exactly 1, for the kernel adds a long row in its own dtype.
+    The sum is not exactly 1, for the kernel normalises a long row in its own dtype.
     """
-    total_C = probability_CV.sum(-1).double()
-    return total_C, probability_CV.amax(-1).double().div_(total_C).log_()
+    total_C = probability_CV.sum(-1, dtype=torch.float64)
+    return total_C, (probability_CV.amax(-1) / total_C).log()
 
 
 def _gap(first_CV: Tensor, second_CV: Tensor, out_CV: Tensor) -> Tensor:

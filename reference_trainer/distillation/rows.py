@@ -88,6 +88,11 @@ def weighted_sum(rows: Rows, weights: Weights) -> Tensor:
     return nats_P.sum()
 
 
+def rows_per_block(vocabulary: int, dtype: torch.dtype) -> int:
+    """Return how many rows of logits a block of `BLOCK_BYTES` holds, at least 1."""
+    return max(BLOCK_BYTES // (vocabulary * dtype.itemsize), 1)
+
+
 class _Walk:
     """The tensors of one walk."""
 
@@ -113,10 +118,10 @@ class _Walk:
         shape, device = self.student.shape, self.student.device
         nats = torch.zeros(4, len(self.scored_P), dtype=torch.float64, device=device)
         gradient_BTV = None if self.scale is None else torch.empty(shape, dtype=self.gradient_dtype, device=device)
-        size = self._block_size()
+        size = rows_per_block(shape[-1], self.dtype)
         buffers = torch.empty(4, size, shape[-1], dtype=self.dtype, device=device)
         for at, count in self._blocks(size):
-            nats[:, at] = self._block(at, buffers[:, :count], gradient_BTV)
+            self._block(at, buffers[:, :count], nats, gradient_BTV)
         nats.masked_fill_(~self.scored_P, 0)
         self._check("student", nats[2])
         self._check("teacher", nats[3])
@@ -126,37 +131,25 @@ class _Walk:
 
     def _blocks(self, size: int) -> Iterator[tuple[slice | Tensor, int]]:
         """Yield where the rows of each block are, as a slice if they are neighbours, and how many they are."""
-        if not self.select:
-            for low in range(0, len(self.scored_P), size):
-                high = min(low + size, len(self.scored_P))
-                yield slice(low, high), high - low
-            return
-        for index_C in torch.split(self.scored_P.nonzero()[:, 0], size):
-            if (count := len(index_C)) and int(index_C[-1]) - int(index_C[0]) == count - 1:
-                yield slice(int(index_C[0]), int(index_C[0]) + count), count
-            elif count:
-                yield index_C, count
+        places = self.scored_P.nonzero()[:, 0] if self.select else range(len(self.scored_P))
+        for low in range(0, len(places), size):
+            part = places[low : low + size]
+            first, count = int(part[0]), len(part)
+            yield slice(first, first + count) if int(part[-1]) - first < count else part, count  # type: ignore[misc]
 
-    def _block_size(self) -> int:
-        """Return how many rows fit; a multiple of the threads, which then share a block equally."""
-        threads = torch.get_num_threads()
-        fitting = min(BLOCK_BYTES // (self.student.shape[-1] * self.dtype.itemsize), len(self.scored_P))
-        return max(fitting // threads, 1) * threads
-
-    def _block(self, at: slice | Tensor, buffers: Tensor, gradient_BTV: Tensor | None) -> Tensor:
-        """Return cross-entropy, divergence, and the largest logits of student and teacher: float64 [4, C]."""
+    def _block(self, at: slice | Tensor, buffers: Tensor, nats: Tensor, gradient_BTV: Tensor | None) -> None:
+        """Note cross-entropy, divergence, and the largest logits of student and teacher of some rows in `nats`."""
         student_CV, teacher_CV, hard_CV, spare_CV = buffers
-        tops = _read(self.student, at, student_CV), _read(self.teacher, at, teacher_CV)
-        cross_entropy_C = divergence_C = torch.zeros_like(tops[0])
+        nats[2, at] = _read(self.student, at, student_CV)
+        nats[3, at] = _read(self.teacher, at, teacher_CV)
         if self.hard:
-            cross_entropy_C = divergences.cross_entropy(student_CV, self.labels_P1[at], hard_CV)
+            nats[0, at] = divergences.cross_entropy(student_CV, self.labels_P1[at], hard_CV)
         if self.soft:
             student_CV.div_(self.weights.temperature)
             teacher_CV.div_(self.weights.temperature)
-            divergence_C = self.weights.divergence(student_CV, teacher_CV, spare_CV)
+            nats[1, at] = self.weights.divergence(student_CV, teacher_CV, spare_CV)
         if gradient_BTV is not None:
             self._write(gradient_BTV.view(-1, gradient_BTV.shape[-1]), at, student_CV, hard_CV)
-        return torch.stack([cross_entropy_C, divergence_C, *tops])
 
     def _write(self, gradient_PV: Tensor, at: slice | Tensor, soft_CV: Tensor, hard_CV: Tensor) -> None:
         """Write the weighted sum of the two derivatives; a term of weight 0 is absent."""
@@ -197,7 +190,7 @@ def _read(logits_BTV: Tensor, at: slice | Tensor, out_CV: Tensor) -> Tensor:
 def _rows(logits_BTV: Tensor, at: slice | Tensor) -> Tensor:
     """Return rows by their flat position, as a view where the memory layout has one."""
     B, T, V = logits_BTV.shape
-    if logits_BTV.stride(0) == T * logits_BTV.stride(1) or B == 1:
+    if logits_BTV.stride(0) == T * logits_BTV.stride(1):
         return logits_BTV.as_strided((B * T, V), logits_BTV.stride()[1:], logits_BTV.storage_offset())[at]
     index = torch.arange(at.start, at.stop, device=logits_BTV.device) if isinstance(at, slice) else at
     return logits_BTV[index // T, index % T]
