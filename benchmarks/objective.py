@@ -66,7 +66,6 @@ def one_walk(heads: Heads, labels_N: Tensor) -> float:
     count = int((labels_N != -100).sum())
     tensors = (student_NV[None], teacher_NV[None], labels_N[None])
     rows = walk(*tensors, WEIGHTS, ignore_index=-100, scale=1 / count, metrics=True)
-    assert rows.gradient_BTV is not None
     student_NV.backward(rows.gradient_BTV[0])
     return float(weighted_sum(rows, WEIGHTS)) / count
 

@@ -40,13 +40,13 @@ class Rows:
 
     cross_entropy_P: nats against the labels. divergence_P: nats at the temperature, without temperature^2. Both
     float64, 0 in unscored rows, and 0 if the weight is 0 and metrics are not asked for. count: scored rows, int64.
-    gradient_BTV: of the weighted sum, times `scale`; None unless asked for.
+    gradient_BTV: of the weighted sum, times `scale`; empty without a `scale`.
     """
 
     cross_entropy_P: Tensor
     divergence_P: Tensor
     count: Tensor
-    gradient_BTV: Tensor | None
+    gradient_BTV: Tensor
 
 
 @torch.no_grad()
@@ -117,7 +117,8 @@ class _Walk:
     def rows(self) -> Rows:
         shape, device = self.student.shape, self.student.device
         nats = torch.zeros(4, len(self.scored_P), dtype=torch.float64, device=device)
-        gradient_BTV = None if self.scale is None else torch.empty(shape, dtype=self.gradient_dtype, device=device)
+        gradient_shape = (0,) if self.scale is None else shape
+        gradient_BTV = torch.empty(gradient_shape, dtype=self.gradient_dtype, device=device)
         size = rows_per_block(shape[-1], self.dtype)
         buffers = torch.empty(4, size, shape[-1], dtype=self.dtype, device=device)
         for at, count in self._blocks(size):
@@ -125,7 +126,7 @@ class _Walk:
         nats.masked_fill_(~self.scored_P, 0)
         self._check("student", nats[2])
         self._check("teacher", nats[3])
-        if gradient_BTV is not None:
+        if self.scale is not None:
             self._clear_unscored(gradient_BTV.view(-1, shape[-1]))
         return Rows(nats[0], nats[1], self.scored_P.sum(), gradient_BTV)
 
@@ -137,7 +138,7 @@ class _Walk:
             first, count = int(part[0]), len(part)
             yield slice(first, first + count) if int(part[-1]) - first < count else part, count  # type: ignore[misc]
 
-    def _block(self, at: slice | Tensor, buffers: Tensor, nats: Tensor, gradient_BTV: Tensor | None) -> None:
+    def _block(self, at: slice | Tensor, buffers: Tensor, nats: Tensor, gradient_BTV: Tensor) -> None:
         """Note cross-entropy, divergence, and the largest logits of student and teacher of some rows in `nats`."""
         student_CV, teacher_CV, hard_CV, spare_CV = buffers
         nats[2, at] = _read(self.student, at, student_CV)
@@ -148,17 +149,15 @@ class _Walk:
             student_CV.div_(self.weights.temperature)
             teacher_CV.div_(self.weights.temperature)
             nats[1, at] = self.weights.divergence(student_CV, teacher_CV, spare_CV)
-        if gradient_BTV is not None:
-            self._write(gradient_BTV.view(-1, gradient_BTV.shape[-1]), at, student_CV, hard_CV)
+        if self.scale is not None:
+            gradient_CV = self._weighted(student_CV, hard_CV, self.scale)
+            gradient_BTV.view(-1, gradient_BTV.shape[-1])[at] = gradient_CV.to(gradient_BTV.dtype)
 
-    def _write(self, gradient_PV: Tensor, at: slice | Tensor, soft_CV: Tensor, hard_CV: Tensor) -> None:
-        """Write the weighted sum of the two derivatives; a term of weight 0 is absent."""
-        assert self.scale is not None
-        hard, soft = self.weights.ce_weight * self.scale, self.weights.kd_weight * self.weights.temperature * self.scale
+    def _weighted(self, soft_CV: Tensor, hard_CV: Tensor, scale: float) -> Tensor:
+        """Return the weighted sum of the two derivatives; a term of weight 0 is absent."""
+        hard, soft = self.weights.ce_weight * scale, self.weights.kd_weight * self.weights.temperature * scale
         total_CV = torch.mul(soft_CV, soft, out=soft_CV) if soft else soft_CV.zero_()
-        if hard:
-            total_CV.add_(hard_CV, alpha=hard)
-        gradient_PV[at] = total_CV.to(gradient_PV.dtype)
+        return total_CV.add_(hard_CV, alpha=hard) if hard else total_CV
 
     def _clear_unscored(self, gradient_PV: Tensor) -> None:
         if self.select:

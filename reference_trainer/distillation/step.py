@@ -83,7 +83,6 @@ def kd_step(
         scale=1 / max(count, 1),
         metrics=True,
     )
-    assert rows.gradient_BTV is not None
     forward_pass.backward(rows.gradient_BTV)
     return _result(rows, weights, count)
 
@@ -99,6 +98,6 @@ def _result(rows: Rows, weights: Weights, count: int) -> StepResult:
     sums = torch.stack([weighted_sum(rows, weights), rows.cross_entropy_P.sum(), rows.divergence_P.sum()])
     total, cross_entropy, kl = sums.tolist()  # one transfer from the device
     if not count:
-        return StepResult(None, total, count, {})
+        return StepResult(loss=None, sum=total, count=count, metrics={})
     metrics = {"cross_entropy": MetricSum(cross_entropy, count), "kl": MetricSum(kl, count)}
-    return StepResult(total / count, total, count, metrics)
+    return StepResult(loss=total / count, sum=total, count=count, metrics=metrics)
