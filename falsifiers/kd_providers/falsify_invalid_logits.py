@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from falsifiers.support.steps import USUAL, ZEROS, AnsweringTeacher, RecordingStudent, complaints, step_complaints
 
 ANSWERS: list[tuple[str, Callable[[Tensor], Any], tuple[str, ...]]] = [
-    ("nothing", lambda logits: None, ("None",)),
+    ("nothing", lambda logits: None, ("None instead of logits",)),
     ("a list", lambda logits: logits.tolist(), ("list",)),
     ("token ids", lambda logits: logits.argmax(-1), ("int64",)),
-    ("a larger vocabulary", lambda logits: torch.cat([logits, logits], -1), ("4",)),
-    ("a smaller vocabulary", lambda logits: logits[..., :-1], ("1",)),
+    ("a larger vocabulary", lambda logits: torch.cat([logits, logits], -1), ("vocabulary of 4",)),
+    ("a smaller vocabulary", lambda logits: logits[..., :-1], ("vocabulary of 1",)),
     ("the last position only", lambda logits: logits[:, -1:], ("[2, 1, 2]",)),
     ("no position axis", lambda logits: logits[:, -1], ("[2, 2]",)),
     ("one element for the batch", lambda logits: logits[:1], ("[1, 3, 2]",)),
