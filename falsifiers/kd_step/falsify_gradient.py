@@ -134,3 +134,16 @@ def falsify_every_integer_dtype(
     assert_result_is_the_oracles(result, wide)
     what = f"the table after tokens {tokens} in {dtypes[0]}, labels {held} in {dtypes[1]}"
     assert_same_gradient(what, table, wide.oracle_table(1.0), allowed_table(wide, 1.0), STEP)
+
+
+@given(case=step_cases(), token=st.integers(0, 3), weights=st.sampled_from([(1.0, 0.0), (0.0, 1.0)]))
+def falsify_zero_weight_removes_its_term(
+    subject: Any, device: str, case: StepCase, token: int, weights: tuple[float, float]
+) -> None:
+    """A term of weight 0 is absent from the loss, even where it is infinite: a student that bans a token."""
+    student = case.student.clone()
+    student[:, token % student.shape[1]] = -math.inf
+    case = case.but(student=student, ce_weight=weights[0], kd_weight=weights[1])
+    result, gradient = recorded_step(subject, case, device)
+    assert_result_is_the_oracles(result, case)
+    assert bool(gradient.isfinite().all()), f"the gradient is {gradient.tolist()}; expected finite numbers"

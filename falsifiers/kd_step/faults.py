@@ -162,3 +162,11 @@ def half_precision_arithmetic(original: Any, teacher: Any, student: Any, batch: 
 def silent(student: Any) -> Any:
     """Return the student with every gradient replaced by zeros."""
     return changed_student(student, torch.zeros_like)
+
+
+def zero_weight_times_infinity(original: Any, *args: Any, ce_weight: float, kd_weight: float, **rest: Any) -> Any:
+    """Multiply a term by its weight of 0 instead of leaving it out."""
+    right = original(*args, ce_weight=ce_weight, kd_weight=kd_weight, **rest)
+    terms = {"cross_entropy": ce_weight, "kl": kd_weight}
+    absent = sum(right.metrics[name].sum * weight for name, weight in terms.items() if not weight and right.count)
+    return replace(right, sum=right.sum + absent, loss=right.loss + absent if right.count else None)
