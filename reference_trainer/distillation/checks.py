@@ -1,4 +1,4 @@
-"""Checks of the arguments of a distillation loss. Each check of values reads one number back from the device.
+"""Checks of the arguments of a distillation loss. A passing check of values reads one number back from the device.
 
 Shape letters: B batch, T position, V vocabulary.
 """

@@ -53,7 +53,7 @@ def _softmax_in_place(logits_CV: Tensor) -> tuple[Tensor, Tensor]:
 def _largest(probability_CV: Tensor) -> tuple[Tensor, Tensor]:
     """Return the sum of each row and the logarithm of its largest probability, which belongs to the logit 0: float64.
 
-    The sum is not exactly 1, for the kernel normalises a long row in its own dtype.
+    The sum is not exactly 1, because the kernel normalises a long row in its own dtype.
     """
     total_C = probability_CV.sum(-1, dtype=torch.float64)
     return total_C, (probability_CV.amax(-1) / total_C).log()

@@ -63,10 +63,10 @@ def walk(
 ) -> Rows:
     """Return nats of every scored row and, with `scale`, the gradient of `scale` times their weighted sum.
 
-    metrics: also nats whose weight is 0. select: read scored rows only, the default on the CPU; elsewhere that would
-    wait for the device, so every row is read, and results of unscored rows are replaced by 0. The gradient is new,
-    contiguous and exactly 0 at unscored positions; float64 for a float64 student, otherwise float32. Errors: see
-    `losses`; all are raised before anything is returned.
+    metrics: also nats whose weight is 0. select: read scored rows only, the default on the CPU; on other devices
+    selecting rows would wait for the device, so every row is read, and results of unscored rows are replaced by 0. The
+    gradient is new, contiguous and exactly 0 at unscored positions; float64 for a float64 student, otherwise float32.
+    Errors: see `losses`.
     """
     check_settings(weights.temperature, weights.ce_weight, weights.kd_weight, ignore_index)
     check_tensors(student_BTV, teacher_BTV, labels_BT)
@@ -94,7 +94,7 @@ def rows_per_block(vocabulary: int, dtype: torch.dtype) -> int:
 
 
 class _Walk:
-    """The tensors of one walk."""
+    """The tensors and settings of one walk, from which `rows` computes its results."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class _Walk:
         return Rows(nats[0], nats[1], self.scored_P.sum(), gradient_BTV)
 
     def _blocks(self, size: int) -> Iterator[tuple[slice | Tensor, int]]:
-        """Yield where the rows of each block are, as a slice if they are neighbours, and how many they are."""
+        """Yield the location of the rows of each block, a slice if they are neighbours, and their number."""
         places = self.scored_P.nonzero()[:, 0] if self.select else range(len(self.scored_P))
         for low in range(0, len(places), size):
             part = places[low : low + size]
@@ -179,7 +179,7 @@ class _Walk:
 
 
 def _read(logits_BTV: Tensor, at: slice | Tensor, out_CV: Tensor) -> Tensor:
-    """Read rows into `out_CV`, shifted to a maximum of 0, and return the maxima. Large logits would overflow else."""
+    """Read rows into `out_CV`, shifted to a maximum of 0 so that large logits do not overflow; return the maxima."""
     rows_CV = _rows(logits_BTV, at)
     top_C1 = rows_CV.amax(-1, keepdim=True).to(out_CV.dtype)
     torch.sub(rows_CV, top_C1, out=out_CV)
