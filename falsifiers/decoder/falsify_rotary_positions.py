@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.decoder.cases import DecoderCase, assert_close, decoder_cases
@@ -42,13 +42,16 @@ def falsify_attention_depends_on_distances_only(subject: Any, device: str, case:
     pairs=st.integers(1, 4),
     seed=st.integers(0, 2**20),
 )
+@example(dtype=torch.float16, length=2500, pairs=2, seed=0)
+@example(dtype=torch.float16, length=2500, pairs=4, seed=1)
+@example(dtype=torch.float16, length=2500, pairs=2, seed=4)
 def falsify_distant_positions_follow_equations(
     subject: Any, device: str, dtype: torch.dtype, length: int, pairs: int, seed: int
 ) -> None:
     """Logits of the last positions of a long text are those of the equations in float64.
 
     Positions as such cannot be held in every dtype (float16 has no odd number above 2048), and the angle of position p
-    in float32 is wrong by up to p roundings.
+    in float32 is wrong by up to p roundings. Most float16 weights hide both; those of the examples do not.
     """
     tokens = torch.from_numpy(np.random.default_rng(seed).integers(0, 50, (1, length)))
     case = DecoderCase(50, 1, 1, 2 * pairs, seed, tokens)
