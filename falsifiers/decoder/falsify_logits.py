@@ -45,11 +45,11 @@ def falsify_attention_is_causal(subject: Any, device: str, case: DecoderCase, da
     )
 
 
-class _Wide(TorchDispatchMode):  # type: ignore[no-untyped-call]  # torch's own
+class _Wide(TorchDispatchMode):
     """The operations that returned a float64 tensor with a batch axis: tables of positions have two axes."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch's own
+        super().__init__()
         self.by: list[str] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:

@@ -24,7 +24,7 @@ STANDARD_ERRORS = 6
 SETTINGS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "without changes": nullcontext,
     **{
-        name: lambda name=name: MODES[name]("cpu")  # type: ignore[misc]  # bound at once
+        name: lambda name=name: MODES[name]("cpu")  # bound at once
         for name in ("no_grad", "default dtype float64", "default dtype bfloat16", "default device meta")
     },
 }

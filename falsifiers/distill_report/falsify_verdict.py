@@ -51,7 +51,7 @@ def falsify_peak_memory_is_reported(subject: Any, device: str) -> None:
 
     A CUDA device without tensors has a peak of 0, also where there is no device.
     """
-    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+    if not torch.cuda.is_initialized():
         seen = subject.peak_memory_bytes(torch.device("cuda"))
         assert seen == 0, f"{seen} bytes are reported for a CUDA device without tensors; expected 0"
     held = torch.ones(64 * MIB, dtype=torch.uint8, device=device)

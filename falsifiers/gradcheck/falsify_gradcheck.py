@@ -44,7 +44,7 @@ def falsify_difference_is_relative(
     """
 
     def wrong(*tensors: Tensor, **settings: float) -> Tensor:
-        gradient = kd_logit_gradient(*tensors, **settings)  # type: ignore[arg-type]
+        gradient = kd_logit_gradient(*tensors, **settings)
         gradient.view(-1)[:1] += off
         return gradient
 
@@ -90,11 +90,11 @@ def falsify_wrong_gradient_is_a_no_go(subject: Any, device: str, case: KdCase, n
     """
 
     def wrong(*tensors: Tensor, **settings: float) -> Tensor:
-        return WRONG[name](kd_logit_gradient(*tensors, **settings))  # type: ignore[arg-type, no-any-return]
+        return WRONG[name](kd_logit_gradient(*tensors, **settings))
 
     assume(float(case.oracle_gradient().norm()) > 1e-3 * _terms(case))  # else a millionth of it is rounding
     tensors = [tensor.to(device) for tensor in (case.student, case.teacher, case.labels)]
-    difference = relative_difference(*tensors, **case.settings, gradient=wrong)  # type: ignore[arg-type]
+    difference = relative_difference(*tensors, **case.settings, gradient=wrong)
     _, check, _ = subject.checks(result_of(), difference, torch.device(device))
     assert not check.passed and "gradient" in check.says, f"a gradient that is {name}: {difference}, {check}"
 

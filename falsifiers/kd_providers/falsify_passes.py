@@ -88,7 +88,7 @@ class Interrupted(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         logits: Tensor = self.embedding(tokens)
-        logits.register_hook(self.interrupt)  # type: ignore[no-untyped-call]
+        logits.register_hook(self.interrupt)
         return logits + 0
 
     def interrupt(self, gradient: Tensor) -> None:

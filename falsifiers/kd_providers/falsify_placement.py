@@ -38,7 +38,7 @@ def falsify_tokens_are_moved_to_the_module(subject: Any, case: StepCase) -> None
         ("student", lambda module: subject.ModuleStudent(module, V).forward(batch)),
     ):
         module = Elsewhere(V)
-        ask(module)  # type: ignore[no-untyped-call]
+        ask(module)
         assert module.devices == ["meta"], (
             f"the {name}'s module on meta got its tokens on {module.devices}; expected one forward, on meta"
         )

@@ -65,7 +65,7 @@ def falsify_module_student_accumulates(
     buffer = torch.zeros_like(module.weight)
     hooked: list[Tensor] = []
     module.weight.grad = buffer if held else None
-    module.weight.register_post_accumulate_grad_hook(hooked.append)  # type: ignore[no-untyped-call]
+    module.weight.register_post_accumulate_grad_hook(hooked.append)
     for _ in range(steps):
         result = subject.kd_step(teacher, student, batch_of(subject, case), **case.settings)
         assert_result_is_the_oracles(result, case)

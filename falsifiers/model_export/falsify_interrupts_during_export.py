@@ -47,7 +47,7 @@ def _assert_noted(subject: Any, where: str, settings_in: Callable[[Path], Any], 
         with tempfile.TemporaryDirectory() as name:
             directory = Path(name).resolve()
             settings = settings_in(directory)
-            with before_operations(directory, lambda count: _raise() if count == moment else None):  # noqa: B023
+            with before_operations(directory, lambda count: _raise() if count == moment else None):  # noqa: B023  (called in this iteration)
                 notes = _notes(subject, settings)
             _assert_right(f"{where}, interrupted before operation {moment}", notes, settings.out)
         if notes is None:
@@ -55,7 +55,7 @@ def _assert_noted(subject: Any, where: str, settings_in: Callable[[Path], Any], 
     for moment in _lines(subject, settings_in, seed):
         with tempfile.TemporaryDirectory() as name:
             settings = settings_in(Path(name))
-            with _traced(lambda: at_line(moment, _raise, _files())):  # noqa: B023
+            with _traced(lambda: at_line(moment, _raise, _files())):  # noqa: B023  (called in this iteration)
                 notes = _notes(subject, settings)
             assert notes is not None, f"{where}, an interrupt before line {moment} of a run is lost"
             _assert_right(f"{where}, interrupted before line {moment}", notes, settings.out)

@@ -26,8 +26,8 @@ MOVES = {Tensor.to, Tensor.cpu, Tensor.cuda}
 INDEXING = {Tensor.__getitem__, Tensor.__setitem__}
 ATTRIBUTES = {
     Tensor.device.__get__: CUDA,
-    Tensor.is_cuda.__get__: True,  # type: ignore[attr-defined]
-    Tensor.is_cpu.__get__: False,  # type: ignore[attr-defined]
+    Tensor.is_cuda.__get__: True,
+    Tensor.is_cpu.__get__: False,
 }
 """What a tensor on the GPU answers; all other attributes are those of its data."""
 

@@ -30,7 +30,7 @@ class FakeDevice(FakeTensorMode):
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Answer the question for a value, or let the mode follow the operation."""
         if func is not torch.ops.aten._local_scalar_dense.default:
-            return super().dispatch(func, types, args, kwargs or {})  # type: ignore[no-untyped-call]  # torch's own
+            return super().dispatch(func, types, args, kwargs or {})
         dtype = args[0].dtype
         return False if dtype is torch.bool else 1.0 if dtype.is_floating_point else 1
 
