@@ -57,7 +57,7 @@ def walk(
     weights: Weights,
     *,
     ignore_index: int,
-    scale: float | None = None,
+    scale: float | Tensor | None = None,
     metrics: bool = False,
     select: bool | None = None,
 ) -> Rows:
@@ -103,7 +103,7 @@ class _Walk:
         labels_BT: Tensor,
         scored_BT: Tensor,
         weights: Weights,
-        scale: float | None,
+        scale: float | Tensor | None,
         metrics: bool,
         select: bool,
     ) -> None:
@@ -153,11 +153,12 @@ class _Walk:
             gradient_CV = self._weighted(student_CV, hard_CV, self.scale)
             gradient_BTV.view(-1, gradient_BTV.shape[-1])[at] = gradient_CV.to(gradient_BTV.dtype)
 
-    def _weighted(self, soft_CV: Tensor, hard_CV: Tensor, scale: float) -> Tensor:
+    def _weighted(self, soft_CV: Tensor, hard_CV: Tensor, scale: float | Tensor) -> Tensor:
         """Return the weighted sum of the two derivatives; a term of weight 0 is absent."""
-        hard, soft = self.weights.ce_weight * scale, self.weights.kd_weight * self.weights.temperature * scale
+        hard, soft = self.weights.ce_weight, self.weights.kd_weight * self.weights.temperature
         total_CV = torch.mul(soft_CV, soft, out=soft_CV) if soft else soft_CV.zero_()
-        return total_CV.add_(hard_CV, alpha=hard) if hard else total_CV
+        total_CV = total_CV.add_(hard_CV, alpha=hard) if hard else total_CV
+        return total_CV.mul_(scale)
 
     def _clear_unscored(self, gradient_PV: Tensor) -> None:
         if self.select:

@@ -16,7 +16,7 @@ from reference_trainer.distillation.protocols import Batch, Student, Teacher, ch
 from reference_trainer.distillation.rows import Rows, Weights, walk, weighted_sum
 from reference_trainer.errors import VocabularyError
 
-__all__ = ["MetricSum", "StepResult", "kd_step"]
+__all__ = ["MetricSum", "StepResult", "check_vocabularies", "kd_step", "labels_of_logits", "pass_gradient", "sums_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,7 @@ class StepResult:
     """The results of one step, measured before its gradient is applied.
 
     loss: nats per scored token, None if nothing is scored. sum: the undivided loss in nats. count: scored tokens.
-    metrics: "cross_entropy" (student against labels) and "kl" (KL(teacher || student) at the step's temperature,
-    without tau^2), both in nats; absent if nothing is scored.
+    metrics: sums in nats, as `sums_of` names them; absent if nothing is scored.
     """
 
     loss: float | None
@@ -62,42 +61,71 @@ def kd_step(
     Raise `VocabularyError` before either forward if the vocabulary sizes differ, `ProviderError` for a result that is
     not logits, and the errors of `losses`. After any error the student has no gradient.
     """
+    check_vocabularies(teacher, student)
+    labels_BT = labels_of_logits(batch.labels)
+    count = int((labels_BT != IGNORE_INDEX).sum())
+    weights = Weights(temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
+    rows = pass_gradient(teacher, student, batch, labels_BT, weights, scale=1 / max(count, 1), metrics=True)
+    sums = sums_of(rows, weights, metrics=True)
+    total, *others = torch.stack(list(sums.values())).tolist()  # one transfer from the device
+    if not count:
+        return StepResult(loss=None, sum=total, count=count, metrics={})
+    metrics = {name: MetricSum(each, count) for name, each in zip(list(sums)[1:], others, strict=True)}
+    return StepResult(loss=total / count, sum=total, count=count, metrics=metrics)
+
+
+def check_vocabularies(teacher: Teacher, student: Student) -> None:
+    """Raise `VocabularyError` if the sizes differ."""
     if teacher.vocab_size != student.vocab_size:
         raise VocabularyError(
             f"different vocab_size: student {student.vocab_size}, teacher {teacher.vocab_size}; probably the "
             f"tokenizers differ or one output layer is padded"
         )
-    teacher_BTV = checked_logits("teacher", teacher.logits(batch), batch.tokens, teacher.vocab_size)
-    forward_pass = student.forward(batch)
-    student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
-    device = student_BTV.device
-    labels_BT = _labels_of_logits(batch.labels).to(device)
-    count = int((labels_BT != IGNORE_INDEX).sum())
-    weights = Weights(temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
-    rows = walk(
-        student_BTV,
-        teacher_BTV.to(device),
-        labels_BT,
-        weights,
-        ignore_index=IGNORE_INDEX,
-        scale=1 / max(count, 1),
-        metrics=True,
-    )
-    forward_pass.backward(rows.gradient_BTV)
-    return _result(rows, weights, count)
 
 
-def _labels_of_logits(labels_BT: Tensor) -> Tensor:
+def labels_of_logits(labels_BT: Tensor) -> Tensor:
     """Return, for each position, the label that its logits predict; the last position predicts nothing."""
     shifted_BT = torch.full_like(labels_BT, IGNORE_INDEX, dtype=torch.int64)
     shifted_BT[:, :-1] = labels_BT[:, 1:]
     return shifted_BT
 
 
-def _result(rows: Rows, weights: Weights, count: int) -> StepResult:
-    sums = torch.stack([weighted_sum(rows, weights), rows.cross_entropy_P.sum(), rows.divergence_P.sum()])
-    total, cross_entropy, kl = sums.tolist()  # one transfer from the device
-    if not count:
-        return StepResult(loss=None, sum=total, count=count, metrics={})
-    metrics = {"cross_entropy": MetricSum(cross_entropy, count), "kl": MetricSum(kl, count)}
-    return StepResult(loss=total / count, sum=total, count=count, metrics=metrics)
+def pass_gradient(
+    teacher: Teacher,
+    student: Student,
+    batch: Batch,
+    labels_BT: Tensor,
+    weights: Weights,
+    *,
+    scale: float | Tensor,
+    metrics: bool,
+) -> Rows:
+    """Run both forwards, pass `scale` times the gradient of the summed loss to the student, and return the rows.
+
+    labels_BT: the labels of the logits, as `labels_of_logits` returns them. metrics: also nats whose weight is 0.
+    Errors: those of `checked_logits` and `losses`, before the student gets a gradient.
+    """
+    teacher_BTV = checked_logits("teacher", teacher.logits(batch), batch.tokens, teacher.vocab_size)
+    forward_pass = student.forward(batch)
+    student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
+    device = student_BTV.device
+    tensors = (student_BTV, teacher_BTV.to(device), labels_BT.to(device))
+    rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics)
+    forward_pass.backward(rows.gradient_BTV)
+    return rows
+
+
+def sums_of(rows: Rows, weights: Weights, *, metrics: bool) -> dict[str, Tensor]:
+    """Return the sums over scored tokens: float64 scalars on the device of the rows, in nats; "loss" is the first.
+
+    loss: the weighted sum. hard_loss: cross-entropy of the student. soft_loss: T^2 times the divergence at the
+    temperature T. A term of weight 0 is absent without `metrics`.
+    """
+    sums = {"loss": weighted_sum(rows, weights)}
+    if weights.ce_weight > 0 or metrics:
+        sums["hard_loss"] = rows.cross_entropy_P.sum()
+    if weights.kd_weight > 0 or metrics:
+        sums["soft_loss"] = weights.temperature**2 * rows.divergence_P.sum()
+    if metrics:
+        sums["kl_at_T"] = rows.divergence_P.sum()
+    return sums

@@ -1,23 +1,29 @@
-"""The training loop: executes the schedule of a run, and is the only place that steps an optimizer."""
+"""The training loop: executes the schedule of a run, and is the only place that steps an optimizer.
+
+A step has four phases: the micro-batches of the window are fetched; their scored tokens are counted over all ranks;
+each has its forward and backward, with that one divisor; the optimizer is stepped. Nothing is read from the device
+between the steps that `is_read` names, unless a callback asks for a value.
+"""
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import nn
 
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
-from reference_trainer.distillation.step import MetricSum, StepResult, kd_step
+from reference_trainer.distillation.rows import Weights
 from reference_trainer.training.callbacks import Callback, Context, call_hooks, call_train_end, checked
-from reference_trainer.training.schedule import START, Event, Position, Schedule, following
+from reference_trainer.training.parallel import ONE_PROCESS, Parallel
+from reference_trainer.training.pending import Pending
+from reference_trainer.training.schedule import Event, Position, Schedule, following, is_logged, is_read
+from reference_trainer.training.state import NOTHING, TrainState
+from reference_trainer.training.update import BETAS, EPSILON, WEIGHT_DECAY, Update, new_optimizer
 
 __all__ = ["BETAS", "EPSILON", "WEIGHT_DECAY", "Objective", "TrainResult", "new_optimizer", "train"]
-
-WEIGHT_DECAY, BETAS, EPSILON = 0.01, (0.9, 0.999), 1e-8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +33,10 @@ class Objective:
     temperature: float
     ce_weight: float
     kd_weight: float
+
+    def weights(self, step: int) -> Weights:
+        """Return the arguments of step `step`, from 1."""
+        return Weights(temperature=self.temperature, ce_weight=self.ce_weight, kd_weight=self.kd_weight)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,132 +74,141 @@ def train(
     learning_rate: Callable[[int], float],
     callbacks: Sequence[Callback] = (),
     clock: Callable[[], float] = time.monotonic,
+    clip: float | None = None,
+    parallel: Parallel = ONE_PROCESS,
+    seed: int | None = None,
 ) -> TrainResult:
     """Distil `teacher` into `student` as planned by `schedule`, and call `callbacks` at every event.
 
-    batch_at(epoch, k): the batch of step k of an epoch, both from 1. learning_rate(step) is set before each step;
-    without an optimizer (a student that applies its gradient itself) it is only reported. clock: seconds.
-    Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_step` and of callbacks
+    batch_at(epoch, k): micro-batch k of this rank in an epoch, both from 1. learning_rate(step) is set before each
+    step; without an optimizer (a student that applies its gradient itself) it is only reported. clip: the largest norm
+    of a step's gradient. clock: seconds. seed: of the random numbers of every micro-batch; the default generators are
+    restored afterwards. With None they are left alone.
+    Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
     propagate after `on_train_end`, with the step in a note.
     """
-    run = _Run(schedule, checked(callbacks), clock)
-
-    def take_step(position: Position) -> None:
-        rate = learning_rate(position.step)
-        if optimizer is not None:
-            for group in optimizer.param_groups:
-                group["lr"] = rate
-            optimizer.zero_grad(set_to_none=True)
-        batch = batch_at(position.epoch, position.epoch_step)
-        result = kd_step(
-            teacher,
-            student,
-            batch,
-            temperature=objective.temperature,
-            ce_weight=objective.ce_weight,
-            kd_weight=objective.kd_weight,
-        )
-        if optimizer is not None:
-            optimizer.step()
-        run.note(result, rate)
-
-    return run.carry_out(take_step)
+    update = Update(
+        teacher=teacher,
+        student=student,
+        batch_at=batch_at,
+        optimizer=optimizer,
+        schedule=schedule,
+        weights=objective.weights,
+        clip=clip,
+        parallel=parallel,
+        seed=seed,
+    )
+    run = _Run(update, checked(callbacks), learning_rate, clock)
+    with update.random_state():
+        return run.carry_out()
 
 
-def new_optimizer(parameters: Iterable[nn.Parameter], rate: float) -> torch.optim.Optimizer:
-    """Return the optimizer of every run. Source: Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2."""
-    return torch.optim.AdamW(parameters, lr=rate, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPSILON)
-
-
-_NOTHING = MetricSum(0.0, 0)
-
-
-@dataclass(slots=True)
 class _Run:
-    """State of a run, from which contexts and the result are made."""
+    """The events of a run, in order, and the state from which contexts and the result are made."""
 
-    schedule: Schedule
-    callbacks: tuple[Callback, ...]
-    clock: Callable[[], float]
-    at: Position = START
-    initial_loss: float | None = None
-    final_loss: float | None = None
-    best_loss: float | None = None
-    finite: bool = True
-    loss: float | None = None
-    rate: float | None = None
-    tokens: int = 0
-    epoch: MetricSum = _NOTHING
-    began: float = field(default=0.0, init=False)
+    def __init__(
+        self,
+        update: Update,
+        callbacks: tuple[Callback, ...],
+        learning_rate: Callable[[int], float],
+        clock: Callable[[], float],
+    ) -> None:
+        self.update, self.schedule, self.callbacks = update, update.schedule, callbacks
+        self.learning_rate, self.clock = learning_rate, clock
+        self.state = TrainState()
+        self.pending = Pending(update.parallel)
+        self.rate: float | None = None
+        self.metrics: dict[str, float] = {}
+        self.unread: list[Context] = []
+        self.began = clock()
 
-    def carry_out(self, take_step: Callable[[Position], None]) -> TrainResult:
-        self.began = self.clock()
+    def carry_out(self) -> TrainResult:
         try:
-            self._run_to_train_end(take_step)
+            self._run_to_train_end()
         except BaseException as error:
-            if self.at.step:
-                error.add_note(f"after {self.at.step} of {self.schedule.total_steps} steps, in epoch {self.at.epoch}")
+            at = self.state.position
+            if at.step:
+                error.add_note(f"after {at.step} of {self.schedule.total_steps} steps, in epoch {at.epoch}")
             raise
         return self._result()
 
-    def _run_to_train_end(self, take_step: Callable[[Position], None]) -> None:
+    def _run_to_train_end(self) -> None:
         try:
-            self._run_events(take_step)
+            self._run_events()
         except BaseException as error:
             call_train_end(self.callbacks, self._context(Event.TRAIN_END), error)
             raise
         call_train_end(self.callbacks, self._context(Event.TRAIN_END), None)
 
-    def _run_events(self, take_step: Callable[[Position], None]) -> None:
-        while self.at.event is not Event.TRAIN_END:
-            if self.at.event is Event.EPOCH_BEGIN:
-                self.epoch = _NOTHING
-            action = call_hooks(self.callbacks, self.at.event, self._context(self.at.event))
-            after = following(self.schedule, self.at, action)
+    def _run_events(self) -> None:
+        state = self.state
+        while state.position.event is not Event.TRAIN_END:
+            if state.position.event is Event.EPOCH_BEGIN:
+                state.epoch = NOTHING
+            action = call_hooks(self.callbacks, state.position.event, self._context(state.position.event))
+            after = following(self.schedule, state.position, action)
             assert after is not None, "only TRAIN_END is followed by nothing"
             if after.event is Event.STEP_END:
-                take_step(after)
-            self.at = after
+                self._take_step(after)
+            state.position = after
+            if is_read(self.schedule, after):
+                self._read()
+            self.metrics = self._logged() if after.event is Event.STEP_END else {}
 
-    def note(self, result: StepResult, rate: float) -> None:
-        self.rate, self.loss = rate, result.loss
-        self.tokens += result.count
-        self.epoch = MetricSum(self.epoch.sum + result.sum, self.epoch.count + result.count)
-        if result.loss is None:
-            return
-        self.initial_loss = result.loss if self.initial_loss is None else self.initial_loss
-        self.final_loss = result.loss
-        if math.isfinite(result.loss):
-            self.best_loss = min(result.loss, math.inf if self.best_loss is None else self.best_loss)
-        else:
-            self.finite = False
+    def _take_step(self, position: Position) -> None:
+        rate = self.learning_rate(position.step)
+        self.pending.add(*self.update.take(position, rate))
+        self.rate = rate
+
+    def _read(self) -> None:
+        """Note the steps whose sums are still on the device, and complete the contexts that were made meanwhile."""
+        contexts, self.unread = self.unread, []
+        for step, (sums, sequences) in enumerate(self.pending.read(), start=self.state.steps + 1):
+            self.state.note(sums, sequences)
+            for context in contexts:
+                if context.step == step:
+                    context.complete(self._losses())
+
+    def _logged(self) -> dict[str, float]:
+        """Return the metrics of the steps since the last logged one, if the last step is logged."""
+        if not is_logged(self.state.position.step, self.schedule.log_every):
+            return {}
+        sums, self.state.interval = self.state.interval, {}
+        return {name: each.sum / each.count for name, each in sums.items() if each.count}
+
+    def _losses(self) -> dict[str, Any]:
+        return {"loss": self.state.loss, "best_loss": self.state.best_loss, "tokens": self.state.tokens}
 
     def _context(self, event: Event) -> Context:
-        return Context(
-            step=self.at.step,
-            epoch=self.at.epoch,
-            loss=_mean(self.epoch) if event is Event.EPOCH_END else self.loss,
-            learning_rate=self.rate,
-            best_loss=self.best_loss,
-            elapsed_s=self.clock() - self.began,
-            tokens=self.tokens,
-            epochs=self.schedule.epochs,
-            steps_per_epoch=self.schedule.steps_per_epoch,
-            total_steps=self.schedule.total_steps,
-        )
+        at, epoch = self.state.position, self.state.epoch
+        known: dict[str, Any] = {
+            "step": at.step,
+            "epoch": at.epoch,
+            "learning_rate": self.rate,
+            "elapsed_s": self.clock() - self.began,
+            "epochs": self.schedule.epochs,
+            "steps_per_epoch": self.schedule.steps_per_epoch,
+            "total_steps": self.schedule.total_steps,
+            "metrics": self.metrics,
+        }
+        if self.pending and self.update.parallel.world_size == 1:
+            context = Context.incomplete(self._read, known)
+            self.unread.append(context)
+            return context
+        losses = self._losses()
+        if event is Event.EPOCH_END:
+            losses["loss"] = epoch.sum / epoch.count if epoch.count else None
+        return Context(**known, **losses)
 
     def _result(self) -> TrainResult:
+        state = self.state
         return TrainResult(
-            initial_loss=self.initial_loss,
-            final_loss=self.final_loss,
-            best_loss=self.best_loss,
-            finite=self.finite,
-            steps_completed=self.at.step,
-            tokens=self.tokens,
+            initial_loss=state.initial_loss,
+            final_loss=state.final_loss,
+            best_loss=state.best_loss,
+            finite=state.finite,
+            steps_completed=state.position.step,
+            tokens=state.tokens,
             elapsed_s=self.clock() - self.began,
-            stopped=self.at.stopping,
+            stopped=state.position.stopping,
         )
-
-
-def _mean(metric: MetricSum) -> float | None:
-    return metric.sum / metric.count if metric.count else None

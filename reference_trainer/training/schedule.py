@@ -11,10 +11,23 @@ from enum import Enum, IntEnum
 
 from reference_trainer.errors import SettingError
 
-__all__ = ["START", "Action", "Event", "Position", "Schedule", "following", "is_logged", "learning_rate"]
+__all__ = [
+    "START",
+    "Action",
+    "Event",
+    "Position",
+    "Schedule",
+    "following",
+    "is_logged",
+    "is_read",
+    "learning_rate",
+    "micro_batches",
+    "windows",
+]
 
 
 FLOOR = 0.1  # fraction of the peak learning rate that remains at the end
+UNREAD_STEPS = 256  # at most, so that their sums take little memory on the device
 
 
 class Event(Enum):
@@ -41,19 +54,33 @@ class Action(IntEnum):
 class Schedule:
     """Length of a run: `epochs` of `steps_per_epoch` optimizer steps, ended after `limit` steps if that is not None.
 
-    Raise `SettingError` for anything but positive integers.
+    A step takes `accumulation` micro-batches of each rank. An epoch has `micro_batches` of them, by default as many as
+    its steps take; the last step of an epoch takes those that are left. Steps that are multiples of `log_every` are
+    logged; 0 is none.
+
+    Raise `SettingError` for anything but positive integers, and for micro-batches that do not fit into the steps.
     """
 
     epochs: int
     steps_per_epoch: int
     limit: int | None = None
+    accumulation: int = 1
+    micro_batches: int | None = None
+    log_every: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "steps_per_epoch", "limit"):
+        for name in ("epochs", "steps_per_epoch", "limit", "accumulation", "micro_batches"):
             value = getattr(self, name)
-            optional = name == "limit" and value is None
+            optional = name in ("limit", "micro_batches") and value is None
             if not optional and (type(value) is not int or value < 1):
                 raise SettingError(f"{name} is {value!r}; expected a positive integer")
+        if type(self.log_every) is not int or self.log_every < 0:
+            raise SettingError(f"log_every is {self.log_every!r}; expected a non-negative integer")
+        if self.micro_batches is not None and windows(self.micro_batches, self.accumulation) != self.steps_per_epoch:
+            raise SettingError(
+                f"{self.micro_batches} micro_batches with accumulation {self.accumulation} do not make "
+                f"{self.steps_per_epoch} steps_per_epoch; expected {windows(self.micro_batches, self.accumulation)}"
+            )
 
     @property
     def total_steps(self) -> int:
@@ -96,6 +123,25 @@ def following(schedule: Schedule, position: Position, action: Action) -> Positio
             return replace(now, event=Event.STEP_END, step=position.step + 1, epoch_step=position.epoch_step + 1)
         case Event.TRAIN_END:
             return None
+
+
+def windows(micro_batches: int, accumulation: int) -> int:
+    """Return the optimizer steps of an epoch: its micro-batches over `accumulation`, rounded up."""
+    return -(-micro_batches // accumulation)
+
+
+def micro_batches(schedule: Schedule, epoch_step: int) -> range:
+    """Return the numbers, from 1, of the micro-batches of an epoch that its step `epoch_step`, from 1, takes."""
+    taken = schedule.accumulation * epoch_step
+    last = taken if schedule.micro_batches is None else min(taken, schedule.micro_batches)
+    return range(taken - schedule.accumulation + 1, last + 1)
+
+
+def is_read(schedule: Schedule, position: Position) -> bool:
+    """Return whether the sums of the steps so far are read from the device, by every rank: logged steps and ends."""
+    ends = position.event in (Event.EPOCH_END, Event.TRAIN_END)
+    unread = position.step % UNREAD_STEPS == 0
+    return ends or (position.event is Event.STEP_END and (unread or is_logged(position.step, schedule.log_every)))
 
 
 def is_logged(step: int, every: int) -> bool:

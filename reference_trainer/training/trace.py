@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from reference_trainer.errors import OutputError
 from reference_trainer.training.callbacks import Callback, Context
@@ -27,7 +28,7 @@ def line(event: Event, context: Context) -> str:
 
     JSON has neither NaN nor infinity: a loss that is not finite is written as a string.
     """
-    fields = {name: _json_number(value) for name, value in asdict(context).items()}
+    fields = {name: _json_value(value) for name, value in asdict(context).items()}
     return json.dumps({"event": event.value, **fields}, allow_nan=False)
 
 
@@ -105,5 +106,7 @@ def _refuse_what_is_no_trace(path: Path) -> None:
         raise OutputError(f"{path} is not a trace file; give another --trace")
 
 
-def _json_number(value: float | None) -> float | str | None:
+def _json_value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _json_value(each) for name, each in value.items()}
     return str(value) if value is not None and not math.isfinite(value) else value

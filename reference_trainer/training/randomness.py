@@ -1,0 +1,32 @@
+"""Random numbers of a run: every micro-batch has its own seed, so a resumed run needs no saved generator."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+__all__ = ["micro_batch_seed", "own_generators", "seed_generators"]
+
+
+def micro_batch_seed(seed: int, *, epoch: int, step: int, micro_batch: int, rank: int) -> int:
+    """Return the seed of a micro-batch, below 2^63: a hash, so that neighbouring arguments give unrelated numbers."""
+    key = f"{seed}/{epoch}/{step}/{micro_batch}/{rank}".encode()
+    return int.from_bytes(hashlib.sha256(key).digest()[:8]) >> 1
+
+
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seed the default generators of the CPU and of `device`; those of other devices stay as they are."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        index = torch.cuda.current_device() if device.index is None else device.index
+        torch.cuda.default_generators[index].manual_seed(seed)
+
+
+@contextmanager
+def own_generators(device: torch.device) -> Iterator[None]:
+    """Restore the default generators of the CPU and of `device` afterwards, also after an exception."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield

@@ -1,0 +1,89 @@
+"""One optimizer step of a run, in phases: fetch the window, accumulate its gradient, clip, update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from reference_trainer.distillation.protocols import Batch, Student, Teacher
+from reference_trainer.distillation.rows import Weights
+from reference_trainer.training.parallel import Parallel
+from reference_trainer.training.randomness import micro_batch_seed, own_generators, seed_generators
+from reference_trainer.training.schedule import Position, Schedule, is_logged, micro_batches
+from reference_trainer.training.window import WindowSums, kd_window
+
+__all__ = ["BETAS", "EPSILON", "WEIGHT_DECAY", "Update", "new_optimizer"]
+
+WEIGHT_DECAY, BETAS, EPSILON = 0.01, (0.9, 0.999), 1e-8
+
+
+def new_optimizer(parameters: Iterable[nn.Parameter], rate: float) -> torch.optim.Optimizer:
+    """Return the optimizer of every run. Source: Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2."""
+    return torch.optim.AdamW(parameters, lr=rate, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPSILON)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Update:
+    """The parts of an optimizer step; `loop.train` documents them."""
+
+    teacher: Teacher
+    student: Student
+    batch_at: Callable[[int, int], Batch]
+    optimizer: torch.optim.Optimizer | None
+    schedule: Schedule
+    weights: Callable[[int], Weights]
+    clip: float | None
+    parallel: Parallel
+    seed: int | None
+
+    def take(self, position: Position, rate: float) -> tuple[WindowSums, Tensor | None]:
+        """Take the step at `position`; return its sums and, if it was measured, the norm of its gradient."""
+        batches = [self.batch_at(position.epoch, k) for k in micro_batches(self.schedule, position.epoch_step)]
+        logged = is_logged(position.step, self.schedule.log_every)
+        if self.optimizer is not None:
+            self.optimizer.zero_grad(set_to_none=True)
+        window = kd_window(
+            self.teacher,
+            self.student,
+            batches,
+            self.weights(position.step),
+            parallel=self.parallel,
+            metrics=logged,
+            before=lambda micro_batch: self._set_seed(position, micro_batch),
+        )
+        return window, self._step(rate, measured=logged)
+
+    def _step(self, rate: float, *, measured: bool) -> Tensor | None:
+        """Clip the gradient, step the optimizer, and return the norm before clipping."""
+        if self.optimizer is None:
+            return None
+        norm = None
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        parameters = [
+            each for group in self.optimizer.param_groups for each in group["params"] if each.grad is not None
+        ]
+        if parameters and (measured or self.clip is not None):
+            norm = nn.utils.get_total_norm([each.grad for each in parameters])
+            if self.clip is not None:
+                nn.utils.clip_grads_with_norm_(parameters, self.clip, norm)
+        self.optimizer.step()
+        return norm
+
+    def _set_seed(self, position: Position, micro_batch: int) -> None:
+        if self.seed is None:
+            return
+        at = {"epoch": position.epoch, "step": position.step, "micro_batch": micro_batch, "rank": self.parallel.rank}
+        seed_generators(micro_batch_seed(self.seed, **at), self._device())
+
+    def random_state(self) -> AbstractContextManager[None]:
+        """Return the context of the run, which restores the generators that its steps seed."""
+        return nullcontext() if self.seed is None else own_generators(self._device())
+
+    def _device(self) -> torch.device:
+        groups = [] if self.optimizer is None else self.optimizer.param_groups
+        return next((each.device for group in groups for each in group["params"]), torch.device("cpu"))

@@ -1,0 +1,68 @@
+"""A window: the micro-batches of all ranks whose gradients make up one optimizer step, with one divisor.
+
+Scored tokens of the whole window are counted first, over micro-batches and ranks; then every micro-batch's gradient is
+divided by that one number. So any split of the same sequences into ranks, micro-batches and paddings gives the same
+gradient, which a mean of means does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from reference_trainer.distillation.domain import IGNORE_INDEX
+from reference_trainer.distillation.protocols import Batch, Student, Teacher
+from reference_trainer.distillation.rows import Weights
+from reference_trainer.distillation.step import check_vocabularies, labels_of_logits, pass_gradient, sums_of
+from reference_trainer.training.parallel import ONE_PROCESS, Parallel
+
+__all__ = ["WindowSums", "kd_window"]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSums:
+    """The sums of a window. Nothing in them has been read from the device.
+
+    sums: float64 scalars over the scored tokens of this rank, by the names of `sums_of`. count: these tokens.
+    total: scored tokens of all ranks, by which the gradient was divided. sequences: of all ranks. Counts are int64.
+    """
+
+    sums: Mapping[str, Tensor]
+    count: Tensor
+    total: Tensor
+    sequences: Tensor
+
+
+def kd_window(
+    teacher: Teacher,
+    student: Student,
+    batches: Sequence[Batch],
+    weights: Weights,
+    *,
+    parallel: Parallel = ONE_PROCESS,
+    metrics: bool = False,
+    before: Callable[[int], None] = lambda micro_batch: None,
+) -> WindowSums:
+    """Accumulate the gradient of the mean loss over all scored tokens of the window; return the sums.
+
+    batches: at least one; every rank has equally many, and one without work has no scored label. metrics: also nats
+    whose weight is 0. before: called with the number of each micro-batch, from 0, before its forward.
+    A micro-batch is as in `kd_step`, errors too; after an error in a later one the student holds part of a gradient.
+    """
+    check_vocabularies(teacher, student)
+    labels = [labels_of_logits(batch.labels) for batch in batches]
+    count = torch.stack([(labels_BT != IGNORE_INDEX).sum() for labels_BT in labels]).sum()
+    sequences = torch.full_like(count, sum(len(batch.tokens) for batch in batches))
+    total, all_sequences = parallel.sum_counts(torch.stack([count, sequences]))
+    scale = parallel.gradient_factor / total.clamp(min=1)
+    sums: dict[str, Tensor] = {}
+    for number, (batch, labels_BT) in enumerate(zip(batches, labels, strict=True)):
+        before(number)
+        with parallel.micro_batch(last=number == len(batches) - 1):
+            rows = pass_gradient(teacher, student, batch, labels_BT, weights, scale=scale, metrics=metrics)
+        for name, each in sums_of(rows, weights, metrics=metrics).items():
+            sums[name] = sums[name] + each if name in sums else each
+    return WindowSums(sums, count, total, all_sequences)
