@@ -76,12 +76,14 @@ class Raising:
         return self if name == self.method else getattr(self.inner, name)
 
 
-def run(subject: Any, script: Script, callbacks: Sequence[Any], given: dict[str, Any]) -> Any:
+def run(subject: Any, script: Script, callbacks: Sequence[Any], given: dict[str, Any], log_every: int = 0) -> Any:
     """Train these parts, and return the result."""
     positional = [given[name] for name in ("teacher", "student", "batch_at", "optimizer")]
     return subject.train(
         *positional,
-        schedule=Schedule(epochs=script.epochs, steps_per_epoch=script.steps_per_epoch, limit=script.limit),
+        schedule=Schedule(
+            epochs=script.epochs, steps_per_epoch=script.steps_per_epoch, limit=script.limit, log_every=log_every
+        ),
         objective=subject.Objective(**SETTINGS),
         callbacks=callbacks,
         **{name: value for name, value in given.items() if name in ("learning_rate", "clock")},

@@ -17,12 +17,13 @@ from falsifiers.support.strategies import IGNORED, StepCase, step_cases
 
 @given(case=step_cases())
 def falsify_metrics_are_sums_with_counts(subject: Any, device: str, case: StepCase) -> None:
-    """The metrics cross_entropy and kl are sums in nats with their counts, whatever the weights."""
+    """The metrics hard_loss, soft_loss and kl_at_T are sums in nats with their counts, whatever the weights."""
     result, _ = recorded_step(subject, case, device)
     shifted = case.shifted()
     for name, weights, formula in (
-        ("cross_entropy", (1.0, 0.0, 1.0), "-log softmax(s)[y]"),
-        ("kl", (0.0, 1.0, case.temperature**2), "KL(teacher ‖ student) at τ, without τ²"),
+        ("hard_loss", (1.0, 0.0, 1.0), "-log softmax(s)[y]"),
+        ("soft_loss", (0.0, 1.0, 1.0), "τ²·KL(teacher ‖ student) at τ"),
+        ("kl_at_T", (0.0, 1.0, case.temperature**2), "KL(teacher ‖ student) at τ, without τ²"),
     ):
         alone = shifted.but(ce_weight=weights[0], kd_weight=weights[1])
         assert name in result.metrics, f"metrics are {sorted(result.metrics)}; expected {name} too"

@@ -21,14 +21,14 @@ def loss_zero_where_nothing_is_scored(original: Any, *models: Any, **settings: A
 def metrics_of_nothing(original: Any, *models: Any, **settings: Any) -> Any:
     """Report metrics of 0 where no token is scored."""
     result = original(*models, **settings)
-    return replace(result, metrics=result.metrics or {"kl": SimpleNamespace(sum=0.0, count=0)})
+    return replace(result, metrics=result.metrics or {"kl_at_T": SimpleNamespace(sum=0.0, count=0)})
 
 
 def tau_squared_in_the_metric(original: Any, *models: Any, temperature: float, **settings: Any) -> Any:
-    """Report the metric `kl` with the factor τ²."""
+    """Report the metric `kl_at_T` with the factor τ²."""
     result = original(*models, temperature=temperature, **settings)
     metrics = {
-        name: replace(metric, sum=metric.sum * temperature**2) if name == "kl" else metric
+        name: replace(metric, sum=metric.sum * temperature**2) if name == "kl_at_T" else metric
         for name, metric in result.metrics.items()
     }
     return replace(result, metrics=metrics)

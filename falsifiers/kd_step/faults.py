@@ -167,6 +167,6 @@ def silent(student: Any) -> Any:
 def zero_weight_times_infinity(original: Any, *args: Any, ce_weight: float, kd_weight: float, **rest: Any) -> Any:
     """Multiply a term by its weight of 0 instead of leaving it out."""
     right = original(*args, ce_weight=ce_weight, kd_weight=kd_weight, **rest)
-    terms = {"cross_entropy": ce_weight, "kl": kd_weight}
+    terms = {"hard_loss": ce_weight, "kl_at_T": kd_weight}
     absent = sum(right.metrics[name].sum * weight for name, weight in terms.items() if not weight and right.count)
     return replace(right, sum=right.sum + absent, loss=right.loss + absent if right.count else None)

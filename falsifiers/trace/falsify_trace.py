@@ -29,11 +29,13 @@ CONTEXTS = st.fixed_dictionaries(
         "best_loss": FINITE,
         "learning_rate": FINITE.map(lambda rate: rate and abs(rate)),
         "elapsed_s": st.floats(0, 1e9),
+        "metrics": st.dictionaries(st.text(min_size=1, max_size=4), st.floats(), max_size=2),
     }
 )
 SOME: dict[str, Any] = {
     **dict.fromkeys(("step", "epoch", "tokens", "epochs", "steps_per_epoch", "total_steps"), 1),
     **dict.fromkeys(("loss", "best_loss", "learning_rate", "elapsed_s"), 0.5),
+    "metrics": {"hard_loss": 0.5},
 }
 
 
@@ -47,6 +49,10 @@ def trace_in(subject: Any, **others: Any) -> Iterator[tuple[Path, Any]]:
 
 def tell(trace: Any, event: str = "on_step_end", **numbers: Any) -> None:
     getattr(trace, event)(reference_trainer.Context(**{**SOME, **numbers}))
+
+
+def _in_json(number: float | None) -> float | str | None:
+    return str(number) if number is not None and not math.isfinite(number) else number
 
 
 def _no_json(name: str) -> None:
@@ -69,9 +75,8 @@ def falsify_every_line_is_strict_json(subject: Any, told: list[tuple[str, dict[s
     for number, ((event, numbers), line) in enumerate(zip(told, lines, strict=True), 1):
         problems = [error.message for error in validator.iter_errors(line)]
         assert not problems, f"line {number} of the trace does not fit its schema: {problems}"
-        loss = numbers["loss"]
-        broken = loss is not None and not math.isfinite(loss)
-        expected = {"event": event, **numbers, "loss": str(loss) if broken else loss}
+        metrics = {name: _in_json(each) for name, each in numbers["metrics"].items()}
+        expected = {"event": event, **numbers, "loss": _in_json(numbers["loss"]), "metrics": metrics}
         assert line == expected, f"line {number} is {line}; expected {expected}"
 
 

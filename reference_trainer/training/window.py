@@ -57,7 +57,7 @@ def kd_window(
     count = torch.stack([(labels_BT != IGNORE_INDEX).sum() for labels_BT in labels]).sum()
     sequences = torch.full_like(count, sum(len(batch.tokens) for batch in batches))
     total, all_sequences = parallel.sum_counts(torch.stack([count, sequences]))
-    scale = parallel.gradient_factor / total.clamp(min=1)
+    scale = parallel.gradient_factor / total.clamp(min=1).double()
     sums: dict[str, Tensor] = {}
     for number, (batch, labels_BT) in enumerate(zip(batches, labels, strict=True)):
         before(number)
