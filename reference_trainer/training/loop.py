@@ -20,7 +20,7 @@ from reference_trainer.training.callbacks import Callback, Context, call_hooks, 
 from reference_trainer.training.parallel import ONE_PROCESS, Parallel
 from reference_trainer.training.pending import Pending
 from reference_trainer.training.schedule import Event, Position, Schedule, following, is_logged, is_read
-from reference_trainer.training.state import NOTHING, TrainState
+from reference_trainer.training.state import NOTHING, fresh
 from reference_trainer.training.update import BETAS, EPSILON, WEIGHT_DECAY, Update, new_optimizer
 
 __all__ = ["BETAS", "EPSILON", "WEIGHT_DECAY", "Objective", "TrainResult", "new_optimizer", "train"]
@@ -115,7 +115,7 @@ class _Run:
     ) -> None:
         self.update, self.schedule, self.callbacks = update, update.schedule, callbacks
         self.learning_rate, self.clock = learning_rate, clock
-        self.state = TrainState()
+        self.state = fresh()
         self.pending = Pending(update.parallel)
         self.rate: float | None = None
         self.metrics: dict[str, float] = {}
@@ -181,11 +181,12 @@ class _Run:
 
     def _context(self, event: Event) -> Context:
         at, epoch = self.state.position, self.state.epoch
+        self.state.elapsed_s = self.clock() - self.began
         known: dict[str, Any] = {
             "step": at.step,
             "epoch": at.epoch,
             "learning_rate": self.rate,
-            "elapsed_s": self.clock() - self.began,
+            "elapsed_s": self.state.elapsed_s,
             "epochs": self.schedule.epochs,
             "steps_per_epoch": self.schedule.steps_per_epoch,
             "total_steps": self.schedule.total_steps,

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from pydantic import ConfigDict, TypeAdapter, with_config
 
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.training.schedule import START, Position
 
-__all__ = ["NOTHING", "TrainState"]
+__all__ = ["NOTHING", "TrainState", "fresh", "restored", "saved"]
 
 NOTHING = MetricSum(0.0, 0)
+_STRICT = ConfigDict(ser_json_inf_nan="strings", extra="forbid")
 
 
+@with_config(_STRICT)
 @dataclass(slots=True, kw_only=True)
 class TrainState:
     """Losses are in nats per scored token, each of one step, before the update of that step.
@@ -21,21 +25,21 @@ class TrainState:
     position: the last event. steps, sequences, tokens: noted, consumed and scored so far, by all ranks.
     initial_loss, final_loss: of the first and last step that scored a token; best_loss: the smallest finite one; each
     None if there is none. loss: of the last step. finite: whether every loss was. epoch: the loss summed since the
-    epoch began. interval: sums by name since the last logged step. elapsed_s: seconds of earlier parts of the run.
+    epoch began. interval: sums by name since the last logged step. elapsed_s: seconds since the run began, at the last event.
     """
 
-    position: Position = START
-    steps: int = 0
-    sequences: int = 0
-    tokens: int = 0
-    initial_loss: float | None = None
-    final_loss: float | None = None
-    best_loss: float | None = None
-    loss: float | None = None
-    finite: bool = True
-    elapsed_s: float = 0.0
-    epoch: MetricSum = NOTHING
-    interval: dict[str, MetricSum] = field(default_factory=dict)
+    position: Position
+    steps: int
+    sequences: int
+    tokens: int
+    initial_loss: float | None
+    final_loss: float | None
+    best_loss: float | None
+    loss: float | None
+    finite: bool
+    elapsed_s: float
+    epoch: MetricSum
+    interval: dict[str, MetricSum]
 
     def note(self, sums: Mapping[str, MetricSum], sequences: int) -> None:
         """Count one step: its "loss" and other sums over all ranks."""
@@ -61,3 +65,37 @@ class TrainState:
 
 def _added(first: MetricSum, second: MetricSum) -> MetricSum:
     return MetricSum(first.sum + second.sum, first.count + second.count)
+
+
+def fresh() -> TrainState:
+    """Return the state of a run before its first event."""
+    return TrainState(
+        position=START,
+        steps=0,
+        sequences=0,
+        tokens=0,
+        initial_loss=None,
+        final_loss=None,
+        best_loss=None,
+        loss=None,
+        finite=True,
+        elapsed_s=0.0,
+        epoch=NOTHING,
+        interval={},
+    )
+
+
+def saved(state: TrainState) -> str:
+    """Return the state as JSON; losses that are not finite are strings, because JSON has no NaN."""
+    return _ADAPTER.dump_json(state).decode()
+
+
+def restored(text: str) -> TrainState:
+    """Return the state that `saved` wrote, equal in every bit.
+
+    Raise `ValueError` for unknown or missing fields and for values of another type.
+    """
+    return _ADAPTER.validate_json(text)
+
+
+_ADAPTER = TypeAdapter(TrainState)
