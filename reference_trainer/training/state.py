@@ -25,7 +25,7 @@ class TrainState:
     position: the last event. steps, sequences, tokens: noted, consumed and scored so far, by all ranks.
     initial_loss, final_loss: of the first and last step that scored a token; best_loss: the smallest finite one; each
     None if there is none. loss: of the last step. finite: whether every loss was. epoch: the loss summed since the
-    epoch began. interval: sums by name since the last logged step. elapsed_s: seconds since the run began, at the last event.
+    epoch began. interval: sums by name since the last logged step. elapsed_s: seconds until the last event.
     """
 
     position: Position
