@@ -22,7 +22,7 @@ from click.testing import CliRunner, Result
 
 from reference_trainer.config.settings import Settings
 from reference_trainer.training.callbacks import Callback
-from reference_trainer.training.progress import Lines
+from reference_trainer.training.lines import Lines
 from reference_trainer.training.schedule import Action
 
 TINY: dict[str, Any] = {

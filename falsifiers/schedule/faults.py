@@ -6,22 +6,15 @@ from dataclasses import replace
 from typing import Any
 
 
-def limit_one_less(original: Any, schedule: Any) -> int:
-    """Treat the limit as an index from 0."""
-    planned: int = original(schedule)
-    return planned if schedule.limit is None else min(schedule.epochs * schedule.steps_per_epoch, schedule.limit - 1)
+def last_batch_dropped(original: Any, schedule: Any, position: Any, action: Any) -> Any:
+    """End every epoch one step early."""
+    last = position.epoch_step == schedule.steps_per_epoch - 1 and position.event.name == "STEP_END"
+    return original(schedule, position, max(action, type(action).SKIP) if last else action)
 
 
-def limit_one_more(original: Any, schedule: Any, position: Any, action: Any) -> Any:
-    """Apply the limit one step late."""
-    later = schedule if schedule.limit is None else replace(schedule, limit=schedule.limit + 1)
-    return original(later, position, action)
-
-
-def limit_of_an_epoch(original: Any, schedule: Any, position: Any, action: Any) -> Any:
-    """Compare the limit with the steps of the epoch."""
-    reached = position.epoch_step == schedule.limit
-    return original(replace(schedule, limit=None), position, max(action, type(action).SKIP) if reached else action)
+def one_epoch_more(original: Any, schedule: Any, position: Any, action: Any) -> Any:
+    """Begin one more epoch after the last."""
+    return original(replace(schedule, epochs=schedule.epochs + 1), position, action)
 
 
 def stop_ends_the_epoch_only(original: Any, schedule: Any, position: Any, action: Any) -> Any:

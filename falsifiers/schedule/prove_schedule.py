@@ -34,27 +34,24 @@ def _after(subject: Any, schedule: Any, events: int) -> Any:
     return position
 
 
-def prove_each_event_follows(subject: Any, epochs: int, per_epoch: int, limit: int, epoch: int, done: int) -> None:
-    """From any position of any run, the next event leads to exactly min(N, epochs * per_epoch) steps.
+def prove_each_event_follows(subject: Any, epochs: int, per_epoch: int, epoch: int, done: int) -> None:
+    """From any position of any run, the next event leads to exactly epochs * per_epoch steps.
 
-    By induction over events this holds for runs of any length. `limit` 0 means None.
+    By induction over events this holds for runs of any length.
     """
-    schedule = subject.Schedule(epochs=epochs, steps_per_epoch=per_epoch, limit=limit or None)
-    total = min(limit, epochs * per_epoch) if limit else epochs * per_epoch
+    schedule, total = subject.Schedule(epochs=epochs, steps_per_epoch=per_epoch), epochs * per_epoch
     assert schedule.total_steps == total, f"{schedule.total_steps} steps are planned; expected {total}"
     first = subject.following(schedule, subject.START, subject.Action.CONTINUE)
     expected = subject.Position(event=subject.Event.EPOCH_BEGIN, epoch=1, step=0, epoch_step=0)
     assert first == expected, f"the first event is {first}"
     step = (epoch - 1) * per_epoch + done
-    if step > total or (step == total and not done):
-        return  # no run reaches this position
     event = subject.Event.STEP_END if done else subject.Event.EPOCH_BEGIN
     now = subject.Position(event=event, epoch=epoch, step=step, epoch_step=done)
     after = subject.following(schedule, now, subject.Action.CONTINUE)
-    if step == total or done == per_epoch:
+    if done == per_epoch:
         assert after.event is subject.Event.EPOCH_END, f"{after.event.name} follows {step} of {total} steps"
         beyond = subject.following(schedule, after, subject.Action.CONTINUE)
-        ended = step == total or epoch == epochs
+        ended = epoch == epochs
         expected = subject.Event.TRAIN_END if ended else subject.Event.EPOCH_BEGIN
         assert beyond.event is expected, f"{beyond.event.name} follows the epoch that ends with {step} of {total} steps"
         assert (beyond.step, beyond.epoch) == (step, epoch + (not ended)), f"then comes {beyond}"

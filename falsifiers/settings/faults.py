@@ -39,6 +39,44 @@ def invalid_is_unset(original: Any, flags: Any, environment: Any, config: Any) -
         return original({}, {}, None)
 
 
+def zero_is_unset(original: Any, flags: Any, environment: Any, config: Any) -> Any:
+    """Read a flag or variable of 0 as not given."""
+    flags, environment = ({name: text for name, text in given.items() if text != "0"} for given in (flags, environment))
+    return original(flags, environment, config)
+
+
+def int_decides(original: Any, flags: Any, environment: Any, config: Any) -> Any:
+    """Read every flag that `int()` accepts as that integer."""
+
+    def read(text: str) -> str:
+        try:
+            return str(int(text))
+        except ValueError:
+            return text
+
+    return original({name: read(text) for name, text in flags.items()}, environment, config)
+
+
+def numbers_of_any_kind(original: Any, flags: Any, environment: Any, config: Any) -> Any:
+    """Accept nan and inf from a flag."""
+    odd = {name: float(text) for name, text in flags.items() if text in ("nan", "inf")}
+    settings = original({name: text for name, text in flags.items() if name not in odd}, environment, config)
+    return settings.model_copy(update=odd)
+
+
+def true_is_one(original: Any, self: Any, **given: Any) -> None:
+    """Read True as 1 in `smoke`."""
+    original(self, **{name: 1 if name == "smoke" and value is True else value for name, value in given.items()})
+
+
+def library_unchecked(original: Any, self: Any, **given: Any) -> None:
+    """Return the default settings instead of refusing a value."""
+    try:
+        original(self, **given)
+    except ValueError:
+        original(self)
+
+
 def unknown_is_ignored(original: Any, flags: Any, environment: Any, config: Any) -> Any:
     """Ignore the file and the environment where a name is unknown."""
     try:

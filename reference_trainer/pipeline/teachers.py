@@ -25,6 +25,7 @@ from reference_trainer.training.schedule import Schedule, learning_rate
 
 __all__ = ["cache_directory", "cached_or_trained", "heads_for", "load_teacher", "teacher_key", "train_teacher"]
 
+_LABELS_ONLY = Objective(temperature=1.0, ce_weight=1.0, kd_weight=0.0)
 _SEED_OFFSET = 1_000_003  # so that the teacher has other weights and another order than the student
 
 
@@ -115,7 +116,7 @@ def train_teacher(
             lambda epoch, position: sequences.batch(epoch_order(seed, epoch, len(sequences)), position),
             new_optimizer(decoder.parameters(), settings.lr),
             schedule=Schedule(epochs=-(-steps // sequences.batches), steps_per_epoch=sequences.batches, limit=steps),
-            objective=Objective(temperature=1.0, ce_weight=1.0, kd_weight=0.0),
+            objective=_LABELS_ONLY,
             learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup, total=steps),
             callbacks=callbacks,
         )

@@ -29,7 +29,7 @@ def line(event: Event, context: Context) -> str:
     JSON has neither NaN nor infinity: a loss that is not finite is written as a string.
     """
     fields = {name: _json_value(value) for name, value in asdict(context).items()}
-    return json.dumps({"event": event.value, **fields}, allow_nan=False)
+    return json.dumps({"event": event.value, **fields})
 
 
 _START = b'{"event": "on_train_'
