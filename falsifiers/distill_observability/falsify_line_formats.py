@@ -19,7 +19,7 @@ def falsify_line_formats(subject: Any) -> None:
     """The exact text of the lines that scripts search for."""
     stream = Stream()
     callback = subject.ProgressCallback(lines=Lines(stream))
-    callback.attached()
+    callback.attach(None)
     callback.on_step_end(context((17, 31), 10, 2.34561))
     callback.on_epoch_end(context((17, 31), 31, 0.5, 12.34))
     expected = """ProgressCallback attached (log every 10 steps; 0 for epoch lines only)

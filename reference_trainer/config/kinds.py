@@ -19,6 +19,7 @@ __all__ = [
     "CountOrZero",
     "Device",
     "Dtype",
+    "GradientNorm",
     "Kind",
     "LearningRate",
     "Length",
@@ -121,6 +122,11 @@ LearningRate = Annotated[
     float,
     Field(strict=True, gt=0, le=1e6, allow_inf_nan=False),
     Kind("a number above 0, up to 1e6", "X", read_number),
+]
+GradientNorm = Annotated[
+    float,
+    Field(strict=True, gt=0, le=1e30, allow_inf_nan=False),
+    Kind("a number above 0, up to 1e30", "X", read_number),
 ]
 Switch = Annotated[bool, Field(strict=True), Kind("true or false (1 or 0)", "", read_switch)]
 Location = Annotated[Path, Field(strict=True), AfterValidator(without_null), Kind("a path", "PATH", read_path)]

@@ -17,6 +17,7 @@ from reference_trainer.config.kinds import (
     CountOrZero,
     Device,
     Dtype,
+    GradientNorm,
     LearningRate,
     Length,
     Location,
@@ -63,6 +64,7 @@ class Settings(BaseModel):
     width: Width = _setting(64, "Hidden width of the student.")
     length: Length = _setting(128, "Sequence length in bytes.")
     batch_size: Count = _setting(16, "Number of sequences per batch.")
+    accumulate: Count = _setting(1, "Number of batches per optimizer step; their gradient is that of one large batch.")
     epochs: Count = _setting(3, "Number of epochs.")
     max_steps: Count | None = _setting(
         None, "End the run after N steps and save; the learning-rate schedule still spans the full run."
@@ -74,6 +76,7 @@ class Settings(BaseModel):
     ce_weight: Weight = _setting(0.3, "Weight of the cross-entropy with the text.")
     kd_weight: Weight = _setting(0.7, "Weight of the KL divergence from the teacher.")
     lr: LearningRate = _setting(3e-3, "Peak learning rate of AdamW.")
+    clip: GradientNorm | None = _setting(None, "Largest norm of a step's gradient; a longer one is scaled down to it.")
     warmup: CountOrZero = _setting(50, "Number of steps over which the learning rate rises to --lr.")
     seed: CountOrZero = _setting(0, "Seed of the initial weights and the data order.")
     device: Device = _setting("auto", "Device to compute on; auto selects cuda if it is available.")

@@ -29,9 +29,9 @@ def stored_in(dtype: str, decoder: Decoder) -> Decoder:
     return decoder.double() if dtype == "float64" else decoder.float()
 
 
-def computing_in(dtype: str, decoder: Decoder) -> nn.Module:
-    """Return the decoder, under autocast for a bfloat16 run."""
-    return _Autocast(decoder) if dtype == "bfloat16" else decoder
+def computing_in(dtype: str, module: nn.Module) -> nn.Module:
+    """Return the module, under autocast for a bfloat16 run."""
+    return _Autocast(module) if dtype == "bfloat16" else module
 
 
 class _Autocast(nn.Module):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, cast
 
-import torch
+from torch import nn
 
 from reference_trainer.config.settings import Settings
-from reference_trainer.data.text import VOCABULARY, Sequences, Text, epoch_order, read_text
+from reference_trainer.data.epochs import Batches, ShuffledBatches
+from reference_trainer.data.text import VOCABULARY, Sequences, read_text
 from reference_trainer.distillation.gradcheck import relative_difference
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
@@ -21,26 +22,20 @@ from reference_trainer.errors import LogitsError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import computing_in, stored_in, usable_device
 from reference_trainer.pipeline import smoke
+from reference_trainer.pipeline.manifest import manifest
 from reference_trainer.pipeline.teachers import cached_or_trained, heads_for, load_teacher
 from reference_trainer.storage.directories import exclusive_directory, reject_existing
-from reference_trainer.storage.export import (
-    exported_bytes,
-    note_interrupts,
-    path_in_json,
-    save_decoder,
-    versions,
-    weights_digest,
-)
+from reference_trainer.storage.export import exported_bytes, note_interrupts, save_decoder, weights_digest
 from reference_trainer.training.callbacks import Callback, checked
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.formats import SMOKE_START_LINE
 from reference_trainer.training.lines import Lines
-from reference_trainer.training.loop import BETAS, EPSILON, WEIGHT_DECAY, Objective, TrainResult, new_optimizer, train
+from reference_trainer.training.loop import Objective, TrainResult, new_optimizer, train
 from reference_trainer.training.progress import ProgressCallback
-from reference_trainer.training.schedule import Schedule, learning_rate
+from reference_trainer.training.schedule import Schedule, learning_rate, windows
 from reference_trainer.training.trace import TraceCallback
 
-__all__ = ["EVALUATED_BYTES", "DistillResult", "distill"]
+__all__ = ["EVALUATED_BYTES", "DistillResult", "Distillation", "distill"]
 
 EVALUATED_BYTES = 2**16  # of the held-back part; more adds little precision and takes long for a large text
 
@@ -58,8 +53,8 @@ class DistillResult:
     output: Path | None
     held_back: dict[str, MetricSum]
     checks: tuple[smoke.Check, ...]
-    student: Decoder
-    teacher: Decoder
+    student: nn.Module
+    teacher: nn.Module
 
     @property
     def go(self) -> bool:
@@ -81,170 +76,186 @@ def distill(
     `ModelFileError`, `OutputError` and `SettingError` before the training; then those of `loop.train`; `SmokeError`.
     A KeyboardInterrupt has the note `interrupts.WRITTEN` if the model was written.
     """
-    lines = lines or Lines()
-    callbacks = checked(callbacks)
-    device = usable_device(settings.device)
-    text = read_text(settings.data, settings.length)
-    training, held_back = _training_and_held_back(settings, text, device)
-    student = _new_student(settings).to(device)
-    with ExitStack() as outermost, ExitStack() as stack:
-        directory = stack.enter_context(_output_directory(settings, student))
-        # The trace may be in the output directory, so it is created after the check that this is empty.
-        traces = _trace_callbacks(settings, stack)
-        if settings.smoke is not None:
-            lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
-        try:
-            teacher = _load_or_train_teacher(settings, training, text.digest, lines)
-            run = _Distillation(settings, training, student, teacher, lines, clock)
-            result = run.train((*callbacks, *traces))
-        except LogitsError as error:
-            if settings.smoke is not None:
-                _report_divergence(error, lines)
-            raise
-        if directory is None:
-            return DistillResult(
-                train=result,
-                output=None,
-                held_back={},
-                checks=run.smoke_checks(result),
-                student=student,
-                teacher=teacher,
-            )
-        metrics = evaluate(run.frozen, run.learning, held_back)
-        outermost.enter_context(note_interrupts(directory))  # also while the other contexts are closed
-        save_decoder(student, directory, _manifest(settings, text.digest, teacher, device, result, metrics))
-        return DistillResult(
-            train=result, output=directory, held_back=metrics, checks=(), student=student, teacher=teacher
-        )
+    with Distillation(settings, callbacks=callbacks, lines=lines, clock=clock) as run:
+        run.prepare()
+        return run.conclude(run.run())
 
 
-def _training_and_held_back(settings: Settings, text: Text, device: torch.device) -> tuple[Sequences, Sequences]:
-    """Return the sequences to train on and those to evaluate on."""
-    part = partial(Sequences, length=settings.length, batch_size=settings.batch_size, device=device)
-    return part(bytes_N=text.training), part(bytes_N=text.held_back[:EVALUATED_BYTES])
+class Distillation:
+    """The distillation of one student: `prepare`, `run` and `conclude`, once each and in this order, in a `with` block.
 
+    A subclass replaces what is its own: `vocab_size` and the methods from `make_batches` to `save`. Callbacks see the
+    distillation in `Callback.attach`, which is called at the end of `prepare`.
 
-class _Distillation:
-    """The two models of a run, their training and the checks of a smoke run."""
+    Attributes that `prepare` sets: device; batches, to train on; student and teacher, the modules; optimizer; schedule;
+    directory, of the output, None for a smoke run; digests, for the manifest.
+    """
+
+    vocab_size = VOCABULARY
 
     def __init__(
         self,
         settings: Settings,
-        training: Sequences,
-        student: Decoder,
-        teacher: Decoder,
-        lines: Lines,
-        clock: Callable[[], float],
+        *,
+        callbacks: Iterable[Callback] = (),
+        lines: Lines | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._settings, self._training, self._lines, self._clock = settings, training, lines, clock
-        self._objective = Objective(
-            temperature=settings.temperature, ce_weight=settings.ce_weight, kd_weight=settings.kd_weight
-        )
-        self._parameters = list(student.parameters())
-        self.learning = computing_in(settings.dtype, student)
-        self.frozen = ModuleTeacher(computing_in(settings.dtype, teacher), VOCABULARY)
+        self.settings, self.lines, self.clock = settings, lines or Lines(), clock
+        self.callbacks = checked(callbacks)
+        self.digests: dict[str, str] = {}
+        self._stack = ExitStack()
 
-    def train(self, callbacks: Sequence[Callback]) -> TrainResult:
-        settings, training = self._settings, self._training
-        progress = ProgressCallback(settings.log_every, lines=self._lines)
-        progress.attached()
-        planned = settings.epochs * training.batches  # a limit does not shorten the schedule
-        return train(
-            self.frozen,
-            ModuleStudent(self.learning, VOCABULARY),
-            lambda epoch, position: training.batch(epoch_order(settings.seed, epoch, len(training)), position),
-            new_optimizer(self._parameters, settings.lr),
-            schedule=Schedule(
-                epochs=settings.epochs, steps_per_epoch=training.batches, limit=settings.smoke or settings.max_steps
-            ),
-            objective=self._objective,
-            learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup, total=planned),
-            callbacks=(progress, *callbacks),
-            clock=self._clock,
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: Any) -> bool | None:
+        return self._stack.__exit__(*raised)
+
+    def make_batches(self) -> Batches:
+        """Return the batches to train on, and keep the text for teacher and evaluation."""
+        text = read_text(self.settings.data, self.settings.length)
+        part = partial(Sequences, length=self.settings.length, batch_size=self.settings.batch_size, device=self.device)
+        self._training, self._held_back = part(bytes_N=text.training), part(bytes_N=text.held_back[:EVALUATED_BYTES])
+        self.digests["data_sha256"] = text.digest
+        return ShuffledBatches(sequences=self._training, seed=self.settings.seed)
+
+    def make_student(self) -> nn.Module:
+        """Return the untrained student, which maps tokens [B, T] to logits [B, T, V]."""
+        settings, heads = self.settings, heads_for(self.settings.width)
+        config = DecoderConfig(vocab_size=self.vocab_size, layers=settings.layers, width=settings.width, heads=heads)
+        return stored_in(settings.dtype, new_decoder(config, settings.seed))
+
+    def make_teacher(self) -> nn.Module:
+        """Return the teacher that the settings name, or one that is trained on the same text and cached."""
+        settings, lines = self.settings, self.lines
+        if settings.teacher is not None:
+            teacher = load_teacher(settings.teacher)
+        else:
+            callbacks = [ProgressCallback(100, lines=lines, title="teacher")]
+            wrap = partial(computing_in, settings.dtype)
+            digest = self.digests["data_sha256"]
+            teacher = cached_or_trained(settings, self._training, digest, callbacks, lines.write, wrap)
+        return stored_in(settings.dtype, teacher)
+
+    def evaluate(self) -> dict[str, MetricSum]:
+        """Return sums in nats of the trained student on held-back text, by name."""
+        return evaluate(self.frozen, self.learning, self._held_back)
+
+    def save(self, directory: Path, manifest: dict[str, Any]) -> None:
+        """Write the trained student and the manifest."""
+        save_decoder(cast(Decoder, self.student), directory, manifest)
+
+    def prepare(self) -> None:
+        """Claim the output, then make models, batches and optimizer. Nothing is written yet."""
+        settings = self.settings
+        self.device = usable_device(settings.device)
+        self.batches = self.make_batches()
+        self.student = self.make_student().to(self.device)
+        self.directory = self._claim_output()
+        # The trace may be in the output directory, so it is created after the check that this is empty.
+        traces = self._trace_callbacks()
+        if settings.smoke is not None:
+            self.lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
+        self.optimizer = new_optimizer(self.student.parameters(), settings.lr)
+        with self._reporting_divergence():
+            self.teacher = self.make_teacher().to(self.device)
+        self.learning = computing_in(settings.dtype, self.student)
+        self.frozen = ModuleTeacher(computing_in(settings.dtype, self.teacher), self.vocab_size)
+        self.schedule = self._planned()
+        self.callbacks = (ProgressCallback(settings.log_every, lines=self.lines), *self.callbacks, *traces)
+        for callback in self.callbacks:
+            callback.attach(self)
+
+    def run(self) -> TrainResult:
+        """Train the student. Errors: those of `loop.train`."""
+        settings = self.settings
+        planned = self.schedule.epochs * self.schedule.steps_per_epoch  # a limit does not shorten the schedule
+        with self._reporting_divergence():
+            return train(
+                self.frozen,
+                ModuleStudent(self.learning, self.vocab_size),
+                self.batches.batch,
+                self.optimizer,
+                schedule=self.schedule,
+                objective=self._objective(),
+                learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup, total=planned),
+                callbacks=self.callbacks,
+                clock=self.clock,
+                clip=settings.clip,
+                seed=settings.seed,
+            )
+
+    def conclude(self, result: TrainResult) -> DistillResult:
+        """Evaluate the student and write it; after a smoke run check whether a full run looks healthy instead."""
+        if self.directory is None:
+            checks = self._smoke_checks(result)
+            return self._concluded(train=result, output=None, held_back={}, checks=checks)
+        held_back = self.evaluate()
+        digests = {**self.digests, "teacher_sha256": weights_digest(self.teacher)}
+        self.save(self.directory, manifest(self.settings, self.device, result, held_back, **digests))
+        return self._concluded(train=result, output=self.directory, held_back=held_back, checks=())
+
+    def _concluded(self, **results: Any) -> DistillResult:
+        return DistillResult(**results, student=self.student, teacher=self.teacher)
+
+    def _planned(self) -> Schedule:
+        settings, batches = self.settings, self.batches.batches
+        return Schedule(
+            epochs=settings.epochs,
+            steps_per_epoch=windows(batches, settings.accumulate),
+            limit=settings.smoke or settings.max_steps,
+            accumulation=settings.accumulate,
+            micro_batches=batches,
+            log_every=settings.log_every,
         )
 
-    def smoke_checks(self, result: TrainResult) -> tuple[smoke.Check, ...]:
+    def _objective(self) -> Objective:
+        settings = self.settings
+        return Objective(temperature=settings.temperature, ce_weight=settings.ce_weight, kd_weight=settings.kd_weight)
+
+    def _claim_output(self) -> Path | None:
+        """Return the output directory, which this run has to itself; None for a smoke run, which creates nothing."""
+        settings = self.settings
+        if settings.smoke is not None:
+            reject_existing(settings.out, force=settings.force)  # the full run would be rejected too
+            return None
+        self._stack.enter_context(note_interrupts(settings.out))  # also while the other contexts are closed
+        claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=exported_bytes(self.student))
+        return self._stack.enter_context(claimed)
+
+    def _trace_callbacks(self) -> list[TraceCallback]:
+        settings = self.settings
+        if settings.trace is None:
+            return []
+        if settings.data is not None and settings.trace.exists() and settings.trace.samefile(settings.data):
+            raise SettingError(f"invalid value '{settings.trace}' for 'trace': expected a file other than the text")
+        trace = TraceCallback(settings.trace, force=settings.force)
+        self._stack.callback(trace.close)
+        return [trace]
+
+    @contextmanager
+    def _reporting_divergence(self) -> Iterator[None]:
+        """Print the result of a smoke run that ends because a model diverged."""
+        try:
+            yield
+        except LogitsError as error:
+            if self.settings.smoke is not None:
+                for line in smoke.verdict([smoke.Check(False, f"losses are not finite: {error}")]):
+                    self.lines.write(line)
+            raise
+
+    def _smoke_checks(self, result: TrainResult) -> tuple[smoke.Check, ...]:
         """Print the summary and the checks of a smoke run, and return the checks."""
-        for line in smoke.summary(result, self._settings.project_to_steps):
-            self._lines.write(line)
-        checks = smoke.checks(result, self._gradient_difference(), self._training.device)
+        for line in smoke.summary(result, self.settings.project_to_steps):
+            self.lines.write(line)
+        checks = smoke.checks(result, self._gradient_difference(), self.device)
         for line in smoke.verdict(checks):
-            self._lines.write(line)
+            self.lines.write(line)
         return checks
 
     def _gradient_difference(self) -> float:
-        batch = self._training.batch(torch.arange(len(self._training)), 1)
-        student_BTV = ModuleStudent(self.learning, VOCABULARY).forward(batch).logits
+        batch = self.batches.batch(1, 1)
+        student_BTV = ModuleStudent(self.learning, self.vocab_size).forward(batch).logits
         aligned = (student_BTV[:, :-1], self.frozen.logits(batch)[:, :-1], batch.labels[:, 1:])
-        return relative_difference(*aligned, **asdict(self._objective))
-
-
-def _report_divergence(error: LogitsError, lines: Lines) -> None:
-    """Print the result of a smoke run that ended because a model diverged."""
-    for line in smoke.verdict([smoke.Check(False, f"losses are not finite: {error}")]):
-        lines.write(line)
-
-
-def _new_student(settings: Settings) -> Decoder:
-    config = DecoderConfig(
-        vocab_size=VOCABULARY, layers=settings.layers, width=settings.width, heads=heads_for(settings.width)
-    )
-    return stored_in(settings.dtype, new_decoder(config, settings.seed))
-
-
-def _load_or_train_teacher(settings: Settings, training: Sequences, digest: str, lines: Lines) -> Decoder:
-    if settings.teacher is not None:
-        return stored_in(settings.dtype, load_teacher(settings.teacher)).to(training.device)
-    progress = ProgressCallback(100, lines=lines, title="teacher")
-    teacher = cached_or_trained(
-        settings, training, digest, [progress], lines.write, lambda decoder: computing_in(settings.dtype, decoder)
-    )
-    return stored_in(settings.dtype, teacher)
-
-
-def _trace_callbacks(settings: Settings, stack: ExitStack) -> list[TraceCallback]:
-    if settings.trace is None:
-        return []
-    if settings.data is not None and settings.trace.exists() and settings.trace.samefile(settings.data):
-        raise SettingError(f"invalid value '{settings.trace}' for 'trace': expected a file other than the text")
-    trace = TraceCallback(settings.trace, force=settings.force)
-    stack.callback(trace.close)
-    return [trace]
-
-
-@contextmanager
-def _output_directory(settings: Settings, student: Decoder) -> Iterator[Path | None]:
-    """Yield the exclusive output directory; None for a smoke run, which creates nothing."""
-    if settings.smoke is not None:
-        reject_existing(settings.out, force=settings.force)  # the full run would be rejected too
-        yield None
-        return
-    with exclusive_directory(settings.out, force=settings.force, bytes_needed=exported_bytes(student)) as directory:
-        yield directory
-
-
-def _manifest(
-    settings: Settings,
-    digest: str,
-    teacher: Decoder,
-    device: torch.device,
-    result: TrainResult,
-    metrics: dict[str, MetricSum],
-) -> dict[str, Any]:
-    on = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    return {
-        "schema": "reference-trainer/manifest/1",
-        "settings": {name: path_in_json(value) if isinstance(value, Path) else value for name, value in settings},
-        "seed": settings.seed,
-        "data_sha256": digest,
-        "teacher_sha256": weights_digest(teacher),
-        "optimizer": {"name": "AdamW", "weight_decay": WEIGHT_DECAY, "betas": BETAS, "eps": EPSILON},
-        "versions": versions(),
-        "device": on,
-        "result": {
-            **asdict(result),
-            "throughput_steps_per_s": result.steps_per_s,
-            "throughput_tokens_per_s": result.tokens / max(result.elapsed_s, 1e-9),
-        },
-        "held_back": {name: {"nats": total.sum, "tokens": total.count} for name, total in metrics.items()},
-    }
+        return relative_difference(*aligned, **asdict(self._objective()))

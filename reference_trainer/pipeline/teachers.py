@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from reference_trainer.config.settings import Settings
-from reference_trainer.data.text import VOCABULARY, Sequences, epoch_order
+from reference_trainer.data.epochs import ShuffledBatches
+from reference_trainer.data.text import VOCABULARY, Sequences
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
 from reference_trainer.errors import ModelFileError, OutputError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
@@ -113,7 +114,7 @@ def train_teacher(
         train(
             FixtureTeacher(torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float32, device=sequences.device)),
             ModuleStudent(wrap(decoder), VOCABULARY),
-            lambda epoch, position: sequences.batch(epoch_order(seed, epoch, len(sequences)), position),
+            ShuffledBatches(sequences=sequences, seed=seed).batch,
             new_optimizer(decoder.parameters(), settings.lr),
             schedule=Schedule(epochs=-(-steps // sequences.batches), steps_per_epoch=sequences.batches, limit=steps),
             objective=_LABELS_ONLY,

@@ -19,7 +19,7 @@ from urllib.parse import quote_from_bytes
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from torch import Tensor
+from torch import Tensor, nn
 
 from reference_trainer import __version__
 from reference_trainer.errors import ModelFileError, OutputError, SettingError
@@ -45,7 +45,7 @@ WEIGHTS, CONFIG, MANIFEST = "model.safetensors", "config.json", "manifest.json"
 MODEL_TYPE = "reference_trainer.decoder"
 
 
-def exported_bytes(decoder: Decoder) -> int:
+def exported_bytes(decoder: nn.Module) -> int:
     """Return an upper estimate of the bytes that `save_decoder` writes, at most 64 KiB above them."""
     weights: dict[str, Tensor] = decoder.state_dict()
     return sum(value.numel() * value.element_size() for value in weights.values()) + 2**16
@@ -104,12 +104,12 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     return status.st_ino, status.st_mtime_ns
 
 
-def weights_digest(decoder: Decoder) -> str:
+def weights_digest(decoder: nn.Module) -> str:
     """Return the SHA-256, in hexadecimal digits, of the file that `save_decoder` writes for these weights."""
     return hashlib.sha256(save(_contiguous(decoder))).hexdigest()
 
 
-def _contiguous(decoder: Decoder) -> dict[str, Tensor]:
+def _contiguous(decoder: nn.Module) -> dict[str, Tensor]:
     """Return the weights as `save` takes them: contiguous, on any device."""
     return {name: value.contiguous() for name, value in decoder.state_dict().items()}
 

@@ -80,6 +80,9 @@ class Callback:
     hooks. An exception in a hook ends the run; `on_train_end` is still called.
     """
 
+    def attach(self, pipeline: Any) -> None:
+        """Called once with the prepared `Distillation`, before its training; not called by a bare `loop.train`."""
+
     def on_train_begin(self, context: Context) -> Action | None:
         """Called once, before anything else."""
         return None

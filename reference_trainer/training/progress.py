@@ -26,7 +26,7 @@ class ProgressCallback(Callback):
         self._title = title
         self._step_line = f"{title}: step {{step}}/{{total}}, loss {{loss:.4f}}" if title else STEP_LINE
 
-    def attached(self) -> None:
+    def attach(self, pipeline: object) -> None:
         """Write the line that says that the callback is attached."""
         self._lines.write(ATTACHED_LINE.format(every=self.log_every))
 

@@ -1,0 +1,40 @@
+"""The manifest of a run: what it was given, on what it ran, and its results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from reference_trainer.config.settings import Settings
+from reference_trainer.distillation.step import MetricSum
+from reference_trainer.storage.export import path_in_json, versions
+from reference_trainer.training.loop import TrainResult
+from reference_trainer.training.update import BETAS, EPSILON, WEIGHT_DECAY
+
+__all__ = ["manifest"]
+
+
+def manifest(
+    settings: Settings, device: torch.device, result: TrainResult, held_back: Mapping[str, MetricSum], **digests: str
+) -> dict[str, Any]:
+    """Return the manifest as a JSON object; `digests` are further fields of it."""
+    on = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+    return {
+        "schema": "reference-trainer/manifest/1",
+        "settings": {name: path_in_json(value) if isinstance(value, Path) else value for name, value in settings},
+        "seed": settings.seed,
+        **digests,
+        "optimizer": {"name": "AdamW", "weight_decay": WEIGHT_DECAY, "betas": BETAS, "eps": EPSILON},
+        "versions": versions(),
+        "device": on,
+        "result": {
+            **asdict(result),
+            "throughput_steps_per_s": result.steps_per_s,
+            "throughput_tokens_per_s": result.tokens / max(result.elapsed_s, 1e-9),
+        },
+        "held_back": {name: {"nats": total.sum, "tokens": total.count} for name, total in held_back.items()},
+    }
