@@ -67,7 +67,7 @@ def older_directory_removed(original: Any, path: Path, **rest: Any) -> Any:
     return claimed()
 
 
-def partial_file_rejects_the_next_run(path: Path, *, force: bool) -> None:
+def partial_file_refuses_the_next_run(path: Path, *, force: bool) -> None:
     """Take a partial file of a killed run for a result."""
     if not force and path.is_dir() and any(path.iterdir()):
         raise OSError(f"{path} is not empty")

@@ -113,7 +113,7 @@ def partly_trained_teacher_used(
         return original(settings, sequences, steps, (), wrap)
 
 
-def cached_teacher_used_in_silence(
+def teacher_not_reported(
     original: Any, settings: Any, sequences: Any, digest: str, callbacks: Any, say: Any, wrap: Any
 ) -> Any:
     """Report neither the training nor the directory of a teacher."""

@@ -26,15 +26,15 @@ from reference_trainer.storage.directories import exclusive_directory, reject_ex
 from reference_trainer.storage.export import (
     exported_bytes,
     note_interrupts,
-    path_in_json,
     save_decoder,
     versions,
     weights_digest,
 )
+from reference_trainer.storage.paths import path_in_json
 from reference_trainer.training.callbacks import Callback, checked
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.formats import SMOKE_START_LINE
-from reference_trainer.training.lines import Lines
+from reference_trainer.training.lines import BarCallback, Lines
 from reference_trainer.training.loop import BETAS, EPSILON, WEIGHT_DECAY, Objective, TrainResult, new_optimizer, train
 from reference_trainer.training.progress import ProgressCallback
 from reference_trainer.training.schedule import Schedule, learning_rate
@@ -159,7 +159,7 @@ class _Distillation:
             ),
             objective=self._objective,
             learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup, total=planned),
-            callbacks=(progress, *callbacks),
+            callbacks=(progress, BarCallback(self._lines, "student"), *callbacks),
             clock=self._clock,
         )
 
@@ -195,9 +195,9 @@ def _new_student(settings: Settings) -> Decoder:
 def _load_or_train_teacher(settings: Settings, training: Sequences, digest: str, lines: Lines) -> Decoder:
     if settings.teacher is not None:
         return stored_in(settings.dtype, load_teacher(settings.teacher)).to(training.device)
-    progress = ProgressCallback(100, lines=lines, title="teacher")
+    callbacks = [ProgressCallback(100, lines=lines, title="teacher"), BarCallback(lines, "teacher")]
     teacher = cached_or_trained(
-        settings, training, digest, [progress], lines.write, lambda decoder: computing_in(settings.dtype, decoder)
+        settings, training, digest, callbacks, lines.write, lambda decoder: computing_in(settings.dtype, decoder)
     )
     return stored_in(settings.dtype, teacher)
 

@@ -21,10 +21,11 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from falsifiers.support.descriptors import held
+from falsifiers.support.interruptions import LINES_AT_MOST, at_line, in_child
 from reference_trainer.errors import OutputError
 from reference_trainer.storage import directories
-from tests.reference_trainer.moments import LINES_AT_MOST, NeverMet, at_line, held, in_child
-from tests.reference_trainer.storage.test_directories import claimed
+from tests.reference_trainer.storage.test_directories import NeverMet, claimed
 
 CONTENT = b"a file of another program"
 
@@ -173,7 +174,7 @@ def _met_by_a_file(path: Path, moment: int) -> None:
         if came[0]:
             path.write_bytes(CONTENT)
 
-    at_line(moment, come, directories.__file__)
+    at_line(moment, come, {directories.__file__})
     try:
         with claimed(path):
             assert came != [True] or not path.is_file(), "a file is claimed as a directory"
