@@ -86,11 +86,17 @@ def _older_trace(directory: Path) -> Path:
     return directory / "older"
 
 
+def _text_like_a_trace(directory: Path) -> dict[str, Any]:
+    path = directory / "text-like-a-trace"
+    path.write_text('{"event": "on_train_begin"}\n' * 4)
+    return {"data": path, "trace": path, "force": True}
+
+
 TAKEN: dict[str, Callable[[Path], dict[str, Any]]] = {
     "existing results": lambda d: {"out": d},
     "a file at the output path": lambda d: {"out": d / "text"},
     "an existing trace": lambda d: {"out": d / "out", "trace": d / "model" / "config.json"},
-    "a trace over the text": lambda d: {"out": d / "out", "trace": d / "text", "force": True},
+    "a trace over the text": lambda d: {"out": d / "out", **_text_like_a_trace(d)},
     "a trace below a file": lambda d: {"out": d / "out", "trace": d / "text" / "x"},
     "a trace for a run with existing results": lambda d: {"out": d, "trace": d / "trace"},
     "a trace for a run without a teacher": lambda d: {"out": d / "out", "trace": d / "trace", "teacher": d / "nobody"},

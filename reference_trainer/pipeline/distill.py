@@ -137,10 +137,10 @@ class _Distillation:
         clock: Callable[[], float],
     ) -> None:
         self._settings, self._training, self._lines, self._clock = settings, training, lines, clock
+        self._student = student
         self._objective = Objective(
             temperature=settings.temperature, ce_weight=settings.ce_weight, kd_weight=settings.kd_weight
         )
-        self._parameters = list(student.parameters())
         self.learning = computing_in(settings.dtype, student)
         self.frozen = ModuleTeacher(computing_in(settings.dtype, teacher), VOCABULARY)
 
@@ -153,7 +153,7 @@ class _Distillation:
             self.frozen,
             ModuleStudent(self.learning, VOCABULARY),
             lambda epoch, position: training.batch(epoch_order(settings.seed, epoch, len(training)), position),
-            new_optimizer(self._parameters, settings.lr),
+            new_optimizer(self._student.parameters(), settings.lr),
             schedule=Schedule(
                 epochs=settings.epochs, steps_per_epoch=training.batches, limit=settings.smoke or settings.max_steps
             ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -44,23 +44,25 @@ def load_teacher(directory: Path) -> Decoder:
     return teacher
 
 
-def cache_directory(settings: Settings) -> Path:
-    """Return the directory of cached teachers. Errors: `OutputError` if no home directory exists."""
+def cache_directory(
+    settings: Settings, *, environment: Mapping[str, str] = os.environ, home: Callable[[], Path] = Path.home
+) -> Path:
+    """Return the directory of cached teachers. Errors: `OutputError` if `home` raises, as without a home directory."""
     if settings.teacher_cache is not None:
         return settings.teacher_cache
     try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "reference_trainer"
+        return Path(environment.get("XDG_CACHE_HOME") or home() / ".cache") / "reference_trainer"
     except RuntimeError as error:
         raise OutputError(f"cannot locate a cache directory: {error} Use --teacher-cache to choose one.") from error
 
 
-def teacher_key(settings: Settings, digest: str, device: torch.device) -> str:
-    """Return a hash of every setting and version that a trained teacher depends on: 24 hexadecimal digits."""
+def teacher_key(settings: Settings, digest: str, device: torch.device, *, version: str = torch.__version__) -> str:
+    """Return a hash of all that a trained teacher depends on, with the `version` of torch: 24 hexadecimal digits."""
     depends_on = {
         "format": 2,  # raise it with every change of how a teacher is trained
         "data": digest,
         "device": device.type,
-        "torch": torch.__version__,
+        "torch": version,
         **{name: getattr(settings, name) for name in ("batch_size", "dtype", "length", "lr", "seed", "warmup")},
         **{name: getattr(settings, name) for name in ("teacher_layers", "teacher_steps", "teacher_width")},
     }

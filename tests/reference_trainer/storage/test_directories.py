@@ -25,8 +25,8 @@ class NeverMet(Exception):
     """Raised when a claim ended before the requested line."""
 
 
-def claimed(path: Path, *, force: bool = False, bytes_needed: int = 1) -> Any:
-    return directories.exclusive_directory(path, force=force, bytes_needed=bytes_needed)
+def claimed(path: Path, *, force: bool = False, bytes_needed: int = 1, **others: Any) -> Any:
+    return directories.exclusive_directory(path, force=force, bytes_needed=bytes_needed, **others)
 
 
 def refusal(path: Path, **others: Any) -> str | None:

@@ -6,13 +6,12 @@ The system calls are patched, because tests may run as a user with every permiss
 from __future__ import annotations
 
 import errno
-import fcntl
 import itertools
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -41,13 +40,15 @@ def _open_nothing_new(path: Any, flags: int, *others: Any, really: Any = os.open
 
 
 @contextmanager
-def _refusing(what: str) -> Iterator[None]:
+def _refused(what: str, path: Path) -> Iterator[None]:
+    """Claim the path where directories cannot be made, locked or written."""
     planted = {
-        "made": (os, "mkdir", mock.Mock(side_effect=_failing(errno.EACCES))),
-        "locked": (fcntl, "flock", mock.Mock(side_effect=_failing(errno.ENOLCK))),
-        "written": (os, "open", _open_nothing_new),
+        "made": mock.patch.object(os, "mkdir", side_effect=_failing(errno.EACCES)),
+        "locked": nullcontext(),
+        "written": mock.patch.object(os, "open", _open_nothing_new),
     }
-    with mock.patch.object(*planted[what]):
+    lock = {"flock": mock.Mock(side_effect=_failing(errno.ENOLCK))} if what == "locked" else {}
+    with planted[what], claimed(path, **lock):
         yield
 
 
@@ -72,7 +73,7 @@ def test_system_errors_are_named(case: tuple[str, bool]) -> None:
             path.mkdir(parents=True)
         before = sorted(Path(directory).rglob("*"))
         try:
-            with _refusing(what), claimed(path):
+            with _refused(what, path):
                 said = "granted"
         except OutputError as error:
             said = str(error)

@@ -60,7 +60,7 @@ def _plain(self: Callback, context: object) -> None: ...
         ({"on_log": _plain}, "callback 2: unknown hook 'on_log' of Mine (choose from on_train_begin, on_epoch_begin, "),
         (
             {"on_step_end": _async},
-            "callback 2: Mine.on_step_end is an async function, which nothing awaits; expected a",
+            "callback 2: Mine.on_step_end is an async function, which nothing awaits; expected",
         ),
         (
             {"on_step_end": _generator},
