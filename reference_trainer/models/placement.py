@@ -16,7 +16,7 @@ def usable_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty(1, device=name)
+        torch.empty((), device=name)
     except (RuntimeError, AssertionError) as error:
         raise SettingError(
             f"invalid value {name!r} for 'device': {str(error).splitlines()[0]}; use auto to select an available device"

@@ -23,13 +23,13 @@ from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import computing_in, stored_in, usable_device
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.manifest import manifest
-from reference_trainer.pipeline.teachers import cached_or_trained, heads_for, load_teacher
+from reference_trainer.pipeline.teachers import LOGGED_EVERY, cached_or_trained, heads_for, load_teacher
 from reference_trainer.storage.directories import exclusive_directory, reject_existing
 from reference_trainer.storage.export import exported_bytes, note_interrupts, save_decoder, weights_digest
 from reference_trainer.training.callbacks import Callback, checked
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.formats import SMOKE_START_LINE
-from reference_trainer.training.lines import Lines
+from reference_trainer.training.lines import BarCallback, Lines
 from reference_trainer.training.loop import Objective, TrainResult, new_optimizer, train
 from reference_trainer.training.progress import ProgressCallback
 from reference_trainer.training.schedule import Schedule, learning_rate, windows
@@ -132,7 +132,7 @@ class Distillation:
         if settings.teacher is not None:
             teacher = load_teacher(settings.teacher)
         else:
-            callbacks = [ProgressCallback(100, lines=lines, title="teacher")]
+            callbacks = [ProgressCallback(LOGGED_EVERY, lines=lines, title="teacher"), BarCallback(lines, "teacher")]
             wrap = partial(computing_in, settings.dtype)
             digest = self.digests["data_sha256"]
             teacher = cached_or_trained(settings, self._training, digest, callbacks, lines.write, wrap)
@@ -163,7 +163,8 @@ class Distillation:
         self.learning = computing_in(settings.dtype, self.student)
         self.frozen = ModuleTeacher(computing_in(settings.dtype, self.teacher), self.vocab_size)
         self.schedule = self._planned()
-        self.callbacks = (ProgressCallback(settings.log_every, lines=self.lines), *self.callbacks, *traces)
+        progress = ProgressCallback(settings.log_every, lines=self.lines)
+        self.callbacks = (progress, BarCallback(self.lines, "student"), *self.callbacks, *traces)
         for callback in self.callbacks:
             callback.attach(self)
 

@@ -6,7 +6,7 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -34,8 +34,10 @@ def reject_existing(path: Path, *, force: bool) -> None:
 
 
 @contextmanager
-def exclusive_directory(path: Path, *, force: bool, bytes_needed: int) -> Iterator[Path]:
-    """Create and lock the directory `path`, so that no other run writes into it.
+def exclusive_directory(
+    path: Path, *, force: bool, bytes_needed: int, flock: Callable[[int, int], None] = fcntl.flock
+) -> Iterator[Path]:
+    """Create and lock the directory `path` by `flock`, so that no other run writes into it.
 
     The lock ends with the process, however it ends. A directory that was created here and is still empty is removed
     on exit; failure to remove it is ignored.
@@ -50,7 +52,7 @@ def exclusive_directory(path: Path, *, force: bool, bytes_needed: int) -> Iterat
         except OSError as error:
             raise OutputError(f"cannot create {path}: {error.strerror}; choose another --out") from error
         stack.callback(os.close, descriptor)
-        _lock(descriptor, path, made)
+        _lock(descriptor, path, made, flock)
         stack.callback(_remove_if_empty, made)  # only under the lock: an empty directory may be another run's
         _remove_partial_files(path)
         reject_existing(path, force=force)  # another run may have finished between the first check and the lock
@@ -85,9 +87,9 @@ def _is_partial(path: Path) -> bool:
     return re.fullmatch(r"\..+\.\d+\.partial", path.name) is not None
 
 
-def _lock(descriptor: int, path: Path, made: list[Path]) -> None:
+def _lock(descriptor: int, path: Path, made: list[Path], flock: Callable[[int, int], None]) -> None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise OutputError(f"another run is writing into {path}; choose another --out") from error
     except OSError as error:
