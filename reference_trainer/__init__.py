@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from reference_trainer.config.settings import Settings
     from reference_trainer.config.sources import gather
+    from reference_trainer.data.batches import Document, first_fit, pack_documents, pad_documents, split_document
+    from reference_trainer.data.labels import create_labels, prefix_mask
     from reference_trainer.data.text import Sequences, Text, epoch_order, read_text
     from reference_trainer.distillation.gradcheck import relative_difference
     from reference_trainer.distillation.losses import LossSum, forward_kl, kd_logit_gradient, kd_loss
     from reference_trainer.distillation.step import MetricSum
+    from reference_trainer.distillation.vocabulary import share_vocabulary
     from reference_trainer.errors import (
         CallbackError,
         DataError,
@@ -49,6 +52,7 @@ __all__ = [
     "Context",
     "DataError",
     "DistillResult",
+    "Document",
     "LabelError",
     "Lines",
     "LogitsError",
@@ -70,26 +74,36 @@ __all__ = [
     "TrainResult",
     "TrainerError",
     "VocabularyError",
+    "create_labels",
     "distill",
     "epoch_order",
+    "first_fit",
     "forward_kl",
     "gather",
     "kd_logit_gradient",
     "kd_loss",
     "learning_rate",
     "load_decoder",
+    "pack_documents",
+    "pad_documents",
+    "prefix_mask",
     "read_text",
     "relative_difference",
+    "share_vocabulary",
+    "split_document",
 ]
 __version__ = "0.1.0"
 
 _NAMES = {
     "config.settings": "Settings",
     "config.sources": "gather",
+    "data.batches": "Document first_fit pack_documents pad_documents split_document",
+    "data.labels": "create_labels prefix_mask",
     "data.text": "Sequences Text epoch_order read_text",
     "distillation.gradcheck": "relative_difference",
     "distillation.losses": "LossSum forward_kl kd_logit_gradient kd_loss",
     "distillation.step": "MetricSum",
+    "distillation.vocabulary": "share_vocabulary",
     "pipeline.distill": "DistillResult distill",
     "pipeline.smoke": "Check",
     "storage.export": "load_decoder",

@@ -41,7 +41,7 @@ class _Autocast(nn.Module):
         super().__init__()
         self.module = module
 
-    def forward(self, tokens_BT: Tensor) -> Tensor:
+    def forward(self, tokens_BT: Tensor, segments: Tensor | None = None) -> Tensor:
         with torch.autocast(tokens_BT.device.type, dtype=torch.bfloat16):
-            logits_BTV: Tensor = self.module(tokens_BT)
+            logits_BTV: Tensor = self.module(tokens_BT, segments=segments)
         return logits_BTV
