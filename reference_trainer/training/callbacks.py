@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from reference_trainer.errors import CallbackError
@@ -27,6 +27,7 @@ class Context:
     scored tokens, elsewhere the loss of the last step; None if no token was scored.
     learning_rate: of the last step; None before the first. best_loss: the smallest finite loss of a step so far.
     elapsed_s: seconds since `on_train_begin`. tokens: scored tokens so far. total_steps: as planned.
+    metrics: of a logged step, or of the epoch at `on_epoch_end`; elsewhere empty.
     """
 
     step: int
@@ -39,6 +40,7 @@ class Context:
     epochs: int
     steps_per_epoch: int
     total_steps: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 class Callback:

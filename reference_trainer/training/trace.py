@@ -25,9 +25,9 @@ def schema() -> str:
 def line(event: Event, context: Context) -> str:
     """Return the line of an event, without its end.
 
-    JSON has neither NaN nor infinity: a loss that is not finite is written as a string.
+    JSON has neither NaN nor infinity: a loss that is not finite is written as a string. Metrics are left out.
     """
-    fields = {name: _json_number(value) for name, value in asdict(context).items()}
+    fields = {name: _json_number(value) for name, value in asdict(context).items() if name != "metrics"}
     return json.dumps({"event": event.value, **fields}, allow_nan=False)
 
 
