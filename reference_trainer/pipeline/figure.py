@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import matplotlib
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 if TYPE_CHECKING:
@@ -36,7 +38,8 @@ def draw(runs: Sequence[Run], names: Sequence[str], file: Path, *, format: str) 
     """Write a figure of these metrics; format: "png" or "svg". No display is needed, and no state of pyplot used."""
     columns = min(3, math.ceil(math.sqrt(len(names))))
     rows = math.ceil(len(names) / columns)
-    figure = Figure(figsize=(5.2 * columns + 0.4, 3.2 * rows + 0.5), dpi=120, layout="constrained")
+    layout = ConstrainedLayoutEngine(hspace=0.06, wspace=0.04)
+    figure = Figure(figsize=(5.2 * columns + 0.4, 3.2 * rows + 0.5), dpi=120, layout=layout)
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True).flatten()
     for panel, name in zip(panels, names, strict=False):
         _panel(panel, name, runs)
@@ -46,7 +49,6 @@ def draw(runs: Sequence[Run], names: Sequence[str], file: Path, *, format: str) 
         panel.set_xlabel("optimizer step")
         panel.tick_params(labelbottom=True)
     figure.align_ylabels()
-    figure.get_layout_engine().set(hspace=0.06, wspace=0.04)
     _legend(figure, runs)
     with matplotlib.rc_context({"svg.hashsalt": "reference-trainer"}):  # equal runs give equal files
         figure.savefig(file, format=format, metadata={"Date": None} if format == "svg" else None)
@@ -98,7 +100,7 @@ def _look(index: int) -> dict[str, Any]:
 
 
 def _legend(figure: Figure, runs: Sequence[Run]) -> None:
-    lines = [matplotlib.lines.Line2D([], [], **_look(index)) for index in range(len(runs))]
+    lines = [Line2D([], [], **_look(index)) for index in range(len(runs))]
     legend = figure.legend(lines, [str(index) for index in range(len(runs))], loc="outside upper center", ncols=4)
     for text, run in zip(legend.get_texts(), runs, strict=True):
         text.set_parse_math(False)  # a "$" in a label is a character

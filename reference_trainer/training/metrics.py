@@ -52,11 +52,11 @@ def add(left: Mapping[str, MetricSum], right: Mapping[str, MetricSum]) -> dict[s
     Associative and commutative up to the rounding of the sums, with {} as identity. A metric that only one side has
     is kept as it is.
     """
-    total = {**left, **right}
-    for name in left.keys() & right.keys():
-        total[name] = replace(
-            left[name], sum=left[name].sum + right[name].sum, count=left[name].count + right[name].count
-        )
+    total = dict(left)
+    for name, metric in right.items():
+        if name in left:
+            metric = replace(metric, sum=left[name].sum + metric.sum, count=left[name].count + metric.count)
+        total[name] = metric
     return total
 
 
