@@ -31,6 +31,8 @@ from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.formats import SMOKE_START_LINE
 from reference_trainer.training.lines import BarCallback, Lines
 from reference_trainer.training.loop import Objective, TrainResult, new_optimizer, train
+from reference_trainer.training.metrics_file import FILE as METRICS
+from reference_trainer.training.metrics_file import MetricsCallback
 from reference_trainer.training.progress import ProgressCallback
 from reference_trainer.training.schedule import Schedule, learning_rate, windows
 from reference_trainer.training.trace import TraceCallback
@@ -154,7 +156,7 @@ class Distillation:
         self.student = self.make_student().to(self.device)
         self.directory = self._claim_output()
         # The trace may be in the output directory, so it is created after the check that this is empty.
-        traces = self._trace_callbacks()
+        written = (*self._metrics_callbacks(), *self._trace_callbacks())
         if settings.smoke is not None:
             self.lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
         self.optimizer = new_optimizer(self.student.parameters(), settings.lr)
@@ -164,14 +166,14 @@ class Distillation:
         self.frozen = ModuleTeacher(computing_in(settings.dtype, self.teacher), self.vocab_size)
         self.schedule = self._planned()
         progress = ProgressCallback(settings.log_every, lines=self.lines)
-        self.callbacks = (progress, BarCallback(self.lines, "student"), *self.callbacks, *traces)
+        self.callbacks = (progress, BarCallback(self.lines, "student"), *self.callbacks, *written)
         for callback in self.callbacks:
             callback.attach(self)
 
     def run(self) -> TrainResult:
         """Train the student. Errors: those of `loop.train`."""
         settings = self.settings
-        planned = self.schedule.epochs * self.schedule.steps_per_epoch  # a limit does not shorten the schedule
+        planned = self.schedule.planned_steps  # a limit does not shorten the schedule
         with self._reporting_divergence():
             return train(
                 self.frozen,
@@ -219,11 +221,19 @@ class Distillation:
         """Return the output directory, which this run has to itself; None for a smoke run, which creates nothing."""
         settings = self.settings
         if settings.smoke is not None:
-            reject_existing(settings.out, force=settings.force)  # the full run would be rejected too
+            reject_existing(settings.out, force=settings.force, kept=[METRICS])  # the full run would be rejected too
             return None
         self._stack.enter_context(note_interrupts(settings.out))  # also while the other contexts are closed
-        claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=exported_bytes(self.student))
+        needed = exported_bytes(self.student)
+        claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=needed, kept=[METRICS])
         return self._stack.enter_context(claimed)
+
+    def _metrics_callbacks(self) -> list[MetricsCallback]:
+        if self.directory is None:
+            return []
+        metrics = MetricsCallback(self.directory / METRICS, truncate_to=0)  # replaces that of an unfinished run
+        self._stack.callback(metrics.close)
+        return [metrics]
 
     def _trace_callbacks(self) -> list[TraceCallback]:
         settings = self.settings

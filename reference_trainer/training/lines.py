@@ -61,8 +61,10 @@ class Lines:
         The bar is drawn by its own thread, which must not read the losses of other steps from the device.
         """
         if self._bar is not None:
-            logged = {"context": context} if context.metrics else {}
-            self._bar.update(self._bar.task_ids[0], completed=context.step, **logged)
+            task = self._bar.task_ids[0]
+            self._bar.update(task, completed=context.step)
+            if context.metrics:
+                self._bar.update(task, context=context)
 
     def close_bar(self) -> None:
         if self._bar is not None:

@@ -10,13 +10,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.distillation.rows import Weights
+from reference_trainer.training.annealing import Annealed
 from reference_trainer.training.callbacks import Callback, Context, call_hooks, call_train_end, checked
+from reference_trainer.training.metrics import derived, rates
 from reference_trainer.training.parallel import ONE_PROCESS, Parallel
 from reference_trainer.training.pending import Pending
 from reference_trainer.training.schedule import Event, Position, Schedule, following, is_logged, is_read
@@ -28,15 +31,21 @@ __all__ = ["BETAS", "EPSILON", "WEIGHT_DECAY", "Objective", "TrainResult", "new_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """Arguments of the loss that `kd_step` minimises; domains as in `reference_trainer.distillation.losses`."""
+    """Arguments of the loss that is minimised, each a number or one that changes over the steps of the run.
 
-    temperature: float
-    ce_weight: float
-    kd_weight: float
+    Domains are those of `reference_trainer.distillation.losses`.
+    """
 
-    def weights(self, step: int) -> Weights:
-        """Return the arguments of step `step`, from 1."""
-        return Weights(temperature=self.temperature, ce_weight=self.ce_weight, kd_weight=self.kd_weight)
+    temperature: float | Annealed
+    ce_weight: float | Annealed
+    kd_weight: float | Annealed
+
+    def weights(self, step: int, total: int) -> Weights:
+        """Return the arguments of step `step`, from 1, of `total`."""
+        given = {name: getattr(self, name) for name in ("temperature", "ce_weight", "kd_weight")}
+        return Weights(
+            **{name: each.at(step, total) if isinstance(each, Annealed) else each for name, each in given.items()}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,12 +102,12 @@ def train(
         batch_at=batch_at,
         optimizer=optimizer,
         schedule=schedule,
-        weights=objective.weights,
+        weights=partial(objective.weights, total=schedule.planned_steps),
         clip=clip,
         parallel=parallel,
         seed=seed,
     )
-    run = _Run(update, checked(callbacks), learning_rate, clock)
+    run = _Run(update, objective, checked(callbacks), learning_rate, clock)
     with update.random_state():
         return run.carry_out()
 
@@ -109,17 +118,19 @@ class _Run:
     def __init__(
         self,
         update: Update,
+        objective: Objective,
         callbacks: tuple[Callback, ...],
         learning_rate: Callable[[int], float],
         clock: Callable[[], float],
     ) -> None:
         self.update, self.schedule, self.callbacks = update, update.schedule, callbacks
-        self.learning_rate, self.clock = learning_rate, clock
+        self.objective, self.learning_rate, self.clock = objective, learning_rate, clock
         self.state = fresh()
         self.pending = Pending(update.parallel)
         self.rate: float | None = None
         self.metrics: dict[str, float] = {}
         self.unread: list[Context] = []
+        self.logged = (0.0, 0, 0)  # seconds, steps and tokens at the last logged step
         self.began = clock()
 
     def carry_out(self) -> TrainResult:
@@ -173,8 +184,18 @@ class _Run:
         """Return the metrics of the steps since the last logged one, if the last step is logged."""
         if not is_logged(self.state.position.step, self.schedule.log_every):
             return {}
-        sums, self.state.interval = self.state.interval, {}
-        return {name: each.sum / each.count for name, each in sums.items() if each.count}
+        state, schedule = self.state, self.schedule
+        sums, state.interval = state.interval, {}
+        weights = self.objective.weights(state.position.step, schedule.planned_steps)
+        elapsed, tokens = self.clock() - self.began, state.tokens
+        before, self.logged = self.logged, (elapsed, state.steps, tokens)
+        return {
+            **derived(sums),
+            "temperature": weights.temperature,
+            "ce_weight": weights.ce_weight,
+            "kd_weight": weights.kd_weight,
+            **rates(elapsed - before[0], steps=state.steps - before[1], tokens=tokens - before[2]),
+        }
 
     def _losses(self) -> dict[str, Any]:
         return {"loss": self.state.loss, "best_loss": self.state.best_loss, "tokens": self.state.tokens}

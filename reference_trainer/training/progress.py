@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from reference_trainer.training.callbacks import Callback, Context
-from reference_trainer.training.formats import ATTACHED_LINE, EPOCH_LINE, STEP_LINE
+from reference_trainer.training.formats import ATTACHED_LINE, EPOCH_LINE, STEP_LINE, metrics_line
 from reference_trainer.training.lines import Lines
 from reference_trainer.training.schedule import is_logged
 
@@ -34,6 +34,8 @@ class ProgressCallback(Callback):
         if is_logged(context.step, self.log_every):
             loss = math.nan if context.loss is None else context.loss
             self._lines.write(self._step_line.format(step=context.step, total=context.total_steps, loss=loss))
+            if context.metrics and not self._title:
+                self._lines.write(metrics_line(context.metrics))
 
     def on_epoch_end(self, context: Context) -> None:
         if not self._title:
