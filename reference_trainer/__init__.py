@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from reference_trainer.config.sources import gather
     from reference_trainer.data.text import Sequences, Text, epoch_order, read_text
     from reference_trainer.distillation.gradcheck import relative_difference
-    from reference_trainer.distillation.losses import LossSum, forward_kl, kd_logit_gradient, kd_loss
+    from reference_trainer.distillation.losses import LossSum, kd_logit_gradient, kd_loss
     from reference_trainer.distillation.step import MetricSum
     from reference_trainer.errors import (
         CallbackError,
@@ -72,7 +72,6 @@ __all__ = [
     "VocabularyError",
     "distill",
     "epoch_order",
-    "forward_kl",
     "gather",
     "kd_logit_gradient",
     "kd_loss",
@@ -88,7 +87,7 @@ _NAMES = {
     "config.sources": "gather",
     "data.text": "Sequences Text epoch_order read_text",
     "distillation.gradcheck": "relative_difference",
-    "distillation.losses": "LossSum forward_kl kd_logit_gradient kd_loss",
+    "distillation.losses": "LossSum kd_logit_gradient kd_loss",
     "distillation.step": "MetricSum",
     "pipeline.distill": "DistillResult distill",
     "pipeline.smoke": "Check",
