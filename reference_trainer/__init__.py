@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reference_trainer.data.labels import create_labels, prefix_mask
     from reference_trainer.data.text import Sequences, Text, epoch_order, read_text
     from reference_trainer.distillation.gradcheck import relative_difference
-    from reference_trainer.distillation.losses import LossSum, forward_kl, kd_logit_gradient, kd_loss
+    from reference_trainer.distillation.losses import LossSum, kd_logit_gradient, kd_loss
     from reference_trainer.distillation.step import MetricSum
     from reference_trainer.distillation.vocabulary import share_vocabulary
     from reference_trainer.errors import (
@@ -78,7 +78,6 @@ __all__ = [
     "distill",
     "epoch_order",
     "first_fit",
-    "forward_kl",
     "gather",
     "kd_logit_gradient",
     "kd_loss",
@@ -101,7 +100,7 @@ _NAMES = {
     "data.labels": "create_labels prefix_mask",
     "data.text": "Sequences Text epoch_order read_text",
     "distillation.gradcheck": "relative_difference",
-    "distillation.losses": "LossSum forward_kl kd_logit_gradient kd_loss",
+    "distillation.losses": "LossSum kd_logit_gradient kd_loss",
     "distillation.step": "MetricSum",
     "distillation.vocabulary": "share_vocabulary",
     "pipeline.distill": "DistillResult distill",

@@ -15,6 +15,7 @@ from torch import nn
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.epochs import Batches, ShuffledBatches
 from reference_trainer.data.text import VOCABULARY, Sequences, read_text
+from reference_trainer.distillation.domain import TEMPERATURES
 from reference_trainer.distillation.gradcheck import relative_difference
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
@@ -26,6 +27,7 @@ from reference_trainer.pipeline.manifest import manifest
 from reference_trainer.pipeline.teachers import LOGGED_EVERY, cached_or_trained, heads_for, load_teacher
 from reference_trainer.storage.directories import exclusive_directory, reject_existing
 from reference_trainer.storage.export import exported_bytes, note_interrupts, save_decoder, weights_digest
+from reference_trainer.training.annealing import WEIGHTS, Annealed
 from reference_trainer.training.callbacks import Callback, checked
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.formats import SMOKE_START_LINE
@@ -215,7 +217,19 @@ class Distillation:
 
     def _objective(self) -> Objective:
         settings = self.settings
-        return Objective(temperature=settings.temperature, ce_weight=settings.ce_weight, kd_weight=settings.kd_weight)
+
+        def annealed(name: str, bounds: tuple[float, float]) -> float | Annealed:
+            start: float = getattr(settings, name)
+            end: float | None = getattr(settings, f"{name}_end")
+            return start if end is None else Annealed(start, end, settings.anneal, name=name, bounds=bounds)
+
+        return Objective(
+            temperature=annealed("temperature", TEMPERATURES),
+            ce_weight=annealed("ce_weight", WEIGHTS),
+            kd_weight=annealed("kd_weight", WEIGHTS),
+            divergence=settings.divergence,
+            beta=settings.beta,
+        )
 
     def _claim_output(self) -> Path | None:
         """Return the output directory, which this run has to itself; None for a smoke run, which creates nothing."""
@@ -269,4 +283,4 @@ class Distillation:
         batch = self.batches.batch(1, 1)
         student_BTV = ModuleStudent(self.learning, self.vocab_size).forward(batch).logits
         aligned = (student_BTV[:, :-1], self.frozen.logits(batch)[:, :-1], batch.labels[:, 1:])
-        return relative_difference(*aligned, **asdict(self._objective()))
+        return relative_difference(*aligned, **asdict(self._objective().weights(1, self.schedule.planned_steps)))

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
+from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
-from reference_trainer.distillation.rows import Weights
 from reference_trainer.training.annealing import Annealed
 from reference_trainer.training.callbacks import Callback, Context, call_hooks, call_train_end, checked
 from reference_trainer.training.metrics import derived, rates
@@ -39,12 +39,21 @@ class Objective:
     temperature: float | Annealed
     ce_weight: float | Annealed
     kd_weight: float | Annealed
+    divergence: str = "forward_kl"
+    beta: float = 0.5
 
     def weights(self, step: int, total: int) -> Weights:
         """Return the arguments of step `step`, from 1, of `total`."""
-        given = {name: getattr(self, name) for name in ("temperature", "ce_weight", "kd_weight")}
+
+        def now(value: float | Annealed) -> float:
+            return value.at(step, total) if isinstance(value, Annealed) else value
+
         return Weights(
-            **{name: each.at(step, total) if isinstance(each, Annealed) else each for name, each in given.items()}
+            temperature=now(self.temperature),
+            ce_weight=now(self.ce_weight),
+            kd_weight=now(self.kd_weight),
+            divergence=self.divergence,
+            beta=self.beta,
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from reference_trainer.distillation.checks import raise_fault
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.training.parallel import Parallel
 from reference_trainer.training.window import WindowSums
@@ -29,17 +30,23 @@ class Pending:
         self._steps.append((window, gradient_norm))
 
     def read(self) -> Iterator[tuple[dict[str, MetricSum], int]]:
-        """Yield the sums of each step over all ranks, by name, and its sequences, in order; forget them."""
+        """Yield the sums of each step over all ranks, by name, and its sequences, in order; forget them.
+
+        Raise the deferred error of the first step that has one when its turn comes.
+        """
         steps, self._steps = self._steps, []
         if not steps:
             return
         sums_K = torch.stack([each for window, _ in steps for each in window.sums.values()])
         counts_K = torch.stack([each for window, _ in steps for each in (window.total, window.sequences)])
         norms_K = torch.stack([norm for _, norm in steps if norm is not None] or [sums_K[0]])
-        parts = (self._parallel.sum_metrics(sums_K), counts_K.to(sums_K), norms_K.to(sums_K))
+        faults_K = torch.stack([fault for window, _ in steps for fault, _ in window.faults] or [counts_K[0]])
+        parts = (self._parallel.sum_metrics(sums_K), *(each.to(sums_K) for each in (counts_K, norms_K, faults_K)))
         numbers = torch.cat(parts).tolist()
-        sums, counts, norms = (iter(part) for part in _split(numbers, [len(part) for part in parts]))
+        sums, counts, norms, faults = (iter(part) for part in _split(numbers, [len(part) for part in parts]))
         for window, norm in steps:
+            for _, labels_BT in window.faults:
+                raise_fault(int(next(faults)), labels_BT, window.vocabulary)
             total, sequences = int(next(counts)), int(next(counts))
             step = {name: MetricSum(next(sums), total) for name in window.sums}
             if norm is not None:
