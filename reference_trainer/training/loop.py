@@ -17,6 +17,7 @@ import torch
 
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
+from reference_trainer.errors import LabelError, LogitsError
 from reference_trainer.training.annealing import Annealed
 from reference_trainer.training.callbacks import Callback, Context, call_hooks, call_train_end, checked
 from reference_trainer.training.metrics import derived, rates
@@ -95,13 +96,16 @@ def train(
     clip: float | None = None,
     parallel: Parallel = ONE_PROCESS,
     seed: int | None = None,
+    deferred: bool | None = None,
 ) -> TrainResult:
     """Distil `teacher` into `student` as planned by `schedule`, and call `callbacks` at every event.
 
     batch_at(epoch, k): micro-batch k of this rank in an epoch, both from 1. learning_rate(step) is set before each
     step; without an optimizer (a student that applies its gradient itself) it is only reported. clip: the largest norm
     of a step's gradient. clock: seconds. seed: of the random numbers of every micro-batch; the default generators are
-    restored afterwards. With None they are left alone.
+    restored afterwards. With None they are left alone. deferred: whether an error in the values of a step leaves out
+    its update and is raised when the step is read, instead of at once; by default where reading waits for a device.
+    It needs an optimizer that takes `found_inf`, as the fused ones of PyTorch do.
     Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
     propagate after `on_train_end`, with the step in a note.
     """
@@ -115,6 +119,7 @@ def train(
         clip=clip,
         parallel=parallel,
         seed=seed,
+        deferred=deferred,
     )
     run = _Run(update, objective, checked(callbacks), learning_rate, clock)
     with update.random_state():
@@ -183,11 +188,15 @@ class _Run:
     def _read(self) -> None:
         """Note the steps whose sums are still on the device, and complete the contexts that were made meanwhile."""
         contexts, self.unread = self.unread, []
-        for step, (sums, sequences) in enumerate(self.pending.read(), start=self.state.steps + 1):
-            self.state.note(sums, sequences)
-            for context in contexts:
-                if context.step == step:
-                    context.complete(self._losses())
+        try:
+            for sums, sequences in self.pending.read():
+                self.state.note(sums, sequences)
+                for context in contexts:
+                    if context.step == self.state.steps:
+                        context.complete(self._losses())
+        except (LabelError, LogitsError) as error:
+            error.add_note(f"in step {self.state.steps + 1}, whose update was left out")
+            raise
 
     def _logged(self) -> dict[str, float]:
         """Return the metrics of the steps since the last logged one, if the last step is logged."""

@@ -44,6 +44,7 @@ class Update:
     clip: float | None
     parallel: Parallel
     seed: int | None
+    deferred: bool | None
 
     def take(self, position: Position, rate: float) -> tuple[WindowSums, Tensor | None]:
         """Take the step at `position`; return its sums and, if it was measured, the norm of its gradient."""
@@ -51,7 +52,8 @@ class Update:
         logged = is_logged(position.step, self.schedule.log_every)
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
-        deferred = self._can_leave_out()
+        deferred = self._device().type != "cpu" if self.deferred is None else self.deferred
+        deferred = deferred and getattr(self.optimizer, "_step_supports_amp_scaling", False)
         window = kd_window(
             self.teacher,
             self.student,
@@ -66,11 +68,6 @@ class Update:
             found = torch.stack([fault for fault, _ in window.faults]).amax().clamp(max=1)
             self.optimizer.found_inf = found.float()  # type: ignore[union-attr]  # read by fused optimizers
         return window, self._step(rate, measured=logged)
-
-    def _can_leave_out(self) -> bool:
-        """Return whether errors are deferred: on a device where reading one waits, if the update can be left out."""
-        fused = getattr(self.optimizer, "_step_supports_amp_scaling", False)
-        return fused and self._device().type != "cpu"
 
     def _step(self, rate: float, *, measured: bool) -> Tensor | None:
         """Clip the gradient, step the optimizer, and return the norm before clipping."""
