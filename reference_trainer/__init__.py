@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         TrainerError,
         VocabularyError,
     )
-    from reference_trainer.pipeline.distill import DistillResult, distill
+    from reference_trainer.pipeline.distill import Distillation, DistillResult, distill
     from reference_trainer.pipeline.smoke import Check
     from reference_trainer.storage.export import load_decoder
     from reference_trainer.training.callbacks import Callback, Context
@@ -52,6 +52,7 @@ __all__ = [
     "Context",
     "DataError",
     "DistillResult",
+    "Distillation",
     "Document",
     "LabelError",
     "Lines",
@@ -103,7 +104,7 @@ _NAMES = {
     "distillation.losses": "LossSum kd_logit_gradient kd_loss",
     "distillation.step": "MetricSum",
     "distillation.vocabulary": "share_vocabulary",
-    "pipeline.distill": "DistillResult distill",
+    "pipeline.distill": "DistillResult Distillation distill",
     "pipeline.smoke": "Check",
     "storage.export": "load_decoder",
     "training.callbacks": "Callback Context",
