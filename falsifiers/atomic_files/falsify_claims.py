@@ -103,6 +103,7 @@ UNFIT: dict[str, Callable[[Path], Path]] = {
     "a name that is too long in a new directory": lambda path: path / ("x" * 300),
     "a directory below a name that is too long": lambda path: path / "new" / ("x" * 300) / "out",
     "a file system without directories": lambda path: Path("/proc/out"),
+    "a file system without permission": lambda path: Path("/sys/out"),
     "a directory that is not writable": lambda path: Path("/proc/self"),
 }
 
@@ -121,7 +122,7 @@ def falsify_unfit_directories_are_refused(subject: Any, kind: str, force: bool) 
 
 
 def _granted(subject: Any, path: Path, force: bool) -> None:
-    with claimed(subject, path, force=force):
+    with subject.exclusive_directory(path, force=force, bytes_needed=0):
         pass
 
 
@@ -130,6 +131,8 @@ def _assert_output_error(what: str, path: Path, call: Callable[[], object]) -> N
         call()
     except OSError as error:
         assert isinstance(error, OutputError) and str(path) in str(error), f"{what} is refused with {error!r}"
+        another_cause = "permission" in what and os.strerror(errno.ENOENT) in str(error)
+        assert not another_cause, f"{what} is refused with {error!r}; expected the cause of the failed creation"
     else:
         raise AssertionError(f"{what} is granted")
 

@@ -42,7 +42,9 @@ def falsify_stale_partial_files_are_removed(subject: Any, names: set[str]) -> No
             said = refusal(subject, path)
             left = sorted(p.name for p in path.iterdir()) if path.exists() else []
         if other:
-            assert said is not None and other in left, f"{other} existed: refused with {said}; files afterwards: {left}"
+            assert said is not None and left == sorted([*names, other]), (
+                f"{other} existed: refused with {said}; files afterwards: {left}"
+            )
         else:
             assert said is None and left == [], (
                 f"{sorted(names)} existed: refused with {said}; files afterwards: {left}"
