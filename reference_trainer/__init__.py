@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from reference_trainer.config.settings import Settings
     from reference_trainer.config.sources import gather
     from reference_trainer.data.text import Sequences, Text, epoch_order, read_text
+    from reference_trainer.distillation.features import feature_loss
     from reference_trainer.distillation.gradcheck import relative_difference
     from reference_trainer.distillation.losses import LossSum, forward_kl, kd_logit_gradient, kd_loss
     from reference_trainer.distillation.step import MetricSum
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from reference_trainer.pipeline.distill import DistillResult, distill
     from reference_trainer.pipeline.smoke import Check
     from reference_trainer.storage.export import load_decoder
+    from reference_trainer.training.annealing import Annealed
     from reference_trainer.training.callbacks import Callback, Context
     from reference_trainer.training.lines import Lines
     from reference_trainer.training.loop import TrainResult
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Action",
+    "Annealed",
     "Callback",
     "CallbackError",
     "Check",
@@ -72,6 +75,7 @@ __all__ = [
     "VocabularyError",
     "distill",
     "epoch_order",
+    "feature_loss",
     "forward_kl",
     "gather",
     "kd_logit_gradient",
@@ -87,12 +91,14 @@ _NAMES = {
     "config.settings": "Settings",
     "config.sources": "gather",
     "data.text": "Sequences Text epoch_order read_text",
+    "distillation.features": "feature_loss",
     "distillation.gradcheck": "relative_difference",
     "distillation.losses": "LossSum forward_kl kd_logit_gradient kd_loss",
     "distillation.step": "MetricSum",
     "pipeline.distill": "DistillResult distill",
     "pipeline.smoke": "Check",
     "storage.export": "load_decoder",
+    "training.annealing": "Annealed",
     "training.callbacks": "Callback Context",
     "training.lines": "Lines",
     "training.loop": "TrainResult",
