@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from reference_trainer.data.batches import Document, first_fit, pack_documents, pad_documents, split_document
     from reference_trainer.data.labels import create_labels, prefix_mask
     from reference_trainer.data.text import Sequences, Text, epoch_order, read_text
+    from reference_trainer.distillation.features import feature_loss
     from reference_trainer.distillation.gradcheck import relative_difference
     from reference_trainer.distillation.losses import LossSum, kd_logit_gradient, kd_loss
     from reference_trainer.distillation.step import MetricSum
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from reference_trainer.pipeline.distill import Distillation, DistillResult, distill
     from reference_trainer.pipeline.smoke import Check
     from reference_trainer.storage.export import load_decoder
+    from reference_trainer.training.annealing import Annealed
     from reference_trainer.training.callbacks import Callback, Context
     from reference_trainer.training.lines import Lines
     from reference_trainer.training.loop import TrainResult
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Action",
+    "Annealed",
     "Callback",
     "CallbackError",
     "Check",
@@ -79,6 +82,7 @@ __all__ = [
     "distill",
     "epoch_order",
     "first_fit",
+    "feature_loss",
     "gather",
     "kd_logit_gradient",
     "kd_loss",
@@ -100,6 +104,7 @@ _NAMES = {
     "data.batches": "Document first_fit pack_documents pad_documents split_document",
     "data.labels": "create_labels prefix_mask",
     "data.text": "Sequences Text epoch_order read_text",
+    "distillation.features": "feature_loss",
     "distillation.gradcheck": "relative_difference",
     "distillation.losses": "LossSum kd_logit_gradient kd_loss",
     "distillation.step": "MetricSum",
@@ -107,6 +112,7 @@ _NAMES = {
     "pipeline.distill": "DistillResult Distillation distill",
     "pipeline.smoke": "Check",
     "storage.export": "load_decoder",
+    "training.annealing": "Annealed",
     "training.callbacks": "Callback Context",
     "training.lines": "Lines",
     "training.loop": "TrainResult",

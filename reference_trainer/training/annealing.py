@@ -11,6 +11,13 @@ the last one has the value of the last one. A warm-up of N steps rises linearly 
 start * k / N, and p is then counted from step N instead of step 1. If a run has no step after its warm-up, `end` is
 never reached.
 
+    >>> temperature = Annealed(4.0, 1.0, "linear")
+    >>> [temperature.at(step, 4) for step in (1, 2, 3, 4, 5)]
+    [4.0, 3.0, 2.0, 1.0, 1.0]
+    >>> weight = Annealed(0.8, warmup=2)
+    >>> [weight.at(step, 4) for step in (1, 2, 3, 4)]
+    [0.4, 0.8, 0.8, 0.8]
+
 Sources: Loshchilov and Hutter 2017, arXiv:1608.03983, equation 5, for the cosine; google/maxtext, `compute_schedule`,
 for the three shapes. MaxText counts steps from 0 and divides by `max_steps`, so that the last step of its runs has not
 reached the end yet; it has no warm-up. It ignores an end next to the shape `constant`, which is refused here.
