@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         LogitsError,
         ModelFileError,
         OutputError,
+        PackageError,
         PassConsumedError,
         ProviderError,
         SettingError,
@@ -37,8 +38,10 @@ if TYPE_CHECKING:
     from reference_trainer.training.callbacks import Callback, Context
     from reference_trainer.training.lines import Lines
     from reference_trainer.training.loop import TrainResult
+    from reference_trainer.training.metrics_file import MetricsCallback, MetricsLine, read_metrics
     from reference_trainer.training.progress import ProgressCallback
     from reference_trainer.training.schedule import Action, Schedule, learning_rate
+    from reference_trainer.training.tensorboard import TensorBoardCallback
     from reference_trainer.training.trace import TraceCallback
 
 __all__ = [
@@ -54,8 +57,11 @@ __all__ = [
     "LogitsError",
     "LossSum",
     "MetricSum",
+    "MetricsCallback",
+    "MetricsLine",
     "ModelFileError",
     "OutputError",
+    "PackageError",
     "PassConsumedError",
     "ProgressCallback",
     "ProviderError",
@@ -65,6 +71,7 @@ __all__ = [
     "Settings",
     "ShapeError",
     "SmokeError",
+    "TensorBoardCallback",
     "Text",
     "TraceCallback",
     "TrainResult",
@@ -78,6 +85,7 @@ __all__ = [
     "kd_loss",
     "learning_rate",
     "load_decoder",
+    "read_metrics",
     "read_text",
     "relative_difference",
 ]
@@ -96,8 +104,10 @@ _NAMES = {
     "training.callbacks": "Callback Context",
     "training.lines": "Lines",
     "training.loop": "TrainResult",
+    "training.metrics_file": "MetricsCallback MetricsLine read_metrics",
     "training.progress": "ProgressCallback",
     "training.schedule": "Action Schedule learning_rate",
+    "training.tensorboard": "TensorBoardCallback",
     "training.trace": "TraceCallback",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
