@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         LogitsError,
         ModelFileError,
         OutputError,
+        PackageError,
         PassConsumedError,
         ProviderError,
         SettingError,
@@ -42,8 +43,10 @@ if TYPE_CHECKING:
     from reference_trainer.training.callbacks import Callback, Context
     from reference_trainer.training.lines import Lines
     from reference_trainer.training.loop import TrainResult
+    from reference_trainer.training.metrics_file import MetricsCallback, MetricsLine, read_metrics
     from reference_trainer.training.progress import ProgressCallback
     from reference_trainer.training.schedule import Action, Schedule, learning_rate
+    from reference_trainer.training.tensorboard import TensorBoardCallback
     from reference_trainer.training.trace import TraceCallback
 
 __all__ = [
@@ -62,8 +65,11 @@ __all__ = [
     "LogitsError",
     "LossSum",
     "MetricSum",
+    "MetricsCallback",
+    "MetricsLine",
     "ModelFileError",
     "OutputError",
+    "PackageError",
     "PassConsumedError",
     "ProgressCallback",
     "ProviderError",
@@ -73,6 +79,7 @@ __all__ = [
     "Settings",
     "ShapeError",
     "SmokeError",
+    "TensorBoardCallback",
     "Text",
     "TraceCallback",
     "TrainResult",
@@ -81,8 +88,8 @@ __all__ = [
     "create_labels",
     "distill",
     "epoch_order",
-    "first_fit",
     "feature_loss",
+    "first_fit",
     "gather",
     "kd_logit_gradient",
     "kd_loss",
@@ -91,6 +98,7 @@ __all__ = [
     "pack_documents",
     "pad_documents",
     "prefix_mask",
+    "read_metrics",
     "read_text",
     "relative_difference",
     "share_vocabulary",
@@ -116,8 +124,10 @@ _NAMES = {
     "training.callbacks": "Callback Context",
     "training.lines": "Lines",
     "training.loop": "TrainResult",
+    "training.metrics_file": "MetricsCallback MetricsLine read_metrics",
     "training.progress": "ProgressCallback",
     "training.schedule": "Action Schedule learning_rate",
+    "training.tensorboard": "TensorBoardCallback",
     "training.trace": "TraceCallback",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

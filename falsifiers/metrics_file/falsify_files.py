@@ -14,36 +14,34 @@ from falsifiers.metrics_file.lines import begin, context, directory, refusal, st
 from falsifiers.support.descriptors import held
 
 
-@given(total=st.integers(1, 6), checkpoint=st.integers(0, 6), killed=st.integers(0, 6), cut=st.integers(0, 30))
-@example(total=6, checkpoint=3, killed=5, cut=10)
-def falsify_resumed_run_has_each_step_once(subject: Any, total: int, checkpoint: int, killed: int, cut: int) -> None:
+@given(checkpoint=st.integers(0, 4), more=st.integers(0, 3), again=st.integers(0, 4), cut=st.integers(0, 30))
+@example(checkpoint=3, more=2, again=3, cut=10)
+@example(checkpoint=1, more=3, again=1, cut=0)
+def falsify_resumed_run_has_each_step_once(subject: Any, checkpoint: int, more: int, again: int, cut: int) -> None:
     """A run that is killed and resumed from a checkpoint has each step once, in order, whatever came after it.
 
-    checkpoint: the step at which `length` was recorded. killed: the last step before the kill. cut: bytes of the last
-    line that were lost.
+    checkpoint: the step at which `length` was recorded. more: steps between it and the kill. again: steps of the
+    resumed run. cut: bytes of the last line that were lost.
     """
-    checkpoint, killed = min(checkpoint, total), min(max(checkpoint, killed), total)
     with directory() as place:
         path, first = place / "metrics", subject.MetricsCallback(place / "metrics")
-        begin(first)
+        write(first, range(1, checkpoint + 1))
         length = first.length
-        for step in range(1, killed + 1):
+        for step in range(checkpoint + 1, checkpoint + more + 1):
             first.on_step_end(context(step))
-            length = first.length if step <= checkpoint else length
         first.close()
-        if killed > checkpoint:
-            path.write_bytes(path.read_bytes()[:-cut] if cut else path.read_bytes())
-        before = path.read_bytes() if path.exists() else b""
+        before = path.read_bytes()[: -cut if cut and more else None] if path.exists() else b""
+        path.write_bytes(before)
         second = subject.MetricsCallback(path, truncate_to=length)
         kept = path.read_bytes()
         assert kept == before, f"before its run has begun, the resumed file holds {kept!r}; expected {before!r}"
         assert second.length == length, f"length is {second.length} before the resumed run; expected {length}"
-        write(second, range(checkpoint + 1, total + 1))
+        write(second, range(checkpoint + 1, checkpoint + again + 1))
         seen, size = steps_in(subject, path), path.stat().st_size
         assert second.length == size, f"length is {second.length} after the resumed run; the file has {size} bytes"
         second.close()
-    assert seen == list(range(1, total + 1)), (
-        f"killed at step {killed} and resumed at {checkpoint}, the file has the steps {seen}; expected 1 to {total}"
+    assert seen == list(range(1, checkpoint + again + 1)), (
+        f"killed at step {checkpoint + more} and resumed at {checkpoint} for {again} steps, the file has steps {seen}"
     )
 
 

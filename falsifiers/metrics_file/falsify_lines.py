@@ -5,6 +5,7 @@ The subject is `reference_trainer.training.metrics_file`, or has its names.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from pathlib import Path
@@ -111,20 +112,19 @@ MALFORMED = {
 }
 
 
-@given(kind=st.sampled_from(list(MALFORMED)), before=st.integers(1, 3), after=st.booleans())
-def falsify_malformed_lines_are_named(subject: Any, kind: str, before: int, after: bool) -> None:
+@given(before=st.integers(1, 2), after=st.booleans())
+def falsify_malformed_lines_are_named(subject: Any, before: int, after: bool) -> None:
     """A complete line that is malformed, or whose step does not increase, is a `DataError` with file, line and why."""
-    text, why = MALFORMED[kind]
-    lines = [GOOD.replace(b'"step": 3', b'"step": %d' % (3 - step)) for step in range(before, 0, -1)]
-    lines = [line for line in lines if b'"step": 0' not in line]
-    with directory() as place:
-        path = place / "metrics"
-        path.write_bytes(b"\n".join([*lines, text, *[GOOD.replace(b"3", b"8")] * after, b""]))
-        said = refusal(lambda: subject.read_metrics(path), reference_trainer.DataError)
-    expected = f"{path}:{len(lines) + 1}: "
-    assert said.startswith(expected) and why in said, (
-        f"{kind} in line {len(lines) + 1}: the error is {said!r}; expected {expected!r} and a reason with {why!r}"
-    )
+    good = [GOOD.replace(b"3", b"%d" % step) for step in range(3 - before, 3)]
+    for kind, (text, why) in MALFORMED.items():
+        with directory() as place:
+            path = place / "metrics"
+            path.write_bytes(b"\n".join([*good, text, *[GOOD.replace(b"3", b"8")] * after, b""]))
+            said = refusal(functools.partial(subject.read_metrics, path), reference_trainer.DataError)
+        expected = f"{path}:{before + 1}: "
+        assert said.startswith(expected) and why in said, (
+            f"{kind} in line {before + 1}: the error is {said!r}; expected {expected!r} and a reason with {why!r}"
+        )
 
 
 @given(kind=st.sampled_from(["missing", "a directory"]))

@@ -83,7 +83,7 @@ class MetricsCallback(Callback):
             raise OutputError(f"{path} exists; remove it, or give truncate_to") from error
         except OSError as error:
             raise OutputError(f"{path} can't be written: {error.strerror}") from error
-        if not self._is_end_of_line(self._length):
+        if not self._goes_to_end_of_line(self._length):
             self.close()
             raise OutputError(f"{path} has no line that ends at byte {self._length}; it is not the file of that run")
 
@@ -95,7 +95,6 @@ class MetricsCallback(Callback):
     def on_train_begin(self, context: Context) -> None:
         with self._failures_named():
             self._file.truncate(self._length)
-            self._file.seek(self._length)
 
     def on_step_end(self, context: Context) -> None:
         if not context.metrics:
@@ -116,7 +115,8 @@ class MetricsCallback(Callback):
         if self._made and self._path.is_file() and self._path.stat().st_size == 0:
             self._path.unlink()
 
-    def _is_end_of_line(self, length: int) -> bool:
+    def _goes_to_end_of_line(self, length: int) -> bool:
+        """Return whether a line ends after `length` bytes; the next line is written there."""
         self._file.seek(max(length - 1, 0))
         return length == 0 or self._file.read(1) == b"\n"
 
@@ -165,8 +165,9 @@ def _refuse_constant(name: str) -> float:
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-def _reason(error: ValueError) -> str:
+def _reason(error: ValueError) -> object:
+    """Return the error, or the first finding of pydantic with the place of the value in the line."""
     if not isinstance(error, ValidationError):
-        return str(error)
+        return error
     first = error.errors()[0]
     return f"{'.'.join(map(str, first['loc'])) or 'line'}: {first['msg']}"
