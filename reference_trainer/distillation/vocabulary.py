@@ -33,16 +33,16 @@ def share_vocabulary(teacher: Teacher, student: Student, mode: VocabularyMode) -
     """
     if mode not in get_args(VocabularyMode):
         raise SettingError(f"invalid value {mode!r} for 'mode': expected one of {', '.join(get_args(VocabularyMode))}")
-    sizes = teacher.vocab_size, student.vocab_size
-    if sizes[0] == sizes[1]:
+    taught, learned = teacher.vocab_size, student.vocab_size
+    if taught == learned:
         return teacher, student
-    if (mode == "truncate" and sizes[0] < sizes[1]) or (mode == "truncate-student" and sizes[0] > sizes[1]):
+    if mode == ("truncate" if taught < learned else "truncate-student"):
         raise VocabularyError(
-            f"mode {mode!r} needs a surplus to cut: teacher vocab_size {sizes[0]}, student vocab_size {sizes[1]}; "
+            f"mode {mode!r} needs a surplus to cut: teacher vocab_size {taught}, student vocab_size {learned}; "
             f"check that the tokenizers match, then use 'truncate', 'truncate-student' or 'pad'"
         )
-    common = max(sizes) if mode == "pad" else min(sizes)
-    if teacher.vocab_size == common:
+    common = max(taught, learned) if mode == "pad" else min(taught, learned)
+    if taught == common:
         return teacher, _ResizedStudent(student, common)
     return _ResizedTeacher(teacher, common), student
 
