@@ -105,8 +105,7 @@ def falsify_a_pass_takes_one_gradient_of_its_logits(subject: Any, own: int, more
         raised = oracles.refusal_complaint(
             f"{mode}: a gradient {list(shape)} for logits [2, 3, {size}]",
             lambda shape=shape: done.backward(torch.ones(shape)),
-            str(list(shape)),
-            f"[2, 3, {size}]",
+            f"shape {list(shape)}, the logits [2, 3, {size}];",
         )
         assert raised is None, raised
     done.backward(torch.ones(2, 3, size, dtype=torch.float64))

@@ -33,16 +33,16 @@ def share_vocabulary(teacher: Teacher, student: Student, mode: VocabularyMode) -
     """
     if mode not in get_args(VocabularyMode):
         raise SettingError(f"invalid value {mode!r} for 'mode': expected one of {', '.join(get_args(VocabularyMode))}")
-    sizes = teacher.vocab_size, student.vocab_size
-    if sizes[0] == sizes[1]:
+    taught, learned = teacher.vocab_size, student.vocab_size
+    if taught == learned:
         return teacher, student
-    if (mode == "truncate" and sizes[0] < sizes[1]) or (mode == "truncate-student" and sizes[0] > sizes[1]):
+    if {"truncate": taught, "truncate-student": learned}.get(mode) == min(taught, learned):
         raise VocabularyError(
-            f"mode {mode!r} needs a surplus to cut: teacher vocab_size {sizes[0]}, student vocab_size {sizes[1]}; "
+            f"mode {mode!r} needs a surplus to cut: teacher vocab_size {taught}, student vocab_size {learned}; "
             f"check that the tokenizers match, then use 'truncate', 'truncate-student' or 'pad'"
         )
-    common = max(sizes) if mode == "pad" else min(sizes)
-    if teacher.vocab_size == common:
+    common = max(taught, learned) if mode == "pad" else min(taught, learned)
+    if taught == common:
         return teacher, _ResizedStudent(student, common)
     return _ResizedTeacher(teacher, common), student
 
@@ -101,5 +101,6 @@ class _ResizedPass:
 
 def _resized(x_BTV: Tensor, vocab_size: int, fill: float) -> Tensor:
     """Return the first `vocab_size` columns; missing ones have the value `fill`."""
-    surplus = vocab_size - x_BTV.shape[-1]
-    return x_BTV[..., :vocab_size] if surplus < 0 else torch.nn.functional.pad(x_BTV, (0, surplus), value=fill)
+    kept_BTV = x_BTV[..., :vocab_size]
+    missing = vocab_size - kept_BTV.shape[-1]
+    return torch.nn.functional.pad(kept_BTV, (0, missing), value=fill) if missing else kept_BTV
