@@ -49,8 +49,8 @@ def reverse_kl(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor) -> Tens
     infinite_C = _gap(student_CV, teacher_CV, spare_CV)
     total_C, log_q_C = _softmax(student_CV)
     _, log_p_C = _softmax(teacher_CV)
-    mean_C = _mean(spare_CV, student_CV, total_C, teacher_CV)
-    student_CV.mul_(spare_CV.sub_(mean_C[:, None]))
+    mean_C = _centre(spare_CV, student_CV, total_C, teacher_CV)
+    student_CV.mul_(spare_CV)
     return mean_C + log_q_C - log_p_C + infinite_C
 
 
@@ -69,10 +69,10 @@ def jensen_shannon(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor, bet
     # A banned token gets a finite gap, so that its probability of 0 removes it; NaN is a token banned twice.
     gap_CV.add_((log_p_C - log_q_C)[:, None]).nan_to_num_()
     larger_CV = _larger_over_mixture(gap_CV, beta)
-    of_p_C = _mean(larger_CV + gap_CV.clamp_max(0), teacher_CV, total_p_C)
+    of_p_C = _mean(larger_CV + gap_CV.clamp_max(0), teacher_CV, total_p_C, teacher_CV)
     q_over_m_CV = larger_CV.sub_(gap_CV.clamp_min_(0))
-    of_q_C = _mean(q_over_m_CV, student_CV, total_q_C, teacher_CV)
-    student_CV.mul_(q_over_m_CV.sub_(of_q_C[:, None])).mul_(1 - beta)
+    of_q_C = _centre(q_over_m_CV, student_CV, total_q_C, teacher_CV)
+    student_CV.mul_(q_over_m_CV).mul_(1 - beta)
     return beta * of_p_C + (1 - beta) * of_q_C
 
 
@@ -104,6 +104,14 @@ def _gap(first_CV: Tensor, second_CV: Tensor, out_CV: Tensor) -> Tensor:
     return infinite_C
 
 
-def _mean(values_CV: Tensor, probability_CV: Tensor, total_C: Tensor, out_CV: Tensor | None = None) -> Tensor:
-    """Return the mean of the values under probabilities that sum to `total_C`, float64; products go to `out_CV`."""
+def _mean(values_CV: Tensor, probability_CV: Tensor, total_C: Tensor, out_CV: Tensor) -> Tensor:
+    """Return the mean of the values under probabilities that sum to `total_C`, float64; the products go to `out_CV`."""
     return torch.mul(values_CV, probability_CV, out=out_CV).sum(-1, dtype=torch.float64) / total_C
+
+
+def _centre(values_CV: Tensor, probability_CV: Tensor, total_C: Tensor, spare_CV: Tensor) -> Tensor:
+    """Subtract the mean of the values, and return it; twice, because the first one has the rounding of large values."""
+    mean_C = _mean(values_CV, probability_CV, total_C, spare_CV)
+    rest_C = _mean(values_CV.sub_(mean_C[:, None]), probability_CV, total_C, spare_CV)
+    values_CV.sub_(rest_C[:, None])
+    return mean_C + rest_C
