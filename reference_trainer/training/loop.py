@@ -82,8 +82,8 @@ def train(
 
     batch_at(epoch, k): micro-batch k of this rank in an epoch, both from 1. learning_rate(step) is set before each
     step; without an optimizer (a student that applies its gradient itself) it is only reported. clip: the largest norm
-    of a step's gradient. clock: seconds. seed: of the random numbers of every micro-batch; the default generators are
-    restored afterwards. With None they are left alone.
+    of a step's gradient, which is multiplied by min(1, clip / (norm + 1e-6)). clock: seconds. seed: of the random
+    numbers of every micro-batch; the default generators are restored afterwards. With None they are left alone.
     Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
     propagate after `on_train_end`, with the step in a note.
     """
@@ -119,7 +119,7 @@ class _Run:
         self.pending = Pending(update.parallel)
         self.rate: float | None = None
         self.metrics: dict[str, float] = {}
-        self.unread: list[Context] = []
+        self.unread: dict[int, list[Context]] = {}  # by their step
         self.began = clock()
 
     def carry_out(self) -> TrainResult:
@@ -162,12 +162,11 @@ class _Run:
 
     def _read(self) -> None:
         """Note the steps whose sums are still on the device, and complete the contexts that were made meanwhile."""
-        contexts, self.unread = self.unread, []
-        for step, (sums, sequences) in enumerate(self.pending.read(), start=self.state.steps + 1):
+        unread, self.unread = self.unread, {}
+        for sums, sequences in self.pending.read():
             self.state.note(sums, sequences)
-            for context in contexts:
-                if context.step == step:
-                    context.complete(self._losses())
+            for context in unread.get(self.state.steps, ()):
+                context.complete(self._losses())
 
     def _logged(self) -> dict[str, float]:
         """Return the metrics of the steps since the last logged one, if the last step is logged."""
@@ -194,7 +193,7 @@ class _Run:
         }
         if self.pending and self.update.parallel.world_size == 1:
             context = Context.incomplete(self._read, known)
-            self.unread.append(context)
+            self.unread.setdefault(at.step, []).append(context)
             return context
         losses = self._losses()
         if event is Event.EPOCH_END:

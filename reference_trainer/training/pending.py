@@ -35,20 +35,13 @@ class Pending:
             return
         sums_K = torch.stack([each for window, _ in steps for each in window.sums.values()])
         counts_K = torch.stack([each for window, _ in steps for each in (window.total, window.sequences)])
-        norms_K = torch.stack([norm for _, norm in steps if norm is not None] or [sums_K[0]])
-        parts = (self._parallel.sum_metrics(sums_K), counts_K.to(sums_K), norms_K.to(sums_K))
-        numbers = torch.cat(parts).tolist()
-        sums, counts, norms = (iter(part) for part in _split(numbers, [len(part) for part in parts]))
-        for window, norm in steps:
-            total, sequences = int(next(counts)), int(next(counts))
-            step = {name: MetricSum(next(sums), total) for name in window.sums}
+        norms = [norm for _, norm in steps if norm is not None]
+        parts = [self._parallel.sum_metrics(sums_K), counts_K, *norms]
+        numbers = iter(torch.cat([part.to(sums_K).flatten() for part in parts]).tolist())
+        sums = [{name: next(numbers) for name in window.sums} for window, _ in steps]
+        counts = [(int(next(numbers)), int(next(numbers))) for _ in steps]
+        for (_, norm), step, (total, sequences) in zip(steps, sums, counts, strict=True):
+            noted = {name: MetricSum(each, total) for name, each in step.items()}
             if norm is not None:
-                step["gradient_norm"] = MetricSum(next(norms), 1)
-            yield step, sequences
-
-
-def _split(numbers: list[float], lengths: list[int]) -> Iterator[list[float]]:
-    start = 0
-    for length in lengths:
-        yield numbers[start : start + length]
-        start += length
+                noted["gradient_norm"] = MetricSum(next(numbers), 1)
+            yield noted, sequences
