@@ -102,10 +102,11 @@ def train(
 
     batch_at(epoch, k): micro-batch k of this rank in an epoch, both from 1. learning_rate(step) is set before each
     step; without an optimizer (a student that applies its gradient itself) it is only reported. clip: the largest norm
-    of a step's gradient. clock: seconds. seed: of the random numbers of every micro-batch; the default generators are
-    restored afterwards. With None they are left alone. deferred: whether an error in the values of a step leaves out
-    its update and is raised when the step is read, instead of at once; by default where reading waits for a device.
-    It needs an optimizer that takes `found_inf`, as the fused ones of PyTorch do.
+    of a step's gradient, which is multiplied by min(1, clip / (norm + 1e-6)). clock: seconds. seed: of the random
+    numbers of every micro-batch; the default generators are restored afterwards. With None they are left alone.
+    deferred: whether an error in the values of a step leaves out its update and is raised when the step is read,
+    instead of at once; by default where reading waits for a device. It needs an optimizer that takes `found_inf`, as
+    the fused ones of PyTorch do.
     Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
     propagate after `on_train_end`, with the step in a note.
     """
@@ -143,7 +144,7 @@ class _Run:
         self.pending = Pending(update.parallel)
         self.rate: float | None = None
         self.metrics: dict[str, float] = {}
-        self.unread: list[Context] = []
+        self.unread: dict[int, list[Context]] = {}  # by their step
         self.logged = (0.0, 0, 0)  # seconds, steps and tokens at the last logged step
         self.began = clock()
 
@@ -187,13 +188,12 @@ class _Run:
 
     def _read(self) -> None:
         """Note the steps whose sums are still on the device, and complete the contexts that were made meanwhile."""
-        contexts, self.unread = self.unread, []
+        unread, self.unread = self.unread, {}
         try:
             for sums, sequences in self.pending.read():
                 self.state.note(sums, sequences)
-                for context in contexts:
-                    if context.step == self.state.steps:
-                        context.complete(self._losses())
+                for context in unread.get(self.state.steps, ()):
+                    context.complete(self._losses())
         except (LabelError, LogitsError) as error:
             error.add_note(f"in step {self.state.steps + 1}, whose update was left out")
             raise
@@ -233,7 +233,7 @@ class _Run:
         }
         if self.pending and self.update.parallel.world_size == 1:
             context = Context.incomplete(self._read, known)
-            self.unread.append(context)
+            self.unread.setdefault(at.step, []).append(context)
             return context
         losses = self._losses()
         if event is Event.EPOCH_END:

@@ -39,23 +39,17 @@ class Pending:
             return
         sums_K = torch.stack([each for window, _ in steps for each in window.sums.values()])
         counts_K = torch.stack([each for window, _ in steps for each in (window.total, window.sequences)])
-        norms_K = torch.stack([norm for _, norm in steps if norm is not None] or [sums_K[0]])
-        faults_K = torch.stack([fault for window, _ in steps for fault, _ in window.faults] or [counts_K[0]])
-        parts = (self._parallel.sum_metrics(sums_K), *(each.to(sums_K) for each in (counts_K, norms_K, faults_K)))
-        numbers = torch.cat(parts).tolist()
-        sums, counts, norms, faults = (iter(part) for part in _split(numbers, [len(part) for part in parts]))
-        for window, norm in steps:
+        norms = [norm for _, norm in steps if norm is not None]
+        faults = [fault for window, _ in steps for fault, _ in window.faults]
+        parts = [self._parallel.sum_metrics(sums_K), counts_K, *norms, *faults]
+        numbers = iter(torch.cat([part.to(sums_K).flatten() for part in parts]).tolist())
+        sums = [{name: next(numbers) for name in window.sums} for window, _ in steps]
+        counts = [(int(next(numbers)), int(next(numbers))) for _ in steps]
+        measured = [None if norm is None else next(numbers) for _, norm in steps]
+        for (window, _), step, (total, sequences), norm in zip(steps, sums, counts, measured, strict=True):
             for _, labels_BT in window.faults:
-                raise_fault(int(next(faults)), labels_BT, window.vocabulary)
-            total, sequences = int(next(counts)), int(next(counts))
-            step = {name: MetricSum(next(sums), total) for name in window.sums}
+                raise_fault(int(next(numbers)), labels_BT, window.vocabulary)
+            noted = {name: MetricSum(each, total) for name, each in step.items()}
             if norm is not None:
-                step["gradient_norm"] = MetricSum(next(norms), 1)
-            yield step, sequences
-
-
-def _split(numbers: list[float], lengths: list[int]) -> Iterator[list[float]]:
-    start = 0
-    for length in lengths:
-        yield numbers[start : start + length]
-        start += length
+                noted["gradient_norm"] = MetricSum(norm, 1)
+            yield noted, sequences

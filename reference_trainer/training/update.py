@@ -47,7 +47,7 @@ class Update:
     deferred: bool | None
 
     def take(self, position: Position, rate: float) -> tuple[WindowSums, Tensor | None]:
-        """Take the step at `position`; return its sums and, if it was measured, the norm of its gradient."""
+        """Take the step at `position`; return its sums and, at a logged step, the norm of its gradient."""
         batches = [self.batch_at(position.epoch, k) for k in micro_batches(self.schedule, position.epoch_step)]
         logged = is_logged(position.step, self.schedule.log_every)
         if self.optimizer is not None:
@@ -70,7 +70,7 @@ class Update:
         return window, self._step(rate, measured=logged)
 
     def _step(self, rate: float, *, measured: bool) -> Tensor | None:
-        """Clip the gradient, step the optimizer, and return the norm before clipping."""
+        """Clip the gradient, step the optimizer, and return the norm before clipping if it is to be `measured`."""
         if self.optimizer is None:
             return None
         norm = None
@@ -84,7 +84,7 @@ class Update:
             if self.clip is not None:
                 nn.utils.clip_grads_with_norm_(parameters, self.clip, norm)
         self.optimizer.step()
-        return norm
+        return norm if measured else None
 
     def _set_seed(self, position: Position, micro_batch: int) -> None:
         if self.seed is None:
