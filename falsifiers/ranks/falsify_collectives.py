@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from falsifiers.ranks.group import Collectives, Worker
 from falsifiers.support.ranks import run_ranks
 from falsifiers.support.windows import UNEVEN, WindowCase, assert_gradients, dealt, gradients_of, models
-from reference_trainer.training.evaluation import evaluate
 
 COUNTS = ("allreduce", torch.int64, 2)
 
@@ -24,7 +23,7 @@ def falsify_collectives_of_a_window(subject: Any, model: dict[str, Any], ranks: 
     def work(rank: int) -> list[Any]:
         worker, results = Worker(subject, cases[0], rank), list[Any]()
         for case in (*cases[:2], *cases):  # DDP arranges its buckets anew before the second window
-            evaluate(worker.teacher, worker.module, _Text(case, rank))
+            subject.evaluate(worker.teacher, worker.module, _Text(case, rank))
             before = worker.module.switched_off
             with Collectives() as collectives:
                 worker.window(case)

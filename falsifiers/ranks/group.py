@@ -12,8 +12,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from falsifiers.support.windows import V, WindowCase, gradients_of
-from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
-from reference_trainer.training.window import kd_window
 
 
 class Seen(NamedTuple):
@@ -66,16 +64,18 @@ class Worker:
     """One rank: teacher, student, and the module that averages gradients over the ranks."""
 
     def __init__(self, subject: Any, case: WindowCase, rank: int, dtype: torch.dtype = torch.float64) -> None:
-        self.rank = rank
+        self.subject, self.rank = subject, rank
         self.module = Counting(case.model(dtype=dtype))
         self.parallel = subject.DataParallel(self.module)
-        self.teacher, self.student = FixtureTeacher(case.teacher.to(dtype)), ModuleStudent(self.module, V)
+        self.teacher = subject.FixtureTeacher(case.teacher.to(dtype))
+        self.student = subject.ModuleStudent(self.module, V)
 
     def window(self, case: WindowCase) -> Any:
         """Accumulate the gradient of a window on a module without one."""
         self.module.zero_grad(set_to_none=True)
         batches = case.batches(self.rank)
-        return kd_window(self.teacher, self.student, batches, case.weights, parallel=self.parallel, metrics=True)
+        settings = {"parallel": self.parallel, "metrics": True}
+        return self.subject.kd_window(self.teacher, self.student, batches, case.weights, **settings)
 
     def seen(self, case: WindowCase) -> Seen:
         """Return what this rank has after a window."""
