@@ -1,0 +1,103 @@
+"""Attacks on the order of a window's work, and on the divisor that other ranks take part in.
+
+`Recorder` stands for the ranks: it records calls, and other ranks have scored tokens too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from falsifiers.support.windows import WindowCase, assert_gradients, gradients_of, learners, window_cases
+
+
+class Recorder:
+    """Ranks of which this one is the second; `others` are the scored tokens and sequences of the first."""
+
+    rank, world_size = 1, 2
+
+    def __init__(self, others: tuple[int, int], factor: float) -> None:
+        self.others, self.gradient_factor = others, factor
+        self.log: list[str] = []
+        self.given: list[Tensor] = []
+
+    def sum_counts(self, counts: Tensor) -> Tensor:
+        self.log.append("counts")
+        self.given.append(counts.clone())
+        return counts + torch.tensor(self.others, device=counts.device)
+
+    def sum_metrics(self, sums: Tensor) -> Tensor:
+        self.log.append("metrics")
+        return sums
+
+    @contextmanager
+    def micro_batch(self, *, last: bool) -> Iterator[None]:
+        self.log.append("last begins" if last else "begins")
+        yield
+        self.log.append("ends")
+
+
+class LoggedStudent:
+    """A student that adds its forwards and backwards to the log."""
+
+    def __init__(self, inner: Any, log: list[str]) -> None:
+        self.inner, self.log, self.vocab_size = inner, log, inner.vocab_size
+
+    def forward(self, batch: Any) -> Any:
+        self.log.append("forward")
+        return LoggedPass(self.inner.forward(batch), self.log)
+
+
+class LoggedPass:
+    def __init__(self, inner: Any, log: list[str]) -> None:
+        self.inner, self.log, self.logits = inner, log, inner.logits
+
+    def backward(self, gradient: Tensor) -> None:
+        self.log.append("backward")
+        self.inner.backward(gradient)
+
+
+OTHERS = st.tuples(st.integers(0, 9), st.integers(0, 9))
+
+
+@given(case=window_cases(), others=OTHERS, factor=st.sampled_from([1.0, 2.0, 3.0]), metrics=st.booleans())
+def falsify_counts_come_before_the_first_forward(
+    subject: Any, device: str, case: WindowCase, others: tuple[int, int], factor: float, metrics: bool
+) -> None:
+    """One reduction of int64 counts, then every forward with its backward in its own context, and no other call."""
+    recorder = Recorder(others, factor)
+    teacher, student, _ = learners(case, device)
+    batches = case.batches(device=device)
+    settings = {"parallel": recorder, "metrics": metrics}
+    window = subject.kd_window(teacher, LoggedStudent(student, recorder.log), batches, case.weights, **settings)
+    work = ["forward", "backward", "ends"]
+    expected = ["counts", *["begins", *work] * (len(batches) - 1), "last begins", *work]
+    assert recorder.log == expected, f"the calls of a window are {recorder.log}; expected {expected}"
+    counts, own = recorder.given[0], [case.count(), case.sequences()]
+    assert counts.dtype is torch.int64 and counts.tolist() == own, (
+        f"the counts to reduce are {counts.tolist()}, {counts.dtype}; expected {own}, int64: scored tokens, sequences"
+    )
+    seen = int(window.count), int(window.total), int(window.sequences)
+    wanted = own[0], own[0] + others[0], own[1] + others[1]
+    assert seen == wanted, f"count, total and sequences are {seen}; expected {wanted}: own tokens, then those of all"
+
+
+@given(case=window_cases(), others=OTHERS, factor=st.sampled_from([1.0, 2.0, 3.0]))
+def falsify_divisor_counts_every_rank(
+    subject: Any, device: str, case: WindowCase, others: tuple[int, int], factor: float
+) -> None:
+    """The gradient is divided by the scored tokens of all ranks, and multiplied by what their reduction divides by."""
+    teacher, student, module = learners(case, device)
+    parallel = Recorder(others, factor)
+    subject.kd_window(teacher, student, case.batches(device=device), case.weights, parallel=parallel)
+    own, total = max(case.count(), 1), max(case.count() + others[0], 1)
+    share = factor * own / total
+    expected, allowed = ({k: share * v for k, v in each.items()} for each in (case.gradient(), case.allowed()))
+    what = f"{case.count()} of {case.count() + others[0]} scored tokens are of this rank, gradient_factor {factor:g}"
+    assert_gradients(what, gradients_of(module), expected, allowed)

@@ -1,0 +1,65 @@
+"""Attacks on the gradient and the sums of a window: those of one batch with all of its sequences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.support import oracles
+from falsifiers.support.windows import (
+    NOTHING_SCORED,
+    WindowCase,
+    assert_gradients,
+    gradients_of,
+    learners,
+    window_cases,
+)
+
+DTYPES = st.sampled_from([torch.float64, torch.float32])
+
+
+@given(case=window_cases(), dtype=DTYPES)
+def falsify_any_split_gives_the_gradient_of_the_whole(
+    subject: Any, device: str, case: WindowCase, dtype: torch.dtype
+) -> None:
+    """Any micro-batches and paddings of the same sequences give the gradient of one batch."""
+    teacher, student, module = learners(case, device, dtype)
+    subject.kd_window(teacher, student, case.batches(device=device), case.weights)
+    what = f"{[len(each) for each in case.split[0]]} sequences in the micro-batches"
+    assert_gradients(what, gradients_of(module), case.gradient(), case.allowed(dtype))
+
+
+@given(case=window_cases(), metrics=st.booleans())
+def falsify_sums_of_a_window(subject: Any, device: str, case: WindowCase, metrics: bool) -> None:
+    """Sums and counts are those of all micro-batches, undivided; terms of weight 0 are there if metrics are asked."""
+    teacher, student, _ = learners(case, device)
+    window = subject.kd_window(teacher, student, case.batches(device=device), case.weights, metrics=metrics)
+    counts = {"count": window.count, "total": window.total, "sequences": window.sequences}
+    seen = {name: (int(each), each.dtype) for name, each in counts.items()}
+    expected = {"count": case.count(), "total": case.count(), "sequences": case.sequences()}
+    assert seen == {name: (each, torch.int64) for name, each in expected.items()}, (
+        f"counts are {seen}; expected {expected}, int64"
+    )
+    weight = {"loss": 1.0, "hard_loss": case.ce_weight, "soft_loss": case.kd_weight, "kl_at_T": 0.0}
+    nats = {name: each for name, each in case.nats().items() if metrics or weight[name]}
+    assert window.sums.keys() == nats.keys(), f"sums are {sorted(window.sums)}; expected {sorted(nats)}"
+    for name, each in nats.items():
+        assert window.sums[name].dtype is torch.float64, f"{name} is {window.sums[name].dtype}; expected float64"
+        formula = "the sum over all micro-batches"
+        oracles.assert_close(f"{name} in nats", float(window.sums[name]), each, case.allowed_nats(), formula)
+
+
+@given(case=window_cases(), fillers=st.integers(1, 3))
+def falsify_nothing_scored(subject: Any, device: str, case: WindowCase, fillers: int) -> None:
+    """A window without scored tokens gives a gradient of 0 to every parameter, and sums of 0."""
+    case = case.but(samples=(NOTHING_SCORED,) * fillers, split=(tuple((n,) for n in range(fillers)),))
+    teacher, student, module = learners(case, device)
+    window = subject.kd_window(teacher, student, case.batches(device=device), case.weights)
+    sums = {name: float(each) for name, each in window.sums.items()}
+    assert (int(window.total), set(sums.values())) == (0, {0.0}), (
+        f"sums {sums} of {int(window.total)} tokens; expected 0"
+    )
+    assert_gradients("nothing is scored", gradients_of(module), case.gradient(), case.allowed())

@@ -1,0 +1,178 @@
+"""Wrong windows and runs that accumulate. `original` is the replaced function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from falsifiers.kd_step.faults import changed_pass, scored_tokens
+
+
+def _scaled(student: Any, factors: Sequence[float]) -> Any:
+    """Return the student with the gradient of its k-th pass multiplied by the k-th factor."""
+    rest = iter(factors)
+
+    def forward(batch: Any) -> Any:
+        factor = next(rest)
+        return changed_pass(student.forward(batch), lambda gradient: gradient * factor)
+
+    return SimpleNamespace(vocab_size=student.vocab_size, forward=forward)
+
+
+def _rescaled(
+    original: Any, teacher: Any, student: Any, batches: Any, *rest: Any, by: Callable[[int, int], float], **named: Any
+) -> Any:
+    """Multiply each gradient by by(scored tokens of its micro-batch, scored tokens of the window)."""
+    counts = [scored_tokens(batch) for batch in batches]
+    return original(teacher, _scaled(student, [by(own, sum(counts)) for own in counts]), batches, *rest, **named)
+
+
+def means_averaged(original: Any, teacher: Any, student: Any, batches: Any, *rest: Any, **named: Any) -> Any:
+    """Average the means of the micro-batches."""
+    n = len(batches)
+    return _rescaled(original, teacher, student, batches, *rest, by=lambda own, all_: all_ / own / n, **named)
+
+
+def means_summed(original: Any, *models: Any, **named: Any) -> Any:
+    """Sum the means of the micro-batches, without a division by their number."""
+    return _rescaled(original, *models, by=lambda own, all_: all_ / own, **named)
+
+
+def divided_by_tokens_again(original: Any, *models: Any, **named: Any) -> Any:
+    """Divide the gradient of the mean by the number of tokens."""
+    return _rescaled(original, *models, by=lambda own, all_: 1 / all_, **named)
+
+
+def padding_counted(original: Any, teacher: Any, student: Any, batches: Any, *rest: Any, **named: Any) -> Any:
+    """Divide by all positions, padding included."""
+    positions = max(sum(batch.labels[:, 1:].numel() for batch in batches), 1)
+    return _rescaled(original, teacher, student, batches, *rest, by=lambda own, all_: all_ / positions, **named)
+
+
+def a_window_for_each_micro_batch(
+    original: Any, teacher: Any, student: Any, batches: Any, *rest: Any, **named: Any
+) -> Any:
+    """Count, divide and reduce in each micro-batch."""
+    windows = [original(teacher, student, [batch], *rest, **named) for batch in batches]
+    sums = {name: sum(window.sums[name] for window in windows) for name in windows[0].sums}
+    counts = {name: sum(getattr(window, name) for window in windows) for name in ("count", "total", "sequences")}
+    return replace(windows[0], sums=sums, **counts)
+
+
+def own_tokens_are_the_divisor(original: Any, *models: Any, parallel: Any, **named: Any) -> Any:
+    """Divide by the scored tokens of this rank, so that the ranks' means are averaged."""
+    alone = SimpleNamespace(
+        gradient_factor=parallel.gradient_factor, micro_batch=parallel.micro_batch, sum_counts=lambda counts: counts
+    )
+    parallel.sum_counts(torch.zeros(2, dtype=torch.int64))
+    return original(*models, parallel=alone, **named)
+
+
+def mean_of_means_in_a_window(original: Any, teacher: Any, student: Any, batches: Any, *rest: Any, **named: Any) -> Any:
+    """Report the average of the micro-batches' means, times the tokens."""
+    window = original(teacher, student, batches, *rest, **named)
+    still = _scaled(student, [0.0] * len(batches))
+    own = {name: each for name, each in named.items() if name == "metrics"}
+    means = [original(teacher, still, [batch], *rest, **own).sums for batch in batches]
+    counts = [scored_tokens(batch) for batch in batches]
+    sums = {
+        name: window.count * sum(each[name] / count for each, count in zip(means, counts, strict=True)) / len(batches)
+        for name in window.sums
+    }
+    return replace(window, sums=sums)
+
+
+def nothing_divided_by_nothing(
+    original: Any, teacher: Any, student: Any, batches: Any, *rest: Any, **named: Any
+) -> Any:
+    """Divide by 0 where nothing is scored."""
+    nothing = not any((batch.labels[:, 1:] != -100).any() for batch in batches)
+    factor = float("nan") if nothing else 1.0
+    return original(teacher, _scaled(student, [factor] * len(batches)), batches, *rest, **named)
+
+
+class _Clipping:
+    """Ranks whose micro-batches each end with a clipping of the gradient so far."""
+
+    def __init__(self, update: Any) -> None:
+        self.inner, self.clip = update.parallel, update.clip
+        self.parameters = [each for group in update.optimizer.param_groups for each in group["params"]]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    @contextmanager
+    def micro_batch(self, *, last: bool) -> Iterator[None]:
+        with self.inner.micro_batch(last=last):
+            yield
+        torch.nn.utils.clip_grad_norm_(self.parameters, self.clip)
+
+
+def clipped_in_each_micro_batch(original: Any, self: Any, position: Any, rate: float) -> Any:
+    """Clip the accumulated gradient after each micro-batch."""
+    if self.clip is None:
+        return original(self, position, rate)
+    return original(replace(self, parallel=_Clipping(self)), position, rate)
+
+
+def clipped_before_the_division(original: Any, self: Any, position: Any, rate: float) -> Any:
+    """Clip the gradient of the sum, and divide it by the tokens afterwards."""
+    if self.clip is None:
+        return original(self, position, rate)
+    from reference_trainer.training.schedule import micro_batches
+
+    numbers = micro_batches(self.schedule, position.epoch_step)
+    tokens = sum(scored_tokens(self.batch_at(position.epoch, k)) for k in numbers)
+    return original(replace(self, clip=self.clip / tokens), position, rate)
+
+
+def _without(optimizer: Any, name: str) -> Any:
+    """Return the optimizer with a method that does nothing."""
+    methods = {"step": optimizer.step, "zero_grad": optimizer.zero_grad, name: lambda **settings: None}
+    return SimpleNamespace(param_groups=optimizer.param_groups, **methods)
+
+
+def partial_window_dropped(original: Any, self: Any, position: Any, rate: float) -> Any:
+    """Take no optimizer step for a window with fewer micro-batches than usual."""
+    from reference_trainer.training.schedule import micro_batches
+
+    partial = len(micro_batches(self.schedule, position.epoch_step)) < self.schedule.accumulation
+    optimizer = _without(self.optimizer, "step") if partial else self.optimizer
+    return original(replace(self, optimizer=optimizer), position, rate)
+
+
+def gradient_leaks_into_the_next_epoch(original: Any, self: Any, position: Any, rate: float) -> Any:
+    """Begin an epoch with the gradient that the last one left."""
+    leaks = position.epoch > 1 and position.epoch_step == 1
+    optimizer = _without(self.optimizer, "zero_grad") if leaks else self.optimizer
+    return original(replace(self, optimizer=optimizer), position, rate)
+
+
+def partial_window_filled_up(original: Any, schedule: Any, epoch_step: int) -> Any:
+    """Fill the last window of an epoch with micro-batches from its beginning."""
+    numbers = list(original(schedule, epoch_step))
+    return numbers + [1] * (schedule.accumulation - len(numbers))
+
+
+def rate_of_micro_batches(original: Any, *models: Any, schedule: Any, learning_rate: Any, **named: Any) -> Any:
+    """Advance the learning rate once for each micro-batch."""
+
+    def rate(step: int) -> Any:
+        return learning_rate(step * schedule.accumulation)
+
+    return original(*models, schedule=schedule, learning_rate=rate, **named)
+
+
+def mean_of_means_over_steps(original: Any, self: Any, sums: Any, sequences: int) -> None:
+    """Log the mean of the steps' means."""
+    before = dict(self.interval)
+    original(self, sums, sequences)
+    for name, each in sums.items():
+        kept, kind = before.get(name), type(each)
+        mean, count = (each.sum / each.count, 1) if each.count else (0.0, 0)
+        self.interval[name] = kind(mean + (kept.sum if kept else 0.0), count + (kept.count if kept else 0))

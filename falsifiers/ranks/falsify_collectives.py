@@ -1,0 +1,56 @@
+"""Attacks on the number of collectives: averaging hides a reduction too many, so only a count shows it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.ranks.group import Collectives, Worker
+from falsifiers.support.ranks import run_ranks
+from falsifiers.support.windows import UNEVEN, WindowCase, assert_gradients, dealt, gradients_of, models
+
+COUNTS = ("allreduce", torch.int64, 2)
+
+
+@given(model=models(), ranks=st.sampled_from([2, 3]))
+def falsify_collectives_of_a_window(subject: Any, model: dict[str, Any], ranks: int) -> None:
+    """A window reduces two counts once and each gradient once, whatever its micro-batches, also after an evaluation."""
+    cases = [WindowCase(UNEVEN, dealt(len(UNEVEN), ranks, m), 0, True, **model) for m in (1, 2, 4)]
+
+    def work(rank: int) -> list[Any]:
+        worker, results = Worker(subject, cases[0], rank), list[Any]()
+        for case in (*cases[:2], *cases):  # DDP arranges its buckets anew before the second window
+            subject.evaluate(worker.teacher, worker.module, _Text(case, rank))
+            before = worker.module.switched_off
+            with Collectives() as collectives:
+                worker.window(case)
+            switched = worker.module.switched_off - before
+            results.append((collectives.seen, switched, gradients_of(worker.module)))
+        return results[2:]
+
+    numbers = sum(parameter.numel() for parameter in cases[0].model().parameters())
+    expected = sorted([COUNTS, ("allreduce", torch.float64, numbers)], key=str)
+    for rank, results in enumerate(run_ranks(ranks, work)):
+        for case, (seen, switched, gradients) in zip(cases, results, strict=True):
+            micro_batches = len(case.split[rank])
+            what = f"rank {rank} of {ranks}, a window of {micro_batches} micro-batches after an evaluation"
+            assert sorted(seen, key=str) == expected, f"{what}: the collectives are {seen}; expected {expected}"
+            assert switched == micro_batches - 1, f"{what}: no_sync was entered {switched} times"
+            assert_gradients(what, gradients, case.gradient(), case.allowed())
+
+
+class _Text:
+    """The sequences of a rank, as `evaluate` reads them."""
+
+    def __init__(self, case: WindowCase, rank: int) -> None:
+        self.given = case.batches(rank)
+        self.batches = len(self.given)
+
+    def __len__(self) -> int:
+        return sum(len(batch.tokens) for batch in self.given)
+
+    def batch(self, order: Any, position: int) -> Any:
+        return self.given[position - 1]

@@ -1,0 +1,93 @@
+"""Wrong ranks. `original` is the replaced function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+HALF = 0.5
+
+
+def average_not_undone(original: Any, self: Any, module: Any) -> None:
+    """Leave the division by the number of ranks in the gradient."""
+    original(self, module)
+    self.gradient_factor = 1.0
+
+
+def whole_world_counted(original: Any, self: Any, module: Any) -> None:
+    """Count ranks outside of the module's group, such as those of tensor parallelism."""
+    original(self, module)
+    self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+    self.gradient_factor = float(self.world_size)
+
+
+def reduced_in_every_micro_batch(original: Any, self: Any, *, last: bool) -> Any:
+    """Reduce the gradient in every micro-batch; averages of averages are right, so only a count shows it."""
+    return nullcontext()
+
+
+@contextmanager
+def _off_after_the_forward(module: Any, context: Any) -> Iterator[None]:
+    def enter(*_: Any) -> None:
+        context.__enter__()
+
+    handle = module.register_forward_hook(enter)
+    try:
+        yield
+    finally:
+        handle.remove()
+        context.__exit__(None, None, None)
+
+
+def reduced_since_the_forward(original: Any, self: Any, *, last: bool) -> Any:
+    """Switch the reduction off around the backward pass only, which has no effect: the forward pass prepares it."""
+    if last:
+        return original(self, last=True)
+    module = next(each for each in self.__dict__.values() if isinstance(each, torch.nn.Module))
+    return _off_after_the_forward(module, original(self, last=False))
+
+
+def inner_module_called(original: Any, self: Any, module: Any, vocab_size: int) -> None:
+    """Call the module inside of the data-parallel one, so that nothing is ever reduced."""
+    original(self, getattr(module, "module", module), vocab_size)
+
+
+def counts_of_one_rank(original: Any, self: Any, counts_K: Tensor) -> Tensor:
+    """Let each rank divide by its own tokens."""
+    original(self, counts_K)
+    return counts_K
+
+
+def counts_summed_in_float32(original: Any, self: Any, counts_K: Tensor) -> Tensor:
+    """Sum counts in float32, which represents no odd number above 2^24."""
+    summed: Tensor = original(self, counts_K.float())
+    return summed.to(counts_K.dtype)
+
+
+def mean_over_ranks(original: Any, self: Any, sums_K: Tensor) -> Tensor:
+    """Average the sums of the ranks."""
+    averaged: Tensor = original(self, sums_K) / self.world_size
+    return averaged
+
+
+def summed_in_place(original: Any, self: Any, sums_K: Tensor) -> Tensor:
+    """Overwrite the argument, so that a second reading counts every rank twice."""
+    return sums_K.copy_(original(self, sums_K))
+
+
+def padded_with_duplicates(original: Any, teacher: Any, student: Any, batches: Any, *rest: Any, **named: Any) -> Any:
+    """Give a rank without a batch left a copy of its first one."""
+    filled = [batch if (batch.labels[:, 1:] != -100).any() else batches[0] for batch in batches]
+    return original(teacher, student, filled, *rest, **named)
+
+
+def evaluated_with_a_graph(original: Any, teacher: Any, student: Any, sequences: Any) -> Any:
+    """Run a forward pass with a graph, which prepares a reduction that no backward pass completes."""
+    with torch.enable_grad():
+        student(sequences.batch(torch.arange(len(sequences)), 1).tokens)
+    return original(teacher, student, sequences)

@@ -1,0 +1,8 @@
+"""The parts of the trainer that several ranks use, as one subject."""
+
+from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
+from reference_trainer.training.evaluation import evaluate
+from reference_trainer.training.parallel import DataParallel, OneProcess
+from reference_trainer.training.window import kd_window
+
+__all__ = ["DataParallel", "FixtureTeacher", "ModuleStudent", "OneProcess", "evaluate", "kd_window"]
