@@ -24,7 +24,7 @@ def falsify_ends_are_exact(subject: Any, start: float, end: float, shape: str, w
     for step, expected in ((first, start), (total, end), (total + 1, end), (2 * total, end)):
         seen = annealed.at(step, total)
         assert type(seen) is float and seen == expected, (
-            f"step {step} of {total} has {seen!r}; expected {expected!r}, for {annealed}"
+            f"step {step} of {total} has {seen!r}; expected {float(expected)!r}, for {annealed}"
         )
     assert annealed.at(first, first) == start, f"a run that ends with its warm-up ends with {annealed.at(first, first)}"
 
@@ -53,7 +53,9 @@ def falsify_values_without_an_end_stay(
     kinds = (subject.Annealed(start, warmup=warmup), *_between_equal_ends(subject, start, warmup))
     for annealed in kinds:
         seen = annealed.at(step, total)
-        assert type(seen) is float and seen == start, f"step {step} of {total} has {seen!r}, for {annealed}"
+        assert type(seen) is float and seen == start, (
+            f"step {step} of {total} has {seen!r}; expected {float(start)!r}, for {annealed}"
+        )
 
 
 def _between_equal_ends(subject: Any, value: float, warmup: int) -> list[Any]:

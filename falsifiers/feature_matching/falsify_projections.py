@@ -51,6 +51,11 @@ def falsify_each_pair_has_its_projection(
         )
         assert projection.seen[0].dtype is wide, f"the projection was called in {projection.seen[0].dtype}, not {wide}"
     _assert_is_the_oracles(case, loss, leaves, projections, UNIT_ROUNDOFF[wide])
+    settings["projections"] = [lambda rows, layer=each: layer(rows).bfloat16() for each in projections]
+    narrow = float(subject.feature_loss(leaves, teacher, scored, **settings).sum.detach())
+    wider = float(loss.sum.detach())
+    allowed = 8 * UNIT_ROUNDOFF[wide] * (1 + wider)  # these states are exact in bfloat16
+    assert_close("sum after projections that return bfloat16", narrow, wider, allowed, "that of float32")
 
 
 def _assert_is_the_oracles(
@@ -73,7 +78,7 @@ def _assert_is_the_oracles(
             "gradient of a projection", projection.weight.grad.cpu(), by_weight_WS, allowed_gradient + errors[1] * size
         )
     expected = math.fsum(sums) / len(sums)
-    assert_close(f"sum of {case.distance} after projections", float(loss.sum), expected, allowed_sum, FORMULA)
+    assert_close(f"sum of {case.distance} after projections", float(loss.sum.detach()), expected, allowed_sum, FORMULA)
     for leaf, expected_BTS in zip(leaves, by_states, strict=True):
         seen = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
         assert_gradient("gradient through projections", seen.cpu(), expected_BTS, 2 * allowed_gradient)

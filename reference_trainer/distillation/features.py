@@ -81,8 +81,8 @@ def feature_loss(
     at = scored_BT.nonzero(as_tuple=True)
     given: Sequence[Projection | None] = projections or [None] * len(layers)
     sums = [
-        DISTANCES[distance](*_rows(student[i][at], teacher[j].detach()[at], projection)).sum()
-        for (i, j), projection in zip(layers, given, strict=True)
+        DISTANCES[distance](*_rows(student[i][at], teacher[j].detach()[at], given[k])).sum()
+        for k, (i, j) in enumerate(layers)
     ]
     return LossSum(sum=torch.stack(sums).mean(), count=scored_BT.sum())
 
@@ -92,12 +92,12 @@ def cosine_distance(student_NW: Tensor, teacher_NW: Tensor) -> Tensor:
 
     It is 1 - cos without its cancellation: near agreement 1 - cos keeps no digit in float32.
     """
-    return (_direction(student_NW) - _direction(teacher_NW)).square().sum(-1, dtype=torch.float64) / 2
+    return (_direction(student_NW) - _direction(teacher_NW)).square().sum(1, dtype=torch.float64) / 2
 
 
 def squared_distance(student_NW: Tensor, teacher_NW: Tensor) -> Tensor:
     """Return the mean over features of the squared differences of each row: float64 [N]."""
-    return (student_NW - teacher_NW).square().mean(-1, dtype=torch.float64)
+    return (student_NW - teacher_NW).square().mean(1, dtype=torch.float64)
 
 
 DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cosine": cosine_distance, "l2": squared_distance}
@@ -105,25 +105,31 @@ DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cosine": cosine_dis
 
 def _direction(rows_NW: Tensor) -> Tensor:
     # Not the square root of a sum of squares: at a zero vector its derivative is 0 * inf.
-    norm_N1: Tensor = torch.linalg.vector_norm(rows_NW, dim=-1, keepdim=True)
+    norm_N1: Tensor = torch.linalg.vector_norm(rows_NW, dim=1, keepdim=True)
     return rows_NW / norm_N1.clamp_min(SMALLEST_NORM)
 
 
 def _rows(student_NS: Tensor, teacher_NW: Tensor, projection: Projection | None) -> tuple[Tensor, Tensor]:
     """Return the student's rows, projected, and the teacher's, both [N, W] in the dtype of the arithmetic."""
-    dtype = torch.promote_types(torch.promote_types(student_NS.dtype, teacher_NW.dtype), torch.float32)
-    rows = student_NS.to(dtype) if projection is None else projection(student_NS.to(dtype))
+    dtype = torch.float64 if torch.float64 in (student_NS.dtype, teacher_NW.dtype) else torch.float32
+    rows = student_NS.to(dtype)
+    if projection is not None:
+        rows = projection(rows).to(dtype)  # under autocast a linear layer returns half precision
     if rows.shape != teacher_NW.shape:
         given = "" if projection is None else " after the projection"
         raise ShapeError(
             f"different widths: student {list(rows.shape)}{given}, teacher {list(teacher_NW.shape)}; pass a projection "
             f"for each pair of layers, such as torch.nn.Linear({student_NS.shape[-1]}, {teacher_NW.shape[-1]})"
         )
-    return rows.to(dtype), teacher_NW.to(dtype)
+    return rows, teacher_NW.to(dtype)
 
 
 def _check_settings(
-    distance: str, layers: Sequence[tuple[int, int]], projections: Sequence[Projection] | None, *counts: int
+    distance: str,
+    layers: Sequence[tuple[int, int]],
+    projections: Sequence[Projection] | None,
+    students: int,
+    teachers: int,
 ) -> None:
     if distance not in DISTANCES:
         raise SettingError(f"unknown distance {distance!r} (choose from {', '.join(DISTANCES)})")
@@ -131,10 +137,10 @@ def _check_settings(
         raise SettingError("no pairs of layers; expected at least one pair of a student's and a teacher's layer")
     if projections is not None and len(projections) != len(layers):
         raise SettingError(f"{len(projections)} projections for {len(layers)} pairs of layers; expected one for each")
-    for pair in layers:
-        for model, index, count in zip(("student", "teacher"), pair, counts, strict=True):
+    for i, j in layers:
+        for model, index, count in (("student", i, students), ("teacher", j, teachers)):
             if not -count <= index < count:
-                raise SettingError(f"unknown layer {index} of the {model} in the pair {pair}; it has {count} layers")
+                raise SettingError(f"unknown layer {index} of the {model} in the pair {(i, j)}; it has {count} layers")
 
 
 def _check_states(student_BTS: Tensor, teacher_BTW: Tensor, scored_BT: Tensor) -> None:
