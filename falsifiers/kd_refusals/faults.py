@@ -47,7 +47,7 @@ def number_read(original: Any, *tensors: Tensor, **options: Any) -> Any:
     return rows
 
 
-def fault_one_row_late(original: Any, *tensors: Any, **options: Any) -> Any:
-    """Return the rows with the fault of the next row."""
+def fault_one_row_early(original: Any, *tensors: Any, **options: Any) -> Any:
+    """Return the rows with the fault of the row before."""
     rows = original(*tensors, **options)
     return replace(rows, fault=(rows.fault - 4).clamp_min(0))
