@@ -28,6 +28,7 @@ def _assert_is_the_oracles(subject: Any, device: str, of: Divergence, unit: floa
     of_leaf.call(subject.kd_loss).sum.backward()
     narrow = 0.0 if leaf.dtype.itemsize > 2 else torch.finfo(leaf.dtype).eps * float(of.gradient().abs().max())
     allowed = of.allowed_gradient(unit) + narrow
+    assert leaf.grad is not None
     assert_same_gradient(f"autograd of {what}", leaf.grad, of.gradient(), allowed, "its equation")
 
 
@@ -123,3 +124,25 @@ def falsify_divergence_from_itself(subject: Any, device: str, case: KdCase, name
     )
     gradient = of.call(subject.kd_logit_gradient, device).cpu()
     assert_same_gradient("its gradient", gradient, torch.zeros_like(gradient), of.allowed_gradient(), "0")
+
+
+def _textbook(s: torch.Tensor, t: torch.Tensor, tau: float, share: float) -> torch.Tensor:
+    """Return the divergence from its definition, summed over rows, by differentiable operations in float64."""
+    log_q, log_p = (s / tau).log_softmax(-1), (t / tau).log_softmax(-1)
+    if share in (0, 1):
+        first, second = (log_q, log_p) if share else (log_p, log_q)
+        return (first.exp() * (first - second)).sum()
+    log_m = torch.logaddexp(log_p + math.log(share), log_q + math.log1p(-share))
+    of_p, of_q = (log.exp() * (log - log_m) for log in (log_p, log_q))
+    return (share * of_p + (1 - share) * of_q).sum()
+
+
+@given(case=kd_cases(**ALONE), named=NAMED)
+def falsify_gradient_against_autograd(subject: Any, device: str, case: KdCase, named: tuple[str, float]) -> None:
+    """The closed form is the derivative of the definition, by automatic differentiation in float64."""
+    of, leaf = Divergence(case, *named), case.student.clone().requires_grad_()
+    value = _textbook(leaf[case.scored], case.teacher[case.scored], case.temperature, of.share)
+    (case.kd_weight * case.temperature**2 * value).backward()
+    gradient = of.call(subject.kd_logit_gradient, device).cpu()
+    what = f"the gradient of {of.name} at beta {of.beta}"
+    assert_same_gradient(what, gradient, leaf.grad, 2 * of.allowed_gradient(), "autograd of its definition")

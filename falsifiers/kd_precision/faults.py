@@ -37,3 +37,31 @@ def counted_in_float32(original: Any, *tensors: Tensor, **settings: Any) -> Any:
     """Return the loss whose positions are counted in float32."""
     loss = original(*tensors, **settings)
     return replace(loss, count=loss.count.float().long())
+
+
+def kl_of_the_temperature(original: Any, *tensors: Any, **options: Any) -> Any:
+    """Return the rows with the divergence at the temperature in the place of that at 1."""
+    rows = original(*tensors, **options)
+    return replace(rows, kl_at_1_P=rows.kl_P)
+
+
+def infinity_times_zero(original: Any, rows: Any, weights: Any) -> Any:
+    """Return the weighted sum whose terms of weight 0 are multiplied by 0."""
+    soft = weights.kd_weight * weights.temperature**2 * rows.divergence_P
+    return (weights.ce_weight * rows.cross_entropy_P + soft).sum()
+
+
+def scale_inverted(original: Any, *tensors: Any, scale: Any = None, **options: Any) -> Any:
+    """Return the gradient divided by the scale."""
+    return original(*tensors, scale=None if scale is None else 1 / scale, **options)
+
+
+def walked_twice(original: Any, *tensors: Any, **options: Any) -> Any:
+    """Walk over the rows a second time."""
+    original(*tensors, **options)
+    return original(*tensors, **options)
+
+
+def two_rows_at_least(original: Any, *arguments: Any) -> int:
+    """Return blocks of at least two rows, which a large vocabulary does not fit into the cache."""
+    return max(int(original(*arguments)), 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -37,3 +38,16 @@ def labels_compared_before_widening(
 def invalid_logits_replaced(original: Any, student: Tensor, teacher: Tensor, *others: Tensor, **settings: Any) -> Any:
     """Return the loss with finite numbers in the place of NaN and infinities."""
     return original(student.nan_to_num(), teacher.nan_to_num(), *others, **settings)
+
+
+def number_read(original: Any, *tensors: Tensor, **options: Any) -> Any:
+    """Return the rows after reading their count from the device."""
+    rows = original(*tensors, **options)
+    assert int(rows.count) >= 0
+    return rows
+
+
+def fault_one_row_early(original: Any, *tensors: Any, **options: Any) -> Any:
+    """Return the rows with the fault of the row before."""
+    rows = original(*tensors, **options)
+    return replace(rows, fault=(rows.fault - 4).clamp_min(0))

@@ -1,6 +1,6 @@
 """Checks of the tensors of a distillation loss.
 
-Shape letters: B batch, T position, P = B * T rows, V vocabulary, F = 3 * P possible faults.
+Shape letters: B batch, T position, P = B * T rows, V vocabulary, F = 3 * P + 1 places of a fault.
 """
 
 from __future__ import annotations
@@ -56,21 +56,20 @@ def first_fault(labels_BT: Tensor, scored_P: Tensor, maxima_2P: Tensor, vocabula
     """
     labels_P = labels_BT.flatten()
     outside_P = scored_P & ((labels_P < 0) | (labels_P >= vocabulary))
-    kind_2P = maxima_2P.isnan() + 2 * maxima_2P.isposinf() + 3 * maxima_2P.isneginf()
-    kind_F = torch.cat([outside_P.long(), kind_2P.flatten()])
-    rank_F = torch.arange(len(kind_F), 0, -1, device=kind_F.device)
-    fault_F = (KINDS * rank_F + kind_F).where(kind_F > 0, 0)
-    return torch.nn.functional.pad(fault_F, (0, 1)).amax()  # padded, because there may be no row
+    kind_2P = maxima_2P.isnan().byte() + 2 * maxima_2P.isposinf().byte() + 3 * maxima_2P.isneginf().byte()
+    kind_F = torch.cat([outside_P.byte(), kind_2P.flatten(), outside_P.new_zeros(1, dtype=torch.uint8)])
+    first = (kind_F > 0).byte().argmax()  # the first of equal ones
+    kind = kind_F.take(first).long()
+    return (KINDS * first + kind) * (kind > 0)
 
 
 def raise_fault(fault: int, labels_BT: Tensor, vocabulary: int) -> None:
     """Raise `LabelError` or `LogitsError`, with its position, for a fault that `first_fault` found; 0 is none."""
     if not fault:
         return
-    rows, positions = labels_BT.numel(), labels_BT.shape[1]
-    rank, kind = divmod(fault, KINDS)
-    model, row = divmod(3 * rows - rank, rows)
-    b, t = divmod(row, positions)
+    place, kind = divmod(fault, KINDS)
+    model, row = divmod(place, labels_BT.numel())
+    b, t = divmod(row, labels_BT.shape[1])
     if model == 0:
         raise LabelError(
             f"label {int(labels_BT[b, t])} at position ({b}, {t}) is outside the vocabulary of {vocabulary} tokens; "

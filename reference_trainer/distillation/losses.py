@@ -1,7 +1,9 @@
 """Knowledge-distillation loss over logits, and its closed-form gradient.
 
-    L = sum over scored rows of  ce_weight * CE(s, y)  +  kd_weight * tau^2 * KL(softmax(t/tau) || softmax(s/tau))
+    L = sum over scored rows of  ce_weight * CE(s, y)  +  kd_weight * tau^2 * D(softmax(t/tau), softmax(s/tau))
 
+D is KL(teacher || student) by default; `divergence` selects "reverse_kl", KL(student || teacher), or "jensen_shannon"
+with `beta`, which is KL(teacher || student) at beta = 0 and KL(student || teacher) at beta = 1 (arXiv:2306.13649).
 s: student logits, t: teacher logits, y: label, tau: temperature. Logarithms are natural, so all values are in nats.
 Source: Hinton, Vinyals, Dean 2015, arXiv:1503.02531, section 2. The factor tau^2 keeps the size of the teacher's
 gradient constant as tau grows; the chain rule cancels one tau, so the gradient has the factor tau.
@@ -11,7 +13,8 @@ Domain of loss and gradient:
 * `labels_BT[b, i]` is the target of `student_BTV[b, i]`; labels are not shifted here. A position whose label equals
   `ignore_index` is unscored: its logits, even NaN, have no influence.
 * A token whose teacher logit is -inf has no KL term, whatever the student's logit. If the student's logit is -inf where
-  the teacher's probability is positive, or at the label, the loss is +inf and the gradient is finite.
+  the teacher's probability is positive, or at the label, the loss is +inf and the gradient is finite. In the reverse KL
+  the two models change places; Jensen-Shannon is finite for 0 < beta < 1.
 * A term of weight 0 is absent, not multiplied by 0, so its infinities are absent too.
 * With no scored position (also B = 0 or T = 0), sum and count are 0, the gradient is all zeros, and the sum is still
   differentiable.
@@ -23,7 +26,8 @@ Errors, all subclasses of `ValueError`:
 * `LabelError`: a scored label outside the vocabulary.
 * `VocabularyError`: different vocabulary sizes.
 * `ShapeError`: other shapes, dtypes or devices that do not match.
-* `SettingError`: a temperature outside `TEMPERATURES`, a negative or non-finite weight, a non-integer `ignore_index`.
+* `SettingError`: a temperature outside `TEMPERATURES`, a negative or non-finite weight, an unknown divergence, a beta
+  outside [0, 1], a non-integer `ignore_index`.
 
 float16, bfloat16 and float32 logits are computed in float32, float64 logits in float64; of two models the wider dtype
 is used. Weighting, and sums over tokens and positions, are float64; counts are int64. Accuracy is claimed for
@@ -76,7 +80,7 @@ def kd_loss(
     beta: float = 0.5,
     ignore_index: int = IGNORE_INDEX,
 ) -> LossSum:
-    """Return ce_weight * CE + kd_weight * temperature^2 * KL(teacher || student) in nats, summed over scored positions.
+    """Return ce_weight * CE + kd_weight * temperature^2 * divergence in nats, summed over scored positions.
 
     student_BTV, teacher_BTV: floating logits [B, T, V]; labels_BT: integers [B, T]. Sum and count are returned
     undivided. The sum is differentiable with respect to the student only; the teacher is detached.
@@ -106,10 +110,10 @@ def kd_logit_gradient(
 ) -> Tensor:
     """Return the derivative of `kd_loss(...).sum` with respect to the student's logits, in closed form.
 
-    ce_weight * (softmax(s) - onehot(y)) + kd_weight * tau * (softmax(s/tau) - softmax(t/tau)) at scored positions,
-    exactly 0 elsewhere. Shape [B, T, V]; float64 for a float64 student, otherwise float32; always finite; in nats per
-    logit, of the sum: the caller divides. Domain and errors: as for `kd_loss`.
-    Source: arXiv:1503.02531, section 2, equation 2.
+    ce_weight * (softmax(s) - onehot(y)) + kd_weight * tau * (softmax(s/tau) - softmax(t/tau)) at scored positions for
+    KL(teacher || student), for the others see `divergences`; exactly 0 elsewhere. Shape [B, T, V]; float64 for a
+    float64 student, otherwise float32; always finite; in nats per logit, of the sum: the caller divides. Domain and
+    errors: as for `kd_loss`. Source: arXiv:1503.02531, section 2, equation 2.
     """
     weights = Weights(
         temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight, divergence=divergence, beta=beta
