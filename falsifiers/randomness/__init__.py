@@ -1,0 +1,1 @@
+"""Attacks on the random numbers of a run, for `contracts/randomness.yaml`."""

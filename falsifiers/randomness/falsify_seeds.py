@@ -1,0 +1,47 @@
+"""Attacks on the seed of a micro-batch. The subject has the public names of `training.randomness`."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+VALUES = (0, 1, 2, 11, 12, 21, 111)
+"""Numbers whose digits can be read as those of their neighbours: 1 and 11, 11 and 1."""
+NUMBERS = st.integers(0, 2**64)
+PLACES = st.fixed_dictionaries(dict.fromkeys(("epoch", "step", "micro_batch", "rank"), NUMBERS))
+
+
+def falsify_seeds_never_collide(subject: Any) -> None:
+    """Seeds of different places differ, also where digits move from one number to the next, and are below 2^63."""
+    first: dict[int, tuple[int, ...]] = {}
+    for at in itertools.product(VALUES, repeat=5):
+        run, epoch, step, micro_batch, rank = at
+        seed = subject.micro_batch_seed(run, epoch=epoch, step=step, micro_batch=micro_batch, rank=rank)
+        assert 0 <= seed < 2**63, f"(seed, epoch, step, micro-batch, rank) {at} has the seed {seed}"
+        assert first.setdefault(seed, at) == at, f"{at} and {first[seed]} have the same seed {seed}"
+
+
+@given(seed=NUMBERS, at=PLACES)
+def falsify_seeds_are_stable(subject: Any, seed: int, at: dict[str, int]) -> None:
+    """The seed is a prefix of a SHA-256, so another process, machine or version of Python has the same."""
+    key = "/".join(map(str, (seed, *at.values())))
+    expected = int(hashlib.sha256(key.encode()).hexdigest()[:16], 16) // 2
+    seen = subject.micro_batch_seed(seed, **at)
+    assert seen == expected, f"the seed of {seed}, {at} is {seen}; expected {expected}"
+
+
+@given(seed=st.integers(0, 2**63 - 1), device=st.sampled_from(["cpu", "meta", "cuda:7"]))
+def falsify_the_host_is_seeded_for_any_device(subject: Any, seed: int, device: str) -> None:
+    """The generator of the CPU is seeded, and restored, whatever the device of the student is."""
+    torch.manual_seed(1)
+    before = torch.get_rng_state().tolist()
+    with subject.own_generators(torch.device(device)):
+        subject.seed_generators(seed, torch.device(device))
+        seen = torch.initial_seed()
+    assert seen == seed, f"with a student on {device} the seed of the CPU is {seen}; expected {seed}"
+    assert torch.get_rng_state().tolist() == before, f"with a student on {device} the CPU is not restored"

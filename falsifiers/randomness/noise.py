@@ -1,0 +1,68 @@
+"""Runs of a student with dropout, which records the masks of its micro-batches.
+
+The subject has `train` and `Objective`, as `training.loop` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from falsifiers.callbacks.real_run import SETTINGS, tables
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.providers import ModuleStudent
+from reference_trainer.training.parallel import OneProcess
+from reference_trainer.training.schedule import Schedule
+
+EPOCHS, MICRO_BATCHES, ACCUMULATION = 2, 3, 2
+STEPS = (1, 1, 2, 3, 3, 4)
+"""The step of each micro-batch of a run."""
+
+
+class Noisy(nn.Module):
+    """A table of logits with dropout; `masks` has the mask of each forward in train mode, as ones and zeros."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(2, 2, dtype=torch.float64, device=device))
+        self.masks: list[str] = []
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        kept = F.dropout(torch.ones(48, device=self.table.device), training=self.training)
+        self.masks.append("".join("1" if each else "0" for each in kept.tolist()))
+        logits: Tensor = self.table[tokens] * kept[0]
+        return logits
+
+
+class Rank(OneProcess):
+    """One process with the number of another rank."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+
+def masks(
+    subject: Any, device: str, *, seed: int | None, rank: int = 0, callbacks: Sequence[Any] = (), module: Any = None
+) -> list[str]:
+    """Return the masks of the micro-batches of a run: two epochs of a full and a partial window."""
+    module = module or Noisy(device)
+    tokens = torch.tensor([[0, 1]], device=device)
+    subject.train(
+        tables(torch.eye(2, dtype=torch.float64, device=device), torch.eye(2, dtype=torch.float64))[0],
+        ModuleStudent(module, 2),
+        lambda epoch, k: Batch(tokens=tokens, labels=tokens),
+        torch.optim.SGD(module.parameters(), lr=0.1),
+        schedule=Schedule(
+            epochs=EPOCHS, steps_per_epoch=2, accumulation=ACCUMULATION, micro_batches=MICRO_BATCHES, log_every=1
+        ),
+        objective=subject.Objective(**SETTINGS),
+        learning_rate=lambda step: 0.1,
+        callbacks=callbacks,
+        parallel=Rank(rank),
+        seed=seed,
+    )
+    return list(module.masks)

@@ -1,0 +1,118 @@
+"""Attacks on what a run reports although it reads late: losses of a step, metrics, and the result.
+
+The subject is that of `plan`; the expected numbers are its oracle's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.callbacks.real_run import recording_callbacks
+from falsifiers.run_reads.plan import Plan, Sums, added, plans, same, trained
+
+LOSSES = ("loss", "best_loss", "tokens")
+
+
+def _losses(plan: Plan) -> list[float | None]:
+    return [plan.sums(step).mean("loss") for step in range(1, plan.steps + 1)]
+
+
+def _best(losses: list[float | None]) -> float | None:
+    return min((loss for loss in losses if loss is not None and math.isfinite(loss)), default=None)
+
+
+@given(plan=plans(impossible=True), delays=st.lists(st.integers(0, 20), min_size=1, max_size=6))
+def falsify_late_contexts(subject: Any, device: str, plan: Plan, delays: list[int]) -> None:
+    """A context that is read some steps later, or after the run, has the losses of its own step."""
+    kept: list[tuple[int, Any]] = []
+
+    def act(callback: int, event: str, context: Any) -> None:
+        if event != "on_step_end":
+            return
+        kept.append((context.step + delays[context.step % len(delays)], context))
+        for due, each in kept:
+            if due == context.step:
+                _assert_losses(each, plan, f"read at step {due}")
+
+    trained(subject, plan, device, recording_callbacks(1, act))
+    for _, each in kept:
+        _assert_losses(each, plan, "read after the run")
+
+
+def _assert_losses(context: Any, plan: Plan, when: str) -> None:
+    steps = range(1, context.step + 1)
+    losses, tokens = _losses(plan)[: context.step], sum(plan.sums(step).count for step in steps)
+    for name, wanted in zip(LOSSES, (losses[-1], _best(losses), tokens), strict=True):
+        seen = getattr(context, name)
+        assert same(seen, wanted), f"the context of step {context.step}, {when}: {name} is {seen}; expected {wanted}"
+
+
+@given(plan=plans())
+def falsify_metrics_of_logged_steps(subject: Any, device: str, plan: Plan) -> None:
+    """Metrics are means over the tokens since the last logged step; absent without tokens, empty at other events."""
+    seen: list[tuple[str, dict[str, float]]] = []
+
+    def act(callback: int, event: str, context: Any) -> None:
+        seen.append((f"{event} {context.step}", dict(context.metrics)))
+
+    trained(subject, plan, device, recording_callbacks(1, act))
+    expected = dict(_expected_metrics(plan))
+    for event, metrics in seen:
+        wanted = expected.get(event, {})
+        close = metrics.keys() == wanted.keys() and all(same(metrics[name], wanted[name]) for name in wanted)
+        assert close, f"{event}: the metrics are {metrics}; expected {wanted}"
+
+
+def _expected_metrics(plan: Plan) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield logged steps and the oracle's metrics; a term of weight 0 and kl_at_T are those of the step alone."""
+    every = plan.log_every or plan.steps + 1
+    for step in range(every, plan.steps + 1, every):
+        last, since = plan.sums(step), added([plan.sums(each) for each in range(step - every + 1, step + 1)])
+        hard, soft = plan.weights
+        sums: dict[str, Sums] = {
+            "loss": since,
+            "hard_loss": since if hard else last,
+            "soft_loss": since if soft else last,
+            "kl_at_T": last,
+        }
+        yield f"on_step_end {step}", {name: each.nats[name] / each.count for name, each in sums.items() if each.count}
+
+
+@given(plan=plans(impossible=True))
+def falsify_result_does_not_depend_on_reads(subject: Any, device: str, plan: Plan) -> None:
+    """However often steps are logged, result and epoch means are those of the steps."""
+    losses = _losses(plan)
+    scored = [loss for loss in losses if loss is not None]
+    expected = {
+        "initial_loss": next(iter(scored), None),
+        "final_loss": next(reversed(scored), None),
+        "best_loss": _best(losses),
+        "tokens": sum(plan.sums(step).count for step in range(1, plan.steps + 1)),
+        "finite": all(map(math.isfinite, scored)),
+    }
+    for log_every in (0, 1, 3, 1000):
+        means: list[float | None] = []
+
+        def act(callback: int, event: str, context: Any, means: list[float | None] = means) -> None:
+            if event == "on_epoch_end":
+                means.append(context.loss)
+
+        result = trained(subject, replace(plan, log_every=log_every), device, recording_callbacks(1, act))
+        for name, wanted in expected.items():
+            seen = getattr(result, name)
+            assert same(seen, wanted), f"logged every {log_every}: {name} is {seen}; expected {wanted}"
+        assert all(map(same, means, _epoch_means(plan))), (
+            f"logged every {log_every}: the epochs have the losses {means}; expected {_epoch_means(plan)}"
+        )
+
+
+def _epoch_means(plan: Plan) -> list[float | None]:
+    size, last = plan.steps_per_epoch, plan.steps
+    epochs = [range(first, min(first + size - 1, last) + 1) for first in range(1, last + 1, size)]
+    return [added([plan.sums(step) for step in epoch]).mean("loss") for epoch in epochs]
