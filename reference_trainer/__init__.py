@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from reference_trainer.config.settings import Settings
     from reference_trainer.config.sources import gather
+    from reference_trainer.data.batches import Document, first_fit, pack_documents, pad_documents, split_document
+    from reference_trainer.data.labels import create_labels, prefix_mask
     from reference_trainer.data.text import Sequences, Text, epoch_order, read_text
+    from reference_trainer.distillation.features import feature_loss
     from reference_trainer.distillation.gradcheck import relative_difference
-    from reference_trainer.distillation.losses import LossSum, forward_kl, kd_logit_gradient, kd_loss
+    from reference_trainer.distillation.losses import LossSum, kd_logit_gradient, kd_loss
     from reference_trainer.distillation.step import MetricSum
+    from reference_trainer.distillation.vocabulary import share_vocabulary
     from reference_trainer.errors import (
         CallbackError,
         DataError,
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
         LogitsError,
         ModelFileError,
         OutputError,
+        PackageError,
         PassConsumedError,
         ProviderError,
         SettingError,
@@ -31,31 +36,40 @@ if TYPE_CHECKING:
         TrainerError,
         VocabularyError,
     )
-    from reference_trainer.pipeline.distill import DistillResult, distill
+    from reference_trainer.pipeline.distill import Distillation, DistillResult, distill
     from reference_trainer.pipeline.smoke import Check
     from reference_trainer.storage.export import load_decoder
+    from reference_trainer.training.annealing import Annealed
     from reference_trainer.training.callbacks import Callback, Context
     from reference_trainer.training.lines import Lines
     from reference_trainer.training.loop import TrainResult
+    from reference_trainer.training.metrics_file import MetricsCallback, MetricsLine, read_metrics
     from reference_trainer.training.progress import ProgressCallback
     from reference_trainer.training.schedule import Action, Schedule, learning_rate
+    from reference_trainer.training.tensorboard import TensorBoardCallback
     from reference_trainer.training.trace import TraceCallback
 
 __all__ = [
     "Action",
+    "Annealed",
     "Callback",
     "CallbackError",
     "Check",
     "Context",
     "DataError",
     "DistillResult",
+    "Distillation",
+    "Document",
     "LabelError",
     "Lines",
     "LogitsError",
     "LossSum",
     "MetricSum",
+    "MetricsCallback",
+    "MetricsLine",
     "ModelFileError",
     "OutputError",
+    "PackageError",
     "PassConsumedError",
     "ProgressCallback",
     "ProviderError",
@@ -65,39 +79,55 @@ __all__ = [
     "Settings",
     "ShapeError",
     "SmokeError",
+    "TensorBoardCallback",
     "Text",
     "TraceCallback",
     "TrainResult",
     "TrainerError",
     "VocabularyError",
+    "create_labels",
     "distill",
     "epoch_order",
-    "forward_kl",
+    "feature_loss",
+    "first_fit",
     "gather",
     "kd_logit_gradient",
     "kd_loss",
     "learning_rate",
     "load_decoder",
+    "pack_documents",
+    "pad_documents",
+    "prefix_mask",
+    "read_metrics",
     "read_text",
     "relative_difference",
+    "share_vocabulary",
+    "split_document",
 ]
 __version__ = "0.1.0"
 
 _NAMES = {
     "config.settings": "Settings",
     "config.sources": "gather",
+    "data.batches": "Document first_fit pack_documents pad_documents split_document",
+    "data.labels": "create_labels prefix_mask",
     "data.text": "Sequences Text epoch_order read_text",
+    "distillation.features": "feature_loss",
     "distillation.gradcheck": "relative_difference",
-    "distillation.losses": "LossSum forward_kl kd_logit_gradient kd_loss",
+    "distillation.losses": "LossSum kd_logit_gradient kd_loss",
     "distillation.step": "MetricSum",
-    "pipeline.distill": "DistillResult distill",
+    "distillation.vocabulary": "share_vocabulary",
+    "pipeline.distill": "DistillResult Distillation distill",
     "pipeline.smoke": "Check",
     "storage.export": "load_decoder",
+    "training.annealing": "Annealed",
     "training.callbacks": "Callback Context",
     "training.lines": "Lines",
     "training.loop": "TrainResult",
+    "training.metrics_file": "MetricsCallback MetricsLine read_metrics",
     "training.progress": "ProgressCallback",
     "training.schedule": "Action Schedule learning_rate",
+    "training.tensorboard": "TensorBoardCallback",
     "training.trace": "TraceCallback",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

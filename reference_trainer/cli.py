@@ -165,11 +165,13 @@ def _print_error(text: str) -> None:
 
 
 @main.command()
-@click.argument("name", type=click.Choice(["trace", "settings"]), default="trace")
+@click.argument("name", type=click.Choice(["trace", "settings", "metrics"]), default="trace")
 def schema(name: str) -> None:
-    """Print the JSON Schema of the lines that --trace writes, or of a file of settings."""
+    """Print the JSON Schema of the lines that --trace writes, of a file of settings, or of metrics.jsonl."""
     if name == "settings":
         from reference_trainer.config.settings import schema as text
+    elif name == "metrics":
+        from reference_trainer.training.metrics_file import schema as text
     else:
         from reference_trainer.training.trace import schema as text
 
@@ -201,3 +203,25 @@ def _gradcheck(device: str, vocabulary: int, positions: int, seed: int) -> int:
         agree = agree and difference <= AGREE
     lines.write(f"{'agree' if agree else 'DIFFER'} on {place}: at most {AGREE:.0e} is rounding")
     return 0 if agree else FAILED
+
+
+@main.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option("--out", metavar="FILE", default="metrics.png", show_default=True, help="Write this .png or .svg file.")
+@click.option("--metric", "metrics", metavar="NAME", multiple=True, help="Draw this metric only; repeatable.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+def plot(runs: tuple[str, ...], out: str, metrics: tuple[str, ...], force: bool) -> int:
+    """Draw loss, learning rate and other metrics of runs.
+
+    A RUN is the output directory of a run, or its metrics.jsonl. Needs matplotlib (the extra `plot`).
+    """
+    return _guarded(lambda: _plot([Path(run) for run in runs], Path(out), metrics, force))
+
+
+def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) -> int:
+    from reference_trainer.pipeline.plot import plot
+    from reference_trainer.training.lines import Lines
+
+    plot(runs, out, metrics=metrics, force=force)
+    Lines().write(f"wrote {out}")
+    return 0

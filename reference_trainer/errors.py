@@ -12,6 +12,7 @@ __all__ = [
     "LogitsError",
     "ModelFileError",
     "OutputError",
+    "PackageError",
     "PassConsumedError",
     "ProviderError",
     "SettingError",
@@ -22,8 +23,12 @@ __all__ = [
     "missing_package",
 ]
 
-PACKAGES = ("numpy", "pydantic", "pydantic_core", "pydantic_settings", "safetensors", "torch")
-"""Packages that only the extra `trainer` installs."""
+PACKAGES = {
+    **dict.fromkeys(("numpy", "pydantic", "pydantic_core", "pydantic_settings", "safetensors", "torch"), "trainer"),
+    "matplotlib": "plot",
+    "tensorboard": "tensorboard",
+}
+"""Packages that only an extra installs, with the extra."""
 
 
 class TrainerError(Exception):
@@ -62,6 +67,10 @@ class OutputError(TrainerError, OSError):
     """Results cannot be written to a path, or it holds other files already."""
 
 
+class PackageError(TrainerError, ImportError):
+    """A package of an extra is not installed."""
+
+
 class CallbackError(TrainerError, TypeError):
     """An object is not a callback, or a callback returned something other than an action."""
 
@@ -79,7 +88,7 @@ class PassConsumedError(TrainerError, RuntimeError):
 
 
 def missing_package(error: Exception) -> str | None:
-    """Return how to install the package of the extra `trainer` that `error` reports as missing; None for others."""
+    """Return how to install the package of an extra that `error` reports as missing; None for others."""
     if isinstance(error, ModuleNotFoundError) and error.name in PACKAGES:
-        return f"{error.name} is not installed: pip install 'pv-contracts[trainer]'"
+        return f"{error.name} is not installed: pip install 'pv-contracts[{PACKAGES[error.name]}]'"
     return None

@@ -40,11 +40,11 @@ def fill(path: Path, content: bytes = NEW) -> None:
             file.flush()
 
 
-def assert_whole(path: Path, old: bytes | None, when: str) -> None:
+def assert_whole(path: Path, when: str) -> None:
     """Assert that the file is the old or the new one, and that only partial files are beside it."""
     seen = path.read_bytes() if path.exists() else None
-    assert seen in (old, NEW), (
-        f"{when}, the file holds {None if seen is None else len(seen)} bytes; expected the old {old and len(old)} or "
+    assert seen in (OLD, NEW), (
+        f"{when}, the file holds {None if seen is None else len(seen)} bytes; expected the old {len(OLD)} or "
         f"the new {len(NEW)} ones"
     )
     odd = [p.name for p in path.parent.iterdir() if p != path and not p.match(".*.partial")]
@@ -78,12 +78,12 @@ ENDINGS = {"kill -9": (kill, "killed"), "an exception": (interrupt, "interrupted
 
 def falsify_write_ended_at_any_line_is_atomic(subject: Any) -> None:
     """Before every executed line of Python, in any module: by kill -9, or by an exception such as Ctrl-C's."""
-    for (how, (act, expected)), old in itertools.product(ENDINGS.items(), (OLD, None)):
+    for how, (act, expected) in ENDINGS.items():
         for moment in range(1, LINES_AT_MOST):
-            with place(old) as path:
+            with place(OLD) as path:
                 ended = in_child(lambda to=path: subject.atomic_write(to, fill), moment, act)
                 when = f"ended by {how} before line {moment} of its run"
-                assert_whole(path, old, when)
+                assert_whole(path, when)
                 if ended == "done":
                     assert path.read_bytes() == NEW, "a write that was not ended left the old file"
                     break
@@ -146,15 +146,15 @@ def falsify_sync_errors_are_raised(subject: Any, number: int, of: str) -> None:
             if of == ("the directory" if directory else "the file"):
                 raise OSError(number, os.strerror(number))
 
-        told = None
+        number_seen = None
         try:
             subject.atomic_write(path, fill, fsync=failing)
         except OSError as error:
-            told = error.errno
+            number_seen = error.errno
         content, beside, left_open = path.read_bytes(), len(list(path.parent.iterdir())) - 1, held(path.parent)
     case = f"where syncing {of} fails with {os.strerror(number)!r}"
     expected = number if number in BROKEN and of != "nothing" else None
-    assert told == expected, f"{case}, the error number is {told}; expected {expected}"
+    assert number_seen == expected, f"{case}, the error number is {number_seen}; expected {expected}"
     kept = OLD if expected and of == "the file" else NEW
     assert content == kept, f"{case}, the file holds {len(content)} bytes; expected the {len(kept)} ones"
     assert beside == 0 and left_open == [], f"{case}, {beside} other files are left, and {left_open} open"

@@ -22,7 +22,7 @@ def claimed(subject: Any, path: Path, *, force: bool = False) -> Any:
 
 
 def refusal(subject: Any, path: Path, *, force: bool = False) -> str | None:
-    """Return the message of a rejected claim; None if it is granted."""
+    """Return the message of a refused claim; None if it is granted."""
     try:
         with claimed(subject, path, force=force):
             return None
@@ -32,7 +32,7 @@ def refusal(subject: Any, path: Path, *, force: bool = False) -> str | None:
 
 @given(names=st.sets(st.sampled_from([".model.safetensors.12.partial", ".config.json.7.partial"]), min_size=1))
 def falsify_stale_partial_files_are_removed(subject: Any, names: set[str]) -> None:
-    """Partial files are removed without --force; a file with only a similar name is kept and rejects the claim."""
+    """Partial files are removed without --force; a file with only a similar name is kept and refuses the claim."""
     for other in ("", ".model.partial", "model.12.partial", ".x.12.partial.txt"):
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory, "out")
@@ -42,12 +42,12 @@ def falsify_stale_partial_files_are_removed(subject: Any, names: set[str]) -> No
             said = refusal(subject, path)
             left = sorted(p.name for p in path.iterdir()) if path.exists() else []
         if other:
-            assert said is not None and other in left, (
-                f"{other} existed: rejected with {said}; files afterwards: {left}"
+            assert said is not None and left == sorted([*names, other]), (
+                f"{other} existed: refused with {said}; files afterwards: {left}"
             )
         else:
             assert said is None and left == [], (
-                f"{sorted(names)} existed: rejected with {said}; files afterwards: {left}"
+                f"{sorted(names)} existed: refused with {said}; files afterwards: {left}"
             )
 
 
@@ -85,12 +85,12 @@ def falsify_unused_directories_are_removed(subject: Any, levels: int, made: int,
 
 @given(there=st.sampled_from(["model", ".hidden"]))
 def falsify_force_accepts_nonempty_directory(subject: Any, there: str) -> None:
-    """Its files are unchanged; without --force it is rejected."""
+    """Its files are unchanged; without --force it is refused."""
     with tempfile.TemporaryDirectory() as directory:
         Path(directory, there).write_bytes(b"old")
         said = refusal(subject, Path(directory))
         assert said is not None, f"a directory that holds {there!r} is accepted without --force"
         said = refusal(subject, Path(directory), force=True)
-        assert said is None, f"with --force, a directory that holds {there!r} is rejected: {said}"
+        assert said is None, f"with --force, a directory that holds {there!r} is refused: {said}"
         left = {p.name: p.read_bytes() for p in Path(directory).iterdir()}
         assert left == {there: b"old"}, f"a forced claim of a directory that holds {there!r} left {left}"

@@ -67,7 +67,7 @@ def older_directory_removed(original: Any, path: Path, **rest: Any) -> Any:
     return claimed()
 
 
-def partial_file_rejects_the_next_run(path: Path, *, force: bool) -> None:
+def partial_file_refuses_the_next_run(path: Path, *, force: bool) -> None:
     """Take a partial file of a killed run for a result."""
     if not force and path.is_dir() and any(path.iterdir()):
         raise OSError(f"{path} is not empty")
@@ -83,3 +83,16 @@ def hidden_files_removed(original: Any, path: Path, **rest: Any) -> Any:
 def results_written_over(original: Any, path: Path, *, force: bool) -> None:
     """Use a directory with results without --force."""
     original(path, force=True)
+
+
+def directory_not_locked(original: Any, path: Path, **rest: Any) -> Any:
+    """Use a directory without a lock."""
+    return original(path, **rest, flock=lambda descriptor, operation: None)
+
+
+def checked_before_the_lock_only(original: Any, path: Path, *, force: bool, **rest: Any) -> Any:
+    """Look for results before the lock, and not again under it."""
+    from reference_trainer.storage.directories import reject_existing
+
+    reject_existing(path, force=force)
+    return original(path, force=True, **rest)

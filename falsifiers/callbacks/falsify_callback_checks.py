@@ -5,6 +5,7 @@ The subject is that of `real_run`.
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from typing import Any
 
@@ -61,8 +62,9 @@ def refusal(subject: Any, script: Script, callback: Any, place: int) -> tuple[in
     return place + 1, ""
 
 
-def assert_refused(position: int, message: str, *parts: str) -> None:
-    missing = [part for part in (f"callback {position}", *parts) if part not in message]
+def assert_refused(position: int, message: str, *names: str) -> None:
+    """Assert that the message has the position and these names, in any words."""
+    missing = [name for name in (str(position), *names) if not re.search(rf"\b{name}\b", message)]
     assert message and not missing, f"refused with {message!r}; expected a CallbackError that names {missing}"
 
 
@@ -90,7 +92,7 @@ def falsify_non_callbacks_are_refused(subject: Any, script: Script, place: int, 
     """A class, a function or None among the callbacks: CallbackError with its position before the run starts."""
     odd = {"class": Callback, "function": len, "None": None}[kind]
     position, message = refusal(subject, script, odd, place)
-    named = {"class": "the class Callback", "function": "a builtin_function_or_method", "None": "a NoneType"}[kind]
+    named = {"class": "Callback", "function": "builtin_function_or_method", "None": "NoneType"}[kind]
     assert_refused(position, message, named)
 
 
@@ -116,7 +118,7 @@ def falsify_misspelt_hooks_are_refused(
     name, hook = names
     method = WRAPPERS["function" if origin == "instance" else wrapper](lambda *arguments: None)
     position, message = refusal(subject, script, with_attributes(origin, **{name: method}), place)
-    assert_refused(position, message, repr(name), "Mine", f"did you mean {hook!r}?")
+    assert_refused(position, message, name, "Mine", hook)
 
 
 @drawn(script=SCRIPTS, place=POSITIONS, name=st.sampled_from(["on_log", "on_save", "on_fit_start", "on_"]))
@@ -124,7 +126,7 @@ def falsify_foreign_hooks_are_refused(subject: Any, script: Script, place: int, 
     """A hook of another library, with no similar name here: CallbackError with all hooks to choose from."""
     callback = with_attributes("class", **{name: lambda self, context: None})
     position, message = refusal(subject, script, callback, place)
-    assert_refused(position, message, repr(name), "choose from", *HOOKS)
+    assert_refused(position, message, name, *HOOKS)
 
 
 def _raises(self: Any) -> Any:
@@ -166,18 +168,14 @@ def _generator(*arguments: Any) -> Any:
     yield
 
 
-UNAWAITED = {
-    "an async function, which nothing awaits": (_coroutine, _async_generator),
-    "a generator, which nothing iterates": (_generator,),
-}
-CASES = [(reason, function) for reason, functions in UNAWAITED.items() for function in functions]
+UNAWAITED = [("async", _coroutine), ("async", _async_generator), ("generator", _generator)]
 
 
-@drawn(script=SCRIPTS, place=POSITIONS, hook=st.sampled_from(HOOKS), case=st.sampled_from(CASES), origin=ORIGINS)
+@drawn(script=SCRIPTS, place=POSITIONS, hook=st.sampled_from(HOOKS), case=st.sampled_from(UNAWAITED), origin=ORIGINS)
 def falsify_async_and_generator_hooks_are_refused(
     subject: Any, script: Script, place: int, hook: str, case: tuple[str, Any], origin: str
 ) -> None:
-    """A hook whose body would never run: CallbackError with position, class, hook and the reason."""
-    reason, function = case
+    """A hook whose body would never run: CallbackError with position, class, hook and the kind of function."""
+    kind, function = case
     position, message = refusal(subject, script, with_attributes(origin, **{hook: function}), place)
-    assert_refused(position, message, f"Mine.{hook}", reason)
+    assert_refused(position, message, "Mine", hook, kind)

@@ -9,19 +9,21 @@ from typing import Any
 
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 
 from falsifiers.decoder.cases import DecoderCase, decoder_cases
 from falsifiers.support.fake_device import DEVICE, FakeDevice, complaint
 
 
-@given(case=decoder_cases())
-def falsify_no_operation_mixes_devices(subject: Any, case: DecoderCase) -> None:
-    """Forward and backward, with weights and tokens on a fake device: every result and gradient is there."""
+@given(case=decoder_cases(), packed=st.booleans())
+def falsify_no_operation_mixes_devices(subject: Any, case: DecoderCase, packed: bool) -> None:
+    """Forward and backward, with weights, tokens and segments on a fake device: every result and gradient is there."""
     with FakeDevice():
         with torch.device(DEVICE):
             module = subject.Decoder(case.config(subject))
         tokens = torch.empty(case.tokens.shape, dtype=torch.int64, device=DEVICE)
-        raised = complaint(f"weights and tokens are on {DEVICE}", lambda: module(tokens).sum().backward())
+        rest = (torch.ones_like(tokens),) if packed else ()
+        raised = complaint(f"weights and tokens are on {DEVICE}", lambda: module(tokens, *rest).sum().backward())
     assert raised is None, raised
     seen = {name: value.grad is not None and value.grad.device.type for name, value in module.named_parameters()}
     assert set(seen.values()) == {DEVICE}, f"weights are on {DEVICE}, their gradients on: {seen}"

@@ -60,13 +60,15 @@ class _Wide(TorchDispatchMode):
         return given
 
 
-@given(case=decoder_cases(), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
+@given(case=decoder_cases(), dtype=st.sampled_from([torch.float32, torch.bfloat16]), packed=st.booleans())
 def falsify_no_activation_is_promoted_to_float64(
-    subject: Any, device: str, case: DecoderCase, dtype: torch.dtype
+    subject: Any, device: str, case: DecoderCase, dtype: torch.dtype, packed: bool
 ) -> None:
     """No tensor with a batch axis is in float64, which a GPU computes up to 64 times more slowly."""
     module = case.decoder(subject, dtype, device)
+    tokens = case.tokens.to(device)
+    rest = (torch.ones_like(tokens),) if packed else ()
     with torch.no_grad(), _Wide() as wide:
-        raised = complaint("a forward pass", lambda: module(case.tokens.to(device)))
+        raised = complaint("a forward pass", lambda: module(tokens, *rest))
     assert raised is None, raised
     assert not wide.by, f"weights are {dtype}, and these operations returned float64: {wide.by[:3]}"

@@ -62,7 +62,7 @@ def _states(device: str) -> dict[str, torch.Tensor]:
 
 
 @given(changed=st.sampled_from(REFUSED))
-def falsify_shapes_without_pairs_are_rejected(subject: Any, changed: dict[str, Any]) -> None:
+def falsify_shapes_without_pairs_are_refused(subject: Any, changed: dict[str, Any]) -> None:
     """Widths that heads and pairs do not divide, and values that are not positive integers: a ValueError."""
     shape = {"vocab_size": 5, "layers": 1, "width": 6, "heads": 1, **changed}
     try:

@@ -29,18 +29,27 @@ def _norm(x: Tensor, gain: Tensor) -> Tensor:
     return functional.rms_norm(x, gain.shape, gain, EPSILON)
 
 
-def _attention(x: Tensor, part: dict[str, Tensor], heads: int, turns: Any, keys_turned: bool, causal: bool) -> Tensor:
+def _attention(
+    x: Tensor, part: dict[str, Tensor], heads: int, turns: Any, keys_turned: bool, causal: bool, mask: Any
+) -> Tensor:
     projected = functional.linear(x, part["attention.query_key_value.weight"]).chunk(3, dim=-1)
     query, key, value = (each.reshape(*each.shape[:2], heads, -1).transpose(1, 2) for each in projected)
     query, key = _turned(query, turns), _turned(key, turns) if keys_turned else key
     mixed = functional.scaled_dot_product_attention(
-        query.to(x.dtype), key.to(x.dtype), value.to(x.dtype), is_causal=causal
+        query.to(x.dtype), key.to(x.dtype), value.to(x.dtype), is_causal=causal and mask is None, attn_mask=mask
     )
     return functional.linear(mixed.transpose(1, 2).flatten(2), part["attention.out.weight"])
 
 
 def _logits(
-    decoder: Any, tokens: Any, turns: Any, *, keys_turned: bool = True, causal: bool = True, up_first: bool = False
+    decoder: Any,
+    tokens: Any,
+    turns: Any,
+    *,
+    keys_turned: bool = True,
+    causal: bool = True,
+    up_first: bool = False,
+    mask: Any = None,
 ) -> Tensor:
     """Compute the decoder's equations from its named parameters, with the selected faults."""
     w = dict(decoder.named_parameters())
@@ -48,7 +57,7 @@ def _logits(
     for layer in range(decoder.config.layers):
         part = {name.removeprefix(f"blocks.{layer}."): value for name, value in w.items()}
         normed = _norm(x, part["attention_norm.weight"])
-        x = x + _attention(normed, part, decoder.config.heads, turns, keys_turned, causal)
+        x = x + _attention(normed, part, decoder.config.heads, turns, keys_turned, causal, mask)
         normed = _norm(x, part["feed_forward_norm.weight"])
         gate, up = functional.linear(normed, part["feed_forward.gate_up.weight"]).chunk(2, dim=-1)
         gate, up = (up, gate) if up_first else (gate, up)
@@ -94,17 +103,62 @@ def angles_in_float32(decoder: Any, tokens: Any) -> Tensor:
     return _logits(decoder, tokens, _of(decoder, tokens, table=torch.float32))
 
 
-def turned_in_float64(decoder: Any, tokens: Any) -> Tensor:
+def _seen(segments: Any) -> Any:
+    """Return which positions attend to which, bool [B, 1, T, T], or None without segments."""
+    return None if segments is None else (segments[:, :, None] == segments[:, None, :]).tril()[:, None]
+
+
+def _placed(turns: tuple[Tensor, Tensor], mask: Any) -> tuple[Tensor, Tensor]:
+    """Return the turns of the positions within segments."""
+    return turns if mask is None else (turns[0][mask.sum(-1) - 1], turns[1][mask.sum(-1) - 1])
+
+
+def turned_in_float64(decoder: Any, tokens: Any, segments: Any = None) -> Tensor:
     """Keep cosine and sine in float64, which promotes queries and keys during the rotation."""
-    width = decoder.config.width // decoder.config.heads
-    return _logits(decoder, tokens, _turns(tokens.shape[1], width, decoder.embedding.weight.device))
+    width, mask = decoder.config.width // decoder.config.heads, _seen(segments)
+    turns = _turns(tokens.shape[1], width, decoder.embedding.weight.device)
+    return _logits(decoder, tokens, _placed(turns, mask), mask=mask)
 
 
-def angles_on_the_cpu(decoder: Any, tokens: Any) -> Tensor:
+def angles_on_the_cpu(decoder: Any, tokens: Any, segments: Any = None) -> Tensor:
     """Create the tables of positions on the CPU, wherever the model is."""
     cosine, sine = _turns(tokens.shape[1], decoder.config.width // decoder.config.heads, "cpu")
-    dtype = decoder.embedding.weight.dtype
-    return _logits(decoder, tokens, (cosine.to(dtype), sine.to(dtype)))
+    dtype, mask = decoder.embedding.weight.dtype, _seen(segments)
+    return _logits(decoder, tokens, _placed((cosine.to(dtype), sine.to(dtype)), mask), mask=mask)
+
+
+def mask_on_the_cpu(decoder: Any, tokens: Any, segments: Any = None) -> Tensor:
+    """Create a causal mask on the CPU, wherever the model is."""
+    T = tokens.shape[1]
+    mask = None if segments is None else _seen(segments) & torch.ones(T, T, dtype=torch.bool, device="cpu")
+    return _logits(decoder, tokens, _placed(_of(decoder, tokens), mask), mask=mask)
+
+
+def segments_ignored(original: Any, decoder: Any, tokens: Any, segments: Any = None) -> Any:
+    """Let documents of a row attend to each other."""
+    return original(decoder, tokens)
+
+
+def positions_not_restarted(decoder: Any, tokens: Any, segments: Any = None) -> Tensor:
+    """Confine attention to a segment, but count positions from the start of the row."""
+    return _logits(decoder, tokens, _of(decoder, tokens), mask=_seen(segments))
+
+
+def padding_seen_by_all(decoder: Any, tokens: Any, segments: Any = None) -> Tensor:
+    """Let every document attend to padding before it."""
+    mask = _seen(segments)
+    if mask is not None:
+        T = tokens.shape[1]
+        earlier = torch.ones(T, T, dtype=torch.bool, device=tokens.device).tril()
+        mask = mask | (segments == 0)[:, None, None, :] & earlier
+    return _logits(decoder, tokens, _placed(_of(decoder, tokens), _seen(segments)), mask=mask)
+
+
+def empty_batches_refused(original: Any, decoder: Any, tokens: Any, segments: Any = None) -> Any:
+    """Infer the width of a head from the number of elements, which is ambiguous where there is none."""
+    x = decoder.embedding(tokens)
+    x.reshape(*tokens.shape, decoder.config.heads, -1)
+    return original(decoder, tokens, segments)
 
 
 def head_with_a_bias(original: Any, decoder: Any, config: Any) -> None:

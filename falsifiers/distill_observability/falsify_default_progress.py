@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import tempfile
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,6 @@ from click.testing import CliRunner
 from falsifiers.distill_observability.falsify_progress_lines import EPOCH, STEP, Stream
 from reference_trainer.config.settings import Settings
 from reference_trainer.training.callbacks import Callback
-from reference_trainer.training.lines import Lines
 
 # 480 bytes: 432 to train on, so 28 sequences of 16 that share their ends, so 7 batches of 4; 3 epochs are 21 steps.
 TEXT = b"It was the best of times, it was the worst of times, it was the age of wisdom. " * 6 + b"x" * 6
@@ -92,7 +92,8 @@ def falsify_user_callbacks_are_called_after_progress(subject: Any) -> None:
 
     with tempfile.TemporaryDirectory() as directory:
         settings = SMALL | _files(Path(directory)) | {"device": "cpu", "log_every": 2, "max_steps": 6, "warmup": 0}
-        subject.distill(Settings(**settings), callbacks=[LastLine()], lines=Lines(stream))
+        with redirect_stdout(stream):  # where the lines go by default
+            subject.distill(Settings(**settings), callbacks=[LastLine()])
     lines = stream.getvalue().splitlines()
     assert any("ProgressCallback attached (log every 2 steps" in line for line in lines), f"no attachment line: {lines}"
     assert [step for step, _ in called] == [1, 2, 3, 4, 5, 6], f"the user's callback was called for {called}"

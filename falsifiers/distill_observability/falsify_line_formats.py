@@ -1,6 +1,7 @@
 """Attacks on the formats of the log lines of a run, and on the patterns that parse them.
 
-The subject has `ProgressCallback` as `training.progress` does, or formats and `pattern` as `training.formats` does.
+The subject has `ProgressCallback` as `training.progress` does, or formats, `pattern` and `metrics_line` as
+`training.formats` does.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.distill_observability.falsify_progress_lines import Stream, context
@@ -48,3 +49,28 @@ def falsify_patterns_parse_their_lines(subject: Any, name: str, numbers: list[in
     assert read == written, f"{line!r} was parsed as {read}; expected {written}"
     for wrong in (line + extra, extra + line, line[1:], line[:-1], line.replace(":", ";")):
         assert pattern.fullmatch(wrong) is None, f"{pattern.pattern!r} matches {wrong!r} too"
+
+
+LOGGED = ("loss", "hard_loss", "soft_loss", "kl_at_1", "student_perplexity", "teacher_perplexity")
+VALUES = {
+    2.34561: "2.346",
+    0.0: "0",
+    4.85165195e8: "4.852e+08",
+    1.25e-5: "1.25e-05",
+    17.0: "17",
+    math.nan: "nan",
+    math.inf: "inf",
+    -math.inf: "-inf",
+}
+METRICS = st.dictionaries(st.sampled_from([*LOGGED, "agreement", "total"]), st.sampled_from(list(VALUES)))
+
+
+@given(metrics=METRICS)
+@example(metrics=dict.fromkeys(reversed(LOGGED), 17.0))
+@example(metrics={"agreement": 17.0})
+def falsify_metrics_line(subject: Any, metrics: dict[str, float]) -> None:
+    """One line of the most important metrics that are present, in a fixed order; "" if there is none."""
+    shown = [f"{name}={VALUES[metrics[name]]}" for name in LOGGED if name in metrics]
+    expected = f"Distillation metrics | {' '.join(shown)}" if shown else ""
+    seen = subject.metrics_line(metrics)
+    assert seen == expected, f"the line of {metrics} is {seen!r}; expected {expected!r}"

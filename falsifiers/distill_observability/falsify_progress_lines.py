@@ -46,29 +46,6 @@ class Stream(io.StringIO):
         return self.terminal
 
 
-class WithBar(Lines):
-    """Lines whose bar is a list of what it was told: its title and total, each step, and its end."""
-
-    def __init__(self, stream: Stream) -> None:
-        super().__init__(stream)
-        self.bar = list[Any]()
-
-    def open_bar(self, title: str, total: int) -> None:
-        self.bar.append((title, total))
-
-    def update_bar(self, context: Context) -> None:
-        self.bar.append(context.step)
-
-    def close_bar(self) -> None:
-        self.bar.append("closed")
-
-
-def assert_bar(lines: WithBar, title: str, schedule: tuple[int, int]) -> None:
-    steps = schedule[0] * schedule[1]
-    expected = [(title, steps), *range(1, steps + 1), "closed"]
-    assert lines.bar == expected, f"the bar of a run of {steps} steps is told {lines.bar}; expected {expected}"
-
-
 def context(schedule: tuple[int, int], step: int, loss: float | None, elapsed: float = 0.0) -> Any:
     epochs, per_epoch = schedule
     return Context(
@@ -113,29 +90,27 @@ def expected_lines(schedule: tuple[int, int], losses: list[float | None], every:
 
 @given(schedule=SCHEDULES, losses=st.lists(LOSSES, min_size=1, max_size=4), every=EVERY)
 def falsify_log_lines(subject: Any, schedule: tuple[int, int], losses: list[float | None], every: int) -> None:
-    """floor(steps / k) step lines, at steps k, 2k, ..., and a line for each epoch for every k; a bar for every step."""
-    lines = WithBar(stream := Stream())
-    call_all(subject.ProgressCallback(every, lines=lines), schedule, losses)
+    """floor(steps / k) step lines, at steps k, 2k, ..., and a line for each epoch for every k."""
+    stream = Stream()
+    call_all(subject.ProgressCallback(every, lines=Lines(stream)), schedule, losses)
     seen, expected = stream.getvalue().splitlines(keepends=True), expected_lines(schedule, losses, every)
     matching, steps = [line for line in seen if STEP.fullmatch(line.rstrip("\n"))], schedule[0] * schedule[1]
     due = steps // every if every else 0
     assert len(matching) == due, f"{len(matching)} step lines for {steps} steps, logged every {every}; expected {due}"
     assert seen == [f"{line}\n" for line in expected], f"logged every {every}: {seen}; expected {expected}"
-    assert_bar(lines, "student", schedule)
 
 
 @given(schedule=SCHEDULES, every=st.integers(1, 4))
 def falsify_titled_lines_differ_from_student_lines(subject: Any, schedule: tuple[int, int], every: int) -> None:
     """Lines about another model than the student name it, and do not match the formats of the student's lines."""
-    lines = WithBar(stream := Stream())
-    call_all(subject.ProgressCallback(every, lines=lines, title="teacher"), schedule, [1.0])
+    stream = Stream()
+    call_all(subject.ProgressCallback(every, lines=Lines(stream), title="teacher"), schedule, [1.0])
     seen, steps = stream.getvalue().splitlines(), schedule[0] * schedule[1]
     assert len(seen) == steps // every and all("teacher" in line for line in seen), (
         f"{steps} steps of a teacher, logged every {every}: {seen}; expected {steps // every} lines that name it"
     )
     matching = [line for line in seen if STEP.match(line) or EPOCH.match(line)]
     assert not matching, f"these lines about a teacher match the student's format: {matching}"
-    assert_bar(lines, "teacher", schedule)
 
 
 class RecordedStep(int):

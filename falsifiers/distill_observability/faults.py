@@ -77,3 +77,9 @@ def lines_not_flushed(original: Any, self: Any, stream: Any = None) -> None:
 def pattern_without_nan(original: Any, line: str) -> re.Pattern[str]:
     """Match no line with a loss that is not finite."""
     return re.compile(f"(?!.*(?:nan|inf)){original(line).pattern}")
+
+
+def absent_metric_is_zero(original: Any, metrics: Any) -> str:
+    """Show metrics that are absent as 0."""
+    names = ("loss", "hard_loss", "soft_loss", "kl_at_1", "student_perplexity", "teacher_perplexity")
+    return original({**dict.fromkeys(names, 0.0), **metrics})

@@ -50,7 +50,7 @@ def falsify_result_line_reports_the_run(
         st.sampled_from(["cross_entropy", "kl", "other"]), st.tuples(st.floats(0, 1e9), st.integers(1, 10**9))
     )
 )
-def falsify_held_out_metrics_are_per_byte(subject: Any, held: dict[str, tuple[float, int]]) -> None:
+def falsify_held_back_metrics_are_per_byte(subject: Any, held: dict[str, tuple[float, int]]) -> None:
     """One line per metric with its mean over the bytes, and the output directory as the last line."""
     metrics = {name: MetricSum(total, count) for name, (total, count) in held.items()}
     lines = subject.result_lines(result_of(), metrics, Path("a/place"))[1:]

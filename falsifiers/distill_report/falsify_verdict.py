@@ -60,9 +60,9 @@ def falsify_peak_memory_is_reported(subject: Any, device: str) -> None:
     assert low <= seen <= high, f"the peak on {device} is reported as {seen} bytes; expected {low} to {high}"
     *_, check = subject.checks(result_of(), 0.0, held.device)
     assert subject.peak_memory_bytes(torch.device("cpu")) % 1024 == 0, "the kernel counts whole kibibytes"
-    told = re.search(r"memory ([0-9,]+) MiB", str(check.says))
-    assert told and check.passed is True, f"expected the peak memory in MiB, which never is a no-go: {check}"
-    mib = int(told[1].replace(",", ""))
+    size = re.search(r"memory ([0-9,]+) MiB", str(check.says))
+    assert size and check.passed is True, f"expected the peak memory in MiB, which never is a no-go: {check}"
+    mib = int(size[1].replace(",", ""))
     assert low / MIB - 1 <= mib <= high / MIB + 1, f"{mib} MiB are reported; the peak is {low} to {high} bytes"
 
 

@@ -93,6 +93,6 @@ def losses_swapped(original: Any, train: Any, *rest: Any) -> Any:
 
 
 def sum_reported_as_mean(original: Any, train: Any, held_back: Any, output: Any) -> Any:
-    """Report the sum over the held-out text per byte."""
+    """Report the sum over the held-back text per byte."""
     sums = {name: replace(total, sum=total.sum * total.count) for name, total in held_back.items()}
     return original(train, sums, output)

@@ -73,3 +73,10 @@ def falsify_origin_of_teacher_has_no_influence(subject: Any, teacher: str, seed:
     assert one == two, f"a {teacher} teacher gives another student than the same one freshly trained"
     nats = [result.held_back["kl"].sum for result in (first, second)]
     assert nats[0] == nats[1], f"a {teacher} teacher gives a held-back divergence of {nats[1]}, not {nats[0]}"
+
+
+def falsify_auto_selects_an_available_device(subject: Any) -> None:
+    """CUDA where it is available, otherwise the CPU. The subject is `reference_trainer.models.placement`."""
+    expected = "cuda" if torch.cuda.is_available() else "cpu"
+    seen = subject.usable_device("auto").type
+    assert seen == expected, f"auto selects {seen}; expected {expected}"

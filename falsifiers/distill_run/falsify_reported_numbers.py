@@ -61,18 +61,18 @@ def falsify_trace_matches_run(run: Any) -> None:
     for number, line in enumerate(lines, 1):
         problems = [error.message for error in validator.iter_errors(line)]
         assert not problems, f"line {number} of the trace does not fit its schema: {problems}"
-    told = [tuple(line[name] for name in ("event", "step", "epoch", "tokens")) for line in lines]
+    traced = [tuple(line[name] for name in ("event", "step", "epoch", "tokens")) for line in lines]
     planned = list(_planned(run))
-    differ = next((k for k, pair in enumerate(zip(told, planned, strict=False)) if pair[0] != pair[1]), None)
-    assert differ is None and len(told) == len(planned), (
-        f"the trace has {len(told)} events, planned were {len(planned)}; the first that differ: "
-        f"{told[differ or -1 :][:2]}, planned {planned[differ or -1 :][:2]}"
+    differ = next((k for k, pair in enumerate(zip(traced, planned, strict=False)) if pair[0] != pair[1]), None)
+    assert differ is None and len(traced) == len(planned), (
+        f"the trace has {len(traced)} events, planned were {len(planned)}; the first that differ: "
+        f"{traced[differ or -1 :][:2]}, planned {planned[differ or -1 :][:2]}"
     )
     taken = run.result["optimizer"]["steps"]
     assert taken == run.arguments["steps"], f"the optimizer took {taken} steps; asked for {run.arguments['steps']}"
     for number, (line, event) in enumerate(zip(lines, run.trace, strict=True)):
-        heard = {name: value for name, value in event.items() if name != "traced"}
-        assert line == heard, f"the trace has {line}, a callback received {heard}"
+        received = {name: value for name, value in event.items() if name != "traced"}
+        assert line == received, f"the trace has {line}, a callback received {received}"
         assert event["traced"] == number, (
             f"{number} events had happened, the trace held {event['traced']} lines by then"
         )

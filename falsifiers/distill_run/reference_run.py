@@ -60,13 +60,13 @@ def distil(
     """
     own = {"seed": seed, "teacher_steps": teacher_steps, "device": device, "data": _text(directory, text_bytes)}
     settings = _settings(directory, "out", max_steps=steps, trace=directory / "trace.jsonl", **own)
-    heard: list[dict[str, Any]] = []
+    received: list[dict[str, Any]] = []
     before = process_state(device)
     with watching() as seen:
         result = subject.distill(
-            settings, callbacks=[_listener(heard, settings.trace)], lines=reference_trainer.Lines(io.StringIO())
+            settings, callbacks=[_listener(received, settings.trace)], lines=reference_trainer.Lines(io.StringIO())
         )
-    for event in heard:
+    for event in received:
         trace(event)
     facts = facts_of(settings, result, seen, device)
     save_file(_untrained(settings).state_dict(), directory / "untrained.safetensors")
@@ -95,14 +95,14 @@ def _settings(directory: Path, name: str, *, cache: str = "cache", **others: Any
     return reference_trainer.Settings(out=directory / name, teacher_cache=directory / cache, **chosen)
 
 
-def _listener(heard: list[dict[str, Any]], path: Path) -> Any:
+def _listener(received: list[dict[str, Any]], path: Path) -> Any:
     """Return a callback that records every event, and how many lines the trace had before it."""
 
-    def hear(event: str, context: Any) -> None:
-        heard.append({"event": event, "traced": path.read_bytes().count(b"\n"), **asdict(context)})
+    def receive(event: str, context: Any) -> None:
+        received.append({"event": event, "traced": path.read_bytes().count(b"\n"), **asdict(context)})
 
     def hears(event: str) -> Callable[[Any, Any], None]:
-        return lambda listener, context: hear(event, context)
+        return lambda listener, context: receive(event, context)
 
     return type("Listener", (reference_trainer.Callback,), {event: hears(event) for event in EVENTS})()
 

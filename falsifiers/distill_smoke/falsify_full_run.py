@@ -35,7 +35,7 @@ def _run_unset(subject: Any, where: Place, device: str, name: str, **variables: 
 
 
 def _assert_end(lines: list[str], losses: list[float], out: Path) -> None:
-    """The last lines report steps and losses, the held-out metrics, and the output directory."""
+    """The last lines report steps and losses, the held-back metrics, and the output directory."""
     number = r"[0-9,]+\.?[0-9]*"
     expected = [
         rf"{len(losses)} steps in {number}s \({number} step/s, {number} tokens/s\): "

@@ -27,8 +27,8 @@ COUNTS, EPOCHS, BATCH_SIZES = st.integers(1, 12), st.integers(1, 3), st.sampled_
 
 
 def _assert_summary(ran: Ran, steps: int) -> None:
-    told = ran.reported_steps()
-    assert told == [str(steps)], f"{steps} steps ran and the summaries report {told}: {ran.lines}"
+    reported = ran.reported_steps()
+    assert reported == [str(steps)], f"{steps} steps ran and the summaries report {reported}: {ran.lines}"
     both = [line.startswith("[SMOKE] projected") for line in ran.starting_with("[SMOKE]")]
     assert both == [False, True], f"expected the summary, then the projection, once each: {ran.lines}"
 
@@ -45,8 +45,8 @@ def falsify_reported_steps_ran(subject: Any, device: str, n: int, epochs: int, b
     expected = min(n, planned(batch_size=batch_size, epochs=epochs))
     steps = [event["step"] for event in ran.events if event["event"] == "on_step_end"]
     assert steps == list(range(1, expected + 1)), f"the trace has the steps {steps}; expected 1 to {expected}"
-    told = ran.result.train.steps_completed
-    assert told == expected, f"the result reports {told} steps; expected {expected}"
+    reported = ran.result.train.steps_completed
+    assert reported == expected, f"the result reports {reported} steps; expected {expected}"
     assert ran.result.output is None, f"a smoke run reports the output {ran.result.output}; expected None"
     _assert_summary(ran, expected)
     epochs_run = -(-expected // steps_per_epoch(batch_size))
@@ -77,8 +77,8 @@ def falsify_ended_by_a_callback(subject: Any, device: str, n: int, hook: str, ca
         assert_no_step_ran(ran)
         return
     assert ran.error is None, f"a run that a callback ended after {steps} steps raised {ran.error!r}"
-    told = ran.result.train.steps_completed
-    assert told == steps, f"{told} steps ran; expected {steps}, ended in call {call} of {hook}"
+    reported = ran.result.train.steps_completed
+    assert reported == steps, f"{reported} steps ran; expected {steps}, ended in call {call} of {hook}"
     _assert_summary(ran, steps)
 
 

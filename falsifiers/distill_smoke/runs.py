@@ -1,4 +1,4 @@
-"""Smoke runs by the command line in a child process, as a user starts them."""
+"""Smoke runs by the command line: in a child process, as a user starts them, or in this one, where that is enough."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
-from falsifiers.distill_smoke.cases import Place, place, read_trace
+from falsifiers.distill_smoke.cases import Place, invoked, place, read_trace
 
 
 def smoke_by_command_line(
@@ -21,15 +22,36 @@ def smoke_by_command_line(
     steps: int,
     epochs: int,
     batch_size: int,
+    own_process: bool,
 ) -> dict[str, Any]:
-    """Run `distill` with APR_DISTILL_MAX_STEPS and a trace, in an empty working directory with the default output."""
-    del subject  # the child process imports its own
+    """Run `distill` with APR_DISTILL_MAX_STEPS and a trace, in an empty working directory with the default output.
+
+    own_process: in a child process, which imports its own subject; most of its time goes into importing torch.
+    """
     with place(directory) as where:
         flags = where.flags(out=None, teacher_cache=None, device=device, epochs=epochs, batch_size=batch_size)
-        said = child(where, *flags, "--trace", "trace.jsonl", APR_DISTILL_MAX_STEPS=str(steps))
+        arguments, variables = (*flags, "--trace", "trace.jsonl"), {"APR_DISTILL_MAX_STEPS": str(steps)}
+        if own_process:
+            said = child(where, *arguments, **variables)
+        else:
+            said = in_this_process(subject, where, *arguments, **variables)
         for event in read_trace(where.work / "trace.jsonl"):
             trace(event)
     return said
+
+
+def in_this_process(subject: Any, where: Place, *arguments: str, **variables: str) -> dict[str, Any]:
+    """Return exit code and output of the command line, and every path before and after it."""
+    before = where.listing()
+    with chdir(where.work):
+        ended = invoked(subject, where, *arguments, **variables)
+    return {
+        "exit_code": ended.exit_code,
+        "lines": ended.stdout.splitlines(),
+        "complaints": ended.stderr.splitlines(),
+        "before": before,
+        "after": where.listing(),
+    }
 
 
 def child(where: Place, *arguments: str, **variables: str) -> dict[str, Any]:
@@ -45,12 +67,12 @@ def child(where: Place, *arguments: str, **variables: str) -> dict[str, Any]:
         text=True,
         check=False,
     )
-    told = ended.stderr.splitlines()
-    imported = [line.rpartition("|")[2].strip() for line in told if line.startswith("import time:")]
+    errors = ended.stderr.splitlines()
+    imported = [line.rpartition("|")[2].strip() for line in errors if line.startswith("import time:")]
     return {
         "exit_code": ended.returncode,
         "lines": ended.stdout.splitlines(),
-        "complaints": [line for line in told if not line.startswith("import time:")],
+        "complaints": [line for line in errors if not line.startswith("import time:")],
         "imported": sorted({name.partition(".")[0] for name in imported}),
         "before": before,
         "after": where.listing(),

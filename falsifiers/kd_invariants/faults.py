@@ -1,4 +1,4 @@
-"""Faulty losses that treat a token or an element specially, and faulty divergences.
+"""Faulty losses that treat a token or an element specially.
 
 `original` is the replaced function.
 """
@@ -27,17 +27,6 @@ def last_element_only(original: Any, *tensors: Tensor, **settings: Any) -> Tenso
     gradient: Tensor = original(*tensors, **settings)
     gradient[:-1] = 0
     return gradient
-
-
-def arguments_swapped(original: Any, student: Tensor, teacher: Tensor, temperature: float) -> Any:
-    """Return KL(student || teacher)."""
-    return original(teacher, student, temperature)
-
-
-def teacher_attached(original: Any, student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
-    """Return the divergence with the teacher's graph."""
-    log_p, log_q = ((logits / temperature).log_softmax(-1) for logits in (teacher, student))
-    return divergence(log_p, log_q).sum(-1).double()
 
 
 def last_row_lost(original: Any, *tensors: Tensor, **settings: Any) -> Any:

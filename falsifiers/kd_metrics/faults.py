@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from falsifiers.kd_step.faults import changed_student, scored_tokens
+from falsifiers.support.faults import changed_student, scored_tokens
 
 
 def loss_zero_where_nothing_is_scored(original: Any, *models: Any, **settings: Any) -> Any:

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from falsifiers.kd_step.faults import changed_pass
-
-
-def gradient_dropped(original: Any, student: Any, batch: Any) -> Any:
-    """Return a pass that ignores its gradient."""
-    return SimpleNamespace(logits=original(student, batch).logits, backward=lambda gradient: None)
-
-
-def gradient_unseeded(original: Any, student: Any, batch: Any) -> Any:
-    """Return a pass that scales its gradient by an unseeded random number."""
-    return changed_pass(
-        original(student, batch), lambda gradient: gradient * (1 + torch.Generator().seed() % 1009 * 1e-4)
-    )
+from falsifiers.support.faults import changed_pass
 
 
 def buffer_replaced(original: Any, student: Any, module: nn.Module, vocab_size: int) -> None:
@@ -112,11 +100,6 @@ def logits_shared(original: Any, teacher: Any, batch: Any) -> Any:
     return vars(teacher).setdefault("first_logits", original(teacher, batch))
 
 
-def evaluating_nothing(module: nn.Module) -> Any:
-    """Leave every training flag as it is."""
-    return nullcontext()
-
-
 @contextmanager
 def left_in_eval_mode(module: nn.Module) -> Iterator[None]:
     """Set every submodule to eval mode, and restore nothing."""
@@ -144,20 +127,6 @@ def restored_recursively(module: nn.Module) -> Iterator[None]:
     finally:
         for part, training in before:
             part.train(training)
-
-
-def not_frozen(original: Any, teacher: Any, module: nn.Module, vocab_size: int) -> None:
-    """Make a teacher whose parameters require gradients, also after a forward."""
-    original(teacher, module, vocab_size)
-    module.requires_grad_(True)
-
-    def logits(batch: Any) -> Any:
-        try:
-            return type(teacher).logits(teacher, batch)
-        finally:
-            module.requires_grad_(True)
-
-    teacher.logits = logits
 
 
 def old_gradients_kept(original: Any, teacher: Any, module: nn.Module, vocab_size: int) -> None:

@@ -1,4 +1,4 @@
-"""Attacks on a distillation run on real text: predicates over `falsifiers/kd_step/runs.py::distill_text`."""
+"""Attacks on a distillation run on real text: predicates over `falsifiers/kd_run/text_run.py::distill_text`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 from typing import Any
 
 
-def falsify_held_out_loss_falls(run: Any) -> None:
-    """The held-out loss falls by at least 10 % on text that neither model has seen."""
-    held_out = run.result["held_out"]
+def falsify_held_back_loss_falls(run: Any) -> None:
+    """The held-back loss falls by at least 10 % on text that neither model has seen."""
+    held_back = run.result["held_back"]
     for name in ("mix", "cross_entropy", "kl"):
-        before, after = held_out["before"][name], held_out["after"][name]
+        before, after = held_back["before"][name], held_back["after"][name]
         assert after < 0.9 * before, (
-            f"held-out {name} changed from {before:.4f} to {after:.4f} nats per byte in {run.result['steps']} steps; "
+            f"held-back {name} changed from {before:.4f} to {after:.4f} nats per byte in {run.result['steps']} steps; "
             f"expected a fall by more than 10 %"
         )
 

@@ -1,6 +1,6 @@
 """A short distillation on real English text, in a plain loop as a user of the trainer would write it.
 
-Held-out losses and digests are computed here, losses in float64, not by the subject.
+Held-back losses and digests are computed here, losses in float64, not by the subject.
 
 Shape letters: B sequence, T position, C context, E embedding, V = 256 byte values.
 """
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 IGNORED = -100
 SETTINGS = {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7}
-HELD_OUT = 0.1
+HELD_BACK = 0.1
 
 
 class ByteModel(nn.Module):
@@ -41,10 +41,10 @@ class ByteModel(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Training bytes and held-out bytes, int64 [N] on one device."""
+    """Training bytes and held-back bytes, int64 [N] on one device."""
 
     learned: Tensor
-    held_out: Tensor
+    held_back: Tensor
 
     def batches(self, seed: int, *, rows: int = 12, length: int = 48) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield tokens [B, T] and aligned labels whose first quarter, the prompt, is unscored."""
@@ -54,9 +54,9 @@ class Text:
             tokens = torch.stack([self.learned[s : s + length] for s in starts.tolist()])
             yield tokens, _prompt_unscored(tokens)
 
-    def held_out_batch(self, *, rows: int = 64, length: int = 64) -> tuple[Tensor, Tensor]:
-        step = (len(self.held_out) - length) // rows
-        tokens = torch.stack([self.held_out[k * step : k * step + length] for k in range(rows)])
+    def held_back_batch(self, *, rows: int = 64, length: int = 64) -> tuple[Tensor, Tensor]:
+        step = (len(self.held_back) - length) // rows
+        tokens = torch.stack([self.held_back[k * step : k * step + length] for k in range(rows)])
         return tokens, _prompt_unscored(tokens)
 
 
@@ -113,7 +113,7 @@ def _distilled(
     own = {name: p for name, p in module.named_parameters() if not name.startswith("embedding")}
     optimizer = torch.optim.Adam(module.parameters(), lr=3e-3)
     start = {name: p.detach().clone() for name, p in own.items()}
-    held_out_before, digests = _held_out(teacher_module, module, text), {}
+    held_back_before, digests = _held_back(teacher_module, module, text), {}
     for step, (tokens, labels) in zip(range(1, steps + 1), text.batches(seed), strict=False):
         optimizer.zero_grad()
         state = torch.random.get_rng_state()
@@ -128,7 +128,7 @@ def _distilled(
             digests[step] = _digest(module)
     measured = {
         "steps": steps,
-        "held_out": {"before": held_out_before, "after": _held_out(teacher_module, module, text)},
+        "held_back": {"before": held_back_before, "after": _held_back(teacher_module, module, text)},
         "moved": {
             name: {"change": (p.detach() - start[name]).norm().item(), "rounding": start[name].norm().item() * 2.0**-24}
             for name, p in own.items()
@@ -152,8 +152,8 @@ def _fitted_teacher(text: Text, device: str, seed: int, steps: int) -> ByteModel
 def _text(device: str) -> Text:
     data = importlib.import_module("reference_trainer.data.text").frozen_text()
     tokens = torch.tensor(list(data), dtype=torch.int64, device=device)
-    cut = int(len(tokens) * (1 - HELD_OUT))
-    return Text(learned=tokens[:cut], held_out=tokens[cut:])
+    cut = int(len(tokens) * (1 - HELD_BACK))
+    return Text(learned=tokens[:cut], held_back=tokens[cut:])
 
 
 def _prompt_unscored(tokens: Tensor) -> Tensor:
@@ -175,9 +175,9 @@ def _evaluated(module: nn.Module, tokens: Tensor) -> Tensor:
             part.training = training
 
 
-def _held_out(teacher: nn.Module, student: nn.Module, text: Text) -> dict[str, float]:
-    """Return cross-entropy, KL at the run's temperature and their mix on held-out text, in nats per scored byte."""
-    tokens, labels = text.held_out_batch()
+def _held_back(teacher: nn.Module, student: nn.Module, text: Text) -> dict[str, float]:
+    """Return cross-entropy, KL at the run's temperature and their mix on held-back text, in nats per scored byte."""
+    tokens, labels = text.held_back_batch()
     return _losses(_evaluated(student, tokens), _evaluated(teacher, tokens), labels)
 
 
@@ -201,7 +201,7 @@ def _losses(student: Tensor, teacher: Tensor, labels: Tensor) -> dict[str, float
 
 
 def _answers(subject: Any, module: nn.Module, text: Text) -> str:
-    tokens, labels = text.held_out_batch(rows=4)
+    tokens, labels = text.held_back_batch(rows=4)
     logits = subject.ModuleTeacher(module, 256).logits(subject.Batch(tokens=tokens, labels=labels))
     return hashlib.sha256(bytes(logits.cpu().contiguous().view(torch.uint8).flatten().tolist())).hexdigest()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -10,29 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-Change = Callable[[Tensor], Tensor]
-
-
-def changed_pass(done: Any, change: Change) -> Any:
-    """Return the pass with `change` applied to the gradient before it arrives."""
-    return SimpleNamespace(logits=done.logits, backward=lambda gradient: done.backward(change(gradient)))
-
-
-def changed_student(student: Any, change: Change) -> Any:
-    """Return the student with `change` applied to each gradient before it arrives."""
-    return SimpleNamespace(
-        vocab_size=student.vocab_size, forward=lambda batch: changed_pass(student.forward(batch), change)
-    )
-
-
-def scored_tokens(batch: Any) -> int:
-    """Return the number of scored tokens, at least 1."""
-    return max(int((batch.labels[:, 1:].long() != -100).sum()), 1)
-
-
-def labels_not_shifted(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
-    """Compare the label of position i with the logits of position i."""
-    return original(teacher, student, replace(batch, labels=batch.labels.roll(1, 1)), **settings)
+from falsifiers.support.faults import changed_pass, changed_student, scored_tokens
 
 
 def labels_shifted_twice(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:

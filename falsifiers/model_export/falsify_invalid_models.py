@@ -53,7 +53,7 @@ UNFIT: dict[str, Callable[[Path], object]] = {
 
 
 @given(kind=st.sampled_from(list(UNFIT)))
-def falsify_invalid_model_is_rejected(subject: Any, kind: str) -> None:
+def falsify_invalid_model_is_refused(subject: Any, kind: str) -> None:
     """A ValueError that names the path, and no model."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name, "model")

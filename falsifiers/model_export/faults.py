@@ -72,13 +72,15 @@ def weights_not_checked(original: Any, directory: Path) -> Any:
 def older_model_called_written(directory: Path) -> Any:
     """Take any manifest in the directory for that of this run."""
 
+    from reference_trainer.interrupts import WRITTEN
+
     @contextmanager
     def noting() -> Iterator[None]:
         try:
             yield
         except KeyboardInterrupt as interrupt:
             if (directory / "manifest.json").exists():
-                interrupt.add_note("the model had been written")
+                interrupt.add_note(WRITTEN)
             raise
 
     return noting()
@@ -87,11 +89,6 @@ def older_model_called_written(directory: Path) -> Any:
 def interrupt_not_noted(directory: Path) -> Any:
     """Add no note."""
     return nullcontext()
-
-
-def path_as_its_characters(path: Path) -> str:
-    """Write lone surrogates for bytes of a path that are not UTF-8."""
-    return str(path)
 
 
 def numbers_taken_for_bytes(decoder: Any) -> int:

@@ -29,7 +29,7 @@ def empty_epoch_is_perfect(original: Any, callbacks: Sequence[Any], event: Any, 
     return original(callbacks, event, replace(context, loss=0.0) if empty else context)
 
 
-def told_before_the_step(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
+def called_before_the_step(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
     """Call on_step_end before its step is taken, after the previous event."""
     ended = event.name == "STEP_END"
     answer = original(() if ended else callbacks, event, context)

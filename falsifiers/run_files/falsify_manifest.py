@@ -74,13 +74,13 @@ def _plain(value: Any) -> Any:
 
 
 def _assert_numbers(manifest: dict[str, Any], result: Any, elapsed_s: float) -> None:
-    train, told = result.train, dict(manifest["result"])
+    train, reported = result.train, dict(manifest["result"])
     shortest = max(elapsed_s, 1e-9)  # a run of less than a nanosecond counts as one nanosecond
     for what, count in (("steps", train.steps_completed), ("tokens", train.tokens)):
-        seen = told.pop(f"throughput_{what}_per_s", None)
+        seen = reported.pop(f"throughput_{what}_per_s", None)
         assert seen is not None and math.isclose(seen, count / shortest, rel_tol=1e-9), (
             f"{count} {what} in {elapsed_s} s are {seen!r} per second; expected {count / shortest}"
         )
-    assert told == asdict(train), f"the manifest's result is {told}; the run's {asdict(train)}"
+    assert reported == asdict(train), f"the manifest's result is {reported}; the run's {asdict(train)}"
     held_back = {name: {"nats": each.sum, "tokens": each.count} for name, each in result.held_back.items()}
     assert manifest["held_back"] == held_back, f"held back are {manifest['held_back']}; measured were {held_back}"

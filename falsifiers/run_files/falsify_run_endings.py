@@ -1,4 +1,4 @@
-"""Attacks on the files that a distillation leaves that failed, was a smoke run or was rejected.
+"""Attacks on the files that a distillation leaves that failed, was a smoke run or was refused.
 
 The subject is `reference_trainer.pipeline.distill`, or has its name.
 """
@@ -62,7 +62,7 @@ def falsify_failed_run_leaves_no_files(subject: Any, event: str, fault: type[Bas
 
 @given(steps=st.integers(1, 4), there=st.booleans(), batch_size=st.sampled_from([4, 12]))
 def falsify_smoke_run_leaves_no_files(subject: Any, steps: int, there: bool, batch_size: int) -> None:
-    """No model, directory or cache; existing results are kept, and reject it."""
+    """No model, directory or cache; existing results are kept, and refuse it."""
     with tempfile.TemporaryDirectory() as name:
         directory, out = Path(name), Path(name, "new", "out")
         settings = small(directory, out=out, smoke=steps, batch_size=batch_size)
@@ -78,7 +78,7 @@ def falsify_smoke_run_leaves_no_files(subject: Any, steps: int, there: bool, bat
         )
         out.mkdir(parents=True, exist_ok=True)
         (out / "model").touch()
-        assert refused(subject, settings), "a smoke run succeeds where the full run is rejected"
+        assert refused(subject, settings), "a smoke run succeeds where the full run is refused"
 
 
 def _older_trace(directory: Path) -> Path:
@@ -86,11 +86,17 @@ def _older_trace(directory: Path) -> Path:
     return directory / "older"
 
 
+def _text_like_a_trace(directory: Path) -> dict[str, Any]:
+    path = directory / "text-like-a-trace"
+    path.write_text('{"event": "on_train_begin"}\n' * 4)
+    return {"data": path, "trace": path, "force": True}
+
+
 TAKEN: dict[str, Callable[[Path], dict[str, Any]]] = {
     "existing results": lambda d: {"out": d},
     "a file at the output path": lambda d: {"out": d / "text"},
     "an existing trace": lambda d: {"out": d / "out", "trace": d / "model" / "config.json"},
-    "a trace over the text": lambda d: {"out": d / "out", "trace": d / "text", "force": True},
+    "a trace over the text": lambda d: {"out": d / "out", **_text_like_a_trace(d)},
     "a trace below a file": lambda d: {"out": d / "out", "trace": d / "text" / "x"},
     "a trace for a run with existing results": lambda d: {"out": d, "trace": d / "trace"},
     "a trace for a run without a teacher": lambda d: {"out": d / "out", "trace": d / "trace", "teacher": d / "nobody"},
@@ -105,12 +111,12 @@ TAKEN: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 
 @given(kind=st.sampled_from(list(TAKEN)))
-def falsify_rejected_run_leaves_no_files(subject: Any, kind: str) -> None:
-    """It is rejected before a teacher is trained, and changes no file."""
+def falsify_refused_run_leaves_no_files(subject: Any, kind: str) -> None:
+    """It is refused before a teacher is trained, and changes no file."""
     with tempfile.TemporaryDirectory() as name:
         run(subject, small(Path(name), out=Path(name, "model")))
         settings = small(Path(name), **TAKEN[kind](Path(name)))
         before = found(Path(name))
         assert refused(subject, settings), f"{kind}: the run is accepted"
         left = sorted(set(found(Path(name)).items()) ^ set(before.items()))
-        assert not left, f"{kind}: the run was rejected, and created or changed {left}"
+        assert not left, f"{kind}: the run was refused, and created or changed {left}"

@@ -26,8 +26,8 @@ def smoke_run_creates_its_directory(original: Any, path: Path, *, force: bool) -
     path.mkdir(parents=True, exist_ok=True)
 
 
-def smoke_run_not_rejected(path: Path, *, force: bool) -> None:
-    """Accept a directory that the full run would reject."""
+def smoke_run_not_refused(path: Path, *, force: bool) -> None:
+    """Accept a directory that the full run would refuse."""
 
 
 def older_trace_emptied_at_once(original: Any, self: Any, path: Path, *, force: bool = False) -> None:

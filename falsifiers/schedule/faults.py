@@ -32,3 +32,25 @@ def open_epoch_left_open(original: Any, schedule: Any, position: Any, action: An
 def cosine_of_another_horizon(original: Any, step: int, *, peak: float, warmup: int, total: int) -> Any:
     """Let the rate fall twice as fast."""
     return original(max(step, 2 * step - warmup), peak=peak, warmup=warmup, total=total)
+
+
+def partial_window_dropped(original: Any, micro_batches: int, accumulation: int) -> int:
+    """Plan full windows only."""
+    full: int = original(micro_batches - accumulation + 1, accumulation)
+    return max(full, 1)
+
+
+def window_beyond_the_epoch(original: Any, schedule: Any, epoch_step: int) -> range:
+    """Fill the last window with micro-batches that the epoch does not have."""
+    return range(original(schedule, epoch_step).start, schedule.accumulation * epoch_step + 1)
+
+
+def read_when_logged_only(original: Any, schedule: Any, position: Any) -> bool:
+    """Read the sums at logged steps and ends only, so that they pile up on the device."""
+    piled = position.event.name == "STEP_END" and schedule.log_every == 0
+    return bool(original(schedule, position)) and not piled
+
+
+def read_at_every_step(original: Any, schedule: Any, position: Any) -> bool:
+    """Read the sums at every step."""
+    return bool(original(schedule, position)) or position.event.name == "STEP_END"

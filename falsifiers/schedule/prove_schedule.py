@@ -1,7 +1,6 @@
 """Predicates over bounded boxes: the schedule of a run, in pure integers.
 
-The subject has `Schedule`, `Position`, `START`, `Event`, `Action` and `following`, as `training.schedule` does.
-Expectations are closed forms.
+The subject has the public names of `training.schedule`, and `SettingError`. Expectations are closed forms.
 """
 
 from __future__ import annotations
@@ -58,3 +57,67 @@ def prove_each_event_follows(subject: Any, epochs: int, per_epoch: int, epoch: i
     else:
         assert after.event is subject.Event.STEP_END, f"{after.event.name} follows {step} of {total} steps"
         assert (after.step, after.epoch, after.epoch_step) == (step + 1, epoch, done + 1), f"then comes {after}"
+
+
+def prove_each_micro_batch_is_taken_once(subject: Any, micro_batches: int, accumulation: int) -> None:
+    """Steps take the micro-batches 1..M of an epoch once, in order, `accumulation` at a time, the last the rest."""
+    steps = subject.windows(micro_batches, accumulation)
+    assert (steps - 1) * accumulation < micro_batches <= steps * accumulation, (
+        f"{steps} steps of {accumulation} are planned for {micro_batches} micro-batches"
+    )
+    schedule = subject.Schedule(epochs=1, steps_per_epoch=steps, accumulation=accumulation, micro_batches=micro_batches)
+    taken = [list(subject.micro_batches(schedule, step)) for step in range(1, steps + 1)]
+    every = [number for numbers in taken for number in numbers]
+    assert every == list(range(1, micro_batches + 1)), (
+        f"steps of {accumulation} take the micro-batches {taken}; expected 1..{micro_batches}, each once"
+    )
+    full = [len(numbers) for numbers in taken[:-1]]
+    assert full == [accumulation] * (steps - 1), f"the steps before the last take {full} micro-batches"
+    unlimited = subject.Schedule(epochs=1, steps_per_epoch=steps, accumulation=accumulation)
+    last = list(subject.micro_batches(unlimited, steps))
+    expected = list(range((steps - 1) * accumulation + 1, steps * accumulation + 1))
+    assert last == expected, (
+        f"step {steps} takes {last} if the epoch has as many as its steps take; expected {expected}"
+    )
+
+
+def prove_reads(subject: Any, log_every: int, step: int, event: int) -> None:
+    """Sums are read at every logged step, every 256th, and at the end of an epoch and of the run; nowhere else."""
+    schedule = subject.Schedule(epochs=1, steps_per_epoch=2000, log_every=log_every)
+    kind = list(subject.Event)[event]
+    logged = log_every > 0 and step // log_every * log_every == step
+    expected = kind.name in ("EPOCH_END", "TRAIN_END") or (kind.name == "STEP_END" and (logged or step & 255 == 0))
+    seen = subject.is_read(schedule, subject.Position(event=kind, epoch=1, step=step, epoch_step=step))
+    assert seen is expected, f"is_read is {seen} at {kind.name} of step {step}, logged every {log_every}"
+
+
+WRONG = (0, -1, True, 1.5, "3", None)
+
+
+def prove_lengths_are_positive_integers(subject: Any, field: int, value: int) -> None:
+    """Lengths are positive integers, `log_every` may be 0; anything else is refused with its name and value."""
+    names = ("epochs", "steps_per_epoch", "limit", "accumulation", "micro_batches", "log_every")
+    name, wrong = names[field], WRONG[value]
+    accepted = (wrong is None and name in ("limit", "micro_batches")) or (name == "log_every" and wrong == 0)
+    said = _refusal(subject, {"epochs": 1, "steps_per_epoch": 1, name: wrong})
+    expected = "" if accepted else f"{name} is {wrong!r}"
+    assert said.startswith(expected) and bool(said) == bool(expected), (
+        f"Schedule({name}={wrong!r}) is refused with {said!r}; expected {expected!r}"
+    )
+
+
+def prove_micro_batches_fit_the_steps(subject: Any, micro_batches: int, accumulation: int, steps: int) -> None:
+    """Micro-batches that do not make exactly the steps of an epoch are refused, with the number that they make."""
+    lengths = {"epochs": 1, "steps_per_epoch": steps, "accumulation": accumulation, "micro_batches": micro_batches}
+    said, made = _refusal(subject, lengths), (micro_batches + accumulation - 1) // accumulation
+    assert bool(said) == (made != steps), f"Schedule({lengths}) is refused with {said!r}; the steps are {made}"
+    assert not said or said.endswith(f"expected {made}"), f"{said!r} does not name the {made} steps"
+
+
+def _refusal(subject: Any, lengths: dict[str, Any]) -> str:
+    """Return the message of a refused schedule; empty if it is accepted."""
+    try:
+        subject.Schedule(**lengths)
+    except subject.SettingError as error:
+        return str(error)
+    return ""

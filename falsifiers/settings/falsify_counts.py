@@ -88,4 +88,4 @@ def falsify_two_limits_are_refused(subject: Any) -> None:
             message = refusal(what, subject.gather, flags, environment, path)
             first = {"flag": "--smoke", "file": f"'smoke' in {path}"}.get(smoke, smoke)
             second = {"flag": "--max-steps", "file": f"'max_steps' in {path}"}.get(limit, limit)
-            assert_named(message, f"{first} is 3", f"{second} is 41")
+            assert_named(message, first, "3", second, "41")

@@ -120,4 +120,4 @@ def falsify_empty_flags_are_refused(subject: Any) -> None:
             runs, ended = started(subject, where, flag, "", REFERENCE_TRAINER_LR="0.1")
             case = f"{flag} '': exit code {ended.exit_code}, {ended.output!r}"
             assert ended.exit_code == 2 and not runs, f"{case}, {len(runs)} runs; expected exit code 2 and none"
-            assert f" for {flag}:" in ended.output, f"{case}; expected the flag's name"
+            assert flag in ended.output, f"{case}; expected the flag's name"

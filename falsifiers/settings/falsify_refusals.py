@@ -91,8 +91,7 @@ def falsify_library_refuses_the_same(subject: Any) -> None:
         for value in values:
             what = f"Settings({name}=...) of {type(value).__name__}"
             assert_named(refusal(what, subject.Settings, **{name: value}), repr(name))
-    assert_named(
-        refusal("smoke with max_steps", subject.Settings, smoke=3, max_steps=41), "'smoke' is 3", "'max_steps' is 41"
-    )
+    message = refusal("smoke with max_steps", subject.Settings, smoke=3, max_steps=41)
+    assert_named(message, "'smoke'", "3", "'max_steps'", "41")
     message = refusal("two weights of 0", subject.Settings, ce_weight=0, kd_weight=0.0)
     assert_named(message, "'ce_weight'", "'kd_weight'")

@@ -101,7 +101,7 @@ def before_operations(below: Path, act: Callable[[int], None]) -> Iterator[None]
             act(count)
 
     if not _hooked:
-        sys.addaudithook(_hear)
+        sys.addaudithook(_report)
         _hooked.append(True)
     _watching.append(look)
     try:
@@ -110,7 +110,7 @@ def before_operations(below: Path, act: Callable[[int], None]) -> Iterator[None]
         _watching.remove(look)
 
 
-def _hear(event: str, arguments: tuple[Any, ...]) -> None:
+def _report(event: str, arguments: tuple[Any, ...]) -> None:
     if _watching and event in OPERATIONS and isinstance(arguments[0], str | bytes | os.PathLike):
         for look in list(_watching):
             look(os.fsdecode(arguments[0]))

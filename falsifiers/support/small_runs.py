@@ -46,7 +46,7 @@ def found(directory: Path) -> dict[str, str]:
 
 
 def refused(subject: Any, settings: Any) -> str:
-    """Return the message of a rejected run; empty if it is accepted."""
+    """Return the message of a refused run; empty if it is accepted."""
     try:
         run(subject, settings)
     except (OSError, ValueError) as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,22 +18,22 @@ def cached_without_its_shape(original: Any, decoder: Any, directory: Path, manif
     original(decoder, directory, {name: value for name, value in manifest.items() if name != "config"})
 
 
-def key_without_the_seed(original: Any, settings: Any, digest: str, device: Any) -> Any:
+def key_without_the_seed(original: Any, settings: Any, digest: str, device: Any, **rest: Any) -> Any:
     """Share a key between teachers of different seeds."""
-    return original(settings.model_copy(update={"seed": 0}), digest, device)
+    return original(settings.model_copy(update={"seed": 0}), digest, device, **rest)
 
 
-def key_without_the_learning_rate(original: Any, settings: Any, digest: str, device: Any) -> Any:
+def key_without_the_learning_rate(original: Any, settings: Any, digest: str, device: Any, **rest: Any) -> Any:
     """Share a key between teachers of different learning rates."""
-    return original(settings.model_copy(update={"lr": 1.0}), digest, device)
+    return original(settings.model_copy(update={"lr": 1.0}), digest, device, **rest)
 
 
-def key_without_the_text(original: Any, settings: Any, digest: str, device: Any) -> Any:
+def key_without_the_text(original: Any, settings: Any, digest: str, device: Any, **rest: Any) -> Any:
     """Put the path of the text into the key instead of its content."""
-    return original(settings, str(settings.data), device)
+    return original(settings, str(settings.data), device, **rest)
 
 
-def key_of_joined_values(settings: Any, digest: str, device: Any) -> str:
+def key_of_joined_values(settings: Any, digest: str, device: Any, **rest: Any) -> str:
     """Join the values without a separator, so 1, 12 and 11, 2 are equal."""
     names = (
         "batch_size",
@@ -51,9 +50,9 @@ def key_of_joined_values(settings: Any, digest: str, device: Any) -> str:
     return hashlib.sha256("".join(map(str, values)).encode()).hexdigest()[:24]
 
 
-def key_of_another_format(original: Any, settings: Any, digest: str, device: Any) -> str:
+def key_of_another_format(original: Any, settings: Any, digest: str, device: Any, **rest: Any) -> str:
     """Change every key although the training is the same."""
-    return hashlib.sha256(original(settings, digest, device).encode()).hexdigest()[:24]
+    return hashlib.sha256(original(settings, digest, device, **rest).encode()).hexdigest()[:24]
 
 
 def cache_not_verified(directory: Path) -> None:
@@ -113,16 +112,16 @@ def partly_trained_teacher_used(
         return original(settings, sequences, steps, (), wrap)
 
 
-def cached_teacher_used_in_silence(
+def teacher_not_reported(
     original: Any, settings: Any, sequences: Any, digest: str, callbacks: Any, say: Any, wrap: Any
 ) -> Any:
     """Report neither the training nor the directory of a teacher."""
     return original(settings, sequences, digest, callbacks, lambda line: None, wrap)
 
 
-def xdg_not_read(settings: Any) -> Path:
+def xdg_not_read(original: Any, settings: Any, environment: Any = None, **rest: Any) -> Any:
     """Ignore XDG_CACHE_HOME."""
-    return Path(settings.teacher_cache or Path(os.environ.get("HOME", "/"), ".cache", "reference_trainer"))
+    return original(settings, environment={}, **rest)
 
 
 def vocabulary_not_read(directory: Path) -> Any:

@@ -55,7 +55,7 @@ def falsify_tokens_are_a_private_copy(subject: Any, content: bytes, at: int) -> 
 
 @given(length=st.integers(2, 300) | st.integers(300, 10**5))
 def falsify_minimum_size_is_the_minimum(subject: Any, length: int) -> None:
-    """A text whose tenth, rounded up, is one sequence has a sequence in each part; one byte less is rejected."""
+    """A text whose tenth, rounded up, is one sequence has a sequence in each part; one byte less is refused."""
     fewest = 10 * (length - 1) + 1
     with file_of(b"") as path:
         os.truncate(path, fewest - 1)
@@ -63,14 +63,14 @@ def falsify_minimum_size_is_the_minimum(subject: Any, length: int) -> None:
         assert raised is not None, f"{fewest - 1} bytes are accepted for sequences of {length}"
         os.truncate(path, fewest)
         raised = _refusal(subject, path, length)
-        assert raised is None, f"{fewest} bytes are rejected for sequences of {length}: {raised}"
+        assert raised is None, f"{fewest} bytes are refused for sequences of {length}: {raised}"
         text = subject.read_text(path, length)
     counts = [len(sequences_of(subject, part, length)) for part in (text.training, text.held_back)]
     assert min(counts) >= 1, f"of {fewest} bytes, the parts have {counts} sequences of {length}"
 
 
 def _refusal(subject: Any, path: Path, length: int) -> str | None:
-    """Return the message with which a text is rejected, None if it is read."""
+    """Return the message with which a text is refused, None if it is read."""
     try:
         subject.read_text(path, length)
     except ValueError as refusal:
@@ -107,7 +107,7 @@ UNREADABLE: dict[str, Callable[[Path], Path]] = {
 
 
 @given(kind=st.sampled_from(list(UNREADABLE)))
-def falsify_unreadable_files_are_rejected(subject: Any, kind: str) -> None:
+def falsify_unreadable_files_are_refused(subject: Any, kind: str) -> None:
     """A ValueError, at once: a FIFO without a writer must not block a run."""
     with tempfile.TemporaryDirectory() as directory:
         path = UNREADABLE[kind](Path(directory, "text"))

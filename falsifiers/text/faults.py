@@ -22,7 +22,7 @@ def frozen_text_cut(original: Any, path: Any, length: int) -> Any:
 
 
 def a_byte_more_required(original: Any, path: Any, length: int) -> Any:
-    """Reject a text whose held-back part is just long enough."""
+    """Refuse a text whose held-back part is just long enough."""
     text = original(path, length)
     if len(text.held_back) <= length:
         raise ValueError(f"{path} is too short for sequences of {length}")

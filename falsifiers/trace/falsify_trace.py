@@ -47,7 +47,7 @@ def trace_in(subject: Any, **others: Any) -> Iterator[tuple[Path, Any]]:
         yield path, subject.TraceCallback(path, **others)
 
 
-def tell(trace: Any, event: str = "on_step_end", **numbers: Any) -> None:
+def call_hook(trace: Any, event: str = "on_step_end", **numbers: Any) -> None:
     getattr(trace, event)(reference_trainer.Context(**{**SOME, **numbers}))
 
 
@@ -59,20 +59,20 @@ def _no_json(name: str) -> None:
     raise AssertionError(f"a line holds {name}, which is not JSON")
 
 
-@given(told=st.lists(st.tuples(st.sampled_from(EVENTS), CONTEXTS), min_size=1, max_size=5))
-@example(told=[("on_step_end", {**SOME, "loss": loss}) for loss in (math.nan, math.inf, -math.inf, None)])
-def falsify_every_line_is_strict_json(subject: Any, told: list[tuple[str, dict[str, Any]]]) -> None:
+@given(events=st.lists(st.tuples(st.sampled_from(EVENTS), CONTEXTS), min_size=1, max_size=5))
+@example(events=[("on_step_end", {**SOME, "loss": loss}) for loss in (math.nan, math.inf, -math.inf, None)])
+def falsify_every_line_is_strict_json(subject: Any, events: list[tuple[str, dict[str, Any]]]) -> None:
     """One line per event, whatever its numbers, that fits the schema and reads back as the event.
 
     JSON has no NaN and no infinity: a loss that is not finite is a string, "nan", "inf" or "-inf".
     """
     with trace_in(subject) as (path, trace):
-        for event, numbers in told:
-            tell(trace, event, **numbers)
+        for event, numbers in events:
+            call_hook(trace, event, **numbers)
         trace.close()
         lines = [json.loads(line, parse_constant=_no_json) for line in path.read_text(encoding="utf-8").splitlines()]
     validator = jsonschema.Draft202012Validator(json.loads(subject.schema()))
-    for number, ((event, numbers), line) in enumerate(zip(told, lines, strict=True), 1):
+    for number, ((event, numbers), line) in enumerate(zip(events, lines, strict=True), 1):
         problems = [error.message for error in validator.iter_errors(line)]
         assert not problems, f"line {number} of the trace does not fit its schema: {problems}"
         metrics = {name: _in_json(each) for name, each in numbers["metrics"].items()}
@@ -103,9 +103,9 @@ def falsify_lost_trace_line_ends_run(subject: Any, before: int, then: str) -> No
     """
     with trace_in(subject) as (path, trace):
         for _ in range(before):
-            tell(trace)
+            call_hook(trace)
         _lost(path)
-        said = [_refusal(lambda: tell(trace))] if then == "an event" else []
+        said = [_refusal(lambda: call_hook(trace))] if then == "an event" else []
         said.append(_refusal(trace.close))
         named = [str(path) in each for each in said]
         assert named == ([True, False] if then == "an event" else [True]), (
@@ -129,7 +129,7 @@ THERE = {
 
 @given(there=st.sampled_from(list(THERE)), force=st.booleans(), said=st.booleans())
 def falsify_force_overwrites_only_traces(subject: Any, there: str, force: bool, said: bool) -> None:
-    """Without force, the default, an existing file is rejected; with it, a trace or an empty file is accepted.
+    """Without force, the default, an existing file is refused; with it, a trace or an empty file is accepted.
 
     Without an event the file is unchanged.
     """
@@ -143,7 +143,7 @@ def falsify_force_overwrites_only_traces(subject: Any, there: str, force: bool, 
         left = path.read_bytes() if path.exists() else None
     case = f"a trace over {there}, with {arguments or 'the default of force'},"
     accepted = words == ""
-    assert accepted == taken[force], f"{case} is {'accepted' if accepted else f'rejected with {words!r}'}"
+    assert accepted == taken[force], f"{case} is {'accepted' if accepted else f'refused with {words!r}'}"
     assert left == content, f"{case} got no event, and {content!r} became {left!r}"
 
 
@@ -161,7 +161,7 @@ def falsify_older_trace_is_kept_until_first_event(subject: Any, lines: int, even
         trace = subject.TraceCallback(path, force=True)
         assert path.read_bytes() == older, f"{case}, one that has no event yet left {path.read_bytes()!r}"
         for count in range(1, events + 1):
-            tell(trace, step=count)
+            call_hook(trace, step=count)
             seen = [_step(line) for line in path.read_bytes().splitlines()]
             assert seen == list(range(1, count + 1)), f"{case}, a trace of {count} events holds those of steps {seen}"
         before = path.read_bytes()
@@ -173,7 +173,7 @@ def falsify_older_trace_is_kept_until_first_event(subject: Any, lines: int, even
 def _step(line: bytes) -> int | str:
     """Return the step of an event; any other line as text."""
     try:
-        told = json.loads(line)
+        event = json.loads(line)
     except ValueError:
         return repr(line)
-    return int(told["step"]) if told["event"] == "on_step_end" else repr(line)
+    return int(event["step"]) if event["event"] == "on_step_end" else repr(line)

@@ -1,7 +1,7 @@
 """The call of the code: the keys `implemented_by` and `returns`.
 
-`implemented_by: kd_loss(s, t, y, temperature=tau)`; arguments are variables, numbers, `True`, `False`, `None`, lists
-`[g, h]` and `zip(a, b)`, a list of pairs. `returns` is an expression over the returned object: `result`, its
+`implemented_by: kd_loss(s, t, y, temperature=tau)`; arguments are variables, numbers, strings, `True`, `False`, `None`,
+lists `[g, h]` and `zip(a, b)`, a list of pairs. `returns` is an expression over the returned object: `result`, its
 attributes, items by number, and arithmetic of them.
 """
 
@@ -74,7 +74,10 @@ def _check_argument(formula: Formula, node: ast.expr, names: frozenset[str]) -> 
         case ast.Name(id=name):
             if name not in names:
                 raise formula.refuse(f"unknown variable {name!r}", node, f"the domain has {', '.join(sorted(names))}")
-        case ast.Constant(value=bool() | int() | float() | None) | ast.UnaryOp(op=ast.USub(), operand=ast.Constant()):
+        case (
+            ast.Constant(value=bool() | int() | float() | str() | None)
+            | ast.UnaryOp(op=ast.USub(), operand=ast.Constant())
+        ):
             pass
         case ast.List(elts=parts) | ast.Call(func=ast.Name(id="zip"), args=parts, keywords=[]):
             for part in parts:

@@ -18,12 +18,15 @@ __all__ = [
     "Count",
     "CountOrZero",
     "Device",
+    "Divergence",
     "Dtype",
     "GradientNorm",
     "Kind",
     "LearningRate",
     "Length",
     "Location",
+    "Shape",
+    "Share",
     "Switch",
     "Temperature",
     "Weight",
@@ -122,6 +125,19 @@ LearningRate = Annotated[
     float,
     Field(strict=True, gt=0, le=1e6, allow_inf_nan=False),
     Kind("a number above 0, up to 1e6", "X", read_number),
+]
+Divergence = Annotated[
+    Literal["forward_kl", "reverse_kl", "jensen_shannon"],
+    Kind("forward_kl, reverse_kl or jensen_shannon", "forward_kl|reverse_kl|jensen_shannon"),
+]
+Shape = Annotated[
+    Literal["constant", "linear", "cosine"],
+    Kind("constant, linear or cosine", "constant|linear|cosine"),
+]
+Share = Annotated[
+    float,
+    Field(strict=True, ge=0, le=1, allow_inf_nan=False),
+    Kind("a number from 0 to 1", "X", read_number),
 ]
 GradientNorm = Annotated[
     float,

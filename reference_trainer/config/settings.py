@@ -16,11 +16,14 @@ from reference_trainer.config.kinds import (
     Count,
     CountOrZero,
     Device,
+    Divergence,
     Dtype,
     GradientNorm,
     LearningRate,
     Length,
     Location,
+    Shape,
+    Share,
     Switch,
     Temperature,
     Weight,
@@ -74,7 +77,15 @@ class Settings(BaseModel):
     )
     temperature: Temperature = _setting(2.0, "Divide the logits of both models by X.")
     ce_weight: Weight = _setting(0.3, "Weight of the cross-entropy with the text.")
-    kd_weight: Weight = _setting(0.7, "Weight of the KL divergence from the teacher.")
+    kd_weight: Weight = _setting(0.7, "Weight of the divergence from the teacher.")
+    divergence: Divergence = _setting(
+        "forward_kl", "KL(teacher || student), KL(student || teacher), or their generalised Jensen-Shannon mixture."
+    )
+    beta: Share = _setting(0.5, "The teacher's share of the mixture of jensen_shannon: 0 is forward_kl, 1 reverse_kl.")
+    anneal: Shape = _setting("constant", "How temperature and weights go from their first to their last value.")
+    temperature_end: Temperature | None = _setting(None, "Temperature of the last step. [default: --temperature]")
+    ce_weight_end: Weight | None = _setting(None, "Cross-entropy weight of the last step. [default: --ce-weight]")
+    kd_weight_end: Weight | None = _setting(None, "Weight of the divergence in the last step. [default: --kd-weight]")
     lr: LearningRate = _setting(3e-3, "Peak learning rate of AdamW.")
     clip: GradientNorm | None = _setting(None, "Largest norm of a step's gradient; a longer one is scaled down to it.")
     warmup: CountOrZero = _setting(50, "Number of steps over which the learning rate rises to --lr.")
@@ -104,7 +115,15 @@ class Settings(BaseModel):
                 f"conflicting settings: {smoke} is {settings.smoke} and {limit} is {settings.max_steps}; "
                 "give one of them: a smoke run ends after its own number of steps and saves nothing"
             )
-        if settings.ce_weight == settings.kd_weight == 0:
+        ends = {name: getattr(settings, name) for name in ("temperature_end", "ce_weight_end", "kd_weight_end")}
+        given_ends = [name for name, value in ends.items() if value is not None]
+        if (settings.anneal == "constant") == bool(given_ends):
+            read = f"{', '.join(given_ends)} given" if given_ends else "no end given"
+            raise _conflict(
+                f"conflicting settings: anneal is {settings.anneal!r}, {read}; expected linear or cosine together with "
+                f"temperature_end, ce_weight_end or kd_weight_end"
+            )
+        if not (settings.ce_weight or settings.kd_weight or settings.ce_weight_end or settings.kd_weight_end):
             raise _conflict("conflicting settings: 'ce_weight' and 'kd_weight' are both 0; expected one above 0")
         return settings
 

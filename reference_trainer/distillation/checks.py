@@ -1,40 +1,18 @@
-"""Checks of the arguments of a distillation loss. A passing check of values reads one number back from the device.
+"""Checks of the tensors of a distillation loss.
 
-Shape letters: B batch, T position, V vocabulary.
+Shape letters: B batch, T position, P = B * T rows, V vocabulary, F = 3 * P possible faults.
 """
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
-from reference_trainer.distillation.domain import IGNORE_INDEX, TEMPERATURES
-from reference_trainer.errors import LabelError, SettingError, ShapeError, VocabularyError
+from reference_trainer.errors import LabelError, LogitsError, ShapeError, VocabularyError
 
-__all__ = ["check_labels", "check_settings", "check_tensors"]
+__all__ = ["check_tensors", "first_fault", "raise_fault"]
 
-
-def check_settings(temperature: float, ce_weight: float, kd_weight: float, ignore_index: int) -> None:
-    """Raise `SettingError` for a setting outside its domain."""
-    low, high = TEMPERATURES
-    if not (_is_number(temperature) and low <= temperature <= high):
-        raise SettingError(
-            f"invalid value {temperature!r} for 'temperature': expected a number from {low:g} to {high:g} (usually 1 "
-            f"to 4)"
-        )
-    for name, weight in (("ce_weight", ce_weight), ("kd_weight", kd_weight)):
-        if not (_is_number(weight) and 0 <= weight < math.inf):
-            raise SettingError(f"invalid value {weight!r} for '{name}': expected a finite number >= 0")
-    if not isinstance(ignore_index, int) or isinstance(ignore_index, bool):
-        raise SettingError(
-            f"invalid value {ignore_index!r} for 'ignore_index': expected an integer, usually {IGNORE_INDEX}"
-        )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+KINDS = 4  # of one row: none, and the three maxima that are not finite
 
 
 def check_tensors(student_BTV: Tensor, teacher_BTV: Tensor, labels_BT: Tensor) -> None:
@@ -70,12 +48,36 @@ def _describe(value: object) -> str:
     return f"{value.dtype} tensor" if isinstance(value, Tensor) else type(value).__name__
 
 
-def check_labels(labels_BT: Tensor, scored_BT: Tensor, vocabulary: int) -> None:
-    """Raise `LabelError`, with its position, for a scored label outside the vocabulary."""
-    outside_BT = scored_BT & ((labels_BT < 0) | (labels_BT >= vocabulary))
-    if outside_BT.any():
-        b, t = outside_BT.nonzero()[0]
+def first_fault(labels_BT: Tensor, scored_P: Tensor, maxima_2P: Tensor, vocabulary: int) -> Tensor:
+    """Return the argument of `raise_fault`, 0 if there is nothing to raise: int64, on the device of the labels.
+
+    labels_BT: int64. scored_P: bool. maxima_2P: the largest logit of each row of student and teacher; it is finite
+    exactly if the row has a softmax distribution, which is required of every row here. Labels are checked first.
+    """
+    labels_P = labels_BT.flatten()
+    outside_P = scored_P & ((labels_P < 0) | (labels_P >= vocabulary))
+    kind_2P = maxima_2P.isnan() + 2 * maxima_2P.isposinf() + 3 * maxima_2P.isneginf()
+    kind_F = torch.cat([outside_P.long(), kind_2P.flatten()])
+    rank_F = torch.arange(len(kind_F), 0, -1, device=kind_F.device)
+    fault_F = (KINDS * rank_F + kind_F).where(kind_F > 0, 0)
+    return torch.nn.functional.pad(fault_F, (0, 1)).amax()  # padded, because there may be no row
+
+
+def raise_fault(fault: int, labels_BT: Tensor, vocabulary: int) -> None:
+    """Raise `LabelError` or `LogitsError`, with its position, for a fault that `first_fault` found; 0 is none."""
+    if not fault:
+        return
+    rows, positions = labels_BT.numel(), labels_BT.shape[1]
+    rank, kind = divmod(fault, KINDS)
+    model, row = divmod(3 * rows - rank, rows)
+    b, t = divmod(row, positions)
+    if model == 0:
         raise LabelError(
             f"label {int(labels_BT[b, t])} at position ({b}, {t}) is outside the vocabulary of {vocabulary} tokens; "
             f"probably the tokenizers differ or padding is not labelled with ignore_index"
         )
+    name, maximum = ("student", "teacher")[model - 1], ("nan", "inf", "-inf")[kind - 1]
+    raise LogitsError(
+        f"invalid {name} logits at scored position ({b}, {t}): maximum {maximum}, expected a finite number; probably "
+        f"the {name} diverged or the whole vocabulary is masked (ignore_index leaves a position unscored)"
+    )

@@ -1,11 +1,11 @@
-"""Divergences of a teacher from a student, one row function each: nats per row, and the gradient in place.
+"""Cross-entropy, and divergences of a student from its teacher, one row function each.
 
-A row function takes a block of rows of scaled logits, s / tau and t / tau, each row shifted to a maximum of 0, and a
-spare block. It returns the nats of each row, float64 [C], and leaves the derivative of those nats by s / tau in the
-student's block. The other two blocks are overwritten. p and q are the softmax of t / tau and s / tau.
+A divergence takes blocks of rows of scaled logits, s / tau and t / tau, each row shifted to a maximum of 0, and a spare
+block. It returns the nats of each row, float64 [C], and leaves their derivative by s / tau in the student's block. The
+other two blocks are overwritten. p and q are the softmax of t / tau and s / tau.
 
-A token that the first distribution of a divergence gives no mass (a logit of -inf) has no term. If the second one gives
-it none where the first gives it some, the row's nats are +inf and the gradient is finite.
+KL(a || b) = sum a (log a - log b). A token to which `a` gives no mass (a logit of -inf) has no term. A token to which
+only `b` gives none makes KL +inf. The derivative is finite nevertheless: at such tokens that of KL(q || p) takes t = s.
 
 Shape letters: C rows of a block, V vocabulary.
 """
@@ -13,44 +13,81 @@ Shape letters: C rows of a block, V vocabulary.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-__all__ = ["RowFunction", "cross_entropy", "forward_kl"]
-
-RowFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
+__all__ = ["cross_entropy", "forward_kl", "jensen_shannon", "reverse_kl"]
 
 
-def forward_kl(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor) -> Tensor:
-    """Return KL(p || q) = sum p (log p - log q); the derivative is q - p.
-
-    Source: Hinton, Vinyals, Dean 2015, arXiv:1503.02531, section 2.
-    """
-    gap_CV = _gap(teacher_CV, student_CV, spare_CV)
-    _, log_q_C = _softmax_in_place(student_CV)
-    total_C, log_p_C = _softmax_in_place(teacher_CV)
-    nats_C = _expectation(teacher_CV, gap_CV).div_(total_C).add_(log_p_C).sub_(log_q_C)
-    student_CV.sub_(teacher_CV)
-    return nats_C
-
-
-def cross_entropy(student_CV: Tensor, labels_C1: Tensor, gradient_CV: Tensor) -> Tensor:
+def cross_entropy(logits_CV: Tensor, labels_C1: Tensor, gradient_CV: Tensor) -> Tensor:
     """Return -log softmax(s)[y] of unscaled rows; `gradient_CV` gets softmax(s) - onehot(y), the rows are unchanged."""
-    logit_C1 = student_CV.gather(1, labels_C1)
-    torch.softmax(student_CV, -1, out=gradient_CV)
-    _, log_q_C = _largest(gradient_CV)
-    gradient_CV.scatter_(1, labels_C1, gradient_CV.gather(1, labels_C1).sub_(1))
+    logit_C1 = logits_CV.gather(1, labels_C1)
+    torch.softmax(logits_CV, -1, out=gradient_CV)
+    _, log_q_C = _normaliser(gradient_CV)
+    gradient_CV.scatter_(1, labels_C1, gradient_CV.gather(1, labels_C1) - 1)
     return -(logit_C1[:, 0] + log_q_C)
 
 
-def _softmax_in_place(logits_CV: Tensor) -> tuple[Tensor, Tensor]:
-    torch.softmax(logits_CV, -1, out=logits_CV)
-    return _largest(logits_CV)
+def forward_kl(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor) -> Tensor:
+    """Return KL(p || q); the derivative is q - p.
+
+    Source: Hinton, Vinyals, Dean 2015, arXiv:1503.02531, section 2.
+    """
+    infinite_C = _gap(teacher_CV, student_CV, spare_CV)
+    _, log_q_C = _softmax(student_CV)
+    total_C, log_p_C = _softmax(teacher_CV)
+    student_CV.sub_(teacher_CV)
+    return _mean(spare_CV, teacher_CV, total_C, teacher_CV) + log_p_C - log_q_C + infinite_C
 
 
-def _largest(probability_CV: Tensor) -> tuple[Tensor, Tensor]:
+def reverse_kl(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor) -> Tensor:
+    """Return KL(q || p); the derivative is q (d - sum q d) with d = s / tau - t / tau.
+
+    Source: Gu et al. 2024, arXiv:2306.08543, section 2.
+    """
+    infinite_C = _gap(student_CV, teacher_CV, spare_CV)
+    total_C, log_q_C = _softmax(student_CV)
+    _, log_p_C = _softmax(teacher_CV)
+    mean_C = _centre(spare_CV, student_CV, total_C, teacher_CV)
+    student_CV.mul_(spare_CV)
+    return mean_C + log_q_C - log_p_C + infinite_C
+
+
+def jensen_shannon(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor, beta: float) -> Tensor:
+    """Return beta KL(p || m) + (1 - beta) KL(q || m) with m = beta p + (1 - beta) q: finite for 0 < beta < 1.
+
+    At the ends, where that is 0, the divergence is its limit divided by beta or by 1 - beta: KL(p || q) at beta = 0,
+    KL(q || p) at beta = 1. The derivative is (1 - beta) q (d - sum q d) with d = log q - log m.
+    Source: Agarwal et al. 2024, arXiv:2306.13649, equation 1; p is the teacher.
+    """
+    if beta in (0, 1):
+        return (reverse_kl if beta else forward_kl)(student_CV, teacher_CV, spare_CV)
+    gap_CV = torch.sub(teacher_CV, student_CV, out=spare_CV)
+    total_q_C, log_q_C = _softmax(student_CV)
+    total_p_C, log_p_C = _softmax(teacher_CV)
+    # A banned token gets a finite gap, so that its probability of 0 removes it; NaN is a token banned twice.
+    gap_CV.add_((log_p_C - log_q_C)[:, None]).nan_to_num_()
+    larger_CV = _larger_over_mixture(gap_CV, beta)
+    of_p_C = _mean(larger_CV + gap_CV.clamp_max(0), teacher_CV, total_p_C, teacher_CV)
+    q_over_m_CV = larger_CV.sub_(gap_CV.clamp_min_(0))
+    of_q_C = _centre(q_over_m_CV, student_CV, total_q_C, teacher_CV)
+    student_CV.mul_(q_over_m_CV).mul_(1 - beta)
+    return beta * of_p_C + (1 - beta) * of_q_C
+
+
+def _larger_over_mixture(gap_CV: Tensor, beta: float) -> Tensor:
+    """Return log max(p, q) - log m from log p - log q: exact near 0, without overflow far from it."""
+    share_CV = (gap_CV > 0).to(gap_CV.dtype).mul_(1 - 2 * beta).add_(beta)  # of the smaller one in the mixture
+    return gap_CV.abs().neg_().expm1_().mul_(share_CV).log1p_().neg_()
+
+
+def _softmax(logits_CV: Tensor) -> tuple[Tensor, Tensor]:
+    """Replace the rows by their softmax; return as `_normaliser`."""
+    return _normaliser(torch.softmax(logits_CV, -1, out=logits_CV))
+
+
+def _normaliser(probability_CV: Tensor) -> tuple[Tensor, Tensor]:
     """Return the sum of each row and the logarithm of its largest probability, which belongs to the logit 0: float64.
 
     The sum is not exactly 1, because the kernel normalises a long row in its own dtype.
@@ -60,14 +97,21 @@ def _largest(probability_CV: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _gap(first_CV: Tensor, second_CV: Tensor, out_CV: Tensor) -> Tensor:
-    """Return first - second; 0 where the first has no mass, +inf where only the second has none."""
-    return torch.sub(first_CV, second_CV, out=out_CV).nan_to_num_(nan=0.0, posinf=math.inf, neginf=0.0)
+    """Write first - second, made finite; return for each row +inf if only the second has -inf at some token, else 0."""
+    torch.sub(first_CV, second_CV, out=out_CV).nan_to_num_(posinf=math.inf)  # a finite number is multiplied by 0
+    infinite_C = torch.where(out_CV.amax(-1) == math.inf, math.inf, 0.0)
+    out_CV.nan_to_num_(posinf=0.0)
+    return infinite_C
 
 
-def _expectation(probability_CV: Tensor, values_CV: Tensor) -> Tensor:
-    """Return the sum of probability * value of each row, float64; `values_CV` is overwritten.
+def _mean(values_CV: Tensor, probability_CV: Tensor, total_C: Tensor, out_CV: Tensor) -> Tensor:
+    """Return the mean of the values under probabilities that sum to `total_C`, float64; the products go to `out_CV`."""
+    return torch.mul(values_CV, probability_CV, out=out_CV).sum(-1, dtype=torch.float64) / total_C
 
-    A probability that underflows is still positive: 0 * inf is +inf here.
-    """
-    values_CV.mul_(probability_CV).nan_to_num_(nan=math.inf, posinf=math.inf)
-    return values_CV.sum(-1, dtype=torch.float64)
+
+def _centre(values_CV: Tensor, probability_CV: Tensor, total_C: Tensor, spare_CV: Tensor) -> Tensor:
+    """Subtract the mean of the values, and return it; twice, because the first one has the rounding of large values."""
+    mean_C = _mean(values_CV, probability_CV, total_C, spare_CV)
+    rest_C = _mean(values_CV.sub_(mean_C[:, None]), probability_CV, total_C, spare_CV)
+    values_CV.sub_(rest_C[:, None])
+    return mean_C + rest_C

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 
 from reference_trainer.distillation import losses
 from reference_trainer.distillation.domain import IGNORE_INDEX
+from reference_trainer.distillation.objective import Weights
 
 __all__ = ["AGREE", "differences", "relative_difference"]
 
@@ -29,6 +31,8 @@ def relative_difference(
     temperature: float,
     ce_weight: float,
     kd_weight: float,
+    divergence: str = "forward_kl",
+    beta: float = 0.5,
     gradient: Callable[..., Tensor] = losses.kd_logit_gradient,
 ) -> float:
     """Return ||closed form - autograd|| / ||autograd||, both computed in float64 from these logits.
@@ -41,23 +45,33 @@ def relative_difference(
     student_BTV = student_BTV.detach().double().requires_grad_()
     tensors = (student_BTV, teacher_BTV, labels_BT)
     scored_BT = labels_BT != IGNORE_INDEX
-    found = gradient(*tensors, temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
+    weights = Weights(
+        temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight, divergence=divergence, beta=beta
+    )
+    found = gradient(*tensors, **asdict(weights))
     student_NV, teacher_NV, labels_N = (x[scored_BT] for x in tensors)
-    loss = _textbook_loss(student_NV, teacher_NV, labels_N, temperature, ce_weight, kd_weight)
-    (expected,) = torch.autograd.grad(loss, student_BTV)
+    (expected,) = torch.autograd.grad(_textbook_loss(student_NV, teacher_NV, labels_N, weights), student_BTV)
     terms = (ce_weight + kd_weight * temperature) * max(1, len(labels_N)) ** 0.5
     difference, size = float((found - expected).norm()), float(expected.norm())
     scale = max(size, terms)
     return difference / scale if scale else math.inf if difference else 0.0
 
 
-def _textbook_loss(
-    student_NV: Tensor, teacher_NV: Tensor, labels_N: Tensor, temperature: float, ce_weight: float, kd_weight: float
-) -> Tensor:
+def _textbook_loss(student_NV: Tensor, teacher_NV: Tensor, labels_N: Tensor, weights: Weights) -> Tensor:
     """Return the loss in float64, formed by differentiable operations alone."""
     hard = F.cross_entropy(student_NV, labels_N.long(), reduction="sum")
-    soft = losses.forward_kl(student_NV, teacher_NV.double(), temperature).sum()
-    return ce_weight * hard + kd_weight * temperature**2 * soft
+    log_q_NV, log_p_NV = ((x.double() / weights.temperature).log_softmax(-1) for x in (student_NV, teacher_NV))
+    beta, soft = weights.mixture, _kl(log_p_NV, log_q_NV)
+    if beta == 1:
+        soft = _kl(log_q_NV, log_p_NV)
+    elif beta:
+        log_m_NV = torch.logaddexp(log_p_NV + math.log(beta), log_q_NV + math.log(1 - beta))
+        soft = beta * _kl(log_p_NV, log_m_NV) + (1 - beta) * _kl(log_q_NV, log_m_NV)
+    return weights.ce_weight * hard + weights.kd_weight * weights.temperature**2 * soft
+
+
+def _kl(log_a_NV: Tensor, log_b_NV: Tensor) -> Tensor:
+    return (log_a_NV.exp() * (log_a_NV - log_b_NV)).sum()
 
 
 def differences(

@@ -38,7 +38,6 @@ Shape letters: B batch, T position, V vocabulary, N scored positions.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,9 +47,9 @@ from torch.autograd.function import once_differentiable
 
 from reference_trainer.distillation.checks import check_tensors
 from reference_trainer.distillation.domain import IGNORE_INDEX, TEMPERATURES
-from reference_trainer.distillation.rows import Weights, walk, weighted_sum
+from reference_trainer.distillation.rows import Rows, Weights, walk, weighted_sum
 
-__all__ = ["IGNORE_INDEX", "TEMPERATURES", "LossSum", "forward_kl", "kd_logit_gradient", "kd_loss"]
+__all__ = ["IGNORE_INDEX", "TEMPERATURES", "LossSum", "kd_logit_gradient", "kd_loss"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +72,8 @@ def kd_loss(
     temperature: float,
     ce_weight: float,
     kd_weight: float,
+    divergence: str = "forward_kl",
+    beta: float = 0.5,
     ignore_index: int = IGNORE_INDEX,
 ) -> LossSum:
     """Return ce_weight * CE + kd_weight * temperature^2 * KL(teacher || student) in nats, summed over scored positions.
@@ -82,10 +83,13 @@ def kd_loss(
     Domain, dtypes and errors: see the module's docstring. Source: arXiv:1503.02531, section 2.
     """
     check_tensors(student_BTV, teacher_BTV, labels_BT)
-    weights = Weights(temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
-    tensors = (student_BTV, teacher_BTV.detach(), labels_BT)
-    total, count = _Loss.apply(*tensors, weights, ignore_index, torch.is_grad_enabled())  # type: ignore[no-untyped-call]
-    return LossSum(sum=total, count=count)
+    weights = Weights(
+        temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight, divergence=divergence, beta=beta
+    )
+    scale = 1.0 if torch.is_grad_enabled() and student_BTV.requires_grad else None
+    rows = walk(student_BTV, teacher_BTV, labels_BT, weights, ignore_index=ignore_index, scale=scale)
+    total = _Loss.apply(student_BTV, rows, weights)  # type: ignore[no-untyped-call]
+    return LossSum(sum=total, count=rows.count)
 
 
 def kd_logit_gradient(
@@ -96,6 +100,8 @@ def kd_logit_gradient(
     temperature: float,
     ce_weight: float,
     kd_weight: float,
+    divergence: str = "forward_kl",
+    beta: float = 0.5,
     ignore_index: int = IGNORE_INDEX,
 ) -> Tensor:
     """Return the derivative of `kd_loss(...).sum` with respect to the student's logits, in closed form.
@@ -105,39 +111,22 @@ def kd_logit_gradient(
     logit, of the sum: the caller divides. Domain and errors: as for `kd_loss`.
     Source: arXiv:1503.02531, section 2, equation 2.
     """
-    weights = Weights(temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
+    weights = Weights(
+        temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight, divergence=divergence, beta=beta
+    )
     rows = walk(student_BTV, teacher_BTV, labels_BT, weights, ignore_index=ignore_index, scale=1.0)
     return rows.gradient_BTV
 
 
-def forward_kl(student_NV: Tensor, teacher_NV: Tensor, temperature: float) -> Tensor:
-    """Return KL(softmax(t/tau) || softmax(s/tau)) of each row in nats, without the factor tau^2: float64 [N].
-
-    student_NV, teacher_NV: floating logits [N, V]; the teacher is detached. A teacher logit of -inf gives no term; a
-    student logit of -inf where the teacher's probability is positive gives +inf.
-    """
-    log_p_NV = (teacher_NV.detach() / temperature).log_softmax(-1)
-    log_q_NV = (student_NV / temperature).log_softmax(-1)
-    # A probability that underflows is still positive: 0 * inf would be NaN where the loss is +inf.
-    p_NV = log_p_NV.exp().clamp_min(torch.finfo(log_p_NV.dtype).tiny)
-    term_NV = torch.where(log_p_NV > -math.inf, p_NV * (log_p_NV - log_q_NV), 0.0)
-    return term_NV.sum(-1, dtype=torch.float64)
-
-
 class _Loss(torch.autograd.Function):
-    """The sum of the weighted nats; its gradient is formed in forward, while the logits are in the cache."""
+    """The weighted sum of a walk's rows, with the gradient that the walk has formed."""
 
     @staticmethod
-    def forward(
-        ctx: Any, student: Tensor, teacher: Tensor, labels: Tensor, weights: Weights, ignore_index: int, graph: bool
-    ) -> tuple[Tensor, Tensor]:
-        scale = 1.0 if graph and student.requires_grad else None
-        rows = walk(student, teacher, labels, weights, ignore_index=ignore_index, scale=scale)
+    def forward(ctx: Any, student: Tensor, rows: Rows, weights: Weights) -> Tensor:
         ctx.gradient, ctx.dtype = rows.gradient_BTV, student.dtype
-        ctx.mark_non_differentiable(rows.count)
-        return weighted_sum(rows, weights), rows.count
+        return weighted_sum(rows, weights)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_sum: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        return (ctx.gradient * grad_sum.to(ctx.gradient.dtype)).to(ctx.dtype), None, None, None, None, None
+    def backward(ctx: Any, grad_sum: Tensor) -> tuple[Tensor | None, ...]:
+        return (ctx.gradient * grad_sum).to(ctx.dtype), None, None

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from reference_trainer.errors import ProviderError, ShapeError
 
-__all__ = ["Batch", "Student", "StudentPass", "Teacher", "checked_logits"]
+__all__ = ["INTEGERS", "Batch", "Student", "StudentPass", "Teacher", "checked_logits"]
 
-_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,22 +23,27 @@ class Batch:
     """Token sequences and their labels.
 
     tokens: integers [B, T]. labels: integers [B, T], labels[b, i] is the label of tokens[b, i], -100
-    where that token is not predicted. `kd_step` shifts labels against logits. Raise `ShapeError` if a tensor is
-    not integer [B, T] or the shapes differ.
+    where that token is not predicted. `kd_step` shifts labels against logits. segments: integers [B, T] that number
+    the documents of each row from 1, 0 where there is padding; None if each row is one document, padded at its end if
+    at all. Raise `ShapeError` if a tensor is not integer [B, T] or the shapes differ.
     """
 
     tokens: Tensor
     labels: Tensor
+    segments: Tensor | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("tokens", self.tokens), ("labels", self.labels)):
-            if not isinstance(value, Tensor) or value.dtype not in _INTEGERS or value.dim() != 2:
+        tensors = {"tokens": self.tokens, "labels": self.labels}
+        if self.segments is not None:
+            tensors["segments"] = self.segments
+        for name, value in tensors.items():
+            if not isinstance(value, Tensor) or value.dtype not in INTEGERS or value.dim() != 2:
                 read = f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
                 raise ShapeError(f"invalid {name} of a batch: {read}, expected an integer tensor [B, T]")
-        if self.tokens.shape != self.labels.shape:
+        if len({value.shape for value in tensors.values()}) > 1:
+            shapes = ", ".join(f"{name} {list(value.shape)}" for name, value in tensors.items())
             raise ShapeError(
-                f"shapes of a batch do not match: tokens {list(self.tokens.shape)}, labels "
-                f"{list(self.labels.shape)}; labels are aligned with the tokens (do not shift them)"
+                f"shapes of a batch do not match: {shapes}; labels are aligned with the tokens (do not shift them)"
             )
 
 

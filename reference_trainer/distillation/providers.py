@@ -5,6 +5,7 @@ Shape letters: B batch, T position, V vocabulary, K token ids with a row in a ta
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -89,11 +90,13 @@ class ModuleTeacher:
     flags are restored afterwards, also after an exception. This holds even for modules shared with a student in train
     mode: shared parameters are frozen for both, shared buffers (BatchNorm) are updated by the student's forward only.
     The forward does not run in inference mode, because a student's graph may use tensors that a shared module keeps.
-    Tokens are moved to the module's device. Raise `ProviderError` for a result that is not logits.
+    A module whose forward has a parameter `segments` gets those of the batch. Tokens and segments are moved to the
+    module's device. Raise `ProviderError` for a result that is not logits, or for segments that it does not take.
     """
 
     def __init__(self, module: nn.Module, vocab_size: int) -> None:
         self._module = module
+        self._takes_segments = _takes_segments(module)
         self._vocab_size = vocab_size
         self._freeze()
 
@@ -104,7 +107,7 @@ class ModuleTeacher:
     def logits(self, batch: Batch) -> Tensor:
         self._freeze()  # a student that shares modules may have unfrozen them
         with torch.no_grad(), evaluating(self._module):
-            output = self._module(batch.tokens.to(_device_of(self._module)))
+            output = _output("teacher", self._module, batch, self._takes_segments)
         return checked_logits("teacher", _logits_of(output), batch.tokens, self._vocab_size).detach()
 
     def _freeze(self) -> None:
@@ -117,12 +120,15 @@ class ModuleStudent:
     """A student that wraps any `nn.Module` mapping tokens [B, T] to logits [B, T, V] or to an object with `.logits`.
 
     A pass keeps its graph. `backward` accumulates into the parameters' `.grad` through autograd, in place and with
-    hooks. No gradient is zeroed and no optimizer is stepped: the training loop does both. Tokens are moved to the
-    module's device. Raise `ProviderError` for a result that is not logits, or if no parameter requires a gradient.
+    hooks. No gradient is zeroed and no optimizer is stepped: the training loop does both. A module whose forward has a
+    parameter `segments` gets those of the batch. Tokens and segments are moved to the module's device. Raise
+    `ProviderError` for a result that is not logits, for segments that the module does not take, or if no parameter
+    requires a gradient.
     """
 
     def __init__(self, module: nn.Module, vocab_size: int) -> None:
         self._module = module
+        self._takes_segments = _takes_segments(module)
         self._vocab_size = vocab_size
 
     @property
@@ -130,7 +136,7 @@ class ModuleStudent:
         return self._vocab_size
 
     def forward(self, batch: Batch) -> StudentPass:
-        output = self._module(batch.tokens.to(_device_of(self._module)))
+        output = _output("student", self._module, batch, self._takes_segments)
         logits_BTV = checked_logits("student", _logits_of(output), batch.tokens, self._vocab_size)
 
         def accumulate(gradient_BTV: Tensor) -> None:
@@ -188,6 +194,23 @@ def _row_indices(model: str, table_KV: Tensor, batch: Batch) -> Tensor:
             f"token {token} has no row in the {model}'s table of {len(table_KV)}; probably the tokenizers differ"
         )
     return tokens_BT
+
+
+def _takes_segments(module: nn.Module) -> bool:
+    return "segments" in inspect.signature(module.forward).parameters
+
+
+def _output(model: str, module: nn.Module, batch: Batch, takes_segments: bool) -> object:
+    device = _device_of(module)
+    tokens_BT = batch.tokens.to(device)
+    if batch.segments is None:
+        return module(tokens_BT)
+    if not takes_segments:
+        raise ProviderError(
+            f"the batch has segments, and the forward of the {model}'s module has no parameter 'segments', so the "
+            f"documents of a row would attend to each other; use padded batches or a module that takes segments"
+        )
+    return module(tokens_BT, segments=batch.segments.to(device))
 
 
 def _device_of(module: nn.Module) -> torch.device:

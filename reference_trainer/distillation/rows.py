@@ -1,52 +1,51 @@
 """One walk over the scored rows of logits [B, T, V]: nats per row, and the gradient of their weighted sum.
 
-A block of rows is read once from memory; everything else happens in buffers that stay in the cache. Results are as
+A block of rows is read once from memory; the rest happens in the cache. Results are as
 `reference_trainer.distillation.losses` documents them.
 
-Shape letters: B batch, T position, P = B * T rows, V vocabulary, C rows of a block.
+Shape letters: B batch, T position, P = B * T rows, N rows that are read, V vocabulary, C rows of a block, K numbers of
+a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from reference_trainer.distillation import divergences
-from reference_trainer.distillation.checks import check_labels, check_settings, check_tensors
-from reference_trainer.distillation.divergences import RowFunction
-from reference_trainer.errors import LogitsError
+from reference_trainer.distillation.checks import check_tensors, first_fault, raise_fault
+from reference_trainer.distillation.divergences import cross_entropy, forward_kl, jensen_shannon
+from reference_trainer.distillation.objective import Weights, check_ignore_index
 
-__all__ = ["Rows", "Weights", "walk", "weighted_sum"]
+__all__ = ["Rows", "Weights", "rows_per_block", "walk", "weighted_sum"]
 
-BLOCK_BYTES = 2 << 20  # of one buffer; five are in use, and together they stay in the last level of cache
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Weights:
-    """The objective: ce_weight * cross-entropy + kd_weight * temperature^2 * divergence, in nats per scored row."""
-
-    temperature: float
-    ce_weight: float
-    kd_weight: float
-    divergence: RowFunction = divergences.forward_kl
+CPU_BLOCK_BYTES = 2 << 20  # about five blocks are in use, and together they stay in the last level of cache
+BLOCK_BYTES = 64 << 20  # on other devices, where the launch of a kernel takes as long as 20 MiB of traffic
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The results of one walk, detached.
+    """The results of one walk, detached. Numbers of rows are float64, and 0 in unscored rows.
 
-    cross_entropy_P: nats against the labels. divergence_P: nats at the temperature, without temperature^2. Both
-    float64, 0 in unscored rows, and 0 if the weight is 0 and metrics are not asked for. count: scored rows, int64.
-    gradient_BTV: of the weighted sum, times `scale`; empty without a `scale`.
+    cross_entropy_P: nats against the labels. divergence_P: nats at the temperature, without temperature^2. Either is 0
+    if its weight is 0 and metrics are not asked for. The next five are metrics, and empty unless asked for: kl_at_1_P
+    and kl_P, KL(teacher || student) in nats at temperature 1 and at the temperature; teacher_cross_entropy_P and
+    teacher_entropy_P, nats at temperature 1; agreement_P, 1 if the first most probable token is the same in both
+    models. count: scored rows, int64. gradient_BTV: of the weighted sum, times `scale`; empty without a `scale`.
+    fault: 0, or the argument of `checks.raise_fault`, int64.
     """
 
     cross_entropy_P: Tensor
     divergence_P: Tensor
+    kl_at_1_P: Tensor
+    kl_P: Tensor
+    teacher_cross_entropy_P: Tensor
+    teacher_entropy_P: Tensor
+    agreement_P: Tensor
     count: Tensor
     gradient_BTV: Tensor
+    fault: Tensor
 
 
 @torch.no_grad()
@@ -59,138 +58,120 @@ def walk(
     ignore_index: int,
     scale: float | Tensor | None = None,
     metrics: bool = False,
+    deferred: bool = False,
     select: bool | None = None,
 ) -> Rows:
     """Return nats of every scored row and, with `scale`, the gradient of `scale` times their weighted sum.
 
-    metrics: also nats whose weight is 0. select: read scored rows only, the default on the CPU; on other devices
-    selecting rows would wait for the device, so every row is read, and results of unscored rows are replaced by 0. The
-    gradient is new, contiguous and exactly 0 at unscored positions; float64 for a float64 student, otherwise float32.
-    Errors: see `losses`.
+    scale: a number, or a tensor without axes on the device of the logits. metrics: also compute the metrics, and nats
+    whose weight is 0. deferred: return the first wrong value of logits and labels as `fault` instead of raising for it.
+    select: read scored rows only, the default on the CPU; on other devices that would wait for the device, so every
+    row is read, and results of unscored rows are replaced by 0. With `deferred` and without `select`, no number is read
+    from the device.
+
+    The gradient is new, contiguous and exactly 0 at unscored positions; float64 for a float64 student, otherwise
+    float32. Logits whose first two axes cannot be viewed as one are copied. Errors: see `losses`.
     """
-    check_settings(weights.temperature, weights.ce_weight, weights.kd_weight, ignore_index)
+    check_ignore_index(ignore_index)
     check_tensors(student_BTV, teacher_BTV, labels_BT)
     labels_BT = labels_BT.long()  # before it is compared: 156 in uint8 has the bits of -100
-    scored_BT = labels_BT != ignore_index
-    check_labels(labels_BT, scored_BT, student_BTV.shape[-1])
-    select = student_BTV.device.type == "cpu" if select is None else select
-    done = _Walk(student_BTV.detach(), teacher_BTV.detach(), labels_BT, scored_BT, weights, scale, metrics, select)
-    return done.rows()
+    scored_P, vocabulary = (labels_BT != ignore_index).flatten(), student_BTV.shape[-1]
+    walked = _Walk(student_BTV, teacher_BTV, labels_BT, scored_P, weights, scale, metrics)
+    numbers_KP = walked.numbers(student_BTV.device.type == "cpu" if select is None else select)
+    fault = first_fault(labels_BT, scored_P, numbers_KP[-2:], vocabulary)
+    if not deferred:
+        raise_fault(int(fault), labels_BT, vocabulary)
+    measured_KP = numbers_KP[2:7] if metrics else numbers_KP.new_zeros(5, 0)
+    return Rows(*[*numbers_KP[:2], *measured_KP, scored_P.sum(), walked.gradient_BTV, fault])
 
 
 def weighted_sum(rows: Rows, weights: Weights) -> Tensor:
     """Return the loss in nats, summed over the scored rows; a term of weight 0 is absent, even if it is infinite."""
-    nats_P = torch.zeros_like(rows.cross_entropy_P)
-    if weights.ce_weight > 0:
-        nats_P = nats_P + weights.ce_weight * rows.cross_entropy_P
-    if weights.kd_weight > 0:
-        nats_P = nats_P + weights.kd_weight * (weights.temperature**2 * rows.divergence_P)
-    return nats_P.sum()
+    terms = (weights.ce_weight, rows.cross_entropy_P), (weights.kd_weight * weights.temperature**2, rows.divergence_P)
+    return torch.stack([weight * nats_P if weight else torch.zeros_like(nats_P) for weight, nats_P in terms]).sum()
 
 
-def rows_per_block(vocabulary: int, dtype: torch.dtype) -> int:
-    """Return how many rows of logits a block of `BLOCK_BYTES` holds, at least 1."""
-    return max(BLOCK_BYTES // (vocabulary * dtype.itemsize), 1)
+def rows_per_block(vocabulary: int, dtype: torch.dtype, device: torch.device) -> int:
+    """Return how many rows of logits fit into a block, at least 1."""
+    size = CPU_BLOCK_BYTES if device.type == "cpu" else BLOCK_BYTES
+    return max(size // (vocabulary * dtype.itemsize), 1)
 
 
 class _Walk:
-    """The tensors and settings of one walk, from which `rows` computes its results."""
+    """The tensors and settings of one walk, and its blocks, which are allocated once."""
 
     def __init__(
         self,
         student_BTV: Tensor,
         teacher_BTV: Tensor,
         labels_BT: Tensor,
-        scored_BT: Tensor,
+        scored_P: Tensor,
         weights: Weights,
         scale: float | Tensor | None,
         metrics: bool,
-        select: bool,
     ) -> None:
-        self.student, self.teacher, self.scored_P = student_BTV, teacher_BTV, scored_BT.flatten()
-        self.labels_P1 = labels_BT.where(scored_BT, 0).flatten()[:, None]
-        self.weights, self.scale, self.select = weights, scale, select
-        self.hard, self.soft = weights.ce_weight > 0 or metrics, weights.kd_weight > 0 or metrics
-        self.gradient_dtype = torch.promote_types(student_BTV.dtype, torch.float32)
-        self.dtype = torch.promote_types(self.gradient_dtype, teacher_BTV.dtype)
+        (B, T, V), device = student_BTV.shape, student_BTV.device
+        self.student_PV, self.teacher_PV = student_BTV.flatten(0, 1), teacher_BTV.flatten(0, 1)
+        self.labels_P1 = labels_BT.flatten().clamp(0, V - 1)[:, None]  # a label outside the vocabulary is a fault
+        self.scored_P, self.weights, self.metrics = scored_P, weights, metrics
+        self.scale = None if scale is None else scale * torch.ones((), dtype=torch.float64, device=device)
+        dtype = torch.promote_types(student_BTV.dtype, torch.float32)
+        self.gradient_BTV = torch.zeros(0 if scale is None else B, T, V, dtype=dtype, device=device)
+        dtype = torch.promote_types(dtype, teacher_BTV.dtype)
+        self.size = rows_per_block(V, dtype, device)
+        self.blocks = torch.empty(5, self.size, V, dtype=dtype, device=device)
 
-    def rows(self) -> Rows:
-        shape, device = self.student.shape, self.student.device
-        nats = torch.zeros(4, len(self.scored_P), dtype=torch.float64, device=device)
-        gradient_shape = (0,) if self.scale is None else shape
-        gradient_BTV = torch.empty(gradient_shape, dtype=self.gradient_dtype, device=device)
-        size = rows_per_block(shape[-1], self.dtype)
-        buffers = torch.empty(4, size, shape[-1], dtype=self.dtype, device=device)
-        for at, count in self._blocks(size):
-            self._block(at, buffers[:, :count], nats, gradient_BTV)
-        nats.masked_fill_(~self.scored_P, 0)
-        self._check("student", nats[2])
-        self._check("teacher", nats[3])
-        if self.scale is not None:
-            self._clear_unscored(gradient_BTV.view(-1, shape[-1]))
-        return Rows(nats[0], nats[1], self.scored_P.sum(), gradient_BTV)
+    def numbers(self, select: bool) -> Tensor:
+        """Form the gradient, and return the numbers of all rows, which are 0 in unscored ones."""
+        P, device = len(self.scored_P), self.scored_P.device
+        places_N = self.scored_P.nonzero()[:, 0] if select else torch.arange(P, device=device)
+        numbers_KN = torch.cat([torch.stack(self.block(at_C)) for at_C in torch.split(places_N, self.size)], 1)
+        numbers_KP = numbers_KN.new_zeros(len(numbers_KN), P).index_copy_(1, places_N, numbers_KN)
+        return numbers_KP.masked_fill_(~self.scored_P, 0)
 
-    def _blocks(self, size: int) -> Iterator[tuple[slice | Tensor, int]]:
-        """Yield the location of the rows of each block, a slice if they are neighbours, and their number."""
-        places = self.scored_P.nonzero()[:, 0] if self.select else range(len(self.scored_P))
-        for low in range(0, len(places), size):
-            part = places[low : low + size]
-            first, count = int(part[0]), len(part)
-            yield slice(first, first + count) if int(part[-1]) - first < count else part, count  # type: ignore[misc]
-
-    def _block(self, at: slice | Tensor, buffers: Tensor, nats: Tensor, gradient_BTV: Tensor) -> None:
-        """Note cross-entropy, divergence, and the largest logits of student and teacher of some rows in `nats`."""
-        student_CV, teacher_CV, hard_CV, spare_CV = buffers
-        nats[2, at] = _read(self.student, at, student_CV)
-        nats[3, at] = _read(self.teacher, at, teacher_CV)
-        if self.hard:
-            nats[0, at] = divergences.cross_entropy(student_CV, self.labels_P1[at], hard_CV)
-        if self.soft:
-            student_CV.div_(self.weights.temperature)
-            teacher_CV.div_(self.weights.temperature)
-            nats[1, at] = self.weights.divergence(student_CV, teacher_CV, spare_CV)
-        if self.scale is not None:
-            gradient_CV = self._weighted(student_CV, hard_CV, self.scale)
-            gradient_BTV.view(-1, gradient_BTV.shape[-1])[at] = gradient_CV.to(gradient_BTV.dtype)
-
-    def _weighted(self, soft_CV: Tensor, hard_CV: Tensor, scale: float | Tensor) -> Tensor:
-        """Return the weighted sum of the two derivatives; a term of weight 0 is absent."""
-        hard, soft = self.weights.ce_weight, self.weights.kd_weight * self.weights.temperature
-        total_CV = torch.mul(soft_CV, soft, out=soft_CV) if soft else soft_CV.zero_()
-        total_CV = total_CV.add_(hard_CV, alpha=hard) if hard else total_CV
-        return total_CV.mul_(scale)
-
-    def _clear_unscored(self, gradient_PV: Tensor) -> None:
-        if self.select:
-            gradient_PV[~self.scored_P] = 0
+    def block(self, at_C: Tensor) -> list[Tensor]:
+        """Return the numbers of some rows: two terms, five metrics if asked for, two maxima; write their gradient."""
+        weights, labels_C1 = self.weights, self.labels_P1[at_C]
+        student_CV, teacher_CV, hard_CV, spare_CV, _ = self.blocks[:, : len(at_C)]
+        maxima = [_read(self.student_PV, at_C, student_CV), _read(self.teacher_PV, at_C, teacher_CV)]
+        metrics = self._metrics(student_CV, teacher_CV, labels_C1) if self.metrics else []
+        hard_C = soft_C = torch.zeros_like(maxima[0])
+        if weights.ce_weight or self.metrics:
+            hard_C = cross_entropy(student_CV, labels_C1, hard_CV)
         else:
-            gradient_PV.masked_fill_(~self.scored_P[:, None], 0)
+            hard_CV.zero_()
+        if weights.kd_weight or self.metrics:
+            student_CV.div_(weights.temperature)
+            teacher_CV.div_(weights.temperature)
+            soft_C = jensen_shannon(student_CV, teacher_CV, spare_CV, weights.mixture)
+        else:
+            student_CV.zero_()
+        if self.scale is not None:
+            self._write(at_C, student_CV, hard_CV, self.scale)
+        return [hard_C, soft_C, *metrics, *maxima]
 
-    def _check(self, model: str, top_P: Tensor) -> None:
-        """Raise for the first scored row whose largest logit is not finite: it has no softmax distribution."""
-        broken_P = ~top_P.isfinite()
-        if broken_P.any():
-            row = int(broken_P.nonzero()[0])
-            b, t = divmod(row, self.student.shape[1])
-            raise LogitsError(
-                f"invalid {model} logits at scored position ({b}, {t}): maximum {top_P[row].item()}, expected a "
-                f"finite number; probably the {model} diverged or the whole vocabulary is masked (ignore_index leaves "
-                f"a position unscored)"
-            )
+    def _metrics(self, student_CV: Tensor, teacher_CV: Tensor, labels_C1: Tensor) -> list[Tensor]:
+        one_CV, two_CV, three_CV = self.blocks[2:, : len(labels_C1)]
+        kl_at_1_C = forward_kl(one_CV.copy_(student_CV), two_CV.copy_(teacher_CV), three_CV)
+        tau = self.weights.temperature
+        torch.div(student_CV, tau, out=one_CV)
+        kl_C = forward_kl(one_CV, torch.div(teacher_CV, tau, out=two_CV), three_CV)
+        teacher_cross_entropy_C = cross_entropy(teacher_CV, labels_C1, one_CV)
+        torch.special.entr(torch.softmax(teacher_CV, -1, out=one_CV), out=two_CV)
+        agreement_C = (student_CV.argmax(-1) == teacher_CV.argmax(-1)).double()
+        return [kl_at_1_C, kl_C, teacher_cross_entropy_C, two_CV.sum(-1, dtype=torch.float64), agreement_C]
+
+    def _write(self, at_C: Tensor, soft_CV: Tensor, hard_CV: Tensor, scale: Tensor) -> None:
+        """Write the weighted sum of the two derivatives to its rows; unscored rows stay 0."""
+        weights, gradient_PV = self.weights, self.gradient_BTV.flatten(0, 1)
+        total_CV = soft_CV.mul_(scale * weights.kd_weight * weights.temperature)
+        total_CV.addcmul_(hard_CV, scale * weights.ce_weight).masked_fill_(~self.scored_P[at_C, None], 0)
+        gradient_PV.index_copy_(0, at_C, total_CV.to(gradient_PV.dtype))
 
 
-def _read(logits_BTV: Tensor, at: slice | Tensor, out_CV: Tensor) -> Tensor:
-    """Read rows into `out_CV`, shifted to a maximum of 0 so that large logits do not overflow; return the maxima."""
-    rows_CV = _rows(logits_BTV, at)
-    top_C1 = rows_CV.amax(-1, keepdim=True).to(out_CV.dtype)
-    torch.sub(rows_CV, top_C1, out=out_CV)
-    return top_C1[:, 0].double()
-
-
-def _rows(logits_BTV: Tensor, at: slice | Tensor) -> Tensor:
-    """Return rows by their flat position, as a view where the memory layout has one."""
-    B, T, V = logits_BTV.shape
-    if logits_BTV.stride(0) == T * logits_BTV.stride(1):
-        return logits_BTV.as_strided((B * T, V), logits_BTV.stride()[1:], logits_BTV.storage_offset())[at]
-    index = torch.arange(at.start, at.stop, device=logits_BTV.device) if isinstance(at, slice) else at
-    return logits_BTV[index // T, index % T]
+def _read(logits_PV: Tensor, at_C: Tensor, out_CV: Tensor) -> Tensor:
+    """Read rows, shifted to a maximum of 0 so that large logits do not overflow; return the maxima, float64."""
+    rows_CV = logits_PV.index_select(0, at_C)
+    maximum_C1 = rows_CV.amax(-1, keepdim=True)
+    torch.sub(rows_CV, maximum_C1.to(out_CV.dtype), out=out_CV)
+    return maximum_C1[:, 0].double()

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from reference_trainer.distillation.domain import IGNORE_INDEX
+from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher, checked_logits
-from reference_trainer.distillation.rows import Rows, Weights, walk, weighted_sum
+from reference_trainer.distillation.rows import Rows, walk, weighted_sum
 from reference_trainer.errors import VocabularyError
 
 __all__ = ["MetricSum", "StepResult", "check_vocabularies", "kd_step", "labels_of_logits", "pass_gradient", "sums_of"]
@@ -99,10 +100,11 @@ def pass_gradient(
     *,
     scale: float | Tensor,
     metrics: bool,
+    deferred: bool = False,
 ) -> Rows:
     """Run both forwards, pass `scale` times the gradient of the summed loss to the student, and return the rows.
 
-    labels_BT: the labels of the logits, as `labels_of_logits` returns them. metrics: also nats whose weight is 0.
+    labels_BT: the labels of the logits, as `labels_of_logits` returns them. metrics, deferred: as in `rows.walk`.
     Errors: those of `checked_logits` and `losses`, before the student gets a gradient.
     """
     teacher_BTV = checked_logits("teacher", teacher.logits(batch), batch.tokens, teacher.vocab_size)
@@ -110,22 +112,26 @@ def pass_gradient(
     student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
     device = student_BTV.device
     tensors = (student_BTV, teacher_BTV.to(device), labels_BT.to(device))
-    rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics)
+    rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics, deferred=deferred)
     forward_pass.backward(rows.gradient_BTV)
     return rows
 
 
 def sums_of(rows: Rows, weights: Weights, *, metrics: bool) -> dict[str, Tensor]:
-    """Return the sums over scored tokens: float64 scalars on the device of the rows, in nats; "loss" is the first.
+    """Return the sums over scored tokens: float64 scalars on the device of the rows; "loss" is the first.
 
     loss: the weighted sum. hard_loss: cross-entropy of the student. soft_loss: T^2 times the divergence at the
-    temperature T. A term of weight 0 is absent without `metrics`.
+    temperature T. A term of weight 0 is absent without `metrics`; with them also kl_at_T and kl_at_1, KL(teacher ||
+    student) at T and at temperature 1; teacher_loss, its cross-entropy; teacher_entropy; all in nats; and agreement,
+    the tokens whose most probable successor is the same for both.
     """
     sums = {"loss": weighted_sum(rows, weights)}
-    if weights.ce_weight > 0 or metrics:
+    if weights.ce_weight or metrics:
         sums["hard_loss"] = rows.cross_entropy_P.sum()
-    if weights.kd_weight > 0 or metrics:
+    if weights.kd_weight or metrics:
         sums["soft_loss"] = weights.temperature**2 * rows.divergence_P.sum()
     if metrics:
-        sums["kl_at_T"] = rows.divergence_P.sum()
+        sums["kl_at_T"], sums["kl_at_1"] = rows.kl_P.sum(), rows.kl_at_1_P.sum()
+        sums["teacher_loss"], sums["teacher_entropy"] = rows.teacher_cross_entropy_P.sum(), rows.teacher_entropy_P.sum()
+        sums["agreement"] = rows.agreement_P.sum()
     return sums

@@ -44,7 +44,9 @@ class DecoderConfig:
 class Decoder(nn.Module):
     """A causal language model: int64 tokens [B, T] to logits [B, T, V] in the dtype of the weights.
 
-    logits[b, i] depends on tokens[b, :i + 1] only.
+    logits[b, i] depends on tokens[b, :i + 1] only. With `segments`, integers [B, T], it depends only on those of them
+    in the segment of tokens[b, i], and positions are counted within a segment: the logits of each document are those of
+    the document alone.
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -59,11 +61,16 @@ class Decoder(nn.Module):
                 into_residual = name.endswith(("attention.out.weight", "feed_forward.down.weight"))
                 nn.init.normal_(parameter, std=0.02 / (2 * config.layers) ** 0.5 if into_residual else 0.02)
 
-    def forward(self, tokens_BT: Tensor) -> Tensor:
+    def forward(self, tokens_BT: Tensor, segments: Tensor | None = None) -> Tensor:
         x_BTW = self.embedding(tokens_BT)
-        turn_TD = _rotation(tokens_BT.shape[1], self.config.width // self.config.heads, x_BTW)
+        turn = _rotation(tokens_BT.shape[1], self.config.width // self.config.heads, x_BTW)
+        mask = None
+        if segments is not None:
+            mask = _attended(segments)
+            position_B1T = mask.sum(-1) - 1
+            turn = turn[0][position_B1T], turn[1][position_B1T]
         for block in self.blocks:
-            x_BTW = block(x_BTW, turn_TD)
+            x_BTW = block(x_BTW, turn, mask)
         logits_BTV: Tensor = self.head(self.norm(x_BTW))
         return logits_BTV
 
@@ -76,8 +83,8 @@ class _Block(nn.Module):
         self.feed_forward_norm = nn.RMSNorm(config.width, eps=_EPSILON)
         self.feed_forward = _FeedForward(config.width)
 
-    def forward(self, x_BTW: Tensor, turn_TD: tuple[Tensor, Tensor]) -> Tensor:
-        x_BTW = x_BTW + self.attention(self.attention_norm(x_BTW), turn_TD)
+    def forward(self, x_BTW: Tensor, turn: tuple[Tensor, Tensor], mask_B1TT: Tensor | None) -> Tensor:
+        x_BTW = x_BTW + self.attention(self.attention_norm(x_BTW), turn, mask_B1TT)
         return x_BTW + self.feed_forward(self.feed_forward_norm(x_BTW))  # type: ignore[no-any-return]  # nn.Module's call
 
 
@@ -88,12 +95,17 @@ class _Attention(nn.Module):
         self.query_key_value = nn.Linear(config.width, 3 * config.width, bias=False)
         self.out = nn.Linear(config.width, config.width, bias=False)
 
-    def forward(self, x_BTW: Tensor, turn_TD: tuple[Tensor, Tensor]) -> Tensor:
+    def forward(self, x_BTW: Tensor, turn: tuple[Tensor, Tensor], mask_B1TT: Tensor | None) -> Tensor:
         query_BHTD, key_BHTD, value_BHTD = (
-            part.reshape(*part.shape[:2], self.heads, -1).permute(0, 2, 1, 3) for part in self._parts(x_BTW)
+            part.reshape(*part.shape[:2], self.heads, part.shape[2] // self.heads).permute(0, 2, 1, 3)
+            for part in self._parts(x_BTW)
         )
         mixed_BHTD = nn.functional.scaled_dot_product_attention(
-            _turned(query_BHTD, turn_TD), _turned(key_BHTD, turn_TD), value_BHTD, is_causal=True
+            _turned(query_BHTD, turn),
+            _turned(key_BHTD, turn),
+            value_BHTD,
+            attn_mask=mask_B1TT,
+            is_causal=mask_B1TT is None,  # without a mask, kernels skip what is not attended to
         )
         out_BTW: Tensor = self.out(mixed_BHTD.permute(0, 2, 1, 3).flatten(2))
         return out_BTW
@@ -125,10 +137,18 @@ def _rotation(length: int, head_width: int, like: Tensor) -> tuple[Tensor, Tenso
     return both.cos().to(like.dtype), both.sin().to(like.dtype)
 
 
-def _turned(x_BHTD: Tensor, turn_TD: tuple[Tensor, Tensor]) -> Tensor:
-    cosine_TD, sine_TD = turn_TD
+def _attended(segments_BT: Tensor) -> Tensor:
+    """Return which positions each position attends to, bool [B, 1, T, T]: itself and earlier ones of its segment."""
+    # Padding attends to padding, because a softmax over no position is NaN.
+    same_BTT = segments_BT[:, :, None] == segments_BT[:, None, :]
+    return same_BTT.tril()[:, None]
+
+
+def _turned(x_BHTD: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+    """Return x rotated by cosine and sine, [T, D] each, or [B, 1, T, D] if rows have positions of their own."""
+    cosine, sine = turn
     first, second = x_BHTD.chunk(2, dim=-1)
-    turned: Tensor = (x_BHTD * cosine_TD + torch.cat((-second, first), dim=-1) * sine_TD).to(x_BHTD.dtype)
+    turned: Tensor = (x_BHTD * cosine + torch.cat((-second, first), dim=-1) * sine).to(x_BHTD.dtype)
     return turned
 
 

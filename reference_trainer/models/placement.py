@@ -16,7 +16,7 @@ def usable_device(name: str) -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        torch.empty(1, device=name)
+        torch.empty((), device=name)
     except (RuntimeError, AssertionError) as error:
         raise SettingError(
             f"invalid value {name!r} for 'device': {str(error).splitlines()[0]}; use auto to select an available device"
@@ -41,7 +41,7 @@ class _Autocast(nn.Module):
         super().__init__()
         self.module = module
 
-    def forward(self, tokens_BT: Tensor) -> Tensor:
+    def forward(self, tokens_BT: Tensor, segments: Tensor | None = None) -> Tensor:
         with torch.autocast(tokens_BT.device.type, dtype=torch.bfloat16):
-            logits_BTV: Tensor = self.module(tokens_BT)
+            logits_BTV: Tensor = self.module(tokens_BT, segments=segments)
         return logits_BTV

@@ -15,6 +15,7 @@ from torch import nn
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.epochs import Batches, ShuffledBatches
 from reference_trainer.data.text import VOCABULARY, Sequences, read_text
+from reference_trainer.distillation.domain import TEMPERATURES
 from reference_trainer.distillation.gradcheck import relative_difference
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
@@ -23,14 +24,17 @@ from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import computing_in, stored_in, usable_device
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.manifest import manifest
-from reference_trainer.pipeline.teachers import cached_or_trained, heads_for, load_teacher
+from reference_trainer.pipeline.teachers import LOGGED_EVERY, cached_or_trained, heads_for, load_teacher
 from reference_trainer.storage.directories import exclusive_directory, reject_existing
 from reference_trainer.storage.export import exported_bytes, note_interrupts, save_decoder, weights_digest
+from reference_trainer.training.annealing import WEIGHTS, Annealed
 from reference_trainer.training.callbacks import Callback, checked
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.formats import SMOKE_START_LINE
-from reference_trainer.training.lines import Lines
+from reference_trainer.training.lines import BarCallback, Lines
 from reference_trainer.training.loop import Objective, TrainResult, new_optimizer, train
+from reference_trainer.training.metrics_file import FILE as METRICS
+from reference_trainer.training.metrics_file import MetricsCallback
 from reference_trainer.training.progress import ProgressCallback
 from reference_trainer.training.schedule import Schedule, learning_rate, windows
 from reference_trainer.training.trace import TraceCallback
@@ -132,7 +136,7 @@ class Distillation:
         if settings.teacher is not None:
             teacher = load_teacher(settings.teacher)
         else:
-            callbacks = [ProgressCallback(100, lines=lines, title="teacher")]
+            callbacks = [ProgressCallback(LOGGED_EVERY, lines=lines, title="teacher"), BarCallback(lines, "teacher")]
             wrap = partial(computing_in, settings.dtype)
             digest = self.digests["data_sha256"]
             teacher = cached_or_trained(settings, self._training, digest, callbacks, lines.write, wrap)
@@ -154,7 +158,7 @@ class Distillation:
         self.student = self.make_student().to(self.device)
         self.directory = self._claim_output()
         # The trace may be in the output directory, so it is created after the check that this is empty.
-        traces = self._trace_callbacks()
+        written = (*self._metrics_callbacks(), *self._trace_callbacks())
         if settings.smoke is not None:
             self.lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
         self.optimizer = new_optimizer(self.student.parameters(), settings.lr)
@@ -163,14 +167,15 @@ class Distillation:
         self.learning = computing_in(settings.dtype, self.student)
         self.frozen = ModuleTeacher(computing_in(settings.dtype, self.teacher), self.vocab_size)
         self.schedule = self._planned()
-        self.callbacks = (ProgressCallback(settings.log_every, lines=self.lines), *self.callbacks, *traces)
+        progress = ProgressCallback(settings.log_every, lines=self.lines)
+        self.callbacks = (progress, BarCallback(self.lines, "student"), *self.callbacks, *written)
         for callback in self.callbacks:
             callback.attach(self)
 
     def run(self) -> TrainResult:
         """Train the student. Errors: those of `loop.train`."""
         settings = self.settings
-        planned = self.schedule.epochs * self.schedule.steps_per_epoch  # a limit does not shorten the schedule
+        planned = self.schedule.planned_steps  # a limit does not shorten the schedule
         with self._reporting_divergence():
             return train(
                 self.frozen,
@@ -212,17 +217,37 @@ class Distillation:
 
     def _objective(self) -> Objective:
         settings = self.settings
-        return Objective(temperature=settings.temperature, ce_weight=settings.ce_weight, kd_weight=settings.kd_weight)
+
+        def annealed(name: str, bounds: tuple[float, float]) -> float | Annealed:
+            start: float = getattr(settings, name)
+            end: float | None = getattr(settings, f"{name}_end")
+            return start if end is None else Annealed(start, end, settings.anneal, name=name, bounds=bounds)
+
+        return Objective(
+            temperature=annealed("temperature", TEMPERATURES),
+            ce_weight=annealed("ce_weight", WEIGHTS),
+            kd_weight=annealed("kd_weight", WEIGHTS),
+            divergence=settings.divergence,
+            beta=settings.beta,
+        )
 
     def _claim_output(self) -> Path | None:
         """Return the output directory, which this run has to itself; None for a smoke run, which creates nothing."""
         settings = self.settings
         if settings.smoke is not None:
-            reject_existing(settings.out, force=settings.force)  # the full run would be rejected too
+            reject_existing(settings.out, force=settings.force, kept=[METRICS])  # the full run would be rejected too
             return None
         self._stack.enter_context(note_interrupts(settings.out))  # also while the other contexts are closed
-        claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=exported_bytes(self.student))
+        needed = exported_bytes(self.student)
+        claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=needed, kept=[METRICS])
         return self._stack.enter_context(claimed)
+
+    def _metrics_callbacks(self) -> list[MetricsCallback]:
+        if self.directory is None:
+            return []
+        metrics = MetricsCallback(self.directory / METRICS, truncate_to=0)  # replaces that of an unfinished run
+        self._stack.callback(metrics.close)
+        return [metrics]
 
     def _trace_callbacks(self) -> list[TraceCallback]:
         settings = self.settings
@@ -258,4 +283,4 @@ class Distillation:
         batch = self.batches.batch(1, 1)
         student_BTV = ModuleStudent(self.learning, self.vocab_size).forward(batch).logits
         aligned = (student_BTV[:, :-1], self.frozen.logits(batch)[:, :-1], batch.labels[:, 1:])
-        return relative_difference(*aligned, **asdict(self._objective()))
+        return relative_difference(*aligned, **asdict(self._objective().weights(1, self.schedule.planned_steps)))

@@ -1,4 +1,4 @@
-"""The lines that end a run: what ran, the held-out metrics, and where the model is."""
+"""The lines that end a run: what ran, the held-back metrics, and where the model is."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,18 @@ from reference_trainer.training.callbacks import Callback
 from reference_trainer.training.loop import Objective, new_optimizer, train
 from reference_trainer.training.schedule import Schedule, learning_rate
 
-__all__ = ["cache_directory", "cached_or_trained", "heads_for", "load_teacher", "teacher_key", "train_teacher"]
+__all__ = [
+    "LOGGED_EVERY",
+    "cache_directory",
+    "cached_or_trained",
+    "heads_for",
+    "load_teacher",
+    "teacher_key",
+    "train_teacher",
+]
 
 _LABELS_ONLY = Objective(temperature=1.0, ce_weight=1.0, kd_weight=0.0)
+LOGGED_EVERY = 100  # steps of the teacher's training
 _SEED_OFFSET = 1_000_003  # so that the teacher has other weights and another order than the student
 
 
@@ -45,23 +54,25 @@ def load_teacher(directory: Path) -> Decoder:
     return teacher
 
 
-def cache_directory(settings: Settings) -> Path:
-    """Return the directory of cached teachers. Errors: `OutputError` if no home directory exists."""
+def cache_directory(
+    settings: Settings, *, environment: Mapping[str, str] = os.environ, home: Callable[[], Path] = Path.home
+) -> Path:
+    """Return the directory of cached teachers. Errors: `OutputError` if `home` raises, as without a home directory."""
     if settings.teacher_cache is not None:
         return settings.teacher_cache
     try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "reference_trainer"
+        return Path(environment.get("XDG_CACHE_HOME") or home() / ".cache") / "reference_trainer"
     except RuntimeError as error:
         raise OutputError(f"cannot locate a cache directory: {error} Use --teacher-cache to choose one.") from error
 
 
-def teacher_key(settings: Settings, digest: str, device: torch.device) -> str:
-    """Return a hash of every setting and version that a trained teacher depends on: 24 hexadecimal digits."""
+def teacher_key(settings: Settings, digest: str, device: torch.device, *, version: str = torch.__version__) -> str:
+    """Return a hash of all that a trained teacher depends on, with the `version` of torch: 24 hexadecimal digits."""
     depends_on = {
         "format": 2,  # raise it with every change of how a teacher is trained
         "data": digest,
         "device": device.type,
-        "torch": torch.__version__,
+        "torch": version,
         **{name: getattr(settings, name) for name in ("batch_size", "dtype", "length", "lr", "seed", "warmup")},
         **{name: getattr(settings, name) for name in ("teacher_layers", "teacher_steps", "teacher_width")},
     }
@@ -116,7 +127,12 @@ def train_teacher(
             ModuleStudent(wrap(decoder), VOCABULARY),
             ShuffledBatches(sequences=sequences, seed=seed).batch,
             new_optimizer(decoder.parameters(), settings.lr),
-            schedule=Schedule(epochs=-(-steps // sequences.batches), steps_per_epoch=sequences.batches, limit=steps),
+            schedule=Schedule(
+                epochs=-(-steps // sequences.batches),
+                steps_per_epoch=sequences.batches,
+                limit=steps,
+                log_every=LOGGED_EVERY,
+            ),
             objective=_LABELS_ONLY,
             learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup, total=steps),
             callbacks=callbacks,

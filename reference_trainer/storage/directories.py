@@ -6,7 +6,7 @@ import fcntl
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -15,17 +15,17 @@ from reference_trainer.errors import OutputError
 __all__ = ["exclusive_directory", "reject_existing"]
 
 
-def reject_existing(path: Path, *, force: bool) -> None:
+def reject_existing(path: Path, *, force: bool, kept: Collection[str] = ()) -> None:
     """Raise `OutputError` if `path` is not a directory, or is not empty and not `force`.
 
-    Partial files of a killed run are ignored.
+    What an unfinished run leaves is ignored: partial files, and files whose names are in `kept`.
     """
     try:
         if not path.exists():
             return
         if not path.is_dir():
             raise OutputError(f"{path} is not a directory; choose another --out")
-        if not force and not all(_is_partial(each) for each in path.iterdir()):
+        if not force and not all(_is_partial(each) or each.name in kept for each in path.iterdir()):
             raise OutputError(f"{path} is not empty; choose another --out, or use --force to write into it")
     except OutputError:
         raise
@@ -34,15 +34,23 @@ def reject_existing(path: Path, *, force: bool) -> None:
 
 
 @contextmanager
-def exclusive_directory(path: Path, *, force: bool, bytes_needed: int) -> Iterator[Path]:
-    """Create and lock the directory `path`, so that no other run writes into it.
+def exclusive_directory(
+    path: Path,
+    *,
+    force: bool,
+    bytes_needed: int,
+    kept: Collection[str] = (),
+    flock: Callable[[int, int], None] = fcntl.flock,
+) -> Iterator[Path]:
+    """Create and lock the directory `path` by `flock`, so that no other run writes into it.
 
     The lock ends with the process, however it ends. A directory that was created here and is still empty is removed
     on exit; failure to remove it is ignored.
+    kept: as for `reject_existing`.
     Errors: `OutputError` if the directory is not empty (unless `force`), is locked by another run or is not writable,
     or if fewer than `bytes_needed` bytes are free.
     """
-    reject_existing(path, force=force)
+    reject_existing(path, force=force, kept=kept)
     with ExitStack() as stack:
         try:
             made = _make(path)
@@ -50,10 +58,12 @@ def exclusive_directory(path: Path, *, force: bool, bytes_needed: int) -> Iterat
         except OSError as error:
             raise OutputError(f"cannot create {path}: {error.strerror}; choose another --out") from error
         stack.callback(os.close, descriptor)
-        _lock(descriptor, path, made)
+        _lock(descriptor, path, made, flock)
         stack.callback(_remove_if_empty, made)  # only under the lock: an empty directory may be another run's
         _remove_partial_files(path)
-        reject_existing(path, force=force)  # another run may have finished between the first check and the lock
+        reject_existing(
+            path, force=force, kept=kept
+        )  # another run may have finished between the first check and the lock
         _check_writable(path, bytes_needed)
         yield path
 
@@ -85,9 +95,9 @@ def _is_partial(path: Path) -> bool:
     return re.fullmatch(r"\..+\.\d+\.partial", path.name) is not None
 
 
-def _lock(descriptor: int, path: Path, made: list[Path]) -> None:
+def _lock(descriptor: int, path: Path, made: list[Path], flock: Callable[[int, int], None]) -> None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         raise OutputError(f"another run is writing into {path}; choose another --out") from error
     except OSError as error:

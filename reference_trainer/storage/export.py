@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote_from_bytes
 
 import torch
 from safetensors import SafetensorError
@@ -34,7 +32,6 @@ __all__ = [
     "exported_bytes",
     "load_decoder",
     "note_interrupts",
-    "path_in_json",
     "save_decoder",
     "verify_manifest",
     "versions",
@@ -172,18 +169,6 @@ def _config(path: Path) -> DecoderConfig:
 def versions() -> dict[str, str]:
     """Return the versions that a result depends on: of this package, torch and Python."""
     return {"reference_trainer": __version__, "torch": torch.__version__, "python": platform.python_version()}
-
-
-def path_in_json(path: Path) -> str | dict[str, str]:
-    """Return a path for a JSON file: its text, or {"percent_encoded": ...} of its bytes where they are not UTF-8.
-
-    JSON text is Unicode, so it cannot hold such bytes, and strict readers reject the lone surrogates that stand for
-    them in Python.
-    """
-    try:
-        return os.fsencode(path).decode()
-    except UnicodeDecodeError:
-        return {"percent_encoded": quote_from_bytes(os.fsencode(path))}
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:

@@ -42,7 +42,8 @@ class Context(_Readable):
     scored tokens, elsewhere the loss of the last step; None if no token was scored.
     learning_rate: of the last step; None before the first. best_loss: the smallest finite loss of a step so far.
     elapsed_s: seconds since `on_train_begin`. tokens: scored tokens so far. total_steps: as planned.
-    metrics: of the steps since the last logged one, at `on_step_end` of a logged step; elsewhere empty.
+    metrics: at `on_step_end` of a logged step, means over the tokens that were scored since the last logged one;
+    elsewhere empty. gradient_norm (before clipping), kl_at_T and a loss of weight 0 are those of the logged step alone.
 
     loss, best_loss and tokens are read from the device when one of them is first asked for. On several ranks they are
     those of the last step that every rank has read: a logged step, or the end of an epoch.

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from string import Formatter
 
 __all__ = [
     "ATTACHED_LINE",
     "EPOCH_LINE",
+    "LOGGED_METRICS",
     "SMOKE_END_LINE",
     "SMOKE_PROJECTION_LINE",
     "SMOKE_START_LINE",
     "SMOKE_SUMMARY_LINE",
     "STEP_LINE",
+    "metrics_line",
     "pattern",
 ]
 
@@ -28,6 +31,18 @@ SMOKE_PROJECTION_LINE = (
     "[SMOKE] projected full-run wall time ({steps} steps): {hours:.2f}h / {minutes:.1f} min / {seconds:.1f}s"
 )
 SMOKE_END_LINE = "smoke mode: export skipped, no model was written"
+
+LOGGED_METRICS = ("loss", "hard_loss", "soft_loss", "kl_at_1", "student_perplexity", "teacher_perplexity")
+"""Metrics of a line, in its order."""
+
+
+def metrics_line(metrics: Mapping[str, float]) -> str:
+    """Return the line of a logged step: those of `LOGGED_METRICS` that are present, with four significant digits.
+
+    Return "" if none of them is present.
+    """
+    shown = [f"{name}={metrics[name]:.4g}" for name in LOGGED_METRICS if name in metrics]
+    return f"Distillation metrics | {' '.join(shown)}" if shown else ""
 
 
 def pattern(line: str) -> re.Pattern[str]:

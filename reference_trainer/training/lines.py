@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from reference_trainer.training.callbacks import Context
+from reference_trainer.training.callbacks import Callback, Context
 
-__all__ = ["Lines"]
+__all__ = ["BarCallback", "Lines"]
 
 T = TypeVar("T")
 
@@ -56,13 +56,35 @@ class Lines:
             self._bar.start()
 
     def update_bar(self, context: Context) -> None:
-        """Store the context; it is formatted when the bar is next drawn, ten times a second."""
+        """Store the step, and the context of a logged one; they are formatted when the bar is next drawn.
+
+        The bar is drawn by its own thread, which must not read the losses of other steps from the device.
+        """
         if self._bar is not None:
-            self._bar.update(self._bar.task_ids[0], completed=context.step, context=context)
+            task = self._bar.task_ids[0]
+            self._bar.update(task, completed=context.step)
+            if context.metrics:
+                self._bar.update(task, context=context)
 
     def close_bar(self) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+class BarCallback(Callback):
+    """Callback that shows how far a training is, as a bar below the lines if they go to a terminal."""
+
+    def __init__(self, lines: Lines, title: str) -> None:
+        self._lines, self._title = lines, title
+
+    def on_train_begin(self, context: Context) -> None:
+        self._lines.open_bar(self._title, context.total_steps)
+
+    def on_step_end(self, context: Context) -> None:
+        self._lines.update_bar(context)
+
+    def on_train_end(self, context: Context) -> None:
+        self._lines.close_bar()
 
 
 class _Stream:

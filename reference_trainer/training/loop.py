@@ -10,13 +10,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 
+from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
-from reference_trainer.distillation.rows import Weights
+from reference_trainer.errors import LabelError, LogitsError
+from reference_trainer.training.annealing import Annealed
 from reference_trainer.training.callbacks import Callback, Context, call_hooks, call_train_end, checked
+from reference_trainer.training.metrics import derived, rates
 from reference_trainer.training.parallel import ONE_PROCESS, Parallel
 from reference_trainer.training.pending import Pending
 from reference_trainer.training.schedule import Event, Position, Schedule, following, is_logged, is_read
@@ -28,15 +32,30 @@ __all__ = ["BETAS", "EPSILON", "WEIGHT_DECAY", "Objective", "TrainResult", "new_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objective:
-    """Arguments of the loss that `kd_step` minimises; domains as in `reference_trainer.distillation.losses`."""
+    """Arguments of the loss that is minimised, each a number or one that changes over the steps of the run.
 
-    temperature: float
-    ce_weight: float
-    kd_weight: float
+    Domains are those of `reference_trainer.distillation.losses`.
+    """
 
-    def weights(self, step: int) -> Weights:
-        """Return the arguments of step `step`, from 1."""
-        return Weights(temperature=self.temperature, ce_weight=self.ce_weight, kd_weight=self.kd_weight)
+    temperature: float | Annealed
+    ce_weight: float | Annealed
+    kd_weight: float | Annealed
+    divergence: str = "forward_kl"
+    beta: float = 0.5
+
+    def weights(self, step: int, total: int) -> Weights:
+        """Return the arguments of step `step`, from 1, of `total`."""
+
+        def now(value: float | Annealed) -> float:
+            return value.at(step, total) if isinstance(value, Annealed) else value
+
+        return Weights(
+            temperature=now(self.temperature),
+            ce_weight=now(self.ce_weight),
+            kd_weight=now(self.kd_weight),
+            divergence=self.divergence,
+            beta=self.beta,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +96,17 @@ def train(
     clip: float | None = None,
     parallel: Parallel = ONE_PROCESS,
     seed: int | None = None,
+    deferred: bool | None = None,
 ) -> TrainResult:
     """Distil `teacher` into `student` as planned by `schedule`, and call `callbacks` at every event.
 
     batch_at(epoch, k): micro-batch k of this rank in an epoch, both from 1. learning_rate(step) is set before each
     step; without an optimizer (a student that applies its gradient itself) it is only reported. clip: the largest norm
-    of a step's gradient. clock: seconds. seed: of the random numbers of every micro-batch; the default generators are
-    restored afterwards. With None they are left alone.
+    of a step's gradient, which is multiplied by min(1, clip / (norm + 1e-6)). clock: seconds. seed: of the random
+    numbers of every micro-batch; the default generators are restored afterwards. With None they are left alone.
+    deferred: whether an error in the values of a step leaves out its update and is raised when the step is read,
+    instead of at once; by default where reading waits for a device. It needs an optimizer that takes `found_inf`, as
+    the fused ones of PyTorch do.
     Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
     propagate after `on_train_end`, with the step in a note.
     """
@@ -93,12 +116,13 @@ def train(
         batch_at=batch_at,
         optimizer=optimizer,
         schedule=schedule,
-        weights=objective.weights,
+        weights=partial(objective.weights, total=schedule.planned_steps),
         clip=clip,
         parallel=parallel,
         seed=seed,
+        deferred=deferred,
     )
-    run = _Run(update, checked(callbacks), learning_rate, clock)
+    run = _Run(update, objective, checked(callbacks), learning_rate, clock)
     with update.random_state():
         return run.carry_out()
 
@@ -109,17 +133,19 @@ class _Run:
     def __init__(
         self,
         update: Update,
+        objective: Objective,
         callbacks: tuple[Callback, ...],
         learning_rate: Callable[[int], float],
         clock: Callable[[], float],
     ) -> None:
         self.update, self.schedule, self.callbacks = update, update.schedule, callbacks
-        self.learning_rate, self.clock = learning_rate, clock
+        self.objective, self.learning_rate, self.clock = objective, learning_rate, clock
         self.state = fresh()
         self.pending = Pending(update.parallel)
         self.rate: float | None = None
         self.metrics: dict[str, float] = {}
-        self.unread: list[Context] = []
+        self.unread: dict[int, list[Context]] = {}  # by their step
+        self.logged = (0.0, 0, 0)  # seconds, steps and tokens at the last logged step
         self.began = clock()
 
     def carry_out(self) -> TrainResult:
@@ -162,19 +188,32 @@ class _Run:
 
     def _read(self) -> None:
         """Note the steps whose sums are still on the device, and complete the contexts that were made meanwhile."""
-        contexts, self.unread = self.unread, []
-        for step, (sums, sequences) in enumerate(self.pending.read(), start=self.state.steps + 1):
-            self.state.note(sums, sequences)
-            for context in contexts:
-                if context.step == step:
+        unread, self.unread = self.unread, {}
+        try:
+            for sums, sequences in self.pending.read():
+                self.state.note(sums, sequences)
+                for context in unread.get(self.state.steps, ()):
                     context.complete(self._losses())
+        except (LabelError, LogitsError) as error:
+            error.add_note(f"in step {self.state.steps + 1}, whose update was left out")
+            raise
 
     def _logged(self) -> dict[str, float]:
         """Return the metrics of the steps since the last logged one, if the last step is logged."""
         if not is_logged(self.state.position.step, self.schedule.log_every):
             return {}
-        sums, self.state.interval = self.state.interval, {}
-        return {name: each.sum / each.count for name, each in sums.items() if each.count}
+        state, schedule = self.state, self.schedule
+        sums, state.interval = state.interval, {}
+        weights = self.objective.weights(state.position.step, schedule.planned_steps)
+        elapsed, tokens = self.clock() - self.began, state.tokens
+        before, self.logged = self.logged, (elapsed, state.steps, tokens)
+        return {
+            **derived(sums),
+            "temperature": weights.temperature,
+            "ce_weight": weights.ce_weight,
+            "kd_weight": weights.kd_weight,
+            **rates(elapsed - before[0], steps=state.steps - before[1], tokens=tokens - before[2]),
+        }
 
     def _losses(self) -> dict[str, Any]:
         return {"loss": self.state.loss, "best_loss": self.state.best_loss, "tokens": self.state.tokens}
@@ -194,7 +233,7 @@ class _Run:
         }
         if self.pending and self.update.parallel.world_size == 1:
             context = Context.incomplete(self._read, known)
-            self.unread.append(context)
+            self.unread.setdefault(at.step, []).append(context)
             return context
         losses = self._losses()
         if event is Event.EPOCH_END:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from reference_trainer.distillation.checks import raise_fault
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.training.parallel import Parallel
 from reference_trainer.training.window import WindowSums
@@ -29,26 +30,26 @@ class Pending:
         self._steps.append((window, gradient_norm))
 
     def read(self) -> Iterator[tuple[dict[str, MetricSum], int]]:
-        """Yield the sums of each step over all ranks, by name, and its sequences, in order; forget them."""
+        """Yield the sums of each step over all ranks, by name, and its sequences, in order; forget them.
+
+        Raise the deferred error of the first step that has one when its turn comes.
+        """
         steps, self._steps = self._steps, []
         if not steps:
             return
         sums_K = torch.stack([each for window, _ in steps for each in window.sums.values()])
         counts_K = torch.stack([each for window, _ in steps for each in (window.total, window.sequences)])
-        norms_K = torch.stack([norm for _, norm in steps if norm is not None] or [sums_K[0]])
-        parts = (self._parallel.sum_metrics(sums_K), counts_K.to(sums_K), norms_K.to(sums_K))
-        numbers = torch.cat(parts).tolist()
-        sums, counts, norms = (iter(part) for part in _split(numbers, [len(part) for part in parts]))
-        for window, norm in steps:
-            total, sequences = int(next(counts)), int(next(counts))
-            step = {name: MetricSum(next(sums), total) for name in window.sums}
+        norms = [norm for _, norm in steps if norm is not None]
+        faults = [fault for window, _ in steps for fault, _ in window.faults]
+        parts = [self._parallel.sum_metrics(sums_K), counts_K, *norms, *faults]
+        numbers = iter(torch.cat([part.to(sums_K).flatten() for part in parts]).tolist())
+        sums = [{name: next(numbers) for name in window.sums} for window, _ in steps]
+        counts = [(int(next(numbers)), int(next(numbers))) for _ in steps]
+        measured = [None if norm is None else next(numbers) for _, norm in steps]
+        for (window, _), step, (total, sequences), norm in zip(steps, sums, counts, measured, strict=True):
+            for _, labels_BT in window.faults:
+                raise_fault(int(next(numbers)), labels_BT, window.vocabulary)
+            noted = {name: MetricSum(each, total) for name, each in step.items()}
             if norm is not None:
-                step["gradient_norm"] = MetricSum(next(norms), 1)
-            yield step, sequences
-
-
-def _split(numbers: list[float], lengths: list[int]) -> Iterator[list[float]]:
-    start = 0
-    for length in lengths:
-        yield numbers[start : start + length]
-        start += length
+                noted["gradient_norm"] = MetricSum(norm, 1)
+            yield noted, sequences

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from reference_trainer.training.callbacks import Callback, Context
-from reference_trainer.training.formats import ATTACHED_LINE, EPOCH_LINE, STEP_LINE
+from reference_trainer.training.formats import ATTACHED_LINE, EPOCH_LINE, STEP_LINE, metrics_line
 from reference_trainer.training.lines import Lines
 from reference_trainer.training.schedule import is_logged
 
@@ -30,14 +30,12 @@ class ProgressCallback(Callback):
         """Write the line that says that the callback is attached."""
         self._lines.write(ATTACHED_LINE.format(every=self.log_every))
 
-    def on_train_begin(self, context: Context) -> None:
-        self._lines.open_bar(self._title or "student", context.total_steps)
-
     def on_step_end(self, context: Context) -> None:
-        self._lines.update_bar(context)
         if is_logged(context.step, self.log_every):
             loss = math.nan if context.loss is None else context.loss
             self._lines.write(self._step_line.format(step=context.step, total=context.total_steps, loss=loss))
+            if context.metrics and not self._title:
+                self._lines.write(metrics_line(context.metrics))
 
     def on_epoch_end(self, context: Context) -> None:
         if not self._title:
@@ -45,6 +43,3 @@ class ProgressCallback(Callback):
             self._lines.write(
                 EPOCH_LINE.format(epoch=context.epoch, epochs=context.epochs, loss=loss, elapsed_s=context.elapsed_s)
             )
-
-    def on_train_end(self, context: Context) -> None:
-        self._lines.close_bar()

@@ -19,14 +19,21 @@ def micro_batch_seed(seed: int, *, epoch: int, step: int, micro_batch: int, rank
 
 def seed_generators(seed: int, device: torch.device) -> None:
     """Seed the default generators of the CPU and of `device`; those of other devices stay as they are."""
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        index = torch.cuda.current_device() if device.index is None else device.index
-        torch.cuda.default_generators[index].manual_seed(seed)
+    for generator in _generators(device):
+        generator.manual_seed(seed)
 
 
 @contextmanager
 def own_generators(device: torch.device) -> Iterator[None]:
     """Restore the default generators of the CPU and of `device` afterwards, also after an exception."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    before = [(generator, generator.get_state()) for generator in _generators(device)]
+    try:
         yield
+    finally:
+        for generator, state in before:
+            generator.set_state(state)
+
+
+def _generators(device: torch.device) -> list[torch.Generator]:
+    every = (torch.default_generator, *torch.cuda.default_generators)
+    return [generator for generator in every if generator.device in (torch.device("cpu"), device)]

@@ -83,10 +83,14 @@ class Schedule:
             )
 
     @property
+    def planned_steps(self) -> int:
+        """Return the optimizer steps of all epochs: what learning rate and weights span, whatever the limit."""
+        return self.epochs * self.steps_per_epoch
+
+    @property
     def total_steps(self) -> int:
         """Return the optimizer steps of a run in which no callback answers SKIP or STOP."""
-        planned = self.epochs * self.steps_per_epoch
-        return planned if self.limit is None else min(planned, self.limit)
+        return self.planned_steps if self.limit is None else min(self.planned_steps, self.limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,10 +15,10 @@ from reference_trainer.training.schedule import START, Position
 __all__ = ["NOTHING", "TrainState", "fresh", "restored", "saved"]
 
 NOTHING = MetricSum(0.0, 0)
-_STRICT = ConfigDict(ser_json_inf_nan="strings", extra="forbid")
+_JSON = ConfigDict(ser_json_inf_nan="strings", extra="forbid")
 
 
-@with_config(_STRICT)
+@with_config(_JSON)
 @dataclass(slots=True, kw_only=True)
 class TrainState:
     """Losses are in nats per scored token, each of one step, before the update of that step.
@@ -25,7 +26,8 @@ class TrainState:
     position: the last event. steps, sequences, tokens: noted, consumed and scored so far, by all ranks.
     initial_loss, final_loss: of the first and last step that scored a token; best_loss: the smallest finite one; each
     None if there is none. loss: of the last step. finite: whether every loss was. epoch: the loss summed since the
-    epoch began. interval: sums by name since the last logged step. elapsed_s: seconds until the last event.
+    epoch began. interval: sums by name since the last logged step. elapsed_s: seconds from the begin of the run to its
+    last event.
     """
 
     position: Position
@@ -91,11 +93,18 @@ def saved(state: TrainState) -> str:
 
 
 def restored(text: str) -> TrainState:
-    """Return the state that `saved` wrote, equal in every bit.
+    """Return the state that `saved` wrote, equal in every bit; NaN stays NaN.
 
-    Raise `ValueError` for unknown or missing fields and for values of another type.
+    Raise `ValueError` for unknown or missing fields and for values of another type, at any depth.
     """
-    return _ADAPTER.validate_json(text)
+    state = _ADAPTER.validate_json(text)
+    if _canonical(saved(state)) != _canonical(text):  # pydantic converts "3" to 3, and fills in defaults
+        raise ValueError("invalid state of a run: a field is missing or has another type")
+    return state
+
+
+def _canonical(text: str) -> str:
+    return json.dumps(json.loads(text), sort_keys=True)
 
 
 _ADAPTER = TypeAdapter(TrainState)

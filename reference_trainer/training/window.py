@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from reference_trainer.distillation.domain import IGNORE_INDEX
+from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
-from reference_trainer.distillation.rows import Weights
 from reference_trainer.distillation.step import check_vocabularies, labels_of_logits, pass_gradient, sums_of
 from reference_trainer.training.parallel import ONE_PROCESS, Parallel
 
@@ -28,12 +28,15 @@ class WindowSums:
 
     sums: float64 scalars over the scored tokens of this rank, by the names of `sums_of`. count: these tokens.
     total: scored tokens of all ranks, by which the gradient was divided. sequences: of all ranks. Counts are int64.
+    faults: of each micro-batch, if errors are deferred: `Rows.fault` and the labels. vocabulary: of the student.
     """
 
     sums: Mapping[str, Tensor]
     count: Tensor
     total: Tensor
     sequences: Tensor
+    vocabulary: int
+    faults: Sequence[tuple[Tensor, Tensor]]
 
 
 def kd_window(
@@ -44,12 +47,13 @@ def kd_window(
     *,
     parallel: Parallel = ONE_PROCESS,
     metrics: bool = False,
+    deferred: bool = False,
     before: Callable[[int], None] = lambda micro_batch: None,
 ) -> WindowSums:
     """Accumulate the gradient of the mean loss over all scored tokens of the window; return the sums.
 
-    batches: at least one; every rank has equally many, and one without work has no scored label. metrics: also nats
-    whose weight is 0. before: called with the number of each micro-batch, from 0, before its forward.
+    batches: at least one; every rank has equally many, and one without work has no scored label. metrics,
+    deferred: as in `rows.walk`. before: called with the number of each micro-batch, from 0, before its forward.
     A micro-batch is as in `kd_step`, errors too; after an error in a later one the student holds part of a gradient.
     """
     check_vocabularies(teacher, student)
@@ -59,10 +63,14 @@ def kd_window(
     total, all_sequences = parallel.sum_counts(torch.stack([count, sequences]))
     scale = parallel.gradient_factor / total.clamp(min=1).double()
     sums: dict[str, Tensor] = {}
+    faults: list[tuple[Tensor, Tensor]] = []
     for number, (batch, labels_BT) in enumerate(zip(batches, labels, strict=True)):
         before(number)
         with parallel.micro_batch(last=number == len(batches) - 1):
-            rows = pass_gradient(teacher, student, batch, labels_BT, weights, scale=scale, metrics=metrics)
+            rows = pass_gradient(
+                teacher, student, batch, labels_BT, weights, scale=scale, metrics=metrics, deferred=deferred
+            )
+        faults.append((rows.fault, labels_BT))
         for name, each in sums_of(rows, weights, metrics=metrics).items():
             sums[name] = sums[name] + each if name in sums else each
-    return WindowSums(sums, count, total, all_sequences)
+    return WindowSums(sums, count, total, all_sequences, student.vocab_size, faults if deferred else ())

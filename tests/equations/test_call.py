@@ -15,7 +15,7 @@ REFUSED_CALLS = {
     "f(m)": (3, "unknown variable 'm'; the domain has V, s, t, tau"),
     "f(s, k=m)": (8, "unknown variable 'm'"),
     "f(s + 1)": (3, "invalid argument: expected a variable, a literal, [a, b] or zip(a, b)"),
-    "f('text')": (3, "invalid argument"),
+    "f(b'text')": (3, "invalid argument"),
     "f(g(s))": (3, "invalid argument"),
     "f(*s)": (3, "invalid argument"),
     "f(**s)": (1, "unsupported syntax: ** in a call"),
@@ -37,12 +37,12 @@ def test_invalid_call_is_refused_at_its_column(text) -> None:
 
 
 def test_arguments_are_variables_literals_lists_and_pairs() -> None:
-    call = parse_call("losses.kd(s, -1, [s, 2.5], pairs=zip(s, t), size=V, flag=True, mask=None)", NAMES)
+    call = parse_call("losses.kd(s, -1, [s, 2.5], pairs=zip(s, t), size=V, flag=True, mask=None, by='name')", NAMES)
     s, t = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
     positional, named = call.arguments({"s": s, "t": t, "tau": 2.0, "V": 2})
     assert call.function == "losses.kd"
     assert positional[0] is s and positional[1] == -1 and positional[2][0] is s and positional[2][1] == 2.5
-    assert named == {"pairs": [(1.0, 3.0), (2.0, 4.0)], "size": 2, "flag": True, "mask": None}
+    assert named == {"pairs": [(1.0, 3.0), (2.0, 4.0)], "size": 2, "flag": True, "mask": None, "by": "name"}
 
 
 RETURNS = {

@@ -15,8 +15,11 @@ OUT = {
     "reference_trainer.errors": "exception classes and the hint for a missing package",
     "reference_trainer.config.refusals": "wording of refusals: tests/reference_trainer/config",
     "reference_trainer.distillation.domain": "constants",
-    "reference_trainer.storage.directories": "locks and their races: tests/reference_trainer/storage",
+    "reference_trainer.storage.paths": "encodings of paths: tests/reference_trainer/storage/test_paths.py",
+    "reference_trainer.pipeline.figure": "drawing, with an extra: tests/reference_trainer/pipeline/test_figure.py",
+    "reference_trainer.pipeline.plot": "the command `plot`: tests/reference_trainer/pipeline/test_plot.py",
     "reference_trainer.training.lines": "terminal, bar and streams: tests/reference_trainer/training",
+    "reference_trainer.training.tensorboard": "an extra: tests/reference_trainer/training/test_tensorboard.py",
 }
 """Modules outside of every mutation scope, with the reason."""
 

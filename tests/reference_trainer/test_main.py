@@ -55,7 +55,7 @@ def test_process_runs_the_command_line_under_its_own_name() -> None:
                 return f"{error.code} {said.getvalue().splitlines()[0]}"
         return "it went on"
 
-    assert child(work) == (0, "0 Usage: reference-trainer schema [OPTIONS] [trace|settings]", b"")
+    assert child(work) == (0, "0 Usage: reference-trainer schema [OPTIONS] [trace|settings|metrics]", b"")
 
 
 class AtImport:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import reference_trainer
+from falsifiers.support.interruptions import LINES_AT_MOST, at_line
 from reference_trainer.config.settings import Settings
 from reference_trainer.interrupts import WRITTEN
 from reference_trainer.pipeline.distill import distill
 from reference_trainer.training.callbacks import Callback, Context
 from reference_trainer.training.progress import Lines
-from tests.reference_trainer.moments import LINES_AT_MOST, at_line
 
 TINY: dict[str, Any] = {
     "layers": 1,
@@ -62,7 +62,7 @@ class Ended(Callback):
         self.moment, self.file = moment, file
 
     def on_train_end(self, context: Context) -> None:
-        at_line(self.moment, self.interrupt, self.file)
+        at_line(self.moment, self.interrupt, {self.file})
         frame = sys._getframe()
         while frame.f_back is not None:  # functions that are running already are traced too
             frame = frame.f_back

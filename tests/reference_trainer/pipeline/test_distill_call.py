@@ -27,5 +27,6 @@ def test_lines_are_printed_to_standard_output_by_default(tmp_path: Path) -> None
     with redirect_stdout(said):
         distill(tiny)
     lines = said.getvalue().splitlines()
-    assert lines[0].startswith("smoke mode: 2 steps ") and lines[-1].startswith("smoke mode: export skipped")
+    assert lines[0].startswith("smoke mode: 2 steps ") and lines[0].endswith("no model will be written")
+    assert lines[-1].startswith("smoke mode: export skipped")
     assert sum(line.startswith("[SMOKE] ") for line in lines) == 2

@@ -16,13 +16,17 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from falsifiers.support.interruptions import LINES_AT_MOST, at_line, in_child
 from reference_trainer.errors import OutputError
 from reference_trainer.storage import directories
-from tests.reference_trainer.moments import LINES_AT_MOST, NeverMet, at_line, in_child
 
 
-def claimed(path: Path, *, force: bool = False, bytes_needed: int = 1) -> Any:
-    return directories.exclusive_directory(path, force=force, bytes_needed=bytes_needed)
+class NeverMet(Exception):
+    """Raised when a claim ended before the requested line."""
+
+
+def claimed(path: Path, *, force: bool = False, bytes_needed: int = 1, **others: Any) -> Any:
+    return directories.exclusive_directory(path, force=force, bytes_needed=bytes_needed, **others)
 
 
 def refusal(path: Path, **others: Any) -> str | None:
@@ -87,7 +91,7 @@ class _Meeting:
         self.rival = ""
 
     def at(self, moment: int) -> None:
-        at_line(moment, self.claim_too, directories.__file__)
+        at_line(moment, self.claim_too, {directories.__file__})
         first = "refused"
         try:
             with claimed(self.path):

@@ -6,13 +6,12 @@ The system calls are patched, because tests may run as a user with every permiss
 from __future__ import annotations
 
 import errno
-import fcntl
 import itertools
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,10 +20,11 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from falsifiers.support.descriptors import held
+from falsifiers.support.interruptions import LINES_AT_MOST, at_line, in_child
 from reference_trainer.errors import OutputError
 from reference_trainer.storage import directories
-from tests.reference_trainer.moments import LINES_AT_MOST, NeverMet, at_line, held, in_child
-from tests.reference_trainer.storage.test_directories import claimed
+from tests.reference_trainer.storage.test_directories import NeverMet, claimed
 
 CONTENT = b"a file of another program"
 
@@ -40,13 +40,15 @@ def _open_nothing_new(path: Any, flags: int, *others: Any, really: Any = os.open
 
 
 @contextmanager
-def _refusing(what: str) -> Iterator[None]:
+def _refused(what: str, path: Path) -> Iterator[None]:
+    """Claim the path where directories cannot be made, locked or written."""
     planted = {
-        "made": (os, "mkdir", mock.Mock(side_effect=_failing(errno.EACCES))),
-        "locked": (fcntl, "flock", mock.Mock(side_effect=_failing(errno.ENOLCK))),
-        "written": (os, "open", _open_nothing_new),
+        "made": mock.patch.object(os, "mkdir", side_effect=_failing(errno.EACCES)),
+        "locked": nullcontext(),
+        "written": mock.patch.object(os, "open", _open_nothing_new),
     }
-    with mock.patch.object(*planted[what]):
+    lock = {"flock": mock.Mock(side_effect=_failing(errno.ENOLCK))} if what == "locked" else {}
+    with planted[what], claimed(path, **lock):
         yield
 
 
@@ -71,7 +73,7 @@ def test_system_errors_are_named(case: tuple[str, bool]) -> None:
             path.mkdir(parents=True)
         before = sorted(Path(directory).rglob("*"))
         try:
-            with _refusing(what), claimed(path):
+            with _refused(what, path):
                 said = "granted"
         except OutputError as error:
             said = str(error)
@@ -173,7 +175,7 @@ def _met_by_a_file(path: Path, moment: int) -> None:
         if came[0]:
             path.write_bytes(CONTENT)
 
-    at_line(moment, come, directories.__file__)
+    at_line(moment, come, {directories.__file__})
     try:
         with claimed(path):
             assert came != [True] or not path.is_file(), "a file is claimed as a directory"

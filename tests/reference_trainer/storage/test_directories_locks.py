@@ -8,7 +8,6 @@ import os
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from unittest import mock
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -35,8 +34,7 @@ def test_files_of_others_are_kept(number: int, came: str) -> None:
                 file.touch()
             raise OSError(number, os.strerror(number))
 
-        with mock.patch.object(fcntl, "flock", locked):
-            said = refusal(path)
+        said = refusal(path, flock=locked)
         left = [str(p.relative_to(directory)) for p in sorted(Path(directory).rglob("*"))]
     kept = path if number == errno.EWOULDBLOCK else file
     expected = sorted({*_beneath(directory, kept), *_beneath(directory, file)})
@@ -58,27 +56,22 @@ def test_removed_directory_is_not_claimed(third: bool) -> None:
 
     Its lock is on a directory without a name; a third run may have created and locked a new one.
     """
-    really = fcntl.flock
     with tempfile.TemporaryDirectory() as directory, ExitStack() as first, ExitStack() as last:
         path = Path(directory, "new", "out")
         first.enter_context(claimed(path))
 
         def locked(*arguments: int) -> None:
-            mock.patch.stopall()
             first.close()
             if third:
                 last.enter_context(claimed(path))
-            really(*arguments)
+            fcntl.flock(*arguments)
 
-        mock.patch.object(fcntl, "flock", locked).start()
         seen: OSError | None = None
         try:
-            with claimed(path):
+            with claimed(path, flock=locked):
                 pass
         except OSError as error:
             seen = error
-        finally:
-            mock.patch.stopall()
         there = path.is_dir()
     case = f"the directory was removed before it was locked{', and created again by a third run' if third else ''}"
     assert seen is not None, f"{case}: the claim is granted"

@@ -38,3 +38,38 @@ def test_wrapper_that_runs_an_async_function_is_accepted() -> None:
 
     callback = Synchronous()
     assert checked([callback]) == (callback,)
+
+
+async def _async(self: Callback, context: object) -> None: ...
+
+
+def _generator(self: Callback, context: object) -> object:
+    yield
+
+
+def _plain(self: Callback, context: object) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("odd", "message"),
+    [
+        (Callback, "callback 2 is the class Callback; expected an instance of reference_trainer's Callback"),
+        (len, "callback 2 is a builtin_function_or_method; expected an instance of reference_trainer's Callback"),
+        (None, "callback 2 is a NoneType; expected an instance of reference_trainer's Callback"),
+        ({"on_step_ends": _plain}, "callback 2: unknown hook 'on_step_ends' of Mine (did you mean 'on_step_end'?)"),
+        ({"on_log": _plain}, "callback 2: unknown hook 'on_log' of Mine (choose from on_train_begin, on_epoch_begin, "),
+        (
+            {"on_step_end": _async},
+            "callback 2: Mine.on_step_end is an async function, which nothing awaits; expected",
+        ),
+        (
+            {"on_step_end": _generator},
+            "callback 2: Mine.on_step_end is a generator, which nothing iterates; expected a plain function",
+        ),
+    ],
+)
+def test_message_has_position_name_and_reason(odd: object, message: str) -> None:
+    callback = type("Mine", (Callback,), odd)() if isinstance(odd, dict) else odd
+    with pytest.raises(CallbackError) as raised:
+        checked([Callback(), callback])
+    assert str(raised.value).startswith(message)

@@ -9,10 +9,10 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from falsifiers.support.descriptors import held
 from reference_trainer.errors import OutputError
 from reference_trainer.training.callbacks import Context
 from reference_trainer.training.trace import TraceCallback
-from tests.reference_trainer.moments import held
 
 CONTEXT = Context(
     step=1,

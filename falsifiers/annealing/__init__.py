@@ -1,0 +1,1 @@
+"""Attacks on values that change during a run, for `contracts/annealing.yaml`."""

@@ -1,0 +1,20 @@
+"""One value of each shape as a function of numbers: the subject that the equations are checked against."""
+
+from __future__ import annotations
+
+from reference_trainer.training.annealing import Annealed
+
+
+def constant(start: float, warmup: int, step: int, total: int) -> float:
+    """Return the value of a step without an end."""
+    return Annealed(start, warmup=warmup).at(step, total)
+
+
+def linear(start: float, end: float, warmup: int, step: int, total: int) -> float:
+    """Return the value of a step on a straight line."""
+    return Annealed(start, end, "linear", warmup).at(step, total)
+
+
+def cosine(start: float, end: float, warmup: int, step: int, total: int) -> float:
+    """Return the value of a step on half a cosine."""
+    return Annealed(start, end, "cosine", warmup).at(step, total)

@@ -1,0 +1,146 @@
+"""Attacks on the rows of padded and packed batches.
+
+The subject is `reference_trainer.data.batches`, or has its names.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from falsifiers.support import oracles
+from falsifiers.support.documents import Documents, documents
+from falsifiers.support.torch_modes import MODES
+
+SIZES = st.lists(st.integers(0, 6), max_size=9)
+
+
+@given(sizes=SIZES, room=st.integers(0, 8))
+@example(sizes=[3, 3, 1], room=1)
+def falsify_first_row_with_room(subject: Any, sizes: list[int], room: int) -> None:
+    """Every size is in one row, in order; no earlier row had room for it, and none is too full.
+
+    These properties hold for one placement only.
+    """
+    capacity = max(sizes, default=0) + room
+    rows = subject.first_fit(sizes, capacity)
+    of = f"sizes {sizes} in rows of {capacity} are placed as {rows}"
+    assert sorted(index for row in rows for index in row) == list(range(len(sizes))), f"{of}: not each index once"
+    assert all(row == sorted(row) and row for row in rows), f"{of}: a row is empty or not in the order of the sizes"
+    assert [row[0] for row in rows] == sorted(row[0] for row in rows), f"{of}: the rows are not in order"
+    loads = [sum(sizes[index] for index in row) for row in rows]
+    assert all(load <= capacity for load in loads), f"{of}: the rows hold {loads}"
+    for number, row in enumerate(rows):
+        for index in row:
+            before = [sum(sizes[other] for other in earlier if other < index) for earlier in rows[:number]]
+            roomy = [load + sizes[index] <= capacity for load in before]
+            assert not any(roomy), f"{of}: index {index} fits into the earlier row {roomy.index(True)}"
+
+
+@given(case=documents(), padding_id=st.integers(0, 9))
+def falsify_padded_rows(subject: Any, case: Documents, padding_id: int) -> None:
+    """Row b is document b and then padding, as wide as the longest; int64, without segments, on the CPU."""
+    with MODES["default device meta"]("cpu"):
+        batch = subject.pad_documents(case.made(subject), padding_id=padding_id)
+    assert batch.segments is None, f"a padded batch has segments, which few models take: {batch.segments}"
+    _assert_rows(case, batch, [[index] for index in range(len(case.tokens))], case.longest, padding_id)
+
+
+@given(case=documents(), padding_id=st.integers(0, 9), room=st.integers(0, 9))
+def falsify_packed_rows(subject: Any, case: Documents, padding_id: int, room: int) -> None:
+    """Each row holds the documents of `first_fit`, one after the other, numbered from 1, and then padding."""
+    length = case.longest + room
+    with MODES["default device meta"]("cpu"):
+        batch = subject.pack_documents(case.made(subject), length=length, padding_id=padding_id)
+    rows = subject.first_fit([len(each) for each in case.tokens], length)
+    _assert_rows(case, batch, rows, length, padding_id)
+    expected = [[number for number, index in enumerate(row, 1) for _ in case.tokens[index]] for row in rows]
+    expected = [row + [0] * (length - len(row)) for row in expected]
+    assert batch.segments.tolist() == expected, f"the segments are {batch.segments.tolist()}; expected {expected}"
+    kind = batch.segments.dtype, batch.segments.device.type
+    assert kind == (torch.int64, "cpu"), f"segments are {kind}; expected int64 on the CPU"
+
+
+def _assert_rows(case: Documents, batch: Any, rows: list[list[int]], width: int, padding_id: int) -> None:
+    tokens = [[token for index in row for token in case.tokens[index]] for row in rows]
+    tokens = [row + [padding_id] * (width - len(row)) for row in tokens]
+    seen = batch.tokens.tolist()
+    assert seen == tokens and list(batch.tokens.shape) == [len(rows), width], (
+        f"documents {case.tokens} have the rows {seen} of shape {list(batch.tokens.shape)}; expected {tokens}"
+    )
+    kinds = {(each.dtype, each.device.type) for each in (batch.tokens, batch.labels)}
+    assert kinds == {(torch.int64, "cpu")}, f"tokens and labels are {kinds}; expected int64 on the CPU"
+
+
+@given(sizes=SIZES, room=st.integers(0, 8), surplus=st.integers(1, 3), at=st.integers(0, 9))
+def falsify_longer_documents_are_refused(subject: Any, sizes: list[int], room: int, surplus: int, at: int) -> None:
+    """A document longer than a row is refused, not cut; the message states its index, its size and the row's."""
+    capacity = max(sizes, default=0) + room
+    at = min(at, len(sizes))
+    sizes = [*sizes[:at], capacity + surplus, *sizes[at:]]
+    made = [subject.Document(torch.zeros(size, dtype=torch.int64)) for size in sizes]
+    words = (f"document {at} has {capacity + surplus} tokens", f"a row {capacity};")
+    for call in (
+        lambda: subject.first_fit(sizes, capacity),
+        lambda: subject.pack_documents(made, length=capacity, padding_id=0),
+    ):
+        raised = oracles.refusal_complaint(f"sizes {sizes} in rows of {capacity}", call, *words)
+        assert raised is None, raised
+
+
+@given(size=st.integers(0, 20), length=st.integers(2, 7), data=st.data())
+def falsify_split_documents(subject: Any, size: int, length: int, data: st.DataObject) -> None:
+    """Pieces are full but the last, share one token, keep the prompt, and predict each token once.
+
+    No token occurs twice, so each identifies its position.
+    """
+    prompt = data.draw(st.integers(0, size), label="prompt")
+    pieces = subject.split_document(subject.Document(torch.arange(size), prompt), length)
+    seen = [(piece.tokens.tolist(), piece.prompt) for piece in pieces]
+    of = f"{size} tokens with a prompt of {prompt}, in pieces of {length}: {seen}"
+    assert seen and all(len(tokens) == length for tokens, _ in seen[:-1]), f"{of}: a piece is not full"
+    assert len(seen[-1][0]) <= length, f"{of}: the last piece is too long"
+    assert [before[0][-1] == after[0][0] for before, after in pairwise(seen)] == [True] * (len(seen) - 1), (
+        f"{of}: a piece does not start with the last token of the previous one"
+    )
+    assert seen[0][0][:1] == list(range(size))[:1], f"{of}: the first piece does not start with the first token"
+    assert [token for tokens, _ in seen for token in tokens[1:]] == list(range(1, size)), f"{of}: not each token once"
+    given = [token for tokens, prompt in seen for token in tokens[:prompt]]
+    assert sorted(set(given)) == list(range(prompt)), f"{of}: the prompts hold {given}"
+    assert all(0 <= prompt <= len(tokens) for tokens, prompt in seen), f"{of}: a prompt is longer than its piece"
+
+
+def falsify_pieces_below_two_tokens_are_refused(subject: Any) -> None:
+    """Pieces of one token would predict nothing, and share all they have."""
+    document = subject.Document(torch.arange(3))
+    for length in (1, 0, -1):
+        raised = oracles.refusal_complaint(
+            f"pieces of {length}", lambda length=length: subject.split_document(document, length), f"value {length} for"
+        )
+        assert raised is None, raised
+    assert len(subject.split_document(document, 2)) == 2, "three tokens are two pieces of 2 that share one"
+
+
+INVALID = [
+    ("a list of tokens", lambda: ([1, 2],), ("tokens of a document", "list")),
+    ("tokens that are floats", lambda: (torch.zeros(2),), ("tokens of a document", "float32")),
+    ("tokens that are a mask", lambda: (torch.zeros(2, dtype=torch.bool),), ("tokens of a document", "bool")),
+    ("a batch of tokens", lambda: (torch.zeros(1, 2, dtype=torch.int64),), ("tokens of a document", "[1, 2]")),
+    ("a single token", lambda: (torch.tensor(1),), ("tokens of a document", "[]")),
+    ("a prompt longer than the document", lambda: (torch.arange(2), 3), ("prompt of 3", "document of 2")),
+    ("a negative prompt", lambda: (torch.arange(2), -1), ("prompt of -1", "document of 2")),
+]
+
+
+def falsify_invalid_documents_are_refused(subject: Any) -> None:
+    """Tokens that are not integers [N], and prompts outside the document; the message states what was read."""
+    for what, arguments, words in INVALID:
+        raised = oracles.refusal_complaint(what, lambda of=arguments: subject.Document(*of()), *words)
+        assert raised is None, raised
+    for dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
+        batch = subject.pad_documents([subject.Document(torch.arange(2, dtype=dtype), 2)], padding_id=3)
+        assert batch.tokens.tolist() == [[0, 1]], f"tokens in {dtype} become {batch.tokens.tolist()}"

@@ -1,0 +1,1 @@
+"""Attacks on what feature matching depends on and refuses, for `contracts/feature-isolation.yaml`."""

@@ -1,0 +1,83 @@
+"""Attacks on the isolation of feature matching: who gets a gradient, and what results depend on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from falsifiers.feature_matching.cases import FeatureCase, feature_cases
+from falsifiers.support.fake_cuda import fake_cuda
+from falsifiers.support.torch_modes import MODES, WITHOUT_GRAPH
+
+FLOATS = st.sampled_from([torch.float32, torch.float64, torch.bfloat16])
+
+
+@given(case=feature_cases())
+def falsify_teacher_gets_no_gradient(subject: Any, device: str, case: FeatureCase) -> None:
+    """A teacher that requires a gradient gets none, and no argument is modified."""
+    student, teacher = (
+        [x.to(device).clone().requires_grad_() for x in states] for states in (case.student, case.teacher)
+    )
+    live = case.but(student=student, teacher=teacher, scored=case.scored.to(device).clone())
+    live.loss(subject, device).sum.backward()
+    assert [x.grad for x in teacher] == [None] * len(teacher), "the teacher's states got a gradient; expected None"
+    for name, now, was in (
+        ("student", student, case.student),
+        ("teacher", teacher, case.teacher),
+        ("mask", [live.scored], [case.scored]),
+    ):
+        assert all(torch.equal(x.cpu(), y) for x, y in zip(now, was, strict=True)), (
+            f"the {name} was modified by the call"
+        )
+
+
+def _answers(subject: Any, case: FeatureCase, device: str, with_autograd: bool) -> list[Tensor]:
+    loss = case.loss(subject, device)
+    return [loss.sum.detach(), loss.count, *(case.gradients(subject, device) if with_autograd else ())]
+
+
+def _assert_same_bits(when: str, seen: list[Tensor], expected: list[Tensor]) -> None:
+    for x, y in zip(seen, expected, strict=False):
+        assert x.dtype is y.dtype and torch.equal(x, y), (
+            f"a result is {x.tolist()} in {x.dtype} {when}; expected {y.tolist()} in {y.dtype}"
+        )
+
+
+@given(case=feature_cases(), dtype=FLOATS)
+def falsify_torch_modes_have_no_influence(subject: Any, device: str, case: FeatureCase, dtype: torch.dtype) -> None:
+    """Sum, count and gradients are bit for bit the same under autocast, other defaults and grad modes."""
+    case = case.to(dtype)
+    outside = _answers(subject, case, device, True)
+    for name, mode in MODES.items():
+        with mode(device):
+            inside = _answers(subject, case, device, name not in WITHOUT_GRAPH)
+        _assert_same_bits(f"under {name}", inside, outside)
+
+
+@given(case=feature_cases(), dtype=FLOATS)
+def falsify_states_of_inference_mode_are_accepted(subject: Any, case: FeatureCase, dtype: torch.dtype) -> None:
+    """A teacher and a mask that were made in inference mode give the same bits, gradients included."""
+    case = case.to(dtype)
+    with torch.inference_mode():
+        made = case.but(teacher=[x.clone() for x in case.teacher], scored=case.scored.clone())
+    _assert_same_bits(
+        "with a teacher made in inference mode",
+        _answers(subject, made, "cpu", True),
+        _answers(subject, case, "cpu", True),
+    )
+
+
+@given(case=feature_cases(), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
+def falsify_states_stay_on_their_device(subject: Any, case: FeatureCase, dtype: torch.dtype) -> None:
+    """No operation mixes devices; results are on the device of the states, with the bits of the CPU."""
+    case = case.to(dtype)
+    expected = _answers(subject, case, "cpu", True)
+    with fake_cuda():
+        loss = case.loss(subject, "cuda")
+        assert loss.sum.is_cuda and loss.count.is_cuda, f"sum and count are on {loss.sum.device}, {loss.count.device}"
+        seen = [x.cpu() for x in _answers(subject, case, "cuda", True)]
+    _assert_same_bits("on cuda:0", seen, expected)

@@ -1,0 +1,1 @@
+"""Attacks on the distance between hidden states of student and teacher, for `contracts/feature-matching.yaml`."""

@@ -1,0 +1,62 @@
+"""Attacks on the mask of feature matching: unscored positions have no influence."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.feature_matching.cases import DISTANCES, FeatureCase, feature_cases
+
+
+@given(
+    case=feature_cases(),
+    dtype=st.sampled_from([torch.float64, torch.float32]),
+    value=st.sampled_from([0.0, 1e6, math.nan, math.inf]),
+    whose=st.sampled_from(["student", "teacher", "both"]),
+)
+def falsify_unscored_positions_have_no_influence(
+    subject: Any, device: str, case: FeatureCase, dtype: torch.dtype, value: float, whose: str
+) -> None:
+    """Sum, count and gradients are bit for bit the same for any unscored states, and their gradient is exactly 0."""
+    case = _with_padding(case.to(dtype))
+    names = ("student", "teacher") if whose == "both" else (whose,)
+    padding = ~case.scored[..., None]
+    changed = case.but(**{name: [x.masked_fill(padding, value) for x in getattr(case, name)] for name in names})
+    before, after = case.loss(subject, device), changed.loss(subject, device)
+    for what in ("sum", "count"):
+        was, seen = getattr(before, what), getattr(after, what)
+        assert torch.equal(was, seen), (
+            f"{what} changed from {was} to {seen} when unscored states of {whose} were set to {value}"
+        )
+    for was, seen in zip(case.gradients(subject, device), changed.gradients(subject, device), strict=True):
+        assert torch.equal(was, seen), f"gradient changed from {was.tolist()} to {seen.tolist()} for {value} in {whose}"
+        leaked = seen[~case.scored]
+        assert not bool(leaked.any()), f"the gradient of unscored states is {leaked.tolist()}; expected exactly 0"
+
+
+def _with_padding(case: FeatureCase) -> FeatureCase:
+    """Return the case with one unscored position appended to each element of the batch."""
+    student, teacher = ([torch.cat([x, x[:, :1]], 1) for x in states] for states in (case.student, case.teacher))
+    return case.but(student=student, teacher=teacher, scored=torch.nn.functional.pad(case.scored, (0, 1)))
+
+
+@given(
+    shape=st.sampled_from([(1, 1, 2), (2, 3, 4), (0, 3, 4), (2, 0, 4), (0, 0, 1)]),
+    value=st.sampled_from([0.0, 1e3, math.nan, math.inf]),
+    dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
+    distance=DISTANCES,
+)
+def falsify_nothing_scored(
+    subject: Any, device: str, shape: tuple[int, ...], value: float, dtype: torch.dtype, distance: str
+) -> None:
+    """With no scored position, sum, count and gradient are 0 and the sum is differentiable, even for NaN."""
+    states = [torch.full(shape, value, dtype=dtype)]
+    case = FeatureCase(states, states, torch.zeros(shape[:2], dtype=torch.bool), [(0, 0)], distance)
+    loss = case.loss(subject, device)
+    assert (float(loss.sum), int(loss.count)) == (0.0, 0), f"sum and count are {loss.sum} and {loss.count}; expected 0"
+    (gradient,) = case.gradients(subject, device)
+    assert not bool(gradient.any()), f"the gradient is {gradient.tolist()} with no scored position; expected zeros"

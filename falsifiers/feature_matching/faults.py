@@ -1,0 +1,164 @@
+"""Wrong versions of feature matching: the faults that the contract `feature-matching` declares.
+
+`original` is the replaced function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Distance = Callable[[Tensor, Tensor], Tensor]
+
+
+def with_distance(
+    original: Any, student: Any, teacher: Any, scored: Tensor, cosine: Distance, layers: Any, distance: str, **rest: Any
+) -> Any:
+    """Return the loss with another cosine distance of rows, float64 [N], in the dtype of the arithmetic."""
+    loss = original(student, teacher, scored, layers=layers, distance=distance, **rest)
+    if distance != "cosine" or rest.get("projections"):
+        return loss
+    sums = []
+    for i, j in layers:
+        wide = torch.promote_types(torch.promote_types(student[i].dtype, teacher[j].dtype), torch.float32)
+        at = scored.nonzero(as_tuple=True)
+        sums.append(cosine(student[i][at].to(wide), teacher[j].detach()[at].to(wide)).sum())
+    return replace(loss, sum=torch.stack(sums).mean())
+
+
+def _cosine(floor: float) -> Distance:
+    def distance(student: Tensor, teacher: Tensor) -> Tensor:
+        norms = (torch.linalg.vector_norm(x, dim=-1).clamp_min(floor) for x in (student, teacher))
+        return 1 - (student * teacher).sum(-1, dtype=torch.float64) / (next(norms) * next(norms))
+
+    return distance
+
+
+def zero_norm_is_nan(original: Any, *tensors: Any, **settings: Any) -> Any:
+    """Divide by norms of 0."""
+    return with_distance(original, *tensors, cosine=_cosine(0.0), **settings)
+
+
+def zero_vectors_disagree(original: Any, *tensors: Any, **settings: Any) -> Any:
+    """Give two zero vectors the distance 1."""
+    return with_distance(original, *tensors, cosine=_cosine(1e-6), **settings)
+
+
+def digits_cancelled(original: Any, *tensors: Any, **settings: Any) -> Any:
+    """Subtract a cosine of float32 from 1."""
+
+    def distance(student: Tensor, teacher: Tensor) -> Tensor:
+        units = [x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(1e-4) for x in (student, teacher)]
+        return (1 - (units[0] * units[1]).sum(-1)).double()
+
+    return with_distance(original, *tensors, cosine=distance, **settings)
+
+
+def root_of_squares(original: Any, *tensors: Any, **settings: Any) -> Any:
+    """Take the root of a sum of squares, whose derivative is infinite at 0, before the floor is applied."""
+
+    def unit(x: Tensor) -> Tensor:
+        return x / x.square().sum(-1, keepdim=True).sqrt().clamp_min(1e-4)
+
+    def distance(student: Tensor, teacher: Tensor) -> Tensor:
+        return (unit(student) - unit(teacher)).square().sum(-1, dtype=torch.float64) / 2
+
+    return with_distance(original, *tensors, cosine=distance, **settings)
+
+
+def small_floor(original: Any, *tensors: Any, **settings: Any) -> Any:
+    """Let the gradient of a vanishing vector grow to 1e6 and more, which float16 cannot represent."""
+
+    def unit(x: Tensor) -> Tensor:
+        return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(1e-6)
+
+    def distance(student: Tensor, teacher: Tensor) -> Tensor:
+        return (unit(student) - unit(teacher)).square().sum(-1, dtype=torch.float64) / 2
+
+    return with_distance(original, *tensors, cosine=distance, **settings)
+
+
+def padding_included(original: Any, student: Any, teacher: Any, scored: Tensor, **settings: Any) -> Any:
+    """Compare all positions and divide by those that are scored."""
+    loss = original(student, teacher, scored, **settings)
+    return replace(loss, sum=original(student, teacher, torch.ones_like(scored), **settings).sum)
+
+
+def padding_times_zero(original: Any, student: Any, *others: Any, **settings: Any) -> Any:
+    """Multiply unscored states by 0 instead of leaving them out."""
+    loss = original(student, *others, **settings)
+    return replace(loss, sum=loss.sum + sum(0 * x.double().sum() for x in student))
+
+
+def mean_of_the_batch(original: Any, *tensors: Any, **settings: Any) -> Any:
+    """Return the mean over the batch with a count of 1, as for a metric of a step."""
+    loss = original(*tensors, **settings)
+    return replace(loss, sum=loss.sum / loss.count, count=torch.ones_like(loss.count))
+
+
+def every_layer(original: Any, student: Any, teacher: Any, scored: Tensor, layers: Any, **settings: Any) -> Any:
+    """Compare all layers, whatever the pairs."""
+    all_pairs = [(k, k) for k in range(min(len(student), len(teacher)))]
+    layers = layers if "projections" in settings else all_pairs
+    return original(student, teacher, scored, layers=layers, **settings)
+
+
+def students_index_for_both(
+    original: Any, student: Any, teacher: Any, scored: Tensor, layers: Any, **settings: Any
+) -> Any:
+    """Take the student's layer of a pair for the teacher too."""
+    same = [(i, i if -len(teacher) <= i < len(teacher) else j) for i, j in layers]
+    return original(student, teacher, scored, layers=same, **settings)
+
+
+def layers_added(original: Any, *tensors: Any, layers: Any, **settings: Any) -> Any:
+    """Add the pairs of layers instead of averaging them."""
+    loss = original(*tensors, layers=layers, **settings)
+    return replace(loss, sum=loss.sum * len(layers))
+
+
+def features_added(original: Any, student: Any, *others: Any, distance: str, **settings: Any) -> Any:
+    """Add squared differences over features instead of averaging them."""
+    loss = original(student, *others, distance=distance, **settings)
+    return replace(loss, sum=loss.sum * student[0].shape[-1]) if distance == "l2" else loss
+
+
+def half_precision(original: Any, student: Any, teacher: Any, *others: Any, **settings: Any) -> Any:
+    """Round each difference to half precision."""
+    if student[0].dtype not in (torch.float16, torch.bfloat16) or settings.get("projections"):
+        return original(student, teacher, *others, **settings)
+    gaps = [(student[i] - teacher[j]).float() for i, j in settings["layers"]]
+    layers = [(k, k) for k in range(len(gaps))]
+    if settings["distance"] == "l2":
+        return original(gaps, [torch.zeros_like(x) for x in gaps], *others, **{**settings, "layers": layers})
+    narrow = [x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(1e-4) for x in student]
+    return original(narrow, teacher, *others, **settings)
+
+
+def sum_in_float32(original: Any, *tensors: Any, **settings: Any) -> Any:
+    """Accumulate the sum in float32 and convert it afterwards."""
+    loss = original(*tensors, **settings)
+    return replace(loss, sum=loss.sum.float().double())
+
+
+def projection_frozen(original: Any, *tensors: Any, projections: Any = None, **settings: Any) -> Any:
+    """Keep the projections as they are, without a gradient."""
+
+    def frozen(projection: Any) -> Any:
+        def apply(rows: Tensor) -> Tensor:
+            kept = [(x, x.requires_grad) for x in projection.parameters()]
+            for x, _ in kept:
+                x.requires_grad_(False)
+            out: Tensor = projection(rows)
+            for x, required in kept:
+                x.requires_grad_(required)
+            return out
+
+        return apply
+
+    given = None if projections is None else [frozen(each) for each in projections]
+    return original(*tensors, projections=given, **settings)

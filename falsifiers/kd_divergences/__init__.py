@@ -1,0 +1,1 @@
+"""Attacks on the divergences of a distillation loss, for `contracts/kd-divergences.yaml`."""

@@ -1,0 +1,1 @@
+"""Attacks on the aggregation of metrics, for `contracts/metrics.yaml`."""

@@ -1,0 +1,90 @@
+"""Documents of different lengths, two decoders for them, and a distillation loss of the documents one by one.
+
+Shape letters: N tokens of a document, V vocabulary, P scored positions.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+SETTINGS = {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Documents:
+    """Documents as lists of tokens below `vocab_size`, the length of each one's prompt, and seeds of two decoders."""
+
+    vocab_size: int
+    tokens: list[list[int]]
+    prompts: list[int]
+    seed: int
+    layers: int = 1
+    heads: int = 1
+
+    @property
+    def longest(self) -> int:
+        return max(map(len, self.tokens), default=0)
+
+    def made(self, subject: Any) -> list[Any]:
+        """Return them as the subject's documents."""
+        return [subject.Document(torch.tensor(t, dtype=torch.int64, device="cpu"), p) for t, p in self._pairs()]
+
+    def _pairs(self) -> Any:
+        return zip(self.tokens, self.prompts, strict=True)
+
+    def decoder(self, which: int, device: str = "cpu", dtype: torch.dtype = torch.float64) -> nn.Module:
+        """Return decoder 0 or 1, with weights so large that attention is far from uniform."""
+        models = importlib.import_module("reference_trainer.models.decoder")
+        shape = {"vocab_size": self.vocab_size, "layers": self.layers, "heads": self.heads, "width": 4 * self.heads}
+        module: nn.Module = models.Decoder(models.DecoderConfig(**shape)).to(dtype)
+        generator = torch.Generator().manual_seed(2 * self.seed + which)
+        for parameter in module.parameters():
+            values = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.data.copy_(1.5 * values / parameter.shape[-1] ** 0.5 + (parameter.dim() == 1))
+        return module.to(device)
+
+    def alone(self, device: str = "cpu") -> tuple[float, int, dict[str, Tensor]]:
+        """Return loss in nats, scored tokens and gradients of the student, summed over documents run one by one."""
+        teacher, student = self.decoder(0, device), self.decoder(1, device)
+        total, count = torch.zeros((), dtype=torch.float64, device=device), 0
+        for tokens, prompt in self._pairs():
+            scored = range(max(prompt, 1), len(tokens))
+            if not scored:
+                continue
+            row = torch.tensor([tokens], device=device)
+            with torch.no_grad():
+                taught_PV = teacher(row)[0, scored.start - 1 : -1]
+            total = total + nats(student(row)[0, scored.start - 1 : -1], taught_PV, row[0, scored.start :])
+            count += len(scored)
+        if count:
+            total.backward()
+        none = {name: torch.zeros_like(value) for name, value in student.named_parameters()}
+        found = {name: value.grad for name, value in student.named_parameters() if value.grad is not None}
+        return float(total.detach()), count, none | found
+
+
+def nats(student_PV: Tensor, teacher_PV: Tensor, targets_P: Tensor) -> Tensor:
+    """Return the loss of `SETTINGS`, summed over positions: ce_weight · CE + kd_weight · τ² · KL(teacher ‖ student)."""
+    tau = SETTINGS["temperature"]
+    hard = -student_PV.log_softmax(-1).gather(-1, targets_P[:, None]).sum()
+    log_p, log_q = (teacher_PV / tau).log_softmax(-1), (student_PV / tau).log_softmax(-1)
+    soft = (log_p.exp() * (log_p - log_q)).sum()
+    return SETTINGS["ce_weight"] * hard + SETTINGS["kd_weight"] * tau**2 * soft
+
+
+@st.composite
+def documents(draw: st.DrawFn, fewest: int = 0, shortest: int = 0, vocabularies: int = 3) -> Documents:
+    """Draw up to five documents of up to six tokens, some with a prompt."""
+    vocabulary = draw(st.integers(vocabularies, 9))
+    token = st.integers(0, vocabulary - 1)
+    tokens = draw(st.lists(st.lists(token, min_size=shortest, max_size=6), min_size=fewest, max_size=5))
+    prompts = [draw(st.integers(0, len(each))) for each in tokens]
+    return Documents(
+        vocabulary, tokens, prompts, draw(st.integers(0, 2**20)), draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    )

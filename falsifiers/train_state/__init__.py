@@ -1,0 +1,1 @@
+"""Attacks on the state of a run, for `contracts/train-state.yaml`."""

@@ -1,0 +1,75 @@
+"""Attacks on what a state counts: losses, totals and sums of the steps that were noted.
+
+The subject is that of `steps`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.train_state.steps import ANY, EIGHTHS, NAMES, Step, assert_same_state, bits, exact, noted, steps
+from reference_trainer.distillation.step import MetricSum
+
+
+@given(taken=st.lists(steps(EIGHTHS | ANY), max_size=6))
+def falsify_losses(subject: Any, taken: list[Step]) -> None:
+    """First, last and smallest finite loss of the steps that scored a token; the loss of the last step; the totals."""
+    state = noted(subject.fresh(), taken)
+    every = [sums["loss"].sum / sums["loss"].count if sums["loss"].count else None for sums, _ in taken]
+    scored = [loss for loss in every if loss is not None]
+    expected = {
+        "steps": len(taken),
+        "sequences": sum(sequences for _, sequences in taken),
+        "tokens": sum(sums["loss"].count for sums, _ in taken),
+        "initial_loss": next(iter(scored), None),
+        "final_loss": next(reversed(scored), None),
+        "best_loss": min(filter(math.isfinite, scored), default=None),
+        "loss": next(reversed(every), None),
+        "finite": all(map(math.isfinite, scored)),
+    }
+    for name, wanted in expected.items():
+        seen = getattr(state, name)
+        same = bits(seen) == bits(wanted) or (seen == wanted == 0)
+        assert same, f"after steps with the losses {every}: {name} is {seen!r}; expected {wanted!r}"
+
+
+@given(taken=st.lists(steps(EIGHTHS), max_size=6))
+def falsify_sums(subject: Any, taken: list[Step]) -> None:
+    """Sums of the epoch and of the interval add, each over the steps that have it."""
+    state = noted(subject.fresh(), taken)
+    every = {name: [sums[name] for sums, _ in taken if name in sums] for name in NAMES}
+    expected = {name: exact(values) for name, values in every.items() if values}
+    assert state.interval == expected, f"the interval has {state.interval}; expected {expected}"
+    epoch = exact(every["loss"])
+    assert state.epoch == epoch, f"the epoch has {state.epoch}; expected {epoch}"
+
+
+def falsify_fresh_state(subject: Any) -> None:
+    """A fresh state has counted nothing, is at the first event, and shares nothing with another."""
+    state, other = subject.fresh(), subject.fresh()
+    noted(other, [({"loss": MetricSum(2.0, 1)}, 3)])
+    expected = {
+        "position": subject.START,
+        **dict.fromkeys(("steps", "sequences", "tokens"), 0),
+        **dict.fromkeys(("initial_loss", "final_loss", "best_loss", "loss")),
+        "finite": True,
+        "elapsed_s": 0.0,
+        "epoch": MetricSum(0.0, 0),
+        "interval": {},
+    }
+    seen = {name: getattr(state, name) for name in expected}
+    assert seen == expected, f"a fresh state is {seen}, after another one counted a step; expected {expected}"
+
+
+@given(taken=st.lists(steps(ANY), min_size=1, max_size=6), pauses=st.sets(st.integers(0, 6)))
+def falsify_restored_state_goes_on(subject: Any, taken: list[Step], pauses: set[int]) -> None:
+    """A state that is saved and restored between any steps ends equal to one that never was, in every bit."""
+    straight, paused = noted(subject.fresh(), taken), subject.fresh()
+    for number, step in enumerate(taken):
+        paused = subject.restored(subject.saved(paused)) if number in pauses else paused
+        noted(paused, [step])
+    assert_same_state(f"saved and restored before the steps {sorted(pauses)} of {len(taken)}", paused, straight)

@@ -1,0 +1,88 @@
+"""Wrong versions of public functions: the faults that the contract `train-state` declares."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+SHARED: list[Any] = []
+"""The one state of `one_state_for_all`."""
+
+
+def nan_becomes_best(original: Any, self: Any, sums: Mapping[str, Any], sequences: int) -> None:
+    """Compare the best loss with `not loss >= best`, which is true for NaN."""
+    before = self.best_loss
+    original(self, sums, sequences)
+    if self.loss is not None and not (before is not None and self.loss >= before):
+        self.best_loss = self.loss
+
+
+def empty_step_is_perfect(original: Any, self: Any, sums: Mapping[str, Any], sequences: int) -> None:
+    """Count a step without scored tokens as a loss of 0."""
+    original(self, sums, sequences)
+    if self.loss is None:
+        self.loss = self.final_loss = self.best_loss = 0.0
+
+
+def loss_of_the_last_scored_step(original: Any, self: Any, sums: Mapping[str, Any], sequences: int) -> None:
+    """Keep the loss of an earlier step if none was scored."""
+    before = self.loss
+    original(self, sums, sequences)
+    self.loss = before if self.loss is None else self.loss
+
+
+def mean_of_means(original: Any, self: Any, sums: Mapping[str, Any], sequences: int) -> None:
+    """Add the means of the steps, each as one."""
+    interval, epoch = dict(self.interval), self.epoch
+    original(self, sums, sequences)
+    for name, each in sums.items():
+        mean = replace(each, sum=each.sum / max(each.count, 1), count=min(each.count, 1))
+        old = interval.get(name, replace(mean, sum=0.0, count=0))
+        self.interval[name] = replace(mean, sum=old.sum + mean.sum, count=old.count + mean.count)
+    loss = sums["loss"]
+    mean = loss.sum / max(loss.count, 1)
+    self.epoch = replace(epoch, sum=epoch.sum + mean, count=epoch.count + min(loss.count, 1))
+
+
+def one_state_for_all(original: Any) -> Any:
+    """Return the same state for every run."""
+    SHARED.append(original())
+    return SHARED[0]
+
+
+def best_forgotten(original: Any, text: str) -> Any:
+    """Restore a state without its best loss."""
+    return replace(original(text), best_loss=None)
+
+
+def interval_forgotten(original: Any, text: str) -> Any:
+    """Restore a state without the sums since the last logged step."""
+    return replace(original(text), interval={})
+
+
+def types_converted(original: Any, text: str) -> Any:
+    """Convert numbers in strings, and fractions without a remainder."""
+    tree = json.loads(text)
+    for name in ("steps", "sequences", "tokens"):
+        if name in tree and isinstance(tree[name], str | bool):
+            tree[name] = int(tree[name])
+    return original(json.dumps(tree))
+
+
+def rounded(original: Any, state: Any) -> str:
+    """Save losses with nine digits."""
+    numbers = {name: getattr(state, name) for name in ("initial_loss", "final_loss", "best_loss", "loss")}
+    short = {name: float(f"{value:.9g}") for name, value in numbers.items() if value is not None}
+    text: str = original(replace(state, **short))
+    return text
+
+
+def constants_of_python(original: Any, state: Any) -> str:
+    """Write NaN and Infinity, which are no JSON, for losses that are not finite."""
+    tree = json.loads(original(state))
+    if state.loss is not None and not math.isfinite(state.loss):
+        tree["loss"] = state.loss
+    return json.dumps(tree)

@@ -1,0 +1,156 @@
+"""Feature matching: the distance between hidden states of student and teacher, over pairs of layers.
+
+    L = sum over scored positions of the mean over pairs (i, j) of  distance(P_i(h_i), g_j)
+
+h_i: the student's hidden state after layer i, g_j: the teacher's after layer j, P_i: a projection onto the teacher's
+width, by default none. With x^ = x / max(|x|, 1e-4), the distance of vectors h and g of width W is
+
+    cosine   |h^ - g^|^2 / 2, which is 1 - cos(h, g) for norms of at least 1e-4
+    l2       |h - g|^2 / W
+
+Both are 0 exactly where h equals g, also for zero vectors, and nonnegative. The floor under the norm bounds the
+gradient of `cosine` by 2e4, which float16 can represent; a zero vector is at distance 1/2 from every direction.
+
+Sources: Romero et al. 2015, arXiv:1412.6550, section 2.2, for hidden states as targets and for the projection;
+google/maxtext, `CombinedDistillationStrategy`, for the two distances. There two zero vectors have cosine distance 1.
+
+    >>> import torch
+    >>> student = [torch.tensor([[[3.0, 4.0], [9.0, 9.0]]])]  # one layer, [B=1, T=2, W=2]
+    >>> teacher = [torch.tensor([[[4.0, -3.0], [0.0, 0.0]]])]
+    >>> scored = torch.tensor([[True, False]])
+    >>> loss = feature_loss(student, teacher, scored, layers=[(0, 0)], distance="cosine")
+    >>> f"{loss.sum / loss.count:.3f}"  # orthogonal
+    '1.000'
+
+Domain:
+
+* `scored_BT[b, t]` states whether the hidden states at position t count, as `labels_BT[b, t] != ignore_index` does for
+  the logits of that position in `kd_loss`; nothing is shifted here. Unscored states, even NaN, have no influence, and
+  their gradient is exactly 0. NaN in scored states gives NaN.
+* With no scored position (also B = 0 or T = 0), sum and count are 0 and the sum is still differentiable.
+* float16, bfloat16 and float32 states are computed in float32, float64 states in float64; of two models the wider
+  dtype is used. Sums over features, positions and layers are float64; counts are int64. Autograd adds the gradients of
+  a layer that is in several pairs in the dtype of that layer.
+
+Shape letters: B batch, T position, S width of the student, W width of the teacher, N scored positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from reference_trainer.distillation.losses import LossSum
+from reference_trainer.errors import SettingError, ShapeError
+
+__all__ = ["DISTANCES", "SMALLEST_NORM", "cosine_distance", "feature_loss", "squared_distance"]
+
+SMALLEST_NORM = 1e-4
+
+Projection = Callable[[Tensor], Tensor]
+
+
+def feature_loss(
+    student: Sequence[Tensor],
+    teacher: Sequence[Tensor],
+    scored_BT: Tensor,
+    *,
+    layers: Sequence[tuple[int, int]],
+    distance: str,
+    projections: Sequence[Projection] | None = None,
+) -> LossSum:
+    """Return the distance of hidden states, averaged over pairs of layers and summed over scored positions.
+
+    student: floating states [B, T, S], one tensor for each layer. teacher: the same, [B, T, W]. scored_BT: bool [B, T].
+    layers: pairs of a student's and a teacher's layer, as indices of the two sequences; -1 is the last layer.
+    distance: a key of `DISTANCES`. projections: one module for each pair, such as `torch.nn.Linear(S, W)`; it is called
+    with the scored states of the student's layer, [N, S] in float32 or float64. Required where S differs from W.
+
+    The sum has no unit, and is differentiable with respect to the student's states and the projections only; the
+    teacher is detached. The count is the number of scored positions, as for `kd_loss`, so `sum / count` is a mean over
+    positions and pairs. Definition and domain: see the module's docstring.
+
+    Raise `ShapeError` for shapes, dtypes, devices or widths that do not match, and `SettingError` for an unknown
+    distance, no pair, a layer that does not exist, and another number of projections than pairs.
+    """
+    _check_settings(distance, layers, projections, len(student), len(teacher))
+    for i, j in layers:
+        _check_states(student[i], teacher[j], scored_BT)
+    at = scored_BT.nonzero(as_tuple=True)
+    given: Sequence[Projection | None] = projections or [None] * len(layers)
+    sums = [
+        DISTANCES[distance](*_rows(student[i][at], teacher[j].detach()[at], projection)).sum()
+        for (i, j), projection in zip(layers, given, strict=True)
+    ]
+    return LossSum(sum=torch.stack(sums).mean(), count=scored_BT.sum())
+
+
+def cosine_distance(student_NW: Tensor, teacher_NW: Tensor) -> Tensor:
+    """Return half the squared distance of the two directions of each row, from 0 to 2: float64 [N].
+
+    It is 1 - cos without its cancellation: near agreement 1 - cos keeps no digit in float32.
+    """
+    return (_direction(student_NW) - _direction(teacher_NW)).square().sum(-1, dtype=torch.float64) / 2
+
+
+def squared_distance(student_NW: Tensor, teacher_NW: Tensor) -> Tensor:
+    """Return the mean over features of the squared differences of each row: float64 [N]."""
+    return (student_NW - teacher_NW).square().mean(-1, dtype=torch.float64)
+
+
+DISTANCES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"cosine": cosine_distance, "l2": squared_distance}
+
+
+def _direction(rows_NW: Tensor) -> Tensor:
+    # Not the square root of a sum of squares: at a zero vector its derivative is 0 * inf.
+    norm_N1: Tensor = torch.linalg.vector_norm(rows_NW, dim=-1, keepdim=True)
+    return rows_NW / norm_N1.clamp_min(SMALLEST_NORM)
+
+
+def _rows(student_NS: Tensor, teacher_NW: Tensor, projection: Projection | None) -> tuple[Tensor, Tensor]:
+    """Return the student's rows, projected, and the teacher's, both [N, W] in the dtype of the arithmetic."""
+    dtype = torch.promote_types(torch.promote_types(student_NS.dtype, teacher_NW.dtype), torch.float32)
+    rows = student_NS.to(dtype) if projection is None else projection(student_NS.to(dtype))
+    if rows.shape != teacher_NW.shape:
+        given = "" if projection is None else " after the projection"
+        raise ShapeError(
+            f"different widths: student {list(rows.shape)}{given}, teacher {list(teacher_NW.shape)}; pass a projection "
+            f"for each pair of layers, such as torch.nn.Linear({student_NS.shape[-1]}, {teacher_NW.shape[-1]})"
+        )
+    return rows.to(dtype), teacher_NW.to(dtype)
+
+
+def _check_settings(
+    distance: str, layers: Sequence[tuple[int, int]], projections: Sequence[Projection] | None, *counts: int
+) -> None:
+    if distance not in DISTANCES:
+        raise SettingError(f"unknown distance {distance!r} (choose from {', '.join(DISTANCES)})")
+    if not layers:
+        raise SettingError("no pairs of layers; expected at least one pair of a student's and a teacher's layer")
+    if projections is not None and len(projections) != len(layers):
+        raise SettingError(f"{len(projections)} projections for {len(layers)} pairs of layers; expected one for each")
+    for pair in layers:
+        for model, index, count in zip(("student", "teacher"), pair, counts, strict=True):
+            if not -count <= index < count:
+                raise SettingError(f"unknown layer {index} of the {model} in the pair {pair}; it has {count} layers")
+
+
+def _check_states(student_BTS: Tensor, teacher_BTW: Tensor, scored_BT: Tensor) -> None:
+    for model, states in (("student", student_BTS), ("teacher", teacher_BTW)):
+        if not states.is_floating_point() or states.dim() != 3 or states.shape[-1] == 0:
+            raise ShapeError(
+                f"invalid {model} states: {states.dtype} {list(states.shape)}, expected a floating tensor "
+                f"[B, T, width] with width >= 1"
+            )
+    if scored_BT.dtype is not torch.bool:
+        raise ShapeError(f"invalid mask: {scored_BT.dtype}, expected bool [B, T], such as labels_BT != ignore_index")
+    if not student_BTS.shape[:2] == teacher_BTW.shape[:2] == scored_BT.shape:
+        raise ShapeError(
+            f"shapes do not match: student {list(student_BTS.shape)}, teacher {list(teacher_BTW.shape)}, mask "
+            f"{list(scored_BT.shape)}; expected [B, T, S], [B, T, W] and [B, T]"
+        )
+    if not student_BTS.device == teacher_BTW.device == scored_BT.device:
+        devices = f"{student_BTS.device}, {teacher_BTW.device}, {scored_BT.device}"
+        raise ShapeError(f"different devices for student, teacher and mask: {devices}; expected one device")

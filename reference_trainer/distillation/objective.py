@@ -1,0 +1,60 @@
+"""The objective of a distillation, and the domain of its settings; imports no torch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from reference_trainer.distillation.domain import IGNORE_INDEX, TEMPERATURES
+from reference_trainer.errors import SettingError
+
+__all__ = ["DIVERGENCES", "Weights", "check_ignore_index"]
+
+DIVERGENCES = ("forward_kl", "reverse_kl", "jensen_shannon")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """The objective: ce_weight * cross-entropy + kd_weight * temperature^2 * divergence, in nats per scored row.
+
+    divergence: one of `DIVERGENCES`, functions in `divergences`. beta: the teacher's share of the mixture of
+    "jensen_shannon", from 0 (KL(teacher || student)) to 1 (KL(student || teacher)); the others have no beta.
+    Raise `SettingError` for a value outside its domain.
+    """
+
+    temperature: float
+    ce_weight: float
+    kd_weight: float
+    divergence: str = "forward_kl"
+    beta: float = 0.5
+
+    def __post_init__(self) -> None:
+        low, high = TEMPERATURES
+        if not (_is_number(self.temperature) and low <= self.temperature <= high):
+            hint = f"expected a number from {low:g} to {high:g} (usually 1 to 4)"
+            raise SettingError(f"invalid value {self.temperature!r} for 'temperature': {hint}")
+        for name, weight in (("ce_weight", self.ce_weight), ("kd_weight", self.kd_weight)):
+            if not (_is_number(weight) and 0 <= weight < math.inf):
+                raise SettingError(f"invalid value {weight!r} for '{name}': expected a finite number >= 0")
+        if self.divergence not in DIVERGENCES:
+            names = ", ".join(DIVERGENCES)
+            raise SettingError(f"invalid value {self.divergence!r} for 'divergence': expected one of {names}")
+        if not (_is_number(self.beta) and 0 <= self.beta <= 1):
+            raise SettingError(f"invalid value {self.beta!r} for 'beta': expected a number from 0 to 1")
+
+    @property
+    def mixture(self) -> float:
+        """Return the beta at which `divergences.jensen_shannon` is this divergence."""
+        return {"forward_kl": 0.0, "reverse_kl": 1.0}.get(self.divergence, self.beta)
+
+
+def check_ignore_index(ignore_index: int) -> None:
+    """Raise `SettingError` unless this is an integer."""
+    if not isinstance(ignore_index, int) or isinstance(ignore_index, bool):
+        raise SettingError(
+            f"invalid value {ignore_index!r} for 'ignore_index': expected an integer, usually {IGNORE_INDEX}"
+        )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

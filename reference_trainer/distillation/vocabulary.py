@@ -1,0 +1,106 @@
+"""Distillation between vocabularies of different sizes, whose smaller one is the beginning of the larger one.
+
+Shape letters: B batch, T position, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from reference_trainer.distillation.protocols import Batch, Student, StudentPass, Teacher, checked_logits
+from reference_trainer.errors import SettingError, ShapeError, VocabularyError
+
+__all__ = ["VocabularyMode", "share_vocabulary"]
+
+VocabularyMode = Literal["truncate", "truncate-student", "pad"]
+"""How `share_vocabulary` makes two vocabularies equal."""
+
+
+def share_vocabulary(teacher: Teacher, student: Student, mode: VocabularyMode) -> tuple[Teacher, Student]:
+    """Return a teacher and a student with equal `vocab_size`; one of them is wrapped if the sizes differ.
+
+    - "truncate": the teacher's surplus logits are cut before its softmax, so it is renormalised over the student's
+      tokens.
+    - "truncate-student": the student's surplus logits are cut, and their gradient is 0.
+    - "pad": the smaller model gets logits of -inf for the tokens it lacks: their probability is 0. The loss is +inf if
+      it is the student and one of these tokens is a label or has a probability under the teacher.
+
+    The student's gradient always has its own vocabulary. Raise `VocabularyError` if the model to be truncated is
+    the smaller one, and `SettingError` for another mode.
+    """
+    if mode not in get_args(VocabularyMode):
+        raise SettingError(f"invalid value {mode!r} for 'mode': expected one of {', '.join(get_args(VocabularyMode))}")
+    taught, learned = teacher.vocab_size, student.vocab_size
+    if taught == learned:
+        return teacher, student
+    if {"truncate": taught, "truncate-student": learned}.get(mode) == min(taught, learned):
+        raise VocabularyError(
+            f"mode {mode!r} needs a surplus to cut: teacher vocab_size {taught}, student vocab_size {learned}; "
+            f"check that the tokenizers match, then use 'truncate', 'truncate-student' or 'pad'"
+        )
+    common = max(taught, learned) if mode == "pad" else min(taught, learned)
+    if taught == common:
+        return teacher, _ResizedStudent(student, common)
+    return _ResizedTeacher(teacher, common), student
+
+
+class _ResizedTeacher:
+    """A teacher with another number of logits than the one it wraps."""
+
+    def __init__(self, teacher: Teacher, vocab_size: int) -> None:
+        self._teacher = teacher
+        self._vocab_size = vocab_size
+
+    @property
+    def vocab_size(self) -> int:
+        return self._vocab_size
+
+    def logits(self, batch: Batch) -> Tensor:
+        native = self._teacher.vocab_size
+        logits_BTV = checked_logits("teacher", self._teacher.logits(batch), batch.tokens, native)
+        return _resized(logits_BTV, self._vocab_size, -torch.inf)
+
+
+class _ResizedStudent:
+    """A student with another number of logits than the one it wraps."""
+
+    def __init__(self, student: Student, vocab_size: int) -> None:
+        self._student = student
+        self._vocab_size = vocab_size
+
+    @property
+    def vocab_size(self) -> int:
+        return self._vocab_size
+
+    def forward(self, batch: Batch) -> StudentPass:
+        return _ResizedPass(self._student, batch, self._vocab_size)
+
+
+class _ResizedPass:
+    """A pass with another number of logits; the columns that it adds or cuts have no gradient."""
+
+    def __init__(self, student: Student, batch: Batch, vocab_size: int) -> None:
+        self._pass = student.forward(batch)
+        self._native = student.vocab_size
+        logits_BTV = checked_logits("student", self._pass.logits, batch.tokens, self._native)
+        self._logits_BTV = _resized(logits_BTV, vocab_size, -torch.inf)
+
+    @property
+    def logits(self) -> Tensor:
+        return self._logits_BTV
+
+    def backward(self, logit_gradient: Tensor) -> None:
+        if logit_gradient.shape != self._logits_BTV.shape:
+            read, expected = list(logit_gradient.shape), list(self._logits_BTV.shape)
+            raise ShapeError(f"the gradient has shape {read}, the logits {expected}; expected equal shapes")
+        self._pass.backward(_resized(logit_gradient, self._native, 0.0))
+
+
+def _resized(x_BTV: Tensor, vocab_size: int, fill: float) -> Tensor:
+    """Return the first `vocab_size` columns; missing ones have the value `fill`."""
+    kept_BTV = x_BTV[..., :vocab_size]
+    missing = vocab_size - kept_BTV.shape[-1]
+    return torch.nn.functional.pad(kept_BTV, (0, missing), value=fill) if missing else kept_BTV

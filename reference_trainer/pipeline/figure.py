@@ -1,0 +1,107 @@
+"""Drawing of runs with matplotlib: a panel for each metric, a line for each run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import matplotlib
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+if TYPE_CHECKING:
+    from reference_trainer.pipeline.plot import Run
+
+__all__ = ["draw", "thinned"]
+
+# Okabe and Ito, "Color Universal Design", 2008: told apart under the common kinds of colour blindness.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#000000", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D1F")
+_STYLES = ("-", "--", "-.", ":")
+_NATS = "nats per token"
+_UNITS = {
+    **dict.fromkeys(("loss", "soft_loss", "hard_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy"), _NATS),
+    **dict.fromkeys(("student_perplexity", "teacher_perplexity"), "perplexity"),
+    "learning_rate": "learning rate",
+    "agreement": "fraction of tokens",
+    "steps_per_s": "steps per second",
+    "tokens_per_s": "tokens per second",
+}
+_BUCKETS = 1000  # a panel is less than a thousand pixels wide
+_FEW = 30  # a line of so few points has markers: one point alone is no line
+
+
+def draw(runs: Sequence[Run], names: Sequence[str], file: Path, *, format: str) -> None:
+    """Write a figure of these metrics; format: "png" or "svg". No display is needed, and no state of pyplot used."""
+    columns = min(3, math.ceil(math.sqrt(len(names))))
+    rows = math.ceil(len(names) / columns)
+    layout = ConstrainedLayoutEngine(hspace=0.06, wspace=0.04)
+    figure = Figure(figsize=(5.2 * columns + 0.4, 3.2 * rows + 0.5), dpi=120, layout=layout)
+    panels = figure.subplots(rows, columns, squeeze=False, sharex=True).flatten()
+    for panel, name in zip(panels, names, strict=False):
+        _panel(panel, name, runs)
+    for panel in panels[len(names) :]:
+        panel.remove()
+    for panel in panels[max(len(names) - columns, 0) : len(names)]:
+        panel.set_xlabel("optimizer step")
+        panel.tick_params(labelbottom=True)
+    figure.align_ylabels()
+    _legend(figure, runs)
+    with matplotlib.rc_context({"svg.hashsalt": "reference-trainer"}):  # equal runs give equal files
+        figure.savefig(file, format=format, metadata={"Date": None} if format == "svg" else None)
+
+
+def _panel(panel: Any, name: str, runs: Sequence[Run]) -> None:
+    panel.set_title(name, loc="left", parse_math=False)
+    panel.set_ylabel(_UNITS.get(name, name), parse_math=False)
+    panel.ticklabel_format(axis="y", scilimits=(-3, 5), useMathText=True)
+    panel.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    panel.grid(alpha=0.3)
+    panel.spines[["top", "right"]].set_visible(False)
+    for index, run in enumerate(runs):
+        if name in run.points:
+            _line(panel, *run.points[name], _look(index))
+
+
+def _line(panel: Any, steps: list[int], values: list[float], look: dict[str, Any]) -> None:
+    finite = thinned([(step, value) for step, value in zip(steps, values, strict=True) if math.isfinite(value)])
+    broken = [(step, 0.02) for step, value in zip(steps, values, strict=True) if not math.isfinite(value)]
+    panel.plot(*_columns(finite), **look, marker="o" if len(finite) <= _FEW else None, markersize=3)
+    if broken:
+        panel.set_title("× not finite", loc="right", fontsize="small")
+        bottom = {"transform": panel.get_xaxis_transform(), "linestyle": "none", "marker": "x", "clip_on": False}
+        panel.plot(*_columns(thinned(broken)), color=look["color"], **bottom)
+
+
+def thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """Return at most 2000 of the points, in order: the lowest and highest of each of 1000 parts, so peaks stay."""
+    if len(points) <= 2 * _BUCKETS:
+        return points
+    kept = []
+    for part in range(_BUCKETS):
+        bucket = points[part * len(points) // _BUCKETS : (part + 1) * len(points) // _BUCKETS]
+        kept += sorted({min(bucket, key=_value), max(bucket, key=_value)})
+    return kept
+
+
+def _value(point: tuple[int, float]) -> float:
+    return point[1]
+
+
+def _columns(points: list[tuple[int, float]]) -> tuple[list[int], list[float]]:
+    return [step for step, _ in points], [value for _, value in points]
+
+
+def _look(index: int) -> dict[str, Any]:
+    return {"color": _COLOURS[index], "linestyle": _STYLES[index % len(_STYLES)], "linewidth": 1.4}
+
+
+def _legend(figure: Figure, runs: Sequence[Run]) -> None:
+    lines = [Line2D([], [], **_look(index)) for index in range(len(runs))]
+    legend = figure.legend(lines, [str(index) for index in range(len(runs))], loc="outside upper center", ncols=4)
+    for text, run in zip(legend.get_texts(), runs, strict=True):
+        text.set_parse_math(False)  # a "$" in a label is a character
+        text.set_text(run.label)

@@ -1,0 +1,89 @@
+"""Plot of the metrics files of runs: which runs, which metrics, which file. `figure` draws it."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from reference_trainer.errors import DataError, OutputError, SettingError
+from reference_trainer.storage.files import atomic_write
+from reference_trainer.training.metrics_file import FILE, read_metrics
+
+__all__ = ["FORMATS", "MOST_RUNS", "Run", "plot", "read_runs"]
+
+FORMATS = (".png", ".svg")
+MOST_RUNS = 8  # no more colours are told apart
+
+_FIRST = ("loss", "learning_rate")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The points of a run: steps and values of each metric, `learning_rate` included, and a label for the legend."""
+
+    label: str
+    points: dict[str, tuple[list[int], list[float]]]
+
+
+def plot(runs: Sequence[Path], out: Path, *, metrics: Sequence[str] = (), force: bool = False) -> None:
+    """Draw the metrics of one to eight runs into a PNG or SVG file: one panel per metric, one line per run.
+
+    runs: metrics files, or directories that hold a `metrics.jsonl`. metrics: names, by default all that a run has.
+    Raise `SettingError` for another suffix, more runs or an unknown metric, `OutputError` if `out` exists (unless
+    `force`) or can't be written, `DataError` for a file that can't be read or has no points. Needs the extra `plot`.
+    """
+    if out.suffix not in FORMATS:
+        raise SettingError(f"invalid value '{out}' for --out: expected a name that ends in {' or '.join(FORMATS)}")
+    if os.path.lexists(out) and not (force and out.is_file()):
+        raise OutputError(f"{out} exists; give another --out{', or --force to overwrite it' * out.is_file()}")
+    read = read_runs(runs)
+    names = _chosen(metrics, read)
+    from reference_trainer.pipeline.figure import draw  # imports matplotlib, so after all checks
+
+    try:
+        atomic_write(out, partial(draw, read, names, format=out.suffix[1:]))
+    except OSError as error:
+        raise OutputError(f"{out} can't be written: {error.strerror}; give another --out") from error
+
+
+def read_runs(paths: Sequence[Path]) -> list[Run]:
+    """Return the runs of metrics files or directories, each with a label of its own. Errors: those of `plot`."""
+    if not 1 <= len(paths) <= MOST_RUNS:
+        raise SettingError(f"{len(paths)} runs given; expected 1 to {MOST_RUNS}, which can be told apart")
+    return [_read(path, label) for path, label in zip(paths, _labels(paths), strict=True)]
+
+
+def _read(path: Path, label: str) -> Run:
+    file = path / FILE if path.is_dir() else path
+    points: dict[str, tuple[list[int], list[float]]] = {}
+    for line in read_metrics(file):
+        rate = {} if line.learning_rate is None else {"learning_rate": line.learning_rate}
+        for name, value in {**rate, **line.metrics}.items():
+            steps, values = points.setdefault(name, ([], []))
+            steps.append(line.step)
+            values.append(value)
+    if not points:
+        raise DataError(f"{file} has no points yet; the run has logged no step")
+    return Run(label, points)
+
+
+def _labels(paths: Sequence[Path]) -> list[str]:
+    """Return the name of each run's directory; all paths as given if two names are equal."""
+    names = [(path.parent if path.name == FILE else path).resolve().name for path in paths]
+    return names if len({*names}) == len(names) else [str(path) for path in paths]
+
+
+def _chosen(metrics: Sequence[str], runs: Iterable[Run]) -> list[str]:
+    """Return the metrics to draw; by default all, loss and learning rate first."""
+    known = list(dict.fromkeys(name for run in runs for name in run.points))
+    for name in metrics:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise SettingError(f"unknown metric {name!r} ({hint}choose from {', '.join(sorted(known))})")
+    first = [name for name in _FIRST if name in known]
+    return list(dict.fromkeys(metrics)) or [*first, *(name for name in known if name not in first)]

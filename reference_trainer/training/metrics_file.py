@@ -1,0 +1,173 @@
+"""Metrics of a run: a file with one line of JSON per logged step; `metrics.json` beside this file is its schema."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, BinaryIO
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from reference_trainer.errors import DataError, OutputError
+from reference_trainer.training.callbacks import Callback, Context
+
+__all__ = ["FILE", "MetricsCallback", "MetricsLine", "line", "read_metrics", "schema"]
+
+FILE = "metrics.jsonl"
+"""Name of the metrics file in the directory of a run."""
+
+_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_Number = Annotated[float, BeforeValidator(lambda read: _NOT_FINITE.get(read, read) if isinstance(read, str) else read)]
+
+
+class MetricsLine(BaseModel):
+    """The metrics of a logged step, as read from a file. Fields are those of `Context`; metrics by name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    step: int = Field(ge=1)
+    epoch: int = Field(ge=1)
+    learning_rate: _Number | None
+    elapsed_s: _Number
+    tokens: int = Field(ge=0)
+    metrics: dict[str, _Number]
+
+
+def schema() -> str:
+    """Return the JSON Schema of one line."""
+    return (files(__package__) / "metrics.json").read_text(encoding="utf-8")
+
+
+def line(context: Context) -> str:
+    """Return the line of a logged step, without its end.
+
+    JSON has neither NaN nor infinity: a number that is not finite is written as a string.
+    """
+    fields = {
+        "step": context.step,
+        "epoch": context.epoch,
+        "learning_rate": _json_number(context.learning_rate),
+        "elapsed_s": _json_number(context.elapsed_s),
+        "tokens": context.tokens,
+        "metrics": {name: _json_number(value) for name, value in context.metrics.items()},
+    }
+    return json.dumps(fields, allow_nan=False)
+
+
+def _json_number(value: float | None) -> float | str | None:
+    return str(value) if value is not None and not math.isfinite(value) else value
+
+
+class MetricsCallback(Callback):
+    """Callback that writes each step that has metrics; after a killed run only the last line may be incomplete.
+
+    Without `truncate_to` the file must not exist. With it, the file keeps its first `truncate_to` bytes, such as the
+    `length` that was recorded with a checkpoint, and a resumed run goes on from there; 0 starts over. The file is
+    opened at once; the rest is removed when the run begins. Raise `OutputError` if the file cannot be opened, exists,
+    has no line that ends at `truncate_to`, or a line cannot be written.
+    """
+
+    def __init__(self, path: Path, *, truncate_to: int | None = None) -> None:
+        self._path = path
+        self._failed = False
+        self._made = not os.path.lexists(path)
+        self._length = truncate_to or 0
+        try:
+            self._file: BinaryIO = path.open("x+b" if truncate_to is None or self._made else "r+b")
+        except FileExistsError as error:
+            raise OutputError(f"{path} exists; remove it, or give truncate_to") from error
+        except OSError as error:
+            raise OutputError(f"{path} can't be written: {error.strerror}") from error
+        if not self._goes_to_end_of_line(self._length):
+            self.close()
+            raise OutputError(f"{path} has no line that ends at byte {self._length}; it is not the file of that run")
+
+    @property
+    def length(self) -> int:
+        """Return the bytes of the lines so far. A run that resumes after this step passes it as `truncate_to`."""
+        return self._length
+
+    def on_train_begin(self, context: Context) -> None:
+        with self._failures_named():
+            self._file.truncate(self._length)
+
+    def on_step_end(self, context: Context) -> None:
+        if not context.metrics:
+            return
+        text = line(context).encode() + b"\n"
+        with self._failures_named():
+            self._file.write(text)
+            self._file.flush()
+        self._length += len(text)
+
+    def close(self) -> None:
+        """Close the file, and remove it if it was created here and no line was written."""
+        try:
+            self._file.close()
+        except OSError as error:
+            if not self._failed:  # otherwise the same failure was raised before
+                raise self._unwritten(error) from error
+        if self._made and self._path.is_file() and self._path.stat().st_size == 0:
+            self._path.unlink()
+
+    def _goes_to_end_of_line(self, length: int) -> bool:
+        """Return whether a line ends after `length` bytes; the next line is written there."""
+        self._file.seek(max(length - 1, 0))
+        return length == 0 or self._file.read(1) == b"\n"
+
+    @contextmanager
+    def _failures_named(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._failed = True
+            raise self._unwritten(error) from error
+
+    def _unwritten(self, error: OSError) -> OutputError:
+        return OutputError(f"{self._path} can't be written any further: {error.strerror}")
+
+
+def read_metrics(path: Path) -> list[MetricsLine]:
+    """Return the lines of a metrics file. A last line without its end is left out: the run was killed.
+
+    Raise `DataError`, with file and line number, for a line that does not fit the schema or whose step is not larger
+    than the one before; and if the file cannot be read.
+    """
+    try:
+        *complete, _ = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise DataError(f"{path} can't be read: {error.strerror}") from error
+    read = list[MetricsLine]()
+    for number, text in enumerate(complete, start=1):
+        try:
+            read.append(_parsed(text, after=read[-1].step if read else 0))
+        except ValueError as error:
+            raise DataError(f"{path}:{number}: {_reason(error)}") from error
+    return read
+
+
+def _parsed(text: bytes, after: int) -> MetricsLine:
+    parsed = MetricsLine.model_validate(_DECODER.decode(text.decode()))
+    if parsed.step <= after:
+        raise ValueError(f"step {parsed.step} follows step {after}; expected increasing steps")
+    return parsed
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+
+
+def _reason(error: ValueError) -> object:
+    """Return the error, or the first finding of pydantic with the place of the value in the line."""
+    if not isinstance(error, ValidationError):
+        return error
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'line'}: {first['msg']}"

@@ -1,0 +1,47 @@
+"""Metrics of a run as scalars for TensorBoard; needs the extra `tensorboard`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reference_trainer.errors import OutputError, PackageError, missing_package
+from reference_trainer.training.callbacks import Callback, Context
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+__all__ = ["TensorBoardCallback"]
+
+
+class TensorBoardCallback(Callback):
+    """Callback that writes the metrics and the learning rate of each step that has metrics, at that step.
+
+    Every call adds an event file to the directory, so runs need directories of their own. Raise `PackageError` if
+    tensorboard is not installed, `OutputError` if the directory cannot be created.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._writer = _writer(directory)
+
+    def on_step_end(self, context: Context) -> None:
+        if not context.metrics:
+            return
+        rate = {} if context.learning_rate is None else {"learning_rate": context.learning_rate}
+        for name, value in {**rate, **context.metrics}.items():
+            self._writer.add_scalar(name, value, context.step)
+        self._writer.flush()  # a killed run keeps its scalars
+
+    def on_train_end(self, context: Context) -> None:
+        self._writer.close()
+
+
+def _writer(directory: Path) -> SummaryWriter:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise PackageError(missing_package(error) or f"tensorboard can't be imported: {error}") from error
+    try:
+        return SummaryWriter(str(directory))
+    except OSError as error:
+        raise OutputError(f"{directory} can't be written: {error.strerror}; give another directory") from error

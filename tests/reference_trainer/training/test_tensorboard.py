@@ -1,0 +1,115 @@
+"""Scalars of a run, read back by TensorBoard's own reader."""
+
+import math
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from reference_trainer.errors import OutputError, PackageError
+from reference_trainer.training.callbacks import Context
+from reference_trainer.training.tensorboard import TensorBoardCallback
+
+Scalars = dict[str, list[tuple[int, float]]]
+
+
+def context(step: int, metrics: dict[str, float], rate: float | None = 0.5) -> Context:
+    return Context(
+        step=step,
+        epoch=1,
+        loss=9.0,
+        learning_rate=rate,
+        best_loss=9.0,
+        elapsed_s=0.5,
+        tokens=1,
+        epochs=1,
+        steps_per_epoch=9,
+        total_steps=9,
+        metrics=metrics,
+    )
+
+
+def scalars(directory: Path) -> Scalars:
+    """Return steps and values by tag."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    read = EventAccumulator(str(directory), size_guidance={"scalars": 0})
+    read.Reload()
+    return {tag: [(event.step, event.value) for event in read.Scalars(tag)] for tag in read.Tags()["scalars"]}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    pytest.importorskip("tensorboard", reason="the extra `tensorboard` is not installed")
+    return tmp_path / "events" / "run"
+
+
+def test_scalars_have_names_values_and_steps(directory: Path) -> None:
+    callback = TensorBoardCallback(directory)
+    callback.on_train_begin(context(0, {}, None))
+    callback.on_step_end(context(10, {"loss": 2.5, "student_perplexity": 1e6}))
+    callback.on_step_end(context(20, {"loss": 1.25}, 0.25))
+    callback.on_epoch_end(context(20, {"loss": 7.0}))
+    callback.on_train_end(context(20, {}))
+    assert scalars(directory) == {
+        "learning_rate": [(10, 0.5), (20, 0.25)],
+        "loss": [(10, 2.5), (20, 1.25)],
+        "student_perplexity": [(10, 1e6)],
+    }
+
+
+def test_steps_without_metrics_have_no_scalars(directory: Path) -> None:
+    callback = TensorBoardCallback(directory)
+    for step in range(1, 6):
+        callback.on_step_end(context(step, {"loss": 1.0} if step == 5 else {}))
+    callback.on_train_end(context(5, {}))
+    assert scalars(directory) == {"learning_rate": [(5, 0.5)], "loss": [(5, 1.0)]}
+
+
+def test_absent_learning_rate_has_no_scalar(directory: Path) -> None:
+    callback = TensorBoardCallback(directory)
+    callback.on_step_end(context(1, {"loss": 1.0}, None))
+    callback.on_train_end(context(1, {}))
+    assert scalars(directory) == {"loss": [(1, 1.0)]}
+
+
+def test_values_that_are_not_finite_are_kept(directory: Path) -> None:
+    callback = TensorBoardCallback(directory)
+    callback.on_step_end(context(1, {"loss": math.nan, "kl_at_1": math.inf}))
+    callback.on_train_end(context(1, {}))
+    read = scalars(directory)
+    assert math.isnan(read["loss"][0][1]) and read["kl_at_1"] == [(1, math.inf)]
+
+
+def test_logged_step_is_in_the_file_before_the_run_ends(directory: Path) -> None:
+    """A killed run keeps the scalars that were logged."""
+    callback = TensorBoardCallback(directory)
+    callback.on_step_end(context(1, {"loss": 1.0}))
+    assert scalars(directory)["loss"] == [(1, 1.0)]
+    callback.on_train_end(context(1, {}))
+
+
+def test_directory_that_cannot_be_created_is_refused(directory: Path) -> None:
+    directory.parent.write_text("a file")
+    with pytest.raises(OutputError, match=f"^{directory} can't be written: .*; give another directory$"):
+        TensorBoardCallback(directory)
+
+
+@pytest.mark.parametrize(
+    ("package", "says"),
+    [
+        ("tensorboard", r"tensorboard is not installed: pip install 'pv-contracts\[tensorboard\]'"),
+        ("torch.utils.tensorboard.writer", "tensorboard can't be imported: .*"),
+    ],
+)
+def test_missing_package_is_named_with_its_extra(package: str, says: str, tmp_path: Path) -> None:
+    if package != "tensorboard":
+        pytest.importorskip("tensorboard", reason="the extra `tensorboard` is not installed")
+    missing: dict[str, Any] = {name: mod for name, mod in sys.modules.items() if "torch.utils.tensorboard" not in name}
+    with (
+        mock.patch.dict(sys.modules, {**missing, package: None}, clear=True),
+        pytest.raises(PackageError, match=f"^{says}$"),
+    ):
+        TensorBoardCallback(tmp_path)
