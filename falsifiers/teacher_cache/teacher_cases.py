@@ -46,6 +46,14 @@ ELSE = {
     "device": "cpu",
     "log_every": 3,
     "project_to_steps": 7,
+    "accumulate": 3,
+    "clip": 0.5,
+    "divergence": "reverse_kl",
+    "beta": 0.25,
+    "anneal": "cosine",
+    "temperature_end": 3.0,
+    "ce_weight_end": 0.1,
+    "kd_weight_end": 0.9,
 }
 
 

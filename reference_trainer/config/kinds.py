@@ -131,8 +131,8 @@ Divergence = Annotated[
     Kind("forward_kl, reverse_kl or jensen_shannon", "forward_kl|reverse_kl|jensen_shannon"),
 ]
 Shape = Annotated[
-    Literal["constant", "linear", "cosine"],
-    Kind("constant, linear or cosine", "constant|linear|cosine"),
+    Literal["linear", "cosine"],
+    Kind("linear or cosine", "linear|cosine"),
 ]
 Share = Annotated[
     float,

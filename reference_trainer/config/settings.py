@@ -82,7 +82,7 @@ class Settings(BaseModel):
         "forward_kl", "KL(teacher || student), KL(student || teacher), or their generalised Jensen-Shannon mixture."
     )
     beta: Share = _setting(0.5, "The teacher's share of the mixture of jensen_shannon: 0 is forward_kl, 1 reverse_kl.")
-    anneal: Shape = _setting("constant", "How temperature and weights go from their first to their last value.")
+    anneal: Shape = _setting("linear", "How a value goes to its end over the run, where one of the following is given.")
     temperature_end: Temperature | None = _setting(None, "Temperature of the last step. [default: --temperature]")
     ce_weight_end: Weight | None = _setting(None, "Cross-entropy weight of the last step. [default: --ce-weight]")
     kd_weight_end: Weight | None = _setting(None, "Weight of the divergence in the last step. [default: --kd-weight]")
@@ -114,14 +114,6 @@ class Settings(BaseModel):
             raise _conflict(
                 f"conflicting settings: {smoke} is {settings.smoke} and {limit} is {settings.max_steps}; "
                 "give one of them: a smoke run ends after its own number of steps and saves nothing"
-            )
-        ends = {name: getattr(settings, name) for name in ("temperature_end", "ce_weight_end", "kd_weight_end")}
-        given_ends = [name for name, value in ends.items() if value is not None]
-        if (settings.anneal == "constant") == bool(given_ends):
-            read = f"{', '.join(given_ends)} given" if given_ends else "no end given"
-            raise _conflict(
-                f"conflicting settings: anneal is {settings.anneal!r}, {read}; expected linear or cosine together with "
-                f"temperature_end, ce_weight_end or kd_weight_end"
             )
         if not (settings.ce_weight or settings.kd_weight or settings.ce_weight_end or settings.kd_weight_end):
             raise _conflict("conflicting settings: 'ce_weight' and 'kd_weight' are both 0; expected one above 0")

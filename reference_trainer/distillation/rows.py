@@ -79,7 +79,7 @@ def walk(
     walked = _Walk(student_BTV, teacher_BTV, labels_BT, scored_P, weights, scale, metrics)
     numbers_KP = walked.numbers(student_BTV.device.type == "cpu" if select is None else select)
     fault = first_fault(labels_BT, scored_P, numbers_KP[-2:], vocabulary)
-    if not deferred:
+    if not deferred and fault != 0:
         raise_fault(int(fault), labels_BT, vocabulary)
     measured_KP = numbers_KP[2:7] if metrics else numbers_KP.new_zeros(5, 0)
     return Rows(*[*numbers_KP[:2], *measured_KP, scored_P.sum(), walked.gradient_BTV, fault])

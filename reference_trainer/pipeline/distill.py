@@ -109,6 +109,7 @@ class Distillation:
         self.callbacks = checked(callbacks)
         self.digests: dict[str, str] = {}
         self._stack = ExitStack()
+        self._outermost = self._stack.enter_context(ExitStack())
 
     def __enter__(self) -> Self:
         return self
@@ -197,6 +198,7 @@ class Distillation:
             checks = self._smoke_checks(result)
             return self._concluded(train=result, output=None, held_back={}, checks=checks)
         held_back = self.evaluate()
+        self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
         digests = {**self.digests, "teacher_sha256": weights_digest(self.teacher)}
         self.save(self.directory, manifest(self.settings, self.device, result, held_back, **digests))
         return self._concluded(train=result, output=self.directory, held_back=held_back, checks=())
@@ -237,7 +239,6 @@ class Distillation:
         if settings.smoke is not None:
             reject_existing(settings.out, force=settings.force, kept=[METRICS])  # the full run would be rejected too
             return None
-        self._stack.enter_context(note_interrupts(settings.out))  # also while the other contexts are closed
         needed = exported_bytes(self.student)
         claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=needed, kept=[METRICS])
         return self._stack.enter_context(claimed)
