@@ -113,8 +113,10 @@ def _lines(subject: Any, settings_in: Callable[[Path], Any], seed: int) -> list[
         return look
 
     listener = _listener(lambda: trained.append(len(lines)))
-    with tempfile.TemporaryDirectory() as name, _traced(lambda: sys.settrace(look)):
-        run(subject, settings_in(Path(name)), callbacks=[listener])
+    with tempfile.TemporaryDirectory() as name:
+        settings = settings_in(Path(name))
+        with _traced(lambda: sys.settrace(look)):
+            run(subject, settings, callbacks=[listener])
     numbers = [k for k, code in enumerate(lines, 1) if k > trained[0] and not code.startswith("<")]
     return random.Random(seed).sample(numbers, min(LINES, len(numbers)))
 
