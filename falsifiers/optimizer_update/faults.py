@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -59,3 +60,46 @@ def decay_through_the_moments(original: Any, parameters: Iterable[Any], rate: fl
     parameters = list(parameters)
     chosen = original(parameters, rate).defaults
     return torch.optim.Adam(parameters, rate, chosen["betas"], chosen["eps"], chosen["weight_decay"])
+
+
+def rate_of_micro_batches(original: Any, *models: Any, schedule: Any, learning_rate: Any, **others: Any) -> Any:
+    """Advance the learning rate once for each micro-batch."""
+    rate = learning_rate
+    return original(*models, schedule=schedule, learning_rate=lambda n: rate(n * schedule.accumulation), **others)
+
+
+def micro_batches_clipped(original: Any, self: Any, position: Any, rate: float) -> Any:
+    """Clip the gradient after every micro-batch instead of once in a step."""
+    if self.clip is None or self.optimizer is None:
+        return original(self, position, rate)
+    parameters = [each for group in self.optimizer.param_groups for each in group["params"]]
+    return original(replace(self, parallel=_Clipping(self.parallel, parameters, self.clip)), position, rate)
+
+
+class _Clipping:
+    """The ranks of a run, with the gradient clipped after every micro-batch."""
+
+    def __init__(self, parallel: Any, parameters: list[Any], clip: float) -> None:
+        self.parallel, self.parameters, self.clip = parallel, parameters, clip
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.parallel, name)
+
+    @contextmanager
+    def micro_batch(self, *, last: bool) -> Iterator[None]:
+        with self.parallel.micro_batch(last=last):
+            yield
+        torch.nn.utils.clip_grad_norm_(self.parameters, self.clip)
+
+
+def norm_after_clipping(original: Any, self: Any, position: Any, rate: float) -> Any:
+    """Report the norm after clipping."""
+    window, norm = original(self, position, rate)
+    return window, norm if norm is None or self.clip is None else norm.clamp(max=self.clip)
+
+
+def clipped_when_logged(original: Any, self: Any, position: Any, rate: float) -> Any:
+    """Clip at logged steps only, where the norm is measured."""
+    every = self.schedule.log_every
+    logged = every and position.step % every == 0
+    return original(self if logged else replace(self, clip=None), position, rate)

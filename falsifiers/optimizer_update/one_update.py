@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from reference_trainer.training.loop import new_optimizer
+from reference_trainer.training.update import new_optimizer
 
 
 def updated(weights: Tensor, gradient: Tensor, mean: Tensor, square: Tensor, *, step: int, rate: float) -> list[Tensor]:
