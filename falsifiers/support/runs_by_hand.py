@@ -190,8 +190,7 @@ def _means(interval: Sequence[WindowCase], norm: float) -> dict[str, float | Non
     count = sum(window.count() for window in interval)
     sums = {name: math.fsum(w.nats()[name] for w in interval) for name in ("loss", "hard_loss", "soft_loss")}
     means = {name: each / count if count else None for name, each in sums.items()}
-    # The norm is measured in logged steps, and in all if it is needed for clipping.
-    return means | ({"gradient_norm": norm} if len(interval) == 1 else {})
+    return means | {"gradient_norm": norm}
 
 
 def assert_same_run(seen: Run, expected: Run, where: str = "") -> None:
