@@ -74,10 +74,11 @@ def falsify_counts_come_before_the_first_forward(
     recorder = Recorder(others, factor)
     teacher, student, _ = learners(case, device)
     batches = case.batches(device=device)
-    settings = {"parallel": recorder, "metrics": metrics}
+    settings = {"parallel": recorder, "metrics": metrics, "before": lambda m: recorder.log.append(f"before {m}")}
     window = subject.kd_window(teacher, LoggedStudent(student, recorder.log), batches, case.weights, **settings)
     work = ["forward", "backward", "ends"]
-    expected = ["counts", *["begins", *work] * (len(batches) - 1), "last begins", *work]
+    begins = ["begins"] * (len(batches) - 1) + ["last begins"]
+    expected = ["counts", *(call for m, begin in enumerate(begins) for call in (f"before {m}", begin, *work))]
     assert recorder.log == expected, f"the calls of a window are {recorder.log}; expected {expected}"
     counts, own = recorder.given[0], [case.count(), case.sequences()]
     assert counts.dtype is torch.int64 and counts.tolist() == own, (

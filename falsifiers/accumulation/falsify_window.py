@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from falsifiers.support import oracles
+from falsifiers.support.cases import IGNORED
 from falsifiers.support.windows import (
     NOTHING_SCORED,
+    V,
     WindowCase,
     assert_gradients,
     gradients_of,
@@ -34,7 +37,7 @@ def falsify_any_split_gives_the_gradient_of_the_whole(
 
 @given(case=window_cases(), metrics=st.booleans())
 def falsify_sums_of_a_window(subject: Any, device: str, case: WindowCase, metrics: bool) -> None:
-    """Sums and counts are those of all micro-batches, undivided; terms of weight 0 are there if metrics are asked."""
+    """Sums and counts are those of all micro-batches, undivided; metrics add terms of weight 0."""
     teacher, student, _ = learners(case, device)
     window = subject.kd_window(teacher, student, case.batches(device=device), case.weights, metrics=metrics)
     counts = {"count": window.count, "total": window.total, "sequences": window.sequences}
@@ -45,14 +48,36 @@ def falsify_sums_of_a_window(subject: Any, device: str, case: WindowCase, metric
     )
     weight = {"loss": 1.0, "hard_loss": case.ce_weight, "soft_loss": case.kd_weight, "kl_at_T": 0.0}
     nats = {name: each for name, each in case.nats().items() if metrics or weight[name]}
-    missing = nats.keys() - window.sums.keys()
-    assert not missing and (metrics or nats.keys() == window.sums.keys()), (
-        f"sums are {sorted(window.sums)}; expected {sorted(nats)}{' and further metrics' if metrics else ''}"
-    )
+    lacking, more = nats.keys() - window.sums.keys(), window.sums.keys() - nats.keys()
+    assert not lacking and (metrics or not more), f"sums are {sorted(window.sums)}; expected {sorted(nats)}"
     for name, each in nats.items():
         assert window.sums[name].dtype is torch.float64, f"{name} is {window.sums[name].dtype}; expected float64"
         formula = "the sum over all micro-batches"
         oracles.assert_close(f"{name} in nats", float(window.sums[name]), each, case.allowed_nats(), formula)
+
+
+@given(case=window_cases(), wrong=st.integers(0, 3))
+def falsify_deferred_errors_of_a_window(subject: Any, device: str, case: WindowCase, wrong: int) -> None:
+    """If errors are deferred, a wrong label is in the fault of its micro-batch, with the labels, and in no other."""
+    batches = case.batches(device=device)
+    at = wrong % len(batches)
+    assume(len(batches[at].labels))
+    batches[at].labels[0, 1] = V + 96
+    teacher, student, _ = learners(case, device)
+    window = subject.kd_window(teacher, student, batches, case.weights, deferred=True)
+    seen = [bool(fault) for fault, _ in window.faults]
+    assert seen == [m == at for m in range(len(batches))], (
+        f"micro-batch {at} of {len(batches)} has a label outside the vocabulary; faults are {seen}"
+    )
+    labels = [labels_BT[:, :-1].tolist() for _, labels_BT in window.faults]
+    expected = [batch.labels[:, 1:].tolist() for batch in batches]
+    assert (labels, window.vocabulary) == (expected, V), (
+        f"labels and vocabulary of the faults are {labels} and {window.vocabulary}; expected {expected} and {V}"
+    )
+    with pytest.raises(ValueError, match=f"{V + 96}"):
+        subject.kd_window(teacher, student, batches, case.weights)
+    batches[at].labels[0, 1] = IGNORED
+    assert subject.kd_window(teacher, student, batches, case.weights).faults == (), "errors are not deferred"
 
 
 @given(case=window_cases(), fillers=st.integers(1, 3))

@@ -96,6 +96,12 @@ def nothing_divided_by_nothing(
     return original(teacher, _scaled(student, [factor] * len(batches)), batches, *rest, **named)
 
 
+def faults_of_the_last_micro_batch(original: Any, *models: Any, **named: Any) -> Any:
+    """Return the deferred errors of the last micro-batch for all."""
+    window = original(*models, **named)
+    return replace(window, faults=[window.faults[-1]] * len(window.faults) if window.faults else ())
+
+
 class _Clipping:
     """Ranks whose micro-batches each end with a clipping of the gradient so far."""
 
