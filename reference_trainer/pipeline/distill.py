@@ -30,6 +30,7 @@ from reference_trainer.storage.export import exported_bytes, note_interrupts, sa
 from reference_trainer.training.annealing import WEIGHTS, Annealed
 from reference_trainer.training.callbacks import Callback, checked
 from reference_trainer.training.evaluation import evaluate
+from reference_trainer.training.flops import step_flops
 from reference_trainer.training.formats import SMOKE_START_LINE
 from reference_trainer.training.lines import BarCallback, Lines
 from reference_trainer.training.loop import Objective, TrainResult, new_optimizer, train
@@ -190,6 +191,7 @@ class Distillation:
                 clock=self.clock,
                 clip=settings.clip,
                 seed=settings.seed,
+                step_flops=self._step_flops,
             )
 
     def conclude(self, result: TrainResult) -> DistillResult:
@@ -279,6 +281,10 @@ class Distillation:
         for line in smoke.verdict(checks):
             self.lines.write(line)
         return checks
+
+    def _step_flops(self) -> int:
+        B, T = self.batches.batch(1, 1).tokens.shape
+        return self.settings.accumulate * step_flops(self.teacher, self.student, (B, T))
 
     def _gradient_difference(self) -> float:
         batch = self.batches.batch(1, 1)

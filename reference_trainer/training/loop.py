@@ -8,8 +8,8 @@ between the steps that `is_read` names, unless a callback asks for a value.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -64,7 +64,7 @@ class TrainResult:
 
     initial_loss, final_loss: of the first and last step that scored a token; best_loss: the smallest finite one; each
     None if there is none. finite: whether every loss was. tokens: scored tokens. stopped: whether a callback
-    ended the run.
+    ended the run. metrics: of the last logged step.
     """
 
     initial_loss: float | None
@@ -75,6 +75,7 @@ class TrainResult:
     tokens: int
     elapsed_s: float
     stopped: bool
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def steps_per_s(self) -> float:
@@ -97,6 +98,7 @@ def train(
     parallel: Parallel = ONE_PROCESS,
     seed: int | None = None,
     deferred: bool | None = None,
+    step_flops: Callable[[], int] | None = None,
 ) -> TrainResult:
     """Distil `teacher` into `student` as planned by `schedule`, and call `callbacks` at every event.
 
@@ -106,7 +108,8 @@ def train(
     numbers of every micro-batch; the default generators are restored afterwards. With None they are left alone.
     deferred: whether an error in the values of a step leaves out its update and is raised when the step is read,
     instead of at once; by default where reading waits for a device. It needs an optimizer that takes `found_inf`, as
-    the fused ones of PyTorch do.
+    the fused ones of PyTorch do. step_flops: returns the floating-point operations of a whole step, for the metric
+    flops_per_s; it is called once, at the first logged step.
     Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
     propagate after `on_train_end`, with the step in a note.
     """
@@ -122,7 +125,7 @@ def train(
         seed=seed,
         deferred=deferred,
     )
-    run = _Run(update, objective, checked(callbacks), learning_rate, clock)
+    run = _Run(update, objective, checked(callbacks), learning_rate, clock, step_flops)
     with update.random_state():
         return run.carry_out()
 
@@ -137,13 +140,17 @@ class _Run:
         callbacks: tuple[Callback, ...],
         learning_rate: Callable[[int], float],
         clock: Callable[[], float],
+        step_flops: Callable[[], int] | None,
     ) -> None:
         self.update, self.schedule, self.callbacks = update, update.schedule, callbacks
         self.objective, self.learning_rate, self.clock = objective, learning_rate, clock
+        self.step_flops = step_flops
         self.state = fresh()
         self.pending = Pending(update.parallel)
         self.rate: float | None = None
         self.metrics: dict[str, float] = {}
+        self.last_metrics: dict[str, float] = {}
+        self.flops: int | None = None
         self.unread: dict[int, list[Context]] = {}  # by their step
         self.logged = (0.0, 0, 0)  # seconds, steps and tokens at the last logged step
         self.began = clock()
@@ -207,13 +214,19 @@ class _Run:
         weights = self.objective.weights(state.position.step, schedule.planned_steps)
         elapsed, tokens = self.clock() - self.began, state.tokens
         before, self.logged = self.logged, (elapsed, state.steps, tokens)
-        return {
+        steps = state.steps - before[1]
+        amounts = {"steps": steps, "tokens": tokens - before[2]}
+        if self.step_flops is not None:
+            self.flops = self.step_flops() if self.flops is None else self.flops
+            amounts["flops"] = self.flops * steps
+        self.last_metrics = {
             **derived(sums),
             "temperature": weights.temperature,
             "ce_weight": weights.ce_weight,
             "kd_weight": weights.kd_weight,
-            **rates(elapsed - before[0], steps=state.steps - before[1], tokens=tokens - before[2]),
+            **rates(elapsed - before[0], **amounts),
         }
+        return self.last_metrics
 
     def _losses(self) -> dict[str, Any]:
         return {"loss": self.state.loss, "best_loss": self.state.best_loss, "tokens": self.state.tokens}
@@ -251,4 +264,5 @@ class _Run:
             tokens=state.tokens,
             elapsed_s=self.clock() - self.began,
             stopped=state.position.stopping,
+            metrics=self.last_metrics,
         )
