@@ -25,6 +25,7 @@ from reference_trainer.data.text import Sequences, epoch_order, read_text
 from reference_trainer.distillation.losses import kd_logit_gradient, kd_loss
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
+from reference_trainer.distillation.rows import Weights
 from reference_trainer.distillation.step import kd_step
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.training.callbacks import Callback
@@ -33,6 +34,7 @@ from reference_trainer.training.loop import Objective, train
 from reference_trainer.training.progress import ProgressCallback
 from reference_trainer.training.schedule import Schedule
 from reference_trainer.training.trace import TraceCallback
+from reference_trainer.training.window import kd_window
 
 STEPS, TAU, CE, KD = 10, 2.0, 0.3, 0.7
 
@@ -73,6 +75,16 @@ def bare(size: Size, student: Decoder) -> None:
         loss.item()
 
 
+def without_loop(size: Size, student: Decoder) -> None:
+    """The work of `looped` without the loop: what remains of the difference is the loop's own cost."""
+    optimizer = torch.optim.AdamW(student.parameters(), lr=1e-3, weight_decay=0.01)
+    teacher, learning = ModuleTeacher(size.teacher, 256), ModuleStudent(student, 256)
+    for position in range(1, STEPS + 1):
+        optimizer.zero_grad(set_to_none=True)
+        kd_window(teacher, learning, [size.batch(1, position)], Weights(temperature=TAU, ce_weight=CE, kd_weight=KD))
+        optimizer.step()
+
+
 def looped(size: Size, student: Decoder, callbacks: list[Callback]) -> None:
     train(
         ModuleTeacher(size.teacher, 256),
@@ -90,6 +102,7 @@ def variants(sink: TextIO) -> dict[str, Callable[[Size, Decoder], None]]:
     lines, trace = Lines(sink), TraceCallback(Path(os.devnull), force=True)
     return {
         "bare PyTorch loop": bare,
+        "kd_window and optimizer": without_loop,
         "loop, no callback": lambda size, student: looped(size, student, []),
         "loop, progress every 10": lambda size, student: looped(size, student, [ProgressCallback(10, lines=lines)]),
         "loop, progress every step": lambda size, student: looped(size, student, [ProgressCallback(1, lines=lines)]),

@@ -35,13 +35,13 @@ def falsify_seeds_are_stable(subject: Any, seed: int, at: dict[str, int]) -> Non
     assert seen == expected, f"the seed of {seed}, {at} is {seen}; expected {expected}"
 
 
-@given(seed=st.integers(0, 2**63 - 1), device=st.sampled_from(["cpu", "meta", "cuda:7"]))
-def falsify_the_host_is_seeded_for_any_device(subject: Any, seed: int, device: str) -> None:
+@given(seed=st.integers(0, 2**63 - 1), student=st.sampled_from(["cpu", "meta", "cuda:7"]))
+def falsify_the_host_is_seeded_for_any_device(subject: Any, seed: int, student: str) -> None:
     """The generator of the CPU is seeded, and restored, whatever the device of the student is."""
     torch.manual_seed(1)
     before = torch.get_rng_state().tolist()
-    with subject.own_generators(torch.device(device)):
-        subject.seed_generators(seed, torch.device(device))
+    with subject.own_generators(torch.device(student)):
+        subject.seed_generators(seed, torch.device(student))
         seen = torch.initial_seed()
-    assert seen == seed, f"with a student on {device} the seed of the CPU is {seen}; expected {seed}"
-    assert torch.get_rng_state().tolist() == before, f"with a student on {device} the CPU is not restored"
+    assert seen == seed, f"with a student on {student} the seed of the CPU is {seen}; expected {seed}"
+    assert torch.get_rng_state().tolist() == before, f"with a student on {student} the CPU is not restored"
