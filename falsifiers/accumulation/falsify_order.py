@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.support.windows import WindowCase, assert_gradients, gradients_of, learners, window_cases
+from reference_trainer.distillation.providers import FixtureTeacher
 
 
 class Recorder:
@@ -87,6 +89,18 @@ def falsify_counts_come_before_the_first_forward(
     seen = int(window.count), int(window.total), int(window.sequences)
     wanted = own[0], own[0] + others[0], own[1] + others[1]
     assert seen == wanted, f"count, total and sequences are {seen}; expected {wanted}: own tokens, then those of all"
+
+
+@given(case=window_cases())
+def falsify_different_vocabularies_are_refused_first(subject: Any, case: WindowCase) -> None:
+    """A window of different vocabularies is refused before anything is reduced: other ranks would wait for the rest."""
+    recorder = Recorder((0, 0), 1.0)
+    _, student, _ = learners(case)
+    teacher = FixtureTeacher(case.teacher[:, :-1])
+    with pytest.raises(ValueError, match="vocab"):
+        logged = LoggedStudent(student, recorder.log)
+        subject.kd_window(teacher, logged, case.batches(), case.weights, parallel=recorder)
+    assert recorder.log == [], f"before the refusal the window called {recorder.log}; expected nothing"
 
 
 @given(case=window_cases(), others=OTHERS, factor=st.sampled_from([1.0, 2.0, 3.0]))

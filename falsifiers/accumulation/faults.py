@@ -102,6 +102,14 @@ def faults_of_the_last_micro_batch(original: Any, *models: Any, **named: Any) ->
     return replace(window, faults=[window.faults[-1]] * len(window.faults) if window.faults else ())
 
 
+def vocabularies_compared_last(original: Any, *models: Any, parallel: Any = None, **named: Any) -> Any:
+    """Reduce counts first."""
+    if parallel is None:
+        return original(*models, **named)
+    parallel.sum_counts(torch.zeros(2, dtype=torch.int64))
+    return original(*models, parallel=parallel, **named)
+
+
 class _Clipping:
     """Ranks whose micro-batches each end with a clipping of the gradient so far."""
 

@@ -38,7 +38,9 @@ def falsify_sums_are_exact(
     for rank, (described, count_sums, metric_sums, unchanged) in enumerate(run_ranks(ranks, work)):
         group = next(each for each in members if rank in each)
         place = (group.index(rank), len(group), float(len(group)))
-        assert described == place, f"rank, world_size and gradient_factor are {described}; expected {place} in {group}"
+        assert described == place and type(described[2]) is float, (
+            f"rank, world_size and gradient_factor are {described}; expected {place} in {group}"
+        )
         wanted_counts = [sum(count + other for other in group) for count in counts]
         wanted_sums = [sum(each + other for other in group) for each in sums]
         assert (count_sums.dtype, count_sums.tolist()) == (torch.int64, wanted_counts), (
