@@ -80,9 +80,9 @@ def hidden_files_removed(original: Any, path: Path, **rest: Any) -> Any:
     return original(path, **rest)
 
 
-def results_written_over(original: Any, path: Path, *, force: bool) -> None:
+def results_written_over(original: Any, path: Path, *, force: bool, **rest: Any) -> None:
     """Use a directory with results without --force."""
-    original(path, force=True)
+    original(path, force=True, **rest)
 
 
 def directory_not_locked(original: Any, path: Path, **rest: Any) -> Any:

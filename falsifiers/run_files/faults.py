@@ -20,13 +20,13 @@ def config_written_at_the_start(original: Any, path: Path, **rest: Any) -> Any:
     return claimed()
 
 
-def smoke_run_creates_its_directory(original: Any, path: Path, *, force: bool) -> None:
+def smoke_run_creates_its_directory(original: Any, path: Path, **rest: Any) -> None:
     """Create the directory that a smoke run never writes into."""
-    original(path, force=force)
+    original(path, **rest)
     path.mkdir(parents=True, exist_ok=True)
 
 
-def smoke_run_not_refused(path: Path, *, force: bool) -> None:
+def smoke_run_not_refused(path: Path, **rest: Any) -> None:
     """Accept a directory that the full run would refuse."""
 
 
