@@ -1,6 +1,7 @@
 """Puts the replacement of a swap in the place of an object of a module."""
 
 import functools
+import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -25,7 +26,7 @@ def swap(module: ModuleType, name: str, new: Any) -> None:
 
 
 def _takes_original(new: Any) -> bool:
-    code = getattr(new, "__code__", None)
+    code = getattr(inspect.unwrap(new), "__code__", None)  # a context manager is wrapped
     return code is not None and code.co_argcount > 0 and code.co_varnames[0] == ORIGINAL
 
 

@@ -1,5 +1,7 @@
 """What a swap puts in the place of an object."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -94,3 +96,14 @@ def test_replacement_of_an_inherited_method(module: ModuleType) -> None:
 def test_unknown_object_is_a_broken_mutant(module: ModuleType, name: str) -> None:
     with pytest.raises(BrokenMutant, match=f"made has no '{name}'"):
         swap(module, name, plus_one)
+
+
+@contextmanager
+def opened_twice(original: Any, width: int) -> Iterator[int]:
+    yield original(original(width))
+
+
+def test_replacement_that_is_a_context_manager_gets_the_original(module: ModuleType) -> None:
+    swap(module, "area", opened_twice)
+    with module.area(3) as seen:
+        assert seen == 3
