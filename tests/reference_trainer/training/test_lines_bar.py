@@ -33,7 +33,17 @@ class AsciiTerminal(Terminal):
 
 def context(**changes) -> Context:
     values = {"step": 10, "epoch": 1, "loss": 1.23456, "learning_rate": 0.1, "best_loss": 1.0, "elapsed_s": 4.0}
-    return Context(**{**values, "tokens": 20480, "epochs": 2, "steps_per_epoch": 5, "total_steps": 10, **changes})
+    return Context(
+        **{
+            **values,
+            "tokens": 20480,
+            "epochs": 2,
+            "steps_per_epoch": 5,
+            "total_steps": 10,
+            "metrics": {"loss": 1.0},
+            **changes,
+        }
+    )
 
 
 def drawn(stream: Terminal, title: str, now: Context) -> str:
