@@ -75,3 +75,19 @@ def held_back_text_trained_on(original: Any, path: Any, length: int) -> Any:
     """Train on the whole text."""
     text = original(path, length)
     return replace(text, training=torch.cat((text.training, text.held_back)))
+
+
+def ranks_read_the_same(original: Any, dealt: Any, epoch: int, position: int) -> Any:
+    """Deal every batch to every rank."""
+    return original(replace(dealt, rank=0, world_size=1), epoch, position)
+
+
+def last_round_dropped(original: Any, dealt: Any) -> int:
+    """Count full rounds of all ranks only."""
+    return dealt.sequences.batches // dealt.world_size
+
+
+def filler_is_scored(original: Any, dealt: Any, epoch: int, position: int) -> Any:
+    """Give a rank without a batch left one of another rank, with its labels."""
+    batch = original(dealt, epoch, position)
+    return replace(batch, labels=batch.tokens)

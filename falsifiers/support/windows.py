@@ -94,8 +94,9 @@ class WindowCase:
         return Batch(tokens=pairs[..., 0], labels=pairs[..., 1])
 
     def sequences(self) -> int:
-        """Return the number of sequences in the batches of all ranks."""
-        return sum(len(batch.tokens) for rank in range(len(self.split)) for batch in self.batches(rank))
+        """Return the number of sequences with a scored token in the batches of all ranks."""
+        batches = (batch for rank in range(len(self.split)) for batch in self.batches(rank))
+        return sum(int((batch.labels[:, 1:] != IGNORED).any(-1).sum()) for batch in batches)
 
     def count(self, *numbers: int) -> int:
         """Return the scored tokens of these samples, by default of all."""

@@ -81,7 +81,8 @@ def distill(
     `ModelFileError`, `OutputError` and `SettingError` before the training; then those of `loop.train`; `SmokeError`.
     A KeyboardInterrupt has the note `interrupts.WRITTEN` if the model was written.
     """
-    with Distillation(settings, callbacks=callbacks, lines=lines, clock=clock) as run:
+    # Entered twice: an interrupt at the end of the inner block reaches the outer one.
+    with Distillation(settings, callbacks=callbacks, lines=lines, clock=clock) as run, run:
         run.prepare()
         return run.conclude(run.run())
 

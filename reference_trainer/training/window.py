@@ -27,8 +27,9 @@ class WindowSums:
     """The sums of a window. Nothing in them has been read from the device.
 
     sums: float64 scalars over the scored tokens of this rank, by the names of `sums_of`. count: these tokens.
-    total: scored tokens of all ranks, by which the gradient was divided. sequences: of all ranks. Counts are int64.
-    faults: of each micro-batch, if errors are deferred: `Rows.fault` and the labels. vocabulary: of the student.
+    total: scored tokens of all ranks, by which the gradient was divided. sequences: those of all ranks that have a
+    scored token. Counts are int64. vocabulary: of the student. faults: of each micro-batch, if errors are deferred:
+    `Rows.fault` and the labels.
     """
 
     sums: Mapping[str, Tensor]
@@ -59,7 +60,7 @@ def kd_window(
     check_vocabularies(teacher, student)
     labels = [labels_of_logits(batch.labels) for batch in batches]
     count = torch.stack([(labels_BT != IGNORE_INDEX).sum() for labels_BT in labels]).sum()
-    sequences = torch.full_like(count, sum(len(batch.tokens) for batch in batches))
+    sequences = torch.stack([(labels_BT != IGNORE_INDEX).any(-1).sum() for labels_BT in labels]).sum()
     total, all_sequences = parallel.sum_counts(torch.stack([count, sequences]))
     scale = parallel.gradient_factor / total.clamp(min=1).double()
     sums: dict[str, Tensor] = {}
