@@ -1,0 +1,1 @@
+"""Attacks on what a run reads from its device, for `contracts/run-reads.yaml`."""

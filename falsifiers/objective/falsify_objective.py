@@ -1,0 +1,95 @@
+"""Attacks on the objective of a run: its values in each step, and its divergence.
+
+The subject has `train` and `Objective`, as `training.loop` does.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.callbacks.real_run import recording_callbacks
+from falsifiers.support import divergence_oracles, oracles
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher
+from reference_trainer.training.annealing import Annealed
+from reference_trainer.training.schedule import Schedule
+
+TEACHER, STUDENT = (2.0, 0.0, -1.0), (-1.0, 0.5, 1.0)
+LABEL, CLOSE = 2, 1e-12
+NUMBERS = st.floats(0.25, 4)
+NAMES = ("temperature", "ce_weight", "kd_weight")
+
+
+def _trained(subject: Any, objective: Any, epochs: int, steps: int, limit: int | None = None) -> list[dict[str, float]]:
+    """Return the metrics of each step of a run whose student never changes: one scored token, one label."""
+    seen: list[dict[str, float]] = []
+
+    def act(callback: int, event: str, context: Any) -> None:
+        if event == "on_step_end":
+            seen.append(dict(context.metrics))
+
+    tokens = torch.tensor([[0, LABEL]])
+    subject.train(
+        FixtureTeacher(torch.tensor([TEACHER] * 3, dtype=torch.float64)),
+        FixtureStudent(torch.tensor([STUDENT] * 3, dtype=torch.float64), 0.0),
+        lambda epoch, k: Batch(tokens=tokens, labels=tokens),
+        None,
+        schedule=Schedule(epochs=epochs, steps_per_epoch=steps, limit=limit, log_every=1),
+        objective=objective,
+        learning_rate=lambda step: 0.0,
+        callbacks=recording_callbacks(1, act),
+    )
+    return seen
+
+
+def _line(start: float, end: float, step: int, total: int) -> float:
+    return start + (end - start) * (step - 1) / max(total - 1, 1)
+
+
+@given(
+    ends=st.tuples(*[st.tuples(NUMBERS, NUMBERS)] * 3),
+    annealed=st.sets(st.sampled_from(NAMES)),
+    epochs=st.integers(1, 3),
+    steps=st.integers(1, 4),
+    limit=st.none() | st.integers(1, 4),
+)
+def falsify_each_value_follows_its_schedule(
+    subject: Any,
+    ends: tuple[tuple[float, float], ...],
+    annealed: set[str],
+    epochs: int,
+    steps: int,
+    limit: int | None,
+) -> None:
+    """Temperature and weights of a step are those of its number among all planned steps, and so is its loss."""
+    pairs = dict(zip(NAMES, ends, strict=True))
+    given = {n: Annealed(*pair, "linear", name=n) if n in annealed else pair[0] for n, pair in pairs.items()}
+    for step, metrics in enumerate(_trained(subject, subject.Objective(**given), epochs, steps, limit), start=1):
+        now = {n: _line(*pair, step, epochs * steps) if n in annealed else pair[0] for n, pair in pairs.items()}
+        tau = now["temperature"]
+        hard, soft = oracles.cross_entropy(STUDENT, LABEL), tau**2 * oracles.forward_kl(STUDENT, TEACHER, tau)
+        expected = {**now, "loss": now["ce_weight"] * hard + now["kd_weight"] * soft, "soft_loss": soft}
+        for name, value in expected.items():
+            assert math.isclose(metrics[name], value, rel_tol=CLOSE), (
+                f"step {step} of {epochs * steps}: {name} is {metrics[name]}; expected {value}"
+            )
+
+
+@given(name=st.sampled_from(["forward_kl", "reverse_kl", "jensen_shannon"]), beta=st.floats(0.05, 0.95), tau=NUMBERS)
+def falsify_the_divergence_is_the_chosen_one(subject: Any, name: str, beta: float, tau: float) -> None:
+    """The soft loss is tau² times the chosen divergence; kl_at_T and kl_at_1 stay forward KL."""
+    objective = subject.Objective(temperature=tau, ce_weight=0.0, kd_weight=1.0, divergence=name, beta=beta)
+    (metrics,) = _trained(subject, objective, 1, 1)
+    share = {"forward_kl": 0.0, "reverse_kl": 1.0}.get(name, beta)
+    expected = {
+        "soft_loss": tau**2 * divergence_oracles.row_divergence(STUDENT, TEACHER, tau, share),
+        "kl_at_T": oracles.forward_kl(STUDENT, TEACHER, tau),
+        "kl_at_1": oracles.forward_kl(STUDENT, TEACHER, 1.0),
+    }
+    for each, value in expected.items():
+        assert math.isclose(metrics[each], value, rel_tol=1e-9), f"{name}: {each} is {metrics[each]}; expected {value}"

@@ -1,0 +1,46 @@
+"""Wrong versions of public functions: the faults that the contract `objective` declares."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+
+def first_value_for_ever(original: Any, objective: Any, step: int, total: int) -> Any:
+    """Use the values of the first step in every step."""
+    return original(objective, 1, total)
+
+
+def horizon_of_the_limit(original: Any, objective: Any, step: int, total: int) -> Any:
+    """Reach the last value in half of the run."""
+    return original(objective, min(step, total // 2 + 1), total // 2 + 1)
+
+
+def temperature_alone(original: Any, objective: Any, step: int, total: int) -> Any:
+    """Anneal the temperature, and leave the weights at their first values."""
+    first, now = original(objective, 1, total), original(objective, step, total)
+    return replace(first, temperature=now.temperature)
+
+
+def always_forward(original: Any, objective: Any, step: int, total: int) -> Any:
+    """Minimise forward KL whatever was chosen."""
+    return replace(original(objective, step, total), divergence="forward_kl")
+
+
+def fault_forgotten(original: Any, fault: int, labels: Any, vocabulary: int) -> None:
+    """Raise nothing for a deferred fault."""
+
+
+def update_kept(original: Any, update: Any, position: Any, rate: float) -> Any:
+    """Step the optimizer although the logits were NaN."""
+    step = update.optimizer.step
+
+    def stepped(*arguments: Any) -> Any:
+        update.optimizer.found_inf.zero_()
+        return step(*arguments)
+
+    update.optimizer.step = stepped
+    try:
+        return original(update, position, rate)
+    finally:
+        update.optimizer.step = step

@@ -1,0 +1,96 @@
+"""A distillation of own models and batches: a subclass replaces what is its own."""
+
+import io
+import json
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from reference_trainer import Callback, Distillation, Lines, Settings
+from reference_trainer.distillation.protocols import Batch
+
+
+class Recurrent(nn.Module):
+    """A small model with dropout that is no `Decoder`."""
+
+    def __init__(self, width: int, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.embed, self.mix = nn.Embedding(11, width), nn.GRU(width, width, batch_first=True)
+        self.drop, self.head = nn.Dropout(0.1), nn.Linear(width, 11)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.drop(self.mix(self.embed(tokens))[0]))
+
+
+class Counting:
+    """Batches of numbers that count up from a number of their own."""
+
+    batches = 5
+
+    def batch(self, epoch: int, position: int) -> Batch:
+        tokens = (torch.arange(8)[None] + torch.arange(position, position + 3)[:, None]) % 11
+        return Batch(tokens=tokens, labels=tokens)
+
+
+class Own(Distillation):
+    vocab_size = 11
+
+    def make_batches(self) -> Counting:
+        return Counting()
+
+    def make_student(self) -> nn.Module:
+        return Recurrent(8, seed=1)
+
+    def make_teacher(self) -> nn.Module:
+        return Recurrent(16, seed=2)
+
+    def evaluate(self) -> dict:
+        return {}
+
+    def save(self, directory: Path, manifest: dict) -> None:
+        torch.save(self.student.state_dict(), directory / "own.pt")
+        (directory / "manifest.json").write_text(json.dumps(manifest))
+
+
+class Seen(Callback):
+    """Callback that keeps the distillation it is attached to."""
+
+    def attach(self, pipeline: object) -> None:
+        self.pipeline = pipeline
+
+
+def concluded(out: Path, **settings) -> tuple[Own, Seen]:
+    seen = Seen()
+    given = Settings(out=out, epochs=4, accumulate=2, device="cpu", warmup=0, log_every=3, **settings)
+    with Own(given, callbacks=[seen], lines=Lines(io.StringIO())) as own:
+        own.prepare()
+        own.conclude(own.run())
+    return own, seen
+
+
+def test_own_models_are_trained_and_saved_by_their_own_method(tmp_path: Path) -> None:
+    own, seen = concluded(tmp_path / "out")
+    assert seen.pipeline is own and own.schedule.steps_per_epoch == 3
+    saved = torch.load(tmp_path / "out" / "own.pt", weights_only=True)
+    assert all(torch.equal(saved[name], each) for name, each in own.student.state_dict().items())
+    moved = [not torch.equal(each, saved[name]) for name, each in Recurrent(8, seed=1).state_dict().items()]
+    assert all(moved)
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["result"]["steps_completed"] == 12 and "data_sha256" not in manifest
+    assert len((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()) == 4
+
+
+def test_dropout_of_an_own_model_depends_on_the_seed_alone(tmp_path: Path) -> None:
+    first, again, other = (
+        concluded(tmp_path / name, seed=seed)[0].student.head.weight for name, seed in (("a", 3), ("b", 3), ("c", 4))
+    )
+    assert torch.equal(first, again) and not torch.equal(first, other)
+
+
+def test_a_smoke_run_checks_own_models_and_saves_nothing(tmp_path: Path) -> None:
+    with Own(Settings(smoke=2, out=tmp_path / "out", device="cpu"), lines=Lines(io.StringIO())) as own:
+        own.prepare()
+        assert own.conclude(own.run()).go
+    assert not (tmp_path / "out").exists()
