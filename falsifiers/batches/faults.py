@@ -31,32 +31,32 @@ def padding_scored(tokens: Tensor, segments: Any = None, *, padding_id: Any = No
     return labels if prompts is None else labels.masked_fill(prompts, IGNORED)
 
 
-def predicted_across_documents(original: Any, tokens: Tensor, segments: Any = None, **named: Any) -> Tensor:
+def predicted_across_documents(original: Any, tokens: Tensor, segments: Any = None, **named: Any) -> Any:
     """Predict the first token of a document from the last one of the document before it."""
-    return original(tokens, None if segments is None else (segments != 0).long(), **named)  # type: ignore[no-any-return]
+    return original(tokens, None if segments is None else (segments != 0).long(), **named)
 
 
-def prompts_scored(original: Any, tokens: Tensor, segments: Any = None, **named: Any) -> Tensor:
+def prompts_scored(original: Any, tokens: Tensor, segments: Any = None, **named: Any) -> Any:
     """Ignore prompts."""
-    return original(tokens, segments, **{**named, "prompts": None})  # type: ignore[no-any-return]
+    return original(tokens, segments, **{**named, "prompts": None})
 
 
-def shifted_beforehand(original: Any, tokens: Tensor, segments: Any = None, **named: Any) -> Tensor:
+def shifted_beforehand(original: Any, tokens: Tensor, segments: Any = None, **named: Any) -> Any:
     """Shift labels when they are made; the step shifts them again."""
-    return original(tokens, segments, **named).roll(-1, 1)  # type: ignore[no-any-return]
+    return original(tokens, segments, **named).roll(-1, 1)
 
 
-def cut_by_longest_prompt(original: Any, tokens: Tensor, segments: Any = None, **named: Any) -> Tensor:
+def cut_by_longest_prompt(original: Any, tokens: Tensor, segments: Any = None, **named: Any) -> Any:
     """Cut the longest prompt of the batch from every row, so that completions after shorter ones lose tokens."""
     prompts = named.get("prompts")
     if prompts is not None and prompts.numel():
         named["prompts"] = prompts.any(0, keepdim=True).expand_as(prompts)
-    return original(tokens, segments, **named)  # type: ignore[no-any-return]
+    return original(tokens, segments, **named)
 
 
-def in_their_own_dtype(original: Any, tokens: Tensor, segments: Any = None, **named: Any) -> Tensor:
+def in_their_own_dtype(original: Any, tokens: Tensor, segments: Any = None, **named: Any) -> Any:
     """Return labels in the dtype of the tokens, where -100 may be another number."""
-    return original(tokens, segments, **named).to(tokens.dtype)  # type: ignore[no-any-return]
+    return original(tokens, segments, **named).to(tokens.dtype)
 
 
 def masked_on_the_cpu(original: Any, lengths: Tensor, width: int) -> Tensor:
@@ -107,10 +107,10 @@ def cut_silently(original: Any, documents: Any, *, length: int, padding_id: int)
     return original(cut, length=length, padding_id=padding_id)
 
 
-def pieces_apart(original: Any, document: Any, length: int) -> list[Any]:
+def pieces_apart(original: Any, document: Any, length: int) -> Any:
     """Cut disjoint pieces, so that the first token of each is never predicted."""
     if length < 2:
-        return original(document, length)  # type: ignore[no-any-return]
+        return original(document, length)
     starts = range(0, max(len(document.tokens), 1), length)
     pieces = [(document.tokens[start : start + length], document.prompt - start) for start in starts]
     return [type(document)(tokens, min(max(prompt, 0), len(tokens))) for tokens, prompt in pieces]

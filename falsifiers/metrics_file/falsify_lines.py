@@ -137,7 +137,7 @@ def falsify_unreadable_files_are_named(subject: Any, kind: str) -> None:
 
 
 def falsify_an_empty_file_has_no_lines(subject: Any) -> None:
-    """A run that was killed before its first logged step has no lines; that is no error."""
+    """Return no lines for a run that was killed before its first logged step."""
     with directory() as place:
         (place / "metrics").touch()
         seen = subject.read_metrics(place / "metrics")

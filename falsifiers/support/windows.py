@@ -233,7 +233,7 @@ def hard_windows(model: dict[str, Any], ranks: int) -> list[WindowCase]:
     """Return windows for several ranks that a wrong divisor or a missing reduction changes.
 
     Nine sequences dealt in turn; one token on rank 0 against all others on the last rank; ranks without any sequence
-    (B = 0) and with a filler; samples that score nothing on rank 0; nobody scores anything.
+    (B = 0) and with a filler; samples without a scored token on rank 0, or on every rank.
     """
     even = dealt(len(UNEVEN), ranks, 2)
     lonely: Split = (((1,), ()), *[((), ())] * (ranks - 2), ((0, 3), (2, 4, 6)))

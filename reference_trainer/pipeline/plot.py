@@ -16,7 +16,7 @@ from reference_trainer.training.metrics_file import FILE, read_metrics
 __all__ = ["FORMATS", "MOST_RUNS", "Run", "plot", "read_runs"]
 
 FORMATS = (".png", ".svg")
-MOST_RUNS = 8  # no more colours are told apart
+MOST_RUNS = 8  # the palette has eight colours
 
 _FIRST = ("loss", "learning_rate")
 
