@@ -40,16 +40,19 @@ def _run(subject: Any, steps: int, every: int, broken: int) -> tuple[list[Tensor
     """Return the weights after each step, and the error."""
     table, weights = nn.Embedding(3, 3, _weight=torch.zeros(3, 3, dtype=torch.float64)), list[Tensor]()
 
+    optimizer = torch.optim.AdamW(table.parameters(), lr=0.1, fused=True)
+
     def act(callback: int, event: str, context: Any) -> None:
         if event == "on_step_end":
             weights.append(table.weight.detach().clone())
+            assert not hasattr(optimizer, "found_inf"), "the optimizer is left set to leave out later updates"
 
     try:
         subject.train(
             BreakingTeacher(broken),
             ModuleStudent(table, 3),
             lambda epoch, k: Batch(tokens=TOKENS, labels=TOKENS),
-            torch.optim.AdamW(table.parameters(), lr=0.1, fused=True),
+            optimizer,
             schedule=Schedule(epochs=1, steps_per_epoch=steps, log_every=every),
             objective=subject.Objective(temperature=2.0, ce_weight=0.5, kd_weight=0.5),
             learning_rate=lambda step: 0.1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -64,10 +65,14 @@ class Update:
             deferred=deferred,
             before=lambda micro_batch: self._set_seed(position, micro_batch),
         )
+        optimizer: Any = self.optimizer
         if deferred:
-            found = torch.stack([fault for fault, _ in window.faults]).amax().clamp(max=1)
-            self.optimizer.found_inf = found.float()  # type: ignore[union-attr]  # read by fused optimizers
-        return window, self._step(rate, measured=logged)
+            # A fused optimizer reads this attribute in its step, as `GradScaler` sets it.
+            optimizer.found_inf = torch.stack([fault for fault, _ in window.faults]).amax().clamp(max=1).float()
+        norm = self._step(rate, measured=logged)
+        if deferred:
+            del optimizer.found_inf  # otherwise later steps of the caller would be left out too
+        return window, norm
 
     def _step(self, rate: float, *, measured: bool) -> Tensor | None:
         """Clip the gradient, step the optimizer, and return the norm before clipping if it is to be `measured`."""
