@@ -23,6 +23,7 @@ from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
 from pv.errors import BrokenMutant, MutantProblem
+from pv.instrument.code_cache import kept
 from pv.instrument.coverage import at_import, instrument, seen
 from pv.instrument.swap import swap
 from pv.instrument.write_guard import WriteGuard
@@ -41,7 +42,7 @@ class Plan:
     `guarded`: code may remove files only beside the log, and may not write to files of the project.
 
     `packages` are found below `roots` before anywhere else, as in `RootsFirst`. `log` is the file in which child
-    processes leave what they reached.
+    processes leave what they reached, `cache` the folder of compiled code that workers share.
     """
 
     covered: tuple[str, ...] = ()
@@ -50,6 +51,7 @@ class Plan:
     packages: tuple[str, ...] = ()
     roots: tuple[str, ...] = ()
     log: str = ""
+    cache: str = ""
     module: str = ""
     name: str = ""
     find: str | None = None
@@ -79,7 +81,7 @@ class ImportHook(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name != self.plan.module and not self.covers(name):
+        if not (name == self.plan.module or self.covers(name) or self._shares(name)):
             return None
         for finder in sys.meta_path:
             found = finder.find_spec(name, path, target) if finder is not self else None
@@ -92,6 +94,10 @@ class ImportHook(importlib.abc.MetaPathFinder):
     def covers(self, name: str) -> bool:
         return any(name == module or name.startswith(f"{module}.") for module in self.plan.covered)
 
+    def _shares(self, name: str) -> bool:
+        """Return whether it is a module of the project, which every worker would compile again."""
+        return bool(self.plan.cache) and name.partition(".")[0] in self.plan.packages
+
     def mutated(self) -> str:
         """Return the name under which coverage records the mutated function."""
         return self.plan.swap_with or f"{self.plan.module}:{self.plan.name}"
@@ -103,16 +109,25 @@ class Loader(importlib.machinery.SourceFileLoader):
         self.hook = hook
 
     def get_code(self, fullname: str) -> CodeType:
-        path = self.get_filename(fullname)
-        source = importlib.util.decode_source(self.get_data(path))
-        plan = self.hook.plan
+        path, plan = self.get_filename(fullname), self.hook.plan
+        data = self.get_data(path)
         if fullname == plan.module and plan.find is not None:
-            with self._planting():
-                source = patch(source, plan.name, plan.find, plan.replace, plan.occurrence)
-            # Tracebacks and inspect.getsource read this cache before the file.
-            linecache.cache[path] = (len(source), None, list(io.StringIO(source)), path)
+            return self._compiled(fullname, path, self._patched(path, importlib.util.decode_source(data)))
+        key = (fullname, path, self.hook.covers(fullname), plan.statements)
+        return kept(plan.cache, key, data, lambda: self._compiled(fullname, path, importlib.util.decode_source(data)))
+
+    def _patched(self, path: str, source: str) -> str:
+        plan = self.hook.plan
+        with self._planting():
+            source = patch(source, plan.name, plan.find or "", plan.replace, plan.occurrence)
+        # Tracebacks and inspect.getsource read this cache before the file.
+        linecache.cache[path] = (len(source), None, list(io.StringIO(source)), path)
+        return source
+
+    def _compiled(self, fullname: str, path: str, source: str) -> CodeType:
         tree = ast.parse(source, filename=path)
-        instrument(tree, fullname, statements=plan.statements)
+        if self.hook.covers(fullname):
+            instrument(tree, fullname, statements=self.hook.plan.statements)
         code: CodeType = compile(tree, path, "exec", dont_inherit=True)
         return code
 

@@ -12,10 +12,14 @@ Find = Callable[[str], Path | None]
 
 
 def modules(paths: Iterable[Path]) -> frozenset[str]:
-    """Return the modules that the files import, by full dotted names, relative ones left out."""
-    nodes = [node for path in paths for node in _statements(path, resolve.stamp(path))]
-    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    return frozenset(plain | {n.module for n in nodes if isinstance(n, ast.ImportFrom) and n.module and not n.level})
+    """Return what the files import, modules and names in them, by full dotted names, relative ones left out."""
+    found: set[str] = set()
+    for node in (node for path in paths for node in _statements(path, resolve.stamp(path))):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif node.module and not node.level:
+            found.update([node.module, *(f"{node.module}.{alias.name}" for alias in node.names)])
+    return frozenset(found)
 
 
 def names(path: Path, module: str) -> Iterator[str]:

@@ -123,12 +123,12 @@ class Server:
         os._exit(0)
 
 
-def preload(modules: list[str]) -> None:
-    """Import what can be imported of `modules`, and run Hypothesis once, since its first use takes long."""
-    for module in modules:
+def preload(names: list[str]) -> None:
+    """Import what can be imported of `names`, and run Hypothesis once, since its first use takes long."""
+    for name in names:
         # Whatever a third-party import raises: a worker that needs it will say so.
         with contextlib.suppress(Exception):
-            importlib.import_module(module)
+            _load(name)
     if "hypothesis" in sys.modules:
         from hypothesis import given, settings
         from hypothesis import strategies as st
@@ -137,6 +137,15 @@ def preload(modules: list[str]) -> None:
         settings(database=None, max_examples=2, deadline=None)(test)()
     gc.collect()
     gc.freeze()
+
+
+def _load(name: str) -> None:
+    """Import a module, or look up a name in one: some packages import their parts when they are asked for."""
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        module, _, attribute = name.rpartition(".")
+        getattr(importlib.import_module(module), attribute)
 
 
 def main() -> None:

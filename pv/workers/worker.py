@@ -35,6 +35,7 @@ class FilesRead:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._before = frozenset(sys.modules)
         self._opened: set[str] = set()
         sys.addaudithook(self._note)
 
@@ -46,8 +47,8 @@ class FilesRead:
 
     def read(self) -> list[str]:
         """Return their paths below the root, those of modules included that came from a cache."""
-        modules = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-        paths = {Path(self.root, name).resolve() for name in [*self._opened, *filter(None, modules)]}
+        loaded = (getattr(m, "__file__", None) for name, m in list(sys.modules.items()) if name not in self._before)
+        paths = {Path(self.root, name).resolve() for name in [*self._opened, *filter(None, loaded)]}
         inside = (path.relative_to(self.root) for path in paths if path.is_relative_to(self.root) and path.is_file())
         return sorted(p.as_posix() for p in inside if p.suffix != ".pyc" and not p.parts[0].startswith("."))
 
@@ -70,7 +71,9 @@ def prepare(body: Body) -> None:
     sys.path[:0] = roots
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SITE), *roots, *inherited])
-    os.environ["TMPDIR"] = os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = body.scratch
+    os.environ["TMPDIR"] = body.scratch
+    # Hypothesis keeps the constants of each module there, and would parse every module again in every worker.
+    os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(_shared(body) / "hypothesis")
     tempfile.tempdir = None  # a value that the server cached is not this worker's folder
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -98,7 +101,13 @@ def _try(body: Body, stream: Stream) -> dict[str, Any]:
 
 def _plan(body: Body) -> import_hook.Plan:
     log = str(Path(body.scratch) / "reached.jsonl")
-    return replace(body.plan, packages=body.packages, roots=body.roots, log=log)
+    cache = str(_shared(body) / "code")
+    return replace(body.plan, packages=body.packages, roots=body.roots, log=log, cache=cache)
+
+
+def _shared(body: Body) -> Path:
+    """Return the folder above that of the worker, which all workers of a run have in common."""
+    return Path(body.scratch).parent
 
 
 def _reach(planted: import_hook.ImportHook, status: str) -> dict[str, Any]:

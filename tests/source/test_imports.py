@@ -38,6 +38,6 @@ def test_relative_names_are_resolved_in_their_package(tree: Project) -> None:
     assert sorted(found) == ["pkg", "pkg.a", "pkg.a", "pkg.a.algebra"]
 
 
-def test_modules_are_named_in_full_without_relative_ones(tree: Project) -> None:
+def test_modules_and_names_in_them_are_given_in_full_without_relative_ones(tree: Project) -> None:
     paths = [tree.root / "pkg" / name for name in ("__init__.py", "a.py", "b.py")]
-    assert imports.modules(paths) == {"yaml.nodes", "numpy", "pkg.sub.deep", "json"}
+    assert imports.modules(paths) == {"yaml.nodes", "numpy", "numpy.linalg", "pkg.sub.deep", "json"}

@@ -3,6 +3,7 @@
 import gc
 import json
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -59,3 +60,16 @@ def test_module_that_cannot_be_imported_does_not_stop_the_preload(monkeypatch: p
     monkeypatch.setattr(gc, "freeze", lambda: None)
     server.preload(["broken", "other"])
     assert loaded == ["broken", "other"]
+
+
+def test_name_in_a_module_is_looked_up_for_packages_that_import_their_parts_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "late_package").mkdir()
+    code = "import importlib\ndef __getattr__(name):\n    return importlib.import_module('late_package.part')\n"
+    (tmp_path / "late_package" / "__init__.py").write_text(code)
+    (tmp_path / "late_package" / "part.py").write_text("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(gc, "freeze", lambda: None)
+    server.preload(["late_package", "late_package.Name"])
+    assert "late_package.part" in sys.modules
