@@ -44,8 +44,11 @@ def falsify_round_trip(subject: Any, data: st.DataObject) -> None:
     """Every state is restored with equal types and bits, and its text is JSON without NaN and Infinity."""
     state = data.draw(states(subject))
     text = subject.saved(state)
-    json.loads(text, parse_constant=_no_json)
+    assert type(text) is str, f"a saved state is {type(text).__name__}; expected str"
+    values = json.loads(text, parse_constant=_no_json)
     assert_same_state("saved and restored", subject.restored(text), state)
+    other_order = json.dumps(dict(reversed(values.items())))
+    assert_same_state("restored from fields in another order", subject.restored(other_order), state)
 
 
 def _no_json(constant: str) -> None:

@@ -27,6 +27,9 @@ class MetricSum:
     sum: float
     count: int
 
+    def __add__(self, other: MetricSum) -> MetricSum:
+        return MetricSum(self.sum + other.sum, self.count + other.count)
+
 
 @dataclass(frozen=True, slots=True)
 class StepResult:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -52,12 +51,7 @@ def add(left: Mapping[str, MetricSum], right: Mapping[str, MetricSum]) -> dict[s
     Associative and commutative up to the rounding of the sums, with {} as identity. A metric that only one side has
     is kept as it is.
     """
-    total = dict(left)
-    for name, metric in right.items():
-        if name in left:
-            metric = replace(metric, sum=left[name].sum + metric.sum, count=left[name].count + metric.count)
-        total[name] = metric
-    return total
+    return {**left, **{name: left[name] + each if name in left else each for name, each in right.items()}}
 
 
 def derived(sums: Mapping[str, MetricSum]) -> dict[str, float]:

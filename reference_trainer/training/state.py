@@ -46,12 +46,12 @@ class TrainState:
     def note(self, sums: Mapping[str, MetricSum], sequences: int) -> None:
         """Count one step: its "loss" and other sums over all ranks."""
         for name, each in sums.items():
-            self.interval[name] = _added(self.interval.get(name, NOTHING), each)
+            self.interval[name] = self.interval.get(name, NOTHING) + each
         loss = sums["loss"]
         self.steps += 1
         self.sequences += sequences
         self.tokens += loss.count
-        self.epoch = _added(self.epoch, loss)
+        self.epoch = self.epoch + loss
         self.loss = loss.sum / loss.count if loss.count else None
         if self.loss is not None:
             self._note_loss(self.loss)
@@ -63,10 +63,6 @@ class TrainState:
             self.best_loss = min(loss, math.inf if self.best_loss is None else self.best_loss)
         else:
             self.finite = False
-
-
-def _added(first: MetricSum, second: MetricSum) -> MetricSum:
-    return MetricSum(first.sum + second.sum, first.count + second.count)
 
 
 def fresh() -> TrainState:
