@@ -113,8 +113,8 @@ def falsify_update_precedes_on_step_end(subject: Any, device: str, text: Text) -
     assert log == expected, f"updates (with the rate of each group) and on_step_end came as {log}; expected {expected}"
     for step, seen, wanted in zip(steps, weights, _by_hand(text, device), strict=True):
         assert torch.allclose(seen, wanted, rtol=SAME, atol=SAME), (
-            f"on_step_end of step {step} sees the weights {seen.tolist()}; expected {wanted.tolist()}: weight - rate · "
-            f"gradient"
+            f"on_step_end of step {step} sees the weights {seen.tolist()}; expected {wanted.tolist()}: weight - "
+            f"rate · gradient"
         )
 
 
