@@ -40,12 +40,6 @@ def reading_order_without_a_seed(seed: int, epoch: int, count: int) -> Any:
     return torch.randperm(count, device="cpu")
 
 
-def process_seeded(original: Any, config: Any, seed: int) -> Any:
-    """Seed the process when a model is created."""
-    torch.manual_seed(seed)
-    return original(config, seed)
-
-
 def untrained_student_exported(
     original: Any, decoder: Any, directory: Path, manifest: dict[str, Any], **rest: Any
 ) -> None:

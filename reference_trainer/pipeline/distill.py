@@ -25,7 +25,7 @@ from reference_trainer.models.placement import computing_in, stored_in, usable_d
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.manifest import manifest
 from reference_trainer.pipeline.teachers import LOGGED_EVERY, cached_or_trained, heads_for, load_teacher
-from reference_trainer.storage.directories import exclusive_directory, reject_existing
+from reference_trainer.storage.directories import exclusive_directory, refuse_existing
 from reference_trainer.storage.export import exported_bytes, note_interrupts, save_decoder, weights_digest
 from reference_trainer.training.annealing import WEIGHTS, Annealed
 from reference_trainer.training.callbacks import Callback, checked
@@ -234,7 +234,7 @@ class Distillation(ExitStack):
         """Return the output directory, which this run has to itself; None for a smoke run, which creates nothing."""
         settings = self.settings
         if settings.smoke is not None:
-            reject_existing(settings.out, force=settings.force, kept=[METRICS])  # the full run would be rejected too
+            refuse_existing(settings.out, force=settings.force, kept=[METRICS])  # the full run would be refused too
             return None
         needed = exported_bytes(self.student)
         claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=needed, kept=[METRICS])

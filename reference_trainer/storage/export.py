@@ -117,7 +117,7 @@ def _inodes(directory: Path) -> dict[Path, int | None]:
 
 
 def _remove_unlike(before: dict[Path, int | None], directory: Path) -> None:
-    """Remove the files written since: the next run would be rejected, or load them with those of another model."""
+    """Remove the files written since: the next run would be refused, or load them with those of another model."""
     for path, inode in _inodes(directory).items():
         if inode != before[path]:
             path.unlink(missing_ok=True)

@@ -54,6 +54,8 @@ class Update:
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
         deferred = self._device().type != "cpu" if self.deferred is None else self.deferred
+        # `GradScaler` reads the same attribute. The public `defaults["fused"]` names a kernel: an optimizer of another
+        # library may have it and ignore `found_inf`, so that a broken step would be taken.
         deferred = deferred and getattr(self.optimizer, "_step_supports_amp_scaling", False)
         window = kd_window(
             self.teacher,
