@@ -1,4 +1,4 @@
-"""Attacks on saving and restoring modules and an optimizer. The subject is `training.snapshot`, or has its names."""
+"""Attacks on saving and restoring modules and an optimizer. The subject is `storage.snapshot`, or has its names."""
 
 from __future__ import annotations
 

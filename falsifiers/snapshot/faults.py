@@ -75,7 +75,7 @@ def options_not_compared(original: Any, saved: Any, modules: Any, optimizer: Any
     """Accept any optimizer."""
     from dataclasses import replace
 
-    from reference_trainer.training.snapshot import snapshot
+    from reference_trainer.storage.snapshot import snapshot
 
     original(replace(saved, optimizer=snapshot(modules, optimizer).optimizer), modules, optimizer)
 
