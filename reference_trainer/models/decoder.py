@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor, nn
 
+from reference_trainer.distillation.protocols import Outputs
 from reference_trainer.errors import SettingError
 
 __all__ = ["Decoder", "DecoderConfig", "new_decoder"]
@@ -46,7 +47,7 @@ class Decoder(nn.Module):
 
     logits[b, i] depends on tokens[b, :i + 1] only. With `segments`, integers [B, T], it depends only on those of them
     in the segment of tokens[b, i], and positions are counted within a segment: the logits of each document are those of
-    the document alone.
+    the document alone. With `output_hidden_states`, the logits and the state [B, T, W] after each block are returned.
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -61,7 +62,9 @@ class Decoder(nn.Module):
                 into_residual = name.endswith(("attention.out.weight", "feed_forward.down.weight"))
                 nn.init.normal_(parameter, std=0.02 / (2 * config.layers) ** 0.5 if into_residual else 0.02)
 
-    def forward(self, tokens_BT: Tensor, segments: Tensor | None = None) -> Tensor:
+    def forward(
+        self, tokens_BT: Tensor, segments: Tensor | None = None, output_hidden_states: bool = False
+    ) -> Tensor | Outputs:
         x_BTW = self.embedding(tokens_BT)
         turn = _rotation(tokens_BT.shape[1], self.config.width // self.config.heads, x_BTW)
         mask = None
@@ -69,10 +72,13 @@ class Decoder(nn.Module):
             mask = _attended(segments)
             position_B1T = mask.sum(-1) - 1
             turn = turn[0][position_B1T], turn[1][position_B1T]
+        states = []
         for block in self.blocks:
             x_BTW = block(x_BTW, turn, mask)
+            if output_hidden_states:
+                states.append(x_BTW)
         logits_BTV: Tensor = self.head(self.norm(x_BTW))
-        return logits_BTV
+        return Outputs(logits_BTV, states) if output_hidden_states else logits_BTV
 
 
 class _Block(nn.Module):
