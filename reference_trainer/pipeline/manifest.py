@@ -15,7 +15,6 @@ from reference_trainer.distillation.step import MetricSum
 from reference_trainer.storage.export import versions
 from reference_trainer.storage.paths import path_in_json
 from reference_trainer.training.loop import TrainResult
-from reference_trainer.training.metrics import derived
 from reference_trainer.training.update import BETAS, EPSILON, WEIGHT_DECAY
 
 __all__ = ["manifest"]
@@ -42,10 +41,7 @@ def manifest(
             "throughput_steps_per_s": result.steps_per_s,
             "throughput_tokens_per_s": result.tokens / max(result.elapsed_s, 1e-9),
         },
-        "held_back": {
-            "sums": {name: {"sum": total.sum, "count": total.count} for name, total in held_back.items()},
-            "metrics": derived(held_back),
-        },
+        "held_back": {name: {"sum": total.sum, "count": total.count} for name, total in held_back.items()},
     }
     return {name: _json_value(value) for name, value in content.items()}
 
