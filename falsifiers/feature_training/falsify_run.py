@@ -55,7 +55,7 @@ def falsify_the_metric_is_a_mean_over_tokens(subject: Any, window: FeatureWindow
     (metrics,) = _metrics(subject, window, window.feature_weight, steps)
     expected = window.feature_sum() / window.case.count()
     assert math.isclose(metrics["feature"], expected, rel_tol=1e-12, abs_tol=1e-14), (
-        f"the feature of {steps} steps is {metrics['feature']!r}; expected {expected!r}, the mean over all scored tokens"
+        f"the feature of {steps} steps is {metrics['feature']!r}; expected {expected!r}, a mean over scored tokens"
     )
     assert metrics["feature_weight"] == window.feature_weight, f"feature_weight is {metrics['feature_weight']}"
 

@@ -1,7 +1,7 @@
 """Windows whose step matches hidden states, and their gradient in closed form.
 
-The student has two layers: h0(k) = E[k] after token k, and h1(k) = M · E[k] with a fixed M. With a projection P, b and d
-the derivative of the distance by P · h + b at one scored position of token k,
+The student has two layers: h0(k) = E[k] after token k, and h1(k) = M · E[k] with a fixed M. With a projection P, b, and
+with d the derivative of the distance by P · h + b at one scored position of token k,
 
     dE[k] += Mᵀ · Pᵀ · d,  dP += d · hᵀ,  db += d,  each divided by the scored tokens and by the number of pairs
 
