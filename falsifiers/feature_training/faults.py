@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -9,9 +10,29 @@ from typing import Any
 import torch
 
 
-def divided_by_its_own_tokens(original: Any, matching: Any, student: Any, teacher: Any, scored: Any, scale: Any) -> Any:
+def _divided(original: Any, models: Any, named: Any, divisor: Callable[[Any], int]) -> Any:
+    """Run a window whose features are divided by divisor(scored positions of a micro-batch)."""
+    from reference_trainer.distillation.matching import FeatureMatching
+
+    weight, given = models[3].feature_weight, named["features"]
+
+    class Changed(FeatureMatching):
+        def differentiate(self, student: Any, teacher: Any, scored: Any, scale: Any) -> Any:
+            return FeatureMatching.differentiate(self, student, teacher, scored, weight / max(divisor(scored), 1))
+
+    changed = Changed(layers=given.layers, distance=given.distance, projections=given.projections)
+    return original(*models, **{**named, "features": changed})
+
+
+def divided_by_its_own_tokens(original: Any, *models: Any, **named: Any) -> Any:
     """Divide the features of a micro-batch by its own scored tokens."""
-    return original(matching, student, teacher, scored, scale / scale / max(int(scored.sum()), 1))
+    return _divided(original, models, named, lambda scored: int(scored.sum()))
+
+
+def own_divisor_on_each_rank(original: Any, *models: Any, **named: Any) -> Any:
+    """Divide the features of a rank by its own scored tokens, so that the ranks' means are averaged."""
+    own = sum(int((batch.labels[:, 1:] != -100).sum()) for batch in models[2])
+    return _divided(original, models, named, lambda scored: own)
 
 
 def gradient_dropped(original: Any, *arguments: Any) -> Any:

@@ -66,7 +66,9 @@ def _assert_run(subject: Any, vocabulary: int, mode: str, seed: int) -> None:
     expected = _expected(again, result.teacher, text, mode)
     for metric, value in expected.items():
         seen, what = result.held_back[metric].sum, f"{metric} with a teacher of {vocabulary} tokens and {mode!r}"
-        assert seen == value or math.isclose(seen, value, rel_tol=1e-10, abs_tol=1e-12), f"{what} is {seen}; expected {value}"
+        assert seen == value or math.isclose(seen, value, rel_tol=1e-10, abs_tol=1e-12), (
+            f"{what} is {seen}; expected {value}"
+        )
         written = float(manifest["held_back"][metric]["sum"])
         assert written == seen, f"{what} is written as {written}; measured was {seen}"
 
