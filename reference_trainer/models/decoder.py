@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from reference_trainer.distillation.protocols import Outputs
 from reference_trainer.errors import SettingError
 
-__all__ = ["Decoder", "DecoderConfig", "new_decoder"]
+__all__ = ["Decoder", "DecoderConfig", "DecoderOutput", "new_decoder"]
 
 _EPSILON = 2.0**-23  # in every dtype: torch's own depends on it, and makes the same weights another function
 
@@ -42,6 +42,13 @@ class DecoderConfig:
             )
 
 
+class DecoderOutput(NamedTuple):
+    """Logits [B, T, V], and the state [B, T, W] after each block."""
+
+    logits: Tensor
+    hidden_states: list[Tensor]
+
+
 class Decoder(nn.Module):
     """A causal language model: int64 tokens [B, T] to logits [B, T, V] in the dtype of the weights.
 
@@ -64,7 +71,7 @@ class Decoder(nn.Module):
 
     def forward(
         self, tokens_BT: Tensor, segments: Tensor | None = None, output_hidden_states: bool = False
-    ) -> Tensor | Outputs:
+    ) -> Tensor | DecoderOutput:
         x_BTW = self.embedding(tokens_BT)
         turn = _rotation(tokens_BT.shape[1], self.config.width // self.config.heads, x_BTW)
         mask = None
@@ -78,7 +85,7 @@ class Decoder(nn.Module):
             if output_hidden_states:
                 states.append(x_BTW)
         logits_BTV: Tensor = self.head(self.norm(x_BTW))
-        return Outputs(logits_BTV, states) if output_hidden_states else logits_BTV
+        return DecoderOutput(logits_BTV, states) if output_hidden_states else logits_BTV
 
 
 class _Block(nn.Module):
