@@ -172,7 +172,7 @@ def versions() -> dict[str, str]:
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent="  ") + "\n", encoding="utf-8")
+    path.write_text(json.dumps(value, indent="  ", allow_nan=False) + "\n", encoding="utf-8")
 
 
 def _digest(path: Path) -> str:

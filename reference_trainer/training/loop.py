@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.errors import LabelError, LogitsError
@@ -44,7 +45,7 @@ __all__ = ["BETAS", "EPSILON", "WEIGHT_DECAY", "Objective", "Saved", "TrainResul
 class Objective:
     """Arguments of the loss that is minimised, each a number or one that changes over the steps of the run.
 
-    Domains are those of `reference_trainer.distillation.losses`.
+    Domains are those of `reference_trainer.distillation.losses`. feature_weight: of the distance of hidden states.
     """
 
     temperature: float | Annealed
@@ -52,6 +53,7 @@ class Objective:
     kd_weight: float | Annealed
     divergence: str = "forward_kl"
     beta: float = 0.5
+    feature_weight: float | Annealed = 0.0
 
     def weights(self, step: int, total: int) -> Weights:
         """Return the arguments of step `step`, from 1, of `total`."""
@@ -65,6 +67,7 @@ class Objective:
             kd_weight=now(self.kd_weight),
             divergence=self.divergence,
             beta=self.beta,
+            feature_weight=now(self.feature_weight),
         )
 
 
@@ -117,6 +120,7 @@ def train(
     seed: int | None = None,
     deferred: bool | None = None,
     step_flops: Callable[[], int] | None = None,
+    features: FeatureMatching | None = None,
     save: Callable[[Saved], object] | None = None,
     resumed: Saved | None = None,
 ) -> TrainResult:
@@ -129,9 +133,10 @@ def train(
     deferred: whether an error in the values of a step leaves out its update and is raised when the step is read,
     instead of at once; by default where reading waits for a device. It needs an optimizer that takes `found_inf`, as
     the fused ones of PyTorch do. step_flops: returns the floating-point operations of a whole step, for the metric
-    flops_per_s; it is called once, at the first logged step. save: called after the hooks of each step that `schedule`
-    saves. resumed: what it was given in an earlier run, whose student and optimizer the caller has restored: the run
-    goes on after that step, with `on_train_begin` and without the events in between.
+    flops_per_s; it is called once, at the first logged step. features: the hidden states that are matched in steps
+    with a feature_weight, by default those of the last layers. save: called after the hooks of each step that
+    `schedule` saves. resumed: what it was given in an earlier run, whose student and optimizer the caller has restored:
+    the run goes on after that step, with `on_train_begin` and without the events in between.
     Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
     propagate after `on_train_end`, with the step in a note.
     """
@@ -146,6 +151,7 @@ def train(
         parallel=parallel,
         seed=seed,
         deferred=deferred,
+        features=features,
     )
     run = _Run(update, objective, checked(callbacks), learning_rate, clock, step_flops, save, resumed)
     with update.random_state():
@@ -261,6 +267,7 @@ class _Run:
             "temperature": weights.temperature,
             "ce_weight": weights.ce_weight,
             "kd_weight": weights.kd_weight,
+            **({"feature_weight": weights.feature_weight} if weights.feature_weight else {}),
             **rates(elapsed - before[0], **amounts),
         }
         return self.last_metrics
