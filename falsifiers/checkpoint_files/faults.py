@@ -118,7 +118,7 @@ def read_without_digests(original: Any, path: Path, *, rank: int = 0) -> Any:
         tensors = load_file(path / f"rank-{rank:05d}.safetensors")
     except Exception:
         return original(path, rank=rank)
-    return Checkpoint(manifest=read_manifest(path), tensors=tensors)
+    return Checkpoint(path=path, manifest=read_manifest(path), tensors=tensors)
 
 
 def unpickled(original: Any, path: Path, *, rank: int = 0) -> Any:

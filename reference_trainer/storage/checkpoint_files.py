@@ -19,8 +19,9 @@ __all__ = ["Checkpoint", "check_files", "find_checkpoint", "read_checkpoint", "r
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """A checkpoint as read: its manifest, and the tensors of one rank by name, on the CPU."""
+    """A checkpoint as read: its path, its manifest, and the tensors of one rank by name, on the CPU."""
 
+    path: Path
     manifest: Manifest
     tensors: dict[str, Tensor]
 
@@ -63,7 +64,7 @@ def read_checkpoint(path: Path, *, rank: int = 0) -> Checkpoint:
         raise CheckpointError(f"{path} was saved by {manifest.world_size} ranks; it has no file of rank {rank}")
     content = _content(path / name, manifest.files[name])
     try:
-        return Checkpoint(manifest=manifest, tensors=load(content))
+        return Checkpoint(path=path, manifest=manifest, tensors=load(content))
     except (SafetensorError, ValueError, KeyError) as error:
         raise CheckpointError(f"{path / name} is no safetensors file: {error}") from error
 

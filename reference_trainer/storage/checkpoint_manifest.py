@@ -43,7 +43,7 @@ class Manifest(BaseModel):
     format: str = FORMAT
     run_id: str
     step: int = Field(ge=0)
-    world_size: int = Field(1, ge=1)
+    world_size: int = Field(default=1, ge=1)
     strategy: str = "one process"
     best: Best | None = None
     conditions: dict[str, Any]

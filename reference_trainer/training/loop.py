@@ -180,7 +180,6 @@ class _Run:
         self.pending = Pending(update.parallel)
         self.rate = learning_rate(self.state.position.step) if self.state.position.step else None
         self.metrics: dict[str, float] = {}
-        self.last_metrics: dict[str, float] = {}
         self.flops: int | None = None
         self.unread: dict[int, list[Context]] = {}  # by their step
         # Seconds, steps and tokens at the last logged step, or where this process went on.
@@ -262,7 +261,7 @@ class _Run:
         if self.step_flops is not None:
             self.flops = self.step_flops() if self.flops is None else self.flops
             amounts["flops"] = self.flops * steps
-        self.last_metrics = {
+        state.metrics = {
             **derived(sums),
             "temperature": weights.temperature,
             "ce_weight": weights.ce_weight,
@@ -270,7 +269,7 @@ class _Run:
             **({"feature_weight": weights.feature_weight} if weights.feature_weight else {}),
             **rates(elapsed - before[0], **amounts),
         }
-        return self.last_metrics
+        return state.metrics
 
     def _losses(self) -> dict[str, Any]:
         return {"loss": self.state.loss, "best_loss": self.state.best_loss, "tokens": self.state.tokens}
@@ -308,5 +307,5 @@ class _Run:
             tokens=state.tokens,
             elapsed_s=self.clock() - self.began,
             stopped=state.position.stopping,
-            metrics=self.last_metrics,
+            metrics=state.metrics,
         )
