@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import tempfile
@@ -9,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import save
 
-from falsifiers.resume.runs import STEPS, ended, settings
+from falsifiers.resume.runs import STEPS, Model, ended, settings
 from falsifiers.support.small_runs import found
 from reference_trainer import CheckpointError
 
@@ -28,8 +31,16 @@ CHANGED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "dtype": ({"dtype": "bfloat16"}, ['dtype was "float32" and is "bfloat16"']),
 }
 """Settings that change, and what the refusal says."""
-CONDITIONS = ("world_size", "strategy", "device", "torch", "threads", "cpu_capability", "teacher_sha256")
-"""Conditions that are no settings."""
+CONDITIONS = {
+    "world_size": 1,
+    "strategy": "one process",
+    "device": "cpu",
+    "torch": torch.__version__,
+    "threads": torch.get_num_threads(),
+    "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+    "teacher_sha256": hashlib.sha256(save(Model(3, seed=2).state_dict())).hexdigest(),
+}
+"""Conditions that are no settings, with their values in this process."""
 
 
 @given(kind=st.sampled_from([*CHANGED, *CONDITIONS]))
@@ -38,8 +49,9 @@ def falsify_drift_is_refused(subject: Any, kind: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         ended(subject, settings(directory, "out", max_steps=2))
-        others, expected = CHANGED.get(kind, ({}, [f'{kind} was "other" and is ']))
+        others, expected = CHANGED.get(kind, ({}, []))
         if kind in CONDITIONS:
+            expected = [f'{kind} was "other" and is {json.dumps(CONDITIONS[kind])}']
             _edit(directory, lambda tree: tree["conditions"].update({kind: "other"}))
         _assert_refused(subject, kind, directory, expected, **others)
 
