@@ -90,10 +90,11 @@ def kd_step(
     weights = Weights(temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
     passed = pass_gradient(teacher, student, batch, labels_BT, weights, scale=1 / max(count, 1), metrics=True)
     sums = sums_of(passed.rows, weights, metrics=True)
-    total, *others = torch.stack(list(sums.values())).tolist()  # one transfer from the device
+    numbers = iter(torch.stack(list(sums.values())).tolist())  # one transfer from the device
+    metrics = {name: MetricSum(next(numbers), count) for name in sums}
+    total = metrics.pop("loss").sum
     if not count:
         return StepResult(loss=None, sum=total, count=count, metrics={})
-    metrics = {name: MetricSum(each, count) for name, each in zip(list(sums)[1:], others, strict=True)}
     return StepResult(loss=total / count, sum=total, count=count, metrics=metrics)
 
 
@@ -159,7 +160,7 @@ def pass_gradient(
 
 
 def sums_of(rows: Rows, weights: Weights, *, metrics: bool, feature: Tensor | None = None) -> dict[str, Tensor]:
-    """Return the sums over scored tokens: float64 scalars on the device of the rows; "loss" is the first.
+    """Return the sums over scored tokens: float64 scalars on the device of the rows.
 
     loss: the weighted sum. hard_loss: cross-entropy of the student. soft_loss: T^2 times the divergence at the
     temperature T. A term of weight 0 is absent without `metrics`; with them also kl_at_T and kl_at_1, KL(teacher ||
