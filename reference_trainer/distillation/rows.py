@@ -9,7 +9,7 @@ a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -126,21 +126,21 @@ class _Walk:
         """Form the gradient, and return the numbers of all rows, which are 0 in unscored ones."""
         P, device = len(self.scored_P), self.scored_P.device
         places_N = self.scored_P.nonzero()[:, 0] if select else torch.arange(P, device=device)
-        numbers_KN = torch.cat([torch.stack(self.block(at_C)) for at_C in self.parts(places_N, select)], 1)
+        places = places_N.tolist() if select else range(P)
+        parts = (self.block(at_C) for at_C in _parts(places_N, places, self.size))
+        numbers_KN = torch.cat([torch.stack(part) for part in parts], 1)
+        if self.scale is not None:
+            self.clear(P - len(places) if select else None)
         numbers_KP = numbers_KN.new_zeros(len(numbers_KN), P).index_copy_(1, places_N, numbers_KN)
-        if self.scale is not None and select:
-            self.gradient_BTV.flatten(0, 1).index_fill_(0, (~self.scored_P).nonzero()[:, 0], 0)
-        elif self.scale is not None:
-            self.gradient_BTV.flatten(0, 1).masked_fill_(~self.scored_P[:, None], 0)
         return numbers_KP.masked_fill_(~self.scored_P, 0)
 
-    def parts(self, places_N: Tensor, select: bool) -> Iterator[slice | Tensor]:
-        """Yield the rows of each block: a slice where they are neighbours, which are then read and written in place."""
-        for start in range(0, max(len(places_N), 1), self.size):
-            at_C = places_N[start : start + self.size]
-            first = int(at_C[0]) if select and len(at_C) else start
-            neighbours = not select or (len(at_C) > 0 and int(at_C[-1]) - first < len(at_C))
-            yield slice(first, first + len(at_C)) if neighbours else at_C
+    def clear(self, count: int | None) -> None:
+        """Set the gradient of unscored rows to 0; `count` is their number, if it is known."""
+        gradient_PV = self.gradient_BTV.flatten(0, 1)
+        if count is None:
+            gradient_PV.masked_fill_(~self.scored_P[:, None], 0)
+        else:
+            gradient_PV.index_fill_(0, self.scored_P.byte().argsort()[:count], 0)
 
     def block(self, at_C: slice | Tensor) -> list[Tensor]:
         """Return the numbers of some rows: two terms, five metrics if asked for, two maxima; write their gradient."""
@@ -186,6 +186,14 @@ class _Walk:
         else:
             total_CV = soft_CV.addcmul_(hard_CV, scale * weights.ce_weight)
             gradient_PV.index_copy_(0, at_C, total_CV.to(gradient_PV.dtype))
+
+
+def _parts(places_N: Tensor, places: Sequence[int], size: int) -> Iterator[slice | Tensor]:
+    """Yield the rows of each block: a slice where they are neighbours, which are then read and written in place."""
+    for start in range(0, max(len(places), 1), size):
+        part = places[start : start + size]
+        neighbours = bool(part) and part[-1] - part[0] < len(part)
+        yield slice(part[0], part[-1] + 1) if neighbours else places_N[start : start + size]
 
 
 def _read(logits_PV: Tensor, at_C: slice | Tensor, out_CV: Tensor) -> Tensor:
