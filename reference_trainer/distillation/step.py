@@ -113,6 +113,7 @@ def pass_gradient(
     device = student_BTV.device
     tensors = (student_BTV, teacher_BTV.to(device), labels_BT.to(device))
     rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics, deferred=deferred)
+    del teacher_BTV, tensors  # their memory is free for the backward
     forward_pass.backward(rows.gradient_BTV)
     return rows
 
