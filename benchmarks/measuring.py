@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -33,6 +34,7 @@ def taken(problem: P, variants: Mapping[str, Callable[[P], object]], rounds: int
 
 def peak_bytes(problem: P, variant: Callable[[P], object]) -> int:
     """Return by how much a call raises the resident memory of a forked process at its peak."""
+    gc.collect()  # what a variant left behind is not part of the next one's memory
     reads, writes = os.pipe()
     child = os.fork()
     if not child:

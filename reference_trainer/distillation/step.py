@@ -149,12 +149,15 @@ def pass_gradient(
     labels_BT = labels_BT.to(student_BTV.device)
     tensors = (student_BTV, teacher_BTV.to(student_BTV.device), labels_BT)
     rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics, deferred=deferred)
+    teacher_states = taught.hidden_states
+    del taught, teacher_BTV, tensors  # the memory of the teacher's logits is free for the backward
     if not matched:
         forward_pass.backward(rows.gradient_BTV)
         return Passed(rows, None)
-    states, scored_BT = (forward_pass.hidden_states, taught.hidden_states), labels_BT != IGNORE_INDEX
-    matching = features or FeatureMatching()
-    distance, gradients = matching.differentiate(*states, scored_BT, scale * weights.feature_weight)
+    matching, scored_BT = features or FeatureMatching(), labels_BT != IGNORE_INDEX
+    distance, gradients = matching.differentiate(
+        forward_pass.hidden_states, teacher_states, scored_BT, scale * weights.feature_weight
+    )
     forward_pass.backward(rows.gradient_BTV, gradients)
     return Passed(rows, distance)
 
