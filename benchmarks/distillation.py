@@ -23,7 +23,7 @@ T_975_4 = 2.776  # Student's t, two-sided 95 %, four degrees of freedom
 
 def held_back(directory: Path, name: str, settings: Settings) -> float:
     with (directory / f"{name}.log").open("w", encoding="utf-8") as log:
-        total = distill(settings, lines=Lines(log)).held_back["cross_entropy"]
+        total = distill(settings, lines=Lines(log)).held_back["hard_loss"]
     return total.sum / total.count
 
 

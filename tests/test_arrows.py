@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-HEAVY = ("torch", "hypothesis", "pytest", "_pytest", "numpy")
+HEAVY = ("torch", "hypothesis", "pytest", "_pytest", "numpy", "matplotlib", "tensorboard")
 
 # The rooms of pv, each with the rooms that it may import. A room imports only rooms above it.
 ROOMS: dict[str, str] = {

@@ -118,7 +118,7 @@ def falsify_unfit_directories_are_refused(subject: Any, kind: str, force: bool) 
         after = sorted(Path(name).rglob("*"))
         assert after == before, f"{kind} is refused, and these are left: {sorted(set(after) ^ set(before))}"
         if kind in ("a file", "a name that is too long") or (path == Path("/proc/self") and not force):
-            _assert_output_error(f"{kind}, without a claim,", path, lambda: subject.reject_existing(path, force=force))
+            _assert_output_error(f"{kind}, without a claim,", path, lambda: subject.refuse_existing(path, force=force))
 
 
 def _granted(subject: Any, path: Path, force: bool) -> None:

@@ -92,7 +92,7 @@ def directory_not_locked(original: Any, path: Path, **rest: Any) -> Any:
 
 def checked_before_the_lock_only(original: Any, path: Path, *, force: bool, **rest: Any) -> Any:
     """Look for results before the lock, and not again under it."""
-    from reference_trainer.storage.directories import reject_existing
+    from reference_trainer.storage.directories import refuse_existing
 
-    reject_existing(path, force=force)
+    refuse_existing(path, force=force)
     return original(path, force=True, **rest)

@@ -125,7 +125,7 @@ class ByHand:
         self.elapsed += self.text.pause(self.step)
         result = kd_step(self.teacher, self.student, batch, **SETTINGS)
         self.step += 1
-        self.rate, self.tokens = 1 / self.step, self.tokens + result.count
+        self.rate, self.tokens = 1 / (self.step + 1), self.tokens + result.count
         self.losses.append(result.loss)
         return float(result.sum)
 
@@ -149,7 +149,7 @@ class RealRun:
             self.moments.append(Moment(event, *values, student.logits_table))
 
         given = {"teacher": teacher, "student": student, "batch_at": batch_at, "clock": lambda: now[0]}
-        given = parts(device) | given | {"learning_rate": lambda step: 1 / step}
+        given = parts(device) | given | {"learning_rate": lambda step: 1 / (step + 1)}
         self.result = run(subject, text.script, recording_callbacks(1, act), given)
 
 

@@ -175,7 +175,7 @@ def residual_not_scaled(original: Any, decoder: Any, config: Any) -> None:
             nn.init.normal_(parameter, std=0.02)
 
 
-def model_seeds_the_process(original: Any, config: Any, seed: int) -> Any:
+def process_seeded(original: Any, config: Any, seed: int) -> Any:
     """Seed torch's global generators when a model is made."""
     torch.manual_seed(seed)
     return original(config, seed)

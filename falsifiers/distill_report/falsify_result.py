@@ -47,15 +47,19 @@ def falsify_result_line_reports_the_run(
 
 @given(
     held=st.dictionaries(
-        st.sampled_from(["cross_entropy", "kl", "other"]), st.tuples(st.floats(0, 1e9), st.integers(1, 10**9))
+        st.sampled_from(["hard_loss", "kl_at_1", "agreement", "other"]),
+        st.tuples(st.floats(0, 1e9), st.integers(1, 10**9)),
     )
 )
 def falsify_held_back_metrics_are_per_byte(subject: Any, held: dict[str, tuple[float, int]]) -> None:
-    """One line per metric with its mean over the bytes, and the output directory as the last line."""
+    """One line per metric with its mean over the bytes, then the perplexity, and the output directory as the last."""
     metrics = {name: MetricSum(total, count) for name, (total, count) in held.items()}
     lines = subject.result_lines(result_of(), metrics, Path("a/place"))[1:]
     expected = [
-        f"held-back {name}: {total / count:.4f} nats per byte over {count} bytes"
+        f"held-back {name}: {total / count:.4f}{'' if name == 'agreement' else ' nats per byte'} over {count} bytes"
         for name, (total, count) in held.items()
     ]
+    if "hard_loss" in held:
+        total, count = held["hard_loss"]
+        expected.append(f"held-back student_perplexity: {math.exp(min(total / count, 20)):.4f}")
     assert list(lines) == [*expected, "wrote a/place"], f"the last lines are {lines}; expected {expected} and the path"

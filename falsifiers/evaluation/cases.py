@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import math
 from typing import Any
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from falsifiers.support import texts
+from falsifiers.support import oracles, texts
 from falsifiers.support.cases import KdCase
 from falsifiers.support.strategies import LOGITS, tensors
 
@@ -52,12 +53,41 @@ def sequences_of(text: Tensor, length: int, batch_size: int, device: str = "cpu"
     return texts.sequences_of(data, text.to(torch.uint8), length, batch_size, device)
 
 
-def cases_of(student: Tensor, teacher: Tensor, text: Tensor, length: int) -> dict[str, KdCase]:
-    """Return the expected cases: every sequence in one batch, at temperature 1."""
+def learner(module: nn.Module) -> Any:
+    """Return the trainer's student of a module."""
+    return importlib.import_module("reference_trainer.distillation.providers").ModuleStudent(module, VOCABULARY)
+
+
+def weights_at(temperature: float = 2.0) -> Any:
+    """Return the trainer's objective at a temperature."""
+    objective = importlib.import_module("reference_trainer.distillation.objective")
+    return objective.Weights(temperature=temperature, ce_weight=0.5, kd_weight=0.0)
+
+
+def cases_of(
+    student: Tensor, teacher: Tensor, text: Tensor, length: int, temperature: float = 1.0
+) -> dict[str, KdCase]:
+    """Return the expected case of each metric, with every sequence in one batch; its loss is the metric's sum."""
     count = (len(text) - 1) // (length - 1)
     rows = torch.stack([text[k * (length - 1) :][:length] for k in range(count)])
     tokens = rows[:, :-1]
-    both = {"cross_entropy": (1.0, 0.0), "kl": (0.0, 1.0)}
     return {
-        name: KdCase(student[tokens], teacher[tokens], rows[:, 1:], 1.0, *weights) for name, weights in both.items()
+        name: KdCase(student[tokens], teacher[tokens], rows[:, 1:], *settings)
+        for name, settings in {
+            "hard_loss": (1.0, 1.0, 0.0),
+            "kl_at_1": (1.0, 0.0, 1.0),
+            "soft_loss": (temperature, 0.0, 1.0),
+            "kl_at_T": (temperature, 0.0, temperature**-2),
+        }.items()
+    } | {"teacher_loss": KdCase(teacher[tokens], teacher[tokens], rows[:, 1:], 1.0, 1.0, 0.0)}
+
+
+def entropy_and_agreement(student: Tensor, teacher: Tensor, text: Tensor, length: int) -> dict[str, float]:
+    """Return the teacher's entropy in nats, and the tokens with one first most probable successor, summed."""
+    count = (len(text) - 1) // (length - 1) * (length - 1)
+    pairs = [(student[token].tolist(), teacher[token].tolist()) for token in text[:count].tolist()]
+    logs = [(oracles.log_softmax(taught)) for _, taught in pairs]
+    return {
+        "teacher_entropy": -math.fsum(math.exp(x) * x for log_p in logs for x in log_p if x > -math.inf),
+        "agreement": float(sum(one.index(max(one)) == two.index(max(two)) for one, two in pairs)),
     }

@@ -18,22 +18,33 @@ from falsifiers.evaluation.cases import (
     Student,
     Teacher,
     cases_of,
+    entropy_and_agreement,
+    learner,
     sequences_of,
+    weights_at,
 )
+from falsifiers.support import oracles
 from falsifiers.support.fake_device import DEVICE, FakeDevice, complaint
+from falsifiers.support.strategies import TEMPERATURES
+
+METRICS = ["agreement", "hard_loss", "kl_at_1", "kl_at_T", "soft_loss", "teacher_entropy", "teacher_loss"]
 
 
-@given(student=TABLE, teacher=TABLE, text=TEXTS, length=st.integers(2, 6))
+@given(student=TABLE, teacher=TABLE, text=TEXTS, length=st.integers(2, 6), temperature=TEMPERATURES)
 def falsify_evaluation_does_not_depend_on_batch_size(
-    subject: Any, device: str, student: Tensor, teacher: Tensor, text: Tensor, length: int
+    subject: Any, device: str, student: Tensor, teacher: Tensor, text: Tensor, length: int, temperature: float
 ) -> None:
-    """Sum and count are the oracle's, over all sequences, in batches of 1, 3, 7 and 16, the last of them smaller."""
+    """Sum and count of each metric are the oracle's, over all sequences, whatever the batch size."""
     text = torch.cat((text, text[:1].expand(max(0, length - len(text)))))
     for batch_size in BATCH_SIZES:
         sequences = sequences_of(text, length, batch_size, device)
-        seen = subject.evaluate(Teacher(teacher, device), Student(student, device), sequences)
-        for name, case in cases_of(student, teacher, text, length).items():
-            assert name in seen, f"{name} is missing in batches of {batch_size}, among {sorted(seen)}: nothing scored?"
+        models = Teacher(teacher, device), learner(Student(student, device))
+        seen = subject.evaluate(*models, sequences, weights_at(temperature))
+        assert sorted(seen) == METRICS, f"metrics in batches of {batch_size} are {sorted(seen)}; expected {METRICS}"
+        for name, value in entropy_and_agreement(student, teacher, text, length).items():
+            what, allowed = f"{name} in batches of {batch_size}", 1e-12 * len(text) * (name != "agreement")
+            oracles.assert_close(what, seen[name].sum, value, allowed, "the sum over all scored tokens")
+        for name, case in cases_of(student, teacher, text, length, temperature).items():
             _assert_is_the_oracles(f"{name} in batches of {batch_size}", seen[name], case)
 
 
@@ -64,7 +75,7 @@ def falsify_evaluation_does_not_change_student(
     before = [part.training for part in student.modules()]
     failed = ""
     try:
-        subject.evaluate(teacher, student, sequences_of(text, 2, 3, device))
+        subject.evaluate(teacher, learner(student), sequences_of(text, 2, 3, device), weights_at())
     except (RuntimeError, ValueError) as error:
         failed = f" after {error}"
     after = [part.training for part in student.modules()]
@@ -81,7 +92,7 @@ def falsify_evaluation_builds_no_graph(
     kept: list[Tensor] = []
     module, sequences = Student(student, device), sequences_of(text, 2, batch_size, device)
     with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):
-        subject.evaluate(Teacher(teacher, device), module, sequences)
+        subject.evaluate(Teacher(teacher, device), learner(module), sequences, weights_at())
     sizes = [tuple(each.shape) for each in kept]
     assert not kept, (
         f"evaluating {len(sequences)} sequences in batches of {batch_size} kept tensors of the sizes {sizes} for a "
@@ -94,7 +105,7 @@ def falsify_metric_without_tokens_is_absent(subject: Any, size: int, batch_size:
     """A text shorter than a sequence has no loss, rather than a perfect 0."""
     table = torch.zeros(VOCABULARY, VOCABULARY)
     sequences = sequences_of(torch.zeros(size, dtype=torch.int64), 9, batch_size)
-    seen = subject.evaluate(Teacher(table), Student(table), sequences)
+    seen = subject.evaluate(Teacher(table), learner(Student(table)), sequences, weights_at())
     assert seen == {}, f"{size} bytes hold no sequence of 9, and the evaluation reports {seen}"
 
 
@@ -108,6 +119,7 @@ def falsify_evaluation_mixes_no_devices(subject: Any, text: Tensor, batch_size: 
         teacher = providers.ModuleTeacher(Student(table, teachers), VOCABULARY)
         student, sequences = Student(table, DEVICE), sequences_of(text, 2, batch_size, DEVICE)
         what = f"the student is on {DEVICE}, the teacher on {teachers}"
-        raised = complaint(what, lambda: seen.update(subject.evaluate(teacher, student, sequences)))
+        models = teacher, learner(student)
+        raised = complaint(what, lambda: seen.update(subject.evaluate(*models, sequences, weights_at())))
     assert raised is None, raised
-    assert sorted(seen) == ["cross_entropy", "kl"], f"{what}; the terms are {sorted(seen)}"
+    assert sorted(seen) == METRICS, f"{what}; the metrics are {sorted(seen)}"

@@ -31,6 +31,6 @@ def falsify_evaluation_has_a_limit(subject: Any, device: str, case: tuple[int, i
         result = run(subject, small(directory, length=length, batch_size=16, max_steps=1, **places))
     expected = (min(LIMIT, held) - 1) // (length - 1) * (length - 1)
     seen = {name: total.count for name, total in result.held_back.items()}
-    assert seen == {"cross_entropy": expected, "kl": expected}, (
+    assert seen.keys() >= {"hard_loss", "kl_at_1"} and set(seen.values()) == {expected}, (
         f"of {held} bytes held back, of which the first {LIMIT} count, {seen} were scored; expected {expected}"
     )

@@ -139,12 +139,6 @@ def half_precision(original: Any, student: Any, teacher: Any, *others: Any, **se
     return original(narrow, teacher, *others, **settings)
 
 
-def sum_in_float32(original: Any, *tensors: Any, **settings: Any) -> Any:
-    """Accumulate the sum in float32 and convert it afterwards."""
-    loss = original(*tensors, **settings)
-    return replace(loss, sum=loss.sum.float().double())
-
-
 def projection_frozen(original: Any, *tensors: Any, projections: Any = None, **settings: Any) -> Any:
     """Keep the projections as they are, without a gradient."""
 

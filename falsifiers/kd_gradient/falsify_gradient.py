@@ -52,7 +52,7 @@ def falsify_gradient_against_central_differences(subject: Any, device: str, case
         plus.allowed_nats(unit_of(subject)) + minus.allowed_nats(unit_of(subject))
     ) / h + along.abs().sum().item() * case.allowed_gradient(unit_of(subject))
     oracles.assert_close(
-        "gradient · direction", seen, expected, h * h * third + rounding, "central difference of the subject's own loss"
+        "gradient · direction", seen, expected, h * h * third + rounding, "central difference of the subject's loss"
     )
 
 

@@ -53,4 +53,4 @@ def falsify_teacher_forward_has_no_side_effects(subject: Any, device: str, case:
     assert embeddings[0].weight.grad is not None, "the student's parameters have no gradient"
     expected = 2 * steps * (doubled.student - doubled.oracle_table(1.0))
     allowed = 4 * steps * allowed_table(doubled, 1.0)
-    assert_same_gradient(".grad of the table", embeddings[0].weight.grad.cpu(), expected, allowed, "2 · d loss/d logit")
+    assert_same_gradient(".grad of the table", embeddings[0].weight.grad.cpu(), expected, allowed, "2 d loss/d logit")

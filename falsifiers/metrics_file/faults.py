@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,22 +61,16 @@ def existing_file_replaced(original: Any, self: Any, path: Path, *, truncate_to:
     original(self, path, truncate_to=None)
 
 
-def lost_line_skipped(original: Any, self: Any, context: Any) -> None:
-    """Go on after a line that cannot be written."""
-    with suppress(OSError):
-        original(self, context)
-
-
-def lost_end_ignored(original: Any, self: Any) -> None:
-    """Ignore an error when the file is closed."""
-    with suppress(OSError):
-        original(self)
-
-
-def empty_file_left(original: Any, self: Any) -> None:
+def empty_file_left(original: Any, self: Any, path: Path, **rest: Any) -> None:
     """Leave an empty file behind."""
-    original(self)
-    self._path.touch()
+    original(self, path, **rest)
+    close = self.close
+
+    def closed() -> None:
+        close()
+        path.touch()
+
+    self.close = closed
 
 
 def malformed_lines_skipped(original: Any, path: Path) -> Any:

@@ -45,7 +45,8 @@ def falsify_manifest_always_matches_files(subject: Any) -> None:
             with tempfile.TemporaryDirectory() as name:
                 directory = Path(name)
                 subject.save_decoder(old, directory, {"of": "old"})
-                ended = in_child(lambda: _export_ended(subject, new, directory, moment, act))  # noqa: B023  (called in this iteration)
+                # The function is called in this iteration.
+                ended = in_child(lambda: _export_ended(subject, new, directory, moment, act))  # noqa: B023
                 when = f"ended by {how} before operation {moment} on its files"
                 _assert_described(subject, directory, when)
                 if ended == "done":

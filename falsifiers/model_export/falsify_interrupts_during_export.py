@@ -47,7 +47,8 @@ def _assert_noted(subject: Any, where: str, settings_in: Callable[[Path], Any], 
         with tempfile.TemporaryDirectory() as name:
             directory = Path(name).resolve()
             settings = settings_in(directory)
-            with before_operations(directory, lambda count: _raise() if count == moment else None):  # noqa: B023  (called in this iteration)
+            # The function is called in this iteration.
+            with before_operations(directory, lambda count: _raise() if count == moment else None):  # noqa: B023
                 notes = _notes(subject, settings)
             _assert_right(f"{where}, interrupted before operation {moment}", notes, settings.out)
         if notes is None:

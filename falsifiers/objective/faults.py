@@ -44,3 +44,13 @@ def update_kept(original: Any, update: Any, position: Any, rate: float) -> Any:
         return original(update, position, rate)
     finally:
         update.optimizer.step = step
+
+
+def warmup_ignored(original: Any, start: float, end: float, shape: str, warmup: int, **named: Any) -> Any:
+    """Go to the end from the first step on."""
+    return original(start, end, shape, 0, **named)
+
+
+def warmup_after_the_start(original: Any, start: float, end: float, shape: str, warmup: int, **named: Any) -> Any:
+    """Rise for a step more."""
+    return original(start, end, shape, warmup + 1 if warmup else 0, **named)

@@ -72,7 +72,7 @@ def _run(subject: Any, device: str, accumulation: int, clip: float | None, log_e
         optimizer,
         schedule=Schedule(epochs=1, steps_per_epoch=STEPS, accumulation=accumulation, log_every=log_every),
         objective=subject.Objective(**SETTINGS),
-        learning_rate=lambda step: 1 / step,
+        learning_rate=lambda step: 1 / (step + 1),
         callbacks=recording_callbacks(1, act),
         clip=clip,
     )
@@ -141,7 +141,7 @@ def falsify_reported_norm(subject: Any, device: str, accumulation: int, clip: fl
 def falsify_rate_of_a_window(subject: Any, device: str, accumulation: int) -> None:
     """Every group gets the rate of its optimizer step, once for all micro-batches of the step."""
     optimizer, _ = _run(subject, device, accumulation, None, 0)
-    expected = [[1 / step] * 2 for step in range(1, STEPS + 1)]
+    expected = [[1 / (step + 1)] * 2 for step in range(1, STEPS + 1)]
     assert optimizer.rates == expected, (
         f"steps of {accumulation} micro-batches have the rates {optimizer.rates}; expected {expected}"
     )

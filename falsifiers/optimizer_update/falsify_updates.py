@@ -55,7 +55,7 @@ def _by_hand(text: Text, device: str) -> list[Tensor]:
         kd_step(teacher, module_student(module), batch, **SETTINGS)
         with torch.no_grad():
             for parameter in module.parameters():
-                parameter -= 1 / (step + 1) * parameter.grad
+                parameter -= 1 / (step + 2) * parameter.grad
         weights.append(module.weights())
     return weights
 
@@ -106,15 +106,15 @@ def falsify_update_precedes_on_step_end(subject: Any, device: str, text: Text) -
     given = parts(device) | {"teacher": tables(teacher_logits, student_logits)[0]}
     given |= {"student": module_student(module), "optimizer": Watched(module, log)}
     calls = iter(range(text.script.total))
-    given |= {"batch_at": lambda *at: text.batch(next(calls), device), "learning_rate": lambda step: 1 / step}
+    given |= {"batch_at": lambda *at: text.batch(next(calls), device), "learning_rate": lambda step: 1 / (step + 1)}
     run(subject, text.script, recording_callbacks(1, act), given)
     steps = range(1, text.script.total + 1)
-    expected = [entry for step in steps for entry in (("updated at", [1 / step] * 2), ("called for", step))]
+    expected = [entry for step in steps for entry in (("updated at", [1 / (step + 1)] * 2), ("called for", step))]
     assert log == expected, f"updates (with the rate of each group) and on_step_end came as {log}; expected {expected}"
     for step, seen, wanted in zip(steps, weights, _by_hand(text, device), strict=True):
         assert torch.allclose(seen, wanted, rtol=SAME, atol=SAME), (
-            f"on_step_end of step {step} sees the weights {seen.tolist()}; expected {wanted.tolist()}: weight - rate · "
-            f"gradient"
+            f"on_step_end of step {step} sees the weights {seen.tolist()}; expected {wanted.tolist()}: weight - "
+            f"rate · gradient"
         )
 
 

@@ -40,7 +40,7 @@ def _chunked(loss: ForwardKLWithChunkedOutputLoss | ReverseKLWithChunkedOutputLo
     return term
 
 
-forward_kl = Adapter(_whole(ForwardKLLoss(), swapped=False), torch.float32)
-reverse_kl = Adapter(_whole(ReverseKLLoss(), swapped=True), torch.float32)
-forward_kl_chunked = Adapter(_chunked(ForwardKLWithChunkedOutputLoss(CHUNKS), swapped=False), torch.float32)
-reverse_kl_chunked = Adapter(_chunked(ReverseKLWithChunkedOutputLoss(CHUNKS), swapped=True), torch.float32)
+forward = Adapter(_whole(ForwardKLLoss(), swapped=False), torch.float32)
+reverse = Adapter(_whole(ReverseKLLoss(), swapped=True), torch.float32)
+forward_chunked = Adapter(_chunked(ForwardKLWithChunkedOutputLoss(CHUNKS), swapped=False), torch.float32)
+reverse_chunked = Adapter(_chunked(ReverseKLWithChunkedOutputLoss(CHUNKS), swapped=True), torch.float32)

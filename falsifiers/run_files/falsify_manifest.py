@@ -82,5 +82,5 @@ def _assert_numbers(manifest: dict[str, Any], result: Any, elapsed_s: float) -> 
             f"{count} {what} in {elapsed_s} s are {seen!r} per second; expected {count / shortest}"
         )
     assert reported == asdict(train), f"the manifest's result is {reported}; the run's {asdict(train)}"
-    held_back = {name: {"nats": each.sum, "tokens": each.count} for name, each in result.held_back.items()}
+    held_back = {name: {"sum": each.sum, "count": each.count} for name, each in result.held_back.items()}
     assert manifest["held_back"] == held_back, f"held back are {manifest['held_back']}; measured were {held_back}"

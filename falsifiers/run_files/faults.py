@@ -30,12 +30,6 @@ def smoke_run_not_refused(path: Path, **rest: Any) -> None:
     """Accept a directory that the full run would refuse."""
 
 
-def older_trace_emptied_at_once(original: Any, self: Any, path: Path, *, force: bool = False) -> None:
-    """Empty an older trace before the run that replaces it is accepted."""
-    original(self, path, force=force)
-    path.write_bytes(b"")
-
-
 def default_settings_left_out(
     original: Any, decoder: Any, directory: Path, manifest: dict[str, Any], **rest: Any
 ) -> None:

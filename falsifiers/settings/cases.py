@@ -43,6 +43,14 @@ LEGAL: dict[str, list[Any]] = {
     "temperature_end": [0.0001, 1.5, 3, 10000],
     "ce_weight_end": NUMBERS,
     "kd_weight_end": NUMBERS,
+    "documents": ["pad", "pack"],
+    "separator": ["--", "\n", "a b", "é"],
+    "share_vocabulary": ["truncate", "truncate-student", "pad"],
+    "feature_weight": NUMBERS,
+    "feature_distance": ["l2", "cosine"],
+    "feature_layers": ["0:0", "-1:-1,0:2", "1:-2", "3:3,3:3"],
+    "feature_weight_end": NUMBERS,
+    "anneal_warmup": [0, 1, 2, 3],
 }
 PATH_SETTINGS = [name for name, values in LEGAL.items() if values is PATHS]
 ALIASES = {
@@ -57,6 +65,7 @@ NO_COUNTS_IN_TOML = ["0", "-1", "5.0", "true", "false", '"5"', '""', "[5]", "{n 
 NO_COUNTS_IN_TOML += ["1" + "0" * 19, "1" + "0" * 4000]
 NO_ZERO_COUNTS = [text for text in NO_COUNTS if text not in ("0", "-0", "00")]
 NO_NUMBERS = ["-0.5", "nan", "inf", "1e999", "-inf", "abc", " 1", "1 ", "1_0", "٣", "0x1", "1,5", ".", "e5", "1e"]
+WEIGHTS = ("ce_weight", "kd_weight", "feature_weight")
 NO_WIDTHS = [*NO_COUNTS, "15", "17", "8", "65552", "-16"]
 NO_SWITCHES = ["yes", "no", "True", "2", " true", "on", "-1"]
 NO_DEVICES = ["gpu", "CPU", "cuda:", "cuda:x", "cuda:-1", "cuda:٣", "cuda:1000", "mps", " cpu"]
@@ -64,8 +73,13 @@ NO_DTYPES = ["float16", "bf16", "Float32", "torch.float32", "float32 ", "64"]
 ILLEGAL: dict[str, list[str]] = {
     **{name: NO_COUNTS for name, values in LEGAL.items() if values is COUNTS or name == "epochs"},
     **dict.fromkeys(("teacher_width", "width"), NO_WIDTHS),
-    **dict.fromkeys(("warmup", "seed", "log_every"), NO_ZERO_COUNTS),
-    **{name: [*NO_NUMBERS, "1.1e30"] for name in ("ce_weight", "kd_weight", "ce_weight_end", "kd_weight_end")},
+    **dict.fromkeys(("warmup", "seed", "log_every", "anneal_warmup"), NO_ZERO_COUNTS),
+    **{f"{name}{end}": [*NO_NUMBERS, "1.1e30"] for name in WEIGHTS for end in ("", "_end")},
+    "documents": ["Pad", "packed", "none", "pad "],
+    "separator": [""],
+    "share_vocabulary": ["Truncate", "truncate_student", "cut", "pad "],
+    "feature_distance": ["cos", "L2", "mse", "l2 "],
+    "feature_layers": ["", "0", "0:", ":0", "0:0,", "0:0;1:1", "a:b", "0:1:2", " 0:0", "0:0\n", "+1:0", "٣:0"],
     **{name: [""] for name in PATH_SETTINGS},
     "length": [*NO_COUNTS, "1"],
     **{name: [*NO_NUMBERS, "0", "0.00009", "10001"] for name in ("temperature", "temperature_end")},

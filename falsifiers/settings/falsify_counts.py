@@ -29,7 +29,7 @@ def falsify_invalid_counts_are_refused(subject: Any) -> None:
     for text in NO_COUNTS_IN_TOML:
         with toml_file(f"smoke = {text}") as path:
             message = refusal(f"smoke = {text[:40]} in a file", subject.gather, {}, {}, path)
-            assert_named(message, "'smoke'", str(path))
+            assert_named(message, "smoke", str(path))
 
 
 DIGITS = "0123456789"
@@ -59,7 +59,7 @@ def _attempts(where: Place) -> Iterator[tuple[str, str, list[str], dict[str, str
     file = where.tree / "settings.toml"
     for text in [text for text in NO_COUNTS_IN_TOML if len(text) < 30]:
         file.write_text(f"smoke = {text}\n", encoding="utf-8")
-        yield f"'smoke' in {file}", text, ["--config", str(file)], {}
+        yield str(file), text, ["--config", str(file)], {}
 
 
 def falsify_command_line_refuses_invalid_counts(subject: Any) -> None:
@@ -86,6 +86,9 @@ def falsify_two_limits_are_refused(subject: Any) -> None:
         with toml_file(as_toml(file)) as path:
             what = f"smoke from {smoke} with max_steps from {limit}"
             message = refusal(what, subject.gather, flags, environment, path)
-            first = {"flag": "--smoke", "file": f"'smoke' in {path}"}.get(smoke, smoke)
-            second = {"flag": "--max-steps", "file": f"'max_steps' in {path}"}.get(limit, limit)
-            assert_named(message, first, "3", second, "41")
+            for origin, flag, key, value in (
+                (smoke, "--smoke", "smoke", "3"),
+                (limit, "--max-steps", "max_steps", "41"),
+            ):
+                names = {"flag": (flag,), "file": (key, str(path))}.get(origin, (origin,))
+                assert_named(message, *names, value)

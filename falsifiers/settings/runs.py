@@ -31,5 +31,5 @@ def _origins(where: Place, value: str) -> list[tuple[str, list[str], dict[str, s
         ("--smoke", ["--smoke", value], {}),
         ("APR_DISTILL_MAX_STEPS", [], {"APR_DISTILL_MAX_STEPS": value}),
         ("REFERENCE_TRAINER_SMOKE", [], {"REFERENCE_TRAINER_SMOKE": value}),
-        (f"'smoke' in {file}", ["--config", str(file)], {}),
+        (str(file), ["--config", str(file)], {}),
     ]

@@ -1,7 +1,7 @@
 """Float64 oracle of the decoder, from its equations, in NumPy: the arithmetic uses no tensor operation of PyTorch.
 
     x = E[token];  for each layer:  x += O · concat_h softmax(q_h k_hᵀ / √D) v_h,  x += Down · (silu(g) ⊙ u)
-    logits = Head · norm(x);  q, k, v and g, u are projections of norm(x);  norm(x) = gain ⊙ x / √(mean x² + 2⁻²³)
+    logits = Head · norm(x);  norm(x) = gain ⊙ x / √(mean x² + 2⁻²³);  q, k, v and g, u are projections of norm(x)
     q and k at position p: the pair of features (j, j + D/2) turned by the angle p · 10000^(-2j/D)
 
 Sources: Vaswani et al. 2017, arXiv:1706.03762, equation 1; Zhang and Sennrich 2019, arXiv:1910.07467, equation 4; Su et

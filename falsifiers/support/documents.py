@@ -70,7 +70,7 @@ class Documents:
 
 
 def nats(student_PV: Tensor, teacher_PV: Tensor, targets_P: Tensor) -> Tensor:
-    """Return the loss of `SETTINGS`, summed over positions: ce_weight · CE + kd_weight · τ² · KL(teacher ‖ student)."""
+    """Return the loss of `SETTINGS`, summed over positions: ce_weight·CE + kd_weight·τ²·KL(teacher ‖ student)."""
     tau = SETTINGS["temperature"]
     hard = -student_PV.log_softmax(-1).gather(-1, targets_P[:, None]).sum()
     log_p, log_q = (teacher_PV / tau).log_softmax(-1), (student_PV / tau).log_softmax(-1)

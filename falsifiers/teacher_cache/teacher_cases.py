@@ -27,6 +27,8 @@ DEPENDS = {
     "teacher_layers": (1, 2),
     "teacher_steps": (2, 21),
     "teacher_width": (16, 32),
+    "documents": ("pad", "pack"),
+    "separator": ("--", "."),
 }
 ELSE = {
     "data": Path("elsewhere"),
@@ -54,6 +56,12 @@ ELSE = {
     "temperature_end": 3.0,
     "ce_weight_end": 0.1,
     "kd_weight_end": 0.9,
+    "share_vocabulary": "pad",
+    "feature_weight": 0.5,
+    "feature_distance": "l2",
+    "feature_layers": "0:0",
+    "feature_weight_end": 0.9,
+    "anneal_warmup": 3,
 }
 
 

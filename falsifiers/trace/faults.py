@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,6 @@ from typing import Any
 def bare_nan(event: Any, context: Any) -> str:
     """Write a NaN loss as Python does, which is not JSON."""
     return json.dumps({"event": event.value, **asdict(context)})
-
-
-def lost_line_skipped(original: Any, self: Any, context: Any) -> None:
-    """Go on after a line that cannot be written."""
-    with suppress(OSError):
-        original(self, context)
-
-
-def lost_end_ignored(original: Any, self: Any) -> None:
-    """Ignore an error when the file is closed."""
-    with suppress(OSError):
-        original(self)
 
 
 def any_file_replaced(original: Any, self: Any, path: Path, *, force: bool = False) -> None:

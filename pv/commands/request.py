@@ -12,7 +12,7 @@ from pv.contract.load import load
 from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.engines.kinds import kind_of
-from pv.engines.replay import reject_form
+from pv.engines.replay import refuse_form
 from pv.errors import UsageError
 from pv.linting import RUNNABLE, lint
 from pv.results.outcome import Selection
@@ -173,7 +173,7 @@ def _check(request: Request) -> None:
         if name not in DEVICES:
             raise UsageError(f"unknown device {name!r} (choose from {', '.join(DEVICES)})")
     if request.replay:
-        reject_form(request.replay)
+        refuse_form(request.replay)
     weakened = request.replay or request.examples is not None or request.seed or request.subjects
     if request.record and weakened:
         raise UsageError(

@@ -17,7 +17,7 @@ MAX_SHOWN = 200
 MAX_FAULTS = 8
 
 
-def reject_form(replay: str) -> None:
+def refuse_form(replay: str) -> None:
     """Raise `UsageError` unless it is VERSION:BLOB, or a JSON object that has every key once."""
     if not (_is_object(replay) if replay.startswith("{") else re.fullmatch(r"[0-9.]+:[A-Za-z0-9+/=_-]+", replay)):
         message = "expected VERSION:BLOB as a report prints it, or a JSON object"
@@ -44,7 +44,7 @@ def point(replay: str) -> Mapping[str, Any] | None:
     return dict(json.loads(replay)) if replay else None
 
 
-def reject_point(replay: str, harness: Harness) -> None:
+def refuse_point(replay: str, harness: Harness) -> None:
     """Raise `UsageError`, with every name that is wrong, unless the example is a point of the harness's box."""
     if not replay.startswith("{"):
         raise UsageError(f"{harness.id} is a harness: replay a point of its box, as a JSON object")
@@ -58,7 +58,7 @@ def reject_point(replay: str, harness: Harness) -> None:
         raise UsageError(f"{replay[:MAX_SHOWN]} is not a point of the box of {harness.id} ({harness.box}): {listed}")
 
 
-def reject_names(given: Mapping[str, Any], known: Sequence[str], replay: str, of: str) -> None:
+def refuse_names(given: Mapping[str, Any], known: Sequence[str], replay: str, of: str) -> None:
     """Raise `UsageError`, with every name that is wrong, unless an example names all of `known` and no more."""
     faults = [*_missing(given, known), *_unknown(given, known, "variable")]
     if faults:

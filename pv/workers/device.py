@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable
 from pv.results.trial import DeviceInfo
 from pv.source.project import Project
 from pv.workers import tasks
-from pv.workers.pool import Pool, Task
+from pv.workers.live import Task
+from pv.workers.pool import Pool
 
 LIMIT_S = 60.0
 Probe = Callable[[str], DeviceInfo | None]

@@ -5,7 +5,7 @@ import signal
 from typing import Any
 
 from pv.engines.trial import Counterexample, EquationMutant, EquationMutants, Trial, TrialStatus
-from pv.workers.pool import Reply
+from pv.workers.live import Reply
 
 _LIMITS = {"time": TrialStatus.TIMEOUT, "memory": TrialStatus.OUT_OF_MEMORY}
 

@@ -8,7 +8,8 @@ from typing import Generic, TypeVar
 
 from pv.engines.trial import Trial
 from pv.workers import tasks
-from pv.workers.pool import Pool, Task
+from pv.workers.live import Task
+from pv.workers.pool import Pool
 from pv.workers.reading import trial
 from pv.workers.tasks import Body
 

@@ -18,10 +18,13 @@ __all__ = [
     "Count",
     "CountOrZero",
     "Device",
+    "Distance",
     "Divergence",
+    "Documents",
     "Dtype",
     "GradientNorm",
     "Kind",
+    "Layers",
     "LearningRate",
     "Length",
     "Location",
@@ -29,9 +32,12 @@ __all__ = [
     "Share",
     "Switch",
     "Temperature",
+    "Text",
+    "Vocabulary",
     "Weight",
     "Width",
     "kind_of",
+    "layer_pairs",
     "read_integer",
     "read_number",
     "read_path",
@@ -76,6 +82,13 @@ def without_null(path: Path) -> Path:
     if "\0" in str(path):
         raise ValueError("null character in a path")
     return path
+
+
+def layer_pairs(text: str) -> str:
+    """Return `text`. Raise `ValueError` unless it holds pairs of layers such as `-1:-1,0:2`."""
+    if not re.fullmatch(r"-?[0-9]{1,9}:-?[0-9]{1,9}(,-?[0-9]{1,9}:-?[0-9]{1,9})*", text):
+        raise ValueError(text)
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +142,29 @@ LearningRate = Annotated[
 Divergence = Annotated[
     Literal["forward_kl", "reverse_kl", "jensen_shannon"],
     Kind("forward_kl, reverse_kl or jensen_shannon", "forward_kl|reverse_kl|jensen_shannon"),
+]
+Distance = Annotated[
+    Literal["cosine", "l2"],
+    Kind("cosine or l2", "cosine|l2"),
+]
+Layers = Annotated[
+    str,
+    Field(strict=True),
+    AfterValidator(layer_pairs),
+    Kind("pairs of layers STUDENT:TEACHER, such as -1:-1,0:2", "PAIRS"),
+]
+Documents = Annotated[
+    Literal["pad", "pack"],
+    Kind("pad or pack", "pad|pack"),
+]
+Vocabulary = Annotated[
+    Literal["truncate", "truncate-student", "pad"],
+    Kind("truncate, truncate-student or pad", "truncate|truncate-student|pad"),
+]
+Text = Annotated[
+    str,
+    Field(strict=True, min_length=1),
+    Kind("a text that is not empty", "TEXT"),
 ]
 Shape = Annotated[
     Literal["linear", "cosine"],

@@ -16,9 +16,12 @@ from reference_trainer.config.kinds import (
     Count,
     CountOrZero,
     Device,
+    Distance,
     Divergence,
+    Documents,
     Dtype,
     GradientNorm,
+    Layers,
     LearningRate,
     Length,
     Location,
@@ -26,6 +29,8 @@ from reference_trainer.config.kinds import (
     Share,
     Switch,
     Temperature,
+    Text,
+    Vocabulary,
     Weight,
     Width,
 )
@@ -66,6 +71,13 @@ class Settings(BaseModel):
     layers: Count = _setting(2, "Number of layers of the student.")
     width: Width = _setting(64, "Hidden width of the student.")
     length: Length = _setting(128, "Sequence length in bytes.")
+    documents: Documents | None = _setting(
+        None, "Rows of whole documents: pad each to the longest of its batch, or pack several. [default: any cut]"
+    )
+    separator: Text | None = _setting(None, "Text at the end of a document, for --documents. [default: an empty line]")
+    share_vocabulary: Vocabulary | None = _setting(
+        None, "Accept a teacher with more or fewer tokens: cut its surplus, cut the student's, or add -inf."
+    )
     batch_size: Count = _setting(16, "Number of sequences per batch.")
     accumulate: Count = _setting(1, "Number of batches per optimizer step; their gradient is that of one large batch.")
     epochs: Count = _setting(3, "Number of epochs.")
@@ -82,10 +94,23 @@ class Settings(BaseModel):
         "forward_kl", "Divergence from the teacher: KL(teacher || student), KL(student || teacher), or between both."
     )
     beta: Share = _setting(0.5, "The teacher's share of the mixture of jensen_shannon: 0 is forward_kl, 1 reverse_kl.")
+    feature_weight: Weight = _setting(0.0, "Weight of the distance of hidden states; 0 computes none.")
+    feature_distance: Distance = _setting(
+        "cosine", "Distance of hidden states: 1 - cosine, or mean squared difference."
+    )
+    feature_layers: Layers = _setting(
+        "-1:-1", "Layers that are compared, STUDENT:TEACHER, from 0; -1 is the last. Several are averaged."
+    )
     anneal: Shape = _setting("linear", "How a value goes to its end over the run, where one of the following is given.")
     temperature_end: Temperature | None = _setting(None, "Temperature of the last step. [default: --temperature]")
     ce_weight_end: Weight | None = _setting(None, "Cross-entropy weight of the last step. [default: --ce-weight]")
     kd_weight_end: Weight | None = _setting(None, "Weight of the divergence in the last step. [default: --kd-weight]")
+    feature_weight_end: Weight | None = _setting(
+        None, "Weight of the hidden states in the last step. [default: --feature-weight]"
+    )
+    anneal_warmup: CountOrZero = _setting(
+        0, "Number of steps over which weights with an end rise from 0 to their start, before they go to the end."
+    )
     lr: LearningRate = _setting(3e-3, "Peak learning rate of AdamW.")
     clip: GradientNorm | None = _setting(None, "Largest norm of a step's gradient; a longer one is scaled down to it.")
     warmup: CountOrZero = _setting(50, "Number of steps over which the learning rate rises to --lr.")

@@ -17,7 +17,7 @@ from reference_trainer.data.labels import create_labels
 from reference_trainer.distillation.protocols import INTEGERS, Batch
 from reference_trainer.errors import DataError, ShapeError
 
-__all__ = ["Document", "first_fit", "pack_documents", "pad_documents", "split_document"]
+__all__ = ["Document", "batch_of_rows", "first_fit", "pack_documents", "pad_documents", "split_document"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,7 +45,7 @@ def pad_documents(documents: Sequence[Document], *, padding_id: int) -> Batch:
     Padding is decided by the lengths: a document may hold `padding_id` as a token.
     """
     width = max((len(document.tokens) for document in documents), default=0)
-    return replace(_batch([[document] for document in documents], width, padding_id), segments=None)
+    return replace(batch_of_rows([[each] for each in documents], length=width, padding_id=padding_id), segments=None)
 
 
 def pack_documents(documents: Sequence[Document], *, length: int, padding_id: int) -> Batch:
@@ -55,12 +55,15 @@ def pack_documents(documents: Sequence[Document], *, length: int, padding_id: in
     `DataError` if a document is longer than `length`; `split_document` cuts it into pieces.
     """
     rows = first_fit([len(document.tokens) for document in documents], length)
-    return _batch([[documents[index] for index in row] for row in rows], length, padding_id)
+    return batch_of_rows([[documents[index] for index in row] for row in rows], length=length, padding_id=padding_id)
 
 
-def _batch(rows: Sequence[Sequence[Document]], width: int, padding_id: int) -> Batch:
-    """Return a batch on the CPU; providers and step move its tensors to the device of their model."""
-    tokens_BT = torch.full((len(rows), width), padding_id, dtype=torch.int64, device="cpu")
+def batch_of_rows(rows: Sequence[Sequence[Document]], *, length: int, padding_id: int) -> Batch:
+    """Return rows of `length` tokens, each with its documents in order and their segments.
+
+    The batch is on the CPU; providers and step move its tensors to the device of their model.
+    """
+    tokens_BT = torch.full((len(rows), length), padding_id, dtype=torch.int64, device="cpu")
     segments_BT, prompts_BT = torch.zeros_like(tokens_BT), torch.zeros_like(tokens_BT, dtype=torch.bool)
     for b, row in enumerate(rows):
         start = 0

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from reference_trainer.data.text import Sequences, epoch_order
+from reference_trainer.data.text import Rows, epoch_order
 from reference_trainer.distillation.domain import IGNORE_INDEX
 from reference_trainer.distillation.protocols import Batch
 
@@ -29,12 +29,12 @@ class Batches(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShuffledBatches:
-    """The sequences of a text, in an order of its own in each epoch, dealt to the ranks batch by batch.
+    """The rows of a text, in an order of its own in each epoch, dealt to the ranks batch by batch.
 
     A rank without a batch left gets one sequence whose labels are all ignored: it takes part, and counts for nothing.
     """
 
-    sequences: Sequences
+    sequences: Rows
     seed: int
     rank: int = 0
     world_size: int = 1

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ from torch import Tensor
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.errors import DataError
 
-__all__ = ["VOCABULARY", "Sequences", "Text", "epoch_order", "frozen_text", "read_text"]
+__all__ = ["VOCABULARY", "Rows", "Sequences", "Text", "epoch_order", "frozen_text", "read_text"]
 
 VOCABULARY = 256
 _FROZEN = files(__package__) / "corpus" / "python-topics.txt"
@@ -83,6 +83,28 @@ def _mapping(file: BinaryIO, size: int) -> Tensor:
     """Return the first `size` bytes of `file`, uint8 [size]; writing into them does not change the file."""
     # By its descriptor, because torch takes no name that is not UTF-8.
     return torch.from_file(f"/dev/fd/{file.fileno()}", shared=False, size=size, dtype=torch.uint8, device="cpu")
+
+
+class Rows(Protocol):
+    """A part of a text as rows of tokens, such as `Sequences`."""
+
+    @property
+    def device(self) -> torch.device:
+        """Return the device of the batches."""
+        ...
+
+    @property
+    def batches(self) -> int:
+        """Return the number of batches of an epoch; the last may be smaller."""
+        ...
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        ...
+
+    def batch(self, order: Tensor, position: int) -> Batch:
+        """Return batch `position` (from 1) of the rows in `order`, an int64 permutation of their numbers."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 
 import torch
 from torch import Tensor
@@ -45,10 +44,9 @@ def relative_difference(
     student_BTV = student_BTV.detach().double().requires_grad_()
     tensors = (student_BTV, teacher_BTV, labels_BT)
     scored_BT = labels_BT != IGNORE_INDEX
-    weights = Weights(
-        temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight, divergence=divergence, beta=beta
-    )
-    found = gradient(*tensors, **asdict(weights))
+    numbers = {"temperature": temperature, "ce_weight": ce_weight, "kd_weight": kd_weight, "beta": beta}
+    weights = Weights(**numbers, divergence=divergence)
+    found = gradient(*tensors, **numbers, divergence=divergence)
     student_NV, teacher_NV, labels_N = (x[scored_BT] for x in tensors)
     (expected,) = torch.autograd.grad(_textbook_loss(student_NV, teacher_NV, labels_N, weights), student_BTV)
     terms = (ce_weight + kd_weight * temperature) * max(1, len(labels_N)) ** 0.5

@@ -17,6 +17,8 @@ DIVERGENCES = ("forward_kl", "reverse_kl", "jensen_shannon")
 class Weights:
     """The objective: ce_weight * cross-entropy + kd_weight * temperature^2 * divergence, in nats per scored row.
 
+    A step that matches features adds feature_weight * `features.feature_loss`, which has no unit.
+
     divergence: one of `DIVERGENCES`, functions in `divergences`. beta: the teacher's share of the mixture of
     "jensen_shannon", from 0 (KL(teacher || student)) to 1 (KL(student || teacher)); the others have no beta.
     Raise `SettingError` for a value outside its domain.
@@ -27,13 +29,15 @@ class Weights:
     kd_weight: float
     divergence: str = "forward_kl"
     beta: float = 0.5
+    feature_weight: float = 0.0
 
     def __post_init__(self) -> None:
         low, high = TEMPERATURES
         if not (_is_number(self.temperature) and low <= self.temperature <= high):
             hint = f"expected a number from {low:g} to {high:g} (usually 1 to 4)"
             raise SettingError(f"invalid value {self.temperature!r} for 'temperature': {hint}")
-        for name, weight in (("ce_weight", self.ce_weight), ("kd_weight", self.kd_weight)):
+        for name in ("ce_weight", "kd_weight", "feature_weight"):
+            weight = getattr(self, name)
             if not (_is_number(weight) and 0 <= weight < math.inf):
                 raise SettingError(f"invalid value {weight!r} for '{name}': expected a finite number >= 0")
         if self.divergence not in DIVERGENCES:

@@ -1,10 +1,11 @@
 """Protocols of teachers and students, and the batch, as the distillation step uses them.
 
-Shape letters: B batch, T position, V vocabulary.
+Shape letters: B batch, T position, V vocabulary, W width.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -13,7 +14,20 @@ from torch import Tensor
 
 from reference_trainer.errors import ProviderError, ShapeError
 
-__all__ = ["INTEGERS", "Batch", "Student", "StudentPass", "Teacher", "checked_logits"]
+__all__ = [
+    "INTEGERS",
+    "Batch",
+    "FeaturePass",
+    "FeatureStudent",
+    "FeatureTeacher",
+    "Outputs",
+    "Student",
+    "StudentPass",
+    "Teacher",
+    "checked_logits",
+    "feature_student",
+    "feature_teacher",
+]
 
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -45,6 +59,14 @@ class Batch:
             raise ShapeError(
                 f"shapes of a batch do not match: {shapes}; labels are aligned with the tokens (do not shift them)"
             )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outputs:
+    """The outputs of one forward pass: logits [B, T, V], and the hidden state after each layer, floating [B, T, W]."""
+
+    logits: Tensor
+    hidden_states: Sequence[Tensor]
 
 
 @runtime_checkable
@@ -87,6 +109,64 @@ class Student(Protocol):
     def forward(self, batch: Batch) -> StudentPass:
         """Return a new pass over the batch's tokens."""
         ...
+
+
+@runtime_checkable
+class FeatureTeacher(Teacher, Protocol):
+    """A teacher whose hidden states can be matched."""
+
+    def outputs(self, batch: Batch) -> Outputs:
+        """Return logits and hidden states of one forward, without a graph."""
+        ...
+
+
+@runtime_checkable
+class FeaturePass(Protocol):
+    """A pass that also takes the gradient of its hidden states."""
+
+    @property
+    def logits(self) -> Tensor:
+        """Return floating logits [B, T, V], detached."""
+        ...
+
+    @property
+    def hidden_states(self) -> Sequence[Tensor]:
+        """Return the hidden state after each layer, floating [B, T, W], detached."""
+        ...
+
+    def backward(self, logit_gradient: Tensor, hidden_gradients: Sequence[Tensor | None]) -> None:
+        """Apply the derivative of the loss by logits and hidden states together; None is a gradient of 0."""
+        ...
+
+
+@runtime_checkable
+class FeatureStudent(Student, Protocol):
+    """A student whose hidden states can be matched."""
+
+    def forward_features(self, batch: Batch) -> FeaturePass:
+        """Return a new pass over the batch's tokens that keeps its hidden states."""
+        ...
+
+
+def feature_teacher(teacher: Teacher) -> FeatureTeacher:
+    """Return the teacher. Raise `ProviderError` unless it has hidden states."""
+    if not isinstance(teacher, FeatureTeacher):
+        raise ProviderError(_no_hidden_states("teacher", teacher, "outputs(batch)"))
+    return teacher
+
+
+def feature_student(student: Student) -> FeatureStudent:
+    """Return the student. Raise `ProviderError` unless it has hidden states."""
+    if not isinstance(student, FeatureStudent):
+        raise ProviderError(_no_hidden_states("student", student, "forward_features(batch)"))
+    return student
+
+
+def _no_hidden_states(model: str, given: object, method: str) -> str:
+    return (
+        f"the {model} has no hidden states to match: {type(given).__name__} has no method {method}; use a "
+        f"feature_weight of 0 or another {model}"
+    )
 
 
 def checked_logits(model: str, logits: object, tokens_BT: Tensor, vocab_size: int) -> Tensor:

@@ -1,18 +1,29 @@
 """Teachers and students for `kd_step`: tables of logits, and wrappers of any `nn.Module`.
 
+A module with hidden states has a forward with the parameter `output_hidden_states`, which returns an object with
+`.logits` and `.hidden_states` when it is True, as `Decoder` and the models of Hugging Face do.
+
 Shape letters: B batch, T position, V vocabulary, K token ids with a row in a table.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from reference_trainer.distillation.protocols import Batch, Student, StudentPass, Teacher, checked_logits
+from reference_trainer.distillation.protocols import (
+    Batch,
+    FeaturePass,
+    Outputs,
+    Student,
+    StudentPass,
+    Teacher,
+    checked_logits,
+)
 from reference_trainer.distillation.step import MetricSum, StepResult, kd_step
 from reference_trainer.errors import PassConsumedError, ProviderError, SettingError, ShapeError
 
@@ -76,7 +87,7 @@ class FixtureStudent:
     def forward(self, batch: Batch) -> StudentPass:
         rows_BT = _row_indices("student", self._table_KV, batch)
 
-        def descend(gradient_BTV: Tensor) -> None:
+        def descend(gradient_BTV: Tensor, hidden_gradients: Sequence[Tensor | None]) -> None:
             change_BTV = -self._learning_rate * gradient_BTV.to(self._table_KV)
             self._table_KV.index_add_(0, rows_BT.flatten(), change_BTV.flatten(0, 1))
 
@@ -96,7 +107,6 @@ class ModuleTeacher:
 
     def __init__(self, module: nn.Module, vocab_size: int) -> None:
         self._module = module
-        self._takes_segments = _takes_segments(module)
         self._vocab_size = vocab_size
         self._freeze()
 
@@ -107,8 +117,15 @@ class ModuleTeacher:
     def logits(self, batch: Batch) -> Tensor:
         self._freeze()  # a student that shares modules may have unfrozen them
         with torch.no_grad(), evaluating(self._module):
-            output = _output("teacher", self._module, batch, self._takes_segments)
+            output = _output("teacher", self._module, batch)
         return checked_logits("teacher", _logits_of(output), batch.tokens, self._vocab_size).detach()
+
+    def outputs(self, batch: Batch) -> Outputs:
+        """Return logits and hidden states of one forward. Raise `ProviderError` if the module has no hidden states."""
+        self._freeze()
+        with torch.no_grad(), evaluating(self._module):
+            outputs = _outputs("teacher", self._module, batch, self._vocab_size)
+        return Outputs(outputs.logits.detach(), [state.detach() for state in outputs.hidden_states])
 
     def _freeze(self) -> None:
         for parameter in self._module.parameters():
@@ -128,7 +145,6 @@ class ModuleStudent:
 
     def __init__(self, module: nn.Module, vocab_size: int) -> None:
         self._module = module
-        self._takes_segments = _takes_segments(module)
         self._vocab_size = vocab_size
 
     @property
@@ -136,17 +152,39 @@ class ModuleStudent:
         return self._vocab_size
 
     def forward(self, batch: Batch) -> StudentPass:
-        output = _output("student", self._module, batch, self._takes_segments)
+        output = _output("student", self._module, batch)
         logits_BTV = checked_logits("student", _logits_of(output), batch.tokens, self._vocab_size)
+        return _module_pass(Outputs(logits_BTV, ()))
 
-        def accumulate(gradient_BTV: Tensor) -> None:
-            if not logits_BTV.requires_grad:
-                raise ProviderError(
-                    "the student's logits depend on no parameter that requires a gradient; probably all are frozen"
-                )
-            torch.autograd.backward(logits_BTV, gradient_BTV)
+    def forward_features(self, batch: Batch) -> FeaturePass:
+        """Return a pass with hidden states. Raise `ProviderError` if the module has none."""
+        return _module_pass(_outputs("student", self._module, batch, self._vocab_size))
 
-        return _OncePass(logits_BTV.detach(), accumulate)
+    def logits(self, batch: Batch) -> Tensor:
+        """Return the logits of a forward in eval mode, as a teacher's: without a graph, nothing is changed."""
+        with torch.no_grad(), evaluating(self._module):
+            return self.forward(batch).logits
+
+    def outputs(self, batch: Batch) -> Outputs:
+        """Return logits and hidden states in eval mode, without a graph. Errors: as `forward_features`."""
+        with torch.no_grad(), evaluating(self._module):
+            return _outputs("student", self._module, batch, self._vocab_size)
+
+
+def _module_pass(outputs: Outputs) -> _OncePass:
+    """Return a pass whose backward runs once through the graph, from logits and hidden states together."""
+
+    def accumulate(gradient_BTV: Tensor, hidden_gradients: Sequence[Tensor | None]) -> None:
+        if not outputs.logits.requires_grad:
+            raise ProviderError(
+                "the student's logits depend on no parameter that requires a gradient; probably all are frozen"
+            )
+        pairs = zip(outputs.hidden_states, hidden_gradients, strict=True)
+        given = [(state, each) for state, each in pairs if each is not None and state.requires_grad]
+        states, gradients = [state for state, _ in given], [each for _, each in given]
+        torch.autograd.backward([outputs.logits, *states], [gradient_BTV, *gradients])
+
+    return _OncePass(outputs.logits.detach(), accumulate, [state.detach() for state in outputs.hidden_states])
 
 
 class _OncePass:
@@ -156,15 +194,24 @@ class _OncePass:
     of the gradient may have been applied.
     """
 
-    def __init__(self, logits_BTV: Tensor, apply: Callable[[Tensor], None]) -> None:
-        self._logits_BTV = logits_BTV
-        self._apply: Callable[[Tensor], None] | None = apply
+    def __init__(
+        self,
+        logits_BTV: Tensor,
+        apply: Callable[[Tensor, Sequence[Tensor | None]], None],
+        hidden_states: Sequence[Tensor] = (),
+    ) -> None:
+        self._logits_BTV, self._hidden_states = logits_BTV, hidden_states
+        self._apply: Callable[[Tensor, Sequence[Tensor | None]], None] | None = apply
 
     @property
     def logits(self) -> Tensor:
         return self._logits_BTV
 
-    def backward(self, logit_gradient: Tensor) -> None:
+    @property
+    def hidden_states(self) -> Sequence[Tensor]:
+        return self._hidden_states
+
+    def backward(self, logit_gradient: Tensor, hidden_gradients: Sequence[Tensor | None] = ()) -> None:
         if self._apply is None:
             raise PassConsumedError("this pass has already taken its gradient; call forward again for another one")
         if not isinstance(logit_gradient, Tensor):
@@ -175,7 +222,7 @@ class _OncePass:
             read, expected = list(logit_gradient.shape), list(self._logits_BTV.shape)
             raise ShapeError(f"the gradient has shape {read}, the logits {expected}; expected equal shapes")
         apply, self._apply = self._apply, None
-        apply(logit_gradient)
+        apply(logit_gradient, hidden_gradients or [None] * len(self._hidden_states))
 
 
 def _copied_table(logits_table: Tensor) -> Tensor:
@@ -196,21 +243,43 @@ def _row_indices(model: str, table_KV: Tensor, batch: Batch) -> Tensor:
     return tokens_BT
 
 
-def _takes_segments(module: nn.Module) -> bool:
-    return "segments" in inspect.signature(module.forward).parameters
+def _takes(module: nn.Module, name: str) -> bool:
+    """Return whether a module's forward has a parameter; a wrapper such as DDP passes all of them to its `module`."""
+    parameters = inspect.signature(module.forward).parameters
+    wrapped = getattr(module, "module", None)
+    if isinstance(wrapped, nn.Module) and any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return _takes(wrapped, name)
+    return name in parameters
 
 
-def _output(model: str, module: nn.Module, batch: Batch, takes_segments: bool) -> object:
+def _output(model: str, module: nn.Module, batch: Batch, **options: bool) -> object:
     device = _device_of(module)
     tokens_BT = batch.tokens.to(device)
     if batch.segments is None:
-        return module(tokens_BT)
-    if not takes_segments:
+        return module(tokens_BT, **options)
+    if not _takes(module, "segments"):
         raise ProviderError(
             f"the batch has segments, and the forward of the {model}'s module has no parameter 'segments', so the "
             f"documents of a row would attend to each other; use padded batches or a module that takes segments"
         )
-    return module(tokens_BT, segments=batch.segments.to(device))
+    return module(tokens_BT, segments=batch.segments.to(device), **options)
+
+
+def _outputs(model: str, module: nn.Module, batch: Batch, vocab_size: int) -> Outputs:
+    if not _takes(module, "output_hidden_states"):
+        raise ProviderError(
+            f"the forward of the {model}'s module has no parameter 'output_hidden_states', so it has no hidden states "
+            f"to match; use a feature_weight of 0 or a module that returns `.logits` and `.hidden_states`"
+        )
+    output = _output(model, module, batch, output_hidden_states=True)
+    logits_BTV = checked_logits(model, _logits_of(output), batch.tokens, vocab_size)
+    states = getattr(output, "hidden_states", None)
+    if not isinstance(states, Sequence) or not all(isinstance(state, Tensor) for state in states):
+        raise ProviderError(
+            f"the {model} returned {type(states).__name__} for its hidden states, expected a sequence of tensors "
+            f"[B, T, width], one for each layer"
+        )
+    return Outputs(logits_BTV, states)
 
 
 def _device_of(module: nn.Module) -> torch.device:

@@ -7,17 +7,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from reference_trainer.distillation.domain import IGNORE_INDEX
+from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.objective import Weights
-from reference_trainer.distillation.protocols import Batch, Student, Teacher, checked_logits
+from reference_trainer.distillation.protocols import (
+    Batch,
+    Outputs,
+    Student,
+    Teacher,
+    checked_logits,
+    feature_student,
+    feature_teacher,
+)
 from reference_trainer.distillation.rows import Rows, walk, weighted_sum
 from reference_trainer.errors import VocabularyError
 
-__all__ = ["MetricSum", "StepResult", "check_vocabularies", "kd_step", "labels_of_logits", "pass_gradient", "sums_of"]
+__all__ = [
+    "MetricSum",
+    "Passed",
+    "StepResult",
+    "check_vocabularies",
+    "kd_step",
+    "labels_of_logits",
+    "pass_gradient",
+    "sums_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +88,8 @@ def kd_step(
     labels_BT = labels_of_logits(batch.labels)
     count = int((labels_BT != IGNORE_INDEX).sum())
     weights = Weights(temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
-    rows = pass_gradient(teacher, student, batch, labels_BT, weights, scale=1 / max(count, 1), metrics=True)
-    sums = sums_of(rows, weights, metrics=True)
+    passed = pass_gradient(teacher, student, batch, labels_BT, weights, scale=1 / max(count, 1), metrics=True)
+    sums = sums_of(passed.rows, weights, metrics=True)
     numbers = iter(torch.stack(list(sums.values())).tolist())  # one transfer from the device
     metrics = {name: MetricSum(next(numbers), count) for name in sums}
     total = metrics.pop("loss").sum
@@ -79,7 +98,7 @@ def kd_step(
     return StepResult(loss=total / count, sum=total, count=count, metrics=metrics)
 
 
-def check_vocabularies(teacher: Teacher, student: Student) -> None:
+def check_vocabularies(teacher: Teacher, student: Student | Teacher) -> None:
     """Raise `VocabularyError` if the sizes differ."""
     if teacher.vocab_size != student.vocab_size:
         raise VocabularyError(
@@ -95,6 +114,14 @@ def labels_of_logits(labels_BT: Tensor) -> Tensor:
     return shifted_BT
 
 
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """The results of one forward and backward: rows, and the summed distance of hidden states if it is minimised."""
+
+    rows: Rows
+    feature: Tensor | None
+
+
 def pass_gradient(
     teacher: Teacher,
     student: Student,
@@ -105,31 +132,45 @@ def pass_gradient(
     scale: float | Tensor,
     metrics: bool,
     deferred: bool = False,
-) -> Rows:
+    features: FeatureMatching | None = None,
+) -> Passed:
     """Run both forwards, pass `scale` times the gradient of the summed loss to the student, and return the rows.
 
     labels_BT: the labels of the logits, as `labels_of_logits` returns them. metrics, deferred: as in `rows.walk`.
-    Errors: those of `checked_logits` and `losses`, before the student gets a gradient.
+    features: what is matched if the weights have a feature_weight; by default the last layers. Without such a weight
+    the models are not asked for hidden states. Errors: those of `checked_logits`, `losses` and `features.feature_loss`,
+    before the student gets a gradient.
     """
-    teacher_BTV = checked_logits("teacher", teacher.logits(batch), batch.tokens, teacher.vocab_size)
-    forward_pass = student.forward(batch)
+    matched = weights.feature_weight > 0
+    taught = feature_teacher(teacher).outputs(batch) if matched else Outputs(teacher.logits(batch), ())
+    teacher_BTV = checked_logits("teacher", taught.logits, batch.tokens, teacher.vocab_size)
+    forward_pass: Any = feature_student(student).forward_features(batch) if matched else student.forward(batch)
     student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
-    device = student_BTV.device
-    tensors = (student_BTV, teacher_BTV.to(device), labels_BT.to(device))
+    labels_BT = labels_BT.to(student_BTV.device)
+    tensors = (student_BTV, teacher_BTV.to(student_BTV.device), labels_BT)
     rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics, deferred=deferred)
-    forward_pass.backward(rows.gradient_BTV)
-    return rows
+    if not matched:
+        forward_pass.backward(rows.gradient_BTV)
+        return Passed(rows, None)
+    states, scored_BT = (forward_pass.hidden_states, taught.hidden_states), labels_BT != IGNORE_INDEX
+    matching = features or FeatureMatching()
+    distance, gradients = matching.differentiate(*states, scored_BT, scale * weights.feature_weight)
+    forward_pass.backward(rows.gradient_BTV, gradients)
+    return Passed(rows, distance)
 
 
-def sums_of(rows: Rows, weights: Weights, *, metrics: bool) -> dict[str, Tensor]:
+def sums_of(rows: Rows, weights: Weights, *, metrics: bool, feature: Tensor | None = None) -> dict[str, Tensor]:
     """Return the sums over scored tokens: float64 scalars on the device of the rows.
 
     loss: the weighted sum. hard_loss: cross-entropy of the student. soft_loss: T^2 times the divergence at the
     temperature T. A term of weight 0 is absent without `metrics`; with them also kl_at_T and kl_at_1, KL(teacher ||
     student) at T and at temperature 1; teacher_loss, its cross-entropy; teacher_entropy; all in nats; and agreement,
-    the tokens whose most probable successor is the same for both.
+    the tokens whose most probable successor is the same for both. feature: the distance of hidden states, if it is
+    minimised; it has no unit, and its weighted sum is part of the loss.
     """
     sums = {"loss": weighted_sum(rows, weights)}
+    if feature is not None:
+        sums = {"loss": sums["loss"] + weights.feature_weight * feature, "feature": feature}
     if weights.ce_weight or metrics:
         sums["hard_loss"] = rows.cross_entropy_P.sum()
     if weights.kd_weight or metrics:

@@ -5,12 +5,22 @@ Shape letters: B batch, T position, V vocabulary.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from collections.abc import Sequence
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor
 
-from reference_trainer.distillation.protocols import Batch, Student, StudentPass, Teacher, checked_logits
+from reference_trainer.distillation.protocols import (
+    Batch,
+    Outputs,
+    Student,
+    StudentPass,
+    Teacher,
+    checked_logits,
+    feature_student,
+    feature_teacher,
+)
 from reference_trainer.errors import SettingError, ShapeError, VocabularyError
 
 __all__ = ["VocabularyMode", "share_vocabulary"]
@@ -59,9 +69,15 @@ class _ResizedTeacher:
         return self._vocab_size
 
     def logits(self, batch: Batch) -> Tensor:
-        native = self._teacher.vocab_size
-        logits_BTV = checked_logits("teacher", self._teacher.logits(batch), batch.tokens, native)
-        return _resized(logits_BTV, self._vocab_size, -torch.inf)
+        return self._resized(self._teacher.logits(batch), batch)
+
+    def outputs(self, batch: Batch) -> Outputs:
+        outputs = feature_teacher(self._teacher).outputs(batch)
+        return Outputs(self._resized(outputs.logits, batch), outputs.hidden_states)
+
+    def _resized(self, logits_BTV: Tensor, batch: Batch) -> Tensor:
+        checked_BTV = checked_logits("teacher", logits_BTV, batch.tokens, self._teacher.vocab_size)
+        return _resized(checked_BTV, self._vocab_size, -torch.inf)
 
 
 class _ResizedStudent:
@@ -76,15 +92,28 @@ class _ResizedStudent:
         return self._vocab_size
 
     def forward(self, batch: Batch) -> StudentPass:
-        return _ResizedPass(self._student, batch, self._vocab_size)
+        return self._resized(self._student.forward(batch), batch)
+
+    def forward_features(self, batch: Batch) -> _ResizedPass:
+        return self._resized(feature_student(self._student).forward_features(batch), batch)
+
+    def logits(self, batch: Batch) -> Tensor:
+        """Return the logits of the model in eval mode; see `ModuleStudent`."""
+        return _ResizedTeacher(cast(Teacher, self._student), self._vocab_size).logits(batch)
+
+    def outputs(self, batch: Batch) -> Outputs:
+        """Return logits and hidden states in eval mode; see `ModuleStudent`."""
+        return _ResizedTeacher(cast(Teacher, self._student), self._vocab_size).outputs(batch)
+
+    def _resized(self, native_pass: Any, batch: Batch) -> _ResizedPass:
+        return _ResizedPass(native_pass, batch, self._student.vocab_size, self._vocab_size)
 
 
 class _ResizedPass:
     """A pass with another number of logits; the columns that it adds or cuts have no gradient."""
 
-    def __init__(self, student: Student, batch: Batch, vocab_size: int) -> None:
-        self._pass = student.forward(batch)
-        self._native = student.vocab_size
+    def __init__(self, native_pass: Any, batch: Batch, native: int, vocab_size: int) -> None:
+        self._pass, self._native = native_pass, native
         logits_BTV = checked_logits("student", self._pass.logits, batch.tokens, self._native)
         self._logits_BTV = _resized(logits_BTV, vocab_size, -torch.inf)
 
@@ -92,11 +121,16 @@ class _ResizedPass:
     def logits(self) -> Tensor:
         return self._logits_BTV
 
-    def backward(self, logit_gradient: Tensor) -> None:
+    @property
+    def hidden_states(self) -> Sequence[Tensor]:
+        states: Sequence[Tensor] = self._pass.hidden_states
+        return states
+
+    def backward(self, logit_gradient: Tensor, *hidden_gradients: Sequence[Tensor | None]) -> None:
         if logit_gradient.shape != self._logits_BTV.shape:
             read, expected = list(logit_gradient.shape), list(self._logits_BTV.shape)
             raise ShapeError(f"the gradient has shape {read}, the logits {expected}; expected equal shapes")
-        self._pass.backward(_resized(logit_gradient, self._native, 0.0))
+        self._pass.backward(_resized(logit_gradient, self._native, 0.0), *hidden_gradients)
 
 
 def _resized(x_BTV: Tensor, vocab_size: int, fill: float) -> Tensor:

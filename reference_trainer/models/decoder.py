@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from reference_trainer.errors import SettingError
 
-__all__ = ["Decoder", "DecoderConfig", "new_decoder"]
+__all__ = ["Decoder", "DecoderConfig", "DecoderOutput", "new_decoder"]
 
 _EPSILON = 2.0**-23  # in every dtype: torch's own depends on it, and makes the same weights another function
 
@@ -41,12 +42,19 @@ class DecoderConfig:
             )
 
 
+class DecoderOutput(NamedTuple):
+    """Logits [B, T, V], and the state [B, T, W] after each block."""
+
+    logits: Tensor
+    hidden_states: list[Tensor]
+
+
 class Decoder(nn.Module):
     """A causal language model: int64 tokens [B, T] to logits [B, T, V] in the dtype of the weights.
 
     logits[b, i] depends on tokens[b, :i + 1] only. With `segments`, integers [B, T], it depends only on those of them
     in the segment of tokens[b, i], and positions are counted within a segment: the logits of each document are those of
-    the document alone.
+    the document alone. With `output_hidden_states`, the logits and the state [B, T, W] after each block are returned.
     """
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -61,7 +69,9 @@ class Decoder(nn.Module):
                 into_residual = name.endswith(("attention.out.weight", "feed_forward.down.weight"))
                 nn.init.normal_(parameter, std=0.02 / (2 * config.layers) ** 0.5 if into_residual else 0.02)
 
-    def forward(self, tokens_BT: Tensor, segments: Tensor | None = None) -> Tensor:
+    def forward(
+        self, tokens_BT: Tensor, segments: Tensor | None = None, output_hidden_states: bool = False
+    ) -> Tensor | DecoderOutput:
         x_BTW = self.embedding(tokens_BT)
         turn = _rotation(tokens_BT.shape[1], self.config.width // self.config.heads, x_BTW)
         mask = None
@@ -69,10 +79,13 @@ class Decoder(nn.Module):
             mask = _attended(segments)
             position_B1T = mask.sum(-1) - 1
             turn = turn[0][position_B1T], turn[1][position_B1T]
+        states = []
         for block in self.blocks:
             x_BTW = block(x_BTW, turn, mask)
+            if output_hidden_states:
+                states.append(x_BTW)
         logits_BTV: Tensor = self.head(self.norm(x_BTW))
-        return logits_BTV
+        return DecoderOutput(logits_BTV, states) if output_hidden_states else logits_BTV
 
 
 class _Block(nn.Module):

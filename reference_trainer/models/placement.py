@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -41,7 +43,6 @@ class _Autocast(nn.Module):
         super().__init__()
         self.module = module
 
-    def forward(self, tokens_BT: Tensor, segments: Tensor | None = None) -> Tensor:
+    def forward(self, tokens_BT: Tensor, **options: Any) -> Any:
         with torch.autocast(tokens_BT.device.type, dtype=torch.bfloat16):
-            logits_BTV: Tensor = self.module(tokens_BT, segments=segments)
-        return logits_BTV
+            return self.module(tokens_BT, **options)

@@ -10,22 +10,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
-from torch import nn
+from torch import Tensor, nn
 
 from reference_trainer.config.settings import Settings
+from reference_trainer.data.documents import document_rows
 from reference_trainer.data.epochs import Batches, ShuffledBatches
-from reference_trainer.data.text import VOCABULARY, Sequences, read_text
+from reference_trainer.data.text import VOCABULARY, Rows, Sequences, read_text
 from reference_trainer.distillation.domain import TEMPERATURES
 from reference_trainer.distillation.gradcheck import relative_difference
+from reference_trainer.distillation.matching import FeatureMatching, new_matching
+from reference_trainer.distillation.objective import Weights
+from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
+from reference_trainer.distillation.vocabulary import share_vocabulary
 from reference_trainer.errors import LogitsError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import computing_in, stored_in, usable_device
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.manifest import manifest
 from reference_trainer.pipeline.teachers import LOGGED_EVERY, cached_or_trained, heads_for, load_teacher
-from reference_trainer.storage.directories import exclusive_directory, reject_existing
+from reference_trainer.storage.directories import exclusive_directory, refuse_existing
 from reference_trainer.storage.export import exported_bytes, note_interrupts, save_decoder, weights_digest
 from reference_trainer.training.annealing import WEIGHTS, Annealed
 from reference_trainer.training.callbacks import Callback, checked
@@ -42,6 +47,8 @@ from reference_trainer.training.trace import TraceCallback
 
 __all__ = ["EVALUATED_BYTES", "DistillResult", "Distillation", "distill"]
 
+EMPTY_LINE = "\n\n"  # separates documents by default
+SEED_OFFSET = 2_000_003  # so that projections have other random numbers than the student
 EVALUATED_BYTES = 2**16  # of the held-back part; more adds little precision and takes long for a large text
 
 
@@ -50,7 +57,7 @@ class DistillResult:
     """The result of a distillation.
 
     train: the result of the training loop. output: the directory of the model; None for a smoke run.
-    held_back: sums in nats of "cross_entropy" and "kl" on held-back text; empty for a smoke run.
+    held_back: sums on held-back text, as `evaluate` names them; empty for a smoke run.
     checks: of a smoke run; else empty. student: the trained model. teacher: the frozen one.
     """
 
@@ -93,8 +100,9 @@ class Distillation(ExitStack):
     A subclass replaces what is its own: `vocab_size` and the methods from `make_batches` to `save`. Callbacks see the
     distillation in `Callback.attach`, which is called at the end of `prepare`.
 
-    Attributes that `prepare` sets: device; batches, to train on; student and teacher, the modules; optimizer; schedule;
-    directory, of the output, None for a smoke run; digests, for the manifest.
+    Attributes that `prepare` sets: device; batches, to train on; student and teacher, the modules; learner and frozen,
+    which give their logits; features, what is matched; optimizer; schedule; directory, of the output, None for a smoke
+    run; digests, for the manifest.
     """
 
     vocab_size = VOCABULARY
@@ -116,10 +124,16 @@ class Distillation(ExitStack):
     def make_batches(self) -> Batches:
         """Return the batches to train on, and keep the text for teacher and evaluation."""
         text = read_text(self.settings.data, self.settings.length)
-        part = partial(Sequences, length=self.settings.length, batch_size=self.settings.batch_size, device=self.device)
-        self._training, self._held_back = part(bytes_N=text.training), part(bytes_N=text.held_back[:EVALUATED_BYTES])
+        self._training, self._held_back = self._rows(text.training), self._rows(text.held_back[:EVALUATED_BYTES])
         self.digests["data_sha256"] = text.digest
         return ShuffledBatches(sequences=self._training, seed=self.settings.seed)
+
+    def _rows(self, bytes_N: Tensor) -> Rows:
+        settings = self.settings
+        shape: Any = {"length": settings.length, "batch_size": settings.batch_size, "device": self.device}
+        if settings.documents is None:
+            return Sequences(bytes_N=bytes_N, **shape)
+        return document_rows(bytes_N, settings.separator or EMPTY_LINE, pack=settings.documents == "pack", **shape)
 
     def make_student(self) -> nn.Module:
         """Return the untrained student, which maps tokens [B, T] to logits [B, T, V]."""
@@ -131,7 +145,7 @@ class Distillation(ExitStack):
         """Return the teacher that the settings name, or one that is trained on the same text and cached."""
         settings, lines = self.settings, self.lines
         if settings.teacher is not None:
-            teacher = load_teacher(settings.teacher)
+            teacher = load_teacher(settings.teacher, any_vocabulary=settings.share_vocabulary is not None)
         else:
             callbacks = [ProgressCallback(LOGGED_EVERY, lines=lines, title="teacher"), BarCallback(lines, "teacher")]
             wrap = partial(computing_in, settings.dtype)
@@ -139,9 +153,13 @@ class Distillation(ExitStack):
             teacher = cached_or_trained(settings, self._training, digest, callbacks, lines.write, wrap)
         return stored_in(settings.dtype, teacher)
 
+    def teacher_vocab_size(self) -> int:
+        """Return the number of tokens that the teacher has logits for; used only with a `share_vocabulary`."""
+        return cast(Decoder, self.teacher).config.vocab_size
+
     def evaluate(self) -> dict[str, MetricSum]:
-        """Return sums in nats of the trained student on held-back text, by name."""
-        return evaluate(self.frozen, self.learning, self._held_back)
+        """Return sums of the trained student on held-back text, by name, at the temperature of the last step."""
+        return evaluate(self.frozen, self.learner, self._held_back, self._weights(self.schedule.total_steps))
 
     def save(self, directory: Path, manifest: dict[str, Any]) -> None:
         """Write the trained student and the manifest."""
@@ -158,11 +176,11 @@ class Distillation(ExitStack):
         written = (*self._metrics_callbacks(), *self._trace_callbacks())
         if settings.smoke is not None:
             self.lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
-        self.optimizer = new_optimizer(self.student.parameters(), settings.lr)
         with self._reporting_divergence():
             self.teacher = self.make_teacher().to(self.device)
-        self.learning = computing_in(settings.dtype, self.student)
-        self.frozen = ModuleTeacher(computing_in(settings.dtype, self.teacher), self.vocab_size)
+        self.frozen, self.learner = self._models()
+        self.features = self._matching()
+        self.optimizer = new_optimizer([*self.student.parameters(), *self.features.parameters], settings.lr)
         self.schedule = self._planned()
         progress = ProgressCallback(settings.log_every, lines=self.lines)
         self.callbacks = (progress, BarCallback(self.lines, "student"), *self.callbacks, *written)
@@ -176,7 +194,7 @@ class Distillation(ExitStack):
         with self._reporting_divergence():
             return train(
                 self.frozen,
-                ModuleStudent(self.learning, self.vocab_size),
+                self.learner,
                 self.batches.batch,
                 self.optimizer,
                 schedule=self.schedule,
@@ -187,6 +205,7 @@ class Distillation(ExitStack):
                 clip=settings.clip,
                 seed=settings.seed,
                 step_flops=self._step_flops,
+                features=self.features,
             )
 
     def conclude(self, result: TrainResult) -> DistillResult:
@@ -214,27 +233,54 @@ class Distillation(ExitStack):
             log_every=settings.log_every,
         )
 
+    def _models(self) -> tuple[Any, Any]:
+        """Return the teacher and the student of the step, with one vocabulary."""
+        mode, wrap = self.settings.share_vocabulary, partial(computing_in, self.settings.dtype)
+        learner = ModuleStudent(wrap(self.student), self.vocab_size)
+        if mode is None:
+            return ModuleTeacher(wrap(self.teacher), self.vocab_size), learner
+        return share_vocabulary(ModuleTeacher(wrap(self.teacher), self.teacher_vocab_size()), learner, mode)
+
+    def _matching(self) -> FeatureMatching:
+        """Return what is matched, with projections if the widths differ; nothing is asked for at a weight of 0."""
+        settings = self.settings
+        if not (settings.feature_weight or settings.feature_weight_end):
+            return FeatureMatching()
+        batch = self.batches.batch(1, 1)
+        segments = None if batch.segments is None else batch.segments[:1]
+        batch = Batch(tokens=batch.tokens[:1], labels=batch.labels[:1], segments=segments)
+        states = self.learner.outputs(batch).hidden_states, self.frozen.outputs(batch).hidden_states
+        pairs = [pair.split(":") for pair in settings.feature_layers.split(",")]
+        layers = [(int(student), int(teacher)) for student, teacher in pairs]
+        return new_matching(
+            *states, layers=layers, distance=settings.feature_distance, seed=settings.seed + SEED_OFFSET
+        )
+
     def _objective(self) -> Objective:
         settings = self.settings
 
-        def annealed(name: str, bounds: tuple[float, float]) -> float | Annealed:
+        def annealed(name: str, bounds: tuple[float, float], warmup: int = settings.anneal_warmup) -> float | Annealed:
             start: float = getattr(settings, name)
             end: float | None = getattr(settings, f"{name}_end")
-            return start if end is None else Annealed(start, end, settings.anneal, name=name, bounds=bounds)
+            return start if end is None else Annealed(start, end, settings.anneal, warmup, name=name, bounds=bounds)
 
         return Objective(
-            temperature=annealed("temperature", TEMPERATURES),
+            temperature=annealed("temperature", TEMPERATURES, warmup=0),
             ce_weight=annealed("ce_weight", WEIGHTS),
             kd_weight=annealed("kd_weight", WEIGHTS),
             divergence=settings.divergence,
             beta=settings.beta,
+            feature_weight=annealed("feature_weight", WEIGHTS),
         )
+
+    def _weights(self, step: int) -> Weights:
+        return self._objective().weights(step, self.schedule.planned_steps)
 
     def _claim_output(self) -> Path | None:
         """Return the output directory, which this run has to itself; None for a smoke run, which creates nothing."""
         settings = self.settings
         if settings.smoke is not None:
-            reject_existing(settings.out, force=settings.force, kept=[METRICS])  # the full run would be rejected too
+            refuse_existing(settings.out, force=settings.force, kept=[METRICS])  # the full run would be refused too
             return None
         needed = exported_bytes(self.student)
         claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=needed, kept=[METRICS])
@@ -282,7 +328,8 @@ class Distillation(ExitStack):
         return self.settings.accumulate * step_flops(self.teacher, self.student, (B, T))
 
     def _gradient_difference(self) -> float:
-        batch = self.batches.batch(1, 1)
-        student_BTV = ModuleStudent(self.learning, self.vocab_size).forward(batch).logits
+        batch, weights = self.batches.batch(1, 1), asdict(self._weights(1))
+        del weights["feature_weight"]  # autograd differentiates that term anyway
+        student_BTV = self.learner.forward(batch).logits
         aligned = (student_BTV[:, :-1], self.frozen.logits(batch)[:, :-1], batch.labels[:, 1:])
-        return relative_difference(*aligned, **asdict(self._objective().weights(1, self.schedule.planned_steps)))
+        return relative_difference(*aligned, **weights)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -22,9 +23,12 @@ __all__ = ["manifest"]
 def manifest(
     settings: Settings, device: torch.device, result: TrainResult, held_back: Mapping[str, MetricSum], **digests: str
 ) -> dict[str, Any]:
-    """Return the manifest as a JSON object; `digests` are further fields of it."""
+    """Return the manifest as a JSON object; `digests` are further fields of it.
+
+    JSON has neither NaN nor infinity: a number that is not finite is "NaN", "Infinity" or "-Infinity".
+    """
     on = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    return {
+    content = {
         "schema": "reference-trainer/manifest/1",
         "settings": {name: path_in_json(value) if isinstance(value, Path) else value for name, value in settings},
         "seed": settings.seed,
@@ -37,5 +41,14 @@ def manifest(
             "throughput_steps_per_s": result.steps_per_s,
             "throughput_tokens_per_s": result.tokens / max(result.elapsed_s, 1e-9),
         },
-        "held_back": {name: {"nats": total.sum, "tokens": total.count} for name, total in held_back.items()},
+        "held_back": {name: {"sum": total.sum, "count": total.count} for name, total in held_back.items()},
     }
+    return {name: _json_value(value) for name, value in content.items()}
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _json_value(each) for name, each in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value

@@ -7,14 +7,16 @@ from pathlib import Path
 
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.training.loop import TrainResult
+from reference_trainer.training.metrics import derived
 
 __all__ = ["result_lines"]
 
 
 def result_lines(train: TrainResult, held_back: Mapping[str, MetricSum], output: Path | None) -> tuple[str, ...]:
-    """Return the line of the run, one line for each metric in nats per byte, and the line of the output directory.
+    """Return the line of the run, one line for each held-back metric, and the line of the output directory.
 
-    A run of zero seconds counts as one nanosecond.
+    A run of zero seconds counts as one nanosecond. Perplexities and agreement have no unit, the others are in nats per
+    byte.
     """
     first, last = train.initial_loss, train.final_loss
     losses = "no token was scored" if first is None else f"distillation loss {first:.4f} to {last:.4f}"
@@ -22,9 +24,13 @@ def result_lines(train: TrainResult, held_back: Mapping[str, MetricSum], output:
     return (
         f"{train.steps_completed} steps in {train.elapsed_s:.1f}s ({train.steps_per_s:.2f} step/s, "
         f"{train.tokens / max(train.elapsed_s, 1e-9):,.0f} tokens/s): {losses}{ended}",
-        *(
-            f"held-back {name}: {total.sum / total.count:.4f} nats per byte over {total.count} bytes"
-            for name, total in held_back.items()
-        ),
+        *(f"held-back {name}: {value:.4f}{_unit(name, held_back)}" for name, value in derived(held_back).items()),
         f"wrote {output}",
     )
+
+
+def _unit(name: str, held_back: Mapping[str, MetricSum]) -> str:
+    if name not in held_back:  # a perplexity
+        return ""
+    over = f" over {held_back[name].count} bytes"
+    return over if name == "agreement" else f" nats per byte{over}"

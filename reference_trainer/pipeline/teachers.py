@@ -14,7 +14,7 @@ import torch
 
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.epochs import ShuffledBatches
-from reference_trainer.data.text import VOCABULARY, Sequences
+from reference_trainer.data.text import VOCABULARY, Rows
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
 from reference_trainer.errors import ModelFileError, OutputError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
@@ -44,12 +44,13 @@ def heads_for(width: int) -> int:
     return next(heads for heads in range(max(1, width // 32), 0, -1) if width % (2 * heads) == 0)
 
 
-def load_teacher(directory: Path) -> Decoder:
+def load_teacher(directory: Path, *, any_vocabulary: bool = False) -> Decoder:
     """Return the teacher in `directory`. Errors: `ModelFileError`, also for another vocabulary than bytes."""
     teacher = load_decoder(directory)
-    if teacher.config.vocab_size != VOCABULARY:
+    if teacher.config.vocab_size != VOCABULARY and not any_vocabulary:
         raise ModelFileError(
-            f"the teacher in {directory} has a vocabulary of {teacher.config.vocab_size}; expected {VOCABULARY} (bytes)"
+            f"the teacher in {directory} has a vocabulary of {teacher.config.vocab_size}; expected {VOCABULARY} "
+            f"(bytes); use --share-vocabulary if the smaller vocabulary is the beginning of the larger one"
         )
     return teacher
 
@@ -75,13 +76,14 @@ def teacher_key(settings: Settings, digest: str, device: torch.device, *, versio
         "torch": version,
         **{name: getattr(settings, name) for name in ("batch_size", "dtype", "length", "lr", "seed", "warmup")},
         **{name: getattr(settings, name) for name in ("teacher_layers", "teacher_steps", "teacher_width")},
+        **({name: getattr(settings, name) for name in ("documents", "separator")} if settings.documents else {}),
     }
     return hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:24]
 
 
 def cached_or_trained(
     settings: Settings,
-    sequences: Sequences,
+    sequences: Rows,
     digest: str,
     callbacks: Sequence[Callback],
     say: Callable[[str], None],
@@ -111,7 +113,7 @@ def cached_or_trained(
 
 def train_teacher(
     settings: Settings,
-    sequences: Sequences,
+    sequences: Rows,
     steps: int,
     callbacks: Sequence[Callback],
     wrap: Callable[[Decoder], torch.nn.Module],

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from reference_trainer.errors import OutputError
 
-__all__ = ["exclusive_directory", "reject_existing"]
+__all__ = ["exclusive_directory", "refuse_existing"]
 
 
-def reject_existing(path: Path, *, force: bool, kept: Collection[str] = ()) -> None:
+def refuse_existing(path: Path, *, force: bool, kept: Collection[str] = ()) -> None:
     """Raise `OutputError` if `path` is not a directory, or is not empty and not `force`.
 
     What an unfinished run leaves is ignored: partial files, and files whose names are in `kept`.
@@ -46,11 +46,11 @@ def exclusive_directory(
 
     The lock ends with the process, however it ends. A directory that was created here and is still empty is removed
     on exit; failure to remove it is ignored.
-    kept: as for `reject_existing`.
+    kept: as for `refuse_existing`.
     Errors: `OutputError` if the directory is not empty (unless `force`), is locked by another run or is not writable,
     or if fewer than `bytes_needed` bytes are free.
     """
-    reject_existing(path, force=force, kept=kept)
+    refuse_existing(path, force=force, kept=kept)
     with ExitStack() as stack:
         try:
             made = _make(path)
@@ -61,7 +61,7 @@ def exclusive_directory(
         _lock(descriptor, path, made, flock)
         stack.callback(_remove_if_empty, made)  # only under the lock: an empty directory may be another run's
         _remove_partial_files(path)
-        reject_existing(
+        refuse_existing(
             path, force=force, kept=kept
         )  # another run may have finished between the first check and the lock
         _check_writable(path, bytes_needed)

@@ -117,7 +117,7 @@ def _inodes(directory: Path) -> dict[Path, int | None]:
 
 
 def _remove_unlike(before: dict[Path, int | None], directory: Path) -> None:
-    """Remove the files written since: the next run would be rejected, or load them with those of another model."""
+    """Remove the files written since: the next run would be refused, or load them with those of another model."""
     for path, inode in _inodes(directory).items():
         if inode != before[path]:
             path.unlink(missing_ok=True)
@@ -172,7 +172,7 @@ def versions() -> dict[str, str]:
 
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
-    path.write_text(json.dumps(value, indent="  ") + "\n", encoding="utf-8")
+    path.write_text(json.dumps(value, indent="  ", allow_nan=False) + "\n", encoding="utf-8")
 
 
 def _digest(path: Path) -> str:

@@ -12,7 +12,7 @@ __all__ = ["path_in_json"]
 def path_in_json(path: Path) -> str | dict[str, str]:
     """Return a path for a JSON file: its text, or {"percent_encoded": ...} of its bytes where they are not UTF-8.
 
-    JSON text is Unicode, so it cannot hold such bytes, and strict readers reject the lone surrogates that stand for
+    JSON text is Unicode, so it cannot hold such bytes, and strict readers refuse the lone surrogates that stand for
     them in Python.
     """
     try:

@@ -1,40 +1,42 @@
-"""Evaluation of a student against its teacher on held-back text.
-
-Shape letters: B batch, U positions that have a successor, V vocabulary.
-"""
+"""Evaluation of a student against its teacher on held-back text."""
 
 from __future__ import annotations
 
 import torch
-from torch import nn
 
-from reference_trainer.data.text import Sequences
-from reference_trainer.distillation.losses import kd_loss
-from reference_trainer.distillation.protocols import Teacher
-from reference_trainer.distillation.providers import evaluating
-from reference_trainer.distillation.step import MetricSum
+from reference_trainer.data.text import Rows
+from reference_trainer.distillation.domain import IGNORE_INDEX
+from reference_trainer.distillation.objective import Weights
+from reference_trainer.distillation.protocols import Batch, Teacher, checked_logits
+from reference_trainer.distillation.rows import walk
+from reference_trainer.distillation.step import MetricSum, check_vocabularies, labels_of_logits, sums_of
+from reference_trainer.training.metrics import add
 
 __all__ = ["evaluate"]
 
-_TERMS = {"cross_entropy": (1.0, 0.0), "kl": (0.0, 1.0)}
 
+def evaluate(teacher: Teacher, student: Teacher, sequences: Rows, weights: Weights) -> dict[str, MetricSum]:
+    """Return the metrics of a step, as `sums_of` names them, over all sequences: undivided, with their counts.
 
-def evaluate(teacher: Teacher, student: nn.Module, sequences: Sequences) -> dict[str, MetricSum]:
-    """Return the student's "cross_entropy" and "kl", KL(teacher || student) at temperature 1, in nats, with counts.
-
-    Sums run over all sequences in float64, so the batch size has no influence. The student's train/eval modes are
-    restored, and it gets no gradient. A term without scored tokens is absent. Raise the errors of `kd_loss`.
+    student: a model that gives its logits as a teacher does, such as `ModuleStudent`. Sums are float64, so the batch
+    size has no influence. The weighted loss is left out. Without scored tokens nothing is returned. Raise
+    `VocabularyError` before the first forward if the sizes differ, and the errors of `kd_step`.
     """
-    totals = dict.fromkeys(_TERMS, MetricSum(0.0, 0))
+    check_vocabularies(teacher, student)
+    totals: dict[str, MetricSum] = {}
     order = torch.arange(len(sequences), device="cpu")
     for position in range(1, sequences.batches + 1):
-        batch = sequences.batch(order, position)
-        with torch.no_grad(), evaluating(student):
-            student_BUV = student(batch.tokens)[:, :-1]
-        teacher_BUV = teacher.logits(batch)[:, :-1].to(student_BUV.device)
-        for name, (ce_weight, kd_weight) in _TERMS.items():
-            term = kd_loss(
-                student_BUV, teacher_BUV, batch.labels[:, 1:], temperature=1.0, ce_weight=ce_weight, kd_weight=kd_weight
-            )
-            totals[name] = MetricSum(totals[name].sum + term.sum.item(), totals[name].count + int(term.count))
+        totals = add(totals, _batch_metrics(teacher, student, sequences.batch(order, position), weights))
     return {name: total for name, total in totals.items() if total.count}
+
+
+def _batch_metrics(teacher: Teacher, student: Teacher, batch: Batch, weights: Weights) -> dict[str, MetricSum]:
+    student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
+    teacher_BTV = checked_logits("teacher", teacher.logits(batch), batch.tokens, teacher.vocab_size)
+    device = student_BTV.device
+    tensors = (student_BTV, teacher_BTV.to(device), labels_of_logits(batch.labels).to(device))
+    rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True)
+    sums = sums_of(rows, weights, metrics=True)
+    *numbers, count = torch.stack([*sums.values(), rows.count.double()]).tolist()  # one transfer from the device
+    metrics = {name: MetricSum(number, int(count)) for name, number in zip(sums, numbers, strict=True)}
+    return {name: metric for name, metric in metrics.items() if name != "loss"}

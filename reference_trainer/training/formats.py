@@ -32,7 +32,7 @@ SMOKE_PROJECTION_LINE = (
 )
 SMOKE_END_LINE = "smoke mode: export skipped, no model was written"
 
-LOGGED_METRICS = ("loss", "hard_loss", "soft_loss", "kl_at_1", "student_perplexity", "teacher_perplexity")
+LOGGED_METRICS = ("loss", "hard_loss", "soft_loss", "feature", "kl_at_1", "student_perplexity", "teacher_perplexity")
 """Metrics of a line, in its order."""
 
 

@@ -121,8 +121,8 @@ class _Stream:
         except (OSError, ValueError) as error:  # ValueError: the stream was closed
             self._stream = None
             with suppress(OSError, ValueError):  # standard error may have failed too
-                # Printed, because the stream for log lines has failed.
-                print(f"standard output failed ({error}); the run continues without log lines", file=sys.stderr)  # noqa: T201
+                text = f"standard output failed ({error}); the run continues without log lines"
+                print(text, file=sys.stderr)  # noqa: T201  # the stream for log lines has failed
         return None
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.errors import LabelError, LogitsError
@@ -34,7 +35,7 @@ __all__ = ["BETAS", "EPSILON", "WEIGHT_DECAY", "Objective", "TrainResult", "new_
 class Objective:
     """Arguments of the loss that is minimised, each a number or one that changes over the steps of the run.
 
-    Domains are those of `reference_trainer.distillation.losses`.
+    Domains are those of `reference_trainer.distillation.losses`. feature_weight: of the distance of hidden states.
     """
 
     temperature: float | Annealed
@@ -42,6 +43,7 @@ class Objective:
     kd_weight: float | Annealed
     divergence: str = "forward_kl"
     beta: float = 0.5
+    feature_weight: float | Annealed = 0.0
 
     def weights(self, step: int, total: int) -> Weights:
         """Return the arguments of step `step`, from 1, of `total`."""
@@ -55,6 +57,7 @@ class Objective:
             kd_weight=now(self.kd_weight),
             divergence=self.divergence,
             beta=self.beta,
+            feature_weight=now(self.feature_weight),
         )
 
 
@@ -99,6 +102,7 @@ def train(
     seed: int | None = None,
     deferred: bool | None = None,
     step_flops: Callable[[], int] | None = None,
+    features: FeatureMatching | None = None,
 ) -> TrainResult:
     """Distil `teacher` into `student` as planned by `schedule`, and call `callbacks` at every event.
 
@@ -109,7 +113,8 @@ def train(
     deferred: whether an error in the values of a step leaves out its update and is raised when the step is read,
     instead of at once; by default where reading waits for a device. It needs an optimizer that takes `found_inf`, as
     the fused ones of PyTorch do. step_flops: returns the floating-point operations of a whole step, for the metric
-    flops_per_s; it is called once, at the first logged step.
+    flops_per_s; it is called once, at the first logged step. features: the hidden states that are matched in steps
+    with a feature_weight, by default those of the last layers.
     Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
     propagate after `on_train_end`, with the step in a note.
     """
@@ -124,6 +129,7 @@ def train(
         parallel=parallel,
         seed=seed,
         deferred=deferred,
+        features=features,
     )
     run = _Run(update, objective, checked(callbacks), learning_rate, clock, step_flops)
     with update.random_state():
@@ -224,6 +230,7 @@ class _Run:
             "temperature": weights.temperature,
             "ce_weight": weights.ce_weight,
             "kd_weight": weights.kd_weight,
+            **({"feature_weight": weights.feature_weight} if weights.feature_weight else {}),
             **rates(elapsed - before[0], **amounts),
         }
         return self.last_metrics

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from reference_trainer.errors import DataError, OutputError
 from reference_trainer.training.callbacks import Callback, Context
+from reference_trainer.training.line_file import LineFile
 
 __all__ = ["FILE", "MetricsCallback", "MetricsLine", "line", "read_metrics", "schema"]
 
@@ -73,17 +72,15 @@ class MetricsCallback(Callback):
     """
 
     def __init__(self, path: Path, *, truncate_to: int | None = None) -> None:
-        self._path = path
-        self._failed = False
-        self._made = not os.path.lexists(path)
         self._length = truncate_to or 0
+        mode = "x+b" if truncate_to is None or not os.path.lexists(path) else "r+b"
         try:
-            self._file: BinaryIO = path.open("x+b" if truncate_to is None or self._made else "r+b")
+            self._file = LineFile(path, mode)
         except FileExistsError as error:
             raise OutputError(f"{path} exists; remove it, or give truncate_to") from error
         except OSError as error:
             raise OutputError(f"{path} can't be written: {error.strerror}") from error
-        if not self._goes_to_end_of_line(self._length):
+        if not self._file.goes_to_end_of_line(self._length):
             self.close()
             raise OutputError(f"{path} has no line that ends at byte {self._length}; it is not the file of that run")
 
@@ -93,43 +90,15 @@ class MetricsCallback(Callback):
         return self._length
 
     def on_train_begin(self, context: Context) -> None:
-        with self._failures_named():
-            self._file.truncate(self._length)
+        self._file.truncate(self._length)
 
     def on_step_end(self, context: Context) -> None:
-        if not context.metrics:
-            return
-        text = line(context).encode() + b"\n"
-        with self._failures_named():
-            self._file.write(text)
-            self._file.flush()
-        self._length += len(text)
+        if context.metrics:
+            self._length += self._file.write(line(context))
 
     def close(self) -> None:
         """Close the file, and remove it if it was created here and no line was written."""
-        try:
-            self._file.close()
-        except OSError as error:
-            if not self._failed:  # otherwise the same failure was raised before
-                raise self._unwritten(error) from error
-        if self._made and self._path.is_file() and self._path.stat().st_size == 0:
-            self._path.unlink()
-
-    def _goes_to_end_of_line(self, length: int) -> bool:
-        """Return whether a line ends after `length` bytes; the next line is written there."""
-        self._file.seek(max(length - 1, 0))
-        return length == 0 or self._file.read(1) == b"\n"
-
-    @contextmanager
-    def _failures_named(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            self._failed = True
-            raise self._unwritten(error) from error
-
-    def _unwritten(self, error: OSError) -> OutputError:
-        return OutputError(f"{self._path} can't be written any further: {error.strerror}")
+        self._file.close()
 
 
 def read_metrics(path: Path) -> list[MetricsLine]:

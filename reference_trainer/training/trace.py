@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from reference_trainer.errors import OutputError
 from reference_trainer.training.callbacks import Callback, Context
+from reference_trainer.training.line_file import LineFile
 from reference_trainer.training.schedule import Event
 
 __all__ = ["TraceCallback", "line", "schema"]
@@ -44,14 +44,11 @@ class TraceCallback(Callback):
     """
 
     def __init__(self, path: Path, *, force: bool = False) -> None:
-        self._path = path
-        self._failed = False
         if force:
             _refuse_what_is_no_trace(path)
         try:
-            self._made = not os.path.lexists(path)
-            self._file: TextIO = path.open("a" if force else "x", encoding="utf-8")
-            self._older_bytes = self._file.tell()
+            self._file = LineFile(path, "ab" if force else "xb")
+            self._older_bytes = path.stat().st_size
         except FileExistsError as error:
             raise OutputError(f"{path} exists; give another --trace, or --force to overwrite it") from error
         except OSError as error:
@@ -74,26 +71,13 @@ class TraceCallback(Callback):
 
     def close(self) -> None:
         """Close the file, and remove it if it was created here and no event was written."""
-        try:
-            self._file.close()
-        except OSError as error:
-            if not self._failed:  # otherwise the same failure was raised before
-                raise self._unwritten(error) from error
-        if self._made and self._path.is_file() and self._path.stat().st_size == 0:
-            self._path.unlink()
+        self._file.close()
 
     def _write(self, event: Event, context: Context) -> None:
-        try:
-            if self._older_bytes:
-                self._older_bytes = self._file.truncate(0)  # removes the lines of an older trace
-            self._file.write(line(event, context) + "\n")
-            self._file.flush()
-        except OSError as error:
-            self._failed = True
-            raise self._unwritten(error) from error
-
-    def _unwritten(self, error: OSError) -> OutputError:
-        return OutputError(f"{self._path} can't be written any further: {error.strerror}")
+        if self._older_bytes:
+            self._file.truncate(0)
+            self._older_bytes = 0
+        self._file.write(line(event, context))
 
 
 def _refuse_what_is_no_trace(path: Path) -> None:

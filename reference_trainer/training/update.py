@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.training.parallel import Parallel
@@ -46,6 +47,7 @@ class Update:
     parallel: Parallel
     seed: int | None
     deferred: bool | None
+    features: FeatureMatching | None = None
 
     def take(self, position: Position, rate: float) -> tuple[WindowSums, Tensor | None]:
         """Take the step at `position`; return its sums and, at a logged step, the norm of its gradient."""
@@ -54,6 +56,8 @@ class Update:
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
         deferred = self._device().type != "cpu" if self.deferred is None else self.deferred
+        # `GradScaler` reads the same attribute. The public `defaults["fused"]` names a kernel: an optimizer of another
+        # library may have it and ignore `found_inf`, so that a broken step would be taken.
         deferred = deferred and getattr(self.optimizer, "_step_supports_amp_scaling", False)
         window = kd_window(
             self.teacher,
@@ -63,6 +67,7 @@ class Update:
             parallel=self.parallel,
             metrics=logged,
             deferred=deferred,
+            features=self.features,
             before=lambda micro_batch: self._set_seed(position, micro_batch),
         )
         optimizer: Any = self.optimizer

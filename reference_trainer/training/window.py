@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from reference_trainer.distillation.domain import IGNORE_INDEX
+from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.distillation.step import check_vocabularies, labels_of_logits, pass_gradient, sums_of
@@ -49,13 +50,15 @@ def kd_window(
     parallel: Parallel = ONE_PROCESS,
     metrics: bool = False,
     deferred: bool = False,
+    features: FeatureMatching | None = None,
     before: Callable[[int], None] = lambda micro_batch: None,
 ) -> WindowSums:
     """Accumulate the gradient of the mean loss over all scored tokens of the window; return the sums.
 
     batches: at least one; every rank has equally many, and one without work has no scored label. metrics,
-    deferred: as in `rows.walk`. before: called with the number of each micro-batch, from 0, before its forward.
-    A micro-batch is as in `kd_step`, errors too; after an error in a later one the student holds part of a gradient.
+    deferred: as in `rows.walk`. features: as in `pass_gradient`. before: called with the number of each micro-batch,
+    from 0, before its forward. A micro-batch is as in `kd_step`, errors too; after an error in a later one the student
+    holds part of a gradient.
     """
     check_vocabularies(teacher, student)
     labels = [labels_of_logits(batch.labels) for batch in batches]
@@ -68,10 +71,18 @@ def kd_window(
     for number, (batch, labels_BT) in enumerate(zip(batches, labels, strict=True)):
         before(number)
         with parallel.micro_batch(last=number == len(batches) - 1):
-            rows = pass_gradient(
-                teacher, student, batch, labels_BT, weights, scale=scale, metrics=metrics, deferred=deferred
+            passed = pass_gradient(
+                teacher,
+                student,
+                batch,
+                labels_BT,
+                weights,
+                scale=scale,
+                metrics=metrics,
+                deferred=deferred,
+                features=features,
             )
-        faults.append((rows.fault, labels_BT))
-        for name, each in sums_of(rows, weights, metrics=metrics).items():
+        faults.append((passed.rows.fault, labels_BT))
+        for name, each in sums_of(passed.rows, weights, metrics=metrics, feature=passed.feature).items():
             sums[name] = sums[name] + each if name in sums else each
     return WindowSums(sums, count, total, all_sequences, student.vocab_size, faults if deferred else ())

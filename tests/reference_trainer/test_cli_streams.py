@@ -29,8 +29,11 @@ LINES = [
     METRICS,
     r"Epoch 1/1: loss: \d\.\d{4} \(\d+\.\ds\)",
     r"27 steps in \d+\.\ds \([0-9.]+ step/s, [0-9,]+ tokens/s\): distillation loss \d\.\d{4} to \d\.\d{4}",
-    r"held-back cross_entropy: \d\.\d{4} nats per byte over \d+ bytes",
-    r"held-back kl: \d\.\d{4} nats per byte over \d+ bytes",
+    *(rf"held-back {name}: \d\.\d{{4}} nats per byte over \d+ bytes" for name in ("hard_loss", "soft_loss")),
+    *(rf"held-back {name}: \d\.\d{{4}} nats per byte over \d+ bytes" for name in ("kl_at_T", "kl_at_1")),
+    *(rf"held-back teacher_{name}: \d\.\d{{4}} nats per byte over \d+ bytes" for name in ("loss", "entropy")),
+    r"held-back agreement: \d\.\d{4} over \d+ bytes",
+    *(rf"held-back {name}_perplexity: \d+\.\d{{4}}" for name in ("student", "teacher")),
     r"wrote out",
 ]
 

@@ -18,7 +18,7 @@ AT_LINE = (
     "ProgressCallback",
     "  Step 10/",
     "  Step 20/",
-    "held-back kl",
+    "held-back kl_at_1",
     "wrote",
 )
 AT_FILE = (".model.safetensors", ".config.json", ".manifest.json")

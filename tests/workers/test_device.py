@@ -8,7 +8,7 @@ from typing import Any
 from pv.results.trial import DeviceInfo
 from pv.source.project import Project, find_project
 from pv.workers import device
-from pv.workers.pool import Task
+from pv.workers.live import Task
 
 
 class FakePool:

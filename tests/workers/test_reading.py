@@ -6,7 +6,7 @@ import pytest
 
 from pv.engines.trial import Output, Trial, TrialStatus
 from pv.workers import reading
-from pv.workers.pool import Reply
+from pv.workers.live import Reply
 
 
 def trial(*records: dict[str, Any], status: int | None = 0, stopped: str = "") -> Trial:

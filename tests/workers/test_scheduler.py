@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pv.engines.trial import Output, TrialStatus
-from pv.workers.pool import Reply, Task
+from pv.workers.live import Reply, Task
 from pv.workers.scheduler import Job, Progress, Scheduler
 from pv.workers.tasks import Body
 

@@ -11,7 +11,7 @@ from pv.contract.model import Contract
 from pv.engines import equation_rules
 from pv.engines.code import Code
 from pv.engines.kind import How, Kind, Worker, seed_of
-from pv.engines.replay import reject_names
+from pv.engines.replay import refuse_names
 from pv.engines.rule import rules_of
 from pv.engines.trial import Trial
 
@@ -68,7 +68,7 @@ class EquationKind(Kind[EquationPayload]):
     def check_replay(self, replay: str, contract: Contract, claim: Falsifier) -> None:
         names = _variables(contract, claim.equation or "")
         if names is not None and replay.startswith("{"):
-            reject_names(json.loads(replay), names, replay, f"the equation {claim.equation}")
+            refuse_names(json.loads(replay), names, replay, f"the equation {claim.equation}")
 
     def sensitivity(self, trial: Trial) -> str:
         found = trial.equation_mutants

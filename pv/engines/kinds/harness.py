@@ -10,7 +10,7 @@ from pv.contract.model import Contract
 from pv.engines.code import Code, Function
 from pv.engines.harness import rules
 from pv.engines.kind import How, Kind, Worker
-from pv.engines.replay import point, reject_point
+from pv.engines.replay import point, refuse_point
 from pv.engines.rule import rules_of
 from pv.engines.trial import Trial, TrialStatus
 
@@ -86,7 +86,7 @@ class HarnessKind(Kind[HarnessPayload]):
         return {"box": [dict(harness.bounds), harness.requires, harness.engine]}
 
     def check_replay(self, replay: str, contract: Contract, claim: Falsifier) -> None:
-        reject_point(replay, _harness(claim))
+        refuse_point(replay, _harness(claim))
 
     def scope(self, claim: Falsifier) -> str:
         return _harness(claim).box

@@ -10,7 +10,8 @@ HERE = Path(__file__).resolve().parent
 if importlib.util.find_spec("pv") is None:
     sys.path.append(str(HERE.parents[2]))
 
-from pv.instrument.import_hook import install_from_environment  # noqa: E402  (pv may not be importable before the line above)
+# pv may not be importable before the lines above.
+from pv.instrument.import_hook import install_from_environment  # noqa: E402
 
 install_from_environment()
 

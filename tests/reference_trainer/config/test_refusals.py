@@ -12,15 +12,21 @@ from reference_trainer.errors import SettingError
 
 COUNT, NUMBER_FROM_0 = "a positive decimal integer below 10^18", "a decimal integer from 0 to 10^18"
 WIDTH, WEIGHT, PATH = "a multiple of 16, from 16 to 65536", "a number from 0 to 1e30", "a path"
+TEXT = "a text that is not empty"
 ALLOWED = {
     **dict.fromkeys(
         ["teacher_steps", "teacher_layers", "layers", "batch_size", "epochs", "max_steps", "smoke", "project_to_steps"],
         COUNT,
     ),
     "accumulate": COUNT,
-    **dict.fromkeys(["warmup", "seed", "log_every"], NUMBER_FROM_0),
+    **dict.fromkeys(["warmup", "seed", "log_every", "anneal_warmup"], NUMBER_FROM_0),
     **dict.fromkeys(["width", "teacher_width"], WIDTH),
-    **dict.fromkeys(["ce_weight", "kd_weight", "ce_weight_end", "kd_weight_end"], WEIGHT),
+    **{f"{name}{end}": WEIGHT for name in ("ce_weight", "kd_weight", "feature_weight") for end in ("", "_end")},
+    "feature_distance": "cosine or l2",
+    "feature_layers": "pairs of layers STUDENT:TEACHER, such as -1:-1,0:2",
+    "documents": "pad or pack",
+    "separator": TEXT,
+    "share_vocabulary": "truncate, truncate-student or pad",
     **dict.fromkeys(["data", "out", "trace", "teacher", "teacher_cache"], PATH),
     "length": "a decimal integer from 2 to 10^18",
     **dict.fromkeys(["temperature", "temperature_end"], "a number from 0.0001 to 10000"),
@@ -50,7 +56,7 @@ def test_every_setting_is_listed_here() -> None:
 @pytest.mark.parametrize("name", ALLOWED)
 def test_wrong_value_is_shown_with_its_origin_and_the_allowed_values(name: str, tmp_path: Path) -> None:
     wrong, variable, flag = (
-        "" if ALLOWED[name] == PATH else "-x",
+        "" if ALLOWED[name] in (PATH, TEXT) else "-x",
         f"REFERENCE_TRAINER_{name.upper()}",
         name.replace("_", "-"),
     )

@@ -20,6 +20,6 @@ from reference_trainer.models.decoder import DecoderConfig
         ({"width": 8.0}, "width"),
     ],
 )
-def test_rejected_shape_error_names_field(changed: dict[str, Any], named: str) -> None:
+def test_refused_shape_error_names_field(changed: dict[str, Any], named: str) -> None:
     with pytest.raises(SettingError, match=f"'{named}'"):
         DecoderConfig(**{"vocab_size": 5, "layers": 1, "width": 6, "heads": 1, **changed})

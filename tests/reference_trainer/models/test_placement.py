@@ -20,6 +20,6 @@ def test_auto_is_cuda_where_it_is_available(monkeypatch: pytest.MonkeyPatch) -> 
         assert "invalid value 'cuda' for 'device'" in str(error)
 
 
-def test_missing_device_is_rejected_by_name_with_advice() -> None:
+def test_missing_device_is_refused_by_name_with_advice() -> None:
     with pytest.raises(SettingError, match=r"invalid value .cuda:999. for .device.: .*; use auto to select"):
         usable_device("cuda:999")

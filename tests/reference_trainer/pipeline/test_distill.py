@@ -1,4 +1,4 @@
-"""Why a distillation is rejected, and the note of an interrupt before each of its last lines."""
+"""Why a distillation is refused, and the note of an interrupt before each of its last lines."""
 
 import hashlib
 import io
@@ -48,7 +48,7 @@ REASONS: dict[str, tuple[dict[str, str], str]] = {
 
 
 @pytest.mark.parametrize("kind", REASONS)
-def test_rejected_run_names_the_reason(tmp_path: Path, kind: str) -> None:
+def test_refused_run_names_the_reason(tmp_path: Path, kind: str) -> None:
     names, reason = REASONS[kind]
     with pytest.raises((OSError, ValueError), match=reason):
         run(tmp_path, **{name: tmp_path / path for name, path in names.items()})

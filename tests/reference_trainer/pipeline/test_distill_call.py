@@ -1,9 +1,11 @@
-"""Calls of `distill` from a program."""
+"""Calls of `distill` from a program, and the last lines of a smoke run that diverges."""
 
 import io
 from contextlib import redirect_stdout
 from pathlib import Path
 
+from falsifiers.distill_smoke.cases import invoked, place
+from reference_trainer import cli
 from reference_trainer.config.settings import Settings
 from reference_trainer.pipeline.distill import distill
 
@@ -30,3 +32,11 @@ def test_lines_are_printed_to_standard_output_by_default(tmp_path: Path) -> None
     assert lines[0].startswith("smoke mode: 2 steps ") and lines[0].endswith("no model will be written")
     assert lines[-1].startswith("smoke mode: export skipped")
     assert sum(line.startswith("[SMOKE] ") for line in lines) == 2
+
+
+def test_diverged_smoke_run_ends_with_cause_and_verdict() -> None:
+    with place() as where:
+        ended = invoked(cli, where, *where.flags(smoke=6, lr=1e6, warmup=0, teacher_steps=1))
+    cause, verdict, end = [line for line in ended.output.splitlines() if line.startswith("smoke")][-3:]
+    assert cause.startswith("smoke check: NOT OK: losses are not finite: invalid ")
+    assert (verdict, end) == ("smoke check: no-go", "smoke mode: export skipped, no model was written")

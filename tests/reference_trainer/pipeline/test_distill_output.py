@@ -22,7 +22,7 @@ def assert_refused(done, *says: str) -> None:
     assert done.stdout == ""
 
 
-def test_output_disk_without_space_is_rejected_before_training(trainer, small_disk) -> None:
+def test_output_disk_without_space_is_refused_before_training(trainer, small_disk) -> None:
     disk = small_disk(40)
     done = trainer.run("--out", f"{disk}/new/out")
     assert_refused(done, f"{disk}/new/out has", "bytes free, the results need", "free space or choose another --out")
@@ -65,7 +65,7 @@ def test_full_cache_disk_does_not_end_run(trainer, small_disk) -> None:
     assert [path.name for path in disk.rglob("*") if path.is_file()] == ["filler"]
 
 
-def test_read_only_disk_is_rejected(trainer, small_disk) -> None:
+def test_read_only_disk_is_refused(trainer, small_disk) -> None:
     disk = small_disk(400)
     (disk / "empty").mkdir()
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
@@ -97,7 +97,7 @@ def test_existing_files_are_kept(trainer) -> None:
 
 
 def test_second_run_needs_force_and_replaces_model(trainer) -> None:
-    """A second run is rejected; with --force, also through a link, it replaces every file of the first."""
+    """A second run is refused; with --force, also through a link, it replaces every file of the first."""
     assert trainer.run("--out", "new/deep/out").returncode == 0
     assert trainer.left("new/deep/out") == WHOLE
     assert_refused(trainer.run("--out", "new/deep/out"), "new/deep/out is not empty")
@@ -112,7 +112,7 @@ def test_second_run_needs_force_and_replaces_model(trainer) -> None:
     assert trainer.left("second") == []
 
 
-def test_second_concurrent_run_is_rejected(trainer) -> None:
+def test_second_concurrent_run_is_refused(trainer) -> None:
     first = trainer.start("--epochs", "1000")
     assert first.stdout is not None
     while not first.stdout.readline().startswith("  Step"):
@@ -129,7 +129,7 @@ def test_second_concurrent_run_is_rejected(trainer) -> None:
     assert trainer.left() == ["metrics.jsonl"]
 
 
-def test_incomplete_teacher_is_rejected(trainer) -> None:
+def test_incomplete_teacher_is_refused(trainer) -> None:
     (trainer.folder / "teacher").mkdir()
     (trainer.folder / "teacher" / "config.json").write_text('{"model_type": "reference_trainer.decoder"')
     assert_refused(trainer.run("--teacher", "teacher"), "cannot read teacher/config.json", "expected the directory")

@@ -3,12 +3,14 @@
 import io
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
-from reference_trainer import Callback, Distillation, Lines, Settings
-from reference_trainer.distillation.protocols import Batch
+from reference_trainer import Callback, Distillation, Lines, ProviderError, Settings, read_metrics
+from reference_trainer.distillation.protocols import Batch, Outputs
 
 
 class Recurrent(nn.Module):
@@ -94,3 +96,59 @@ def test_a_smoke_run_checks_own_models_and_saves_nothing(tmp_path: Path) -> None
         own.prepare()
         assert own.conclude(own.run()).go
     assert not (tmp_path / "out").exists()
+
+
+class Stateful(Recurrent):
+    """The same model with hidden states: after the embedding, and after the recurrent layer."""
+
+    def forward(self, tokens: torch.Tensor, output_hidden_states: bool = False) -> Any:
+        embedded = self.embed(tokens)
+        mixed = self.mix(embedded)[0]
+        logits = self.head(self.drop(mixed))
+        return Outputs(logits, [embedded, mixed]) if output_hidden_states else logits
+
+
+class Matched(Own):
+    def make_student(self) -> nn.Module:
+        return Stateful(8, seed=1)
+
+    def make_teacher(self) -> nn.Module:
+        return Stateful(16, seed=2)
+
+
+def test_own_models_with_hidden_states_are_matched(tmp_path: Path) -> None:
+    given = Settings(out=tmp_path / "out", epochs=20, device="cpu", warmup=0, log_every=5, feature_weight=4.0)
+    with Matched(given, lines=Lines(io.StringIO())) as own:
+        own.prepare()
+        result = own.conclude(own.run())
+    features = [line.metrics["feature"] for line in read_metrics(tmp_path / "out" / "metrics.jsonl")]
+    assert len(features) == 20 and features[-1] < 0.5 * features[0]
+    assert result.train.metrics["feature"] == features[-1]
+    assert set(torch.load(tmp_path / "out" / "own.pt", weights_only=True)) == set(own.student.state_dict())
+
+
+def test_own_models_without_hidden_states_are_refused_before_the_training(tmp_path: Path) -> None:
+    given = Settings(out=tmp_path / "out", device="cpu", feature_weight=1.0)
+    with Own(given, lines=Lines(io.StringIO())) as own, pytest.raises(ProviderError, match="output_hidden_states"):
+        own.prepare()
+
+
+class Larger(Own):
+    """A teacher with two tokens more than the student."""
+
+    def make_teacher(self) -> nn.Module:
+        teacher = Recurrent(16, seed=2)
+        teacher.head = nn.Linear(16, 13)
+        return teacher
+
+    def teacher_vocab_size(self) -> int:
+        return 13
+
+
+def test_own_models_share_a_vocabulary(tmp_path: Path) -> None:
+    given = Settings(out=tmp_path / "out", device="cpu", share_vocabulary="truncate")
+    with Larger(given, lines=Lines(io.StringIO())) as own:
+        own.prepare()
+        assert own.conclude(own.run()).train.steps_completed == 15
+    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert manifest["settings"]["share_vocabulary"] == "truncate"

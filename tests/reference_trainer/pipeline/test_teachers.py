@@ -103,7 +103,7 @@ def replace_in(path: Path, old: str, new: str) -> None:
 
 
 @pytest.mark.parametrize("kind", UNFIT)
-def test_directory_without_a_valid_model_is_rejected_with_the_reason(tmp_path: Path, kind: str) -> None:
+def test_directory_without_a_valid_model_is_refused_with_the_reason(tmp_path: Path, kind: str) -> None:
     spoil, reason = UNFIT[kind]
     fetch(tmp_path)
     (directory,) = tmp_path.iterdir()
@@ -113,7 +113,7 @@ def test_directory_without_a_valid_model_is_rejected_with_the_reason(tmp_path: P
     assert str(directory) in str(raised.value) and reason in str(raised.value)
 
 
-def test_weights_that_are_not_finite_are_rejected_by_name(tmp_path: Path) -> None:
+def test_weights_that_are_not_finite_are_refused_by_name(tmp_path: Path) -> None:
     decoder = Decoder(DecoderConfig(vocab_size=256, layers=1, width=4, heads=1))
     decoder.norm.weight.data[3] = float("nan")
     save_decoder(decoder, tmp_path, {})
@@ -122,7 +122,7 @@ def test_weights_that_are_not_finite_are_rejected_by_name(tmp_path: Path) -> Non
     assert (tmp_path / MANIFEST).exists()
 
 
-def test_teacher_of_another_vocabulary_is_rejected_with_both_sizes(tmp_path: Path) -> None:
+def test_teacher_of_another_vocabulary_is_refused_with_both_sizes(tmp_path: Path) -> None:
     save_decoder(Decoder(DecoderConfig(vocab_size=512, layers=1, width=4, heads=1)), tmp_path, {})
     with pytest.raises(ModelFileError, match="512; expected 256"):
         load_teacher(tmp_path)

@@ -30,7 +30,7 @@ def claimed(path: Path, *, force: bool = False, bytes_needed: int = 1, **others:
 
 
 def refusal(path: Path, **others: Any) -> str | None:
-    """Return the message of a rejected claim; None if it is granted."""
+    """Return the message of a refused claim; None if it is granted."""
     try:
         with claimed(path, **others):
             return None
@@ -40,8 +40,8 @@ def refusal(path: Path, **others: Any) -> str | None:
 
 @settings(max_examples=16, deadline=None)
 @given(force=st.booleans(), there=st.booleans())
-def test_second_claim_is_rejected(force: bool, there: bool) -> None:
-    """Rejected while the first process lives, also with --force; granted once it was killed."""
+def test_second_claim_is_refused(force: bool, there: bool) -> None:
+    """Refused while the first process lives, also with --force; granted once it was killed."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "out")
         if there:
@@ -58,13 +58,13 @@ def test_second_claim_is_rejected(force: bool, there: bool) -> None:
             assert os.read(reading, 7) == b"claimed", "the first claim was not granted"
             said = refusal(path, force=force)
             assert said is not None, "two processes have claimed the same directory"
-            assert "another run" in said and str(path) in said, f"the second claim is rejected with {said!r}"
+            assert "another run" in said and str(path) in said, f"the second claim is refused with {said!r}"
         finally:
             os.close(reading)
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         said = refusal(path, force=force)
-        assert said is None, f"the process with the claim was killed, and the next claim is rejected: {said}"
+        assert said is None, f"the process with the claim was killed, and the next claim is refused: {said}"
 
 
 def test_exactly_one_concurrent_claim_wins() -> None:
@@ -163,7 +163,7 @@ UNFIT: dict[str, tuple[Callable[[Path], Path], dict[str, Any], str]] = {
 
 @settings(max_examples=16, deadline=None)
 @given(kind=st.sampled_from(list(UNFIT)))
-def test_invalid_directories_are_rejected_unchanged(kind: str) -> None:
+def test_invalid_directories_are_refused_unchanged(kind: str) -> None:
     """An `OutputError` with the path and advice; the file system is unchanged."""
     make, others, words = UNFIT[kind]
     with tempfile.TemporaryDirectory() as directory:
@@ -174,6 +174,6 @@ def test_invalid_directories_are_rejected_unchanged(kind: str) -> None:
                 raise AssertionError(f"{kind} is granted")
         except OSError as error:
             own = isinstance(error, OutputError)
-            assert own and words in str(error), f"{kind} is rejected with {error!r}; expected the words {words!r}"
+            assert own and words in str(error), f"{kind} is refused with {error!r}; expected the words {words!r}"
         left = sorted(Path(directory).rglob("*"))
-        assert left == before, f"{kind} was rejected, and these were left: {sorted(set(left) ^ set(before))}"
+        assert left == before, f"{kind} was refused, and these were left: {sorted(set(left) ^ set(before))}"

@@ -88,7 +88,7 @@ def test_system_errors_are_named(case: tuple[str, bool]) -> None:
 @settings(max_examples=20, deadline=None)
 @given(free=st.integers(0, 9), needed=st.integers(0, 9))
 def test_free_space_check_is_exact(free: int, needed: int) -> None:
-    """A disk with exactly the required bytes is accepted, one with a byte less is rejected with both numbers."""
+    """A disk with exactly the required bytes is accepted, one with a byte less is refused with both numbers."""
     disk = mock.patch.object(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
     with tempfile.TemporaryDirectory() as directory:
         said = "granted"
@@ -180,6 +180,6 @@ def _met_by_a_file(path: Path, moment: int) -> None:
         with claimed(path):
             assert came != [True] or not path.is_file(), "a file is claimed as a directory"
     except OutputError as error:
-        assert came == [True], f"no file was created, and the claim is rejected: {error}"
+        assert came == [True], f"no file was created, and the claim is refused: {error}"
     if not came:
         raise NeverMet

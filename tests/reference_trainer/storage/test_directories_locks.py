@@ -39,7 +39,7 @@ def test_files_of_others_are_kept(number: int, came: str) -> None:
     kept = path if number == errno.EWOULDBLOCK else file
     expected = sorted({*_beneath(directory, kept), *_beneath(directory, file)})
     case = f"where locking fails with {os.strerror(number)!r} and {came or 'no directory'} contains a file"
-    assert said is not None and str(path) in said, f"{case}, the claim is rejected with {said}"
+    assert said is not None and str(path) in said, f"{case}, the claim is refused with {said}"
     assert left == expected, f"{case}, {left} are left; expected {expected}"
 
 
@@ -52,7 +52,7 @@ def _beneath(directory: str, path: Path | None) -> list[str]:
 @settings(max_examples=9, deadline=None)
 @given(third=st.booleans())
 def test_removed_directory_is_not_claimed(third: bool) -> None:
-    """A run removes its directory on exit, between another run's check and lock: the other is rejected.
+    """A run removes its directory on exit, between another run's check and lock: the other is refused.
 
     Its lock is on a directory without a name; a third run may have created and locked a new one.
     """
@@ -75,5 +75,5 @@ def test_removed_directory_is_not_claimed(third: bool) -> None:
         there = path.is_dir()
     case = f"the directory was removed before it was locked{', and created again by a third run' if third else ''}"
     assert seen is not None, f"{case}: the claim is granted"
-    assert type(seen) is OutputError and "start again" in str(seen), f"{case}: rejected with {seen!r}"
+    assert type(seen) is OutputError and "start again" in str(seen), f"{case}: refused with {seen!r}"
     assert there == third, f"{case}: afterwards it {'exists' if there else 'does not exist'}"

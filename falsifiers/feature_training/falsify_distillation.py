@@ -1,0 +1,90 @@
+"""Attacks on distillations that match hidden states. The subject is `reference_trainer.pipeline.distill`."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+import reference_trainer
+from falsifiers.support.small_runs import refused, run, small
+
+
+def _prepared(subject: Any, directory: Path, **settings: Any) -> Any:
+    settings = {"feature_weight": 1.0, "teacher_width": 32, "lr": 0.01, "warmup": 0, **settings}
+    made = small(directory, out=directory / "out", force=True, **settings)
+    return subject.Distillation(made, lines=reference_trainer.Lines(io.StringIO()))
+
+
+def _copies(parameters: Any) -> list[torch.Tensor]:
+    return [each.detach().clone() for each in parameters]
+
+
+@given(
+    seed=st.integers(0, 9), distance=st.sampled_from(["cosine", "l2"]), dtype=st.sampled_from(["float32", "float64"])
+)
+def falsify_a_projection_is_made_trained_and_not_exported(subject: Any, seed: int, distance: str, dtype: str) -> None:
+    """A linear layer from 16 to 32 is drawn from the seed, trained by the optimizer, and no file holds it."""
+    first, moved = [], []
+    with tempfile.TemporaryDirectory() as name:
+        for process_seed in (1, 2):
+            torch.manual_seed(process_seed)
+            settings = {"seed": seed, "feature_distance": distance, "dtype": dtype}
+            with _prepared(subject, Path(name), **settings) as work:
+                work.prepare()
+                shapes = [(tuple(each.shape), str(each.dtype)) for each in work.features.parameters]
+                kind = f"torch.{dtype}"
+                assert shapes == [((32, 16), kind), ((32,), kind)], f"the projection has {shapes}; expected 16 to 32"
+                first.append(_copies(work.features.parameters))
+                teacher = _copies(work.teacher.parameters())
+                work.conclude(work.run())
+                moved = [not torch.equal(*both) for both in zip(first[-1], work.features.parameters, strict=True)]
+                same = all(map(torch.equal, teacher, work.teacher.parameters()))
+                names = set(dict(work.student.named_parameters()))
+            written = set(load_file(Path(name) / "out" / "model.safetensors"))
+    assert moved == [True, True], f"weight and bias of the projection changed: {moved}; expected both"
+    assert same, "the teacher was trained"
+    assert written == names, f"the exported model has {sorted(written ^ names)} besides the student's parameters"
+    assert all(map(torch.equal, *first)), f"two projections of seed {seed} differ: they depend on another generator"
+
+
+@given(clip=st.floats(1e-6, 1e-3))
+def falsify_the_projection_is_clipped_with_the_student(subject: Any, clip: float) -> None:
+    """The norm over student and projections together is scaled down to the limit."""
+    with tempfile.TemporaryDirectory() as name, _prepared(subject, Path(name), clip=clip, max_steps=1) as work:
+        work.prepare()
+        work.run()
+        gradients = [each.grad for each in (*work.student.parameters(), *work.features.parameters)]
+        assert all(each is not None for each in gradients), "a parameter of student or projection has no gradient"
+        norm = float(torch.nn.utils.get_total_norm(gradients))
+    assert abs(norm - clip) <= 1e-3 * clip, f"the norm of student and projection is {norm}; expected the limit, {clip}"
+
+
+@given(seed=st.integers(0, 9))
+def falsify_weight_of_zero_changes_no_run(subject: Any, seed: int) -> None:
+    """With a feature_weight of 0 the weights are bit for bit those of a run without any setting of features."""
+    with tempfile.TemporaryDirectory() as name:
+        directory, made = Path(name), []
+        for number, settings in enumerate(({}, {"feature_weight": 0.0, "feature_layers": "7:7", "teacher_width": 32})):
+            out = directory / str(number)
+            result = run(subject, small(directory, **{"out": out, "seed": seed, "teacher_width": 32, **settings}))
+            made.append((out / "model.safetensors").read_bytes())
+            assert "feature" not in result.train.metrics, f"metrics are {sorted(result.train.metrics)}"
+    assert made[0] == made[1], "a feature_weight of 0 changes the weights of the student"
+
+
+@given(layers=st.sampled_from([("1:0", "student"), ("-2:0", "student"), ("0:1", "teacher"), ("0:0,0:-3", "teacher")]))
+def falsify_unknown_layers_are_refused(subject: Any, layers: tuple[str, str]) -> None:
+    """A layer that a model of one layer does not have is refused before the training, with the model's name."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        settings = {"feature_weight": 1.0, "feature_layers": layers[0], "out": directory / "out"}
+        said = refused(subject, small(directory, **settings))
+        assert "unknown layer" in said and layers[1] in said, f"layers {layers[0]}: {said!r}; expected a refusal"
+        assert not (directory / "out" / "model.safetensors").exists(), "a model was written"

@@ -1,0 +1,110 @@
+"""Attacks on the step that matches hidden states. The subject is `reference_trainer.training.window`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from falsifiers.feature_training.windows import FeatureWindow, feature_windows
+from falsifiers.support import oracles
+from falsifiers.support.windows import TinyModel, V, assert_gradients, gradients_of
+from reference_trainer.distillation.matching import FeatureMatching
+from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
+
+
+def _window(subject: Any, window: FeatureWindow, module: Any, teacher: Any, matching: FeatureMatching) -> Any:
+    models = teacher, ModuleStudent(module, V)
+    return subject.kd_window(*models, window.case.batches(), window.weights, features=matching)
+
+
+def _gradients(module: Any, matching: FeatureMatching) -> dict[str, Any]:
+    projections = torch.nn.ModuleList(matching.projections)
+    return {**gradients_of(module), **gradients_of(projections)}
+
+
+@given(window=feature_windows())
+def falsify_any_split_gives_the_gradient_with_features(subject: Any, window: FeatureWindow) -> None:
+    """Any micro-batches and paddings give the gradient of one batch, for the student and its projections."""
+    assume(window.case.count())
+    module, matching = window.student(), window.matching()
+    _window(subject, window, module, window.teacher(), matching)
+    expected, allowed = window.gradients()
+    what = f"{[len(each) for each in window.case.split[0]]} sequences in the micro-batches, {window.distance}"
+    assert_gradients(what, _gradients(module, matching), expected, allowed)
+
+
+@given(window=feature_windows())
+def falsify_feature_sum_of_a_window(subject: Any, window: FeatureWindow) -> None:
+    """The metric is the sum over the scored tokens of all micro-batches, and its weighted value is in the loss."""
+    sums = _window(subject, window, window.student(), window.teacher(), window.matching()).sums
+    assert "feature" in sums, f"sums are {sorted(sums)}; expected feature too"
+    feature, nats = window.feature_sum(), window.case.nats()["loss"]
+    expected = {"feature": feature, "loss": nats + window.feature_weight * feature}
+    for name, value in expected.items():
+        assert sums[name].dtype is torch.float64, f"{name} is {sums[name].dtype}; expected float64"
+        allowed = window.case.allowed_nats() + 1e-12 * (1 + abs(value))
+        oracles.assert_close(name, float(sums[name]), value, allowed, "the sum over all micro-batches")
+
+
+@given(window=feature_windows())
+def falsify_weight_of_zero_computes_nothing(subject: Any, window: FeatureWindow) -> None:
+    """With a feature_weight of 0 no model is asked for hidden states, and gradients are bit for bit those without."""
+    window = window.but(feature_weight=0.0)
+    module, teacher, matching = window.student(), window.teacher(), window.matching()
+    seen = _window(subject, window, module, teacher, matching)
+    assert (module.asked, teacher.asked) == (0, 0), (
+        f"hidden states were asked for {module.asked} times of the student, {teacher.asked} of the teacher; expected 0"
+    )
+    assert "feature" not in seen.sums, f"sums are {sorted(seen.sums)}; expected no feature"
+    assert all(each.grad is None for each in matching.parameters), "a projection has a gradient"
+    plain = window.case.model()
+    expected = _window(subject, window, plain, FixtureTeacher(window.case.teacher), matching)
+    for name, gradient in gradients_of(plain).items():
+        assert torch.equal(gradient, gradients_of(module)[name]), f"the gradient of {name} differs"
+    assert {name: float(each) for name, each in seen.sums.items()} == {
+        name: float(each) for name, each in expected.sums.items()
+    }, "the sums differ"
+
+
+@given(window=feature_windows())
+def falsify_one_forward_for_logits_and_states(subject: Any, window: FeatureWindow) -> None:
+    """Each model runs once a micro-batch; the teacher's tables and its states are left as they were."""
+    module, teacher = window.student(), window.teacher()
+    before = [each.clone() for each in (teacher.table, *teacher.states)]
+    _window(subject, window, module, teacher, window.matching())
+    batches = len(window.case.split[0])
+    calls = {"student": module.asked, "teacher": teacher.asked, "teacher, logits alone": teacher.forwards}
+    assert calls == {"student": batches, "teacher": batches, "teacher, logits alone": 0}, (
+        f"forwards in {batches} micro-batches: {calls}; expected one of each model"
+    )
+    after = (teacher.table, *teacher.states)
+    assert all(map(torch.equal, before, after)), "the teacher's tables were written to"
+    assert not any(each.requires_grad for each in after), "the teacher's tables require a gradient"
+
+
+class WithoutStates:
+    """A student that has logits only."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner, self.vocab_size, self.forward = inner, inner.vocab_size, inner.forward
+
+
+@given(window=feature_windows(), lacks=st.sampled_from(["teacher", "student", "module"]))
+def falsify_models_without_hidden_states_are_refused(subject: Any, window: FeatureWindow, lacks: str) -> None:
+    """A model without hidden states is refused by name if they are matched, before the student has a gradient."""
+    module: Any = window.case.model() if lacks == "module" else window.student()
+    teacher: Any = FixtureTeacher(window.case.teacher) if lacks == "teacher" else window.teacher()
+    student: Any = ModuleStudent(module, V)
+    student = WithoutStates(student) if lacks == "student" else student
+
+    def step() -> None:
+        subject.kd_window(teacher, student, window.case.batches(), window.weights, features=window.matching())
+
+    named = "teacher" if lacks == "teacher" else "student"
+    oracles.assert_refused(f"a {lacks} without hidden states", step, named, "hidden states", "feature_weight")
+    assert isinstance(module, TinyModel) and all(each is None for each in gradients_of(module).values()), (
+        "the student has a gradient after the refusal"
+    )

@@ -1,0 +1,1 @@
+"""Attacks on the documents of a text as rows of tokens, for `contracts/text-documents.yaml`."""

@@ -1,0 +1,45 @@
+"""Attacks on distillations of documents. The subject is `reference_trainer.pipeline.distill`."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.support.small_runs import run, small
+
+TEXT = b"".join(b"%d, %d.\n\n" % (k, k * k) + b"so it goes on and on. " * (k % 3) for k in range(150))
+
+
+@given(mode=st.sampled_from(["pad", "pack"]), separator=st.sampled_from([None, ". ", "\n"]), seed=st.integers(0, 3))
+def falsify_a_run_evaluates_each_document_alone(subject: Any, mode: str, separator: str | None, seed: int) -> None:
+    """Held-back cross-entropy and tokens are those of each document alone, in float64; the manifest names both."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        settings = small(directory, out=directory / "out", documents=mode, separator=separator, seed=seed)
+        settings = settings.model_copy(update={"dtype": "float64", "length": 24, "lr": 0.01, "warmup": 0})
+        settings.data.write_bytes(TEXT)
+        result = run(subject, settings)
+    total, count = _one_by_one(result.student, TEXT[len(TEXT) * 9 // 10 :], (separator or "\n\n").encode(), 24)
+    seen = result.held_back["hard_loss"]
+    assert seen.count == count, f"{mode}, {separator!r}: {seen.count} tokens are evaluated; expected {count}"
+    assert math.isclose(seen.sum, total, rel_tol=1e-12), f"{mode}: {seen.sum!r} nats; alone they give {total!r}"
+
+
+def _one_by_one(student: Any, text: bytes, separator: bytes, length: int) -> tuple[float, int]:
+    """Return cross-entropy in nats and predicted bytes of pieces that share a byte, each in a forward of its own."""
+    nats, count = [], 0
+    *complete, rest = text.split(separator)
+    for document in (*(part + separator for part in complete), rest):
+        for start in range(0, max(len(document) - 1, 0), length - 1):
+            piece = torch.tensor([list(document[start : start + length])])
+            with torch.no_grad():
+                log_p = student.eval()(piece).log_softmax(-1)
+            nats += [-float(log_p[0, place - 1, int(piece[0, place])]) for place in range(1, piece.shape[1])]
+            count += piece.shape[1] - 1
+    return math.fsum(nats), count

@@ -1,0 +1,42 @@
+"""The command `pv` itself, and its exit codes."""
+
+import sys
+import traceback
+from typing import Any
+
+import click
+
+from pv import __version__
+from pv.errors import PvError
+
+BUG, REFUSED, FAILED, UNDECIDED, INTERRUPTED = 70, 3, 1, 2, 130
+
+
+class _Command(click.Group):
+    """Exits with 3 on usage errors, since 2 means undecided."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **{**kwargs, "standalone_mode": False})
+        except click.ClickException as error:
+            error.show()
+            sys.exit(REFUSED)
+        except click.Abort:
+            sys.exit(INTERRUPTED)
+        except PvError as error:
+            click.echo(f"pv: {error}", err=True)
+            sys.exit(REFUSED)
+        except Exception:
+            traceback.print_exc()
+            click.echo("pv: this is a bug in pv, not in your contract; please report the lines above", err=True)
+            sys.exit(BUG)
+
+
+@click.group(cls=_Command, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, prog_name="pv")
+def main() -> None:
+    """Test the claims of contracts about training code, and report which held and how hard each was tried.
+
+    Exit codes, worst first: 70 a bug in pv, 3 refused (usage, malformed contract), 1 failed or lint errors,
+    2 undecided or nothing measured, 0 passed; 130 interrupted.
+    """

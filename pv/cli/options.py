@@ -1,0 +1,136 @@
+"""The options of the commands, in the order of their help."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pv.report import COMPARISON_FORMATS, FORMATS
+
+Command = Callable[..., Any]
+Option = Callable[[Command], Command]
+
+
+def taking(*options: Option) -> Option:
+    """Return a decorator that gives a command these arguments and options."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def form(kinds: Sequence[str], text: str = "Format on standard output.") -> Option:
+    """Return the option `--format`."""
+    return click.option("--format", "form", type=click.Choice(kinds), default="text", show_default=True, help=text)
+
+
+def _output(text: str) -> Option:
+    return click.option("--output", "outputs", multiple=True, metavar="FORMAT=FILE", help=text)
+
+
+def _glob(flag: str, noun: str, *name: str) -> Option:
+    text = f"Run only {noun} whose id matches (a glob pattern)."
+    return click.option(flag, *name, multiple=True, metavar="ID", help=text)
+
+
+def _seed(noun: str) -> Option:
+    return click.option("--seed", type=int, default=0, show_default=True, help=f"Seed of the {noun}.")
+
+
+PATHS = click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+SUBJECT = click.option(
+    "--subject",
+    "subjects",
+    multiple=True,
+    metavar="CONTRACT=TARGET",
+    help="Use TARGET (module or module:attribute) instead of CONTRACT's own subject.",
+)
+_JOBS = click.option("--jobs", type=click.IntRange(1), help="Number of parallel workers (default: one per core).")
+_EXAMPLES = click.option(
+    "--examples", type=click.IntRange(1), help="Number of examples per falsifier (default: from the contract)."
+)
+_SPAWN = click.option("--spawn", is_flag=True, help="Start every worker in a new interpreter (slow; for debugging).")
+
+VALIDATE = taking(
+    PATHS,
+    _glob("--only", "falsifiers and harnesses"),
+    _glob("--contract", "contracts", "contracts"),
+    click.option(
+        "--device", "devices", multiple=True, metavar="DEVICE", help="Run only on this device (cpu, cuda; repeatable)."
+    ),
+    click.option(
+        "--require", multiple=True, metavar="DEVICE", help="Also require recorded evidence for this device (cuda)."
+    ),
+    SUBJECT,
+    _JOBS,
+    click.option("--fail-fast", is_flag=True, help="Stop at the first failure."),
+    _EXAMPLES,
+    _seed("examples"),
+    click.option(
+        "--replay",
+        default="",
+        metavar="EXAMPLE",
+        help="Replay one example: VERSION:BLOB as printed, or JSON arguments.",
+    ),
+    click.option("--record", is_flag=True, help="Write proofs and device results to evidence/."),
+    click.option("-v", "--verbose", is_flag=True, help="Show all figures of every contract, passing ones included."),
+    form(tuple(FORMATS), "Format of the report on standard output."),
+    _output("Also write a report to a file."),
+    _SPAWN,
+    click.option("--no-mutants", "mutants", is_flag=True, flag_value=False, default=True, help="Try no mutants."),
+    click.option("--dry-run", is_flag=True, help="Build every task of the devices, run none, and list what would run."),
+)
+
+COMPARE = taking(
+    click.argument("contract"),
+    PATHS,
+    click.option(
+        "--subject",
+        "subjects",
+        multiple=True,
+        metavar="SUBJECT",
+        help=(
+            "Compare this subject: a declared name, a module or module:attribute (default: all declared, and its own)."
+        ),
+    ),
+    _glob("--only", "falsifiers"),
+    _JOBS,
+    _EXAMPLES,
+    _seed("examples"),
+    click.option(
+        "--strict", is_flag=True, help="Exit with 1 if any subject is falsified, not only the contract's own."
+    ),
+    form(COMPARISON_FORMATS, "Format of the comparison on standard output."),
+    _output("Also write the comparison to a file."),
+    _SPAWN,
+)
+
+MUTATE = taking(
+    click.argument("names", nargs=-1, metavar="[CONTRACT|FALSIFIER]..."),
+    click.option(
+        "--path",
+        "paths",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        help="Read contracts from here instead of the project's.",
+    ),
+    click.option("--sample", type=click.IntRange(1), help="Try a random sample of this many mutants."),
+    _seed("sample"),
+    click.option("--wide", "widely", is_flag=True, help="Also mutate modules that the subjects import."),
+    click.option(
+        "--module",
+        "modules",
+        multiple=True,
+        metavar="MODULE",
+        help="Mutate only modules whose name matches (a glob pattern).",
+    ),
+    _JOBS,
+    click.option("--record", is_flag=True, help="Write the mutation score of each contract to evidence/."),
+    click.option("--fresh", is_flag=True, help="Ignore cached results."),
+    form(("text", "json")),
+    _SPAWN,
+)

@@ -1,0 +1,98 @@
+"""The commands that run code under contract: validate, compare, mutate."""
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from pv.cli.options import COMPARE, MUTATE, VALIDATE
+from pv.commands.terminal import live, output, pairs, print_whole, write
+from pv.report import COMPARISON_FORMATS, FORMATS, render
+
+
+@click.command()
+@VALIDATE
+def validate(
+    form: str, outputs: Sequence[str], subjects: Sequence[str], verbose: bool, dry_run: bool, **options: Any
+) -> None:
+    """Test the claims of contracts.
+
+    PATHS are contract files or folders (default: the contracts of the project). Every falsifier runs in its own
+    worker process. A falsifier that holds must then kill its mutants.
+    """
+    from pv.commands.validate import Interrupted
+    from pv.commands.validate import validate as run
+
+    if dry_run:
+        _dry_run(form, outputs, pairs(subjects), options)
+    files = [output(text, tuple(FORMATS)) for text in outputs]
+    with live() as on_progress:
+        try:
+            report = run(subjects=pairs(subjects), on_progress=on_progress, **options)
+        except Interrupted as stop:
+            report = stop.report
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    width = shutil.get_terminal_size().columns
+    print_whole(render(report, form, color=color, width=width, verbose=verbose))
+    for kind, file in files:
+        write(file, render(report, kind, verbose=verbose))
+    sys.exit(report.exit_code)
+
+
+def _dry_run(form: str, outputs: Sequence[str], subjects: dict[str, str], options: dict[str, Any]) -> None:
+    """Print what a validation would run, and exit."""
+    from pv.commands.dry_run import dry_run as build
+    from pv.report.dry_run import data, text
+
+    if form not in ("text", "json") or outputs or options["record"] or options["replay"]:
+        raise click.UsageError("--dry-run takes --format text or json, and neither --output, --record nor --replay")
+    kept = ("paths", "only", "contracts", "devices", "mutants")
+    result = build(subjects=subjects, **{name: options[name] for name in kept})
+    print_whole(data(result) if form == "json" else text(result))
+    sys.exit(result.exit_code)
+
+
+@click.command()
+@COMPARE
+def compare(contract: str, form: str, outputs: Sequence[str], **options: Any) -> None:
+    """Test several subjects against one contract.
+
+    CONTRACT is an id, PATHS are contract files or folders (default: the contracts of the project). Exit code 1 if the
+    contract's own subject fails or a result is an error; with --strict, also if another subject is falsified.
+    """
+    from pv.commands.compare import compare as run
+    from pv.report.matrix import render
+
+    files = [output(text, COMPARISON_FORMATS) for text in outputs]
+    with live() as on_progress:
+        comparison = run(contract, on_progress=on_progress, **options)
+    print_whole(render(comparison, form, width=shutil.get_terminal_size().columns))
+    for kind, file in files:
+        write(file, render(comparison, kind))
+    sys.exit(comparison.exit_code)
+
+
+@click.command()
+@MUTATE
+def mutate(form: str, **options: Any) -> None:
+    """Generate mutants of the covered code and list the survivors.
+
+    Name contracts to use all their falsifiers, or falsifiers to use only those (default: all contracts).
+    """
+    import time
+
+    from pv.commands.mutate import mutate as run
+    from pv.mutation import summary
+
+    started = time.monotonic()
+    with live() as on_progress:
+        results = run(on_progress=on_progress, **options)
+    seconds = time.monotonic() - started
+    print_whole(summary.data(results, seconds) if form == "json" else summary.text(results, seconds))
+    sys.exit(summary.exit_code(results))
+
+
+COMMANDS = (validate, compare, mutate)

@@ -1,0 +1,149 @@
+"""A running task: its pipes, what came through them, and the reply that is made of it."""
+
+import json
+import os
+import selectors
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pv.engines.trial import Output
+from pv.workers.tasks import Body
+
+KEEP = 32 << 10
+MAX_LINE = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A task for a worker, and its limits. `key` is for the caller."""
+
+    key: Any
+    body: Body
+    limit_s: float
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """The end of a task. `stopped` names the limit that ended it; `status` is the exit status, None if never known."""
+
+    records: tuple[dict[str, Any], ...]
+    status: int | None
+    stopped: str
+    seconds: float
+    peak_mib: int
+    output: Output
+    limit_s: float
+    memory_mib: int
+
+    def last(self, kind: str) -> dict[str, Any] | None:
+        return next((r for r in reversed(self.records) if r.get("kind") == kind), None)
+
+
+class Pipe:
+    """A pipe from a worker. The selector's data is `take`, which is called when there is something to read."""
+
+    def __init__(self, selector: selectors.BaseSelector, take: Callable[[], None]) -> None:
+        self.selector = selector
+        self.fd, self.write_fd = os.pipe()
+        os.set_blocking(self.fd, False)
+        selector.register(self.fd, selectors.EVENT_READ, take)
+
+    def read(self) -> Iterator[bytes]:
+        """Yield what is there to read, 16 MiB at most; close the pipe at its end."""
+        for _ in range(256):
+            try:
+                data = os.read(self.fd, 1 << 16) if self.fd >= 0 else None
+            except BlockingIOError:
+                return
+            if data is None:
+                return
+            if not data:
+                self.close()
+                return
+            yield data
+
+    def close(self) -> None:
+        """Close the reading end once and forget its number, which the next pipe may get."""
+        if self.fd >= 0:
+            self.selector.unregister(self.fd)
+            os.close(self.fd)
+            self.fd = -1
+
+
+class Live:
+    """A task that was started. Only the first and the last KEEP bytes of its output are kept."""
+
+    def __init__(self, task: Task, id_: str, selector: selectors.BaseSelector) -> None:
+        self.task, self.id = task, id_
+        self.evidence = Pipe(selector, self.take_evidence)
+        self.output = Pipe(selector, self.take_output)
+        self.start = time.monotonic()
+        self.pid = self.peak = 0
+        self.stopped = ""
+        self.status: int | None = None
+        self.ended = False
+        self.records: list[dict[str, Any]] = []
+        self._partial, self._head, self._tail = bytearray(), bytearray(), bytearray()
+        self._printed = 0
+
+    def take_evidence(self) -> None:
+        for data in self.evidence.read():
+            self._partial += data
+            if b"\n" in data:
+                *lines, rest = bytes(self._partial).split(b"\n")
+                self._partial = bytearray(rest)
+                self.records += [record for line in lines if (record := _record(line)) is not None]
+            elif len(self._partial) > MAX_LINE:
+                self._partial.clear()
+
+    def take_output(self) -> None:
+        for data in self.output.read():
+            self._printed += len(data)
+            room = KEEP - len(self._head)
+            self._head += data[:room]
+            self._tail = (self._tail + data[room:])[-KEEP:] if room < len(data) else self._tail
+
+    def close_write_ends(self) -> None:
+        for pipe in (self.evidence, self.output):
+            os.close(pipe.write_fd)
+
+    def close(self) -> None:
+        for pipe in (self.evidence, self.output):
+            pipe.close()
+
+    def reply(self) -> Reply:
+        """Read what the task has written, and return its reply.
+
+        A grandchild may still hold the pipes open, so the worker's end is the end.
+        """
+        self.take_evidence()
+        self.take_output()
+        return Reply(
+            records=tuple(self.records),
+            status=self.status,
+            stopped=self.stopped,
+            seconds=time.monotonic() - self.start,
+            peak_mib=self.peak,
+            output=self._kept(),
+            limit_s=self.task.limit_s,
+            memory_mib=self.task.memory_mib,
+        )
+
+    def _kept(self) -> Output:
+        return Output(
+            head=self._head.decode("utf-8", "replace"),
+            tail=self._tail.decode("utf-8", "replace"),
+            size=self._printed,
+            dropped=self._printed - len(self._head) - len(self._tail),
+        )
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) else None

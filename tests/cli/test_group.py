@@ -1,0 +1,41 @@
+"""Exit codes of refusals and of bugs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pv.cli import main
+from tests.cli.calls import run
+
+Project = Callable[[str], Path]
+
+
+def test_a_broken_project_table_is_refused(project: Project) -> None:
+    folder = project("small")
+    for text, message in (
+        ("[tool.pv]\nroot = ['.']\n", "has no key 'root'; the keys are contracts, evidence, roots"),
+        ("[tool.pv]\nroots = ['..']\n", "names '..', which lies outside the project"),
+        ("[tool.pv]\nroots = '.'\n", "roots must be a non-empty list of folders, not '.'"),
+        ("[tool.pv\n", "cannot be read"),
+    ):
+        (folder / "pyproject.toml").write_text(text)
+        done = run("lint")
+        assert done.returncode == 3
+        assert message in done.stderr
+
+
+def test_a_bug_of_ours_is_exit_70_with_its_traceback(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    project("small")
+    monkeypatch.setattr("pv.commands.request.check", lambda *_, **__: 1 // 0)
+    done = CliRunner().invoke(main, ["lint"])
+    assert done.exit_code == 70
+    assert "ZeroDivisionError" in done.stderr
+    assert "this is a bug in pv, not in your contract" in done.stderr
+
+
+def test_an_unknown_command_is_refused() -> None:
+    done = CliRunner().invoke(main, ["nonsense"])
+    assert done.exit_code == 3
+    assert "No such command 'nonsense'" in done.stderr

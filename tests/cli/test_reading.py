@@ -1,0 +1,40 @@
+"""The commands that run no code under contract."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pv
+from tests.cli.calls import run
+
+Project = Callable[[str], Path]
+
+
+def test_lint_list_and_schema(project: Project) -> None:
+    project("small")
+    assert run("lint").stdout == "1 contract: 0 invalid files, 0 errors, 0 notices\n"
+    listed = run("list").stdout
+    assert "C-LIMIT  [cpu]  a limit takes effect where it is smaller" in listed
+    assert json.loads(run("list", "--format", "json").stdout)[0]["falsifiers"][0]["id"] == "C-LIMIT"
+    for name in ("contract", "existing", "report", "comparison", "evidence"):
+        assert json.loads(run("schema", name).stdout) == pv.schema(name)
+    assert "PV101  a duplicate id in a contract" in run("lint", "--codes").stdout
+
+
+def test_a_reader_that_leaves_is_no_crash(project: Project) -> None:
+    project("small")
+    done = subprocess.run(
+        f"{sys.executable} -m pv list | head -c 1", shell=True, capture_output=True, text=True, timeout=60
+    )
+    assert "Traceback" not in done.stderr
+
+
+def test_list_says_what_it_could_not_read(project: Project) -> None:
+    folder = project("small")
+    (folder / "contracts/broken.yaml").write_text("schema: pv/2\n")
+    done = run("list")
+    assert done.returncode == 3
+    assert "contracts/broken.yaml:1:9 PV014 unknown format 'pv/2'" in done.stderr
+    assert "C-LIMIT" in done.stdout

@@ -1,0 +1,57 @@
+"""What is kept of the evidence and the output of a running task."""
+
+import os
+import selectors
+from collections.abc import Iterator
+
+import pytest
+
+from pv.workers.live import KEEP, MAX_LINE, Live, Task
+
+
+@pytest.fixture
+def live() -> Iterator[Live]:
+    with selectors.DefaultSelector() as selector:
+        started = Live(Task(key="k", body=None, limit_s=3.0, memory_mib=5), "t1", selector)
+        yield started
+        started.close()
+
+
+def test_records_are_read_across_writes_and_other_lines_are_ignored(live: Live) -> None:
+    os.write(live.evidence.write_fd, b'{"kind": "a", "n"')
+    live.take_evidence()
+    os.write(live.evidence.write_fd, b': 1}\nno JSON\n[1]\n{"kind": "a", "n": 2}\n{"kind": "b"')
+    live.close_write_ends()
+    reply = live.reply()
+    assert reply.records == ({"kind": "a", "n": 1}, {"kind": "a", "n": 2})
+    assert reply.last("a") == {"kind": "a", "n": 2} and reply.last("b") is None
+    assert (reply.limit_s, reply.memory_mib, reply.status, reply.stopped) == (3.0, 5, None, "")
+
+
+def test_a_line_without_end_does_not_grow_without_bound(live: Live) -> None:
+    for _ in range(MAX_LINE // (1 << 15) + 1):
+        os.write(live.evidence.write_fd, b"x" * (1 << 15))
+        live.take_evidence()
+    os.write(live.evidence.write_fd, b'\n{"kind": "end"}\n')
+    live.close_write_ends()
+    assert live.reply().records == ({"kind": "end"},)
+
+
+@pytest.mark.parametrize("size", [0, 1, KEEP, KEEP + 1, 2 * KEEP, 3 * KEEP + 7])
+def test_output_keeps_its_head_and_tail(live: Live, size: int) -> None:
+    printed = bytes(97 + k % 26 for k in range(size))
+    for start in range(0, size, 1000):
+        os.write(live.output.write_fd, printed[start : start + 1000])
+        live.take_output()
+    live.close_write_ends()
+    output = live.reply().output
+    text = printed.decode()
+    assert (output.head, output.tail) == (text[:KEEP], text[KEEP:][-KEEP:])
+    assert (output.size, output.dropped) == (size, max(size - 2 * KEEP, 0))
+
+
+def test_pipes_are_closed_once_at_their_end(live: Live) -> None:
+    live.close_write_ends()
+    live.reply()
+    assert (live.evidence.fd, live.output.fd) == (-1, -1)
+    live.close()
