@@ -11,23 +11,13 @@ from typing import Any
 
 import torch
 
-LONG = 50257
-TAIL = (LONG - 1) * math.exp(-1)
-ENTROPY = math.log(1 + TAIL) + TAIL / (1 + TAIL)
 EXACT, NEARLY = 1e-11, 1e-6  # many roundings of float64; less than one of float32 at 1e4, which is 6e-4
+FAR = [-10001, -10001.5, -10002.25, 0]
 CASES: list[tuple[str, list[float], list[float], str, float, float]] = [
-    *(("equal logits", [0.0] * V, [0.0] * V, "cross_entropy_P", math.log(V), EXACT) for V in (3, 7, LONG)),
-    ("a student that is certain", [0, 0, -64], [0, 0, 0], "kl_P", 64 / 3 - math.log(1.5), EXACT),
-    ("a student that is certain", [0, 0, -64], [0, 0, 0], "kl_at_1_P", 64 / 3 - math.log(1.5), EXACT),
-    ("one token above the others", [0.0] * LONG, [0.0] + [-1.0] * (LONG - 1), "teacher_entropy_P", ENTROPY, NEARLY),
-    (
-        "a teacher that is certain of another token",
-        [0, 0, 0, -200],
-        [-10001, -10001.5, -10002.25, 0],
-        "divergence_P",
-        30004.75 / 3 - math.log(3),
-        NEARLY,
-    ),
+    ("equal logits", [0, 0, 0], [0, 0, 0], "cross_entropy_P", math.log(3), EXACT),
+    ("a certain student", [0, 0, -64], [0, 0, 0], "kl_P", 64 / 3 - math.log(1.5), EXACT),
+    ("a certain student", [0, 0, -64], [0, 0, 0], "kl_at_1_P", 64 / 3 - math.log(1.5), EXACT),
+    ("a certain teacher", [0, 0, 0, -200], FAR, "divergence_P", 30004.75 / 3 - math.log(3), NEARLY),
 ]
 
 
@@ -39,5 +29,5 @@ def falsify_nats_of_a_rounded_softmax(subject: Any, device: str) -> None:
         logits = (torch.tensor([[row]], dtype=torch.float32, device=device) for row in (student, teacher))
         seen = float(getattr(subject.walk(*logits, label, weights, ignore_index=-100, metrics=True), name))
         assert abs(seen - expected) <= allowed, (
-            f"{what}, {len(student)} tokens: {name} is off by {seen - expected:.3g} from {expected}; allowed {allowed}"
+            f"{what}: {name} is off by {seen - expected:.3g} from {expected}; allowed {allowed}"
         )
