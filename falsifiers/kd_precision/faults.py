@@ -51,6 +51,13 @@ def kl_of_the_temperature(original: Any, *tensors: Any, **options: Any) -> Any:
     return replace(rows, kl_at_1_P=rows.kl_P)
 
 
+def normalised_by_the_kernel(original: Any, student: Tensor, *others: Tensor, **options: Any) -> Any:
+    """Return the rows whose cross-entropy takes the probabilities of torch.softmax as they are."""
+    rows = original(student, *others, **options)
+    total_P = student.softmax(-1).flatten(0, 1).sum(-1, dtype=torch.float64)
+    return replace(rows, cross_entropy_P=rows.cross_entropy_P - total_P.log())
+
+
 def infinity_times_zero(original: Any, rows: Any, weights: Any) -> Any:
     """Return the weighted sum whose terms of weight 0 are multiplied by 0."""
     soft = weights.kd_weight * weights.temperature**2 * rows.divergence_P
