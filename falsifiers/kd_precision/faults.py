@@ -39,6 +39,12 @@ def counted_in_float32(original: Any, *tensors: Tensor, **settings: Any) -> Any:
     return replace(loss, count=loss.count.float().long())
 
 
+def nats_in_float32(original: Any, *tensors: Any, **options: Any) -> Any:
+    """Return the rows with their cross-entropies rounded to float32."""
+    rows = original(*tensors, **options)
+    return replace(rows, cross_entropy_P=rows.cross_entropy_P.float().double())
+
+
 def kl_of_the_temperature(original: Any, *tensors: Any, **options: Any) -> Any:
     """Return the rows with the divergence at the temperature in the place of that at 1."""
     rows = original(*tensors, **options)
