@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reference_trainer.distillation.vocabulary import share_vocabulary
     from reference_trainer.errors import (
         CallbackError,
+        CheckpointError,
         DataError,
         LabelError,
         LogitsError,
@@ -55,6 +56,7 @@ __all__ = [
     "Callback",
     "CallbackError",
     "Check",
+    "CheckpointError",
     "Context",
     "DataError",
     "DistillResult",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 __all__ = [
     "CallbackError",
+    "CheckpointError",
     "DataError",
     "LabelError",
     "LogitsError",
@@ -61,6 +62,10 @@ class DataError(TrainerError, ValueError):
 
 class ModelFileError(TrainerError, ValueError):
     """A directory holds no model of this package, or one that does not fit."""
+
+
+class CheckpointError(TrainerError, ValueError):
+    """A checkpoint is missing, damaged, or of another run."""
 
 
 class OutputError(TrainerError, OSError):

@@ -54,3 +54,13 @@ def read_when_logged_only(original: Any, schedule: Any, position: Any) -> bool:
 def read_at_every_step(original: Any, schedule: Any, position: Any) -> bool:
     """Read the sums at every step."""
     return bool(original(schedule, position)) or position.event.name == "STEP_END"
+
+
+def first_step_saved_too(original: Any, schedule: Any, position: Any) -> Any:
+    """Count saved steps from 0."""
+    return original(schedule, replace(position, step=position.step - 1))
+
+
+def saved_before_it_is_read(original: Any, schedule: Any, position: Any) -> Any:
+    """Read the sums of logged steps only."""
+    return original(replace(schedule, save_every=0), position)

@@ -91,14 +91,28 @@ def prove_reads(subject: Any, log_every: int, step: int, event: int) -> None:
     assert seen is expected, f"is_read is {seen} at {kind.name} of step {step}, logged every {log_every}"
 
 
+def prove_saves(subject: Any, save_every: int, log_every: int, step: int, event: int) -> None:
+    """The run is saved after every step that is a multiple of `save_every`, and its sums are read before."""
+    schedule = subject.Schedule(epochs=1, steps_per_epoch=2000, log_every=log_every, save_every=save_every)
+    kind = list(subject.Event)[event]
+    position = subject.Position(event=kind, epoch=1, step=step, epoch_step=step)
+    expected = kind.name == "STEP_END" and step in range(save_every, step + 1, save_every or 2000)[save_every == 0 :]
+    seen = subject.is_saved(schedule, position)
+    assert seen is expected, f"is_saved is {seen} at {kind.name} of step {step}, saved every {save_every}"
+    read = subject.is_read(schedule, position)
+    logged = log_every > 0 and step // log_every * log_every == step
+    due = kind.name in ("EPOCH_END", "TRAIN_END") or (kind.name == "STEP_END" and (logged or expected))
+    assert read is due, f"is_read is {read} at {kind.name} of step {step}, saved every {save_every}"
+
+
 WRONG = (0, -1, True, 1.5, "3", None)
 
 
 def prove_lengths_are_positive_integers(subject: Any, field: int, value: int) -> None:
-    """Lengths are positive integers, `log_every` may be 0; anything else is refused with its name and value."""
-    names = ("epochs", "steps_per_epoch", "limit", "accumulation", "micro_batches", "log_every")
+    """Lengths are positive integers, intervals may be 0; anything else is refused with its name and value."""
+    names = ("epochs", "steps_per_epoch", "limit", "accumulation", "micro_batches", "log_every", "save_every")
     name, wrong = names[field], WRONG[value]
-    accepted = (wrong is None and name in ("limit", "micro_batches")) or (name == "log_every" and wrong == 0)
+    accepted = (wrong is None and name in ("limit", "micro_batches")) or (name.endswith("_every") and wrong == 0)
     said = _refusal(subject, {"epochs": 1, "steps_per_epoch": 1, name: wrong})
     expected = "" if accepted else f"{name} is {wrong!r}"
     assert said.startswith(expected) and bool(said) == bool(expected), (

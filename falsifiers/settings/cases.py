@@ -51,12 +51,16 @@ LEGAL: dict[str, list[Any]] = {
     "feature_layers": ["0:0", "-1:-1,0:2", "1:-2", "3:3,3:3"],
     "feature_weight_end": NUMBERS,
     "anneal_warmup": [0, 1, 2, 3],
+    "save_every": [0, 1, 2, 3],
+    "keep": [0, 1, 2, 3000],
+    "resume": ["latest", "a checkpoint", "/second/path", "."],
 }
-PATH_SETTINGS = [name for name, values in LEGAL.items() if values is PATHS]
+PATH_SETTINGS = [name for name, values in LEGAL.items() if values is PATHS or name == "resume"]
 ALIASES = {
     "smoke": "APR_DISTILL_MAX_STEPS",
     "log_every": "APR_DISTILL_LOG_EVERY",
     "project_to_steps": "APR_DISTILL_PROJECT_TO_STEPS",
+    "save_every": "APR_DISTILL_CHECKPOINT_EVERY",
 }
 
 NO_COUNTS = ["0", "-1", "-0", "00", "+5", "1.5", "5.0", "1e3", "abc", " 5 ", "5 ", " ", "5\n", "５", "٣", "Ⅴ", "²"]
@@ -73,7 +77,7 @@ NO_DTYPES = ["float16", "bf16", "Float32", "torch.float32", "float32 ", "64"]
 ILLEGAL: dict[str, list[str]] = {
     **{name: NO_COUNTS for name, values in LEGAL.items() if values is COUNTS or name == "epochs"},
     **dict.fromkeys(("teacher_width", "width"), NO_WIDTHS),
-    **dict.fromkeys(("warmup", "seed", "log_every", "anneal_warmup"), NO_ZERO_COUNTS),
+    **dict.fromkeys(("warmup", "seed", "log_every", "anneal_warmup", "save_every", "keep"), NO_ZERO_COUNTS),
     **{f"{name}{end}": [*NO_NUMBERS, "1.1e30"] for name in WEIGHTS for end in ("", "_end")},
     "documents": ["Pad", "packed", "none", "pad "],
     "separator": [""],

@@ -27,7 +27,6 @@ def falsify_unknown_variables_are_refused(subject: Any) -> None:
         "LOG_EVRY",
         "LOSS",
         "",
-        "CHECKPOINT_EVERY",
         "SMOKE_SEQ_LEN",
     )  # the source systems read the last
     for name in (*(f"REFERENCE_TRAINER_{name}" for name in ours), *(f"APR_DISTILL_{name}" for name in theirs)):
@@ -93,5 +92,7 @@ def falsify_library_refuses_the_same(subject: Any) -> None:
             assert_named(refusal(what, subject.Settings, **{name: value}), repr(name))
     message = refusal("smoke with max_steps", subject.Settings, smoke=3, max_steps=41)
     assert_named(message, "'smoke'", "3", "'max_steps'", "41")
+    message = refusal("smoke with resume", subject.Settings, smoke=3, resume=Path("latest"))
+    assert_named(message, "'smoke'", "3", "'resume'", "latest")
     message = refusal("two weights of 0", subject.Settings, ce_weight=0, kd_weight=0.0)
     assert_named(message, "'ce_weight'", "'kd_weight'")

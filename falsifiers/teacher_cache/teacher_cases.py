@@ -62,6 +62,9 @@ ELSE = {
     "feature_layers": "0:0",
     "feature_weight_end": 0.9,
     "anneal_warmup": 3,
+    "save_every": 3,
+    "keep": 7,
+    "resume": Path("elsewhere"),
 }
 
 

@@ -118,6 +118,13 @@ class Settings(BaseModel):
     device: Device = _setting("auto", "Device to compute on; auto selects cuda if it is available.")
     dtype: Dtype = _setting("float32", "Data type; bfloat16 keeps float32 weights and uses autocast.")
     log_every: CountOrZero = _setting(10, "Log every N steps; 0 logs epochs only.", alias="APR_DISTILL_LOG_EVERY")
+    save_every: CountOrZero = _setting(
+        5000, "Save a checkpoint every N steps, to resume from; 0 saves none.", alias="APR_DISTILL_CHECKPOINT_EVERY"
+    )
+    keep: CountOrZero = _setting(3, "Keep the last N checkpoints; 0 keeps all.")
+    resume: Location | None = _setting(
+        None, "Go on from this checkpoint, or from the latest in --out; text, models and settings must be the same."
+    )
     project_to_steps: Count = _setting(
         50000, "Length in steps of the full run whose time --smoke projects.", alias="APR_DISTILL_PROJECT_TO_STEPS"
     )
@@ -139,6 +146,12 @@ class Settings(BaseModel):
             raise _conflict(
                 f"conflicting settings: {smoke} is {settings.smoke} and {limit} is {settings.max_steps}; "
                 "give one of them: a smoke run ends after its own number of steps and saves nothing"
+            )
+        if settings.smoke is not None and settings.resume is not None:
+            smoke, resume = (origin(name, given[name]) for name in ("smoke", "resume"))
+            raise _conflict(
+                f"conflicting settings: {smoke} is {settings.smoke} and {resume} is {settings.resume}; "
+                "give one of them: a smoke run starts over and saves nothing"
             )
         if not (settings.ce_weight or settings.kd_weight or settings.ce_weight_end or settings.kd_weight_end):
             raise _conflict("conflicting settings: 'ce_weight' and 'kd_weight' are both 0; expected one above 0")

@@ -28,8 +28,10 @@ from reference_trainer.errors import LogitsError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import computing_in, stored_in, usable_device
 from reference_trainer.pipeline import smoke
+from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, conditions, metrics_length, opened
 from reference_trainer.pipeline.manifest import manifest
 from reference_trainer.pipeline.teachers import LOGGED_EVERY, cached_or_trained, heads_for, load_teacher
+from reference_trainer.storage.checkpoint_files import Checkpoint
 from reference_trainer.storage.directories import exclusive_directory, refuse_existing
 from reference_trainer.storage.export import exported_bytes, note_interrupts, save_decoder, weights_digest
 from reference_trainer.training.annealing import WEIGHTS, Annealed
@@ -118,6 +120,7 @@ class Distillation(ExitStack):
         self.settings, self.lines, self.clock = settings, lines or Lines(), clock
         self.callbacks = checked(callbacks)
         self.digests: dict[str, str] = {}
+        self._resuming: Checkpoint | None = None
         super().__init__()
         self._outermost = self.enter_context(ExitStack())
 
@@ -182,6 +185,8 @@ class Distillation(ExitStack):
         self.features = self._matching()
         self.optimizer = new_optimizer([*self.student.parameters(), *self.features.parameters], settings.lr)
         self.schedule = self._planned()
+        self.checkpoints = self._checkpoints()
+        self.resumed = None if self._resuming is None else self.checkpoints.load(self._resuming, self.schedule)
         progress = ProgressCallback(settings.log_every, lines=self.lines)
         self.callbacks = (progress, BarCallback(self.lines, "student"), *self.callbacks, *written)
         for callback in self.callbacks:
@@ -206,6 +211,8 @@ class Distillation(ExitStack):
                 seed=settings.seed,
                 step_flops=self._step_flops,
                 features=self.features,
+                save=lambda run: self.checkpoints.save(run, self._metrics.length),
+                resumed=self.resumed,
             )
 
     def conclude(self, result: TrainResult) -> DistillResult:
@@ -231,6 +238,19 @@ class Distillation(ExitStack):
             accumulation=settings.accumulate,
             micro_batches=batches,
             log_every=settings.log_every,
+            save_every=0 if self.directory is None else settings.save_every,
+        )
+
+    def _checkpoints(self) -> Checkpoints:
+        digests = dict(self.digests)
+        if self.directory is not None:  # a smoke run compares nothing
+            digests["teacher_sha256"] = weights_digest(self.teacher)
+        return Checkpoints(
+            directory=self.settings.out / CHECKPOINTS,
+            keep=self.settings.keep,
+            modules={"student": self.student, "projections": nn.ModuleList(self.features.projections)},
+            optimizer=self.optimizer,
+            conditions=conditions(self.settings, self.device, self.schedule, digests),
         )
 
     def _models(self) -> tuple[Any, Any]:
@@ -279,19 +299,23 @@ class Distillation(ExitStack):
     def _claim_output(self) -> Path | None:
         """Return the output directory, which this run has to itself; None for a smoke run, which creates nothing."""
         settings = self.settings
+        kept = [METRICS] if settings.resume is None else [METRICS, CHECKPOINTS]
         if settings.smoke is not None:
-            refuse_existing(settings.out, force=settings.force, kept=[METRICS])  # the full run would be refused too
+            refuse_existing(settings.out, force=settings.force, kept=kept)  # the full run would be refused too
             return None
         needed = exported_bytes(self.student)
-        claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=needed, kept=[METRICS])
-        return self.enter_context(claimed)
+        claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=needed, kept=kept)
+        directory = self.enter_context(claimed)
+        self._resuming = opened(directory / CHECKPOINTS, settings.resume)
+        return directory
 
     def _metrics_callbacks(self) -> list[MetricsCallback]:
         if self.directory is None:
             return []
-        metrics = MetricsCallback(self.directory / METRICS, truncate_to=0)  # replaces that of an unfinished run
-        self.callback(metrics.close)
-        return [metrics]
+        length = metrics_length(self._resuming, self.directory / CHECKPOINTS)  # 0 replaces that of an unfinished run
+        self._metrics = MetricsCallback(self.directory / METRICS, truncate_to=length)
+        self.callback(self._metrics.close)
+        return [self._metrics]
 
     def _trace_callbacks(self) -> list[TraceCallback]:
         settings = self.settings

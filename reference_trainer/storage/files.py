@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["atomic_write"]
+__all__ = ["atomic_write", "sync"]
 
 
 def atomic_write(path: Path, write: Callable[[Path], object], *, fsync: Callable[[int], None] = os.fsync) -> None:
@@ -20,14 +20,14 @@ def atomic_write(path: Path, write: Callable[[Path], object], *, fsync: Callable
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         write(partial)
-        _sync(partial, fsync)
+        sync(partial, fsync)
         partial.replace(path)
-        _sync(path.parent, fsync)
+        sync(path.parent, fsync)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _sync(path: Path, fsync: Callable[[int], None]) -> None:
+def sync(path: Path, fsync: Callable[[int], None] = os.fsync) -> None:
     """Wait until the file or directory is on the disk; do nothing on a file system without sync."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

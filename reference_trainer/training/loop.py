@@ -7,6 +7,7 @@ between the steps that `is_read` names, unless a callback asks for a value.
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,11 +25,20 @@ from reference_trainer.training.callbacks import Callback, Context, call_hooks, 
 from reference_trainer.training.metrics import derived, rates
 from reference_trainer.training.parallel import ONE_PROCESS, Parallel
 from reference_trainer.training.pending import Pending
-from reference_trainer.training.schedule import Event, Position, Schedule, following, is_logged, is_read
-from reference_trainer.training.state import NOTHING, fresh
+from reference_trainer.training.schedule import (
+    Action,
+    Event,
+    Position,
+    Schedule,
+    following,
+    is_logged,
+    is_read,
+    is_saved,
+)
+from reference_trainer.training.state import NOTHING, TrainState, fresh
 from reference_trainer.training.update import BETAS, EPSILON, WEIGHT_DECAY, Update, new_optimizer
 
-__all__ = ["BETAS", "EPSILON", "WEIGHT_DECAY", "Objective", "TrainResult", "new_optimizer", "train"]
+__all__ = ["BETAS", "EPSILON", "WEIGHT_DECAY", "Objective", "Saved", "TrainResult", "new_optimizer", "train"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +96,14 @@ class TrainResult:
         return self.steps_completed / max(self.elapsed_s, 1e-9)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A run after the hooks of a step: its state, and the strongest of their answers, which is carried out next."""
+
+    state: TrainState
+    action: Action
+
+
 def train(
     teacher: Teacher,
     student: Student,
@@ -103,6 +121,8 @@ def train(
     deferred: bool | None = None,
     step_flops: Callable[[], int] | None = None,
     features: FeatureMatching | None = None,
+    save: Callable[[Saved], object] | None = None,
+    resumed: Saved | None = None,
 ) -> TrainResult:
     """Distil `teacher` into `student` as planned by `schedule`, and call `callbacks` at every event.
 
@@ -114,7 +134,9 @@ def train(
     instead of at once; by default where reading waits for a device. It needs an optimizer that takes `found_inf`, as
     the fused ones of PyTorch do. step_flops: returns the floating-point operations of a whole step, for the metric
     flops_per_s; it is called once, at the first logged step. features: the hidden states that are matched in steps
-    with a feature_weight, by default those of the last layers.
+    with a feature_weight, by default those of the last layers. save: called after the hooks of each step that
+    `schedule` saves. resumed: what it was given in an earlier run, whose student and optimizer the caller has restored:
+    the run goes on after that step, with `on_train_begin` and without the events in between.
     Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
     propagate after `on_train_end`, with the step in a note.
     """
@@ -131,7 +153,7 @@ def train(
         deferred=deferred,
         features=features,
     )
-    run = _Run(update, objective, checked(callbacks), learning_rate, clock, step_flops)
+    run = _Run(update, objective, checked(callbacks), learning_rate, clock, step_flops, save, resumed)
     with update.random_state():
         return run.carry_out()
 
@@ -147,19 +169,22 @@ class _Run:
         learning_rate: Callable[[int], float],
         clock: Callable[[], float],
         step_flops: Callable[[], int] | None,
+        save: Callable[[Saved], object] | None,
+        resumed: Saved | None,
     ) -> None:
         self.update, self.schedule, self.callbacks = update, update.schedule, callbacks
         self.objective, self.learning_rate, self.clock = objective, learning_rate, clock
-        self.step_flops = step_flops
-        self.state = fresh()
+        self.step_flops, self.save = step_flops, save
+        self.resumed = resumed
+        self.state = fresh() if resumed is None else copy.deepcopy(resumed.state)
         self.pending = Pending(update.parallel)
-        self.rate: float | None = None
+        self.rate = learning_rate(self.state.position.step) if self.state.position.step else None
         self.metrics: dict[str, float] = {}
-        self.last_metrics: dict[str, float] = {}
         self.flops: int | None = None
         self.unread: dict[int, list[Context]] = {}  # by their step
-        self.logged = (0.0, 0, 0)  # seconds, steps and tokens at the last logged step
-        self.began = clock()
+        # Seconds, steps and tokens at the last logged step, or where this process went on.
+        self.logged = (self.state.elapsed_s, self.state.steps, self.state.tokens)
+        self.began = clock() - self.state.elapsed_s
 
     def carry_out(self) -> TrainResult:
         try:
@@ -180,11 +205,8 @@ class _Run:
         call_train_end(self.callbacks, self._context(Event.TRAIN_END), None)
 
     def _run_events(self) -> None:
-        state = self.state
+        state, action = self.state, self._begin()
         while state.position.event is not Event.TRAIN_END:
-            if state.position.event is Event.EPOCH_BEGIN:
-                state.epoch = NOTHING
-            action = call_hooks(self.callbacks, state.position.event, self._context(state.position.event))
             after = following(self.schedule, state.position, action)
             assert after is not None, "only TRAIN_END is followed by nothing"
             if after.event is Event.STEP_END:
@@ -193,6 +215,20 @@ class _Run:
             if is_read(self.schedule, after):
                 self._read()
             self.metrics = self._logged() if after.event is Event.STEP_END else {}
+            if after.event is not Event.TRAIN_END:
+                action = self._call_hooks(after.event)
+            if self.save is not None and is_saved(self.schedule, after):
+                self.save(Saved(state=state, action=action))
+
+    def _begin(self) -> Action:
+        """Return the action that is answered to the event at which the run begins, or goes on."""
+        action = self._call_hooks(Event.TRAIN_BEGIN)
+        return action if self.resumed is None or action is Action.STOP else self.resumed.action
+
+    def _call_hooks(self, event: Event) -> Action:
+        if event is Event.EPOCH_BEGIN:
+            self.state.epoch = NOTHING
+        return call_hooks(self.callbacks, event, self._context(event))
 
     def _take_step(self, position: Position) -> None:
         rate = self.learning_rate(position.step)
@@ -225,7 +261,7 @@ class _Run:
         if self.step_flops is not None:
             self.flops = self.step_flops() if self.flops is None else self.flops
             amounts["flops"] = self.flops * steps
-        self.last_metrics = {
+        state.metrics = {
             **derived(sums),
             "temperature": weights.temperature,
             "ce_weight": weights.ce_weight,
@@ -233,7 +269,7 @@ class _Run:
             **({"feature_weight": weights.feature_weight} if weights.feature_weight else {}),
             **rates(elapsed - before[0], **amounts),
         }
-        return self.last_metrics
+        return state.metrics
 
     def _losses(self) -> dict[str, Any]:
         return {"loss": self.state.loss, "best_loss": self.state.best_loss, "tokens": self.state.tokens}
@@ -271,5 +307,5 @@ class _Run:
             tokens=state.tokens,
             elapsed_s=self.clock() - self.began,
             stopped=state.position.stopping,
-            metrics=self.last_metrics,
+            metrics=state.metrics,
         )

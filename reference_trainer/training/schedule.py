@@ -20,6 +20,7 @@ __all__ = [
     "following",
     "is_logged",
     "is_read",
+    "is_saved",
     "learning_rate",
     "micro_batches",
     "windows",
@@ -56,7 +57,7 @@ class Schedule:
 
     A step takes `accumulation` micro-batches of each rank. An epoch has `micro_batches` of them, by default as many as
     its steps take; the last step of an epoch takes those that are left. Steps that are multiples of `log_every` are
-    logged; 0 is none.
+    logged, those of `save_every` saved; 0 is none.
 
     Raise `SettingError` for anything but positive integers, and for micro-batches that do not fit into the steps.
     """
@@ -67,6 +68,7 @@ class Schedule:
     accumulation: int = 1
     micro_batches: int | None = None
     log_every: int = 0
+    save_every: int = 0
 
     def __post_init__(self) -> None:
         for name in ("epochs", "steps_per_epoch", "limit", "accumulation", "micro_batches"):
@@ -74,8 +76,10 @@ class Schedule:
             optional = name in ("limit", "micro_batches") and value is None
             if not optional and (type(value) is not int or value < 1):
                 raise SettingError(f"{name} is {value!r}; expected a positive integer")
-        if type(self.log_every) is not int or self.log_every < 0:
-            raise SettingError(f"log_every is {self.log_every!r}; expected a non-negative integer")
+        for name in ("log_every", "save_every"):
+            every = getattr(self, name)
+            if type(every) is not int or every < 0:
+                raise SettingError(f"{name} is {every!r}; expected a non-negative integer")
         if self.micro_batches is not None and windows(self.micro_batches, self.accumulation) != self.steps_per_epoch:
             raise SettingError(
                 f"{self.micro_batches} micro_batches with accumulation {self.accumulation} do not make "
@@ -142,10 +146,16 @@ def micro_batches(schedule: Schedule, epoch_step: int) -> range:
 
 
 def is_read(schedule: Schedule, position: Position) -> bool:
-    """Return whether the sums of the steps so far are read from the device, by every rank: logged steps and ends."""
-    ends = position.event in (Event.EPOCH_END, Event.TRAIN_END)
-    unread = position.step % UNREAD_STEPS == 0
-    return ends or (position.event is Event.STEP_END and (unread or is_logged(position.step, schedule.log_every)))
+    """Return whether the sums of the steps so far are read, by every rank: logged and saved steps, and ends."""
+    if position.event in (Event.EPOCH_END, Event.TRAIN_END):
+        return True
+    due = position.step % UNREAD_STEPS == 0 or is_logged(position.step, schedule.log_every)
+    return position.event is Event.STEP_END and (due or is_saved(schedule, position))
+
+
+def is_saved(schedule: Schedule, position: Position) -> bool:
+    """Return whether the run is saved after the hooks of `position`."""
+    return position.event is Event.STEP_END and is_logged(position.step, schedule.save_every)
 
 
 def is_logged(step: int, every: int) -> bool:

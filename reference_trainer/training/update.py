@@ -51,7 +51,7 @@ class Update:
 
     def take(self, position: Position, rate: float) -> tuple[WindowSums, Tensor | None]:
         """Take the step at `position`; return its sums and, at a logged step, the norm of its gradient."""
-        batches = [self.batch_at(position.epoch, k) for k in micro_batches(self.schedule, position.epoch_step)]
+        batches = [self._fetched(position, k) for k in micro_batches(self.schedule, position.epoch_step)]
         logged = is_logged(position.step, self.schedule.log_every)
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
@@ -95,6 +95,11 @@ class Update:
                 nn.utils.clip_grads_with_norm_(parameters, self.clip, norm)
         self.optimizer.step()
         return norm if measured else None
+
+    def _fetched(self, position: Position, number: int) -> Batch:
+        """Return a micro-batch of the epoch. Data that draw random numbers have a seed of their own."""
+        self._set_seed(position, -number)
+        return self.batch_at(position.epoch, number)
 
     def _set_seed(self, position: Position, micro_batch: int) -> None:
         if self.seed is None:

@@ -19,7 +19,7 @@ ALLOWED = {
         COUNT,
     ),
     "accumulate": COUNT,
-    **dict.fromkeys(["warmup", "seed", "log_every", "anneal_warmup"], NUMBER_FROM_0),
+    **dict.fromkeys(["warmup", "seed", "log_every", "anneal_warmup", "save_every", "keep"], NUMBER_FROM_0),
     **dict.fromkeys(["width", "teacher_width"], WIDTH),
     **{f"{name}{end}": WEIGHT for name in ("ce_weight", "kd_weight", "feature_weight") for end in ("", "_end")},
     "feature_distance": "cosine or l2",
@@ -27,7 +27,7 @@ ALLOWED = {
     "documents": "pad or pack",
     "separator": TEXT,
     "share_vocabulary": "truncate, truncate-student or pad",
-    **dict.fromkeys(["data", "out", "trace", "teacher", "teacher_cache"], PATH),
+    **dict.fromkeys(["data", "out", "trace", "teacher", "teacher_cache", "resume"], PATH),
     "length": "a decimal integer from 2 to 10^18",
     **dict.fromkeys(["temperature", "temperature_end"], "a number from 0.0001 to 10000"),
     "clip": "a number above 0, up to 1e30",
@@ -39,7 +39,12 @@ ALLOWED = {
     "device": "auto, cpu, cuda or cuda:N",
     "dtype": "float32, float64 or bfloat16",
 }
-ALIASES = ("APR_DISTILL_MAX_STEPS", "APR_DISTILL_LOG_EVERY", "APR_DISTILL_PROJECT_TO_STEPS")
+ALIASES = (
+    "APR_DISTILL_MAX_STEPS",
+    "APR_DISTILL_LOG_EVERY",
+    "APR_DISTILL_PROJECT_TO_STEPS",
+    "APR_DISTILL_CHECKPOINT_EVERY",
+)
 LONG = "int of thousands of digits"
 
 
@@ -116,7 +121,7 @@ def test_unknown_variable_is_refused_with_a_suggestion(name: str, hint: str) -> 
     assert refused(gather, {}, {name: "5"}, None) == f"unknown environment variable {name} ({hint})"
 
 
-@pytest.mark.parametrize("name", ["CHECKPOINT_EVERY", "SMOKE_SEQ_LEN", "LOSS", ""])
+@pytest.mark.parametrize("name", ["SMOKE_SEQ_LEN", "LOSS", ""])
 def test_unknown_variable_of_the_source_systems_is_refused_with_the_known_ones(name: str) -> None:
     said = refused(gather, {}, {f"APR_DISTILL_{name}": "5"}, None)
     assert said.startswith(f"unknown environment variable APR_DISTILL_{name} (choose from ")
@@ -126,6 +131,8 @@ def test_unknown_variable_of_the_source_systems_is_refused_with_the_known_ones(n
 def test_conflicting_settings_are_named_with_their_origins_and_values() -> None:
     said = refused(gather, {"smoke": "3"}, {"REFERENCE_TRAINER_MAX_STEPS": "41"}, None)
     assert said.startswith("conflicting settings: --smoke is 3 and REFERENCE_TRAINER_MAX_STEPS is 41; give one of them")
+    said = refused(Settings, smoke=3, resume=Path("latest"))
+    assert said.startswith("conflicting settings: 'smoke' is 3 and 'resume' is latest; give one of them")
     said = refused(Settings, ce_weight=0, kd_weight=0.0)
     assert said == "conflicting settings: 'ce_weight' and 'kd_weight' are both 0; expected one above 0"
 

@@ -1,0 +1,1 @@
+"""Attacks on the files of checkpoints, for `contracts/checkpoint-files.yaml`."""

@@ -1,0 +1,176 @@
+"""Attacks on the reading of damaged checkpoints. The subject is `storage.checkpoint_files`, or has its names."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.checkpoint_files.saved import RANK, RUN, assert_same, names, place, tensors
+from falsifiers.support.oracles import refusal_complaint
+from reference_trainer.storage.checkpoint_manifest import MANIFEST
+from reference_trainer.storage.retention import checkpoint_name
+
+
+def _edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    tree = json.loads((path / MANIFEST).read_text())
+    change(tree)
+    (path / MANIFEST).write_text(json.dumps(tree))
+
+
+def _set(*keys: str, value: Any) -> Callable[[Path], None]:
+    def change(tree: dict[str, Any]) -> None:
+        for key in keys[:-1]:
+            tree = tree[key]
+        tree[keys[-1]] = value
+
+    return lambda path: _edit(path, change)
+
+
+def _forged(path: Path, content: bytes) -> None:
+    """Replace the tensors, and their size and digest in the manifest."""
+    (path / RANK).write_bytes(content)
+    entry = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    _set("files", RANK, value=entry)(path)
+
+
+def _flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+class Planted:
+    """An object whose unpickling creates a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
+
+
+def _renamed(path: Path) -> None:
+    shutil.copytree(path, path.with_name("copy"))
+    shutil.rmtree(path)
+    path.with_name("copy").rename(path)
+    _set("step", value=7)(path)
+
+
+def _swapped(path: Path) -> None:
+    shutil.copy(path.with_name(checkpoint_name(RUN, 1)) / RANK, path / RANK)
+
+
+def _not_a_file(path: Path, make: Callable[[Path], object]) -> None:
+    (path / RANK).unlink()
+    make(path / RANK)
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "no directory": shutil.rmtree,
+    "no manifest": lambda p: (p / MANIFEST).unlink(),
+    "no tensors": lambda p: (p / RANK).unlink(),
+    "tensors cut": lambda p: os.truncate(p / RANK, (p / RANK).stat().st_size - 1),
+    "tensors appended to": lambda p: (p / RANK).write_bytes((p / RANK).read_bytes() + b"\0"),
+    "empty tensors": lambda p: os.truncate(p / RANK, 0),
+    "a flipped bit in the last tensor": lambda p: _flip(p / RANK, -1),
+    "a flipped bit in the header": lambda p: _flip(p / RANK, 20),
+    "tensors of another step": _swapped,
+    "a foreign file of tensors": lambda p: shutil.copy(p / RANK, p / "rank-00001.safetensors"),
+    "another file": lambda p: (p / "notes").touch(),
+    "another directory": lambda p: (p / "more").mkdir(),
+    "a pipe for tensors": lambda p: _not_a_file(p, os.mkfifo),
+    "a directory for tensors": lambda p: _not_a_file(p, os.mkdir),
+    "a dangling link for tensors": lambda p: _not_a_file(p, lambda path: path.symlink_to("nowhere")),
+    "a manifest of another step": _renamed,
+    "a manifest of another run": _set("run_id", value="other"),
+    "a future version": _set("format", value="reference-trainer/checkpoint/2"),
+    "no version": lambda p: _edit(p, lambda tree: tree.pop("format")),
+    "a manifest cut": lambda p: os.truncate(p / MANIFEST, 40),
+    "a manifest that is empty": lambda p: os.truncate(p / MANIFEST, 0),
+    "a manifest that is a list": lambda p: (p / MANIFEST).write_text("[]"),
+    "a manifest that is not text": lambda p: (p / MANIFEST).write_bytes(b"\xff{"),
+    "a manifest without end": lambda p: (p / MANIFEST).write_text("[" * 10**5),
+    "a manifest with NaN": _set("state", value={"loss": float("nan")}),
+    "an unknown field": _set("extra", value=1),
+    "an unknown field of a file": _set("files", RANK, "extra", value=1),
+    "an unknown field of the best": _set("best", value={"step": 1, "score": 0.5, "extra": 1}),
+    "a missing field": lambda p: _edit(p, lambda tree: tree.pop("world_size")),
+    "no state": lambda p: _edit(p, lambda tree: tree.pop("state")),
+    "a step in text": _set("step", value="2"),
+    "a step that is true": _set("step", value=True),
+    "a negative step": _set("step", value=-1),
+    "no ranks": _set("world_size", value=0),
+    "no files": _set("files", value={}),
+    "a digest of another length": _set("files", RANK, "sha256", value="0"),
+    "a size of another file": _set("files", RANK, "size", value=1),
+    "a file of another directory": lambda p: _edit(p, lambda t: t["files"].update({"../x": t["files"].pop(RANK)})),
+    "files of two ranks of three": lambda p: _two_of_three(p),
+    "an object in place of tensors": lambda p: _forged(p, pickle.dumps(Planted(p.parent / "executed"))),
+    "text in place of tensors": lambda p: _forged(p, b"not tensors at all"),
+    "tensors of unknown dtype": lambda p: _forged(
+        p, _header({"w": {"dtype": "F99", "shape": [], "data_offsets": [0, 0]}})
+    ),
+}
+
+
+def _header(dtype: str) -> bytes:
+    text = json.dumps({"w": {"dtype": dtype, "shape": [], "data_offsets": [0, 0]}}).encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+def _two_of_three(path: Path) -> None:
+    shutil.copy(path / RANK, path / "rank-00001.safetensors")
+
+    def change(tree: dict[str, Any]) -> None:
+        tree["world_size"] = 3
+        tree["files"]["rank-00001.safetensors"] = tree["files"][RANK]
+
+    _edit(path, change)
+
+
+@given(kind=st.sampled_from(list(DAMAGES)))
+def falsify_damaged_checkpoint_is_refused(subject: Any, kind: str) -> None:
+    """A CheckpointError with the path, and no tensor; nothing is executed. The undamaged one is read."""
+    with place(1, 2) as directory:
+        path = directory / checkpoint_name(RUN, 2)
+        assert_same("undamaged", subject.read_checkpoint(path).tensors, tensors(2))
+        DAMAGES[kind](path)
+        complaint = refusal_complaint(kind, lambda: subject.read_checkpoint(path), str(path))
+        assert complaint is None, complaint
+        assert "executed" not in names(directory), f"with {kind}, the object was executed"
+
+
+def falsify_directory_without_manifest_is_no_checkpoint(subject: Any) -> None:
+    """It is neither listed nor found, and the one before it is the latest."""
+    with place(1) as directory:
+        (directory / checkpoint_name(RUN, 9)).mkdir()
+        (directory / checkpoint_name(RUN, 8)).touch()
+        assert subject.saved_steps(directory, RUN) == [1], f"the steps are {subject.saved_steps(directory, RUN)}"
+        found = subject.find_checkpoint(directory, RUN, "latest").name
+        assert found == checkpoint_name(RUN, 1), f"the latest is {found}"
+        assert subject.saved_steps(directory / "absent", RUN) == [], "a directory that does not exist has steps"
+
+
+def falsify_ranks_read_their_own_files(subject: Any) -> None:
+    """Of a checkpoint with a file of each rank, each rank gets its own; a single file is for all ranks."""
+    with place(1, 2) as directory:
+        path = directory / checkpoint_name(RUN, 2)
+        assert_same("rank 1 of one file", subject.read_checkpoint(path, rank=1).tensors, tensors(2))
+        other = directory / checkpoint_name(RUN, 1) / RANK
+        shutil.copy(other, path / "rank-00001.safetensors")
+        entry = json.loads((other.parent / MANIFEST).read_text())["files"][RANK]
+        _set("world_size", value=2)(path)
+        _set("files", "rank-00001.safetensors", value=entry)(path)
+        for rank, step in ((0, 2), (1, 1)):
+            assert_same(f"rank {rank} of 2", subject.read_checkpoint(path, rank=rank).tensors, tensors(step))
+        complaint = refusal_complaint("rank 2 of 2", lambda: subject.read_checkpoint(path, rank=2), str(path))
+        assert complaint is None, complaint

@@ -1,0 +1,191 @@
+"""Attacks on the saving of checkpoints. The subject is `storage.checkpoints`, or has its names."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.checkpoint_files.saved import RANK, RUN, assert_same, assert_whole, manifest, names, place, tensors
+from falsifiers.support.interruptions import LINES_AT_MOST, before_operations, in_child, kill
+from reference_trainer.errors import OutputError
+from reference_trainer.storage.checkpoint_files import find_checkpoint, read_checkpoint, saved_steps
+from reference_trainer.storage.checkpoint_manifest import MANIFEST
+from reference_trainer.storage.checkpoints import Disk
+from reference_trainer.storage.retention import checkpoint_name
+
+DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.bool)
+SHAPES = ((), (0,), (3,), (2, 3), (0, 4), (2, 1, 2))
+
+
+@given(kinds=st.lists(st.tuples(st.sampled_from(DTYPES), st.sampled_from(SHAPES)), max_size=4), seed=st.integers(0, 99))
+def falsify_checkpoint_is_read_as_it_was_saved(subject: Any, kinds: list[Any], seed: int) -> None:
+    """Every tensor is read back in every bit: NaN, transposed and shared ones too. No other file is left."""
+    numbers = torch.Generator().manual_seed(seed)
+    each = {f"t{k}": _tensor(dtype, shape, numbers) for k, (dtype, shape) in enumerate(kinds)}
+    given_tensors = {**each, **{f"{name}.shared": value for name, value in each.items()}}
+    with place() as directory:
+        path = subject.save_checkpoint(directory, manifest(3, best=3), given_tensors)
+        read = read_checkpoint(path)
+        assert_same("saved and read", read.tensors, given_tensors)
+        seen = read.manifest.model_dump(exclude={"files"})
+        expected = manifest(3, best=3).model_dump(exclude={"files"})
+        assert seen == expected, f"the manifest is {seen}; expected {expected}"
+        assert names(path) == [MANIFEST, RANK], f"a checkpoint has the files {names(path)}"
+
+
+def _tensor(dtype: torch.dtype, shape: tuple[int, ...], numbers: torch.Generator) -> torch.Tensor:
+    drawn = torch.randn(shape, generator=numbers)
+    drawn = torch.where(drawn > 1, torch.nan, drawn) if dtype.is_floating_point else drawn
+    return drawn.to(dtype).T if len(shape) == 2 else drawn.to(dtype)
+
+
+class Recorder(Disk):
+    """A disk that records its operations, with what is in place under the final name at each; `act` comes first."""
+
+    def __init__(self, final: Path, act: Callable[[int], None] = lambda number: None) -> None:
+        self.final, self.act, self.log = final, act, list[tuple[str, str, bool]]()
+
+    def _note(self, what: str, path: Path) -> None:
+        kind = "the directory" if path == self.final.parent else "the checkpoint" if path.is_dir() else path.name
+        self.log.append((what, kind, self.final.exists()))
+        self.act(len(self.log))
+
+    def write(self, path: Path, content: bytes) -> None:
+        self._note("write", path)
+        super().write(path, content)
+
+    def sync(self, path: Path) -> None:
+        self._note("sync", path)
+        super().sync(path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._note("rename", old)
+        super().rename(old, new)
+
+
+ORDER = [
+    ("write", RANK, False),
+    ("sync", RANK, False),
+    ("write", MANIFEST, False),
+    ("sync", MANIFEST, False),
+    ("sync", "the checkpoint", False),
+    ("rename", "the checkpoint", False),
+    ("sync", "the directory", True),
+]
+
+
+def falsify_files_are_synced_before_the_rename(subject: Any) -> None:
+    """Every file and their directory are synced under another name, then renamed; then the directory is synced."""
+    with place(1) as directory:
+        disk = Recorder(directory / checkpoint_name(RUN, 2))
+        subject.save_checkpoint(directory, manifest(2), tensors(2), disk=disk)
+    assert disk.log == ORDER, f"operations, and whether the checkpoint is in place: {disk.log}; expected {ORDER}"
+
+
+NUMBERS = (errno.ENOSPC, errno.EIO, errno.EACCES)
+
+
+@given(at=st.integers(1, len(ORDER)), number=st.sampled_from(NUMBERS))
+def falsify_failed_save_keeps_the_older_ones(subject: Any, at: int, number: int) -> None:
+    """An error of any operation is an OutputError that names the checkpoint; older ones are whole, nothing is left.
+
+    If only the last sync fails, the new one is there and whole too.
+    """
+
+    def fail(count: int) -> None:
+        if count == at:
+            raise OSError(number, os.strerror(number))
+
+    with place(1, 2) as directory:
+        final = directory / checkpoint_name(RUN, 3)
+        complaint = ""
+        try:
+            subject.save_checkpoint(directory, manifest(3), tensors(3), disk=Recorder(final, fail))
+        except OutputError as error:
+            complaint = str(error)
+        when = f"where operation {at} fails with {os.strerror(number)!r}"
+        assert str(final) in complaint and os.strerror(number) in complaint, f"{when}, the error is {complaint!r}"
+        assert_whole(directory, [[1, 2, 3] if at == len(ORDER) else [1, 2]], when)
+        odd = [name for name in names(directory) if name.endswith(".partial")]
+        assert not odd, f"{when}, {odd} is left"
+
+
+class Careless(Disk):
+    """A disk that stores other bytes than it was given."""
+
+    def __init__(self, name: str, change: Callable[[bytes], bytes]) -> None:
+        self.name, self.change = name, change
+
+    def write(self, path: Path, content: bytes) -> None:
+        super().write(path, self.change(content) if path.name == self.name else content)
+
+
+CHANGES: dict[str, Callable[[bytes], bytes]] = {
+    "the last byte lost": lambda content: content[:-1],
+    "a bit flipped": lambda content: content[:-2] + bytes([content[-2] ^ 4]) + content[-1:],
+    "nothing": lambda content: b"",
+    "zeros": lambda content: bytes(len(content)),
+}
+
+
+@given(name=st.sampled_from([RANK, MANIFEST]), how=st.sampled_from(list(CHANGES)))
+def falsify_files_are_read_back_before_the_rename(subject: Any, name: str, how: str) -> None:
+    """A disk that stores other bytes is noticed before the checkpoint is published, and older ones stay."""
+    if name == MANIFEST and how == "the last byte lost":
+        return  # the end of the last line means nothing
+    with place(1) as directory:
+        try:
+            subject.save_checkpoint(directory, manifest(2), tensors(2), disk=Careless(name, CHANGES[how]), keep=1)
+        except OutputError:
+            assert_whole(directory, [[1]], f"with {how} in {name}")
+        else:
+            raise AssertionError(f"with {how} in {name} the checkpoint is published")
+
+
+LINES = 12
+"""How many of the executed lines are tried, besides every operation on a file."""
+
+
+@given(seed=st.integers(0, 999))
+def falsify_killed_save_is_whole_or_absent(subject: Any, seed: int) -> None:
+    """Killed before any operation on a file, and before some lines: every checkpoint is whole, and a save follows.
+
+    Step 3 is saved where 1 and 2 are, and only the newest is kept.
+    """
+    for moment in range(1, LINES_AT_MOST):
+        if _killed(subject, f"killed before operation {moment}", moment, in_operations=True) == "done":
+            break
+    count = next(k for k in range(1000, LINES_AT_MOST, 1000) if _killed(subject, f"before line {k}", k) == "done")
+    for moment in random.Random(seed).sample(range(1, count), LINES):
+        _killed(subject, f"killed before line {moment}", moment)
+
+
+def _killed(subject: Any, when: str, moment: int, in_operations: bool = False) -> str:
+    def save(step: int) -> None:
+        subject.save_checkpoint(directory, manifest(step), tensors(step), keep=1)
+
+    def save_and_die() -> None:
+        with before_operations(directory, lambda count: kill() if count == moment else None):
+            save(3)
+
+    with place(1, 2) as directory:
+        ended = in_child(save_and_die) if in_operations else in_child(lambda: save(3), moment)
+        assert ended in ("killed", "done"), f"{when}, the save ended in another way: {ended}"
+        expected = [[1, 2], [1, 2, 3], [2, 3], [3]] if ended == "killed" else [[3]]
+        assert_whole(directory, expected, when)
+        latest = find_checkpoint(directory, RUN, "latest").name
+        newest = checkpoint_name(RUN, saved_steps(directory, RUN)[-1])
+        assert latest == newest, f"{when}, the latest is {latest}; expected {newest}"
+        subject.sweep(directory)
+        save(4)
+        seen = [name for name in names(directory) if not name.endswith("-latest")]
+        assert seen == [checkpoint_name(RUN, 4)], f"{when}, then swept and saved step 4: {seen} is left"
+    return ended

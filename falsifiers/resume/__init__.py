@@ -1,0 +1,1 @@
+"""Attacks on runs that are cut, killed and resumed, for `contracts/resume.yaml`."""

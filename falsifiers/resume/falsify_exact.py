@@ -1,0 +1,110 @@
+"""Attacks on what a resumed run computes. The subject is `pipeline.distill`, or has its names."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, lines, resumed_to_the_end, settings
+from falsifiers.support.interruptions import before_operations, in_child, kill
+from reference_trainer import Action, Callback
+
+
+@given(
+    cuts=st.lists(st.integers(1, STEPS), min_size=1, max_size=3, unique=True),
+    save_every=st.integers(1, 3),
+    log_every=st.integers(1, 3),
+    keep=st.integers(0, 2),
+)
+def falsify_cut_run_ends_like_the_straight_one(
+    subject: Any, cuts: list[int], save_every: int, log_every: int, keep: int
+) -> None:
+    """Cut after any steps, several in one epoch, with dropout, noisy data and a partial window: every bit is equal."""
+    with tempfile.TemporaryDirectory() as name:
+        directory, every = Path(name).resolve(), {"save_every": save_every, "log_every": log_every, "keep": keep}
+        straight = ended(subject, settings(directory, "straight", **every))
+        cut = resumed_to_the_end(subject, directory, "cut", [Cut(*cuts)], **every)
+        when = f"saved every {save_every} steps and cut after {sorted(cuts)}"
+        assert_same_end(when, directory, ("cut", cut), ("straight", straight))
+
+
+class Answering(Callback):
+    """Callback that answers SKIP or STOP at a step, and interrupts the first leg at the end of that epoch."""
+
+    def __init__(self, step: int, action: Action, cut: bool) -> None:
+        self.step, self.action, self.cut = step, action, cut
+
+    def on_step_end(self, context: Any) -> Action | None:
+        return self.action if context.step == self.step else None
+
+    def on_epoch_end(self, context: Any) -> None:
+        if self.cut:
+            self.cut = False
+            raise KeyboardInterrupt
+
+
+@given(step=st.integers(1, 3), action=st.sampled_from([Action.SKIP, Action.STOP]))
+def falsify_answers_are_carried_out_after_resuming(subject: Any, step: int, action: Action) -> None:
+    """A run that is saved at a step with an answer, and cut before the answer is carried out, carries it out."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        straight = ended(subject, settings(directory, "straight"), [Answering(step, action, cut=False)])
+        cut = resumed_to_the_end(subject, directory, "cut", [Answering(step, action, cut=True)])
+        assert_same_end(f"{action.name} at step {step}", directory, ("cut", cut), ("straight", straight))
+
+
+@given(limit=st.integers(1, STEPS - 1))
+def falsify_limited_run_goes_on_like_the_straight_one(subject: Any, limit: int) -> None:
+    """Ended by max_steps and resumed without it, the run is the straight one, its learning rates too."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        straight = ended(subject, settings(directory, "straight"))
+        ended(subject, settings(directory, "cut", max_steps=limit))
+        cut = ended(subject, settings(directory, "cut", resume=Path("latest"), force=True))
+        assert_same_end(f"limited to {limit} steps, then resumed", directory, ("cut", cut), ("straight", straight))
+
+
+@given(step=st.integers(1, STEPS))
+def falsify_skipped_data_are_not_produced(subject: Any, step: int) -> None:
+    """A resumed run asks for no batch of the steps before, and for each one after them once."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        ended(subject, settings(directory, "cut", max_steps=step, log_every=0))
+        path = directory / "cut" / "checkpoints" / f"student-step{step}"
+        run, _ = ended(subject, settings(directory, "cut", resume=path, force=True, log_every=0))
+        every = [(epoch, k) for epoch in (1, 2) for k in range(1, 8)]
+        done = (step - 1) // 3 * 7 + min(3 * ((step - 1) % 3 + 1), 7)
+        asked = run.batches.asked
+        assert asked == every[done:], f"resumed after step {step}, {asked} are asked for; expected {every[done:]}"
+
+
+KILLS = 4
+
+
+@given(seed=st.integers(0, 999))
+def falsify_killed_run_ends_like_the_straight_one(subject: Any, seed: int) -> None:
+    """Killed by SIGKILL before operations on files, again and again: equal bits, and every step once."""
+    numbers = random.Random(seed)
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        straight = ended(subject, settings(directory, "straight"))
+        for _ in range(KILLS):
+            moment = numbers.randrange(3, 40)
+            ended_as = in_child(lambda at=moment: _killed(subject, directory, at))
+            assert ended_as in ("killed", "done"), f"killed before operation {moment}, the run ended with {ended_as}"
+            if ended_as == "done":
+                break
+        cut = resumed_to_the_end(subject, directory, "cut", [], force=True)
+        assert_same_end(f"killed with seed {seed}", directory, ("cut", cut), ("straight", straight))
+        seen = [line["step"] for line in lines(directory, "cut")]
+        assert seen == list(range(1, STEPS + 1)), f"killed with seed {seed}, the metrics file has the steps {seen}"
+
+
+def _killed(subject: Any, directory: Path, moment: int) -> None:
+    with before_operations(directory / "cut", lambda count: kill() if count == moment else None):
+        resumed_to_the_end(subject, directory, "cut", [], force=True)

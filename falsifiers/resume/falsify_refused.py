@@ -1,0 +1,144 @@
+"""Attacks on what a resumed run refuses. The subject is `pipeline.distill`, or has its names."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.resume.runs import STEPS, ended, settings
+from falsifiers.support.small_runs import found
+from reference_trainer import CheckpointError
+
+CHANGED: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "seed": ({"seed": 3}, ["seed was 0 and is 3"]),
+    "batch size": ({"batch_size": 8}, ["batch_size was 16 and is 8"]),
+    "accumulation": ({"accumulate": 1}, ["accumulate was 3 and is 1", "steps_per_epoch was 3 and is 7"]),
+    "epochs": ({"epochs": 3}, ["epochs was 2 and is 3", "planned_steps was 6 and is 9"]),
+    "learning rate": ({"lr": 0.5}, ["lr was 0.1 and is 0.5"]),
+    "warm-up": ({"warmup": 3}, ["warmup was 2 and is 3"]),
+    "temperature": ({"temperature": 3.0}, ["temperature was 2.0 and is 3.0"]),
+    "clipping": ({"clip": 1.0}, ["clip was null and is 1.0"]),
+    "dtype": ({"dtype": "bfloat16"}, ['dtype was "float32" and is "bfloat16"']),
+}
+"""Settings that change, and what the refusal says."""
+CONDITIONS = ("world_size", "strategy", "device", "torch", "threads", "cpu_capability", "teacher_sha256")
+"""Conditions that are no settings."""
+
+
+@given(kind=st.sampled_from([*CHANGED, *CONDITIONS]))
+def falsify_drift_is_refused(subject: Any, kind: str) -> None:
+    """A CheckpointError names each condition with both values, and no file is changed."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        ended(subject, settings(directory, "out", max_steps=2))
+        others, expected = CHANGED.get(kind, ({}, [f'{kind} was "other" and is ']))
+        if kind in CONDITIONS:
+            _edit(directory, lambda tree: tree["conditions"].update({kind: "other"}))
+        _assert_refused(subject, kind, directory, expected, **others)
+
+
+FREE = ({"max_steps": 3}, {"log_every": 2}, {"save_every": 2}, {"keep": 1}, {"project_to_steps": 9})
+
+
+def falsify_free_settings_may_change(subject: Any) -> None:
+    """Settings that change no bit of the weights may differ from those of the saved run."""
+    for others in FREE:
+        with tempfile.TemporaryDirectory() as name:
+            directory = Path(name).resolve()
+            ended(subject, settings(directory, "out", max_steps=2))
+            chosen = settings(directory, "out", **{"resume": Path("latest"), "force": True, **others})
+            _, result = ended(subject, chosen)
+            steps = result.train.steps_completed
+            assert steps == others.get("max_steps", STEPS), f"resumed with {others}, the run has {steps} steps"
+
+
+def _edit(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    path = directory / "out" / "checkpoints" / "student-step2" / "manifest.json"
+    tree = json.loads(path.read_text())
+    change(tree)
+    path.write_text(json.dumps(tree))
+
+
+def _position(**others: Any) -> Callable[[Path], object]:
+    return lambda d: _edit(d, lambda tree: tree["state"]["train"]["position"].update(others))
+
+
+def _checkpoint(directory: Path) -> Path:
+    return directory / "out" / "checkpoints" / "student-step2"
+
+
+UNFIT: dict[str, Callable[[Path], object]] = {
+    "no checkpoint": lambda d: shutil.rmtree(d / "out" / "checkpoints"),
+    "no tensors": lambda d: (_checkpoint(d) / "rank-00000.safetensors").unlink(),
+    "a damaged checkpoint": lambda d: (_checkpoint(d) / "rank-00000.safetensors").write_bytes(b"x" * 5000),
+    "a state of another step": _position(step=1),
+    "a state at another event": _position(event="on_epoch_end"),
+    "a state beyond the epochs": _position(epoch=3),
+    "a state before the epoch": _position(epoch_step=0),
+    "a state beyond the epoch": _position(epoch_step=3),
+    "a state that counted other steps": lambda d: _edit(d, lambda t: t["state"]["train"].update(steps=1)),
+    "no state": lambda d: _edit(d, lambda tree: tree["state"].pop("train")),
+    "a damaged state": lambda d: _edit(d, lambda tree: tree["state"]["train"].pop("tokens")),
+    "no answer": lambda d: _edit(d, lambda tree: tree["state"].pop("action")),
+    "an unknown answer": lambda d: _edit(d, lambda tree: tree["state"].update(action=7)),
+    "no optimizer": lambda d: _edit(d, lambda tree: tree["state"].pop("optimizer")),
+    "another optimizer": lambda d: _edit(d, lambda tree: tree["state"]["optimizer"].update(kind="SGD")),
+    "no length of the metrics file": lambda d: _edit(d, lambda tree: tree["state"].pop("metrics_length")),
+    "a negative length": lambda d: _edit(d, lambda tree: tree["state"].update(metrics_length=-1)),
+    "no metrics file": lambda d: (d / "out" / "metrics.jsonl").unlink(),
+    "a shorter metrics file": lambda d: (d / "out" / "metrics.jsonl").write_text('{"step": 1}\n'),
+    "a later checkpoint": lambda d: shutil.copytree(_checkpoint(d), _checkpoint(d).with_name("student-step7")),
+}
+
+
+@given(kind=st.sampled_from(list(UNFIT)))
+def falsify_unfit_checkpoint_is_refused(subject: Any, kind: str) -> None:
+    """An error before the training for each damage of the checkpoint, its state and the metrics file."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        ended(subject, settings(directory, "out", max_steps=2))
+        UNFIT[kind](directory)
+        resume = _checkpoint(directory) if kind == "a later checkpoint" else Path("latest")
+        _assert_refused(subject, kind, directory, [], resume=resume)
+
+
+def falsify_run_that_starts_over_is_refused_beside_checkpoints(subject: Any) -> None:
+    """Without `resume`, checkpoints of an earlier run refuse a new one, also with `force`."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        ended(subject, settings(directory, "out", max_steps=2))
+        _assert_refused(subject, "a run that starts over", directory, ["step 2"], resume=None)
+
+
+def _assert_refused(subject: Any, kind: str, directory: Path, words: list[str], **others: Any) -> None:
+    before = found(directory)
+    given_settings = {"resume": Path("latest"), "force": True, **others}
+    try:
+        ended(subject, settings(directory, "out", **given_settings))
+    except (CheckpointError, OSError) as error:
+        missing = [each for each in words if each not in str(error)]
+        assert not missing, f"{kind}: the refusal lacks {missing}: {error}"
+    else:
+        raise AssertionError(f"{kind}: the run is resumed")
+    changed = sorted(set(before.items()) ^ set(found(directory).items()))
+    assert not changed, f"{kind}: the run was refused, and changed {changed}"
+
+
+@given(save_every=st.integers(0, 4), keep=st.integers(0, 2), smoke=st.booleans())
+def falsify_due_steps_are_saved(subject: Any, save_every: int, keep: int, smoke: bool) -> None:
+    """Every `save_every`-th step is saved, of which the last `keep` stay; 0 saves none, a smoke run neither."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        others = {"smoke": STEPS} if smoke else {}
+        ended(subject, settings(directory, "out", save_every=save_every, keep=keep, **others))
+        seen = sorted(path.name for path in (directory / "out" / "checkpoints").glob("student-step*"))
+        due = [step for step in range(1, STEPS + 1) if save_every and step % save_every == 0 and not smoke]
+        expected = [f"student-step{step}" for step in (due[-keep:] if keep else due)]
+        assert seen == expected, f"with save_every {save_every}, keep {keep} and smoke {smoke}, {seen} are saved"

@@ -1,0 +1,88 @@
+"""Wrong versions of public functions: the faults that the contract `resume` declares."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+
+def optimizer_starts_over(original: Any, saved: Any, modules: Any, optimizer: Any) -> None:
+    """Restore weights alone."""
+    original(saved, modules, optimizer)
+    optimizer.state.clear()
+
+
+def generators_left_alone(seed: int, device: Any) -> None:
+    """Seed nothing, so that random numbers go on from those of the process."""
+
+
+def epoch_starts_over(original: Any, *given: Any) -> Any:
+    """Go on with the first window of the epoch, under the saved number of the step."""
+    saved = original(*given)
+    position = saved.state.position
+    return replace(saved, state=replace(saved.state, position=replace(position, epoch_step=0)))
+
+
+def answer_forgotten(original: Any, *given: Any) -> Any:
+    """Forget what callbacks answered to the saved step."""
+    saved = original(*given)
+    return replace(saved, action=type(saved.action).CONTINUE)
+
+
+def losses_start_over(original: Any, *given: Any) -> Any:
+    """Start counting losses and tokens again."""
+    from reference_trainer.training.state import fresh
+
+    saved = original(*given)
+    return replace(saved, state=replace(fresh(), position=saved.state.position, steps=saved.state.steps))
+
+
+def metrics_kept_whole(checkpoint: Any, directory: Any) -> int:
+    """Go on at the end of the metrics file, whatever the checkpoint recorded."""
+    path = directory.parent / "metrics.jsonl"
+    return path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
+
+
+def metrics_start_over(checkpoint: Any, directory: Any) -> int:
+    """Replace the metrics file."""
+    return 0
+
+
+def drift_accepted(original: Any, manifest: Any, schedule: Any, present: Any) -> Any:
+    """Compare no condition."""
+    return original(manifest, schedule, manifest.conditions)
+
+
+def settings_alone(original: Any, *given: Any) -> Any:
+    """Compare settings, and neither machine nor versions."""
+    found = original(*given)
+    for name in ("torch", "threads", "cpu_capability", "device", "world_size", "strategy", "teacher_sha256"):
+        found.pop(name, None)
+    return found
+
+
+def every_setting(original: Any, settings: Any, *given: Any) -> Any:
+    """Compare settings that change no bit, too."""
+    return {**original(settings, *given), "log_every": settings.log_every, "max_steps": settings.max_steps}
+
+
+def starts_over(original: Any, directory: Any, resume: Any) -> Any:
+    """Start over where the checkpoint cannot be read."""
+    from reference_trainer.errors import CheckpointError
+
+    try:
+        return original(directory, resume)
+    except CheckpointError:
+        return None
+
+
+def horizon_of_the_limit(original: Any, *given: Any, schedule: Any, learning_rate: Any, **rest: Any) -> Any:
+    """Let the learning rate fall within the steps of this leg."""
+    scale = schedule.planned_steps / schedule.total_steps
+    return original(*given, schedule=schedule, learning_rate=lambda k: learning_rate(int(k * scale)), **rest)
+
+
+def saved_one_step_late(original: Any, schedule: Any, position: Any) -> bool:
+    """Save the step after the one that is due."""
+    due = original(schedule, replace(position, step=position.step - 1)) and position.step > 1
+    return bool(due)

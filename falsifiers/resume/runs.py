@@ -1,0 +1,133 @@
+"""Small runs with dropout and noisy data that are saved often, and what they leave.
+
+The subject has `Distillation`, as `reference_trainer.pipeline.distill` has.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from falsifiers.checkpoint_files.saved import assert_same
+from reference_trainer import Callback, Lines, Settings
+from reference_trainer.distillation.protocols import Batch
+
+V, STEPS = 11, 6
+"""Tokens, and the steps of a run: two epochs of seven batches, three a step."""
+TIMES = ("elapsed_s", "steps_per_s", "tokens_per_s", "flops_per_s")
+
+
+class Model(nn.Module):
+    """A model with dropout and a buffer that counts its forwards."""
+
+    def __init__(self, width: int, seed: int) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.embed, self.drop, self.head = nn.Embedding(V, width), nn.Dropout(0.3), nn.Linear(width, V)
+        self.register_buffer("forwards", torch.tensor(0))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.forwards += self.training
+        return self.head(self.drop(self.embed(tokens)))
+
+
+class Noisy:
+    """Batches with a token of their own and noise from the default generator; `asked` are their numbers."""
+
+    batches = 7
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+
+    def batch(self, epoch: int, position: int) -> Batch:
+        self.asked.append((epoch, position))
+        tokens = torch.randint(V, (2, 5))
+        tokens[:, 0] = position
+        return Batch(tokens=tokens, labels=tokens)
+
+
+def settings(directory: Path, out: str, **others: Any) -> Settings:
+    """Return the settings of a run of `STEPS` steps that logs every one."""
+    given = {"epochs": 2, "accumulate": 3, "log_every": 1, "save_every": 1, "lr": 0.1, "warmup": 2, "device": "cpu"}
+    return Settings(**{**given, "out": directory / out, **others})
+
+
+def ended(subject: Any, chosen: Settings, callbacks: Sequence[Callback] = ()) -> Any:
+    """Run to the end, and return the distillation and its result."""
+
+    class Own(subject.Distillation):  # type: ignore[misc]  # the subject is any module
+        vocab_size = V
+
+        def make_batches(self) -> Noisy:
+            return Noisy()
+
+        def make_student(self) -> nn.Module:
+            return Model(4, seed=1)
+
+        def make_teacher(self) -> nn.Module:
+            return Model(3, seed=2)
+
+        def evaluate(self) -> dict[str, Any]:
+            return {}
+
+        def save(self, directory: Path, manifest: dict[str, Any]) -> None:
+            (directory / "manifest.json").write_text(json.dumps(manifest))
+
+    with Own(chosen, callbacks=callbacks, lines=Lines(io.StringIO())) as run, run:
+        run.prepare()
+        return run, run.conclude(run.run())
+
+
+class Cut(Callback):
+    """Callback that interrupts the run after some steps, each once in all legs that share it."""
+
+    def __init__(self, *steps: int) -> None:
+        self.left = set(steps)
+
+    def on_step_end(self, context: Any) -> None:
+        if context.step in self.left:
+            self.left.remove(context.step)
+            raise KeyboardInterrupt
+
+
+def resumed_to_the_end(subject: Any, directory: Path, out: str, callbacks: Sequence[Callback], **others: Any) -> Any:
+    """Run, resuming from the latest checkpoint after each interrupt until the run ends; start over where none is."""
+    for _ in range(2 * STEPS):
+        there = any((directory / out / "checkpoints").glob("student-step*"))
+        resume = {"resume": Path("latest")} if there else {}
+        try:
+            return ended(subject, settings(directory, out, **others, **resume), callbacks)
+        except KeyboardInterrupt:
+            continue
+    raise AssertionError("the run does not come to its end")
+
+
+def lines(directory: Path, out: str) -> list[dict[str, Any]]:
+    """Return the lines of the metrics file, without what depends on time."""
+    read = [json.loads(line) for line in (directory / out / "metrics.jsonl").read_text().splitlines()]
+    for each in read:
+        each["metrics"] = {name: value for name, value in each["metrics"].items() if name not in TIMES}
+        each["metrics"].pop("flops_per_s", None)
+        del each["elapsed_s"]
+    return read
+
+
+def assert_same_end(when: str, directory: Path, seen: tuple[str, Any], expected: tuple[str, Any]) -> None:
+    """Assert equal bits of weights, equal results, and equal metrics files with every step once."""
+    (out, (_, result)), (straight, (_, wanted)) = seen, expected
+    assert_same(when, result.student.state_dict(), wanted.student.state_dict())
+    ours, theirs = ({k: v for k, v in asdict(each.train).items() if k != "elapsed_s"} for each in (result, wanted))
+    for each in (ours, theirs):
+        each["metrics"] = {name: value for name, value in each["metrics"].items() if name not in TIMES}
+    assert ours == theirs, f"{when}, the result is {ours}; expected {theirs}"
+    steps = [line["step"] for line in lines(directory, out)]
+    wanted_lines = lines(directory, straight)
+    assert steps == [line["step"] for line in wanted_lines], f"{when}, the metrics file has the steps {steps}"
+    assert lines(directory, out) == wanted_lines, f"{when}, the lines of the metrics file differ"

@@ -1,0 +1,1 @@
+"""Attacks on names, rotation and choice of checkpoints, for `contracts/retention.yaml`."""

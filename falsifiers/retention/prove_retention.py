@@ -1,0 +1,96 @@
+"""Predicates over bounded boxes: which checkpoints are kept, best, resumed and refused.
+
+The subject has the public names of `storage.retention`, and `CheckpointError`. Sets of steps are bit masks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+RUNS = ("a", "a-step1", "[ab]*", "a-step", "step2-step", "\N{GREEK SMALL LETTER TAU}?")
+NO_STEPS = ("", "-1", "01", "1 ", "+1", "1_0", "1.0", "\N{ARABIC-INDIC DIGIT ONE}", "1.5.partial", "x", "latest")
+SCORES = (math.nan, math.inf, -math.inf, 1.0, 1.25, 1.5, -1.0)
+
+
+def _steps(mask: int) -> list[int]:
+    return [step for step in range(mask.bit_length()) if mask >> step & 1]
+
+
+def _refused(subject: Any, call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except subject.CheckpointError:
+        return True
+    return False
+
+
+def prove_kept(subject: Any, saved: int, keep: int, best: int) -> None:
+    """Any order of steps: the last `keep` and the best stay, at least the newest; with 0 all stay."""
+    steps, wanted = _steps(saved), None if best == 7 else best
+    stays = [s for s in steps if keep == 0 or s == wanted or sum(t > s for t in steps) < max(keep, 1)]
+    for order in (steps, steps[::-1]):
+        dropped = subject.dropped(order, keep=keep, best=wanted)
+        left = [step for step in steps if step not in dropped]
+        assert left == stays and len(dropped) == len(set(dropped)), (
+            f"of {order}, {left} are left with keep {keep} and best {wanted}; expected {stays}"
+        )
+
+
+def prove_names(subject: Any, run: int, other: int, step: int) -> None:
+    """The steps of a run are read from the names of its checkpoints, and from no others."""
+    mine, theirs = RUNS[run], RUNS[other]
+    name = subject.checkpoint_name(mine, step)
+    assert name == f"{mine}-step{step}", f"the checkpoint of step {step} of {mine!r} is called {name!r}"
+    names = [subject.checkpoint_name(theirs, step + 1), *(f"{mine}-step{each}" for each in NO_STEPS), mine, name]
+    seen = subject.steps_of(mine, names)
+    expected = [step, step + 1] if mine == theirs else [step]
+    assert seen == expected, f"{mine!r} has the steps {seen} among {names}; expected {expected}"
+
+
+def prove_run_ids(subject: Any, value: int) -> None:
+    """A run id is a part of one file name that is not hidden; glob characters and any letters are fine."""
+    ids = (*RUNS, "", ".", "..", ".a", "a/b", "/a", "a\0")
+    refused = _refused(subject, lambda: subject.checkpoint_name(ids[value], 1))
+    assert refused == (value >= len(RUNS)), f"the run id {ids[value]!r} is {'refused' if refused else 'accepted'}"
+
+
+def prove_best(subject: Any, first: int, second: int, third: int, fourth: int, highest: int, delta: int) -> None:
+    """The best of four scores: the first finite one, then each that is better by more than `delta` quarters."""
+    mode, min_delta = ("min", "max")[highest], delta / 4
+    scores = [SCORES[each] for each in (first, second, third, fourth)]
+    best, expected = None, None
+    for step, score in enumerate(scores, 1):
+        best = subject.improved(best, step=step, score=score, mode=mode, min_delta=min_delta)
+        if math.isfinite(score):
+            gain = 0.0 if expected is None else (score - expected[1]) * (1 if highest else -1)
+            expected = (step, score) if expected is None or gain > min_delta else expected
+    seen = None if best is None else (best.step, best.score)
+    assert seen == expected, f"the best of {scores} is {seen} with mode {mode}, min_delta {min_delta}; not {expected}"
+
+
+def prove_modes(subject: Any, value: int) -> None:
+    """A mode is "min" or "max"."""
+    mode = ("min", "max", "Min", "", "minmax", "mean")[value]
+    refused = _refused(subject, lambda: subject.improved(None, step=1, score=1.0, mode=mode, min_delta=0.0))
+    assert refused == (value > 1), f"the mode {mode!r} is {'refused' if refused else 'accepted'}"
+
+
+def prove_resumed(subject: Any, saved: int, wanted: int, best: int) -> None:
+    """The latest is the largest number, the best the one that is named and there; otherwise an error."""
+    steps, word = [9 + step for step in _steps(saved)], ("latest", "best", "newest")[wanted]
+    there = {"latest": steps[-1:], "best": [9 + best] if 9 + best in steps else []}.get(word, [])
+    seen = []
+    refused = _refused(
+        subject, lambda: seen.append(subject.resumed(word, steps[::-1], None if best == 4 else 9 + best))
+    )
+    assert seen == there and refused == (not there), f"{word} of {steps}, best {9 + best}, is {seen}; expected {there}"
+
+
+def prove_follows(subject: Any, saved: int, step: int) -> None:
+    """A step is saved only if it is later than every saved one."""
+    steps = _steps(saved)
+    refused = _refused(subject, lambda: subject.check_follows(steps, step))
+    expected = any(each >= step for each in steps)
+    assert refused == expected, f"step {step} is {'refused' if refused else 'accepted'} where {steps} are saved"

@@ -1,0 +1,1 @@
+"""Attacks on the state of modules and optimizer between two steps, for `contracts/snapshot.yaml`."""

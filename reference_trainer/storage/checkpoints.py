@@ -1,0 +1,143 @@
+"""Checkpoints of a run: directories `{run_id}-step{N}` with the tensors of each rank and a manifest.
+
+A checkpoint appears whole, by one rename. Its manifest has the size and the SHA-256 of every other file, so nothing is
+read that was damaged, added or left out since. Files of tensors are safetensors: nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import save
+from torch import Tensor
+
+from reference_trainer.errors import CheckpointError, OutputError
+from reference_trainer.storage.checkpoint_files import check_files, saved_steps
+from reference_trainer.storage.checkpoint_manifest import MANIFEST, FileEntry, Manifest, parsed_manifest, rank_file
+from reference_trainer.storage.files import sync
+from reference_trainer.storage.retention import check_follows, checkpoint_name, dropped
+
+__all__ = ["DISK", "Disk", "save_checkpoint", "sweep"]
+
+
+class Disk:
+    """What is done with the files of a checkpoint. A subclass records or fails it."""
+
+    def write(self, path: Path, content: bytes) -> None:
+        """Write a new file."""
+        path.write_bytes(content)
+
+    def sync(self, path: Path) -> None:
+        """Wait until a file, or the names in a directory, are on the disk."""
+        sync(path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Give a directory another name."""
+        old.rename(new)
+
+
+DISK = Disk()
+
+
+def save_checkpoint(
+    directory: Path, manifest: Manifest, tensors: Mapping[str, Tensor], *, keep: int = 0, disk: Disk = DISK
+) -> Path:
+    """Save a checkpoint of one process in `directory`, and return its path; then remove all but the last `keep`.
+
+    The files are written beside it, synced and read back, then renamed; the checkpoint exists as a whole or not at all,
+    also if the process is killed. The newest and the best are never removed; 0 keeps all. Links `{run_id}-latest` and
+    `{run_id}-best` are made where the file system has links. tensors: on any device, in any layout.
+    Raise `CheckpointError` if the step is not later than every saved one, `OutputError` if a file cannot be written.
+    """
+    check_follows(saved_steps(directory, manifest.run_id), manifest.step)
+    path = directory / checkpoint_name(manifest.run_id, manifest.step)
+    with _failures_named(path):
+        with _partial(path) as partial:
+            entry = _write_tensors(partial / rank_file(0), tensors, disk)
+            _publish(partial, path, manifest.model_copy(update={"files": {rank_file(0): entry}}), disk)
+        _link(directory / f"{manifest.run_id}-latest", path.name)
+        if manifest.best is not None:
+            _link(directory / f"{manifest.run_id}-best", checkpoint_name(manifest.run_id, manifest.best.step))
+        _rotate(directory, manifest, keep)
+    return path
+
+
+@contextmanager
+def _failures_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise OutputError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+@contextmanager
+def _partial(path: Path) -> Iterator[Path]:
+    """Create an empty directory beside `path`; remove it if it has not been renamed."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, Tensor], disk: Disk) -> FileEntry:
+    content = save({name: each.detach().to("cpu", copy=True).contiguous() for name, each in tensors.items()})
+    disk.write(path, content)
+    disk.sync(path)
+    return FileEntry(size=len(content), sha256=hashlib.sha256(content).hexdigest())
+
+
+def _publish(partial: Path, path: Path, manifest: Manifest, disk: Disk) -> None:
+    """Complete the directory `partial` by its manifest, check it as a reader would, and rename it to `path`."""
+    text = json.dumps(manifest.model_dump(), indent="  ", allow_nan=False) + "\n"
+    disk.write(partial / MANIFEST, text.encode())
+    disk.sync(partial / MANIFEST)
+    disk.sync(partial)
+    try:
+        check_files(partial, parsed_manifest(partial))
+    except CheckpointError as error:
+        raise OutputError(f"the disk does not hold what was written: {error}") from error
+    disk.rename(partial, path)
+    disk.sync(path.parent)
+
+
+def _link(link: Path, target: str) -> None:
+    """Let a relative link refer to `target`. Failure is ignored: links are for people, and nothing here reads them."""
+    temporary = link.with_name(f".{link.name}.{os.getpid()}.partial")
+    with suppress(OSError):
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(target, target_is_directory=True)
+        temporary.replace(link)
+    with suppress(OSError):
+        temporary.unlink(missing_ok=True)
+
+
+def _rotate(directory: Path, manifest: Manifest, keep: int) -> None:
+    best = None if manifest.best is None else manifest.best.step
+    for step in dropped(saved_steps(directory, manifest.run_id), keep=keep, best=best):
+        path = directory / checkpoint_name(manifest.run_id, step)
+        removed = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        path.rename(removed)  # first, so that a checkpoint is never there in part
+        shutil.rmtree(removed)
+
+
+def sweep(directory: Path) -> None:
+    """Remove what killed writers left in `directory`. Call it under a lock: no other run may be writing there."""
+    with suppress(FileNotFoundError):
+        for each in directory.iterdir():
+            if re.fullmatch(r"\..+\.\d+\.partial", each.name) is None:
+                continue
+            if each.is_dir() and not each.is_symlink():
+                shutil.rmtree(each, ignore_errors=True)
+            else:
+                each.unlink(missing_ok=True)

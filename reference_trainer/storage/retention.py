@@ -1,0 +1,108 @@
+"""Which checkpoints exist, are kept and are resumed, as pure functions of names and numbers.
+
+Nothing here reads a file or imports torch. Steps count from 1; step 0 is the untrained student.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from reference_trainer.errors import CheckpointError
+
+__all__ = [
+    "MODES",
+    "Best",
+    "check_follows",
+    "checked_run_id",
+    "checkpoint_name",
+    "drifts",
+    "dropped",
+    "improved",
+    "resumed",
+    "steps_of",
+]
+
+MODES = ("min", "max")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Best:
+    """The step with the best score of a run so far."""
+
+    step: int
+    score: float
+
+
+def checked_run_id(run_id: str) -> str:
+    """Return the run id. Raise `CheckpointError` for one that is no part of a file name, or would be hidden."""
+    if not run_id or run_id.startswith(".") or "/" in run_id or "\0" in run_id:
+        raise CheckpointError(f"invalid run id {run_id!r}: expected a file name that does not start with a dot")
+    return run_id
+
+
+def checkpoint_name(run_id: str, step: int) -> str:
+    """Return the name of the directory of a checkpoint."""
+    return f"{checked_run_id(run_id)}-step{step}"
+
+
+def steps_of(run_id: str, names: Iterable[str]) -> list[int]:
+    """Return the steps of a run whose checkpoints have one of `names`, in order. Other names are ignored."""
+    prefix = checkpoint_name(run_id, 0)[:-1]
+    numbers = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+    return sorted(int(number) for number in numbers if re.fullmatch("0|[1-9][0-9]{0,17}", number))
+
+
+def check_follows(steps: Collection[int], step: int) -> None:
+    """Raise `CheckpointError` unless `step` is later than every saved one: later ones would outlive the run."""
+    newest = max(steps, default=-1)
+    if step <= newest:
+        raise CheckpointError(
+            f"step {step} cannot be saved, because step {newest} is there; resume from the latest, or move the later "
+            "checkpoints away"
+        )
+
+
+def dropped(steps: Collection[int], *, keep: int, best: int | None) -> list[int]:
+    """Return the steps whose checkpoints are removed: all but the last `keep`, the newest and the best; 0 keeps all."""
+    if keep == 0:
+        return []
+    return [step for step in sorted(steps)[: -max(keep, 1)] if step != best]
+
+
+def improved(best: Best | None, *, step: int, score: float, mode: str, min_delta: float) -> Best | None:
+    """Return the best of a run after a step with a score, which must be better by more than `min_delta`.
+
+    The first finite score is the best so far. A score that is not finite never is. mode: "min" or "max".
+    """
+    if mode not in MODES:
+        raise CheckpointError(f"invalid mode {mode!r}: expected one of {', '.join(MODES)}")
+    gain = math.inf if best is None else best.score - score if mode == "min" else score - best.score
+    return Best(step=step, score=score) if math.isfinite(score) and gain > min_delta else best
+
+
+def resumed(wanted: str, steps: Collection[int], best: int | None) -> int:
+    """Return the step that a run resumes from: the "latest" or the "best" of `steps`.
+
+    Raise `CheckpointError` if there is none.
+    """
+    if not steps:
+        raise CheckpointError(f"no checkpoint to resume: no {wanted} one is there; start without --resume")
+    if wanted == "latest":
+        return max(steps)
+    if wanted != "best" or best is None or best not in steps:
+        raise CheckpointError(f"no {wanted} checkpoint to resume; there are the steps {sorted(steps)}")
+    return best
+
+
+def drifts(saved: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
+    """Return a line for each condition of a run that is not as it was saved, with both values as JSON, by name."""
+    before, now = (
+        {name: json.dumps(each, sort_keys=True) for name, each in values.items()} for values in (saved, present)
+    )
+    changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    return [f"{name} was {before.get(name, 'absent')} and is {now.get(name, 'absent')}" for name in changed]

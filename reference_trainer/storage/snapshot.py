@@ -1,0 +1,166 @@
+"""The tensors of a run between two steps: those of its modules and its optimizer, by name; and back, checked first.
+
+State of the optimizer is made from what was saved, so no step has to be pretended, and a run saved before its first
+step has none. Random numbers need no state: see `training.randomness`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from reference_trainer.errors import CheckpointError
+from reference_trainer.storage.retention import drifts
+
+__all__ = ["Snapshot", "restore", "snapshot"]
+
+COUNTER = "step"
+"""Name of the state that is a number; other state has shape and dtype of its parameter."""
+VOLATILE = ("params", "lr")
+"""Entries of a group that are no options: the loop sets the learning rate before every step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """tensors: copies on the CPU, by name. optimizer: its kind, and parameters and options of its groups, as JSON."""
+
+    tensors: dict[str, Tensor]
+    optimizer: dict[str, Any]
+
+
+def snapshot(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer | None) -> Snapshot:
+    """Return copies of weights, buffers and optimizer state. `modules` are all that have parameters of the optimizer.
+
+    Raise `CheckpointError` for parameters of other modules, and for state that is neither a number of steps nor a
+    tensor like its parameter.
+    """
+    names = _parameter_names(modules, optimizer)
+    tensors = _weights(modules)
+    for name, parameter in names.items():
+        state = {} if optimizer is None else optimizer.state.get(parameter, {})
+        for what, value in state.items():
+            _check_state(f"{name}.{what}", value, parameter)
+            tensors[f"optimizer.{name}.{what}"] = value
+    copies = {name: each.detach().to("cpu", copy=True) for name, each in tensors.items()}
+    return Snapshot(tensors=copies, optimizer=_described(modules, optimizer))
+
+
+def restore(saved: Snapshot, modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer | None) -> None:
+    """Load what `snapshot` returned, in every bit.
+
+    Raise `CheckpointError`, before anything is changed, for a tensor that is missing, unknown or of another shape or
+    dtype, and for other parameters or options of the optimizer.
+    """
+    _check_optimizer(saved.optimizer, _described(modules, optimizer))
+    weights = _weights(modules)
+    given = {name: each for name, each in saved.tensors.items() if not name.startswith("optimizer.")}
+    _check_names("weights", given.keys(), weights.keys())
+    for name, weight in weights.items():
+        _check_like(name, given[name], weight)
+    states: dict[Tensor, Any] = dict(_states(saved, _parameter_names(modules, optimizer), optimizer))
+    with torch.no_grad():
+        for name, weight in weights.items():
+            weight.copy_(given[name])
+    if optimizer is not None:
+        optimizer.state.clear()
+        optimizer.state.update(states)
+
+
+def _weights(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    weights = {f"{module}.{name}": each for module in modules for name, each in modules[module].state_dict().items()}
+    for name, each in weights.items():
+        if not isinstance(each, Tensor) or name.startswith("optimizer."):
+            raise CheckpointError(
+                f"{name} is {type(each).__name__}; expected a tensor of a module not called optimizer"
+            )
+    return weights
+
+
+def _parameter_names(
+    modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer | None
+) -> dict[str, nn.Parameter]:
+    """Return the parameters of the optimizer by name, in its order."""
+    every = {each: f"{module}.{name}" for module in modules for name, each in modules[module].named_parameters()}
+    held = [each for group in optimizer.param_groups for each in group["params"]] if optimizer is not None else []
+    for each in held:
+        if each not in every:
+            raise CheckpointError(
+                f"the optimizer has a parameter {_kind(each)} of none of the modules {sorted(modules)}"
+            )
+    return {every[each]: each for each in held}
+
+
+def _described(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer | None) -> dict[str, Any]:
+    """Return kind, parameters and options of the optimizer as JSON, the options of group k under `k.name`."""
+    if optimizer is None:
+        return {"kind": None}
+    described: dict[str, Any] = {"kind": type(optimizer).__name__}
+    names = {each: name for name, each in _parameter_names(modules, optimizer).items()}
+    for number, group in enumerate(optimizer.param_groups):
+        described[f"{number}.parameters"] = [names[each] for each in group["params"]]
+        described |= {f"{number}.{name}": value for name, value in group.items() if name not in VOLATILE}
+    try:
+        return dict(json.loads(json.dumps(described, allow_nan=False)))
+    except (TypeError, ValueError) as error:
+        raise CheckpointError(f"an option of the optimizer is no JSON: {error}") from error
+
+
+def _check_optimizer(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
+    changed = drifts(saved, present)
+    if changed:
+        raise CheckpointError(f"the optimizer is another one: {'; '.join(changed)}")
+
+
+def _states(
+    saved: Snapshot, parameters: Mapping[str, nn.Parameter], optimizer: torch.optim.Optimizer | None
+) -> Iterator[tuple[nn.Parameter, dict[str, Tensor]]]:
+    """Yield the state of each parameter that has one. Within a group, all that have state have the same."""
+    given: dict[str, dict[str, Tensor]] = {}
+    for key in (each for each in saved.tensors if each.startswith("optimizer.")):
+        name, _, what = key.removeprefix("optimizer.").rpartition(".")
+        given.setdefault(name, {})[what] = saved.tensors[key]
+    _check_names("optimizer state", given.keys() - parameters.keys(), set())
+    names = {each: name for name, each in parameters.items()}
+    for group in [] if optimizer is None else optimizer.param_groups:
+        there = {names[each]: each for each in group["params"] if names[each] in given}
+        for name, parameter in there.items():
+            _check_names(f"optimizer state of {name}", given[name].keys(), given[next(iter(there))].keys())
+            state = {what: _placed(f"{name}.{what}", each, parameter, group) for what, each in given[name].items()}
+            yield parameter, state
+
+
+def _placed(name: str, value: Tensor, parameter: nn.Parameter, group: Mapping[str, Any]) -> Tensor:
+    """Return a state where the optimizer creates it: numbers of steps on the CPU, except for kernels that read them."""
+    _check_state(name, value, parameter)
+    if name.endswith(f".{COUNTER}"):
+        return value.to(parameter.device if group.get("fused") or group.get("capturable") else "cpu", copy=True)
+    return torch.empty_like(parameter, requires_grad=False).copy_(value)
+
+
+def _check_state(name: str, value: object, parameter: nn.Parameter) -> None:
+    if not isinstance(value, Tensor):
+        raise CheckpointError(f"optimizer state {name} is {type(value).__name__}; expected a tensor")
+    if not name.endswith(f".{COUNTER}"):
+        _check_like(f"optimizer state {name}", value, parameter)
+    elif value.dim() or not value.is_floating_point():
+        raise CheckpointError(f"optimizer state {name} is {_kind(value)}; expected a number")
+
+
+def _check_like(name: str, value: Tensor, expected: Tensor) -> None:
+    if _kind(value) != _kind(expected):
+        raise CheckpointError(f"{name} is {_kind(value)}; expected {_kind(expected)}")
+
+
+def _kind(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
+
+
+def _check_names(what: str, given: Any, expected: Any) -> None:
+    missing, unknown = sorted(expected - given), sorted(given - expected)
+    if missing or unknown:
+        raise CheckpointError(f"{what}: {missing[:3]} are missing and {unknown[:3]} are unknown")
