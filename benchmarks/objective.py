@@ -1,93 +1,100 @@
-"""What the objective of a step costs: loss, gradient, checks and metrics, against the textbook loss and autograd.
+"""What the objective of a step costs, against plain PyTorch and other libraries: time, memory and agreement.
 
     python benchmarks/objective.py [ROUNDS]
 
-One process, one thread, variants interleaved; medians of CPU seconds, as ratios to the textbook loss, so that other
-processes matter little. Logits are given: the matrix products of the models, which every variant has, are not part of
-it. N = 1024 rows, V = 32,000, once with every row scored and once with half of them.
+The models are one output layer each. Every variant forms student and teacher logits [N, V], the loss, and the gradients
+of the student's hidden states and weights. First each variant's loss and gradients are compared with float64. Then all
+run interleaved in one process; medians of CPU seconds, with the fastest and slowest round. Last, plain PyTorch and the
+walk against N and V.
 """
 
 from __future__ import annotations
 
 import statistics
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from collections.abc import Mapping
 
 import torch
-from torch import Tensor
-from torch.nn import functional as F
-
-from reference_trainer.distillation.rows import Weights, walk, weighted_sum
+from losses import ENTROPY_MISSING, EXCLUDED, KD, OBJECTIVE, PLAIN, PRODUCTS, SWEPT, TAU, Problem, Variant, variants
+from measuring import Taken, peak_bytes, taken
 
 N, V, H = 1024, 32_000, 512
-WEIGHTS = Weights(temperature=2.0, ce_weight=0.3, kd_weight=0.7)
+MIB = 1 << 20
 
 
-class Logits:
-    """Logits of a student and a teacher with a hidden width of `H`, and labels, half of them unscored in `masked_N`."""
-
-    def __init__(self) -> None:
-        draw = torch.Generator().manual_seed(0)
-        hidden_NH, head_VH = torch.randn(2, N, H, generator=draw) / H**0.5, torch.randn(2, V, H, generator=draw)
-        self.student_NV, self.teacher_NV = hidden_NH @ head_VH.transpose(1, 2)
-        self.labels_N = torch.randint(V, (N,), generator=draw)
-        self.masked_N = self.labels_N.where(torch.rand(N, generator=draw) < 0.5, -100)
+def gradients(problem: Problem, variant: Variant) -> tuple[float, list[torch.Tensor]]:
+    """Return the loss and the gradients of hidden states and weights, float64."""
+    loss = variant(problem)
+    return loss, [parameter.grad.double() for parameter in problem.student.parameters() if parameter.grad is not None]
 
 
-def textbook(logits: Logits, labels_N: Tensor) -> float:
-    """F.cross_entropy and F.kl_div over the scored rows, and autograd to the logits."""
-    leaf_NV = logits.student_NV.detach().requires_grad_()
-    student_NV, teacher_NV, scored_N = leaf_NV, logits.teacher_NV, labels_N != -100
-    if not scored_N.all():
-        student_NV, teacher_NV, labels_N = student_NV[scored_N], teacher_NV[scored_N], labels_N[scored_N]
-    tau = WEIGHTS.temperature
-    log_q_NV, log_p_NV = F.log_softmax(student_NV / tau, -1), F.log_softmax(teacher_NV / tau, -1)
-    soft = tau**2 * F.kl_div(log_q_NV, log_p_NV, log_target=True, reduction="batchmean")
-    loss = WEIGHTS.ce_weight * F.cross_entropy(student_NV, labels_N) + WEIGHTS.kd_weight * soft
-    loss.backward()
-    return loss.item()
+def check(problem: Problem, chosen: Mapping[str, Variant]) -> None:
+    """Print how far each loss, and the norm of each gradient's difference, is from float64; stop if it is far."""
+    wide = problem.double()
+    expected, expected_gradients = gradients(wide, chosen[PLAIN])
+    offset = KD * TAU**2 * wide.teacher_entropy(TAU)
+    print("\n| agreement with float64 | loss, relative | gradients, relative |\n|---|---|---|")
+    for name, variant in chosen.items():
+        if name == PRODUCTS:
+            continue
+        loss, seen = gradients(problem, variant)
+        wanted = expected + offset * (name in ENTROPY_MISSING)
+        of_loss = abs(loss / wanted - 1)
+        of_gradient = max(float((a - b).norm() / b.norm()) for a, b in zip(seen, expected_gradients, strict=True))
+        print(f"| {name} | {of_loss:.0e} | {of_gradient:.0e} |", flush=True)
+        if max(of_loss, of_gradient) > 1e-4:
+            raise SystemExit(f"{name} computes another objective: loss {loss}, expected {wanted}")
 
 
-def one_walk(logits: Logits, labels_N: Tensor, weights: Weights = WEIGHTS, metrics: bool = False) -> float:
-    """As `kd_step` does it: one walk for loss and gradient, and for metrics if asked for."""
-    count = int((labels_N != -100).sum())
-    tensors = (logits.student_NV[None], logits.teacher_NV[None], labels_N[None])
-    rows = walk(*tensors, weights, ignore_index=-100, scale=1 / count, metrics=metrics)
-    return float(weighted_sum(rows, weights)) / count
+def medians(times: Mapping[str, list[Taken]]) -> dict[str, Taken]:
+    return {
+        name: Taken(*(statistics.median(each) for each in zip(*of_name, strict=True)))
+        for name, of_name in times.items()
+    }
 
 
-VARIANTS: dict[str, Callable[[Logits, Tensor], float]] = {
-    "textbook loss and autograd": textbook,
-    "walk": one_walk,
-    "walk with metrics": partial(one_walk, metrics=True),
-    "walk, reverse KL": partial(one_walk, weights=replace(WEIGHTS, divergence="reverse_kl")),
-    "walk, Jensen-Shannon": partial(one_walk, weights=replace(WEIGHTS, divergence="jensen_shannon")),
-}
+def compare(title: str, problem: Problem, chosen: Mapping[str, Variant], rounds: int) -> None:
+    times = taken(problem, chosen, rounds)
+    typical = medians(times)
+    print(f"\n| {title} | CPU s | of {PLAIN} | of the products | fastest, slowest | wall s | peak MiB |")
+    print("|---|---|---|---|---|---|---|")
+    for name, (cpu, wall) in typical.items():
+        spread = f"{min(times[name]).cpu:.2f}, {max(times[name]).cpu:.2f}"
+        ratios = f"{cpu / typical[PLAIN].cpu:.2f} | {cpu / typical[PRODUCTS].cpu:.2f}"
+        print(f"| {name} | {cpu:.2f} | {ratios} | {spread} | {wall:.2f} | ", end="")
+        print(f"{peak(problem, chosen[name]) / MIB:.0f} |", flush=True)
 
 
-def compare(title: str, logits: Logits, labels_N: Tensor, rounds: int) -> None:
-    times: dict[str, list[float]] = {name: [] for name in VARIANTS}
-    for _ in range(rounds + 1):
-        for name, variant in VARIANTS.items():
-            began = time.process_time()
-            variant(logits, labels_N)
-            times[name].append(time.process_time() - began)
-    base = statistics.median(times["textbook loss and autograd"][1:])
-    print(f"\n| {title} | ratio | fastest | slowest |\n|---|---|---|---|")
-    for name, taken in times.items():
-        ratio = statistics.median(taken[1:]) / base
-        print(f"| {name} | {ratio:.2f} | {min(taken[1:]):.2f} s | {max(taken[1:]):.2f} s |")
+def peak(problem: Problem, variant: Variant) -> int:
+    problem.student.zero_grad()  # the gradients are part of what a variant needs
+    return peak_bytes(problem, variant)
+
+
+def sweep(chosen: Mapping[str, Variant], rounds: int) -> None:
+    """Print nanoseconds and bytes per logit of one model against N and V; H is small, so that the products are too."""
+    chosen = {name: chosen[name] for name in SWEPT}
+    print(f"\n| N | V | {' | '.join(f'{name}, ns | bytes' for name in chosen)} |\n|---|---|{'---|' * 2 * len(chosen)}")
+    for rows, vocabulary in ((256, 8_000), (1024, 8_000), (4096, 8_000), (16_384, 8_000), (N, V), (N, 152_064)):
+        problem = Problem(rows, vocabulary, 16, masked=False)
+        typical, logits = medians(taken(problem, chosen, rounds)), rows * vocabulary
+        cells = [
+            f"{1e9 * typical[name].cpu / logits:.1f} | {peak(problem, variant) / logits:.1f}"
+            for name, variant in chosen.items()
+        ]
+        print(f"| {rows:,} | {vocabulary:,} | {' | '.join(cells)} |", flush=True)
 
 
 def main() -> None:
     torch.set_num_threads(1)
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 7
-    logits = Logits()
-    compare("every row scored", logits, logits.labels_N, rounds)
-    compare("half of the rows scored", logits, logits.masked_N, rounds)
+    chosen = variants()
+    for name, reason in EXCLUDED.items():
+        print(f"left out: {name}: {reason}")
+    print(f"N = {N}, V = {V}, H = {H}, {OBJECTIVE}")
+    for title, masked in (("every row scored", False), ("half of the rows scored", True)):
+        check(Problem(N // 8, V, H, masked=masked), chosen)
+        compare(title, Problem(N, V, H, masked=masked), chosen, rounds)
+    sweep(chosen, min(rounds, 3))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,9 @@ from reference_trainer.training.annealing import Annealed
 from reference_trainer.training.schedule import Schedule
 
 
-def _metrics(subject: Any, window: FeatureWindow, weight: float | Annealed, every: int) -> list[dict[str, float]]:
+def _metrics(
+    subject: Any, window: FeatureWindow, weight: float | Annealed, every: int, device: str = "cpu"
+) -> list[dict[str, float]]:
     """Return the metrics of each logged step of a run that takes each micro-batch in a step of its own."""
     seen: list[dict[str, float]] = []
 
@@ -27,10 +29,10 @@ def _metrics(subject: Any, window: FeatureWindow, weight: float | Annealed, ever
         if event == "on_step_end" and context.metrics:
             seen.append(dict(context.metrics))
 
-    batches, weights = window.case.batches(), window.case.weights
+    batches, weights = window.case.batches(device=device), window.case.weights
     subject.train(
-        window.teacher(),
-        ModuleStudent(window.student(), V),
+        window.teacher(device),
+        ModuleStudent(window.student(device), V),
         lambda epoch, k: batches[k - 1],
         None,
         schedule=Schedule(epochs=1, steps_per_epoch=len(batches), log_every=every),
@@ -42,17 +44,17 @@ def _metrics(subject: Any, window: FeatureWindow, weight: float | Annealed, ever
         ),
         learning_rate=lambda step: 0.0,
         callbacks=recording_callbacks(1, act),
-        features=window.matching(),
+        features=window.matching(device),
     )
     return seen
 
 
 @given(window=feature_windows())
-def falsify_the_metric_is_a_mean_over_tokens(subject: Any, window: FeatureWindow) -> None:
+def falsify_the_metric_is_a_mean_over_tokens(subject: Any, device: str, window: FeatureWindow) -> None:
     """The logged mean is the sum over all scored tokens since the last logged step, divided once."""
     assume(window.case.count())
     steps = len(window.case.split[0])
-    (metrics,) = _metrics(subject, window, window.feature_weight, steps)
+    (metrics,) = _metrics(subject, window, window.feature_weight, steps, device)
     expected = window.feature_sum() / window.case.count()
     assert math.isclose(metrics["feature"], expected, rel_tol=1e-12, abs_tol=1e-14), (
         f"the feature of {steps} steps is {metrics['feature']!r}; expected {expected!r}, a mean over scored tokens"

@@ -15,9 +15,11 @@ from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
 
 
-def _window(subject: Any, window: FeatureWindow, module: Any, teacher: Any, matching: FeatureMatching) -> Any:
+def _window(
+    subject: Any, window: FeatureWindow, module: Any, teacher: Any, matching: FeatureMatching, device: str = "cpu"
+) -> Any:
     models = teacher, ModuleStudent(module, V)
-    return subject.kd_window(*models, window.case.batches(), window.weights, features=matching)
+    return subject.kd_window(*models, window.case.batches(device=device), window.weights, features=matching)
 
 
 def _gradients(module: Any, matching: FeatureMatching) -> dict[str, Any]:
@@ -26,20 +28,21 @@ def _gradients(module: Any, matching: FeatureMatching) -> dict[str, Any]:
 
 
 @given(window=feature_windows())
-def falsify_any_split_gives_the_gradient_with_features(subject: Any, window: FeatureWindow) -> None:
+def falsify_any_split_gives_the_gradient_with_features(subject: Any, device: str, window: FeatureWindow) -> None:
     """Any micro-batches and paddings give the gradient of one batch, for the student and its projections."""
     assume(window.case.count())
-    module, matching = window.student(), window.matching()
-    _window(subject, window, module, window.teacher(), matching)
+    module, matching = window.student(device), window.matching(device)
+    _window(subject, window, module, window.teacher(device), matching, device)
     expected, allowed = window.gradients()
     what = f"{[len(each) for each in window.case.split[0]]} sequences in the micro-batches, {window.distance}"
     assert_gradients(what, _gradients(module, matching), expected, allowed)
 
 
 @given(window=feature_windows())
-def falsify_feature_sum_of_a_window(subject: Any, window: FeatureWindow) -> None:
+def falsify_feature_sum_of_a_window(subject: Any, device: str, window: FeatureWindow) -> None:
     """The metric is the sum over the scored tokens of all micro-batches, and its weighted value is in the loss."""
-    sums = _window(subject, window, window.student(), window.teacher(), window.matching()).sums
+    models = window.student(device), window.teacher(device)
+    sums = _window(subject, window, *models, window.matching(device), device).sums
     assert "feature" in sums, f"sums are {sorted(sums)}; expected feature too"
     feature, nats = window.feature_sum(), window.case.nats()["loss"]
     expected = {"feature": feature, "loss": nats + window.feature_weight * feature}

@@ -83,17 +83,17 @@ class FeatureWindow:
     def weights(self) -> Weights:
         return replace(self.case.weights, feature_weight=self.feature_weight)
 
-    def student(self) -> Layered:
+    def student(self, device: str = "cpu") -> Layered:
         """Return a new student module."""
-        return Layered(self.case.embedding, self.case.head, self.case.bias, self.mix)
+        return Layered(self.case.embedding, self.case.head, self.case.bias, self.mix).to(device)
 
-    def teacher(self) -> LayeredTeacher:
+    def teacher(self, device: str = "cpu") -> LayeredTeacher:
         """Return a new teacher."""
-        return LayeredTeacher(self.case.teacher, self.states)
+        return LayeredTeacher(self.case.teacher.to(device), [each.to(device) for each in self.states])
 
-    def matching(self) -> FeatureMatching:
+    def matching(self, device: str = "cpu") -> FeatureMatching:
         """Return what is matched, with a projection module for each pair."""
-        projections = [] if self.projection is None else [_linear(*self.projection) for _ in self.layers]
+        projections = [] if self.projection is None else [_linear(*self.projection).to(device) for _ in self.layers]
         return FeatureMatching(layers=self.layers, distance=self.distance, projections=projections)
 
     def _positions(self) -> list[int]:

@@ -11,17 +11,21 @@ from typing import Any
 
 import torch
 from click.testing import CliRunner
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.distill_report.summaries import result_of
 from falsifiers.distill_smoke.cases import changes, invoked, place
+from falsifiers.kd_divergences.cases import NAMED, Divergence
 from falsifiers.support.strategies import KdCase, kd_cases
 from reference_trainer.distillation.gradcheck import relative_difference
 from reference_trainer.distillation.losses import kd_logit_gradient
 
 TEMPERATURES = [0.25, 1.0, 2.0, 4.0, 20.0]
+FORWARD_KL = ("forward_kl", 0.5)
+ONE_ROW = KdCase(torch.zeros(1, 1, 2), torch.zeros(1, 1, 2), torch.zeros(1, 1, dtype=torch.int64), ce_weight=1.0)
+"""One scored position, whose gradient is smaller than its terms."""
 
 
 def _terms(case: KdCase) -> float:
@@ -29,30 +33,42 @@ def _terms(case: KdCase) -> float:
     return (case.ce_weight + case.kd_weight * case.temperature) * math.sqrt(max(1, int(case.scored.sum())))
 
 
+@example(case=ONE_ROW, named=FORWARD_KL, off=0.5, asking=False, integers=torch.int64)
 @given(
     case=kd_cases(dtype=torch.float32) | kd_cases(dtype=torch.float64),
+    named=NAMED,
     off=st.sampled_from([0.0, 1e-6, 0.5, 3.0]),
     asking=st.booleans(),
     integers=st.sampled_from([torch.int64, torch.int32]),
 )
 def falsify_difference_is_relative(
-    subject: Any, device: str, case: KdCase, off: float, asking: bool, integers: torch.dtype
+    subject: Any,
+    device: str,
+    case: KdCase,
+    named: tuple[str, float],
+    off: float,
+    asking: bool,
+    integers: torch.dtype,
 ) -> None:
     """An error of `off` in one element is reported relative to the norm of the gradient, or of its terms.
 
     A correct gradient differs by at most `AGREE`, also for float32 logits; the caller's tensors are unchanged.
     """
 
-    def wrong(*tensors: Tensor, **settings: float) -> Tensor:
+    def wrong(*tensors: Tensor, **settings: Any) -> Tensor:
+        asked = settings["divergence"], settings["beta"]
+        assert asked == named, f"the closed form is asked for divergence and beta {asked}; expected {named}"
         gradient = kd_logit_gradient(*tensors, **settings)
         gradient.view(-1)[:1] += off
         return gradient
 
     student = case.student.clone().to(device).requires_grad_(asking)
     tensors = (student, case.teacher.to(device), case.labels.to(device, integers))
-    seen = subject.relative_difference(*tensors, **case.settings, **({"gradient": wrong} if off else {}))
+    given_gradient = {"gradient": wrong} if off else {}
+    seen = subject.relative_difference(*tensors, **case.settings, **_divergence(*named), **given_gradient)
     terms = _terms(case)
-    scale = max(float(case.oracle_gradient().norm()), terms)
+    hard = case.but(kd_weight=0.0).oracle_gradient()
+    scale = max(float((hard + Divergence(case, *named).gradient()).norm()), terms)
     expected = off / scale if scale else math.inf if off else 0.0
     assert type(seen) is float, f"the difference is a {type(seen).__name__}; expected a float"
     assert seen == expected or abs(seen - expected) <= subject.AGREE * (1 + expected) < math.inf, (
@@ -60,6 +76,11 @@ def falsify_difference_is_relative(
         f"the gradient's norm, or by {terms:.3g}, the norm of its terms, where that is larger"
     )
     assert student.requires_grad is asking and student.grad is None, "the caller's logits took part in the derivative"
+
+
+def _divergence(name: str, beta: float) -> dict[str, Any]:
+    """Return the arguments that are not the defaults."""
+    return ({} if name == FORWARD_KL[0] else {"divergence": name}) | ({} if beta == FORWARD_KL[1] else {"beta": beta})
 
 
 def falsify_correct_gradient_is_a_go(subject: Any, device: str) -> None:

@@ -12,28 +12,43 @@ from torch import Tensor
 
 from falsifiers.support import oracles
 from falsifiers.support.steps import batch_of, recorded_step, table_step
-from falsifiers.support.strategies import IGNORED, StepCase, step_cases
+from falsifiers.support.strategies import IGNORED, KdCase, StepCase, step_cases
 
 
 @given(case=step_cases())
 def falsify_metrics_are_sums_with_counts(subject: Any, device: str, case: StepCase) -> None:
-    """The metrics hard_loss, soft_loss and kl_at_T are sums in nats with their counts, whatever the weights."""
+    """The metrics are the oracle's sums with their counts, whatever the weights."""
     result, _ = recorded_step(subject, case, device)
-    shifted = case.shifted()
-    for name, weights, formula in (
-        ("hard_loss", (1.0, 0.0, 1.0), "-log softmax(s)[y]"),
-        ("soft_loss", (0.0, 1.0, 1.0), "τ²·KL(teacher ‖ student) at τ"),
-        ("kl_at_T", (0.0, 1.0, case.temperature**2), "KL(teacher ‖ student) at τ, without τ²"),
-    ):
-        alone = shifted.but(ce_weight=weights[0], kd_weight=weights[1])
-        assert name in result.metrics, f"metrics are {sorted(result.metrics)}; expected {name} too"
+    expected = _expected(case.shifted())
+    assert result.metrics.keys() == expected.keys(), f"metrics are {sorted(result.metrics)}; expected {list(expected)}"
+    for name, (wanted, allowed, formula) in expected.items():
         metric = result.metrics[name]
-        oracles.assert_close(
-            f"{name} sum", metric.sum, alone.oracle_nats() / weights[2], 2 * alone.allowed_nats() / weights[2], formula
-        )
+        oracles.assert_close(f"{name} sum", metric.sum, wanted, allowed, formula)
         assert metric.count == result.count, (
             f"count of {name} is {metric.count}; expected {result.count}, as in the step"
         )
+
+
+def _expected(case: KdCase) -> dict[str, tuple[float, float, str]]:
+    """Return each metric's sum, the largest rounding error, and the formula."""
+    hard, soft = case.but(ce_weight=1.0, kd_weight=0.0), case.but(ce_weight=0.0, kd_weight=1.0)
+    entropies, same = list[float](), 0
+    for _, student, teacher, _ in case.rows():
+        entropies.append(-math.fsum(math.exp(x) * x for x in oracles.log_softmax(teacher)))
+        same += student.index(max(student)) == teacher.index(max(teacher))
+    return {
+        "hard_loss": _of(hard, "-log softmax(s)[y]"),
+        "soft_loss": _of(soft, "τ²·KL(teacher ‖ student) at τ"),
+        "kl_at_T": _of(soft, "KL(teacher ‖ student) at τ, without τ²", case.temperature**2),
+        "kl_at_1": _of(soft.but(temperature=1.0), "KL(teacher ‖ student) at temperature 1"),
+        "teacher_loss": _of(hard.but(student=case.teacher), "-log softmax(t)[y]"),
+        "teacher_entropy": (math.fsum(entropies), 1e-13 * len(entropies), "-Σ softmax(t)·log softmax(t)"),
+        "agreement": (same, 0.0, "rows whose first largest logit is that of the same token"),
+    }
+
+
+def _of(case: KdCase, formula: str, divisor: float = 1.0) -> tuple[float, float, str]:
+    return case.oracle_nats() / divisor, 2 * case.allowed_nats() / divisor, formula
 
 
 class LiveStudent:

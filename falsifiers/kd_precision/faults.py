@@ -39,10 +39,23 @@ def counted_in_float32(original: Any, *tensors: Tensor, **settings: Any) -> Any:
     return replace(loss, count=loss.count.float().long())
 
 
+def nats_in_float32(original: Any, *tensors: Any, **options: Any) -> Any:
+    """Return the rows with their cross-entropies rounded to float32."""
+    rows = original(*tensors, **options)
+    return replace(rows, cross_entropy_P=rows.cross_entropy_P.float().double())
+
+
 def kl_of_the_temperature(original: Any, *tensors: Any, **options: Any) -> Any:
     """Return the rows with the divergence at the temperature in the place of that at 1."""
     rows = original(*tensors, **options)
     return replace(rows, kl_at_1_P=rows.kl_P)
+
+
+def normalised_by_the_kernel(original: Any, student: Tensor, *others: Tensor, **options: Any) -> Any:
+    """Return the rows whose cross-entropy takes the probabilities of torch.softmax as they are."""
+    rows = original(student, *others, **options)
+    total_P = student.softmax(-1).flatten(0, 1).sum(-1, dtype=torch.float64)
+    return replace(rows, cross_entropy_P=rows.cross_entropy_P - total_P.log())
 
 
 def infinity_times_zero(original: Any, rows: Any, weights: Any) -> Any:

@@ -16,8 +16,8 @@ RIGHT = torch.tensor([[0, 1, 1]])
 
 
 INVALID_STEPS: list[tuple[str, Tensor, Tensor, Tensor, dict[str, float], tuple[str, ...]]] = [
-    ("a teacher of vocabulary 3", torch.zeros(2, 3).double(), RIGHT, RIGHT, USUAL, ("2", "3")),
-    ("a teacher of vocabulary 1", torch.zeros(2, 1).double(), RIGHT, RIGHT, USUAL, ("2", "1")),
+    ("a teacher of vocabulary 3", torch.zeros(2, 3).double(), RIGHT, RIGHT, USUAL, ("student 2", "teacher 3")),
+    ("a teacher of vocabulary 1", torch.zeros(2, 1).double(), RIGHT, RIGHT, USUAL, ("student 2", "teacher 1")),
     ("a token without a row", ZEROS, torch.tensor([[0, 2, 1]]), RIGHT, USUAL, ("token 2",)),
     ("a negative token", ZEROS, torch.tensor([[0, -1, 1]]), RIGHT, USUAL, ("token -1",)),
     ("a label outside", ZEROS, RIGHT, torch.tensor([[0, 1, 2]]), USUAL, ("label 2",)),
@@ -57,9 +57,11 @@ def _gradient_for_a_frozen_module(subject: Any) -> None:
 PARTS: list[tuple[str, Callable[[Any], Any], tuple[str, ...]]] = [
     ("a student's token without a row", _token_without_a_row, ("token -1",)),
     ("labels of another shape", lambda s: s.Batch(tokens=RIGHT, labels=RIGHT[:, 1:]), ("labels", "[1, 2]")),
+    ("labels that are floats", lambda s: s.Batch(tokens=RIGHT, labels=RIGHT.double()), ("labels of", "float64")),
+    ("labels that are a list", lambda s: s.Batch(tokens=RIGHT, labels=[[0]]), ("labels of", "list")),
     ("tokens that are floats", lambda s: s.Batch(tokens=RIGHT.double(), labels=RIGHT), ("tokens", "float64")),
     ("tokens without a batch axis", lambda s: s.Batch(tokens=RIGHT[0], labels=RIGHT[0]), ("tokens", "[3]")),
-    ("a table without an axis", lambda s: s.FixtureTeacher(ZEROS[0]), ("table", "[2]")),
+    ("a table without an axis", lambda s: s.FixtureTeacher(ZEROS[0]), ("table", " [2]")),
     ("tokens that are a list", lambda s: s.Batch(tokens=[[0]], labels=RIGHT), ("tokens", "list")),
     ("a table that is a list", lambda s: s.FixtureTeacher([[0.0]]), ("table", "list")),
     ("an infinite learning rate", lambda s: s.FixtureStudent(ZEROS, math.inf), ("learning_rate",)),

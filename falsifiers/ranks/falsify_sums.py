@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from falsifiers.support.fake_cuda import fake_cuda
 from falsifiers.support.ranks import run_ranks
 
 COUNTS = st.lists(st.integers(0, 2**60), min_size=1, max_size=3)
@@ -50,6 +51,22 @@ def falsify_sums_are_exact(
             f"rank {rank} of {group}: the sums are {metric_sums}; expected {wanted_sums}, float64"
         )
         assert unchanged, f"rank {rank}: the arguments were overwritten by the sums"
+
+
+@given(counts=COUNTS, sums=SUMS)
+def falsify_sums_return_to_their_device(subject: Any, counts: list[int], sums: list[float]) -> None:
+    """Sums of tensors on a GPU come back there, where the module and its reduction are on the CPU."""
+
+    def work(rank: int) -> Any:
+        parallel = subject.DataParallel(DistributedDataParallel(nn.Linear(1, 1)))
+        with fake_cuda():
+            given_K = torch.tensor(counts, device="cuda"), torch.tensor(sums, dtype=torch.float64, device="cuda")
+            summed = parallel.sum_counts(given_K[0]), parallel.sum_metrics(given_K[1])
+            return [(each.device.type, each.tolist()) for each in summed]
+
+    for rank, seen in enumerate(run_ranks(2, work)):
+        expected = [("cuda", [2 * n for n in values]) for values in (counts, sums)]
+        assert seen == expected, f"rank {rank}: devices and sums are {seen}; expected {expected}"
 
 
 @given(counts=COUNTS, sums=SUMS)

@@ -69,6 +69,12 @@ def counts_summed_in_float32(original: Any, self: Any, counts_K: Tensor) -> Tens
     return summed.to(counts_K.dtype)
 
 
+def left_where_reduced(original: Any, self: Any, counts_K: Tensor) -> Tensor:
+    """Return the sums on the device of the reduction, here the CPU."""
+    summed: Tensor = original(self, counts_K)
+    return summed.cpu()
+
+
 def mean_over_ranks(original: Any, self: Any, sums_K: Tensor) -> Tensor:
     """Average the sums of the ranks."""
     averaged: Tensor = original(self, sums_K) / self.world_size

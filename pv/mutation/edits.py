@@ -33,7 +33,7 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.RShift: ast.LShift,
 }
 BOUNDARIES = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-ANY_ORDER = {"min", "max", "maximum", "minimum", "promote_types", "suppress"}
+ANY_ORDER = {"min", "max", "maximum", "minimum", "mul", "logaddexp", "hypot", "promote_types", "suppress"}
 TAKES_TYPES = {"isinstance", "issubclass", "cast"}
 
 

@@ -17,16 +17,47 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["cross_entropy", "forward_kl", "jensen_shannon", "reverse_kl"]
+__all__ = ["agreement", "at_one", "cross_entropy", "forward_kl", "jensen_shannon", "reverse_kl"]
 
 
-def cross_entropy(logits_CV: Tensor, labels_C1: Tensor, gradient_CV: Tensor) -> Tensor:
-    """Return -log softmax(s)[y] of unscaled rows; `gradient_CV` gets softmax(s) - onehot(y), the rows are unchanged."""
+def cross_entropy(logits_CV: Tensor, labels_C1: Tensor, gradient_CV: Tensor) -> tuple[Tensor, Tensor]:
+    """Return -log softmax(s)[y] of unscaled rows, and the logarithm of their largest probability.
+
+    `gradient_CV` gets softmax(s) - onehot(y); the rows are unchanged.
+    """
     logit_C1 = logits_CV.gather(1, labels_C1)
     torch.softmax(logits_CV, -1, out=gradient_CV)
     _, log_q_C = _normaliser(gradient_CV)
     gradient_CV.scatter_(1, labels_C1, gradient_CV.gather(1, labels_C1) - 1)
-    return -(logit_C1[:, 0] + log_q_C)
+    return -(logit_C1[:, 0] + log_q_C), log_q_C
+
+
+def at_one(
+    student_CV: Tensor, teacher_CV: Tensor, labels_C1: Tensor, log_q_C: Tensor, spare_CV: Tensor, other_CV: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return KL(p || q), the teacher's cross-entropy and its entropy, of unscaled rows, which are unchanged.
+
+    log_q_C: the logarithm of the student's largest probability, as `cross_entropy` returns it.
+    """
+    infinite_C = _gap(teacher_CV, student_CV, spare_CV)
+    total_C, log_p_C = _normaliser(torch.softmax(teacher_CV, -1, out=other_CV))
+    kl_C = _mean(spare_CV.mul_(other_CV), total_C) + log_p_C - log_q_C + infinite_C
+    hard_C = -(teacher_CV.gather(1, labels_C1)[:, 0] + log_p_C)
+    terms_CV = torch.mul(teacher_CV, other_CV, out=spare_CV).nan_to_num_()  # NaN is a banned token, which has no term
+    return kl_C, hard_C, -(_mean(terms_CV, total_C) + log_p_C)
+
+
+def agreement(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor) -> Tensor:
+    """Return 1 for each row whose first largest logit, which is 0, is at the same token in both models, otherwise 0.
+
+    Tokens are numbered in the dtype of the rows: exactly up to 2^24 of them in float32. `argmax` takes three times as
+    long on the CPU.
+    """
+    from_last_V = torch.arange(student_CV.shape[-1], 0, -1, dtype=spare_CV.dtype, device=spare_CV.device)
+    student_C, teacher_C = (
+        torch.eq(logits_CV, 0, out=spare_CV).mul_(from_last_V).amax(-1) for logits_CV in (student_CV, teacher_CV)
+    )
+    return (student_C == teacher_C).double()
 
 
 def forward_kl(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor) -> Tensor:
@@ -38,7 +69,7 @@ def forward_kl(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor) -> Tens
     _, log_q_C = _softmax(student_CV)
     total_C, log_p_C = _softmax(teacher_CV)
     student_CV.sub_(teacher_CV)
-    return _mean(spare_CV, teacher_CV, total_C, teacher_CV) + log_p_C - log_q_C + infinite_C
+    return _mean(spare_CV.mul_(teacher_CV), total_C) + log_p_C - log_q_C + infinite_C
 
 
 def reverse_kl(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor) -> Tensor:
@@ -69,7 +100,7 @@ def jensen_shannon(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor, bet
     # A banned token gets a finite gap, so that its probability of 0 removes it; NaN is a token banned twice.
     gap_CV.add_((log_p_C - log_q_C)[:, None]).nan_to_num_()
     larger_CV = _larger_over_mixture(gap_CV, beta)
-    of_p_C = _mean(larger_CV + gap_CV.clamp_max(0), teacher_CV, total_p_C, teacher_CV)
+    of_p_C = _mean(teacher_CV.mul_(larger_CV + gap_CV.clamp_max(0)), total_p_C)
     q_over_m_CV = larger_CV.sub_(gap_CV.clamp_min_(0))
     of_q_C = _centre(q_over_m_CV, student_CV, total_q_C, teacher_CV)
     student_CV.mul_(q_over_m_CV).mul_(1 - beta)
@@ -78,7 +109,7 @@ def jensen_shannon(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor, bet
 
 def _larger_over_mixture(gap_CV: Tensor, beta: float) -> Tensor:
     """Return log max(p, q) - log m from log p - log q: exact near 0, without overflow far from it."""
-    share_CV = (gap_CV > 0).to(gap_CV.dtype).mul_(1 - 2 * beta).add_(beta)  # of the smaller one in the mixture
+    share_CV = gap_CV.sign().mul_(0.5 - beta).add_(0.5)  # of the smaller one in the mixture; any if they are equal
     return gap_CV.abs().neg_().expm1_().mul_(share_CV).log1p_().neg_()
 
 
@@ -104,14 +135,15 @@ def _gap(first_CV: Tensor, second_CV: Tensor, out_CV: Tensor) -> Tensor:
     return infinite_C
 
 
-def _mean(values_CV: Tensor, probability_CV: Tensor, total_C: Tensor, out_CV: Tensor) -> Tensor:
-    """Return the mean of the values under probabilities that sum to `total_C`, float64; the products go to `out_CV`."""
-    return torch.mul(values_CV, probability_CV, out=out_CV).sum(-1, dtype=torch.float64) / total_C
+def _mean(terms_CV: Tensor, total_C: Tensor) -> Tensor:
+    """Return the sum of the terms, each a value times its probability, over the sum of the probabilities: float64."""
+    return terms_CV.sum(-1, dtype=torch.float64) / total_C
 
 
 def _centre(values_CV: Tensor, probability_CV: Tensor, total_C: Tensor, spare_CV: Tensor) -> Tensor:
     """Subtract the mean of the values, and return it; twice, because the first one has the rounding of large values."""
-    mean_C = _mean(values_CV, probability_CV, total_C, spare_CV)
-    rest_C = _mean(values_CV.sub_(mean_C[:, None]), probability_CV, total_C, spare_CV)
+    mean_C = _mean(torch.mul(values_CV, probability_CV, out=spare_CV), total_C)
+    torch.mul(values_CV.sub_(mean_C[:, None]), probability_CV, out=spare_CV)
+    rest_C = _mean(spare_CV, total_C)
     values_CV.sub_(rest_C[:, None])
     return mean_C + rest_C

@@ -9,13 +9,14 @@ a row.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from reference_trainer.distillation.checks import check_tensors, first_fault, raise_fault
-from reference_trainer.distillation.divergences import cross_entropy, forward_kl, jensen_shannon
+from reference_trainer.distillation.divergences import agreement, at_one, cross_entropy, forward_kl, jensen_shannon
 from reference_trainer.distillation.objective import Weights, check_ignore_index
 
 __all__ = ["Rows", "Weights", "rows_per_block", "walk", "weighted_sum"]
@@ -116,7 +117,7 @@ class _Walk:
         self.scored_P, self.weights, self.metrics = scored_P, weights, metrics
         self.scale = None if scale is None else scale * torch.ones((), dtype=torch.float64, device=device)
         dtype = torch.promote_types(student_BTV.dtype, torch.float32)
-        self.gradient_BTV = torch.zeros(0 if scale is None else B, T, V, dtype=dtype, device=device)
+        self.gradient_BTV = torch.empty(0 if scale is None else B, T, V, dtype=dtype, device=device)
         dtype = torch.promote_types(dtype, teacher_BTV.dtype)
         self.size = rows_per_block(V, dtype, device)
         self.blocks = torch.empty(5, self.size, V, dtype=dtype, device=device)
@@ -125,53 +126,79 @@ class _Walk:
         """Form the gradient, and return the numbers of all rows, which are 0 in unscored ones."""
         P, device = len(self.scored_P), self.scored_P.device
         places_N = self.scored_P.nonzero()[:, 0] if select else torch.arange(P, device=device)
-        numbers_KN = torch.cat([torch.stack(self.block(at_C)) for at_C in torch.split(places_N, self.size)], 1)
+        places = places_N.tolist() if select else range(P)
+        parts = (self.block(at_C) for at_C in _parts(places_N, places, self.size))
+        numbers_KN = torch.cat([torch.stack(part) for part in parts], 1)
+        if self.scale is not None:
+            self.clear(P - len(places) if select else None)
         numbers_KP = numbers_KN.new_zeros(len(numbers_KN), P).index_copy_(1, places_N, numbers_KN)
         return numbers_KP.masked_fill_(~self.scored_P, 0)
 
-    def block(self, at_C: Tensor) -> list[Tensor]:
+    def clear(self, count: int | None) -> None:
+        """Set the gradient of unscored rows to 0; `count` is their number, if it is known."""
+        gradient_PV = self.gradient_BTV.flatten(0, 1)
+        if count is None:
+            gradient_PV.masked_fill_(~self.scored_P[:, None], 0)
+        else:
+            gradient_PV.index_fill_(0, self.scored_P.byte().argsort()[:count], 0)
+
+    def block(self, at_C: slice | Tensor) -> list[Tensor]:
         """Return the numbers of some rows: two terms, five metrics if asked for, two maxima; write their gradient."""
         weights, labels_C1 = self.weights, self.labels_P1[at_C]
-        student_CV, teacher_CV, hard_CV, spare_CV, _ = self.blocks[:, : len(at_C)]
+        student_CV, teacher_CV, hard_CV, spare_CV, _ = self.blocks[:, : len(labels_C1)]
         maxima = [_read(self.student_PV, at_C, student_CV), _read(self.teacher_PV, at_C, teacher_CV)]
-        metrics = self._metrics(student_CV, teacher_CV, labels_C1) if self.metrics else []
-        hard_C = soft_C = torch.zeros_like(maxima[0])
+        hard_C = log_q_C = soft_C = torch.zeros_like(maxima[0])
         if weights.ce_weight or self.metrics:
-            hard_C = cross_entropy(student_CV, labels_C1, hard_CV)
+            hard_C, log_q_C = cross_entropy(student_CV, labels_C1, hard_CV)
         else:
             hard_CV.zero_()
+        metrics = self._metrics(student_CV, teacher_CV, labels_C1, log_q_C) if self.metrics else []
         if weights.kd_weight or self.metrics:
-            student_CV.div_(weights.temperature)
-            teacher_CV.div_(weights.temperature)
+            if weights.temperature != 1:
+                student_CV.div_(weights.temperature)
+                teacher_CV.div_(weights.temperature)
             soft_C = jensen_shannon(student_CV, teacher_CV, spare_CV, weights.mixture)
         else:
             student_CV.zero_()
         if self.scale is not None:
             self._write(at_C, student_CV, hard_CV, self.scale)
+        if self.metrics and not weights.mixture:
+            metrics[1] = soft_C
         return [hard_C, soft_C, *metrics, *maxima]
 
-    def _metrics(self, student_CV: Tensor, teacher_CV: Tensor, labels_C1: Tensor) -> list[Tensor]:
-        one_CV, two_CV, three_CV = self.blocks[2:, : len(labels_C1)]
-        kl_at_1_C = forward_kl(one_CV.copy_(student_CV), two_CV.copy_(teacher_CV), three_CV)
-        tau = self.weights.temperature
-        torch.div(student_CV, tau, out=one_CV)
-        kl_C = forward_kl(one_CV, torch.div(teacher_CV, tau, out=two_CV), three_CV)
-        teacher_cross_entropy_C = cross_entropy(teacher_CV, labels_C1, one_CV)
-        torch.special.entr(torch.softmax(teacher_CV, -1, out=one_CV), out=two_CV)
-        agreement_C = (student_CV.argmax(-1) == teacher_CV.argmax(-1)).double()
-        return [kl_at_1_C, kl_C, teacher_cross_entropy_C, two_CV.sum(-1, dtype=torch.float64), agreement_C]
+    def _metrics(self, student_CV: Tensor, teacher_CV: Tensor, labels_C1: Tensor, log_q_C: Tensor) -> list[Tensor]:
+        """Return the five metrics; the second is the divergence itself, and left at 0, if that is the forward KL."""
+        spare_CV, other_CV = self.blocks[3:, : len(labels_C1)]
+        kl_at_1_C, *of_teacher = at_one(student_CV, teacher_CV, labels_C1, log_q_C, spare_CV, other_CV)
+        agreement_C = agreement(student_CV, teacher_CV, spare_CV)
+        kl_C = torch.zeros_like(kl_at_1_C)
+        if self.weights.mixture:
+            student_CV, teacher_CV = student_CV / self.weights.temperature, teacher_CV / self.weights.temperature
+            kl_C = forward_kl(student_CV, teacher_CV, spare_CV)
+        return [kl_at_1_C, kl_C, *of_teacher, agreement_C]
 
-    def _write(self, at_C: Tensor, soft_CV: Tensor, hard_CV: Tensor, scale: Tensor) -> None:
-        """Write the weighted sum of the two derivatives to its rows; unscored rows stay 0."""
+    def _write(self, at_C: slice | Tensor, soft_CV: Tensor, hard_CV: Tensor, scale: Tensor) -> None:
+        """Write the weighted sum of the two derivatives to its rows."""
         weights, gradient_PV = self.weights, self.gradient_BTV.flatten(0, 1)
-        total_CV = soft_CV.mul_(scale * weights.kd_weight * weights.temperature)
-        total_CV.addcmul_(hard_CV, scale * weights.ce_weight).masked_fill_(~self.scored_P[at_C, None], 0)
-        gradient_PV.index_copy_(0, at_C, total_CV.to(gradient_PV.dtype))
+        soft_CV.mul_(scale * weights.kd_weight * weights.temperature)
+        if isinstance(at_C, slice):
+            torch.addcmul(soft_CV, hard_CV, scale * weights.ce_weight, out=gradient_PV[at_C])
+        else:
+            total_CV = soft_CV.addcmul_(hard_CV, scale * weights.ce_weight)
+            gradient_PV.index_copy_(0, at_C, total_CV.to(gradient_PV.dtype))
 
 
-def _read(logits_PV: Tensor, at_C: Tensor, out_CV: Tensor) -> Tensor:
+def _parts(places_N: Tensor, places: Sequence[int], size: int) -> Iterator[slice | Tensor]:
+    """Yield the rows of each block: a slice where they are neighbours, which are then read and written in place."""
+    for start in range(0, max(len(places), 1), size):
+        part = places[start : start + size]
+        neighbours = bool(part) and part[-1] - part[0] < len(part)
+        yield slice(part[0], part[-1] + 1) if neighbours else places_N[start : start + size]
+
+
+def _read(logits_PV: Tensor, at_C: slice | Tensor, out_CV: Tensor) -> Tensor:
     """Read rows, shifted to a maximum of 0 so that large logits do not overflow; return the maxima, float64."""
-    rows_CV = logits_PV.index_select(0, at_C)
+    rows_CV = logits_PV[at_C] if isinstance(at_C, slice) else logits_PV.index_select(0, at_C)
     maximum_C1 = rows_CV.amax(-1, keepdim=True)
     torch.sub(rows_CV, maximum_C1.to(out_CV.dtype), out=out_CV)
     return maximum_C1[:, 0].double()

@@ -90,10 +90,11 @@ def kd_step(
     weights = Weights(temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
     passed = pass_gradient(teacher, student, batch, labels_BT, weights, scale=1 / max(count, 1), metrics=True)
     sums = sums_of(passed.rows, weights, metrics=True)
-    total, *others = torch.stack(list(sums.values())).tolist()  # one transfer from the device
+    numbers = iter(torch.stack(list(sums.values())).tolist())  # one transfer from the device
+    metrics = {name: MetricSum(next(numbers), count) for name in sums}
+    total = metrics.pop("loss").sum
     if not count:
         return StepResult(loss=None, sum=total, count=count, metrics={})
-    metrics = {name: MetricSum(each, count) for name, each in zip(list(sums)[1:], others, strict=True)}
     return StepResult(loss=total / count, sum=total, count=count, metrics=metrics)
 
 
@@ -148,18 +149,21 @@ def pass_gradient(
     labels_BT = labels_BT.to(student_BTV.device)
     tensors = (student_BTV, teacher_BTV.to(student_BTV.device), labels_BT)
     rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics, deferred=deferred)
+    teacher_states = taught.hidden_states
+    del taught, teacher_BTV, tensors  # the memory of the teacher's logits is free for the backward
     if not matched:
         forward_pass.backward(rows.gradient_BTV)
         return Passed(rows, None)
-    states, scored_BT = (forward_pass.hidden_states, taught.hidden_states), labels_BT != IGNORE_INDEX
-    matching = features or FeatureMatching()
-    distance, gradients = matching.differentiate(*states, scored_BT, scale * weights.feature_weight)
+    matching, scored_BT = features or FeatureMatching(), labels_BT != IGNORE_INDEX
+    distance, gradients = matching.differentiate(
+        forward_pass.hidden_states, teacher_states, scored_BT, scale * weights.feature_weight
+    )
     forward_pass.backward(rows.gradient_BTV, gradients)
     return Passed(rows, distance)
 
 
 def sums_of(rows: Rows, weights: Weights, *, metrics: bool, feature: Tensor | None = None) -> dict[str, Tensor]:
-    """Return the sums over scored tokens: float64 scalars on the device of the rows; "loss" is the first.
+    """Return the sums over scored tokens: float64 scalars on the device of the rows.
 
     loss: the weighted sum. hard_loss: cross-entropy of the student. soft_loss: T^2 times the divergence at the
     temperature T. A term of weight 0 is absent without `metrics`; with them also kl_at_T and kl_at_1, KL(teacher ||

@@ -29,6 +29,7 @@ def changes(operator: str, source: str, *foreign: str) -> list[str]:
         ("off by one", "range(3)", []),
         ("swapped arguments", "f(a, b, c)", ["f(b, a, c)", "f(a, c, b)"]),
         ("swapped arguments", "torch.maximum(a, b)", []),
+        ("swapped arguments", "torch.mul(a, b, out=c)", []),
         ("removed call", "x.abs()", ["x"]),
         ("removed call", "self.abs()", []),
     ],
