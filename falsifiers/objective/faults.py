@@ -51,6 +51,11 @@ def warmup_ignored(original: Any, start: float, end: float, shape: str, warmup: 
     return original(start, end, shape, 0, **named)
 
 
+def end_of_zero_ignored(original: Any, start: float, end: float, *rest: Any, **named: Any) -> Any:
+    """Keep a value that is to fall to 0."""
+    return original(start, end, *rest, **named) if end else start
+
+
 def warmup_after_the_start(original: Any, start: float, end: float, shape: str, warmup: int, **named: Any) -> Any:
     """Rise for a step more."""
     return original(start, end, shape, warmup + 1 if warmup else 0, **named)

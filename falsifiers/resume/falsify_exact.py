@@ -10,8 +10,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, lines, resumed_to_the_end, settings
 from falsifiers.support.interruptions import before_operations, in_child, kill
+from falsifiers.support.small_runs import found
 from reference_trainer import Action, Callback
 
 
@@ -81,6 +83,25 @@ def falsify_skipped_data_are_not_produced(subject: Any, step: int) -> None:
         done = (step - 1) // 3 * 7 + min(3 * ((step - 1) % 3 + 1), 7)
         asked = run.batches.asked
         assert asked == every[done:], f"resumed after step {step}, {asked} are asked for; expected {every[done:]}"
+
+
+@given(step=st.integers(1, STEPS - 1), linked=st.booleans())
+def falsify_run_forks_into_another_directory(subject: Any, step: int, linked: bool) -> None:
+    """Resumed from a path into another output, the run ends with the same weights, its own lines and its own files."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        _, straight = ended(subject, settings(directory, "straight"))
+        ended(subject, settings(directory, "short", max_steps=step))
+        before = found(directory)
+        path = directory / "short" / "checkpoints" / ("student-latest" if linked else f"student-step{step}")
+        _, fork = ended(subject, settings(directory, "fork", resume=path))
+        when = f"forked after step {step}"
+        assert_same(when, fork.student.state_dict(), straight.student.state_dict())
+        expected = lines(directory, "straight")[step:]
+        assert lines(directory, "fork") == expected, f"{when}, the metrics file has {lines(directory, 'fork')}"
+        after = found(directory)
+        changed = [each for each in before if after.get(each) != before[each]]
+        assert not changed, f"{when}, files of other runs are changed: {changed}"
 
 
 KILLS = 4

@@ -43,6 +43,11 @@ def metrics_kept_whole(checkpoint: Any, directory: Any) -> int:
     return path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
 
 
+def length_of_another_file(checkpoint: Any, directory: Any) -> int:
+    """Take the recorded length, in whatever directory the checkpoint is."""
+    return 0 if checkpoint is None else int(checkpoint.manifest.state.get("metrics_length", -1))
+
+
 def metrics_start_over(checkpoint: Any, directory: Any) -> int:
     """Replace the metrics file."""
     return 0

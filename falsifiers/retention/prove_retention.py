@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 RUNS = ("a", "a-step1", "[ab]*", "a-step", "step2-step", "\N{GREEK SMALL LETTER TAU}?")
-NO_STEPS = ("", "-1", "01", "1 ", "+1", "1_0", "1.0", "\N{ARABIC-INDIC DIGIT ONE}", "1.5.partial", "x", "latest")
+NO_STEPS = ("", "-1", "01", "1 ", "+1", "1_0", "1.0", "\N{ARABIC-INDIC DIGIT ONE}", "1.5.partial", "x", "latest", "1\n")
 SCORES = (math.nan, math.inf, -math.inf, 1.0, 1.25, 1.5, -1.0)
 
 
@@ -43,7 +43,13 @@ def prove_names(subject: Any, run: int, other: int, step: int) -> None:
     mine, theirs = RUNS[run], RUNS[other]
     name = subject.checkpoint_name(mine, step)
     assert name == f"{mine}-step{step}", f"the checkpoint of step {step} of {mine!r} is called {name!r}"
-    names = [subject.checkpoint_name(theirs, step + 1), *(f"{mine}-step{each}" for each in NO_STEPS), mine, name]
+    names = [
+        subject.checkpoint_name(theirs, step + 1),
+        *(f"{mine}-step{each}" for each in NO_STEPS),
+        mine,
+        f"{step}",
+        name,
+    ]
     seen = subject.steps_of(mine, names)
     expected = [step, step + 1] if mine == theirs else [step]
     assert seen == expected, f"{mine!r} has the steps {seen} among {names}; expected {expected}"

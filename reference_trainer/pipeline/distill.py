@@ -186,7 +186,10 @@ class Distillation(ExitStack):
         self.optimizer = new_optimizer([*self.student.parameters(), *self.features.parameters], settings.lr)
         self.schedule = self._planned()
         self.checkpoints = self._checkpoints()
-        self.resumed = None if self._resuming is None else self.checkpoints.load(self._resuming, self.schedule)
+        self.resumed = None
+        if self._resuming is not None:
+            self.resumed = self.checkpoints.load(self._resuming, self.schedule)
+            self.lines.write(f"resumed from {self._resuming.path}")
         progress = ProgressCallback(settings.log_every, lines=self.lines)
         self.callbacks = (progress, BarCallback(self.lines, "student"), *self.callbacks, *written)
         for callback in self.callbacks:

@@ -52,18 +52,16 @@ def checkpoint_name(run_id: str, step: int) -> str:
 
 def steps_of(run_id: str, names: Iterable[str]) -> list[int]:
     """Return the steps of a run whose checkpoints have one of `names`, in order. Other names are ignored."""
-    prefix = checkpoint_name(run_id, 0)[:-1]
-    numbers = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
-    return sorted(int(number) for number in numbers if re.fullmatch("0|[1-9][0-9]{0,17}", number))
+    pattern = re.compile(re.escape(checked_run_id(run_id)) + "-step(0|[1-9][0-9]{0,17})")
+    return sorted(int(found[1]) for found in map(pattern.fullmatch, names) if found)
 
 
 def check_follows(steps: Collection[int], step: int) -> None:
     """Raise `CheckpointError` unless `step` is later than every saved one: later ones would outlive the run."""
-    newest = max(steps, default=-1)
-    if step <= newest:
+    if steps and step <= max(steps):
         raise CheckpointError(
-            f"step {step} cannot be saved, because step {newest} is there; resume from the latest, or move the later "
-            "checkpoints away"
+            f"step {step} cannot be saved, because step {max(steps)} is there; resume from the latest, or move "
+            "the later checkpoints away"
         )
 
 
@@ -104,5 +102,5 @@ def drifts(saved: Mapping[str, Any], present: Mapping[str, Any]) -> list[str]:
     before, now = (
         {name: json.dumps(each, sort_keys=True) for name, each in values.items()} for values in (saved, present)
     )
-    changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    changed = sorted(name for name in {**before, **now} if before.get(name) != now.get(name))
     return [f"{name} was {before.get(name, 'absent')} and is {now.get(name, 'absent')}" for name in changed]

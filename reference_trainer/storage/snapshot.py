@@ -46,7 +46,7 @@ def snapshot(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer 
         for what, value in state.items():
             _check_state(f"{name}.{what}", value, parameter)
             tensors[f"optimizer.{name}.{what}"] = value
-    copies = {name: each.detach().to("cpu", copy=True) for name, each in tensors.items()}
+    copies = {name: each.to("cpu", copy=True) for name, each in tensors.items()}
     return Snapshot(tensors=copies, optimizer=_described(modules, optimizer))
 
 

@@ -28,6 +28,7 @@ def test_killed_process_is_resumed_to_the_same_model(trainer) -> None:
     assert not (cut / "model.safetensors").exists() or process.returncode == 0
     done = trainer.run("--out", str(cut), *FLAGS, "--resume", "latest", "--force")
     assert done.returncode == 0, done.stderr
+    assert f"resumed from {checkpoints}/student-step" in done.stdout
     assert digest(cut) == digest(straight)
     steps = [line.step for line in read_metrics(cut / "metrics.jsonl")]
     assert steps == [line.step for line in read_metrics(straight / "metrics.jsonl")] == list(range(1, len(steps) + 1))
