@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -36,11 +36,13 @@ class BreakingTeacher:
         return logits
 
 
-def _run(subject: Any, steps: int, every: int, broken: int) -> tuple[list[Tensor], LogitsError | None]:
+def _run(
+    subject: Any, steps: int, every: int, broken: int, *, fused: bool = True, deferred: bool | None = True
+) -> tuple[list[Tensor], LogitsError | None]:
     """Return the weights after each step, and the error."""
     table, weights = nn.Embedding(3, 3, _weight=torch.zeros(3, 3, dtype=torch.float64)), list[Tensor]()
 
-    optimizer = torch.optim.AdamW(table.parameters(), lr=0.1, fused=True)
+    optimizer = torch.optim.AdamW(table.parameters(), lr=0.1, fused=fused)
 
     def act(callback: int, event: str, context: Any) -> None:
         if event == "on_step_end":
@@ -57,7 +59,7 @@ def _run(subject: Any, steps: int, every: int, broken: int) -> tuple[list[Tensor
             objective=subject.Objective(temperature=2.0, ce_weight=0.5, kd_weight=0.5),
             learning_rate=lambda step: 0.1,
             callbacks=recording_callbacks(1, act),
-            deferred=True,
+            deferred=deferred,
         )
     except LogitsError as error:
         return weights, error
@@ -80,3 +82,21 @@ def falsify_a_broken_step_is_left_out_and_raised_when_read(subject: Any, steps: 
     after = weights[broken - 1] if len(weights) >= broken else before
     assert torch.equal(before, after), f"step {broken} changed the weights by {(after - before).abs().max()}"
     assert all(each.isfinite().all() for each in weights), "NaN reached the weights"
+
+
+@given(
+    steps=st.integers(2, 5),
+    every=st.integers(1, 6),
+    broken=st.integers(1, 5),
+    settings=st.sampled_from([(True, None), (True, False), (False, True), (False, None)]),
+)
+def falsify_an_error_is_raised_at_once(
+    subject: Any, steps: int, every: int, broken: int, settings: tuple[bool, bool | None]
+) -> None:
+    """On the CPU, and with an optimizer that cannot leave out an update, the broken step itself raises."""
+    assume(broken <= steps)
+    fused, deferred = settings
+    weights, error = _run(subject, steps, every, broken, fused=fused, deferred=deferred)
+    assert error is not None and len(weights) == broken - 1, (
+        f"NaN in step {broken} of {steps}, fused={fused}, deferred={deferred}: the error came after {len(weights)} steps"
+    )

@@ -59,3 +59,8 @@ def end_of_zero_ignored(original: Any, start: float, end: float, *rest: Any, **n
 def warmup_after_the_start(original: Any, start: float, end: float, shape: str, warmup: int, **named: Any) -> Any:
     """Rise for a step more."""
     return original(start, end, shape, warmup + 1 if warmup else 0, **named)
+
+
+def always_deferred(original: Any, *given: Any, deferred: bool, **settings: Any) -> Any:
+    """Defer errors, whatever the optimizer."""
+    return original(*given, deferred=True, **settings)

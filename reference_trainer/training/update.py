@@ -89,7 +89,7 @@ class Update:
         parameters = [
             each for group in self.optimizer.param_groups for each in group["params"] if each.grad is not None
         ]
-        if parameters and (measured or self.clip is not None):
+        if measured or self.clip is not None:
             norm = nn.utils.get_total_norm([each.grad for each in parameters])
             if self.clip is not None:
                 nn.utils.clip_grads_with_norm_(parameters, self.clip, norm)

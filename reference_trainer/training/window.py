@@ -65,24 +65,24 @@ def kd_window(
     count = torch.stack([(labels_BT != IGNORE_INDEX).sum() for labels_BT in labels]).sum()
     sequences = torch.stack([(labels_BT != IGNORE_INDEX).any(-1).sum() for labels_BT in labels]).sum()
     total, all_sequences = parallel.sum_counts(torch.stack([count, sequences]))
-    scale = parallel.gradient_factor / total.clamp(min=1).double()
+    scale = parallel.gradient_factor / total.double()  # inf if nothing is scored: no row is multiplied
     sums: dict[str, Tensor] = {}
     faults: list[tuple[Tensor, Tensor]] = []
-    for number, (batch, labels_BT) in enumerate(zip(batches, labels, strict=True)):
+    for number, batch in enumerate(batches):
         before(number)
         with parallel.micro_batch(last=number == len(batches) - 1):
             passed = pass_gradient(
                 teacher,
                 student,
                 batch,
-                labels_BT,
+                labels[number],
                 weights,
                 scale=scale,
                 metrics=metrics,
                 deferred=deferred,
                 features=features,
             )
-        faults.append((passed.rows.fault, labels_BT))
+        faults.append((passed.rows.fault, labels[number]))
         for name, each in sums_of(passed.rows, weights, metrics=metrics, feature=passed.feature).items():
             sums[name] = sums[name] + each if name in sums else each
     return WindowSums(sums, count, total, all_sequences, student.vocab_size, faults if deferred else ())
