@@ -98,5 +98,5 @@ def falsify_an_error_is_raised_at_once(
     fused, deferred = settings
     weights, error = _run(subject, steps, every, broken, fused=fused, deferred=deferred)
     assert error is not None and len(weights) == broken - 1, (
-        f"NaN in step {broken} of {steps}, fused={fused}, deferred={deferred}: the error came after {len(weights)} steps"
+        f"NaN in step {broken} of {steps}, fused={fused}, deferred={deferred}: it came after {len(weights)} steps"
     )
