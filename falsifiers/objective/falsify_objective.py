@@ -25,7 +25,9 @@ NUMBERS = st.floats(0.25, 4)
 NAMES = ("temperature", "ce_weight", "kd_weight")
 
 
-def _trained(subject: Any, objective: Any, epochs: int, steps: int, limit: int | None = None) -> list[dict[str, float]]:
+def _trained(
+    subject: Any, objective: Any, epochs: int, steps: int, limit: int | None = None, accumulation: int = 1
+) -> list[dict[str, float]]:
     """Return the metrics of each step of a run whose student never changes: one scored token, one label."""
     seen: list[dict[str, float]] = []
 
@@ -39,7 +41,7 @@ def _trained(subject: Any, objective: Any, epochs: int, steps: int, limit: int |
         FixtureStudent(torch.tensor([STUDENT] * 3, dtype=torch.float64), 0.0),
         lambda epoch, k: Batch(tokens=tokens, labels=tokens),
         None,
-        schedule=Schedule(epochs=epochs, steps_per_epoch=steps, limit=limit, log_every=1),
+        schedule=Schedule(epochs=epochs, steps_per_epoch=steps, limit=limit, log_every=1, accumulation=accumulation),
         objective=objective,
         learning_rate=lambda step: 0.0,
         callbacks=recording_callbacks(1, act),
@@ -57,6 +59,7 @@ def _line(start: float, end: float, step: int, total: int) -> float:
     epochs=st.integers(1, 3),
     steps=st.integers(1, 4),
     limit=st.none() | st.integers(1, 4),
+    accumulation=st.integers(1, 3),
 )
 def falsify_each_value_follows_its_schedule(
     subject: Any,
@@ -65,11 +68,13 @@ def falsify_each_value_follows_its_schedule(
     epochs: int,
     steps: int,
     limit: int | None,
+    accumulation: int,
 ) -> None:
     """Temperature and weights of a step are those of its number among all planned steps, and so is its loss."""
     pairs = dict(zip(NAMES, ends, strict=True))
     given = {n: Annealed(*pair, "linear", name=n) if n in annealed else pair[0] for n, pair in pairs.items()}
-    for step, metrics in enumerate(_trained(subject, subject.Objective(**given), epochs, steps, limit), start=1):
+    seen = _trained(subject, subject.Objective(**given), epochs, steps, limit, accumulation)
+    for step, metrics in enumerate(seen, start=1):
         now = {n: _line(*pair, step, epochs * steps) if n in annealed else pair[0] for n, pair in pairs.items()}
         tau = now["temperature"]
         hard, soft = oracles.cross_entropy(STUDENT, LABEL), tau**2 * oracles.forward_kl(STUDENT, TEACHER, tau)

@@ -89,6 +89,39 @@ def _expected_metrics(plan: Plan) -> Iterator[tuple[str, dict[str, float]]]:
         yield f"on_step_end {step}", {name: each.nats[name] / each.count for name, each in sums.items() if each.count}
 
 
+STEP_S, STEP_FLOPS = 0.5, 7
+
+
+@given(plan=plans())
+def falsify_rates_of_logged_steps(subject: Any, device: str, plan: Plan) -> None:
+    """Perplexities are those of the logged means, rates those since the last logged step; the result has the last."""
+    now, seen = [0.0], list[tuple[int, dict[str, float]]]()
+
+    def act(callback: int, event: str, context: Any) -> None:
+        if event == "on_step_end" and context.metrics:
+            seen.append((context.step, dict(context.metrics)))
+
+    def one_step_later(step: int) -> float:
+        now[0] += STEP_S
+        return 0.0
+
+    given = {"clock": lambda: now[0], "learning_rate": one_step_later, "step_flops": lambda: STEP_FLOPS}
+    result = trained(subject, plan, device, recording_callbacks(1, act), **given)
+    last = 0
+    for step, metrics in seen:
+        tokens = sum(plan.sums(each).count for each in range(last + 1, step + 1))
+        expected = {"steps_per_s": 1 / STEP_S, "flops_per_s": STEP_FLOPS / STEP_S}
+        expected["tokens_per_s"] = tokens / (step - last) / STEP_S
+        for model, loss in (("student", "hard_loss"), ("teacher", "teacher_loss")):
+            if loss in metrics:
+                expected[f"{model}_perplexity"] = math.exp(min(metrics[loss], 20))
+        for name, wanted in expected.items():
+            assert same(metrics.get(name), wanted), f"step {step}: {name} is {metrics.get(name)}; expected {wanted}"
+        last = step
+    kept = seen[-1][1] if seen else {}
+    assert result.metrics == kept, f"the metrics of the result are {result.metrics}; expected the last logged, {kept}"
+
+
 @given(plan=plans(impossible=True))
 def falsify_result_does_not_depend_on_reads(subject: Any, device: str, plan: Plan) -> None:
     """However often steps are logged, result and epoch means are those of the steps."""

@@ -117,8 +117,10 @@ def plans(draw: st.DrawFn, *, impossible: bool = False) -> Plan:
     )
 
 
-def trained(subject: Any, plan: Plan, device: str, callbacks: Sequence[Any], *, batches_on: str | None = None) -> Any:
-    """Train as planned, with a learning rate of 0, and return the result."""
+def trained(
+    subject: Any, plan: Plan, device: str, callbacks: Sequence[Any], *, batches_on: str | None = None, **others: Any
+) -> Any:
+    """Train as planned, with a learning rate of 0 and the `others` of `loop.train`, and return the result."""
     hard, soft = plan.weights
 
     def batch_at(epoch: int, k: int) -> Batch:
@@ -139,8 +141,8 @@ def trained(subject: Any, plan: Plan, device: str, callbacks: Sequence[Any], *, 
             log_every=plan.log_every,
         ),
         objective=subject.Objective(temperature=TEMPERATURE, ce_weight=hard, kd_weight=soft),
-        learning_rate=lambda step: 0.0,
         callbacks=callbacks,
+        **{"learning_rate": lambda step: 0.0, **others},
     )
 
 
