@@ -120,11 +120,12 @@ def test_other_types_learn_from_any_bytes(trainer, dtype: str, content: bytes) -
     assert done.stdout.endswith("wrote out\n")
 
 
-@pytest.mark.parametrize("name", ["CHECKPOINT_EVERY", "SMOKE_SEQ_LEN"])
-def test_a_variable_of_the_source_systems_is_refused(name: str, tmp_path: Path) -> None:
-    done = _command("distill", "--smoke", "2", folder=tmp_path, **{f"APR_DISTILL_{name}": "5"})
+def test_a_variable_of_the_source_systems_is_refused(tmp_path: Path) -> None:
+    done = _command("distill", "--smoke", "2", folder=tmp_path, APR_DISTILL_SMOKE_SEQ_LEN="5")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"error: unknown environment variable APR_DISTILL_{name} (choose from APR_DISTILL_")
+    assert done.stderr.startswith(
+        "error: unknown environment variable APR_DISTILL_SMOKE_SEQ_LEN (choose from APR_DISTILL_"
+    )
 
 
 def test_a_missing_package_is_named(tmp_path: Path) -> None:
