@@ -22,8 +22,8 @@ AT_LINE = (
     "wrote",
 )
 AT_FILE = (".model.safetensors", ".config.json", ".manifest.json")
-# Enough weights to send a signal during the export.
-BIG = ("--width", "512", "--max-steps", "1")
+# Enough weights to send a signal during the export, and a logged step: a run without one has no metrics file.
+BIG = ("--width", "512", "--max-steps", "1", "--log-every", "1")
 
 
 def reach(process: "subprocess.Popen[str]", seen: list[str], moment: float | str, out: Path) -> None:
