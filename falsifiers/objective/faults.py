@@ -46,19 +46,20 @@ def update_kept(original: Any, update: Any, position: Any, rate: float) -> Any:
         update.optimizer.step = step
 
 
-def warmup_ignored(original: Any, start: float, end: float, shape: str, warmup: int, **named: Any) -> Any:
+def warmup_ignored(original: Any, annealed: Any, step: int, total: int) -> float:
     """Go to the end from the first step on."""
-    return original(start, end, shape, 0, **named)
+    return original(replace(annealed, warmup=0), step, total)
 
 
-def end_of_zero_ignored(original: Any, start: float, end: float, *rest: Any, **named: Any) -> Any:
+def end_of_zero_ignored(original: Any, annealed: Any, step: int, total: int) -> float:
     """Keep a value that is to fall to 0."""
-    return original(start, end, *rest, **named) if end else start
+    return original(annealed, step, total) if annealed.end else annealed.start
 
 
-def warmup_after_the_start(original: Any, start: float, end: float, shape: str, warmup: int, **named: Any) -> Any:
+def warmup_after_the_start(original: Any, annealed: Any, step: int, total: int) -> float:
     """Rise for a step more."""
-    return original(start, end, shape, warmup + 1 if warmup else 0, **named)
+    longer = annealed.warmup + 1 if annealed.warmup else 0
+    return original(replace(annealed, warmup=longer), step, total)
 
 
 def always_deferred(original: Any, *given: Any, deferred: bool, **settings: Any) -> Any:

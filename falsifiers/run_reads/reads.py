@@ -11,6 +11,10 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
+from reference_trainer.distillation.checks import raise_fault
+from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher
+from reference_trainer.distillation.rows import walk
+
 WAITING = {
     "item",
     "tolist",
@@ -30,7 +34,7 @@ WAITING = {
 }
 """Functions and methods of tensors whose result the host waits for."""
 
-CHECKS = {f"reference_trainer.distillation.{name}" for name in ("rows", "checks", "providers")}
+CHECKS = {each.__module__ for each in (walk, raise_fault, FixtureStudent, FixtureTeacher)}
 """Modules that check logits, labels and the tokens of tables at once, by reading them: they are not counted."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -16,11 +16,8 @@ from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import document_rows
 from reference_trainer.data.epochs import Batches, ShuffledBatches
 from reference_trainer.data.text import VOCABULARY, Rows, Sequences, read_text
-from reference_trainer.distillation.domain import TEMPERATURES
 from reference_trainer.distillation.gradcheck import relative_difference
-from reference_trainer.distillation.matching import FeatureMatching, new_matching
 from reference_trainer.distillation.objective import Weights
-from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.vocabulary import share_vocabulary
@@ -29,18 +26,19 @@ from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import computing_in, stored_in, usable_device
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, conditions, metrics_length, opened
+from reference_trainer.pipeline.loss import matching, objective
 from reference_trainer.pipeline.manifest import manifest
+from reference_trainer.pipeline.result import DistillResult
 from reference_trainer.pipeline.teachers import LOGGED_EVERY, cached_or_trained, heads_for, load_teacher
 from reference_trainer.storage.checkpoint_files import Checkpoint
 from reference_trainer.storage.directories import exclusive_directory, refuse_existing
 from reference_trainer.storage.export import exported_bytes, note_interrupts, save_decoder, weights_digest
-from reference_trainer.training.annealing import WEIGHTS, Annealed
 from reference_trainer.training.callbacks import Callback, checked
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.flops import step_flops
 from reference_trainer.training.formats import SMOKE_START_LINE
 from reference_trainer.training.lines import BarCallback, Lines
-from reference_trainer.training.loop import Objective, TrainResult, new_optimizer, train
+from reference_trainer.training.loop import TrainResult, new_optimizer, train
 from reference_trainer.training.metrics_file import FILE as METRICS
 from reference_trainer.training.metrics_file import MetricsCallback
 from reference_trainer.training.progress import ProgressCallback
@@ -50,30 +48,7 @@ from reference_trainer.training.trace import TraceCallback
 __all__ = ["EVALUATED_BYTES", "DistillResult", "Distillation", "distill"]
 
 EMPTY_LINE = "\n\n"  # separates documents by default
-SEED_OFFSET = 2_000_003  # so that projections have other random numbers than the student
 EVALUATED_BYTES = 2**16  # of the held-back part; more adds little precision and takes long for a large text
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DistillResult:
-    """The result of a distillation.
-
-    train: the result of the training loop. output: the directory of the model; None for a smoke run.
-    held_back: sums on held-back text, as `evaluate` names them; empty for a smoke run.
-    checks: of a smoke run; else empty. student: the trained model. teacher: the frozen one.
-    """
-
-    train: TrainResult
-    output: Path | None
-    held_back: dict[str, MetricSum]
-    checks: tuple[smoke.Check, ...]
-    student: nn.Module
-    teacher: nn.Module
-
-    @property
-    def go(self) -> bool:
-        """Whether every check of a smoke run passed; True for other runs."""
-        return all(check.passed for check in self.checks)
 
 
 def distill(
@@ -182,7 +157,7 @@ class Distillation(ExitStack):
         with self._reporting_divergence():
             self.teacher = self.make_teacher().to(self.device)
         self.frozen, self.learner = self._models()
-        self.features = self._matching()
+        self.features = matching(settings, self.learner, self.frozen, self.batches)
         self.optimizer = new_optimizer([*self.student.parameters(), *self.features.parameters], settings.lr)
         self.schedule = self._planned()
         self.checkpoints = self._checkpoints()
@@ -206,7 +181,7 @@ class Distillation(ExitStack):
                 self.batches.batch,
                 self.optimizer,
                 schedule=self.schedule,
-                objective=self._objective(),
+                objective=objective(settings),
                 learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup, total=planned),
                 callbacks=self.callbacks,
                 clock=self.clock,
@@ -264,40 +239,8 @@ class Distillation(ExitStack):
             return ModuleTeacher(wrap(self.teacher), self.vocab_size), learner
         return share_vocabulary(ModuleTeacher(wrap(self.teacher), self.teacher_vocab_size()), learner, mode)
 
-    def _matching(self) -> FeatureMatching:
-        """Return what is matched, with projections if the widths differ; nothing is asked for at a weight of 0."""
-        settings = self.settings
-        if not (settings.feature_weight or settings.feature_weight_end):
-            return FeatureMatching()
-        batch = self.batches.batch(1, 1)
-        segments = None if batch.segments is None else batch.segments[:1]
-        batch = Batch(tokens=batch.tokens[:1], labels=batch.labels[:1], segments=segments)
-        states = self.learner.outputs(batch).hidden_states, self.frozen.outputs(batch).hidden_states
-        pairs = [pair.split(":") for pair in settings.feature_layers.split(",")]
-        layers = [(int(student), int(teacher)) for student, teacher in pairs]
-        return new_matching(
-            *states, layers=layers, distance=settings.feature_distance, seed=settings.seed + SEED_OFFSET
-        )
-
-    def _objective(self) -> Objective:
-        settings = self.settings
-
-        def annealed(name: str, bounds: tuple[float, float], warmup: int = settings.anneal_warmup) -> float | Annealed:
-            start: float = getattr(settings, name)
-            end: float | None = getattr(settings, f"{name}_end")
-            return start if end is None else Annealed(start, end, settings.anneal, warmup, name=name, bounds=bounds)
-
-        return Objective(
-            temperature=annealed("temperature", TEMPERATURES, warmup=0),
-            ce_weight=annealed("ce_weight", WEIGHTS),
-            kd_weight=annealed("kd_weight", WEIGHTS),
-            divergence=settings.divergence,
-            beta=settings.beta,
-            feature_weight=annealed("feature_weight", WEIGHTS),
-        )
-
     def _weights(self, step: int) -> Weights:
-        return self._objective().weights(step, self.schedule.planned_steps)
+        return objective(self.settings).weights(step, self.schedule.planned_steps)
 
     def _claim_output(self) -> Path | None:
         """Return the output directory, which this run has to itself; None for a smoke run, which creates nothing."""

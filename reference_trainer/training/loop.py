@@ -9,22 +9,21 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
 from reference_trainer.distillation.matching import FeatureMatching
-from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.errors import LabelError, LogitsError
-from reference_trainer.training.annealing import Annealed
 from reference_trainer.training.callbacks import Callback, Context, call_hooks, call_train_end, checked
 from reference_trainer.training.metrics import derived, rates
+from reference_trainer.training.objective import Objective
 from reference_trainer.training.parallel import ONE_PROCESS, Parallel
 from reference_trainer.training.pending import Pending
+from reference_trainer.training.result import Saved, TrainResult
 from reference_trainer.training.schedule import (
     Action,
     Event,
@@ -35,73 +34,10 @@ from reference_trainer.training.schedule import (
     is_read,
     is_saved,
 )
-from reference_trainer.training.state import NOTHING, TrainState, fresh
-from reference_trainer.training.update import BETAS, EPSILON, WEIGHT_DECAY, Update, new_optimizer
+from reference_trainer.training.state import NOTHING, fresh
+from reference_trainer.training.update import Update, new_optimizer
 
-__all__ = ["BETAS", "EPSILON", "WEIGHT_DECAY", "Objective", "Saved", "TrainResult", "new_optimizer", "train"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Objective:
-    """Arguments of the loss that is minimised, each a number or one that changes over the steps of the run.
-
-    Domains are those of `reference_trainer.distillation.losses`. feature_weight: of the distance of hidden states.
-    """
-
-    temperature: float | Annealed
-    ce_weight: float | Annealed
-    kd_weight: float | Annealed
-    divergence: str = "forward_kl"
-    beta: float = 0.5
-    feature_weight: float | Annealed = 0.0
-
-    def weights(self, step: int, total: int) -> Weights:
-        """Return the arguments of step `step`, from 1, of `total`."""
-
-        def now(value: float | Annealed) -> float:
-            return value.at(step, total) if isinstance(value, Annealed) else value
-
-        return Weights(
-            temperature=now(self.temperature),
-            ce_weight=now(self.ce_weight),
-            kd_weight=now(self.kd_weight),
-            divergence=self.divergence,
-            beta=self.beta,
-            feature_weight=now(self.feature_weight),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainResult:
-    """Result of a run. Losses are in nats per scored token, each of one step, before the update of that step.
-
-    initial_loss, final_loss: of the first and last step that scored a token; best_loss: the smallest finite one; each
-    None if there is none. finite: whether every loss was. tokens: scored tokens. stopped: whether a callback
-    ended the run. metrics: of the last logged step.
-    """
-
-    initial_loss: float | None
-    final_loss: float | None
-    best_loss: float | None
-    finite: bool
-    steps_completed: int
-    tokens: int
-    elapsed_s: float
-    stopped: bool
-    metrics: Mapping[str, float] = field(default_factory=dict)
-
-    @property
-    def steps_per_s(self) -> float:
-        """Return optimizer steps per second; a run of zero seconds counts as one nanosecond."""
-        return self.steps_completed / max(self.elapsed_s, 1e-9)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
-    """A run after the hooks of a step: its state, and the strongest of their answers, which is carried out next."""
-
-    state: TrainState
-    action: Action
+__all__ = ["Objective", "Saved", "TrainResult", "new_optimizer", "train"]
 
 
 def train(

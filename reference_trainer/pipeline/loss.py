@@ -1,0 +1,50 @@
+"""The loss of a distillation as its settings name it: its arguments over the steps, and what is matched."""
+
+from __future__ import annotations
+
+from reference_trainer.config.settings import Settings
+from reference_trainer.data.epochs import Batches
+from reference_trainer.distillation.domain import TEMPERATURES
+from reference_trainer.distillation.matching import FeatureMatching, new_matching
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
+from reference_trainer.training.annealing import WEIGHTS, Annealed
+from reference_trainer.training.objective import Objective
+
+__all__ = ["matching", "objective"]
+
+SEED_OFFSET = 2_000_003  # so that projections have other random numbers than the student
+
+
+def objective(settings: Settings) -> Objective:
+    """Return the arguments of the loss. Raise `SettingError` for an invalid annealing."""
+
+    def annealed(name: str, bounds: tuple[float, float], warmup: int = settings.anneal_warmup) -> float | Annealed:
+        start: float = getattr(settings, name)
+        end: float | None = getattr(settings, f"{name}_end")
+        return start if end is None else Annealed(start, end, settings.anneal, warmup, name=name, bounds=bounds)
+
+    return Objective(
+        temperature=annealed("temperature", TEMPERATURES, warmup=0),
+        ce_weight=annealed("ce_weight", WEIGHTS),
+        kd_weight=annealed("kd_weight", WEIGHTS),
+        divergence=settings.divergence,
+        beta=settings.beta,
+        feature_weight=annealed("feature_weight", WEIGHTS),
+    )
+
+
+def matching(settings: Settings, student: ModuleStudent, teacher: ModuleTeacher, batches: Batches) -> FeatureMatching:
+    """Return what is matched, with projections if the widths differ; nothing if no step has a feature_weight.
+
+    The first sequence of the run is passed through both models, because their hidden states say what there is.
+    """
+    if not (settings.feature_weight or settings.feature_weight_end):
+        return FeatureMatching()
+    batch = batches.batch(1, 1)
+    segments = None if batch.segments is None else batch.segments[:1]
+    first = Batch(tokens=batch.tokens[:1], labels=batch.labels[:1], segments=segments)
+    states = student.outputs(first).hidden_states, teacher.outputs(first).hidden_states
+    pairs = [pair.split(":") for pair in settings.feature_layers.split(",")]
+    layers = [(int(of_student), int(of_teacher)) for of_student, of_teacher in pairs]
+    return new_matching(*states, layers=layers, distance=settings.feature_distance, seed=settings.seed + SEED_OFFSET)
