@@ -16,6 +16,7 @@ __all__ = [
     "PackageError",
     "PassConsumedError",
     "ProviderError",
+    "RankError",
     "SettingError",
     "ShapeError",
     "SmokeError",
@@ -82,6 +83,10 @@ class CallbackError(TrainerError, TypeError):
 
 class SmokeError(TrainerError, RuntimeError):
     """A smoke run ended before its first step, so it has no result."""
+
+
+class RankError(TrainerError, RuntimeError):
+    """Another process of the run failed, or differs from this one."""
 
 
 class ProviderError(TrainerError, ValueError):
