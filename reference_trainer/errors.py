@@ -19,6 +19,7 @@ __all__ = [
     "SettingError",
     "ShapeError",
     "SmokeError",
+    "StopRequestedError",
     "TrainerError",
     "VocabularyError",
     "missing_package",
@@ -82,6 +83,10 @@ class CallbackError(TrainerError, TypeError):
 
 class SmokeError(TrainerError, RuntimeError):
     """A smoke run ended before its first step, so it has no result."""
+
+
+class StopRequestedError(TrainerError, RuntimeError):
+    """A run was asked to stop: it saved a checkpoint after its step, and ended without a result."""
 
 
 class ProviderError(TrainerError, ValueError):
