@@ -17,7 +17,7 @@ import click
 from reference_trainer import __version__, interrupts
 from reference_trainer.config.kinds import kind_of
 from reference_trainer.config.settings import Settings
-from reference_trainer.errors import SettingError, TrainerError, missing_package
+from reference_trainer.errors import SettingError, StopRequestedError, TrainerError, missing_package
 
 if TYPE_CHECKING:
     from reference_trainer.pipeline.distill import DistillResult
@@ -86,7 +86,7 @@ def distill(run: Callable[..., DistillResult] | None, /, config: str | None, **f
     and --project-to-steps.
 
     Exit codes: 0 success; 1 the run failed, or a check of a smoke run did not pass; 2 a setting was refused; 70 an
-    internal error; 130 interrupted by any signal.
+    internal error; 75 interrupted after a checkpoint was saved: go on with --resume latest; 130 interrupted otherwise.
     """
     given = {name: text for name, text in flags.items() if text is not None}
     return _guarded(lambda: _distil(given, config, run))
@@ -122,6 +122,9 @@ def _guarded(work: Callable[[], int]) -> int:
     except SettingError as error:
         _error(_line(error))
         return REFUSED
+    except StopRequestedError as error:
+        _print_error(f"{_line(error)}; a checkpoint was saved: go on with --resume latest")
+        return interrupts.SAVED
     except (TrainerError, OSError, MemoryError) as error:
         _error(_line(error))
         return FAILED

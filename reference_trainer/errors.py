@@ -20,6 +20,7 @@ __all__ = [
     "SettingError",
     "ShapeError",
     "SmokeError",
+    "StopRequestedError",
     "TrainerError",
     "VocabularyError",
     "missing_package",
@@ -87,6 +88,10 @@ class SmokeError(TrainerError, RuntimeError):
 
 class RankError(TrainerError, RuntimeError):
     """Another process of the run failed, or differs from this one."""
+
+
+class StopRequestedError(TrainerError, RuntimeError):
+    """A run was asked to stop: it saved a checkpoint after its step, and ended without a result."""
 
 
 class ProviderError(TrainerError, ValueError):

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
+from reference_trainer import interrupts
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import document_rows
 from reference_trainer.data.epochs import Batches, ShuffledBatches
@@ -174,7 +175,7 @@ class Distillation(ExitStack):
         """Train the student. Errors: those of `loop.train`."""
         settings = self.settings
         planned = self.schedule.planned_steps  # a limit does not shorten the schedule
-        with self._reporting_divergence():
+        with self._reporting_divergence(), self._stop_requests() as stop_requested:
             return train(
                 self.frozen,
                 self.learner,
@@ -191,6 +192,7 @@ class Distillation(ExitStack):
                 features=self.features,
                 save=lambda run: self.checkpoints.save(run, self._metrics.length),
                 resumed=self.resumed,
+                stop_requested=stop_requested,
             )
 
     def conclude(self, result: TrainResult) -> DistillResult:
@@ -272,6 +274,15 @@ class Distillation(ExitStack):
         trace = TraceCallback(settings.trace, force=settings.force)
         self.callback(trace.close)
         return [trace]
+
+    @contextmanager
+    def _stop_requests(self) -> Iterator[Callable[[], bool]]:
+        """Note interrupts where a checkpoint can be saved; elsewhere they raise."""
+        if not self.schedule.save_every:
+            yield lambda: False
+            return
+        with interrupts.noted() as requested:
+            yield requested
 
     @contextmanager
     def _reporting_divergence(self) -> Iterator[None]:

@@ -14,10 +14,11 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
-from reference_trainer.errors import LabelError, LogitsError
+from reference_trainer.errors import LabelError, LogitsError, StopRequestedError
 from reference_trainer.training.callbacks import Callback, Context, call_hooks, call_train_end, checked
 from reference_trainer.training.metrics import derived, rates
 from reference_trainer.training.objective import Objective
@@ -59,6 +60,7 @@ def train(
     features: FeatureMatching | None = None,
     save: Callable[[Saved], object] | None = None,
     resumed: Saved | None = None,
+    stop_requested: Callable[[], bool] = lambda: False,
 ) -> TrainResult:
     """Distil `teacher` into `student` as planned by `schedule`, and call `callbacks` at every event.
 
@@ -72,7 +74,9 @@ def train(
     flops_per_s; it is called once, at the first logged step. features: the hidden states that are matched in steps
     with a feature_weight, by default those of the last layers. save: called after the hooks of each step that
     `schedule` saves. resumed: what it was given in an earlier run, whose student and optimizer the caller has restored:
-    the run goes on after that step, with `on_train_begin` and without the events in between.
+    the run goes on after that step, with `on_train_begin` and without the events in between. stop_requested: asked
+    after each step, on several ranks before it; once it returns True, on any of them, that step has its hooks and is
+    saved, and `StopRequestedError` is raised.
     Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
     propagate after `on_train_end`, with the step in a note.
     """
@@ -88,8 +92,9 @@ def train(
         seed=seed,
         deferred=deferred,
         features=features,
+        flags=lambda: (parallel.world_size > 1 and stop_requested(), False),
     )
-    run = _Run(update, objective, checked(callbacks), learning_rate, clock, step_flops, save, resumed)
+    run = _Run(update, objective, checked(callbacks), learning_rate, clock, step_flops, save, resumed, stop_requested)
     with update.random_state():
         return run.carry_out()
 
@@ -107,13 +112,15 @@ class _Run:
         step_flops: Callable[[], int] | None,
         save: Callable[[Saved], object] | None,
         resumed: Saved | None,
+        stop_requested: Callable[[], bool],
     ) -> None:
         self.update, self.schedule, self.callbacks = update, update.schedule, callbacks
         self.objective, self.learning_rate, self.clock = objective, learning_rate, clock
         self.step_flops, self.save = step_flops, save
-        self.resumed = resumed
+        self.resumed, self.stop_requested = resumed, stop_requested
         self.state = fresh() if resumed is None else copy.deepcopy(resumed.state)
         self.pending = Pending(update.parallel)
+        self.flags: tuple[Tensor | None, Tensor | None] = (None, None)  # of the last two steps, summed over ranks
         self.rate = learning_rate(self.state.position.step) if self.state.position.step else None
         self.metrics: dict[str, float] = {}
         self.flops: int | None = None
@@ -148,13 +155,16 @@ class _Run:
             if after.event is Event.STEP_END:
                 self._take_step(after)
             state.position = after
-            if is_read(self.schedule, after):
+            leaving = after.event is Event.STEP_END and self._is_leaving()
+            if leaving or is_read(self.schedule, after):
                 self._read()
             self.metrics = self._logged() if after.event is Event.STEP_END else {}
             if after.event is not Event.TRAIN_END:
                 action = self._call_hooks(after.event)
-            if self.save is not None and is_saved(self.schedule, after):
+            if self.save is not None and (leaving or is_saved(self.schedule, after)):
                 self.save(Saved(state=state, action=action))
+            if leaving:
+                raise StopRequestedError("stopped on request")
 
     def _begin(self) -> Action:
         """Return the action that is answered to the event at which the run begins, or goes on."""
@@ -168,8 +178,21 @@ class _Run:
 
     def _take_step(self, position: Position) -> None:
         rate = self.learning_rate(position.step)
-        self.pending.add(*self.update.take(position, rate))
+        window, norm = self.update.take(position, rate)
+        self.pending.add(window, norm)
+        self.flags = (window.flags, self.flags[0])
         self.rate = rate
+
+    def _is_leaving(self) -> bool:
+        """Return whether a stop was requested, of any rank. All ranks agree, because the request came with the counts.
+
+        On a GPU the flags of the step before are read, which are there already: reading these would wait for the step.
+        """
+        if self.update.parallel.world_size == 1:
+            return self.stop_requested()
+        now, before = self.flags
+        flags = now if now is not None and now.device.type == "cpu" else before
+        return flags is not None and bool(flags[0])
 
     def _read(self) -> None:
         """Note the steps whose sums are still on the device, and complete the contexts that were made meanwhile."""

@@ -48,6 +48,7 @@ class Update:
     seed: int | None
     deferred: bool | None
     features: FeatureMatching | None = None
+    flags: Callable[[], tuple[bool, bool]] = lambda: (False, False)
 
     def take(self, position: Position, rate: float) -> tuple[WindowSums, Tensor | None]:
         """Take the step at `position`; return its sums and, at a logged step, the norm of its gradient."""
@@ -69,6 +70,7 @@ class Update:
             deferred=deferred,
             features=self.features,
             before=lambda micro_batch: self._set_seed(position, micro_batch),
+            flags=self.flags(),
         )
         optimizer: Any = self.optimizer
         if deferred:
