@@ -11,6 +11,7 @@ __all__ = [
     "DataError",
     "LabelError",
     "LogitsError",
+    "LostRankError",
     "ModelFileError",
     "OutputError",
     "PackageError",
@@ -88,6 +89,10 @@ class SmokeError(TrainerError, RuntimeError):
 
 class RankError(TrainerError, RuntimeError):
     """Another process of the run failed, or differs from this one."""
+
+
+class LostRankError(RankError):
+    """Another process of the run left without a message: it was killed, or does not answer."""
 
 
 class StopRequestedError(TrainerError, RuntimeError):

@@ -8,61 +8,32 @@ take as long as it needs to train a teacher. A rank that fails writes its messag
 from __future__ import annotations
 
 import json
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 from torch import distributed as dist
+from torch import nn
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import TCPStore  # type: ignore[attr-defined]  # not in its stubs
 
-from reference_trainer.errors import RankError, SettingError
+from reference_trainer.config.place import Place, variable
+from reference_trainer.errors import LostRankError, RankError, SettingError
 from reference_trainer.storage.retention import drifts
 
-__all__ = ["Place", "Ranks", "joined", "local_device", "placed"]
+__all__ = ["Ranks", "joined", "local_device"]
 
 Result = TypeVar("Result")
+Module = TypeVar("Module", bound=nn.Module)
 
-SLICE = timedelta(seconds=1)
-"""A wait is cut into slices, between which signals are handled and failures of other ranks are noticed."""
+SHORTEST_S, LONGEST_S = 0.0005, 0.05
+"""Between two looks at the store. A wait in C++ would neither handle signals nor notice the failure of a rank."""
 LEAVING = timedelta(seconds=5)
 FAILURE = "failure"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where a process stands. rank: from 0 to world_size - 1. local_rank: on its machine, from 0."""
-
-    rank: int = 0
-    world_size: int = 1
-    local_rank: int = 0
-
-
-def placed(environment: Mapping[str, str]) -> Place:
-    """Return the place that a launcher such as `torchrun` gives; without one, that of a single process.
-
-    Raise `SettingError` for a variable that is missing, not an integer, or outside its range.
-    """
-    if "WORLD_SIZE" not in environment and "RANK" not in environment:
-        return Place()
-    world_size = _variable(environment, "WORLD_SIZE", 1, 10**6)
-    rank = _variable(environment, "RANK", 0, world_size - 1)
-    local_rank = _variable(environment, "LOCAL_RANK", 0, rank) if "LOCAL_RANK" in environment else rank
-    return Place(rank=rank, world_size=world_size, local_rank=local_rank)
-
-
-def _variable(environment: Mapping[str, str], name: str, least: int, most: int) -> int:
-    text = environment.get(name, "")
-    if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
-        raise SettingError(
-            f"invalid value {text!r} for the variable {name}: expected an integer from {least} to {most}, as torchrun "
-            f"sets it; to train in one process, unset RANK and WORLD_SIZE"
-        )
-    return int(text)
 
 
 def local_device(name: str, place: Place) -> str:
@@ -99,7 +70,7 @@ def joined(place: Place, environment: Mapping[str, str], *, timeout_s: int) -> I
 def _store(place: Place, environment: Mapping[str, str], timeout_s: int, serving: bool) -> Store:
     """Return the store that `env://` uses: the launcher's own, or one that rank 0 serves."""
     host = environment.get("MASTER_ADDR", "")
-    port = _variable(environment, "MASTER_PORT", 1, 65535)
+    port = variable(environment, "MASTER_PORT", 1, 65535)
     try:
         store = TCPStore(
             host,
@@ -110,7 +81,7 @@ def _store(place: Place, environment: Mapping[str, str], timeout_s: int, serving
             wait_for_workers=False,
         )
     except dist.DistError as error:
-        raise RankError(f"rank {place.rank} cannot reach {host!r}, port {port}: {error}") from error
+        raise LostRankError(f"rank {place.rank} cannot reach {host!r}, port {port}: {error}") from error
     attempt = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
     return PrefixStore(f"reference_trainer/{attempt}", store)
 
@@ -119,9 +90,10 @@ class Ranks:
     """The ranks of a run. All of them call the same methods in the same order; with one rank nothing is exchanged."""
 
     def __init__(self, place: Place, store: Store | None, timeout_s: int) -> None:
-        self.rank, self.world_size, self.local_rank = place.rank, place.world_size, place.local_rank
+        self.rank, self.world_size = place.rank, place.world_size
         self._store, self._timeout = store, timedelta(seconds=timeout_s)
-        self._phase, self._started = 0, False
+        self._phase = 0
+        self._device: torch.device | None = None  # of the process group
 
     def start(self, device: torch.device) -> None:
         """Create the default process group: NCCL for a GPU, gloo for the CPU."""
@@ -133,7 +105,7 @@ class Ranks:
         store = PrefixStore("group", self._store)
         place: dict[str, Any] = {"rank": self.rank, "world_size": self.world_size}
         dist.init_process_group(backend, store=store, timeout=self._timeout, **place)
-        self._started = True
+        self._device = device
 
     def leave(self, *, last: bool) -> None:
         """Destroy the process group, which ends the waits of other ranks for this one.
@@ -141,8 +113,8 @@ class Ranks:
         last: wait up to 5 s for the others, because this process serves their store.
         """
         with suppress(RuntimeError):  # of a group or a store that is broken already
-            if self._started:
-                self._started = False
+            if self._device is not None:
+                self._device = None
                 dist.destroy_process_group()
             if self._store is not None:
                 self._store.set(f"left/{self.rank}", "")
@@ -172,6 +144,18 @@ class Ranks:
         result = self.together(lambda: work() if self.rank == 0 else None)
         return self.exchanged(result)[0]
 
+    def shared(self, make: Callable[[], Module], like: Callable[[], Module]) -> Module:
+        """Return on every rank the module that rank 0 makes; the others receive its tensors into one that `like` makes.
+
+        Rank 0 may take as long as it needs.
+        """
+        module = self.together(make if self.rank == 0 else like)
+        if self._device is not None:
+            module = module.to(self._device)
+            for tensor in module.state_dict().values():
+                dist.broadcast(tensor, src=0)
+        return module
+
     def check_equal(self, values: Mapping[str, Any]) -> None:
         """Raise `RankError` on all ranks, with both values, for each of `values` that differs from rank 0's."""
         first, *others = self.exchanged(dict(values))
@@ -192,12 +176,13 @@ class Ranks:
         return [json.loads(self._store.get(key)) for key in keys]
 
     def _wait(self, store: Store, keys: list[str]) -> None:
+        pause_s = SHORTEST_S
         while not store.check(keys):
             if store.check([FAILURE]):
                 rank, message = json.loads(store.get(FAILURE))
                 raise RankError(f"rank {rank}: {message}")
-            with suppress(dist.DistStoreError):  # the end of the slice
-                store.wait(keys, SLICE)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_S)
 
     @contextmanager
     def failing_together(self) -> Iterator[None]:
@@ -211,7 +196,7 @@ class Ranks:
             if first is not None:
                 raise RankError(first) from error
             if _of_a_collective(error):
-                raise RankError(f"rank {self.rank} lost another one: {_message(error)}") from error
+                raise LostRankError(f"rank {self.rank} lost another one: {_message(error)}") from error
             raise
 
     def _first_failure(self, error: BaseException) -> str | None:

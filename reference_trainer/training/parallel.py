@@ -119,6 +119,7 @@ class ShardedParallel(DataParallel):
         self.gradient_factor = 1.0
         for part in _sharded_parts(module):
             part.set_gradient_divide_factor(1.0)  # each part has its own: on the root alone, other gradients stay means
+            part.set_force_sum_reduction_for_comms(True)  # gloo has no other
 
     @contextmanager
     def micro_batch(self, *, last: bool) -> Iterator[None]:
