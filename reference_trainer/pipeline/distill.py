@@ -91,8 +91,8 @@ def distill(
 class Distillation(ExitStack):
     """The distillation of one student: `prepare`, `run` and `conclude`, once each and in this order, in a `with` block.
 
-    A subclass replaces what is its own: `vocab_size` and the methods from `make_batches` to `save`. Callbacks see the
-    distillation in `Callback.attach`, which is called at the end of `prepare`.
+    A subclass replaces what is its own: `vocab_size` and the methods from `make_batches` to `stop_requests`.
+    Callbacks see the distillation in `Callback.attach`, which is called at the end of `prepare`.
 
     place: the rank of this process, and how many there are; batches are those of this rank. Every method is called on
     all ranks, and `save` on rank 0.
@@ -169,6 +169,18 @@ class Distillation(ExitStack):
         """Write the trained student and the manifest."""
         save_decoder(cast(Decoder, self.student), directory, manifest)
 
+    @contextmanager
+    def stop_requests(self) -> Iterator[Callable[[], bool]]:
+        """Yield a function that returns whether the run has to save and leave, which is asked after each step.
+
+        It notes the interrupts of a command, if the run has checkpoints; otherwise they raise.
+        """
+        if not self.schedule.save_every:
+            yield lambda: False
+            return
+        with interrupts.noted() as requested:
+            yield requested
+
     def prepare(self) -> None:
         """Meet the other ranks, claim the output, then make models, batches and optimizer. Nothing is written yet."""
         settings, place = self.settings, self.place
@@ -216,7 +228,7 @@ class Distillation(ExitStack):
         """Train the student. Errors: those of `loop.train`."""
         settings = self.settings
         planned = self.schedule.planned_steps  # a limit does not shorten the schedule
-        with self._reporting_divergence(), self._stop_requests() as stop_requested:
+        with self._reporting_divergence(), self.stop_requests() as stop_requested:
             return train(
                 self.frozen,
                 self.learner,
@@ -342,15 +354,6 @@ class Distillation(ExitStack):
         trace = TraceCallback(settings.trace, force=settings.force)
         self.callback(trace.close)
         return [trace]
-
-    @contextmanager
-    def _stop_requests(self) -> Iterator[Callable[[], bool]]:
-        """Note interrupts where a checkpoint can be saved; elsewhere they raise."""
-        if not self.schedule.save_every:
-            yield lambda: False
-            return
-        with interrupts.noted() as requested:
-            yield requested
 
     @contextmanager
     def _reporting_divergence(self) -> Iterator[None]:
