@@ -7,6 +7,7 @@ the last micro-batch.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Protocol
@@ -29,6 +30,11 @@ class Parallel(Protocol):
     @property
     def rank(self) -> int:
         """Return the number of this process, from 0."""
+        ...
+
+    @property
+    def local_rank(self) -> int:
+        """Return the number of this process on its machine, from 0."""
         ...
 
     @property
@@ -56,6 +62,7 @@ class OneProcess:
     """A run of one process: nothing is reduced."""
 
     rank = 0
+    local_rank = 0
     world_size = 1
     gradient_factor = 1.0
 
@@ -84,6 +91,7 @@ class DataParallel:
         self._device = module.device
         self._group: dist.ProcessGroup | None = module.process_group
         self.rank = dist.get_rank(self._group)
+        self.local_rank = int(os.environ.get("LOCAL_RANK", self.rank))
         self.world_size = dist.get_world_size(self._group)
         self.gradient_factor = float(self.world_size)
 
@@ -116,6 +124,7 @@ class ShardedParallel(DataParallel):
         self._module, self._group = module, dist.group.WORLD
         self._device = next(module.parameters()).device
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        self.local_rank = int(os.environ.get("LOCAL_RANK", self.rank))
         self.gradient_factor = 1.0
         for part in _sharded_parts(module):
             part.set_gradient_divide_factor(1.0)  # each part has its own: on the root alone, other gradients stay means
