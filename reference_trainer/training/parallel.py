@@ -149,7 +149,9 @@ def shard(module: nn.Module, device: torch.device) -> nn.Module:
     lists = [each for each in module.modules() if isinstance(each, nn.ModuleList)]
     for part in (part for each in lists for part in each if any(True for _ in part.parameters())):
         fully_shard(part, mesh=mesh)
-    fully_shard(module, mesh=mesh)
+    # By default the outermost stays gathered after a forward until a backward, so that after an evaluation its
+    # parameters are not those of the optimizer.
+    fully_shard(module, mesh=mesh, reshard_after_forward=True)
     return module
 
 
