@@ -63,7 +63,7 @@ def settings(directory: Path, out: str, **others: Any) -> Settings:
 def ended(subject: Any, chosen: Settings, callbacks: Sequence[Callback] = ()) -> Any:
     """Run to the end, and return the distillation and its result."""
 
-    class Own(subject.Distillation):  # type: ignore[misc]  # the subject is any module
+    class Own(subject.Distillation):
         vocab_size = V
 
         def make_batches(self) -> Noisy:
