@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 import torch
 
 from reference_trainer.data.text import Rows
@@ -23,10 +25,9 @@ def evaluate(teacher: Teacher, student: Teacher, sequences: Rows, weights: Weigh
     `VocabularyError` before the first forward if the sizes differ, and the errors of `kd_step`.
     """
     check_vocabularies(teacher, student)
-    totals: dict[str, MetricSum] = {}
     order = torch.arange(len(sequences), device="cpu")
-    for position in range(1, sequences.batches + 1):
-        totals = add(totals, _batch_metrics(teacher, student, sequences.batch(order, position), weights))
+    batches = (sequences.batch(order, position) for position in range(1, sequences.batches + 1))
+    totals = reduce(add, (_batch_metrics(teacher, student, batch, weights) for batch in batches), {})
     return {name: total for name, total in totals.items() if total.count}
 
 
@@ -37,6 +38,6 @@ def _batch_metrics(teacher: Teacher, student: Teacher, batch: Batch, weights: We
     tensors = (student_BTV, teacher_BTV.to(device), labels_of_logits(batch.labels).to(device))
     rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True)
     sums = sums_of(rows, weights, metrics=True)
-    *numbers, count = torch.stack([*sums.values(), rows.count.double()]).tolist()  # one transfer from the device
-    metrics = {name: MetricSum(number, int(count)) for name, number in zip(sums, numbers, strict=True)}
-    return {name: metric for name, metric in metrics.items() if name != "loss"}
+    del sums["loss"]
+    numbers = torch.stack([rows.count, *sums.values()]).tolist()  # one transfer from the device
+    return {name: MetricSum(numbers[place], int(numbers[0])) for place, name in enumerate(sums, start=1)}
