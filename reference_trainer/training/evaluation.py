@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 
 import torch
@@ -27,7 +28,8 @@ def evaluate(teacher: Teacher, student: Teacher, sequences: Rows, weights: Weigh
     check_vocabularies(teacher, student)
     order = torch.arange(len(sequences), device="cpu")
     batches = (sequences.batch(order, position) for position in range(1, sequences.batches + 1))
-    totals = reduce(add, (_batch_metrics(teacher, student, batch, weights) for batch in batches), {})
+    none: Mapping[str, MetricSum] = {}
+    totals = reduce(add, (_batch_metrics(teacher, student, batch, weights) for batch in batches), none)
     return {name: total for name, total in totals.items() if total.count}
 
 
