@@ -16,8 +16,16 @@ import click
 
 from reference_trainer import __version__, interrupts
 from reference_trainer.config.kinds import kind_of
+from reference_trainer.config.place import placed
 from reference_trainer.config.settings import Settings
-from reference_trainer.errors import SettingError, TrainerError, missing_package
+from reference_trainer.errors import (
+    LostRankError,
+    RankError,
+    SettingError,
+    StopRequestedError,
+    TrainerError,
+    missing_package,
+)
 
 if TYPE_CHECKING:
     from reference_trainer.pipeline.distill import DistillResult
@@ -86,7 +94,7 @@ def distill(run: Callable[..., DistillResult] | None, /, config: str | None, **f
     and --project-to-steps.
 
     Exit codes: 0 success; 1 the run failed, or a check of a smoke run did not pass; 2 a setting was refused; 70 an
-    internal error; 130 interrupted by any signal.
+    internal error; 75 interrupted after a checkpoint was saved: go on with --resume latest; 130 interrupted otherwise.
     """
     given = {name: text for name, text in flags.items() if text is not None}
     return _guarded(lambda: _distil(given, config, run))
@@ -110,7 +118,7 @@ def _distil(flags: dict[str, str], config: str | None, run: Callable[..., Distil
         interrupts.ignore()
     if settings.smoke is not None:
         return 0 if result.go else FAILED
-    for line in result_lines(result.train, result.held_back, result.output):
+    for line in result_lines(result.train, result.held_back, result.output) if _rank() == 0 else ():
         lines.write(line)
     return 0
 
@@ -122,6 +130,13 @@ def _guarded(work: Callable[[], int]) -> int:
     except SettingError as error:
         _error(_line(error))
         return REFUSED
+    except StopRequestedError as error:
+        _print_error(f"{_line(error)}; a checkpoint was saved: go on with --resume latest")
+        return interrupts.SAVED
+    except RankError as error:
+        if _rank() == 0 or isinstance(error, LostRankError):  # the rank where it happened reports it too
+            _error(_line(error))
+        return FAILED
     except (TrainerError, OSError, MemoryError) as error:
         _error(_line(error))
         return FAILED
@@ -156,7 +171,15 @@ def _line(error: BaseException, message: str = "") -> str:
 
 
 def _error(text: str) -> None:
-    _print_error(f"error: {text}")
+    rank = _rank()
+    _print_error(f"error: {text}" if rank == 0 else f"error: rank {rank}: {text}")
+
+
+def _rank() -> int:
+    """Return the number of this process among those that train together; 0 if it is alone."""
+    with suppress(SettingError):
+        return placed(os.environ).rank
+    return 0
 
 
 def _print_error(text: str) -> None:

@@ -51,7 +51,7 @@ TRAINER_ROOMS: dict[str, str] = {
     "data": "errors distillation",
     "storage": "errors interrupts models",
     "training": "errors distillation data",
-    "pipeline": "errors distillation config models data storage training",
+    "pipeline": "errors interrupts distillation config models data storage training",
     "cli": "errors interrupts distillation config models training pipeline",
 }
 

@@ -18,23 +18,22 @@ def generators_left_alone(seed: int, device: Any) -> None:
 
 def epoch_starts_over(original: Any, *given: Any) -> Any:
     """Go on with the first window of the epoch, under the saved number of the step."""
-    saved = original(*given)
-    position = saved.state.position
-    return replace(saved, state=replace(saved.state, position=replace(position, epoch_step=0)))
+    state = original(*given)
+    return replace(state, position=replace(state.position, epoch_step=0))
 
 
 def answer_forgotten(original: Any, *given: Any) -> Any:
-    """Forget what callbacks answered to the saved step."""
-    saved = original(*given)
-    return replace(saved, action=type(saved.action).CONTINUE)
+    """Forget what callbacks answered before the step was saved."""
+    state = original(*given)
+    return replace(state, position=replace(state.position, skipping=False, stopping=False))
 
 
 def losses_start_over(original: Any, *given: Any) -> Any:
     """Start counting losses and tokens again."""
     from reference_trainer.training.state import fresh
 
-    saved = original(*given)
-    return replace(saved, state=replace(fresh(), position=saved.state.position, steps=saved.state.steps))
+    state = original(*given)
+    return replace(fresh(), position=state.position, steps=state.steps)
 
 
 def metrics_kept_whole(checkpoint: Any, directory: Any) -> int:
@@ -91,3 +90,50 @@ def saved_one_step_late(original: Any, schedule: Any, position: Any) -> bool:
     """Save the step after the one that is due."""
     due = original(schedule, replace(position, step=position.step - 1)) and position.step > 1
     return bool(due)
+
+
+def stop_not_saved(original: Any, *given: Any, schedule: Any, save: Any, **rest: Any) -> Any:
+    """Save the steps that are due, and no other."""
+
+    def due(run: Any) -> None:
+        if run.state.position.step % schedule.save_every == 0:
+            save(run)
+
+    return original(*given, schedule=schedule, save=due, **rest)
+
+
+def stop_saved_as_an_answer(
+    original: Any, *given: Any, save: Any, stop_requested: Any = lambda: False, **rest: Any
+) -> Any:
+    """Save STOP as the answer to the step in which the run is asked to stop."""
+    asked = False
+
+    def noted() -> bool:
+        nonlocal asked
+        asked = stop_requested()
+        return asked
+
+    def saved(run: Any) -> None:
+        save(replace(run, action=max(type(run.action))) if asked else run)
+
+    return original(*given, save=saved, stop_requested=noted, **rest)
+
+
+def stop_request_ignored(original: Any, *given: Any, stop_requested: Any = None, **rest: Any) -> Any:
+    """Ask nothing."""
+    return original(*given, **rest)
+
+
+def stopped_step_unread(original: Any, *given: Any, save: Any, stop_requested: Any = lambda: False, **rest: Any) -> Any:
+    """Forget the loss of the step in which the run is asked to stop."""
+    asked = False
+
+    def noted() -> bool:
+        nonlocal asked
+        asked = stop_requested()
+        return asked
+
+    def saved(run: Any) -> None:
+        save(replace(run, state=replace(run.state, tokens=0, interval={})) if asked else run)
+
+    return original(*given, save=saved, stop_requested=noted, **rest)

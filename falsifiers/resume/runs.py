@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -60,8 +61,10 @@ def settings(directory: Path, out: str, **others: Any) -> Settings:
     return Settings(**{**given, "out": directory / out, **others})
 
 
-def ended(subject: Any, chosen: Settings, callbacks: Sequence[Callback] = ()) -> Any:
-    """Run to the end, and return the distillation and its result."""
+def ended(
+    subject: Any, chosen: Settings, callbacks: Sequence[Callback] = (), asked: Callable[[], bool] = lambda: False
+) -> Any:
+    """Run to the end, and return the distillation and its result. `asked`: whether it has to save and leave."""
 
     class Own(subject.Distillation):
         vocab_size = V
@@ -74,6 +77,10 @@ def ended(subject: Any, chosen: Settings, callbacks: Sequence[Callback] = ()) ->
 
         def make_teacher(self) -> nn.Module:
             return Model(3, seed=2)
+
+        @contextmanager
+        def stop_requests(self) -> Iterator[Callable[[], bool]]:
+            yield asked
 
         def evaluate(self) -> dict[str, Any]:
             return {}

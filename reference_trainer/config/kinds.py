@@ -30,6 +30,7 @@ __all__ = [
     "Location",
     "Shape",
     "Share",
+    "Strategy",
     "Switch",
     "Temperature",
     "Text",
@@ -169,6 +170,10 @@ Text = Annotated[
 Shape = Annotated[
     Literal["linear", "cosine"],
     Kind("linear or cosine", "linear|cosine"),
+]
+Strategy = Annotated[
+    Literal["ddp", "fsdp2"],
+    Kind("ddp or fsdp2", "ddp|fsdp2"),
 ]
 Share = Annotated[
     float,

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from reference_trainer.storage.checkpoint_manifest import MANIFEST, FileEntry, M
 from reference_trainer.storage.files import sync
 from reference_trainer.storage.retention import check_follows, checkpoint_name, dropped
 
-__all__ = ["DISK", "Disk", "save_checkpoint", "sweep"]
+__all__ = ["DISK", "Disk", "save_checkpoint", "sweep", "write_tensors"]
 
 
 class Disk:
@@ -48,21 +48,29 @@ DISK = Disk()
 
 
 def save_checkpoint(
-    directory: Path, manifest: Manifest, tensors: Mapping[str, Tensor], *, keep: int = 0, disk: Disk = DISK
+    directory: Path,
+    manifest: Manifest,
+    tensors: Mapping[str, Tensor],
+    *,
+    keep: int = 0,
+    disk: Disk = DISK,
+    others: Callable[[Path], Mapping[str, FileEntry]] = lambda partial: {},
 ) -> Path:
     """Save a checkpoint of one process in `directory`, and return its path; then remove all but the last `keep`.
 
     The files are written beside it, synced and read back, then renamed; the checkpoint exists as a whole or not at all,
     also if the process is killed. The newest and the best are never removed; 0 keeps all. Links `{run_id}-latest` and
     `{run_id}-best` are made where the file system has links. tensors: on any device, in any layout.
+    others: returns the files that other ranks have written in the directory that it is given, by name.
     Raise `CheckpointError` if the step is not later than every saved one, `OutputError` if a file cannot be written.
     """
     check_follows(saved_steps(directory, manifest.run_id), manifest.step)
     path = directory / checkpoint_name(manifest.run_id, manifest.step)
     with _failures_named(path):
         with _partial(path) as partial:
-            entry = _write_tensors(partial / rank_file(0), tensors, disk)
-            _publish(partial, path, manifest.model_copy(update={"files": {rank_file(0): entry}}), disk)
+            entry = write_tensors(partial / rank_file(0), tensors, disk)
+            files = {rank_file(0): entry, **others(partial)}
+            _publish(partial, path, manifest.model_copy(update={"files": files}), disk)
         _link(directory / f"{manifest.run_id}-latest", path.name)
         if manifest.best is not None:
             _link(directory / f"{manifest.run_id}-best", checkpoint_name(manifest.run_id, manifest.best.step))
@@ -90,7 +98,8 @@ def _partial(path: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _write_tensors(path: Path, tensors: Mapping[str, Tensor], disk: Disk) -> FileEntry:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], disk: Disk) -> FileEntry:
+    """Write a file of tensors, and return its entry in the manifest. Errors: `OSError`, `SafetensorError`."""
     content = save({name: each.detach().to("cpu", copy=True).contiguous() for name, each in tensors.items()})
     disk.write(path, content)
     disk.sync(path)
