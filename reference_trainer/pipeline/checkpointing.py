@@ -19,8 +19,8 @@ from reference_trainer.storage.checkpoints import save_checkpoint, sweep
 from reference_trainer.storage.retention import check_follows, checkpoint_name, drifts
 from reference_trainer.storage.snapshot import Snapshot, restore, snapshot
 from reference_trainer.training.loop import Saved
-from reference_trainer.training.schedule import Action, Event, Schedule
-from reference_trainer.training.state import restored, saved
+from reference_trainer.training.schedule import Event, Schedule
+from reference_trainer.training.state import TrainState, restored, saved
 
 __all__ = ["CHECKPOINTS", "RUN_ID", "Checkpoints", "conditions", "metrics_length", "opened", "resumable"]
 
@@ -82,21 +82,21 @@ def metrics_length(checkpoint: Checkpoint | None, directory: Path) -> int:
     return length
 
 
-def resumable(manifest: Manifest, schedule: Schedule, present: Mapping[str, Any]) -> Saved:
+def resumable(manifest: Manifest, schedule: Schedule, present: Mapping[str, Any]) -> TrainState:
     """Return the state of a checkpoint. Raise `CheckpointError`, with both values, for every condition that changed."""
     changed = drifts(manifest.conditions, json.loads(json.dumps(present)))
     name = checkpoint_name(manifest.run_id, manifest.step)
     if changed:
         raise CheckpointError(f"{name} cannot be resumed: {'; '.join(changed)}; resume with what it was saved with")
     try:
-        state, action = restored(json.dumps(manifest.state["train"])), Action(manifest.state["action"])
+        state = restored(json.dumps(manifest.state["train"]))
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{name}/{MANIFEST}: invalid state: {error}") from error
     at = state.position
     in_schedule = 1 <= at.epoch <= schedule.epochs and 1 <= at.epoch_step <= min(at.step, schedule.steps_per_epoch)
-    if at.event is not Event.STEP_END or at.step != manifest.step or state.steps != at.step or not in_schedule:
-        raise CheckpointError(f"{name}/{MANIFEST}: the state is of {at}; expected the end of step {manifest.step}")
-    return Saved(state=state, action=action)
+    if at.event is not Event.SAVE or at.step != manifest.step or state.steps != at.step or not in_schedule:
+        raise CheckpointError(f"{name}/{MANIFEST}: the state is of {at}; expected that of step {manifest.step}")
+    return state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,19 +109,20 @@ class Checkpoints:
     optimizer: torch.optim.Optimizer | None
     conditions: Mapping[str, Any]
 
-    def save(self, run: Saved, metrics_length: int) -> Path:
-        """Save the run, and return the path of the checkpoint."""
+    def save(self, run: Saved, metrics_length: int) -> Path | None:
+        """Save the run if a checkpoint is due, and return its path."""
+        if not run.due:
+            return None
         taken = snapshot(self.modules, self.optimizer)
         state = {
             "train": json.loads(saved(run.state)),
-            "action": int(run.action),
             "optimizer": taken.optimizer,
             "metrics_length": metrics_length,
         }
         manifest = Manifest(run_id=RUN_ID, step=run.state.position.step, conditions=dict(self.conditions), state=state)
         return save_checkpoint(self.directory, manifest, taken.tensors, keep=self.keep)
 
-    def load(self, checkpoint: Checkpoint, schedule: Schedule) -> Saved:
+    def load(self, checkpoint: Checkpoint, schedule: Schedule) -> TrainState:
         """Restore modules and optimizer, and return the run to go on with. Nothing is changed by a refusal."""
         run = resumable(checkpoint.manifest, schedule, self.conditions)
         described = checkpoint.manifest.state.get("optimizer", {})

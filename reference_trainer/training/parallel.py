@@ -6,6 +6,7 @@ of scored tokens of all ranks, by which each rank divides; gradients are reduced
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
@@ -26,6 +27,11 @@ class Parallel(Protocol):
     @property
     def rank(self) -> int:
         """Return the number of this process, from 0."""
+        ...
+
+    @property
+    def local_rank(self) -> int:
+        """Return the number of this process on its machine, from 0."""
         ...
 
     @property
@@ -53,6 +59,7 @@ class OneProcess:
     """A run of one process: nothing is reduced."""
 
     rank = 0
+    local_rank = 0
     world_size = 1
     gradient_factor = 1.0
 
@@ -79,6 +86,7 @@ class DataParallel:
         self._module = module
         self._group = module.process_group
         self.rank = dist.get_rank(self._group)
+        self.local_rank = int(os.environ.get("LOCAL_RANK", self.rank))
         self.world_size = dist.get_world_size(self._group)
         self.gradient_factor = float(self.world_size)
 

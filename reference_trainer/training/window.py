@@ -52,13 +52,14 @@ def kd_window(
     deferred: bool = False,
     features: FeatureMatching | None = None,
     before: Callable[[int], None] = lambda micro_batch: None,
+    after: Callable[[int, Mapping[str, Tensor], Tensor], None] | None = None,
 ) -> WindowSums:
     """Accumulate the gradient of the mean loss over all scored tokens of the window; return the sums.
 
     batches: at least one; every rank has equally many, and one without work has no scored label. metrics,
     deferred: as in `rows.walk`. features: as in `pass_gradient`. before: called with the number of each micro-batch,
-    from 0, before its forward. A micro-batch is as in `kd_step`, errors too; after an error in a later one the student
-    holds part of a gradient.
+    from 0, before its forward; after: with it, the sums of its rows and their count, after its backward.
+    A micro-batch is as in `kd_step`, errors too; after an error in a later one the student holds part of a gradient.
     """
     check_vocabularies(teacher, student)
     labels = [labels_of_logits(batch.labels) for batch in batches]
@@ -83,6 +84,9 @@ def kd_window(
                 features=features,
             )
         faults.append((passed.rows.fault, labels[number]))
-        for name, each in sums_of(passed.rows, weights, metrics=metrics, feature=passed.feature).items():
+        of_batch = sums_of(passed.rows, weights, metrics=metrics, feature=passed.feature)
+        if after is not None:
+            after(number, of_batch, passed.rows.count)
+        for name, each in of_batch.items():
             sums[name] = sums[name] + each if name in sums else each
     return WindowSums(sums, count, total, all_sequences, student.vocab_size, faults if deferred else ())
