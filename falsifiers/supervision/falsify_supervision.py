@@ -154,7 +154,8 @@ def falsify_attempts_resume_until_the_step_is_reached(
             assert (seen, run.given) == (Verdict.DONE, []), f"{when}, the run is started again: {seen.name}"
         else:
             _assert_arguments(when, run, older)
-            assert seen is _expected(gains, retries, idle), f"{when}, the run ends with {seen.name}"
+            ended, wanted = (seen.name, len(run.given)), _expected(gains, retries, idle)
+            assert ended == wanted, f"{when}, verdict and attempts are {ended}; expected {wanted}"
         names = [name for _, name in run.given]
         assert len(set(names)) == len(names), f"{when}, attempts have the names {names}"
         left = sorted(path.name for path in out.parent.iterdir() if path != out)
@@ -167,18 +168,19 @@ def _assert_arguments(when: str, run: Attempts, older: int) -> None:
         resume = ["--resume", "latest", "--force"] if at else []
         expected = ["distill", "--seed", "3", "--max-steps", str(TARGET), "--hang-after", "1800", *resume]
         assert arguments == expected, f"{when}, attempt {number + 1} is given {arguments}; expected {expected}"
-        at += (run.gains + [TARGET])[number] if number <= len(run.gains) else 0
+        at += [*run.gains, TARGET][number] if number <= len(run.gains) else 0
 
 
-def _expected(gains: list[int], retries: int, idle: int) -> Verdict:
+def _expected(gains: list[int], retries: int, idle: int) -> tuple[str, int]:
+    """Return the name of the verdict, and the number of attempts."""
     standing = 0
-    for number, gain in enumerate(gains):
+    for number, gain in enumerate(gains, start=1):
         standing = 0 if gain else standing + 1
         if standing >= idle:
-            return Verdict.NO_PROGRESS
-        if number >= retries:
-            return Verdict.RETRIES_SPENT
-    return Verdict.DONE
+            return "NO_PROGRESS", number
+        if number > retries:
+            return "RETRIES_SPENT", number
+    return "DONE", len(gains) + 1
 
 
 @given(ages=st.lists(st.sampled_from([0.0, 1.0, 3.0, 7.0, 9.9, 10.0, 10.1, 99.0]), max_size=4))

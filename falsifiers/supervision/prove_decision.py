@@ -72,12 +72,3 @@ def prove_limits(subject: Any, target: int, retries: int, idle: int) -> None:
         assert wrong and wrong[0] in str(error), f"refused as {error}; expected a complaint about {wrong}"
     else:
         assert not wrong, f"target {target}, {retries} retries and {idle} idle attempts are accepted"
-
-
-def prove_exit_codes(subject: Any, first: int, second: int) -> None:
-    """Every verdict that ends a supervisor has an exit code of its own, 0 only for success."""
-    codes = {each.name: int(each) for each in subject.Verdict if each.name != "RETRY"}
-    names = sorted(codes)
-    a, b = names[first % len(names)], names[second % len(names)]
-    assert a == b or codes[a] != codes[b], f"{a} and {b} have the exit code {codes[a]}"
-    assert (codes[a] == 0) == (a == "DONE") and 0 <= codes[a] < 64, f"{a} has the exit code {codes[a]}"

@@ -35,7 +35,7 @@ class Limits:
 
 
 def problems(settings: Settings | None, step: int | None) -> list[str]:
-    """Return everything that keeps a run with `settings` from being supervised up to `step`; None is what is missing."""
+    """Return everything that keeps a run with `settings` from being supervised up to `step`; None is missing."""
     found = [] if step is not None else ["missing --step N"]
     if settings is None:
         return [*found, "missing the run after --, such as `-- distill --save-every 100`"]
