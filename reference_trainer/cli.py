@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reference_trainer import __version__, interrupts
-from reference_trainer.config.kinds import kind_of
+from reference_trainer.config.kinds import kind_of, read_integer
 from reference_trainer.config.place import placed
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import (
@@ -187,6 +187,76 @@ def _print_error(text: str) -> None:
         click.echo(text, err=True)
 
 
+@main.command(context_settings={"ignore_unknown_options": True, "max_content_width": 120})
+@click.option("--step", type=click.IntRange(1, 10**18), help="The step that the run has to reach; its --max-steps.")
+@click.option("--max-retries", type=click.IntRange(0, 10**6), default=10, show_default=True, help="Number of retries.")
+@click.option(
+    "--max-idle",
+    type=click.IntRange(1, 10**6),
+    default=3,
+    show_default=True,
+    help="Give up after N attempts in a row without a new checkpoint.",
+)
+@click.option(
+    "--silent-after",
+    type=click.FloatRange(2, 10**6),
+    default=30.0,
+    show_default=True,
+    metavar="S",
+    help="Kill a process that was stopped for S seconds.",
+)
+@click.option(
+    "--nproc-per-node", type=click.IntRange(1, 1024), default=1, show_default=True, help="Number of processes."
+)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def until(command: tuple[str, ...], **options: Any) -> int:
+    """Run `distill` until it has reached a step: until --step N -- distill SETTING...
+
+    After a crash, a kill or a hang the run resumes from its newest whole checkpoint. A damaged one is renamed. A
+    process that takes no step for --hang-after S (default 1800) exits, and ends with this command, however that ends.
+
+    Exit codes: 0 the run reached the step, and its model is written; 1 failed; 2 a setting was refused; 3 attempts
+    made no progress; 4 no retry is left; 5 the run ended before the step; 75 interrupted: the same command goes on.
+    """
+    return _guarded(lambda: _until(list(command), options))
+
+
+def _until(command: list[str], options: dict[str, Any]) -> int:
+    from reference_trainer.supervision.until import Limits, problems, supervised
+    from reference_trainer.training.lines import Lines
+
+    settings = _settings_of(command)
+    if (found := problems(settings, options["step"])) or settings is None:
+        raise SettingError("; ".join(found))
+    ranks = options.pop("nproc_per_node")
+    limits = Limits(
+        step=options["step"],
+        max_retries=options["max_retries"],
+        max_idle=options["max_idle"],
+        silent_s=options["silent_after"],
+    )
+    interrupts.raise_once()
+    try:
+        return int(supervised(settings, command[1:], limits, ranks=ranks, report=Lines().write))
+    except KeyboardInterrupt:
+        _print_error("stopped on request; the same command goes on")
+        return interrupts.SAVED
+    finally:
+        interrupts.ignore()
+
+
+def _settings_of(command: list[str]) -> Settings | None:
+    """Return the settings of `distill SETTING...`; None without them."""
+    from reference_trainer.config.sources import gather
+
+    if command[:1] != ["distill"]:
+        return None
+    given = dict(distill.make_context("distill", command[1:]).params)
+    config = given.pop("config")
+    flags = {name: text for name, text in given.items() if text is not None}
+    return gather(flags, os.environ, Path(config) if config else None)
+
+
 @main.command()
 @click.argument("name", type=click.Choice(["trace", "settings", "metrics"]), default="trace")
 def schema(name: str) -> None:
@@ -248,3 +318,39 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
     plot(runs, out, metrics=metrics, force=force)
     Lines().write(f"wrote {out}")
     return 0
+
+
+@main.command()
+@click.argument("directory", metavar="DIR")
+@click.option(
+    "--export", nargs=2, metavar="STEP OUT", default=None, help="Write the student of this step as a model directory."
+)
+def checkpoints(directory: str, export: tuple[str, str] | None) -> int:
+    """List the checkpoints of a run and verify every file.
+
+    DIR is the output directory of a run, or the directory of its checkpoints. With --export, one of them is written as
+    a model that --teacher accepts instead.
+
+    Exit code 1 if a checkpoint is damaged, or if there is none.
+    """
+    return _guarded(lambda: _checkpoints(Path(directory), export))
+
+
+def _checkpoints(directory: Path, export: tuple[str, str] | None) -> int:
+    from reference_trainer.pipeline.checkpoint_list import export_checkpoint, list_checkpoints, table
+    from reference_trainer.training.lines import Lines
+
+    lines = Lines()
+    if export is not None:
+        step, out = export
+        try:
+            number = read_integer(step)
+        except ValueError:
+            raise SettingError(f"invalid value {step!r} for --export: expected a step, such as 100") from None
+        export_checkpoint(directory, number, Path(out))
+        lines.write(f"wrote {out}")
+        return 0
+    found = list_checkpoints(directory)
+    for line in table(found):
+        lines.write(line)
+    return FAILED if any(each.fault is not None for each in found) else 0

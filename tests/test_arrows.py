@@ -52,7 +52,8 @@ TRAINER_ROOMS: dict[str, str] = {
     "storage": "errors interrupts models",
     "training": "errors distillation data",
     "pipeline": "errors interrupts distillation config models data storage training",
-    "cli": "errors interrupts distillation config models training pipeline",
+    "supervision": "errors interrupts config storage training pipeline",
+    "cli": "errors interrupts distillation config models training pipeline supervision",
 }
 
 

@@ -28,6 +28,7 @@ __all__ = [
     "LearningRate",
     "Length",
     "Location",
+    "Seconds",
     "Shape",
     "Share",
     "Strategy",
@@ -139,6 +140,11 @@ LearningRate = Annotated[
     float,
     Field(strict=True, gt=0, le=1e6, allow_inf_nan=False),
     Kind("a number above 0, up to 1e6", "X", read_number),
+]
+Seconds = Annotated[
+    float,
+    Field(strict=True, gt=0, le=1e6, allow_inf_nan=False),
+    Kind("a number of seconds above 0, up to 1e6", "S", read_number),
 ]
 Divergence = Annotated[
     Literal["forward_kl", "reverse_kl", "jensen_shannon"],

@@ -25,6 +25,7 @@ from reference_trainer.config.kinds import (
     LearningRate,
     Length,
     Location,
+    Seconds,
     Shape,
     Share,
     Strategy,
@@ -129,6 +130,9 @@ class Settings(BaseModel):
     keep: CountOrZero = _setting(3, "Keep the last N checkpoints; 0 keeps all.")
     resume: Location | None = _setting(
         None, "Go on from this checkpoint, or from the latest in --out; text, models and settings must be the same."
+    )
+    hang_after: Seconds | None = _setting(
+        None, "Print every thread's stack and exit with code 1 after S seconds without a step. [default: never]"
     )
     project_to_steps: Count = _setting(
         50000, "Length in steps of the full run whose time --smoke projects.", alias="APR_DISTILL_PROJECT_TO_STEPS"

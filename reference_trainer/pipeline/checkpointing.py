@@ -34,7 +34,7 @@ CHECKPOINTS, RUN_ID = "checkpoints", "student"
 
 FREE = frozenset(
     "data out force trace teacher teacher_cache max_steps smoke log_every project_to_steps device save_every keep "
-    "resume rank_timeout".split()
+    "resume rank_timeout hang_after".split()
 )
 """Settings that a run may change when it resumes. Text, teacher and device are compared by what they are."""
 

@@ -56,6 +56,7 @@ from reference_trainer.training.parallel import ONE_PROCESS, Parallel
 from reference_trainer.training.progress import ProgressCallback
 from reference_trainer.training.schedule import Schedule, learning_rate, windows
 from reference_trainer.training.trace import TraceCallback
+from reference_trainer.training.watchdog import WatchdogCallback
 
 __all__ = ["EVALUATED_BYTES", "DistillResult", "Distillation", "distill"]
 
@@ -211,7 +212,8 @@ class Distillation(ExitStack):
             self.ranks.check_equal(self.checkpoints.loaded(self._resuming))
             self.lines.write(f"resumed from {self._resuming.path}")
         progress = ProgressCallback(settings.log_every, lines=self.lines)
-        self.callbacks = (progress, BarCallback(self.lines, "student"), *self.callbacks, *written)
+        watchdog = [] if settings.hang_after is None else [WatchdogCallback(settings.hang_after)]
+        self.callbacks = (*watchdog, progress, BarCallback(self.lines, "student"), *self.callbacks, *written)
         for callback in self.callbacks:
             callback.attach(self)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from functools import reduce
+
 import torch
 from torch import Tensor
 
@@ -28,18 +31,18 @@ def evaluate(
     end. Raise `VocabularyError` before the first forward if the sizes differ, and the errors of `kd_step`.
     """
     check_vocabularies(teacher, student)
-    totals: dict[str, MetricSum] = {}
     order = torch.arange(len(sequences), device="cpu")
-    for position in range(
-        1 + parallel.rank, 1 + _rounded_up(sequences.batches, parallel.world_size), parallel.world_size
-    ):
-        batch = sequences.batch(order, position) if position <= sequences.batches else _unscored(sequences, order)
-        totals = add(totals, _batch_metrics(teacher, student, batch, weights))
+    batches = _dealt(sequences, order, parallel)
+    none: Mapping[str, MetricSum] = {}
+    totals = reduce(add, (_batch_metrics(teacher, student, batch, weights) for batch in batches), none)
     return {name: total for name, total in _over_ranks(totals, parallel).items() if total.count}
 
 
-def _rounded_up(number: int, multiple: int) -> int:
-    return -(-number // multiple) * multiple
+def _dealt(sequences: Rows, order: Tensor, parallel: Parallel) -> Iterator[Batch]:
+    """Yield the batches of this rank; every rank has equally many."""
+    rounds = -(-sequences.batches // parallel.world_size)
+    for position in range(1 + parallel.rank, 1 + rounds * parallel.world_size, parallel.world_size):
+        yield sequences.batch(order, position) if position <= sequences.batches else _unscored(sequences, order)
 
 
 def _unscored(sequences: Rows, order: Tensor) -> Batch:
@@ -48,7 +51,7 @@ def _unscored(sequences: Rows, order: Tensor) -> Batch:
     return Batch(tokens=tokens_1T, labels=torch.full_like(tokens_1T, IGNORE_INDEX))
 
 
-def _over_ranks(totals: dict[str, MetricSum], parallel: Parallel) -> dict[str, MetricSum]:
+def _over_ranks(totals: Mapping[str, MetricSum], parallel: Parallel) -> Mapping[str, MetricSum]:
     """Return the totals of all ranks, which have the same names."""
     if parallel.world_size == 1 or not totals:
         return totals
@@ -64,6 +67,6 @@ def _batch_metrics(teacher: Teacher, student: Teacher, batch: Batch, weights: We
     tensors = (student_BTV, teacher_BTV.to(device), labels_of_logits(batch.labels).to(device))
     rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True)
     sums = sums_of(rows, weights, metrics=True)
-    *numbers, count = torch.stack([*sums.values(), rows.count.double()]).tolist()  # one transfer from the device
-    metrics = {name: MetricSum(number, int(count)) for name, number in zip(sums, numbers, strict=True)}
-    return {name: metric for name, metric in metrics.items() if name != "loss"}
+    del sums["loss"]
+    numbers = torch.stack([rows.count, *sums.values()]).tolist()  # one transfer from the device
+    return {name: MetricSum(numbers[place], int(numbers[0])) for place, name in enumerate(sums, start=1)}
