@@ -131,7 +131,8 @@ def _guarded(work: Callable[[], int]) -> int:
         _error(_line(error))
         return REFUSED
     except StopRequestedError as error:
-        _print_error(f"{_line(error)}; a checkpoint was saved: go on with --resume latest")
+        if _rank() == 0:
+            _print_error(f"{_line(error)}; a checkpoint was saved: go on with --resume latest")
         return interrupts.SAVED
     except RankError as error:
         if _rank() == 0 or isinstance(error, LostRankError):  # the rank where it happened reports it too
