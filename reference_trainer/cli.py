@@ -15,9 +15,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reference_trainer import __version__, interrupts
-from reference_trainer.config.kinds import kind_of
+from reference_trainer.config.kinds import kind_of, read_integer
+from reference_trainer.config.place import placed
 from reference_trainer.config.settings import Settings
-from reference_trainer.errors import SettingError, StopRequestedError, TrainerError, missing_package
+from reference_trainer.errors import (
+    LostRankError,
+    RankError,
+    SettingError,
+    StopRequestedError,
+    TrainerError,
+    missing_package,
+)
 
 if TYPE_CHECKING:
     from reference_trainer.pipeline.distill import DistillResult
@@ -110,7 +118,7 @@ def _distil(flags: dict[str, str], config: str | None, run: Callable[..., Distil
         interrupts.ignore()
     if settings.smoke is not None:
         return 0 if result.go else FAILED
-    for line in result_lines(result.train, result.held_back, result.output):
+    for line in result_lines(result.train, result.held_back, result.output) if _rank() == 0 else ():
         lines.write(line)
     return 0
 
@@ -125,6 +133,10 @@ def _guarded(work: Callable[[], int]) -> int:
     except StopRequestedError as error:
         _print_error(f"{_line(error)}; a checkpoint was saved: go on with --resume latest")
         return interrupts.SAVED
+    except RankError as error:
+        if _rank() == 0 or isinstance(error, LostRankError):  # the rank where it happened reports it too
+            _error(_line(error))
+        return FAILED
     except (TrainerError, OSError, MemoryError) as error:
         _error(_line(error))
         return FAILED
@@ -159,7 +171,15 @@ def _line(error: BaseException, message: str = "") -> str:
 
 
 def _error(text: str) -> None:
-    _print_error(f"error: {text}")
+    rank = _rank()
+    _print_error(f"error: {text}" if rank == 0 else f"error: rank {rank}: {text}")
+
+
+def _rank() -> int:
+    """Return the number of this process among those that train together; 0 if it is alone."""
+    with suppress(SettingError):
+        return placed(os.environ).rank
+    return 0
 
 
 def _print_error(text: str) -> None:
@@ -298,3 +318,39 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
     plot(runs, out, metrics=metrics, force=force)
     Lines().write(f"wrote {out}")
     return 0
+
+
+@main.command()
+@click.argument("directory", metavar="DIR")
+@click.option(
+    "--export", nargs=2, metavar="STEP OUT", default=None, help="Write the student of this step as a model directory."
+)
+def checkpoints(directory: str, export: tuple[str, str] | None) -> int:
+    """List the checkpoints of a run and verify every file.
+
+    DIR is the output directory of a run, or the directory of its checkpoints. With --export, one of them is written as
+    a model that --teacher accepts instead.
+
+    Exit code 1 if a checkpoint is damaged, or if there is none.
+    """
+    return _guarded(lambda: _checkpoints(Path(directory), export))
+
+
+def _checkpoints(directory: Path, export: tuple[str, str] | None) -> int:
+    from reference_trainer.pipeline.checkpoint_list import export_checkpoint, list_checkpoints, table
+    from reference_trainer.training.lines import Lines
+
+    lines = Lines()
+    if export is not None:
+        step, out = export
+        try:
+            number = read_integer(step)
+        except ValueError:
+            raise SettingError(f"invalid value {step!r} for --export: expected a step, such as 100") from None
+        export_checkpoint(directory, number, Path(out))
+        lines.write(f"wrote {out}")
+        return 0
+    found = list_checkpoints(directory)
+    for line in table(found):
+        lines.write(line)
+    return FAILED if any(each.fault is not None for each in found) else 0

@@ -11,11 +11,13 @@ __all__ = [
     "DataError",
     "LabelError",
     "LogitsError",
+    "LostRankError",
     "ModelFileError",
     "OutputError",
     "PackageError",
     "PassConsumedError",
     "ProviderError",
+    "RankError",
     "SettingError",
     "ShapeError",
     "SmokeError",
@@ -83,6 +85,14 @@ class CallbackError(TrainerError, TypeError):
 
 class SmokeError(TrainerError, RuntimeError):
     """A smoke run ended before its first step, so it has no result."""
+
+
+class RankError(TrainerError, RuntimeError):
+    """Another process of the run failed, or differs from this one."""
+
+
+class LostRankError(RankError):
+    """Another process of the run left without a message: it was killed, or does not answer."""
 
 
 class StopRequestedError(TrainerError, RuntimeError):

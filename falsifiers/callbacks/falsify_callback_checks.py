@@ -6,6 +6,7 @@ The subject is that of `real_run`.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +18,7 @@ from falsifiers.callbacks.lifecycle import HOOKS, Call, Recorder, Script, assert
 from falsifiers.callbacks.real_run import parts, recording_callbacks, run
 from reference_trainer.errors import CallbackError
 from reference_trainer.training.callbacks import Callback
+from reference_trainer.training.schedule import Action
 
 
 @drawn(
@@ -27,7 +29,20 @@ from reference_trainer.training.callbacks import Callback
 def falsify_invalid_answers_are_refused(subject: Any, script: Script, place: int, answer: Any) -> None:
     """Anything but an action or None is refused: CallbackError with the hook and the answer, also if it is truthy."""
     calls = [call for call in lifecycle(script).calls if call.event != "on_train_end"]
-    invalid, recorder = calls[place % len(calls)], Recorder(script)
+    _assert_refused_answer(subject, script, calls, calls[place % len(calls)], answer)
+
+
+@drawn(script=scripts(st.none(), fewest=1), place=PLACES, answer=st.sampled_from(Action))
+def falsify_answers_to_on_save_are_refused(subject: Any, script: Script, place: int, answer: Action) -> None:
+    """An action as the answer to on_save is refused: the checkpoint, which is written, could not hold it."""
+    script = replace(script, every=(script.every[0], script.every[1], 1))
+    calls = [call for call in lifecycle(script).calls if call.event != "on_train_end"]
+    saves = [call for call in calls if call.event == "on_save"]
+    _assert_refused_answer(subject, script, calls, saves[place % len(saves)], answer)
+
+
+def _assert_refused_answer(subject: Any, script: Script, calls: list[Call], invalid: Call, answer: Any) -> None:
+    recorder = Recorder(script)
 
     def act(callback: int, event: str, context: Any) -> Any:
         recorder.act(callback, event, context)
@@ -38,7 +53,7 @@ def falsify_invalid_answers_are_refused(subject: Any, script: Script, place: int
     assert isinstance(seen, CallbackError) and all(part in str(seen) for part in shown), (
         f"{invalid} was answered with {answer!r}; the run ended with {seen!r}, expected a CallbackError naming {shown}"
     )
-    ends = [Call(c, "on_train_end", invalid.epoch, invalid.step) for c in range(len(script.answers))]
+    ends = [Call(c, "on_train_end", invalid.epoch, invalid.taken) for c in range(len(script.answers))]
     assert_same_calls(recorder.calls, calls[: calls.index(invalid) + 1] + ends)
 
 
@@ -119,7 +134,7 @@ def falsify_misspelt_hooks_are_refused(
     assert_refused(position, message, name, "Mine", hook)
 
 
-@drawn(script=SCRIPTS, place=POSITIONS, name=st.sampled_from(["on_log", "on_save", "on_fit_start", "on_"]))
+@drawn(script=SCRIPTS, place=POSITIONS, name=st.sampled_from(["on_fit_start", "on_validation", "on_"]))
 def falsify_foreign_hooks_are_refused(subject: Any, script: Script, place: int, name: str) -> None:
     """A hook of another library, with no similar name here: CallbackError with all hooks to choose from."""
     callback = with_attributes("class", **{name: lambda self, context: None})

@@ -6,6 +6,7 @@ The subject is that of `real_run`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,12 +19,14 @@ from falsifiers.callbacks.real_run import Raising, parts, recording_callbacks, r
 FAULTS = (RuntimeError, KeyboardInterrupt, SystemExit, StopIteration)
 PLACES = st.integers(0, 200) | st.integers(-3, -1)  # from the end: among the calls of on_train_end
 STEPPING = {
-    "the batch function": ("batch_at", ""),
-    "the learning rate": ("learning_rate", ""),
-    "the teacher": ("teacher", "logits"),
-    "the student": ("student", "forward"),
-    "the optimizer": ("optimizer", "step"),
+    "the batch function": ("batch_at", "", "on_step_begin"),
+    "the learning rate": ("learning_rate", "", "on_step_begin"),
+    "the teacher": ("teacher", "logits", "on_before_forward"),
+    "the student": ("student", "forward", "on_before_forward"),
+    "the optimizer": ("optimizer", "step", "on_pre_optimizer_step"),
 }
+"""Parts of a step of one micro-batch, with their method and the last hook before it is called."""
+UPDATED = ("on_optimizer_step", "on_log", "on_evaluate", "on_save", "on_step_end")
 
 
 def exception_of(
@@ -58,11 +61,11 @@ def falsify_exception_in_a_hook(subject: Any, script: Script, place: int, fault:
 
     recorder = Recorder(script, before)
     seen = exception_of(subject, script, recorder.act, parts())
-    ends = [Call(c, "on_train_end", raising.epoch, raising.step) for c in range(len(script.answers))]
+    ends = [Call(c, "on_train_end", raising.epoch, raising.taken) for c in range(len(script.answers))]
     upto = planned if raising.event == "on_train_end" else planned[: planned.index(raising) + 1] + ends
     assert_same_calls(recorder.calls, upto)
     assert seen is original, f"{raising} raised {original!r}; the caller sees {seen!r}"
-    _assert_counted(seen, script, raising.step)
+    _assert_counted(seen, script, raising.taken)
     _assert_last_loss_at_the_end(recorder)
 
 
@@ -84,17 +87,16 @@ def falsify_exception_in_a_step(
     subject: Any, script: Script, source: str, at_step: int, fault: type[BaseException]
 ) -> None:
     """An exception in step k ends the run with k - 1 steps: on_train_end once on each callback, and nothing else."""
-    at_step = (at_step - 1) % script.total + 1
+    script, at_step = replace(script, accumulation=1, left=1), (at_step - 1) % script.total + 1
     original, recorder = fault("raised on purpose"), Recorder(script)
     given = parts() | {"optimizer": torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)}
-    part, method = STEPPING[source]
+    part, method, before = STEPPING[source]
     given[part] = Raising(given[part], method, at_step, original)
     seen = exception_of(subject, script, recorder.act, given)
     planned = lifecycle(script).calls
-    first = next(n for n, call in enumerate(planned) if call.event == "on_step_end" and call.step == at_step)
-    epoch = planned[first].epoch
-    ends = [Call(c, "on_train_end", epoch, at_step - 1) for c in range(len(script.answers))]
-    assert_same_calls(recorder.calls, planned[:first] + ends)
+    last = max(n for n, call in enumerate(planned) if call.event == before and call.step == at_step)
+    ends = [Call(c, "on_train_end", planned[last].epoch, at_step - 1) for c in range(len(script.answers))]
+    assert_same_calls(recorder.calls, planned[: last + 1] + ends)
     assert seen is original, f"{source} raised {original!r} in step {at_step}; the caller sees {seen!r}"
     _assert_counted(seen, script, at_step - 1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -11,37 +11,73 @@ from hypothesis import strategies as st
 
 from reference_trainer.training.schedule import Action
 
-HOOKS = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end")
-MAX_CALLS = 2000
+HOOKS = (
+    "on_train_begin",
+    "on_epoch_begin",
+    "on_step_begin",
+    "on_before_forward",
+    "on_after_backward",
+    "on_pre_optimizer_step",
+    "on_optimizer_step",
+    "on_log",
+    "on_evaluate",
+    "on_save",
+    "on_step_end",
+    "on_epoch_end",
+    "on_train_end",
+)
+SILENT = ("on_save", "on_train_end")
+"""Hooks that answer nothing."""
+TAKING = ("on_before_forward", "on_after_backward", "on_pre_optimizer_step")
+"""Hooks within a step whose update is not taken yet."""
+MAX_CALLS = 5000
 ANSWERS = st.sampled_from([None, None, None, "CONTINUE", "SKIP", "STOP"])
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of one hook of one callback (from 0), with the epoch and step of its context."""
+    """One call of one hook of one callback (from 0), with epoch, step and micro-batch of its context."""
 
     callback: int
     event: str
     epoch: int
     step: int
+    micro_batch: int | None = None
+
+    @property
+    def taken(self) -> int:
+        """The steps whose update is taken."""
+        return self.step - (self.event in ("on_step_begin", *TAKING))
 
     def __str__(self) -> str:
-        return f"{self.event} of callback {self.callback} in epoch {self.epoch} after step {self.step}"
+        where = "" if self.micro_batch is None else f", micro-batch {self.micro_batch}"
+        return f"{self.event} of callback {self.callback} in epoch {self.epoch} at step {self.step}{where}"
 
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A schedule, and the answers of its callbacks: answers[c][n] to the n-th event (from 0), None beyond the list."""
+    """A schedule, and the answers of its callbacks: answers[c][n] to the n-th event (from 0), None beyond the list.
+
+    An epoch has `micro_batches`, of which a step takes up to `accumulation`. every: intervals of on_log, on_evaluate
+    and the checkpoints.
+    """
 
     epochs: int
     steps_per_epoch: int
     limit: int | None
     answers: tuple[tuple[str | None, ...], ...]
+    accumulation: int = 1
+    left: int = 1  # micro-batches of the last step of an epoch
+    every: tuple[int, int, int] = (0, 0, 0)
 
     @property
     def total(self) -> int:
         planned = self.epochs * self.steps_per_epoch
         return planned if self.limit is None else min(planned, self.limit)
+
+    @property
+    def micro_batches(self) -> int:
+        return (self.steps_per_epoch - 1) * self.accumulation + self.left
 
     def strongest(self, nth: int) -> str:
         given = [answers[nth] for answers in self.answers if nth < len(answers)]
@@ -58,23 +94,41 @@ class Lifecycle:
 
 
 def lifecycle(script: Script) -> Lifecycle:
-    """Simulate a run: train_begin (epoch_begin step_end* epoch_end)* train_end, each on every callback."""
+    """Simulate a run, each event on every callback; an answer within a step counts after its end."""
     calls: list[Call] = []
     answered: list[str] = []
 
-    def call(event: str, epoch: int, step: int) -> str:
-        calls.extend(Call(callback, event, epoch, step) for callback in range(len(script.answers)))
-        answered.append("CONTINUE" if event == "on_train_end" else script.strongest(len(answered)))
+    def call(event: str, epoch: int, step: int, micro_batch: int | None = None) -> str:
+        calls.extend(Call(callback, event, epoch, step, micro_batch) for callback in range(len(script.answers)))
+        answered.append("CONTINUE" if event in SILENT else script.strongest(len(answered)))
         return answered[-1]
+
+    def take(epoch: int, step: int, micro_batches: int) -> set[str]:
+        begun = len(answered)
+        for k in range(1, micro_batches + 1):
+            call("on_before_forward", epoch, step, k)
+            call("on_after_backward", epoch, step, k)
+        call("on_pre_optimizer_step", epoch, step)
+        call("on_optimizer_step", epoch, step)
+        logged, evaluated, saved = (every > 0 and step % every == 0 for every in script.every)
+        for event, due in (("on_log", logged), ("on_evaluate", evaluated), ("on_save", saved)):
+            if due:
+                call(event, epoch, step)
+        call("on_step_end", epoch, step)
+        return set(answered[begun:])
 
     step = epoch = 0
     call("on_train_begin", 0, 0)
     while "STOP" not in answered and epoch < script.epochs and step < script.total:
         epoch, taken = epoch + 1, 0
-        answer = call("on_epoch_begin", epoch, step)
-        while answer == "CONTINUE" and taken < script.steps_per_epoch and step < script.total:
+        answers = {call("on_epoch_begin", epoch, step)}
+        while answers == {"CONTINUE"} and taken < script.steps_per_epoch and step < script.total:
+            if (answer := call("on_step_begin", epoch, step + 1)) != "CONTINUE":
+                answers = {answer}
+                break
             step, taken = step + 1, taken + 1
-            answer = call("on_step_end", epoch, step)
+            last = taken == script.steps_per_epoch
+            answers = take(epoch, step, script.left if last else script.accumulation)
         call("on_epoch_end", epoch, step)
     call("on_train_end", epoch, step)
     return Lifecycle(calls, step, "STOP" in answered)
@@ -85,24 +139,27 @@ def scripts(draw: st.DrawFn, answers: st.SearchStrategy[str | None], *, fewest: 
     """Draw a schedule of up to 12 steps; every callback may answer at every event."""
     epochs, steps_per_epoch = draw(st.integers(1, 3)), draw(st.integers(1, 4))
     limit = draw(st.none() | st.integers(1, 14))
-    rows = st.lists(answers, max_size=10).map(tuple)
-    return Script(epochs, steps_per_epoch, limit, tuple(draw(st.lists(rows, min_size=fewest, max_size=most))))
+    rows = st.lists(answers, max_size=24).map(tuple)
+    given = tuple(draw(st.lists(rows, min_size=fewest, max_size=most)))
+    accumulation = draw(st.integers(1, 3))
+    left, every = draw(st.integers(1, accumulation)), draw(st.tuples(*[st.integers(0, 3)] * 3))
+    return Script(epochs, steps_per_epoch, limit, given, accumulation, left, every)
 
 
 def scripts_with_one(answer: str) -> st.SearchStrategy[Script]:
     """Draw a script in which one callback, or every one, gives this answer to one event; all other answers are None."""
     silent = scripts(st.none(), fewest=1)
     given = st.integers(0, 2).map(lambda callback: [answer if c == callback else None for c in range(3)])
-    return st.builds(answering_once, silent, st.integers(0, 20), given | st.just([answer] * 3))
+    return st.builds(answering_once, silent, st.integers(0, 60), given | st.just([answer] * 3))
 
 
 def answering_once(script: Script, nth: int, given: Sequence[str | None]) -> Script:
     """Return the script in which callback c answers given[c] to one event, chosen by `nth`, and None to all others."""
     count = len(script.answers)
-    silent = Script(script.epochs, script.steps_per_epoch, script.limit, ((),) * count)
-    before = (None,) * (nth % (len(lifecycle(silent).calls) // count))
-    answers = tuple((*before, given[callback % len(given)]) for callback in range(count))
-    return Script(script.epochs, script.steps_per_epoch, script.limit, answers)
+    calls = lifecycle(replace(script, answers=((),) * count)).calls[::count]
+    answering = [place for place, call in enumerate(calls) if call.event not in SILENT]
+    before = (None,) * answering[nth % len(answering)]
+    return replace(script, answers=tuple((*before, given[callback % len(given)]) for callback in range(count)))
 
 
 class Recorder:
@@ -115,13 +172,13 @@ class Recorder:
         self.events = [0] * len(script.answers)
 
     def act(self, callback: int, event: str, context: Any) -> Action | None:
-        self.calls.append(Call(callback, event, context.epoch, context.step))
+        self.calls.append(Call(callback, event, context.epoch, context.step, context.micro_batch))
         self.losses.append(context.loss)
         assert len(self.calls) < MAX_CALLS, f"the run does not end: {self.calls[-1]}"
         nth, answers = self.events[callback], self.script.answers[callback]
         self.events[callback] += 1
         self.before(len(self.calls) - 1)
-        answer = answers[nth] if nth < len(answers) else None
+        answer = answers[nth] if nth < len(answers) and event not in SILENT else None
         return None if answer is None else Action[answer]
 
 

@@ -23,6 +23,10 @@ from reference_trainer.distillation.step import kd_step
 SAME = 1e-12
 
 
+EVENTS = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end")
+"""Events whose contexts the plain loop has; `falsify_within_steps` has the others."""
+
+
 @dataclass(frozen=True, slots=True)
 class Text:
     """A schedule, and its batches [1, T] as (token, label) pairs with the seconds that each takes; they come in turn.
@@ -145,6 +149,8 @@ class RealRun:
 
         def act(callback: int, event: str, context: Any) -> None:
             assert_schedule_fields(event, context, text)
+            if event not in EVENTS:
+                return
             values = (getattr(context, name) for name in Moment._fields[1:-1])
             self.moments.append(Moment(event, *values, student.logits_table))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -60,6 +61,11 @@ def parts(device: str = "cpu") -> dict[str, Any]:
     }
 
 
+def checkpoint(step: int) -> Path:
+    """Return the path of the checkpoint of a step."""
+    return Path(f"checkpoints/step{step}")
+
+
 class Raising:
     """A callable or an object that raises `error` in the n-th call, of itself or of one method, from 1."""
 
@@ -77,14 +83,24 @@ class Raising:
 
 
 def run(subject: Any, script: Script, callbacks: Sequence[Any], given: dict[str, Any], log_every: int = 0) -> Any:
-    """Train these parts, and return the result."""
+    """Train these parts, with an evaluation and checkpoints that write nothing, and return the result."""
+    log, evaluate, save = script.every
     positional = [given[name] for name in ("teacher", "student", "batch_at", "optimizer")]
     return subject.train(
         *positional,
         schedule=Schedule(
-            epochs=script.epochs, steps_per_epoch=script.steps_per_epoch, limit=script.limit, log_every=log_every
+            epochs=script.epochs,
+            steps_per_epoch=script.steps_per_epoch,
+            limit=script.limit,
+            accumulation=script.accumulation,
+            micro_batches=script.micro_batches,
+            log_every=log_every or log,
+            eval_every=evaluate,
+            save_every=save,
         ),
         objective=subject.Objective(**SETTINGS),
         callbacks=callbacks,
+        evaluate=lambda: {"hard_loss": 2.0},
+        save=lambda saved: checkpoint(saved.state.position.step) if saved.due else None,
         **{name: value for name, value in given.items() if name in ("learning_rate", "clock")},
     )

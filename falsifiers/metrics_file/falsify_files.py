@@ -28,7 +28,7 @@ def falsify_resumed_run_has_each_step_once(subject: Any, checkpoint: int, more: 
         write(first, range(1, checkpoint + 1))
         length = first.length
         for step in range(checkpoint + 1, checkpoint + more + 1):
-            first.on_step_end(context(step))
+            first.on_log(context(step))
         first.close()
         before = path.read_bytes()[: -cut if cut and more else None] if path.exists() else b""
         path.write_bytes(before)
@@ -120,7 +120,7 @@ def falsify_lost_line_ends_run(subject: Any, before: int, then: str) -> None:
         length = callback.length
         for descriptor in held(path):
             os.close(descriptor)
-        calls = {"the beginning": lambda: begin(callback), "a step": lambda: callback.on_step_end(context(9))}
+        calls = {"the beginning": lambda: begin(callback), "a step": lambda: callback.on_log(context(9))}
         said = [refusal(calls[then], reference_trainer.OutputError)] if then in calls else []
         said.append(refusal(callback.close, reference_trainer.OutputError))
         lines = len(steps_in(subject, path)) if path.exists() else 0

@@ -37,7 +37,7 @@ def falsify_each_logged_step_is_a_strict_line(subject: Any, steps: list[Fields])
     with directory() as place:
         callback = subject.MetricsCallback(place / "metrics")
         for number, fields in enumerate(steps, 1):
-            callback.on_step_end(context(number, fields))
+            callback.on_log(context(number, fields))
         callback.close()
         text = (place / "metrics").read_text(encoding="utf-8")
     assert text.endswith("\n"), f"the file ends in {text[-20:]!r}; expected the end of a line"
@@ -58,7 +58,7 @@ def falsify_steps_without_metrics_are_left_out(subject: Any, metrics: list[dict[
     with directory() as place:
         callback, expected = subject.MetricsCallback(place / "metrics"), []
         for step, each in enumerate(metrics, 1):
-            callback.on_step_end(context(step, {**SOME, "metrics": each}))
+            callback.on_log(context(step, {**SOME, "metrics": each}))
             expected += [step] if each else []
             seen = [json.loads(line)["step"] for line in (place / "metrics").read_bytes().splitlines()]
             assert seen == expected, f"after step {step} with metrics {each} the file has the steps {seen}"
@@ -78,7 +78,7 @@ def falsify_lines_are_read_back(subject: Any, steps: list[Fields], cut: int) -> 
         path, callback = place / "metrics", subject.MetricsCallback(place / "metrics")
         ends = [0]
         for number, fields in enumerate(steps, 1):
-            callback.on_step_end(context(7 * number, fields))
+            callback.on_log(context(7 * number, fields))
             ends.append(callback.length)
         kept = max(callback.length - cut, 0)
         path.write_bytes(path.read_bytes()[:kept])

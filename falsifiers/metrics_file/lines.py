@@ -40,7 +40,7 @@ def write(callback: Any, steps: Any) -> None:
     """Begin a run, and tell the callback of these steps."""
     begin(callback)
     for step in steps:
-        callback.on_step_end(context(step))
+        callback.on_log(context(step))
 
 
 def steps_in(subject: Any, path: Path) -> list[int]:

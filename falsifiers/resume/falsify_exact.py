@@ -35,29 +35,35 @@ def falsify_cut_run_ends_like_the_straight_one(
         assert_same_end(when, directory, ("cut", cut), ("straight", straight))
 
 
-class Answering(Callback):
-    """Callback that answers SKIP or STOP at a step, and interrupts the first leg at the end of that epoch."""
+HOOKS = ["on_before_forward", "on_pre_optimizer_step", "on_log", "on_step_end"]
 
-    def __init__(self, step: int, action: Action, cut: bool) -> None:
-        self.step, self.action, self.cut = step, action, cut
 
-    def on_step_end(self, context: Any) -> Action | None:
-        return self.action if context.step == self.step else None
+def answering(hook: str, step: int, action: Action, cut: bool) -> Callback:
+    """Return a callback that answers to one hook of a step, and interrupts the first leg at the end of that epoch."""
+    legs = [cut]
 
-    def on_epoch_end(self, context: Any) -> None:
-        if self.cut:
-            self.cut = False
+    def answer(self: Callback, context: Any) -> Action | None:
+        return action if context.step == step else None
+
+    def interrupt(self: Callback, context: Any) -> None:
+        if legs.pop() if legs else False:
             raise KeyboardInterrupt
 
+    return type("Answering", (Callback,), {hook: answer, "on_epoch_end": interrupt})()
 
-@given(step=st.integers(1, 3), action=st.sampled_from([Action.SKIP, Action.STOP]))
-def falsify_answers_are_carried_out_after_resuming(subject: Any, step: int, action: Action) -> None:
+
+@given(
+    hook=st.sampled_from(HOOKS),
+    step=st.integers(1, 3),
+    action=st.sampled_from([Action.SKIP, Action.STOP]),
+)
+def falsify_answers_are_carried_out_after_resuming(subject: Any, hook: str, step: int, action: Action) -> None:
     """A run that is saved at a step with an answer, and cut before the answer is carried out, carries it out."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
-        straight = ended(subject, settings(directory, "straight"), [Answering(step, action, cut=False)])
-        cut = resumed_to_the_end(subject, directory, "cut", [Answering(step, action, cut=True)])
-        assert_same_end(f"{action.name} at step {step}", directory, ("cut", cut), ("straight", straight))
+        straight = ended(subject, settings(directory, "straight"), [answering(hook, step, action, cut=False)])
+        cut = resumed_to_the_end(subject, directory, "cut", [answering(hook, step, action, cut=True)])
+        assert_same_end(f"{action.name} from {hook} of step {step}", directory, ("cut", cut), ("straight", straight))
 
 
 @given(limit=st.integers(1, STEPS - 1))

@@ -18,23 +18,22 @@ def generators_left_alone(seed: int, device: Any) -> None:
 
 def epoch_starts_over(original: Any, *given: Any) -> Any:
     """Go on with the first window of the epoch, under the saved number of the step."""
-    saved = original(*given)
-    position = saved.state.position
-    return replace(saved, state=replace(saved.state, position=replace(position, epoch_step=0)))
+    state = original(*given)
+    return replace(state, position=replace(state.position, epoch_step=0))
 
 
 def answer_forgotten(original: Any, *given: Any) -> Any:
-    """Forget what callbacks answered to the saved step."""
-    saved = original(*given)
-    return replace(saved, action=type(saved.action).CONTINUE)
+    """Forget what callbacks answered before the step was saved."""
+    state = original(*given)
+    return replace(state, position=replace(state.position, skipping=False, stopping=False))
 
 
 def losses_start_over(original: Any, *given: Any) -> Any:
     """Start counting losses and tokens again."""
     from reference_trainer.training.state import fresh
 
-    saved = original(*given)
-    return replace(saved, state=replace(fresh(), position=saved.state.position, steps=saved.state.steps))
+    state = original(*given)
+    return replace(fresh(), position=state.position, steps=state.steps)
 
 
 def metrics_kept_whole(checkpoint: Any, directory: Any) -> int:

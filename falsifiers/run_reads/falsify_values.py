@@ -86,7 +86,8 @@ def _expected_metrics(plan: Plan) -> Iterator[tuple[str, dict[str, float]]]:
             "soft_loss": since if soft else last,
             "kl_at_T": last,
         }
-        yield f"on_step_end {step}", {name: each.nats[name] / each.count for name, each in sums.items() if each.count}
+        for event in ("on_log", "on_step_end"):
+            yield f"{event} {step}", {name: each.nats[name] / each.count for name, each in sums.items() if each.count}
 
 
 STEP_S, STEP_FLOPS = 0.5, 7

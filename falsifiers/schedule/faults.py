@@ -45,22 +45,36 @@ def window_beyond_the_epoch(original: Any, schedule: Any, epoch_step: int) -> ra
     return range(original(schedule, epoch_step).start, schedule.accumulation * epoch_step + 1)
 
 
-def read_when_logged_only(original: Any, schedule: Any, position: Any) -> bool:
+def answer_in_a_step_lost(original: Any, schedule: Any, position: Any, action: Any) -> Any:
+    """Carry out the answer to on_step_end alone."""
+    after = original(schedule, position, action)
+    inside = position.event.name in ("OPTIMIZER_STEP", "LOG", "EVALUATE", "SAVE")
+    return replace(after, skipping=False, stopping=False) if inside else after
+
+
+def saved_before_it_is_evaluated(original: Any, schedule: Any, position: Any, action: Any) -> Any:
+    """Save a step before its evaluation."""
+    after = original(schedule, position, action)
+    event = {"EVALUATE": "SAVE", "SAVE": "EVALUATE"}.get(after.event.name) if after is not None else None
+    both = schedule.eval_every and after is not None and after.step % schedule.eval_every == 0
+    return replace(after, event=type(after.event)[event]) if event and both else after
+
+
+def read_when_logged_only(original: Any, position: Any) -> bool:
     """Read the sums at logged steps and ends only, so that they pile up on the device."""
-    piled = position.event.name == "STEP_END" and schedule.log_every == 0
-    return bool(original(schedule, position)) and not piled
+    return bool(original(position)) and position.event.name != "STEP_END"
 
 
-def read_at_every_step(original: Any, schedule: Any, position: Any) -> bool:
+def read_at_every_step(original: Any, position: Any) -> bool:
     """Read the sums at every step."""
-    return bool(original(schedule, position)) or position.event.name == "STEP_END"
+    return bool(original(position)) or position.event.name == "STEP_END"
 
 
-def first_step_saved_too(original: Any, schedule: Any, position: Any) -> Any:
+def first_step_saved_too(original: Any, schedule: Any, step: int) -> Any:
     """Count saved steps from 0."""
-    return original(schedule, replace(position, step=position.step - 1))
+    return original(schedule, step - 1)
 
 
-def saved_before_it_is_read(original: Any, schedule: Any, position: Any) -> Any:
-    """Read the sums of logged steps only."""
-    return original(replace(schedule, save_every=0), position)
+def saved_before_it_is_read(original: Any, position: Any) -> Any:
+    """Do not read the sums before they are saved."""
+    return original(position) and position.event.name != "SAVE"

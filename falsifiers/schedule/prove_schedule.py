@@ -10,17 +10,20 @@ from typing import Any
 
 def prove_stop_takes_no_further_step(subject: Any, epochs: int, per_epoch: int, limit: int, events: int) -> None:
     """STOP as the answer to an event, `events` after the first: no step follows, and an open epoch is closed."""
-    schedule = subject.Schedule(epochs=epochs, steps_per_epoch=per_epoch, limit=limit)
+    every = {"log_every": 1, "eval_every": 1, "save_every": 1}
+    schedule = subject.Schedule(epochs=epochs, steps_per_epoch=per_epoch, limit=limit, **every)
     position = _after(subject, schedule, events)
     if position is None or position.event is subject.Event.TRAIN_END:
         return  # the run has ended
     followed, after = [], subject.following(schedule, position, subject.Action.STOP)
-    while after is not None and len(followed) < 3:
+    while after is not None and len(followed) < 7:
         followed.append(after.event.name)
         assert after.step == position.step, f"{after} follows STOP at {position}"
         after = subject.following(schedule, after, subject.Action.CONTINUE)
-    open_epoch = position.event in (subject.Event.EPOCH_BEGIN, subject.Event.STEP_END)
-    expected = [*["EPOCH_END"] * open_epoch, "TRAIN_END"]
+    name = position.event.name
+    rest = ["LOG", "EVALUATE", "SAVE", "STEP_END"]
+    rest = rest if name == "OPTIMIZER_STEP" else rest[rest.index(name) + 1 :] if name in rest else []
+    expected = [*rest, *["EPOCH_END"] * (name not in ("TRAIN_BEGIN", "EPOCH_END")), "TRAIN_END"]
     assert followed == expected, f"STOP at {position} is followed by {followed}; expected {expected}"
 
 
@@ -55,8 +58,39 @@ def prove_each_event_follows(subject: Any, epochs: int, per_epoch: int, epoch: i
         assert beyond.event is expected, f"{beyond.event.name} follows the epoch that ends with {step} of {total} steps"
         assert (beyond.step, beyond.epoch) == (step, epoch + (not ended)), f"then comes {beyond}"
     else:
-        assert after.event is subject.Event.STEP_END, f"{after.event.name} follows {step} of {total} steps"
-        assert (after.step, after.epoch, after.epoch_step) == (step + 1, epoch, done + 1), f"then comes {after}"
+        assert after.event is subject.Event.STEP_BEGIN, f"{after.event.name} follows {step} of {total} steps"
+        assert (after.step, after.epoch, after.epoch_step) == (step, epoch, done), f"then comes {after}"
+        taken = subject.following(schedule, after, subject.Action.CONTINUE)
+        assert taken.event is subject.Event.OPTIMIZER_STEP, f"{taken.event.name} follows the begin of step {step + 1}"
+        assert (taken.step, taken.epoch, taken.epoch_step) == (step + 1, epoch, done + 1), f"then comes {taken}"
+        ended = subject.following(schedule, taken, subject.Action.CONTINUE)
+        expected = subject.Position(event=subject.Event.STEP_END, epoch=epoch, step=step + 1, epoch_step=done + 1)
+        assert ended == expected, f"{taken} is followed by {ended}"
+
+
+def prove_rest_of_a_step(
+    subject: Any, log_every: int, eval_every: int, save_every: int, step: int, answer: int
+) -> None:
+    """After the update come LOG, EVALUATE and SAVE where they are due, and STEP_END; an answer is carried out then."""
+    every = {"log_every": log_every, "eval_every": eval_every, "save_every": save_every}
+    schedule = subject.Schedule(epochs=2, steps_per_epoch=2000, **every)
+    position = subject.Position(event=subject.Event.OPTIMIZER_STEP, epoch=1, step=step, epoch_step=step)
+    logged, evaluated, saved = (n > 0 and step // n * n == step for n in (log_every, eval_every, save_every))
+    expected = ["LOG"] * logged + ["EVALUATE"] * evaluated + ["SAVE"] * (evaluated or saved) + ["STEP_END"]
+    action, seen = subject.Action(answer), list[str]()
+    while position.event is not subject.Event.STEP_END:
+        position = subject.following(schedule, position, action)
+        action = subject.Action.CONTINUE
+        seen.append(position.event.name)
+        assert (position.step, position.epoch_step) == (step, step), f"in step {step} comes {position}"
+    assert seen == expected, f"step {step} with {every}: the update is followed by {seen}; expected {expected}"
+    after = subject.following(schedule, position, subject.Action.CONTINUE)
+    wanted = "EPOCH_END" if answer else "STEP_BEGIN"
+    assert after.event.name == wanted, f"{subject.Action(answer).name} after the update: then comes {after}"
+    closed = subject.following(schedule, subject.following(schedule, position, subject.Action.SKIP), action)
+    stopped = subject.following(schedule, after, action).event.name if answer else "EPOCH_BEGIN"
+    wanted = "TRAIN_END" if answer == 2 else "EPOCH_BEGIN"
+    assert (stopped, closed.skipping) == (wanted, False), f"then comes {stopped}, and after SKIP {closed}"
 
 
 def prove_each_micro_batch_is_taken_once(subject: Any, micro_batches: int, accumulation: int) -> None:
@@ -81,28 +115,21 @@ def prove_each_micro_batch_is_taken_once(subject: Any, micro_batches: int, accum
     )
 
 
-def prove_reads(subject: Any, log_every: int, step: int, event: int) -> None:
-    """Sums are read at every logged step, every 256th, and at the end of an epoch and of the run; nowhere else."""
-    schedule = subject.Schedule(epochs=1, steps_per_epoch=2000, log_every=log_every)
+def prove_reads(subject: Any, step: int, event: int) -> None:
+    """Sums are read before LOG, EVALUATE and SAVE, in every 256th step, and at the end of an epoch and of the run."""
     kind = list(subject.Event)[event]
-    logged = log_every > 0 and step // log_every * log_every == step
-    expected = kind.name in ("EPOCH_END", "TRAIN_END") or (kind.name == "STEP_END" and (logged or step & 255 == 0))
-    seen = subject.is_read(schedule, subject.Position(event=kind, epoch=1, step=step, epoch_step=step))
-    assert seen is expected, f"is_read is {seen} at {kind.name} of step {step}, logged every {log_every}"
+    every = kind.name in ("LOG", "EVALUATE", "SAVE", "EPOCH_END", "TRAIN_END")
+    expected = every or (kind.name == "STEP_END" and step & 255 == 0)
+    seen = subject.is_read(subject.Position(event=kind, epoch=1, step=step, epoch_step=step))
+    assert seen is expected, f"is_read is {seen} at {kind.name} of step {step}"
 
 
-def prove_saves(subject: Any, save_every: int, log_every: int, step: int, event: int) -> None:
-    """The run is saved after every step that is a multiple of `save_every`, and its sums are read before."""
-    schedule = subject.Schedule(epochs=1, steps_per_epoch=2000, log_every=log_every, save_every=save_every)
-    kind = list(subject.Event)[event]
-    position = subject.Position(event=kind, epoch=1, step=step, epoch_step=step)
-    expected = kind.name == "STEP_END" and step in range(save_every, step + 1, save_every or 2000)[save_every == 0 :]
-    seen = subject.is_saved(schedule, position)
-    assert seen is expected, f"is_saved is {seen} at {kind.name} of step {step}, saved every {save_every}"
-    read = subject.is_read(schedule, position)
-    logged = log_every > 0 and step // log_every * log_every == step
-    due = kind.name in ("EPOCH_END", "TRAIN_END") or (kind.name == "STEP_END" and (logged or expected))
-    assert read is due, f"is_read is {read} at {kind.name} of step {step}, saved every {save_every}"
+def prove_saves(subject: Any, save_every: int, step: int) -> None:
+    """A checkpoint is due in every step that is a multiple of `save_every`."""
+    schedule = subject.Schedule(epochs=1, steps_per_epoch=2000, save_every=save_every)
+    expected = step in range(save_every, step + 1, save_every or 2000)[save_every == 0 :]
+    seen = subject.is_saved(schedule, step)
+    assert seen is expected, f"is_saved is {seen} at step {step}, saved every {save_every}"
 
 
 WRONG = (0, -1, True, 1.5, "3", None)
@@ -110,7 +137,16 @@ WRONG = (0, -1, True, 1.5, "3", None)
 
 def prove_lengths_are_positive_integers(subject: Any, field: int, value: int) -> None:
     """Lengths are positive integers, intervals may be 0; anything else is refused with its name and value."""
-    names = ("epochs", "steps_per_epoch", "limit", "accumulation", "micro_batches", "log_every", "save_every")
+    names = (
+        "epochs",
+        "steps_per_epoch",
+        "limit",
+        "accumulation",
+        "micro_batches",
+        "log_every",
+        "eval_every",
+        "save_every",
+    )
     name, wrong = names[field], WRONG[value]
     accepted = (wrong is None and name in ("limit", "micro_batches")) or (name.endswith("_every") and wrong == 0)
     said = _refusal(subject, {"epochs": 1, "steps_per_epoch": 1, name: wrong})

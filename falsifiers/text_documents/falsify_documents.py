@@ -17,7 +17,7 @@ from falsifiers.support.oracles import assert_refused
 from falsifiers.support.texts import epoch
 from reference_trainer.data.text import epoch_order
 
-IGNORED, CPU = -100, torch.device("cpu")
+IGNORED = -100
 TEXTS = st.text(alphabet="ab|", min_size=1, max_size=60)
 SEPARATORS = st.sampled_from(["|", "||", "a|", "é"])
 
@@ -77,12 +77,12 @@ def falsify_documents_hold_every_byte_once(subject: Any, text: str, separator: s
     seed=st.integers(0, 9),
 )
 def falsify_each_byte_is_predicted_once_from_its_document(
-    subject: Any, text: str, separator: str, pack: bool, length: int, batch_size: int, seed: int
+    subject: Any, device: str, text: str, separator: str, pack: bool, length: int, batch_size: int, seed: int
 ) -> None:
     """Every byte but the first of each document, from the bytes before it in its piece; nothing from padding."""
     expected = _predicted(text, separator, length)
     assume(expected)
-    made = {"pack": pack, "length": length, "batch_size": batch_size, "device": CPU}
+    made = {"pack": pack, "length": length, "batch_size": batch_size, "device": torch.device(device)}
     rows = subject.document_rows(_bytes(text), separator, **made)
     batches = epoch(_Text, rows, seed)
     seen = sum((_seen(batch) for batch in batches), Counter[tuple[bytes, int]]())
@@ -98,10 +98,10 @@ def falsify_each_byte_is_predicted_once_from_its_document(
 
 
 @given(text=TEXTS, pack=st.booleans(), seed=st.integers(0, 9))
-def falsify_rows_follow_the_order(subject: Any, text: str, pack: bool, seed: int) -> None:
+def falsify_rows_follow_the_order(subject: Any, device: str, text: str, pack: bool, seed: int) -> None:
     """A batch has the rows that the order names; equal requests give equal batches."""
     assume(_predicted(text, "|", 6))
-    rows = subject.document_rows(_bytes(text), "|", pack=pack, length=6, batch_size=1, device=CPU)
+    rows = subject.document_rows(_bytes(text), "|", pack=pack, length=6, batch_size=1, device=torch.device(device))
     one_by_one = [rows.batch(torch.arange(len(rows)), position) for position in range(1, len(rows) + 1)]
     order = epoch_order(seed, 1, len(rows))
     for position, number in enumerate(order.tolist(), start=1):
@@ -112,5 +112,5 @@ def falsify_rows_follow_the_order(subject: Any, text: str, pack: bool, seed: int
 @given(text=st.text(alphabet="|", max_size=9), pack=st.booleans())
 def falsify_a_text_without_documents_is_refused(subject: Any, text: str, pack: bool) -> None:
     """A text whose documents have a single byte predicts nothing, and is refused with its separator."""
-    made = {"pack": pack, "length": 6, "batch_size": 2, "device": CPU}
+    made = {"pack": pack, "length": 6, "batch_size": 2, "device": torch.device("cpu")}
     assert_refused(repr(text), lambda: subject.document_rows(_bytes(text), "|", **made), "separator", "'|'")

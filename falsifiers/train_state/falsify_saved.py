@@ -20,7 +20,10 @@ from reference_trainer.training.schedule import Event, Position
 COUNTS = st.integers(0, 10**20)
 SUMS = st.builds(MetricSum, ANY, COUNTS)
 POSITIONS = st.builds(
-    Position, event=st.sampled_from(Event), epoch=COUNTS, step=COUNTS, epoch_step=COUNTS, stopping=st.booleans()
+    Position,
+    event=st.sampled_from(Event),
+    **dict.fromkeys(("epoch", "step", "epoch_step"), COUNTS),
+    **dict.fromkeys(("skipping", "stopping"), st.booleans()),
 )
 
 
@@ -35,7 +38,7 @@ def states(draw: st.DrawFn, subject: Any) -> Any:
         "elapsed_s": ANY,
         "epoch": SUMS,
         "interval": st.dictionaries(st.text(max_size=3), SUMS, max_size=3),
-        "metrics": st.dictionaries(st.text(max_size=3), ANY, max_size=3),
+        **dict.fromkeys(("metrics", "validation"), st.dictionaries(st.text(max_size=3), ANY, max_size=3)),
     }
     return subject.TrainState(**{name: draw(value) for name, value in values.items()})
 
@@ -107,7 +110,7 @@ def _changes(tree: dict[str, Any]) -> Iterator[tuple[str, Callable[[Any], None]]
 def _same_type(value: Any, other: Any, where: str) -> bool:
     optional = where.endswith("loss") and not where.startswith("interval") and other is None
     event = where == "position.event" and other == "on_step_end"
-    named = where in ("interval", "metrics") and other == {}
+    named = where in ("interval", "metrics", "validation") and other == {}
     whole = isinstance(value, float) and type(other) is int  # JSON has one kind of number
     return optional or event or named or whole or (type(value) is type(other) and not isinstance(value, str | dict))
 

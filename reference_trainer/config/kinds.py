@@ -31,6 +31,7 @@ __all__ = [
     "Seconds",
     "Shape",
     "Share",
+    "Strategy",
     "Switch",
     "Temperature",
     "Text",
@@ -175,6 +176,10 @@ Text = Annotated[
 Shape = Annotated[
     Literal["linear", "cosine"],
     Kind("linear or cosine", "linear|cosine"),
+]
+Strategy = Annotated[
+    Literal["ddp", "fsdp2"],
+    Kind("ddp or fsdp2", "ddp|fsdp2"),
 ]
 Share = Annotated[
     float,

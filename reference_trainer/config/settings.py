@@ -28,6 +28,7 @@ from reference_trainer.config.kinds import (
     Seconds,
     Shape,
     Share,
+    Strategy,
     Switch,
     Temperature,
     Text,
@@ -117,6 +118,10 @@ class Settings(BaseModel):
     warmup: CountOrZero = _setting(50, "Number of steps over which the learning rate rises to --lr.")
     seed: CountOrZero = _setting(0, "Seed of the initial weights and the data order.")
     device: Device = _setting("auto", "Device to compute on; auto selects cuda if it is available.")
+    strategy: Strategy = _setting(
+        "ddp", "With several processes: each has a copy of the student (ddp), or a shard of it (fsdp2)."
+    )
+    rank_timeout: Count = _setting(600, "Number of seconds after which a process gives up waiting for the others.")
     dtype: Dtype = _setting("float32", "Data type; bfloat16 keeps float32 weights and uses autocast.")
     log_every: CountOrZero = _setting(10, "Log every N steps; 0 logs epochs only.", alias="APR_DISTILL_LOG_EVERY")
     save_every: CountOrZero = _setting(

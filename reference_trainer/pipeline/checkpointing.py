@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,19 +10,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save
 from torch import nn
 
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError
+from reference_trainer.pipeline.ranks import Ranks
+from reference_trainer.pipeline.strategies import ONE_PROCESS_STRATEGY
 from reference_trainer.storage.checkpoint_files import Checkpoint, find_checkpoint, read_checkpoint, saved_steps
 from reference_trainer.storage.checkpoint_manifest import MANIFEST, Manifest
 from reference_trainer.storage.checkpoints import LEFT, save_checkpoint, sweep
+from reference_trainer.storage.rank_files import save_shards
 from reference_trainer.storage.retention import check_follows, checkpoint_name, drifts
 from reference_trainer.storage.snapshot import Snapshot, restore, snapshot
+from reference_trainer.training.loop import Saved
 from reference_trainer.training.metrics_file import FILE as METRICS
-from reference_trainer.training.result import Saved
-from reference_trainer.training.schedule import Action, Event, Schedule
-from reference_trainer.training.state import restored, saved
+from reference_trainer.training.schedule import Event, Schedule
+from reference_trainer.training.state import TrainState, restored, saved
 
 __all__ = ["CHECKPOINTS", "RUN_ID", "Checkpoints", "conditions", "ignored", "metrics_length", "opened", "resumable"]
 
@@ -30,13 +35,18 @@ CHECKPOINTS, RUN_ID = "checkpoints", "student"
 
 FREE = frozenset(
     "data out force trace teacher teacher_cache max_steps smoke log_every project_to_steps device save_every keep "
-    "resume hang_after".split()
+    "resume rank_timeout hang_after".split()
 )
 """Settings that a run may change when it resumes. Text, teacher and device are compared by what they are."""
 
 
 def conditions(
-    settings: Settings, device: torch.device, schedule: Schedule, digests: Mapping[str, str]
+    settings: Settings,
+    device: torch.device,
+    schedule: Schedule,
+    digests: Mapping[str, str],
+    world_size: int = 1,
+    strategy: str = ONE_PROCESS_STRATEGY,
 ) -> dict[str, Any]:
     """Return what a resumed run must have in common with the saved one, to end with the same bits."""
     return {
@@ -44,8 +54,8 @@ def conditions(
         **digests,
         "steps_per_epoch": schedule.steps_per_epoch,
         "planned_steps": schedule.planned_steps,
-        "world_size": 1,
-        "strategy": "one process",
+        "world_size": world_size,
+        "strategy": strategy,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
@@ -95,21 +105,21 @@ def metrics_length(checkpoint: Checkpoint | None, directory: Path) -> int:
     return length
 
 
-def resumable(manifest: Manifest, schedule: Schedule, present: Mapping[str, Any]) -> Saved:
+def resumable(manifest: Manifest, schedule: Schedule, present: Mapping[str, Any]) -> TrainState:
     """Return the state of a checkpoint. Raise `CheckpointError`, with both values, for every condition that changed."""
     changed = drifts(manifest.conditions, json.loads(json.dumps(present)))
     name = checkpoint_name(manifest.run_id, manifest.step)
     if changed:
         raise CheckpointError(f"{name} cannot be resumed: {'; '.join(changed)}; resume with what it was saved with")
     try:
-        state, action = restored(json.dumps(manifest.state["train"])), Action(manifest.state["action"])
+        state = restored(json.dumps(manifest.state["train"]))
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{name}/{MANIFEST}: invalid state: {error}") from error
     at = state.position
     in_schedule = 1 <= at.epoch <= schedule.epochs and 1 <= at.epoch_step <= min(at.step, schedule.steps_per_epoch)
-    if at.event is not Event.STEP_END or at.step != manifest.step or state.steps != at.step or not in_schedule:
-        raise CheckpointError(f"{name}/{MANIFEST}: the state is of {at}; expected the end of step {manifest.step}")
-    return Saved(state=state, action=action)
+    if at.event is not Event.SAVE or at.step != manifest.step or state.steps != at.step or not in_schedule:
+        raise CheckpointError(f"{name}/{MANIFEST}: the state is of {at}; expected that of step {manifest.step}")
+    return state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,20 +131,44 @@ class Checkpoints:
     modules: Mapping[str, nn.Module]
     optimizer: torch.optim.Optimizer | None
     conditions: Mapping[str, Any]
+    ranks: Ranks
 
-    def save(self, run: Saved, metrics_length: int) -> Path:
-        """Save the run, and return the path of the checkpoint."""
+    def save(self, run: Saved, metrics_length: int) -> Path | None:
+        """Save the run if a checkpoint is due, and return its path; None on ranks that write none.
+
+        All ranks call this. With `fsdp2` each writes its shard, otherwise rank 0 writes.
+        """
+        sharded = self.conditions["strategy"] == "fsdp2"
+        if not run.due or (self.ranks.rank > 0 and not sharded):
+            return None
         taken = snapshot(self.modules, self.optimizer)
         state = {
             "train": json.loads(saved(run.state)),
-            "action": int(run.action),
             "optimizer": taken.optimizer,
             "metrics_length": metrics_length,
         }
-        manifest = Manifest(run_id=RUN_ID, step=run.state.position.step, conditions=dict(self.conditions), state=state)
+        manifest = Manifest(
+            run_id=RUN_ID,
+            step=run.state.position.step,
+            world_size=self.conditions["world_size"],
+            strategy=self.conditions["strategy"],
+            conditions=dict(self.conditions),
+            state=state,
+        )
+        if sharded:
+            return save_shards(self.ranks, self.directory, manifest, taken.tensors, keep=self.keep)
         return save_checkpoint(self.directory, manifest, taken.tensors, keep=self.keep)
 
-    def load(self, checkpoint: Checkpoint, schedule: Schedule) -> Saved:
+    def loaded(self, checkpoint: Checkpoint) -> dict[str, str]:
+        """Return what all ranks must have in common after `load`: the manifest, and weights that are not divided."""
+        manifest = json.dumps(checkpoint.manifest.model_dump(), sort_keys=True).encode()
+        common = {"manifest_sha256": hashlib.sha256(manifest).hexdigest()}
+        if self.conditions["strategy"] != "fsdp2":
+            tensors = snapshot(self.modules, self.optimizer).tensors
+            common["tensors_sha256"] = hashlib.sha256(save(dict(sorted(tensors.items())))).hexdigest()
+        return common
+
+    def load(self, checkpoint: Checkpoint, schedule: Schedule) -> TrainState:
         """Restore modules and optimizer, and return the run to go on with. Nothing is changed by a refusal."""
         run = resumable(checkpoint.manifest, schedule, self.conditions)
         described = checkpoint.manifest.state.get("optimizer", {})

@@ -1,7 +1,7 @@
 """Callbacks of a run: the base class, the checks of instances, and the calls.
 
-Hooks are called in the loop's thread, in the order of registration, every callback at every event. A hook returns an
-`Action`, or None for `Action.CONTINUE`.
+Hooks are called in the loop's thread, in the order of registration, on every callback that has the hook; on several
+ranks, on each of them. A hook returns an `Action`, or None for `Action.CONTINUE`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,20 @@ from reference_trainer.errors import CallbackError
 from reference_trainer.training.context import Context
 from reference_trainer.training.schedule import Action, Event
 
-__all__ = ["Callback", "Context", "call_hooks", "call_train_end", "checked"]
+__all__ = ["SILENT", "Callback", "Context", "call_hooks", "call_train_end", "checked", "event_of", "has_hook"]
+
+SILENT = (Event.SAVE, Event.TRAIN_END)
+"""Events whose hooks answer nothing: a checkpoint cannot hold an answer to its own event, and a run ends once."""
 
 
 class Callback:
-    """Base class of callbacks: override the hooks you need.
+    """Base class of callbacks: override the hooks you need. A hook that no callback overrides costs nothing.
 
     Hooks are plain functions, and no other method starts with `on_`: `checked` refuses misspelt and asynchronous
-    hooks. An exception in a hook ends the run; `on_train_end` is still called.
+    hooks. An exception in a hook ends the run; `on_train_end` is still called. The answer of `on_step_begin` counts
+    before its step; the strongest answer of the later hooks of a step is carried out after its `on_step_end`.
+
+    In a resumed run `on_train_begin` is followed by the `on_step_end` of the step that was saved.
     """
 
     def attach(self, pipeline: Any) -> None:
@@ -37,8 +43,39 @@ class Callback:
         """Called before the first step of each epoch. SKIP or STOP closes the epoch without a step."""
         return None
 
+    def on_step_begin(self, context: Context) -> Action | None:
+        """Called before each step, with its number. SKIP or STOP leaves out the step: `on_epoch_end` is next."""
+        return None
+
+    def on_before_forward(self, context: Context) -> Action | None:
+        """Called before the forward of each micro-batch."""
+        return None
+
+    def on_after_backward(self, context: Context) -> Action | None:
+        """Called after the backward of each micro-batch."""
+        return None
+
+    def on_pre_optimizer_step(self, context: Context) -> Action | None:
+        """Called when the gradient of the step is complete and clipped, before the weights change."""
+        return None
+
+    def on_optimizer_step(self, context: Context) -> Action | None:
+        """Called when the weights have changed; the gradient is still there."""
+        return None
+
+    def on_log(self, context: Context) -> Action | None:
+        """Called in each logged step, with its metrics."""
+        return None
+
+    def on_evaluate(self, context: Context) -> Action | None:
+        """Called after each evaluation, with `validation_metrics`."""
+        return None
+
+    def on_save(self, context: Context) -> None:
+        """Called after each checkpoint, with its path. It answers nothing: a resumed run would not know the answer."""
+
     def on_step_end(self, context: Context) -> Action | None:
-        """Called after each optimizer step. SKIP ends the epoch; STOP closes the epoch and ends the run."""
+        """Called at the end of each step. SKIP ends the epoch; STOP closes the epoch and ends the run."""
         return None
 
     def on_epoch_end(self, context: Context) -> Action | None:
@@ -47,6 +84,25 @@ class Callback:
 
     def on_train_end(self, context: Context) -> None:
         """Called exactly once however the run ends, also after exceptions of other callbacks."""
+
+
+def event_of(hook: Event | str) -> Event:
+    """Return the event of a hook's name. Raise `CallbackError` for an unknown one."""
+    known = [event.value for event in Event]
+    if hook not in known and not isinstance(hook, Event):
+        raise CallbackError(f"unknown hook {hook!r} ({_hint(str(hook))})")
+    return Event(hook)
+
+
+def _hint(name: str) -> str:
+    known = [event.value for event in Event]
+    near = difflib.get_close_matches(name, known, cutoff=0.8)
+    return f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
+
+
+def has_hook(callback: Callback, event: Event) -> bool:
+    """Return whether the class of the callback, or the callback itself, overrides the hook of an event."""
+    return inspect.getattr_static(callback, event.value, None) is not getattr(Callback, event.value)
 
 
 def checked(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
@@ -70,9 +126,8 @@ def _refuse_unknown_hooks(callback: Callback, position: int) -> None:
     known = [event.value for event in Event]
     for name in dir(callback):
         if name.startswith("on_") and name not in known and _is_method(callback, name):
-            near = difflib.get_close_matches(name, known, cutoff=0.8)
-            hint = f"did you mean {near[0]!r}?" if near else f"choose from {', '.join(known)}"
-            raise CallbackError(f"callback {position}: unknown hook {name!r} of {type(callback).__name__} ({hint})")
+            kind = type(callback).__name__
+            raise CallbackError(f"callback {position}: unknown hook {name!r} of {kind} ({_hint(name)})")
 
 
 def _is_method(callback: Callback, name: str) -> bool:
@@ -95,16 +150,15 @@ def _refuse_unawaited_hooks(callback: Callback, position: int) -> None:
 def call_hooks(callbacks: Sequence[Callback], event: Event, context: Context) -> Action:
     """Call the hook of an event on every callback, in order, and return the strongest action.
 
-    Raise `CallbackError` if a hook returns anything but an `Action` or None. Exceptions of hooks propagate.
+    Raise `CallbackError` if a hook returns anything but an `Action` or None, and anything but None from a hook that
+    answers nothing. Exceptions of hooks propagate.
     """
     strongest = Action.CONTINUE
     for callback in callbacks:
         answer = getattr(callback, event.value)(context)
-        if answer is not None and not isinstance(answer, Action):
-            raise CallbackError(
-                f"{type(callback).__name__}.{event.value} returned {answer!r}; expected Action.CONTINUE, Action.SKIP, "
-                f"Action.STOP or None"
-            )
+        if answer is not None and (event in SILENT or not isinstance(answer, Action)):
+            expected = "None" if event in SILENT else "Action.CONTINUE, Action.SKIP, Action.STOP or None"
+            raise CallbackError(f"{type(callback).__name__}.{event.value} returned {answer!r}; expected {expected}")
         strongest = max(strongest, answer or Action.CONTINUE)
     return strongest
 

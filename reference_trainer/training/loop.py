@@ -7,22 +7,24 @@ between the steps that `is_read` names, unless a callback asks for a value.
 
 from __future__ import annotations
 
-import copy
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
-from reference_trainer.errors import LabelError, LogitsError, StopRequestedError
-from reference_trainer.training.callbacks import Callback, Context, call_hooks, call_train_end, checked
-from reference_trainer.training.metrics import derived, rates
+from reference_trainer.errors import StopRequestedError
+from reference_trainer.training.callbacks import Callback
+from reference_trainer.training.dispatch import Callbacks
 from reference_trainer.training.objective import Objective
 from reference_trainer.training.parallel import ONE_PROCESS, Parallel
-from reference_trainer.training.pending import Pending
+from reference_trainer.training.record import Record
 from reference_trainer.training.result import Saved, TrainResult
 from reference_trainer.training.schedule import (
     Action,
@@ -34,7 +36,7 @@ from reference_trainer.training.schedule import (
     is_read,
     is_saved,
 )
-from reference_trainer.training.state import NOTHING, fresh
+from reference_trainer.training.state import NOTHING, TrainState
 from reference_trainer.training.update import Update, new_optimizer
 
 __all__ = ["Objective", "Saved", "TrainResult", "new_optimizer", "train"]
@@ -49,7 +51,7 @@ def train(
     schedule: Schedule,
     objective: Objective,
     learning_rate: Callable[[int], float],
-    callbacks: Sequence[Callback] = (),
+    callbacks: Iterable[Callback] | Callbacks = (),
     clock: Callable[[], float] = time.monotonic,
     clip: float | None = None,
     parallel: Parallel = ONE_PROCESS,
@@ -57,9 +59,12 @@ def train(
     deferred: bool | None = None,
     step_flops: Callable[[], int] | None = None,
     features: FeatureMatching | None = None,
-    save: Callable[[Saved], object] | None = None,
-    resumed: Saved | None = None,
+    evaluate: Callable[[], Mapping[str, float]] | None = None,
+    save: Callable[[Saved], Path | None] | None = None,
+    resumed: TrainState | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
+    run: str = "",
+    attempt: int = 1,
 ) -> TrainResult:
     """Distil `teacher` into `student` as planned by `schedule`, and call `callbacks` at every event.
 
@@ -71,10 +76,13 @@ def train(
     instead of at once; by default where reading waits for a device. It needs an optimizer that takes `found_inf`, as
     the fused ones of PyTorch do. step_flops: returns the floating-point operations of a whole step, for the metric
     flops_per_s; it is called once, at the first logged step. features: the hidden states that are matched in steps
-    with a feature_weight, by default those of the last layers. save: called after the hooks of each step that
-    `schedule` saves. resumed: what it was given in an earlier run, whose student and optimizer the caller has restored:
-    the run goes on after that step, with `on_train_begin` and without the events in between. stop_requested: asked
-    after each step; once it returns True, that step has its hooks and is saved, and `StopRequestedError` is raised.
+    with a feature_weight, by default those of the last layers. evaluate: returns the metrics of an evaluation, at
+    the steps that `schedule` evaluates. save: called in each step that is evaluated or whose checkpoint is due; returns
+    the path of the checkpoint, or None if it wrote none. resumed: the state that it was given in an earlier run, whose
+    student and optimizer the caller has restored: the run goes on with `on_train_begin` and the `on_step_end` of that
+    step. callbacks: a `Callbacks` of the caller's is not closed. run, attempt: as in `Context`.
+    stop_requested: asked after each step, on several ranks before it; once it returns True, on any of them, that step
+    is saved, and `StopRequestedError` is raised.
     Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
     propagate after `on_train_end`, with the step in a note.
     """
@@ -90,40 +98,37 @@ def train(
         seed=seed,
         deferred=deferred,
         features=features,
+        flags=lambda: (parallel.world_size > 1 and stop_requested(), False),
     )
-    run = _Run(update, objective, checked(callbacks), learning_rate, clock, step_flops, save, resumed, stop_requested)
-    with update.random_state():
-        return run.carry_out()
+    own = callbacks if isinstance(callbacks, Callbacks) else Callbacks(callbacks)
+    identity = {"run": run, "attempt": attempt}
+    record = Record(update, objective, learning_rate, clock, step_flops, resumed, identity)
+    try:
+        with update.random_state():
+            return _Run(record, own, learning_rate, evaluate, save, stop_requested).carry_out()
+    finally:
+        if own is not callbacks:
+            own.close()
 
 
 class _Run:
-    """The events of a run, in order, and the state from which contexts and the result are made."""
+    """The events of a run, in order, of which `record` keeps what contexts and the result are made of."""
 
     def __init__(
         self,
-        update: Update,
-        objective: Objective,
-        callbacks: tuple[Callback, ...],
+        record: Record,
+        callbacks: Callbacks,
         learning_rate: Callable[[int], float],
-        clock: Callable[[], float],
-        step_flops: Callable[[], int] | None,
-        save: Callable[[Saved], object] | None,
-        resumed: Saved | None,
+        evaluate: Callable[[], Mapping[str, float]] | None,
+        save: Callable[[Saved], Path | None] | None,
         stop_requested: Callable[[], bool],
     ) -> None:
-        self.update, self.schedule, self.callbacks = update, update.schedule, callbacks
-        self.objective, self.learning_rate, self.clock = objective, learning_rate, clock
-        self.step_flops, self.save = step_flops, save
-        self.resumed, self.stop_requested = resumed, stop_requested
-        self.state = fresh() if resumed is None else copy.deepcopy(resumed.state)
-        self.pending = Pending(update.parallel)
-        self.rate = learning_rate(self.state.position.step) if self.state.position.step else None
-        self.metrics: dict[str, float] = {}
-        self.flops: int | None = None
-        self.unread: dict[int, list[Context]] = {}  # by their step
-        # Seconds, steps and tokens at the last logged step, or where this process went on.
-        self.logged = (self.state.elapsed_s, self.state.steps, self.state.tokens)
-        self.began = clock() - self.state.elapsed_s
+        self.record, self.update, self.schedule = record, record.update, record.schedule
+        self.callbacks, self.learning_rate, self.evaluate, self.save = callbacks, learning_rate, evaluate, save
+        self.state = record.state
+        self.stop_requested = stop_requested
+        self.flags: tuple[Tensor | None, Tensor | None] = (None, None)  # of the last two steps, summed over ranks
+        self.answer = Action.CONTINUE  # of the hooks within the current step
 
     def carry_out(self) -> TrainResult:
         try:
@@ -133,121 +138,104 @@ class _Run:
             if at.step:
                 error.add_note(f"after {at.step} of {self.schedule.total_steps} steps, in epoch {at.epoch}")
             raise
-        return self._result()
+        return self.record.result()
 
     def _run_to_train_end(self) -> None:
         try:
             self._run_events()
         except BaseException as error:
-            call_train_end(self.callbacks, self._context(Event.TRAIN_END), error)
+            self.callbacks.end(self.record.context(Event.TRAIN_END), error)
             raise
-        call_train_end(self.callbacks, self._context(Event.TRAIN_END), None)
+        self.callbacks.end(self.record.context(Event.TRAIN_END), None)
 
     def _run_events(self) -> None:
-        state, action = self.state, self._begin()
+        state, action = self.state, self._call(Event.TRAIN_BEGIN)
         while state.position.event is not Event.TRAIN_END:
             after = following(self.schedule, state.position, action)
             assert after is not None, "only TRAIN_END is followed by nothing"
-            if after.event is Event.STEP_END:
+            if after.event is Event.OPTIMIZER_STEP:
                 self._take_step(after)
             state.position = after
-            leaving = after.event is Event.STEP_END and self.stop_requested()
-            if leaving or is_read(self.schedule, after):
-                self._read()
-            self.metrics = self._logged() if after.event is Event.STEP_END else {}
-            if after.event is not Event.TRAIN_END:
-                action = self._call_hooks(after.event)
-            if self.save is not None and (leaving or is_saved(self.schedule, after)):
-                self.save(Saved(state=state, action=action))
-            if leaving:
-                raise StopRequestedError("stopped on request")
+            if is_read(after):
+                self.record.read()
+            action = self._carry_out(after.event)
+            if after.event is Event.STEP_END and self._is_leaving():
+                self._leave(after)
 
-    def _begin(self) -> Action:
-        """Return the action that is answered to the event at which the run begins, or goes on."""
-        action = self._call_hooks(Event.TRAIN_BEGIN)
-        return action if self.resumed is None or action is Action.STOP else self.resumed.action
+    def _carry_out(self, event: Event) -> Action:
+        """Do what belongs to an event, call its hooks, and return the strongest answer; TRAIN_END is called later."""
+        record, step = self.record, self.state.position.step
+        match event:
+            case Event.EPOCH_BEGIN:
+                self.state.epoch = NOTHING
+            case Event.STEP_BEGIN:
+                record.begin_step()
+            case Event.OPTIMIZER_STEP:
+                return max(self.answer, self._call(event))
+            case Event.LOG:
+                record.log()
+            case Event.EVALUATE if self.evaluate is not None:
+                record.validation = self.state.validation = dict(self.evaluate())
+            case Event.SAVE if self.save is not None:
+                record.note_time()
+                evaluated = self.evaluate is not None and is_logged(step, self.schedule.eval_every)
+                due = is_saved(self.schedule, step)
+                record.checkpoint = self.save(Saved(state=self.state, due=due, evaluated=evaluated))
+                return Action.CONTINUE if record.checkpoint is None else self._call(event)
+            case Event.EVALUATE | Event.SAVE | Event.TRAIN_END:
+                return Action.CONTINUE
+        return self._call(event)
 
-    def _call_hooks(self, event: Event) -> Action:
-        if event is Event.EPOCH_BEGIN:
-            self.state.epoch = NOTHING
-        return call_hooks(self.callbacks, event, self._context(event))
+    def _call(self, event: Event, *batch: Any) -> Action:
+        if not self.callbacks.has_callbacks(event):
+            return Action.CONTINUE
+        return self.callbacks.fire(event, self.record.context(event, *batch))
 
     def _take_step(self, position: Position) -> None:
+        self.answer = Action.CONTINUE
         rate = self.learning_rate(position.step)
-        self.pending.add(*self.update.take(position, rate))
-        self.rate = rate
+        window, norm = self.update.take(position, rate, self)
+        self.record.pending.add(window, norm)
+        self.record.rate = rate
+        self.flags = (window.flags, self.flags[0])
 
-    def _read(self) -> None:
-        """Note the steps whose sums are still on the device, and complete the contexts that were made meanwhile."""
-        unread, self.unread = self.unread, {}
-        try:
-            for sums, sequences in self.pending.read():
-                self.state.note(sums, sequences)
-                for context in unread.get(self.state.steps, ()):
-                    context.complete(self._losses())
-        except (LabelError, LogitsError) as error:
-            error.add_note(f"in step {self.state.steps + 1}, whose update was left out")
-            raise
+    def _leave(self, position: Position) -> None:
+        """Save the step that has just been taken, unless it has been, and raise `StopRequestedError`."""
+        self.record.read()
+        if self.save is not None and not is_saved(self.schedule, position.step):
+            self.state.position = replace(position, event=Event.SAVE)
+            self.record.note_time()
+            self.save(Saved(state=self.state, due=True, evaluated=False))
+        raise StopRequestedError("stopped on request")
 
-    def _logged(self) -> dict[str, float]:
-        """Return the metrics of the steps since the last logged one, if the last step is logged."""
-        if not is_logged(self.state.position.step, self.schedule.log_every):
-            return {}
-        state, schedule = self.state, self.schedule
-        sums, state.interval = state.interval, {}
-        weights = self.objective.weights(state.position.step, schedule.planned_steps)
-        elapsed, tokens = self.clock() - self.began, state.tokens
-        before, self.logged = self.logged, (elapsed, state.steps, tokens)
-        steps = state.steps - before[1]
-        amounts = {"steps": steps, "tokens": tokens - before[2]}
-        if self.step_flops is not None:
-            self.flops = self.step_flops() if self.flops is None else self.flops
-            amounts["flops"] = self.flops * steps
-        state.metrics = {
-            **derived(sums),
-            "temperature": weights.temperature,
-            "ce_weight": weights.ce_weight,
-            "kd_weight": weights.kd_weight,
-            **({"feature_weight": weights.feature_weight} if weights.feature_weight else {}),
-            **rates(elapsed - before[0], **amounts),
-        }
-        return state.metrics
+    def _is_leaving(self) -> bool:
+        """Return whether a stop was requested, of any rank. All ranks agree, because the request came with the counts.
 
-    def _losses(self) -> dict[str, Any]:
-        return {"loss": self.state.loss, "best_loss": self.state.best_loss, "tokens": self.state.tokens}
+        On a GPU the flags of the step before are read, which are there already: reading these would wait for the step.
+        """
+        if self.update.parallel.world_size == 1:
+            return self.stop_requested()
+        now, before = self.flags
+        flags = now if now is not None and now.device.type == "cpu" else before
+        return flags is not None and bool(flags[0])
 
-    def _context(self, event: Event) -> Context:
-        at, epoch = self.state.position, self.state.epoch
-        self.state.elapsed_s = self.clock() - self.began
-        known: dict[str, Any] = {
-            "step": at.step,
-            "epoch": at.epoch,
-            "learning_rate": self.rate,
-            "elapsed_s": self.state.elapsed_s,
-            "epochs": self.schedule.epochs,
-            "steps_per_epoch": self.schedule.steps_per_epoch,
-            "total_steps": self.schedule.total_steps,
-            "metrics": self.metrics,
-        }
-        if self.pending and self.update.parallel.world_size == 1:
-            context = Context.incomplete(self._read, known)
-            self.unread.setdefault(at.step, []).append(context)
-            return context
-        losses = self._losses()
-        if event is Event.EPOCH_END:
-            losses["loss"] = epoch.sum / epoch.count if epoch.count else None
-        return Context(**known, **losses)
+    def before_forward(self, micro_batch: int) -> None:
+        self._call_within(Event.BEFORE_FORWARD, micro_batch + 1)
 
-    def _result(self) -> TrainResult:
-        state = self.state
-        return TrainResult(
-            initial_loss=state.initial_loss,
-            final_loss=state.final_loss,
-            best_loss=state.best_loss,
-            finite=state.finite,
-            steps_completed=state.position.step,
-            tokens=state.tokens,
-            elapsed_s=self.clock() - self.began,
-            stopped=state.position.stopping,
-            metrics=state.metrics,
-        )
+    @property
+    def after_backward(self) -> Callable[[int, Mapping[str, Tensor], Tensor], None] | None:
+        return self._after_backward if self.callbacks.has_callbacks(Event.AFTER_BACKWARD) else None
+
+    def _after_backward(self, micro_batch: int, sums: Mapping[str, Tensor], count: Tensor) -> None:
+        def batch_metrics() -> dict[str, float]:
+            loss, tokens = torch.stack([sums["loss"], count.to(sums["loss"])]).tolist()
+            return {"tokens": int(tokens)} | ({"loss": loss / tokens} if tokens else {})
+
+        self._call_within(Event.AFTER_BACKWARD, micro_batch + 1, batch_metrics)
+
+    def before_update(self, gradient_norm: Tensor | None) -> None:
+        self.record.gradient_norm = gradient_norm
+        self._call_within(Event.PRE_OPTIMIZER_STEP)
+
+    def _call_within(self, event: Event, *batch: Any) -> None:
+        self.answer = max(self.answer, self._call(event, *batch))

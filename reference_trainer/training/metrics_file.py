@@ -92,7 +92,7 @@ class MetricsCallback(Callback):
     def on_train_begin(self, context: Context) -> None:
         self._file.truncate(self._length)
 
-    def on_step_end(self, context: Context) -> None:
+    def on_log(self, context: Context) -> None:
         if context.metrics:
             self._length += self._file.write(line(context))
 

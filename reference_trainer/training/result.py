@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from reference_trainer.training.schedule import Action
 from reference_trainer.training.state import TrainState
 
 __all__ = ["Saved", "TrainResult"]
@@ -17,7 +16,7 @@ class TrainResult:
 
     initial_loss, final_loss: of the first and last step that scored a token; best_loss: the smallest finite one; each
     None if there is none. finite: whether every loss was. tokens: scored tokens. stopped: whether a callback
-    ended the run. metrics: of the last logged step.
+    ended the run. metrics: of the last logged step. validation: of the last evaluation.
     """
 
     initial_loss: float | None
@@ -29,6 +28,7 @@ class TrainResult:
     elapsed_s: float
     stopped: bool
     metrics: Mapping[str, float] = field(default_factory=dict)
+    validation: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def steps_per_s(self) -> float:
@@ -38,7 +38,11 @@ class TrainResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """A run after the hooks of a step: its state, and the strongest of their answers, which is carried out next."""
+    """A run whose state may be saved: at each step that is evaluated or whose checkpoint is due.
+
+    evaluated: whether `state.validation` was measured at this step. due: whether a checkpoint is.
+    """
 
     state: TrainState
-    action: Action
+    due: bool
+    evaluated: bool

@@ -32,10 +32,18 @@ UNREAD_STEPS = 256  # at most, so that their sums take little memory on the devi
 
 
 class Event(Enum):
-    """Events of a run; each value is the name of the hook that is called."""
+    """Events of a run, in the order of an epoch; each value is the name of the hook that is called."""
 
     TRAIN_BEGIN = "on_train_begin"
     EPOCH_BEGIN = "on_epoch_begin"
+    STEP_BEGIN = "on_step_begin"
+    BEFORE_FORWARD = "on_before_forward"
+    AFTER_BACKWARD = "on_after_backward"
+    PRE_OPTIMIZER_STEP = "on_pre_optimizer_step"
+    OPTIMIZER_STEP = "on_optimizer_step"
+    LOG = "on_log"
+    EVALUATE = "on_evaluate"
+    SAVE = "on_save"
     STEP_END = "on_step_end"
     EPOCH_END = "on_epoch_end"
     TRAIN_END = "on_train_end"
@@ -57,7 +65,7 @@ class Schedule:
 
     A step takes `accumulation` micro-batches of each rank. An epoch has `micro_batches` of them, by default as many as
     its steps take; the last step of an epoch takes those that are left. Steps that are multiples of `log_every` are
-    logged, those of `save_every` saved; 0 is none.
+    logged, those of `eval_every` evaluated, those of `save_every` saved; 0 is none.
 
     Raise `SettingError` for anything but positive integers, and for micro-batches that do not fit into the steps.
     """
@@ -68,6 +76,7 @@ class Schedule:
     accumulation: int = 1
     micro_batches: int | None = None
     log_every: int = 0
+    eval_every: int = 0
     save_every: int = 0
 
     def __post_init__(self) -> None:
@@ -76,7 +85,7 @@ class Schedule:
             optional = name in ("limit", "micro_batches") and value is None
             if not optional and (type(value) is not int or value < 1):
                 raise SettingError(f"{name} is {value!r}; expected a positive integer")
-        for name in ("log_every", "save_every"):
+        for name in ("log_every", "eval_every", "save_every"):
             every = getattr(self, name)
             if type(every) is not int or every < 0:
                 raise SettingError(f"{name} is {every!r}; expected a non-negative integer")
@@ -99,12 +108,16 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """An event of a run, with the steps taken so far, in the run and in the epoch."""
+    """An event of a run, with the steps taken so far, in the run and in the epoch.
+
+    skipping, stopping: whether a callback answered SKIP in this epoch, or STOP, to an event before this one.
+    """
 
     event: Event
     epoch: int = 0
     step: int = 0
     epoch_step: int = 0
+    skipping: bool = False
     stopping: bool = False
 
 
@@ -114,23 +127,46 @@ START = Position(event=Event.TRAIN_BEGIN)
 def following(schedule: Schedule, position: Position, action: Action) -> Position | None:
     """Return the position after `position` if the callbacks answered `action`; None after TRAIN_END.
 
-    A returned STEP_END means: take one optimizer step, then call its hooks. SKIP outside an epoch changes nothing.
+    A returned OPTIMIZER_STEP means: take one optimizer step, whose hooks up to on_pre_optimizer_step are called within,
+    then call its own. An answer before that step leaves it out; a later one is carried out after the STEP_END of its
+    step. SKIP outside an epoch changes nothing.
     """
     stopping = position.stopping or action is Action.STOP
-    now = replace(position, stopping=stopping)
+    skipping = position.skipping or action is Action.SKIP
+    now = replace(position, stopping=stopping, skipping=skipping)
     match position.event:
         case Event.TRAIN_BEGIN | Event.EPOCH_END:
             ended = stopping or position.epoch == schedule.epochs or position.step >= schedule.total_steps
+            now = replace(now, skipping=False)
             if ended:
                 return replace(now, event=Event.TRAIN_END)
             return replace(now, event=Event.EPOCH_BEGIN, epoch=position.epoch + 1, epoch_step=0)
         case Event.EPOCH_BEGIN | Event.STEP_END:
             full = position.epoch_step == schedule.steps_per_epoch or position.step >= schedule.total_steps
-            if full or action is not Action.CONTINUE:
+            return replace(now, event=Event.EPOCH_END if full or stopping or skipping else Event.STEP_BEGIN)
+        case Event.STEP_BEGIN:
+            if stopping or skipping:
                 return replace(now, event=Event.EPOCH_END)
-            return replace(now, event=Event.STEP_END, step=position.step + 1, epoch_step=position.epoch_step + 1)
+            return replace(now, event=Event.OPTIMIZER_STEP, step=position.step + 1, epoch_step=position.epoch_step + 1)
+        case Event.OPTIMIZER_STEP | Event.LOG | Event.EVALUATE | Event.SAVE:
+            return replace(now, event=_rest_of_step(schedule, position))
         case Event.TRAIN_END:
             return None
+        case inside:
+            raise ValueError(f"{inside.value} is called within a step; it is not a position of a run")
+
+
+def _rest_of_step(schedule: Schedule, position: Position) -> Event:
+    """Return the next event of a step whose update is taken: of those that are due the first, then STEP_END."""
+    event, step = position.event, position.step
+    if event is Event.OPTIMIZER_STEP and is_logged(step, schedule.log_every):
+        return Event.LOG
+    evaluated = is_logged(step, schedule.eval_every)
+    if evaluated and event in (Event.OPTIMIZER_STEP, Event.LOG):
+        return Event.EVALUATE
+    if event is not Event.SAVE and (evaluated or is_saved(schedule, step)):
+        return Event.SAVE
+    return Event.STEP_END
 
 
 def windows(micro_batches: int, accumulation: int) -> int:
@@ -145,17 +181,16 @@ def micro_batches(schedule: Schedule, epoch_step: int) -> range:
     return range(taken - schedule.accumulation + 1, last + 1)
 
 
-def is_read(schedule: Schedule, position: Position) -> bool:
-    """Return whether the sums of the steps so far are read, by every rank: logged and saved steps, and ends."""
-    if position.event in (Event.EPOCH_END, Event.TRAIN_END):
-        return True
-    due = position.step % UNREAD_STEPS == 0 or is_logged(position.step, schedule.log_every)
-    return position.event is Event.STEP_END and (due or is_saved(schedule, position))
+def is_read(position: Position) -> bool:
+    """Return whether the sums of the steps so far are read at `position`, by every rank, before its hooks."""
+    if position.event is Event.STEP_END:
+        return position.step % UNREAD_STEPS == 0
+    return position.event in (Event.LOG, Event.EVALUATE, Event.SAVE, Event.EPOCH_END, Event.TRAIN_END)
 
 
-def is_saved(schedule: Schedule, position: Position) -> bool:
-    """Return whether the run is saved after the hooks of `position`."""
-    return position.event is Event.STEP_END and is_logged(position.step, schedule.save_every)
+def is_saved(schedule: Schedule, step: int) -> bool:
+    """Return whether a checkpoint of `step` is due. The best of the evaluated steps is saved besides."""
+    return is_logged(step, schedule.save_every)
 
 
 def is_logged(step: int, every: int) -> bool:

@@ -26,8 +26,8 @@ class TrainState:
     position: the last event. steps, sequences, tokens: noted, consumed and scored so far, by all ranks.
     initial_loss, final_loss: of the first and last step that scored a token; best_loss: the smallest finite one; each
     None if there is none. loss: of the last step. finite: whether every loss was. epoch: the loss summed since the
-    epoch began. interval: sums by name since the last logged step. metrics: of the last logged step. elapsed_s: seconds
-    from the begin of the run to its last event.
+    epoch began. interval: sums by name since the last logged step. metrics: of the last logged step. validation: of the
+    last evaluation. elapsed_s: seconds from the begin of the run to its last event.
     """
 
     position: Position
@@ -43,6 +43,7 @@ class TrainState:
     epoch: MetricSum
     interval: dict[str, MetricSum]
     metrics: dict[str, float]
+    validation: dict[str, float]
 
     def note(self, sums: Mapping[str, MetricSum], sequences: int) -> None:
         """Count one step: its "loss" and other sums over all ranks."""
@@ -82,6 +83,7 @@ def fresh() -> TrainState:
         epoch=NOTHING,
         interval={},
         metrics={},
+        validation={},
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -28,10 +27,11 @@ def line(event: Event, context: Context) -> str:
 
     JSON has neither NaN nor infinity: a loss that is not finite is written as a string.
     """
-    fields = {name: _json_value(value) for name, value in asdict(context).items()}
+    fields = {name: _json_value(getattr(context, name)) for name in _FIELDS}
     return json.dumps({"event": event.value, **fields})
 
 
+_FIELDS = "step epoch loss learning_rate best_loss elapsed_s tokens epochs steps_per_epoch total_steps metrics".split()
 _START = b'{"event": "on_train_'
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
-from reference_trainer.training.parallel import Parallel
+from reference_trainer.training.parallel import Parallel, whole
 from reference_trainer.training.randomness import micro_batch_seed, own_generators, seed_generators
 from reference_trainer.training.schedule import Position, Schedule, is_logged, micro_batches
 from reference_trainer.training.window import WindowSums, kd_window
 
-__all__ = ["BETAS", "EPSILON", "WEIGHT_DECAY", "Update", "new_optimizer"]
+__all__ = ["BETAS", "EPSILON", "WEIGHT_DECAY", "StepHooks", "Update", "new_optimizer"]
 
 WEIGHT_DECAY, BETAS, EPSILON = 0.01, (0.9, 0.999), 1e-8
 
@@ -31,6 +31,21 @@ def new_optimizer(parameters: Iterable[nn.Parameter], rate: float) -> torch.opti
     parameters = list(parameters)
     fused = any(each.is_cuda for each in parameters)
     return torch.optim.AdamW(parameters, lr=rate, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPSILON, fused=fused)
+
+
+class StepHooks(Protocol):
+    """What is called within a step. Micro-batches are numbered from 0."""
+
+    def before_forward(self, micro_batch: int) -> None: ...
+
+    @property
+    def after_backward(self) -> Callable[[int, Mapping[str, Tensor], Tensor], None] | None:
+        """Called with the sums of the rows of a micro-batch and their count."""
+        ...
+
+    def before_update(self, gradient_norm: Tensor | None) -> None:
+        """Called with the norm before clipping, where it was measured."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +63,23 @@ class Update:
     seed: int | None
     deferred: bool | None
     features: FeatureMatching | None = None
+    flags: Callable[[], tuple[bool, bool]] = lambda: (False, False)
 
-    def take(self, position: Position, rate: float) -> tuple[WindowSums, Tensor | None]:
+    def take(self, position: Position, rate: float, hooks: StepHooks) -> tuple[WindowSums, Tensor | None]:
         """Take the step at `position`; return its sums and, at a logged step, the norm of its gradient."""
         batches = [self._fetched(position, k) for k in micro_batches(self.schedule, position.epoch_step)]
         logged = is_logged(position.step, self.schedule.log_every)
         if self.optimizer is not None:
             self.optimizer.zero_grad(set_to_none=True)
-        deferred = self._device().type != "cpu" if self.deferred is None else self.deferred
+        deferred = self.device.type != "cpu" if self.deferred is None else self.deferred
         # `GradScaler` reads the same attribute. The public `defaults["fused"]` names a kernel: an optimizer of another
         # library may have it and ignore `found_inf`, so that a broken step would be taken.
         deferred = deferred and getattr(self.optimizer, "_step_supports_amp_scaling", False)
+
+        def begin(micro_batch: int) -> None:
+            hooks.before_forward(micro_batch)
+            self._set_seed(position, micro_batch)
+
         window = kd_window(
             self.teacher,
             self.student,
@@ -68,19 +89,24 @@ class Update:
             metrics=logged,
             deferred=deferred,
             features=self.features,
-            before=lambda micro_batch: self._set_seed(position, micro_batch),
+            before=begin,
+            after=hooks.after_backward,
+            flags=self.flags(),
         )
         optimizer: Any = self.optimizer
         if deferred:
             # A fused optimizer reads this attribute in its step, as `GradScaler` sets it.
             optimizer.found_inf = torch.stack([fault for fault, _ in window.faults]).amax().clamp(max=1).float()
-        norm = self._step(rate, measured=logged)
+        norm = self._clipped(rate, measured=logged)
+        hooks.before_update(norm)
+        if self.optimizer is not None:
+            self.optimizer.step()
         if deferred:
             del optimizer.found_inf  # otherwise later steps of the caller would be left out too
-        return window, norm
+        return window, norm if logged else None
 
-    def _step(self, rate: float, *, measured: bool) -> Tensor | None:
-        """Clip the gradient, step the optimizer, and return the norm before clipping if it is to be `measured`."""
+    def _clipped(self, rate: float, *, measured: bool) -> Tensor | None:
+        """Clip the gradient, set the rate, and return the norm before clipping if that was needed or is `measured`."""
         if self.optimizer is None:
             return None
         norm = None
@@ -90,11 +116,10 @@ class Update:
             each for group in self.optimizer.param_groups for each in group["params"] if each.grad is not None
         ]
         if measured or self.clip is not None:
-            norm = nn.utils.get_total_norm([each.grad for each in parameters])
+            norm = whole(nn.utils.get_total_norm([each.grad for each in parameters]))
             if self.clip is not None:
                 nn.utils.clip_grads_with_norm_(parameters, self.clip, norm)
-        self.optimizer.step()
-        return norm if measured else None
+        return norm
 
     def _fetched(self, position: Position, number: int) -> Batch:
         """Return a micro-batch of the epoch. Data that draw random numbers have a seed of their own."""
@@ -105,12 +130,14 @@ class Update:
         if self.seed is None:
             return
         at = {"epoch": position.epoch, "step": position.step, "micro_batch": micro_batch, "rank": self.parallel.rank}
-        seed_generators(micro_batch_seed(self.seed, **at), self._device())
+        seed_generators(micro_batch_seed(self.seed, **at), self.device)
 
     def random_state(self) -> AbstractContextManager[None]:
         """Return the context of the run, which restores the generators that its steps seed."""
-        return nullcontext() if self.seed is None else own_generators(self._device())
+        return nullcontext() if self.seed is None else own_generators(self.device)
 
-    def _device(self) -> torch.device:
+    @property
+    def device(self) -> torch.device:
+        """Return the device of the first parameter that is optimized, else the CPU."""
         groups = [] if self.optimizer is None else self.optimizer.param_groups
         return next((each.device for group in groups for each in group["params"]), torch.device("cpu"))

@@ -57,7 +57,10 @@ def _plain(self: Callback, context: object) -> None: ...
         (len, "callback 2 is a builtin_function_or_method; expected an instance of reference_trainer's Callback"),
         (None, "callback 2 is a NoneType; expected an instance of reference_trainer's Callback"),
         ({"on_step_ends": _plain}, "callback 2: unknown hook 'on_step_ends' of Mine (did you mean 'on_step_end'?)"),
-        ({"on_log": _plain}, "callback 2: unknown hook 'on_log' of Mine (choose from on_train_begin, on_epoch_begin, "),
+        (
+            {"on_fit_start": _plain},
+            "callback 2: unknown hook 'on_fit_start' of Mine (choose from on_train_begin, on_epoch_begin, ",
+        ),
         (
             {"on_step_end": _async},
             "callback 2: Mine.on_step_end is an async function, which nothing awaits; expected",

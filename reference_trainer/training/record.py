@@ -1,0 +1,179 @@
+"""The record of a run: its state, the sums that are not read yet, and the contexts, metrics and result made of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from reference_trainer.errors import LabelError, LogitsError
+from reference_trainer.training.context import Context
+from reference_trainer.training.memory import memory_bytes
+from reference_trainer.training.metrics import derived, rates
+from reference_trainer.training.objective import Objective
+from reference_trainer.training.pending import Pending
+from reference_trainer.training.result import TrainResult
+from reference_trainer.training.schedule import Event, is_logged
+from reference_trainer.training.state import TrainState, fresh
+from reference_trainer.training.update import Update
+
+__all__ = ["Record"]
+
+_BEFORE_UPDATE = (Event.STEP_BEGIN, Event.BEFORE_FORWARD, Event.AFTER_BACKWARD, Event.PRE_OPTIMIZER_STEP)
+_STEP = (*_BEFORE_UPDATE, Event.OPTIMIZER_STEP, Event.LOG, Event.EVALUATE, Event.SAVE, Event.STEP_END)
+
+
+class Record:
+    """The record of a run, which `resumed` begins in the middle.
+
+    rate: of the last step; None before the first. gradient_norm, metrics, validation, checkpoint: of the current step.
+    """
+
+    gradient_norm: Tensor | None
+    metrics: Mapping[str, float]
+    validation: Mapping[str, float]
+    checkpoint: Path | None
+
+    def __init__(
+        self,
+        update: Update,
+        objective: Objective,
+        learning_rate: Callable[[int], float],
+        clock: Callable[[], float],
+        step_flops: Callable[[], int] | None,
+        resumed: TrainState | None,
+        identity: Mapping[str, Any],
+    ) -> None:
+        self.update, self.schedule, self.objective = update, update.schedule, objective
+        self.clock, self.step_flops = clock, step_flops
+        self.state = fresh() if resumed is None else copy.deepcopy(resumed)
+        self.pending = Pending(update.parallel)
+        self.rate = learning_rate(self.state.position.step) if self.state.position.step else None
+        self.flops: int | None = None
+        self.unread: dict[int, list[Context]] = {}  # by their step
+        # Seconds, steps and tokens at the last logged step, or where this process went on.
+        self.logged = (self.state.elapsed_s, self.state.steps, self.state.tokens)
+        self.began = clock() - self.state.elapsed_s
+        parallel = update.parallel
+        self.identity = {
+            **identity,
+            "rank": parallel.rank,
+            "local_rank": parallel.local_rank,
+            "world_size": parallel.world_size,
+        }
+        self.begin_step()
+        if resumed is not None and is_logged(self.state.position.step, self.schedule.log_every):
+            self.metrics = self.state.metrics
+        if resumed is not None and is_logged(self.state.position.step, self.schedule.eval_every):
+            self.validation = self.state.validation
+
+    def begin_step(self) -> None:
+        """Forget what belongs to the step before."""
+        self.gradient_norm = self.checkpoint = None
+        self.metrics = self.validation = {}
+
+    def note_time(self) -> None:
+        self.state.elapsed_s = self.clock() - self.began
+
+    def read(self) -> None:
+        """Note the steps whose sums are still on the device, and complete the contexts that were made meanwhile."""
+        unread, self.unread = self.unread, {}
+        try:
+            for sums, sequences in self.pending.read():
+                self.state.note(sums, sequences)
+                for context in unread.get(self.state.steps, ()):
+                    context.complete(self._losses())
+        except (LabelError, LogitsError) as error:
+            error.add_note(f"in step {self.state.steps + 1}, whose update was left out")
+            raise
+
+    def log(self) -> None:
+        """Set the metrics of the steps since the last logged one."""
+        state, schedule = self.state, self.schedule
+        sums, state.interval = state.interval, {}
+        weights = self.objective.weights(state.position.step, schedule.planned_steps)
+        elapsed, tokens = self.clock() - self.began, state.tokens
+        before, self.logged = self.logged, (elapsed, state.steps, tokens)
+        steps = state.steps - before[1]
+        amounts = {"steps": steps, "tokens": tokens - before[2]}
+        if self.step_flops is not None:
+            self.flops = self.step_flops() if self.flops is None else self.flops
+            amounts["flops"] = self.flops * steps
+        self.metrics = state.metrics = {
+            **derived(sums),
+            "temperature": weights.temperature,
+            "ce_weight": weights.ce_weight,
+            "kd_weight": weights.kd_weight,
+            **({"feature_weight": weights.feature_weight} if weights.feature_weight else {}),
+            **rates(elapsed - before[0], **amounts),
+        }
+
+    def context(self, event: Event, micro_batch: int | None = None, batch: Callable[[], Any] | None = None) -> Context:
+        """Return the context of an event. batch: computes the metrics of its micro-batch."""
+        self.note_time()
+        at = self.state.position
+        known: dict[str, Any] = {
+            **self.identity,
+            **self._of_step(event),
+            "hook": event.value,
+            "step": at.step + (event in _BEFORE_UPDATE),
+            "epoch": at.epoch,
+            "micro_batch": micro_batch,
+            "learning_rate": self.rate,
+            "elapsed_s": self.state.elapsed_s,
+            "epochs": self.schedule.epochs,
+            "steps_per_epoch": self.schedule.steps_per_epoch,
+            "total_steps": self.schedule.total_steps,
+        }
+        norm = self.gradient_norm if event in _STEP else None
+        late: dict[str, Callable[[], Any]] = {
+            "batch_metrics": batch or dict,
+            "gradient_norm": lambda: None if norm is None else float(norm),
+            "memory": lambda: memory_bytes(self.update.device),
+        }
+        if self.pending and self.update.parallel.world_size == 1:
+            context = Context.incomplete(known, late, self.read)
+            self.unread.setdefault(at.step, []).append(context)
+            return context
+        losses = self._losses()
+        if event is Event.EPOCH_END:
+            epoch = self.state.epoch
+            losses["loss"] = epoch.sum / epoch.count if epoch.count else None
+        return Context.incomplete({**known, **losses}, late)
+
+    def _of_step(self, event: Event) -> dict[str, Any]:
+        if event not in _STEP:
+            return {"metrics": {}, "validation_metrics": {}, "checkpoint_path": None}
+        return {
+            "metrics": self.metrics,
+            "validation_metrics": self.validation,
+            "checkpoint_path": None if self.checkpoint is None else str(self.checkpoint),
+        }
+
+    def _losses(self) -> dict[str, Any]:
+        state = self.state
+        return {
+            "loss": state.loss,
+            "best_loss": state.best_loss,
+            "tokens": state.tokens,
+            "sequences": state.sequences,
+        }
+
+    def result(self) -> TrainResult:
+        """Return the result of the run so far."""
+        state = self.state
+        return TrainResult(
+            initial_loss=state.initial_loss,
+            final_loss=state.final_loss,
+            best_loss=state.best_loss,
+            finite=state.finite,
+            steps_completed=state.position.step,
+            tokens=state.tokens,
+            elapsed_s=self.clock() - self.began,
+            stopped=state.position.stopping,
+            metrics=state.metrics,
+            validation=state.validation,
+        )
