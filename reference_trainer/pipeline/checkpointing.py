@@ -19,15 +19,16 @@ from reference_trainer.pipeline.ranks import Ranks
 from reference_trainer.pipeline.strategies import ONE_PROCESS_STRATEGY
 from reference_trainer.storage.checkpoint_files import Checkpoint, find_checkpoint, read_checkpoint, saved_steps
 from reference_trainer.storage.checkpoint_manifest import MANIFEST, Manifest
-from reference_trainer.storage.checkpoints import save_checkpoint, sweep
+from reference_trainer.storage.checkpoints import LEFT, save_checkpoint, sweep
 from reference_trainer.storage.rank_files import save_shards
 from reference_trainer.storage.retention import check_follows, checkpoint_name, drifts
 from reference_trainer.storage.snapshot import Snapshot, restore, snapshot
 from reference_trainer.training.loop import Saved
+from reference_trainer.training.metrics_file import FILE as METRICS
 from reference_trainer.training.schedule import Event, Schedule
 from reference_trainer.training.state import TrainState, restored, saved
 
-__all__ = ["CHECKPOINTS", "RUN_ID", "Checkpoints", "conditions", "metrics_length", "opened", "resumable"]
+__all__ = ["CHECKPOINTS", "RUN_ID", "Checkpoints", "conditions", "ignored", "metrics_length", "opened", "resumable"]
 
 CHECKPOINTS, RUN_ID = "checkpoints", "student"
 """Names of the directory in the output, and of its checkpoints: `checkpoints/student-step100`."""
@@ -60,6 +61,18 @@ def conditions(
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
     }
+
+
+def ignored(directory: Path, resume: Path | None) -> list[str]:
+    """Return the names in an output that are no result of another run: its metrics, and its checkpoints if it resumes.
+
+    A directory of checkpoints that holds nothing but partial ones is left by a run that was killed in its first save.
+    """
+    try:
+        partial = all(LEFT.fullmatch(each.name) for each in (directory / CHECKPOINTS).iterdir())
+    except OSError:
+        partial = False
+    return [METRICS, CHECKPOINTS] if partial or resume is not None else [METRICS]
 
 
 def opened(directory: Path, resume: Path | None) -> Checkpoint | None:

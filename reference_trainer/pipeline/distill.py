@@ -28,7 +28,14 @@ from reference_trainer.errors import LogitsError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import computing_in, stored_in, usable_device
 from reference_trainer.pipeline import smoke
-from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, conditions, metrics_length, opened
+from reference_trainer.pipeline.checkpointing import (
+    CHECKPOINTS,
+    Checkpoints,
+    conditions,
+    ignored,
+    metrics_length,
+    opened,
+)
 from reference_trainer.pipeline.loss import matching, objective
 from reference_trainer.pipeline.manifest import manifest
 from reference_trainer.pipeline.ranks import joined, local_device
@@ -329,7 +336,7 @@ class Distillation(ExitStack):
     def _claimed(self) -> str | None:
         """Claim the output directory; return the path of the checkpoint that is resumed."""
         settings = self.settings
-        kept = [METRICS] if settings.resume is None else [METRICS, CHECKPOINTS]
+        kept = ignored(settings.out, settings.resume)
         if settings.smoke is not None:
             refuse_existing(settings.out, force=settings.force, kept=kept)  # the full run would be refused too
             return None

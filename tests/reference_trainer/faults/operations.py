@@ -101,8 +101,8 @@ class File:
 
 
 def _path_of(descriptor: int) -> str:
-    return os.readlink(f"/proc/self/fd/{descriptor}")
+    return str(Path(f"/proc/self/fd/{descriptor}").readlink())
 
 
 def _joined(path: str | bytes, directory: int | None) -> str:
-    return os.path.join(_path_of(directory), os.fsdecode(path)) if directory is not None else os.fsdecode(path)
+    return os.fsdecode(path) if directory is None else f"{_path_of(directory)}/{os.fsdecode(path)}"

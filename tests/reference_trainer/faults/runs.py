@@ -1,4 +1,4 @@
-"""A run of 30 steps in forked processes under supervision, in which faults are injected, and what must be true of it."""
+"""A supervised run of 30 steps in forked processes, in which faults are injected, and what is found of it."""
 
 import errno
 import hashlib
@@ -14,7 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from reference_trainer import Callback, read_metrics
+import torch
+
+from reference_trainer import Callback, Lines, read_metrics
 from reference_trainer.cli import main
 from reference_trainer.config.settings import Settings
 from reference_trainer.pipeline.distill import distill
@@ -173,11 +175,17 @@ class Straight:
 
 
 def straight(folder: Path) -> Straight:
-    """Carry out the run without a fault, twice: once for its end, once to record its operations."""
+    """Carry out the run without a fault: for its end, and to record its operations.
+
+    A run in this process comes first, so that forks have loaded what they import; it must have one thread.
+    """
+    torch.set_num_threads(1)
     text = b"the quick brown fox jumps over the lazy dog. "
     (folder / "text").write_bytes(text * 12)
     first = Run(folder / "straight")
     first.folder.mkdir()
+    warm = first.settings().model_copy(update={"out": folder / "warm"})
+    distill(warm, lines=Lines(io.StringIO()))
     assert first.carried_out() is Verdict.DONE, first.said
     record = folder / "record"
     second = Run(folder / "recorded", [partial(_record, record, folder / "recorded" / "out")])
