@@ -59,7 +59,9 @@ def falsify_stopped_run_is_saved_and_goes_on(
         assert asked.ended == len(stops) + 1, f"{when}, on_train_end is called {asked.ended} times"
         assert_same_end(when, directory, ("cut", cut), ("straight", straight))
         steps = [line["step"] for line in lines(directory, "cut")]
-        assert steps == [step for step in dict.fromkeys(asked.seen) if step % log_every == 0], f"{when}, the lines are of {steps}"
+        assert steps == [step for step in dict.fromkeys(asked.seen) if step % log_every == 0], (
+            f"{when}, the lines are of {steps}"
+        )
 
 
 def _assert_leaves(subject: Any, chosen: Any, asked: Asked, step: int) -> None:
