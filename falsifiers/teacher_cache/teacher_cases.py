@@ -65,6 +65,7 @@ ELSE = {
     "save_every": 3,
     "keep": 7,
     "resume": Path("elsewhere"),
+    "hang_after": 60.0,
 }
 
 
