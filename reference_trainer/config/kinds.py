@@ -28,6 +28,7 @@ __all__ = [
     "LearningRate",
     "Length",
     "Location",
+    "Mode",
     "Shape",
     "Share",
     "Switch",
@@ -169,6 +170,10 @@ Text = Annotated[
 Shape = Annotated[
     Literal["linear", "cosine"],
     Kind("linear or cosine", "linear|cosine"),
+]
+Mode = Annotated[
+    Literal["min", "max"],
+    Kind("min or max", "min|max"),
 ]
 Share = Annotated[
     float,

@@ -25,11 +25,20 @@ from reference_trainer.errors import LogitsError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import computing_in, stored_in, usable_device
 from reference_trainer.pipeline import smoke
-from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, conditions, metrics_length, opened
+from reference_trainer.pipeline.checkpointing import (
+    CHECKPOINTS,
+    Checkpoints,
+    WritingCallback,
+    conditions,
+    metrics_length,
+    opened,
+)
+from reference_trainer.pipeline.evaluations import BestTracker, evaluation, undisturbed
 from reference_trainer.pipeline.loss import matching, objective
 from reference_trainer.pipeline.manifest import manifest
 from reference_trainer.pipeline.result import DistillResult
 from reference_trainer.pipeline.teachers import LOGGED_EVERY, cached_or_trained, heads_for, load_teacher
+from reference_trainer.storage.background import Background
 from reference_trainer.storage.checkpoint_files import Checkpoint
 from reference_trainer.storage.directories import exclusive_directory, refuse_existing
 from reference_trainer.storage.export import exported_bytes, note_interrupts, save_decoder, weights_digest
@@ -38,7 +47,7 @@ from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.flops import step_flops
 from reference_trainer.training.formats import SMOKE_START_LINE
 from reference_trainer.training.lines import BarCallback, Lines
-from reference_trainer.training.loop import TrainResult, new_optimizer, train
+from reference_trainer.training.loop import Saved, TrainResult, new_optimizer, train
 from reference_trainer.training.metrics_file import FILE as METRICS
 from reference_trainer.training.metrics_file import MetricsCallback
 from reference_trainer.training.progress import ProgressCallback
@@ -136,8 +145,11 @@ class Distillation(ExitStack):
         return cast(Decoder, self.teacher).config.vocab_size
 
     def evaluate(self) -> dict[str, MetricSum]:
-        """Return sums of the trained student on held-back text, by name, at the temperature of the last step."""
-        return evaluate(self.frozen, self.learner, self._held_back, self._weights(self.schedule.total_steps))
+        """Return sums of the student on held-back text, by name.
+
+        Temperature and weights are those of the last planned step, so that evaluations of a run can be compared.
+        """
+        return evaluate(self.frozen, self.learner, self._held_back, self._weights(self.schedule.planned_steps))
 
     def save(self, directory: Path, manifest: dict[str, Any]) -> None:
         """Write the trained student and the manifest."""
@@ -165,8 +177,10 @@ class Distillation(ExitStack):
         if self._resuming is not None:
             self.resumed = self.checkpoints.load(self._resuming, self.schedule)
             self.lines.write(f"resumed from {self._resuming.path}")
+        self._rewind()
         progress = ProgressCallback(settings.log_every, lines=self.lines)
-        self.callbacks = (progress, BarCallback(self.lines, "student"), *self.callbacks, *written)
+        writing = WritingCallback(self.checkpoints.writer)
+        self.callbacks = (writing, progress, BarCallback(self.lines, "student"), *self.callbacks, *written)
         for callback in self.callbacks:
             callback.attach(self)
 
@@ -174,7 +188,7 @@ class Distillation(ExitStack):
         """Train the student. Errors: those of `loop.train`."""
         settings = self.settings
         planned = self.schedule.planned_steps  # a limit does not shorten the schedule
-        with self._reporting_divergence():
+        with self._reporting_divergence(), self.checkpoints.writer:
             return train(
                 self.frozen,
                 self.learner,
@@ -189,7 +203,8 @@ class Distillation(ExitStack):
                 seed=settings.seed,
                 step_flops=self._step_flops,
                 features=self.features,
-                save=lambda run: self.checkpoints.save(run, self._metrics.length),
+                evaluate=lambda: evaluation(self._evaluated()),
+                save=self._save,
                 resumed=self.resumed,
             )
 
@@ -198,7 +213,7 @@ class Distillation(ExitStack):
         if self.directory is None:
             checks = self._smoke_checks(result)
             return self._concluded(train=result, output=None, held_back={}, checks=checks)
-        held_back = self.evaluate()
+        held_back = self._evaluated()
         self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
         digests = {**self.digests, "teacher_sha256": weights_digest(self.teacher)}
         self.save(self.directory, manifest(self.settings, self.device, result, held_back, **digests))
@@ -216,19 +231,36 @@ class Distillation(ExitStack):
             accumulation=settings.accumulate,
             micro_batches=batches,
             log_every=settings.log_every,
+            eval_every=settings.eval_every,
             save_every=0 if self.directory is None else settings.save_every,
         )
 
+    def _evaluated(self) -> dict[str, MetricSum]:
+        return undisturbed(self.evaluate, [self.student, self.teacher], self.device)
+
+    def _save(self, run: Saved) -> Path | None:
+        return None if self.directory is None else self.checkpoints.save(run, self._metrics.length)
+
+    def _rewind(self) -> None:
+        if not self.settings.rewind:
+            return
+        start = None if self._resuming is None else self._resuming.manifest.step
+        aside = self.checkpoints.rewind(start)
+        if aside is not None:
+            self.lines.write(f"set later checkpoints aside in {aside}")
+
     def _checkpoints(self) -> Checkpoints:
-        digests = dict(self.digests)
+        settings, digests = self.settings, dict(self.digests)
         if self.directory is not None:  # a smoke run compares nothing
             digests["teacher_sha256"] = weights_digest(self.teacher)
         return Checkpoints(
-            directory=self.settings.out / CHECKPOINTS,
-            keep=self.settings.keep,
+            directory=settings.out / CHECKPOINTS,
+            keep=settings.keep,
             modules={"student": self.student, "projections": nn.ModuleList(self.features.projections)},
             optimizer=self.optimizer,
-            conditions=conditions(self.settings, self.device, self.schedule, digests),
+            conditions=conditions(settings, self.device, self.schedule, digests),
+            best=BestTracker(metric=settings.best_metric, mode=settings.best_mode, min_delta=settings.best_min_delta),
+            writer=Background(),
         )
 
     def _models(self) -> tuple[Any, Any]:
@@ -245,14 +277,14 @@ class Distillation(ExitStack):
     def _claim_output(self) -> Path | None:
         """Return the output directory, which this run has to itself; None for a smoke run, which creates nothing."""
         settings = self.settings
-        kept = [METRICS] if settings.resume is None else [METRICS, CHECKPOINTS]
+        kept = [METRICS] if settings.resume is None and not settings.rewind else [METRICS, CHECKPOINTS]
         if settings.smoke is not None:
             refuse_existing(settings.out, force=settings.force, kept=kept)  # the full run would be refused too
             return None
         needed = exported_bytes(self.student)
         claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=needed, kept=kept)
         directory = self.enter_context(claimed)
-        self._resuming = opened(directory / CHECKPOINTS, settings.resume)
+        self._resuming = opened(directory / CHECKPOINTS, settings.resume, rewinding=settings.rewind)
         return directory
 
     def _metrics_callbacks(self) -> list[MetricsCallback]:
