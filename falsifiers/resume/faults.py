@@ -90,3 +90,50 @@ def saved_one_step_late(original: Any, schedule: Any, position: Any) -> bool:
     """Save the step after the one that is due."""
     due = original(schedule, replace(position, step=position.step - 1)) and position.step > 1
     return bool(due)
+
+
+def stop_not_saved(original: Any, *given: Any, schedule: Any, save: Any, **rest: Any) -> Any:
+    """Save the steps that are due, and no other."""
+
+    def due(run: Any) -> None:
+        if run.state.position.step % schedule.save_every == 0:
+            save(run)
+
+    return original(*given, schedule=schedule, save=due, **rest)
+
+
+def stop_saved_as_an_answer(
+    original: Any, *given: Any, save: Any, stop_requested: Any = lambda: False, **rest: Any
+) -> Any:
+    """Save STOP as the answer to the step in which the run is asked to stop."""
+    asked = False
+
+    def noted() -> bool:
+        nonlocal asked
+        asked = stop_requested()
+        return asked
+
+    def saved(run: Any) -> None:
+        save(replace(run, action=max(type(run.action))) if asked else run)
+
+    return original(*given, save=saved, stop_requested=noted, **rest)
+
+
+def stop_request_ignored(original: Any, *given: Any, stop_requested: Any = None, **rest: Any) -> Any:
+    """Ask nothing."""
+    return original(*given, **rest)
+
+
+def stopped_step_unread(original: Any, *given: Any, save: Any, stop_requested: Any = lambda: False, **rest: Any) -> Any:
+    """Forget the loss of the step in which the run is asked to stop."""
+    asked = False
+
+    def noted() -> bool:
+        nonlocal asked
+        asked = stop_requested()
+        return asked
+
+    def saved(run: Any) -> None:
+        save(replace(run, state=replace(run.state, tokens=0, interval={})) if asked else run)
+
+    return original(*given, save=saved, stop_requested=noted, **rest)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -64,10 +65,16 @@ Measure = Callable[[Any], dict[str, Any]]
 """Returns the sums of an evaluation of a distillation."""
 
 
-def ended(subject: Any, chosen: Settings, callbacks: Sequence[Callback] = (), measure: Measure = lambda run: {}) -> Any:
-    """Run to the end, and return the distillation and its result."""
+def ended(
+    subject: Any,
+    chosen: Settings,
+    callbacks: Sequence[Callback] = (),
+    asked: Callable[[], bool] = lambda: False,
+    measure: Measure = lambda run: {},
+) -> Any:
+    """Run to the end, and return the distillation and its result. `asked`: whether it has to save and leave."""
 
-    class Own(subject.Distillation):  # type: ignore[misc]  # the subject is any module
+    class Own(subject.Distillation):
         vocab_size = V
 
         def make_batches(self) -> Noisy:
@@ -78,6 +85,10 @@ def ended(subject: Any, chosen: Settings, callbacks: Sequence[Callback] = (), me
 
         def make_teacher(self) -> nn.Module:
             return Model(3, seed=2)
+
+        @contextmanager
+        def stop_requests(self) -> Iterator[Callable[[], bool]]:
+            yield asked
 
         def evaluate(self) -> dict[str, Any]:
             return measure(self)
@@ -115,7 +126,7 @@ def resumed_to_the_end(
         there = any((directory / out / "checkpoints").glob("student-step*"))
         resume = {"resume": Path("latest")} if there else {}
         try:
-            return ended(subject, settings(directory, out, **others, **resume), callbacks, measure)
+            return ended(subject, settings(directory, out, **others, **resume), callbacks, measure=measure)
         except KeyboardInterrupt:
             continue
     raise AssertionError("the run does not come to its end")

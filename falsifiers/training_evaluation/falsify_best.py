@@ -85,7 +85,7 @@ def falsify_best_step_is_saved_and_kept(
         directory = Path(name).resolve()
         others = {"eval_every": every, "save_every": save_every, "keep": keep, "best_metric": "eval/score"}
         others |= {"best_mode": "max" if highest else "min", "best_min_delta": delta}
-        resumed_to_the_end(subject, directory, "out", [Counting(), Cut(*cuts)], scripted(scores), **others)
+        resumed_to_the_end(subject, directory, "out", [Counting(), Cut(*cuts)], measure=scripted(scores), **others)
         best = best_so_far(scores, every, highest, delta)
         there: list[int] = []
         for step in range(1, STEPS + 1):
@@ -117,7 +117,7 @@ def falsify_unknown_metric_is_refused(subject: Any) -> None:
         directory = Path(name).resolve()
         chosen = settings(directory, "out", eval_every=2, best_metric="hard_loss")
         try:
-            ended(subject, chosen, (), measured)
+            ended(subject, chosen, measure=measured)
         except SettingError as error:
             words = ("hard_loss", "best_metric", "eval/hard_loss", "eval/agreement")
             assert all(word in str(error) for word in words), f"the refusal is {error}"
@@ -131,9 +131,9 @@ def falsify_run_resumes_from_the_best(subject: Any) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         others = {"eval_every": 1, "best_metric": "eval/score"}
-        straight = ended(subject, settings(directory, "straight", **others), [Counting()], scripted(scores))
-        ended(subject, settings(directory, "cut", max_steps=4, **others), [Counting()], scripted(scores))
+        straight = ended(subject, settings(directory, "straight", **others), [Counting()], measure=scripted(scores))
+        ended(subject, settings(directory, "cut", max_steps=4, **others), [Counting()], measure=scripted(scores))
         chosen = settings(directory, "cut", resume=Path("best"), rewind=True, force=True, **others)
-        cut = ended(subject, chosen, [Counting()], scripted(scores))
+        cut = ended(subject, chosen, [Counting()], measure=scripted(scores))
         assert_same_end("resumed from the best", directory, ("cut", cut), ("straight", straight))
         assert cut[0].resumed.position.step == 2, f"the run went on after step {cut[0].resumed.position.step}"

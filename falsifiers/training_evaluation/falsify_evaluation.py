@@ -46,7 +46,7 @@ def falsify_evaluation_leaves_the_training_as_it_is(subject: Any, every: int, ac
         without, with_it = Drawing(), Drawing()
         straight, expected = ended(subject, settings(directory, "straight", **others), [without])
         chosen = settings(directory, "evaluated", eval_every=every, **others)
-        run, seen = ended(subject, chosen, [with_it], disturbing)
+        run, seen = ended(subject, chosen, [with_it], measure=disturbing)
         when = f"evaluated every {every} steps"
         assert_same(when, seen.student.state_dict(), expected.student.state_dict())
         assert run.batches.asked == straight.batches.asked, f"{when}, {run.batches.asked} are asked for"
@@ -108,7 +108,7 @@ def falsify_metrics_are_those_of_the_step(subject: Any, every: int, log_every: i
         chosen = settings(
             directory, "out", eval_every=every, log_every=log_every, trace=directory / "trace", save_every=0
         )
-        ended(subject, chosen, [watching], measured)
+        ended(subject, chosen, [watching], measure=measured)
         when = f"evaluated every {every} steps and logged every {log_every}"
         due = [step for step in range(1, STEPS + 1) if step % every == 0]
         assert list(watching.seen) == due, f"{when}, the steps {list(watching.seen)} are evaluated; expected {due}"
@@ -149,8 +149,8 @@ def falsify_evaluated_steps_stand_once_after_resuming(
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         others = {"eval_every": every, "save_every": save_every, "log_every": log_every}
-        straight = ended(subject, settings(directory, "straight", **others), (), measured)
-        cut = resumed_to_the_end(subject, directory, "cut", [Cut(*cuts)], measured, **others)
+        straight = ended(subject, settings(directory, "straight", **others), measure=measured)
+        cut = resumed_to_the_end(subject, directory, "cut", [Cut(*cuts)], measure=measured, **others)
         when = f"evaluated every {every}, saved every {save_every}, cut after {sorted(cuts)}"
         assert_same_end(when, directory, ("cut", cut), ("straight", straight))
         steps = [line["step"] for line in lines(directory, "cut")]

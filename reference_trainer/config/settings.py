@@ -26,8 +26,10 @@ from reference_trainer.config.kinds import (
     Length,
     Location,
     Mode,
+    Seconds,
     Shape,
     Share,
+    Strategy,
     Switch,
     Temperature,
     Text,
@@ -117,6 +119,10 @@ class Settings(BaseModel):
     warmup: CountOrZero = _setting(50, "Number of steps over which the learning rate rises to --lr.")
     seed: CountOrZero = _setting(0, "Seed of the initial weights and the data order.")
     device: Device = _setting("auto", "Device to compute on; auto selects cuda if it is available.")
+    strategy: Strategy = _setting(
+        "ddp", "With several processes: each has a copy of the student (ddp), or a shard of it (fsdp2)."
+    )
+    rank_timeout: Count = _setting(600, "Number of seconds after which a process gives up waiting for the others.")
     dtype: Dtype = _setting("float32", "Data type; bfloat16 keeps float32 weights and uses autocast.")
     log_every: CountOrZero = _setting(10, "Log every N steps; 0 logs epochs only.", alias="APR_DISTILL_LOG_EVERY")
     eval_every: CountOrZero = _setting(0, "Evaluate on held-back text every N steps; 0 does so only after the run.")
@@ -131,6 +137,9 @@ class Settings(BaseModel):
         None, "Go on from this checkpoint, or from latest or best in --out; text, models and settings must be the same."
     )
     rewind: Switch = _setting(False, "Set checkpoints in --out aside that are later than where the run goes on.")
+    hang_after: Seconds | None = _setting(
+        None, "Print every thread's stack and exit with code 1 after S seconds without a step. [default: never]"
+    )
     project_to_steps: Count = _setting(
         50000, "Length in steps of the full run whose time --smoke projects.", alias="APR_DISTILL_PROJECT_TO_STEPS"
     )

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -26,7 +26,10 @@ from reference_trainer.storage.files import sync
 from reference_trainer.storage.links import link_checkpoints
 from reference_trainer.storage.retention import check_follows, checkpoint_name, dropped
 
-__all__ = ["DISK", "Disk", "save_checkpoint", "sweep"]
+__all__ = ["DISK", "LEFT", "Disk", "save_checkpoint", "sweep", "write_tensors"]
+
+LEFT = re.compile(r"\..+\.\d+\.partial")
+"""Names of what a killed writer leaves."""
 
 
 class Disk:
@@ -55,13 +58,20 @@ OTHER_BYTES = 2**16
 
 
 def save_checkpoint(
-    directory: Path, manifest: Manifest, tensors: Mapping[str, Tensor], *, keep: int = 0, disk: Disk = DISK
+    directory: Path,
+    manifest: Manifest,
+    tensors: Mapping[str, Tensor],
+    *,
+    keep: int = 0,
+    disk: Disk = DISK,
+    others: Callable[[Path], Mapping[str, FileEntry]] = lambda partial: {},
 ) -> Path:
     """Save a checkpoint of one process in `directory`, and return its path; then remove all but the last `keep`.
 
     The files are written beside it, synced and read back, then renamed; the checkpoint exists as a whole or not at all,
     also if the process is killed. The newest and the best are never removed; 0 keeps all. Links `{run_id}-latest` and
     `{run_id}-best` are made where the file system has links. tensors: on any device, in any layout.
+    others: returns the files that other ranks have written in the directory that it is given, by name.
     Raise `CheckpointError` if the step is not later than every saved one; `OutputError`, which says whether the
     newest checkpoint is whole, if a file cannot be written or the disk has too little space for the tensors.
     """
@@ -71,8 +81,9 @@ def save_checkpoint(
     with _failures_named(path, [directory / checkpoint_name(manifest.run_id, step) for step in earlier]):
         with _partial(path) as partial:
             _check_space(partial, tensors, disk)
-            entry = _write_tensors(partial / rank_file(0), tensors, disk)
-            _publish(partial, path, manifest.model_copy(update={"files": {rank_file(0): entry}}), disk)
+            entry = write_tensors(partial / rank_file(0), tensors, disk)
+            files = {rank_file(0): entry, **others(partial)}
+            _publish(partial, path, manifest.model_copy(update={"files": files}), disk)
         best = None if manifest.best is None else manifest.best.step
         link_checkpoints(directory, manifest.run_id, latest=manifest.step, best=best)
         _rotate(directory, manifest.run_id, best, keep)
@@ -120,7 +131,8 @@ def _partial(path: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _write_tensors(path: Path, tensors: Mapping[str, Tensor], disk: Disk) -> FileEntry:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], disk: Disk) -> FileEntry:
+    """Write a file of tensors, and return its entry in the manifest. Errors: `OSError`, `SafetensorError`."""
     content = save({name: each.detach().to("cpu", copy=True).contiguous() for name, each in tensors.items()})
     disk.write(path, content)
     disk.sync(path)
@@ -153,7 +165,7 @@ def sweep(directory: Path) -> None:
     """Remove what killed writers left in `directory`. Call it under a lock: no other run may be writing there."""
     with suppress(FileNotFoundError):
         for each in directory.iterdir():
-            if re.fullmatch(r"\..+\.\d+\.partial", each.name) is None:
+            if LEFT.fullmatch(each.name) is None:
                 continue
             if each.is_dir() and not each.is_symlink():
                 shutil.rmtree(each, ignore_errors=True)
