@@ -56,11 +56,10 @@ def _at_operations(straight: Straight) -> Iterator[Case]:
 
 def _at_steps() -> Iterator[Case]:
     for step in range(1, STEPS + 1):
-        saved = list(range(EVERY, step, EVERY))[-KEEP:]
+        saved = list(range(EVERY, step + 1, EVERY))[-KEEP:]
         yield Case("kill -9 after a step", f"step {step}", (partial(runs.killed_after, step),), saved)
         for number in (signal.SIGTERM, signal.SIGINT):
-            noted = min(step + 1, STEPS)  # a signal in a hook of a step is noted before the end of the next one
-            last = [*(each for each in range(EVERY, noted, EVERY)), noted][-KEEP:]
+            last = [*range(EVERY, step, EVERY), step][-KEEP:]
             fault = partial(runs.interrupted_after, step, number)
             yield Case(f"{number.name} after a step", f"step {step}", (fault,), last)
 
