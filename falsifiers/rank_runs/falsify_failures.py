@@ -106,7 +106,8 @@ def falsify_killed_rank_ends_all(subject: Any, strategy: str, rank: int) -> None
             assert ended == "LostRankError", f"{where}: rank {other} ended with {ended}"
         assert waited < TIMEOUT_S, f"{where}: the others end after {waited:.0f} s, when they give up waiting"
         steps = sorted(path.name for path in (directory / "out" / "checkpoints").glob("student-step*"))
-        assert steps == ["student-step1", "student-step2"], f"{where}: {steps} are saved"
+        whole = [f"student-step{step}" for step in (1, 2)]  # the second may have been in the making
+        assert steps in (whole[:1], whole), f"{where}: {steps} are saved"
 
 
 class Asked(Callback):

@@ -114,7 +114,8 @@ def stop_saved_as_an_answer(
         return asked
 
     def saved(run: Any) -> None:
-        save(replace(run, action=max(type(run.action))) if asked else run)
+        stopping = replace(run.state, position=replace(run.state.position, stopping=True))
+        save(replace(run, state=stopping) if asked else run)
 
     return original(*given, save=saved, stop_requested=noted, **rest)
 

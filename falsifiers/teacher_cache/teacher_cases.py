@@ -46,6 +46,8 @@ ELSE = {
     "ce_weight": 0.9,
     "kd_weight": 0.1,
     "device": "cpu",
+    "strategy": "fsdp2",
+    "rank_timeout": 7,
     "log_every": 3,
     "project_to_steps": 7,
     "accumulate": 3,
@@ -64,7 +66,13 @@ ELSE = {
     "anneal_warmup": 3,
     "save_every": 3,
     "keep": 7,
+    "eval_every": 3,
+    "best_metric": "eval/agreement",
+    "best_mode": "max",
+    "best_min_delta": 0.5,
+    "rewind": True,
     "resume": Path("elsewhere"),
+    "hang_after": 60.0,
 }
 
 

@@ -26,7 +26,10 @@ from reference_trainer.storage.files import sync
 from reference_trainer.storage.links import link_checkpoints
 from reference_trainer.storage.retention import check_follows, checkpoint_name, dropped
 
-__all__ = ["DISK", "Disk", "save_checkpoint", "sweep", "write_tensors"]
+__all__ = ["DISK", "LEFT", "Disk", "save_checkpoint", "sweep", "write_tensors"]
+
+LEFT = re.compile(r"\..+\.\d+\.partial")
+"""Names of what a killed writer leaves."""
 
 
 class Disk:
@@ -162,7 +165,7 @@ def sweep(directory: Path) -> None:
     """Remove what killed writers left in `directory`. Call it under a lock: no other run may be writing there."""
     with suppress(FileNotFoundError):
         for each in directory.iterdir():
-            if re.fullmatch(r"\..+\.\d+\.partial", each.name) is None:
+            if LEFT.fullmatch(each.name) is None:
                 continue
             if each.is_dir() and not each.is_symlink():
                 shutil.rmtree(each, ignore_errors=True)

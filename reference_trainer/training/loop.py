@@ -129,6 +129,7 @@ class _Run:
         self.stop_requested = stop_requested
         self.flags: tuple[Tensor | None, Tensor | None] = (None, None)  # of the last two steps, summed over ranks
         self.answer = Action.CONTINUE  # of the hooks within the current step
+        self.saved_step = self.state.position.step  # a resumed run is saved where it begins
 
     def carry_out(self) -> TrainResult:
         try:
@@ -202,7 +203,7 @@ class _Run:
     def _leave(self, position: Position) -> None:
         """Save the step that has just been taken, unless it has been, and raise `StopRequestedError`."""
         self.record.read()
-        if self.save is not None and not is_saved(self.schedule, position.step):
+        if self.save is not None and position.step != self.saved_step and not is_saved(self.schedule, position.step):
             self.state.position = replace(position, event=Event.SAVE)
             self.record.note_time()
             self.save(Saved(state=self.state, due=True, evaluated=False))
