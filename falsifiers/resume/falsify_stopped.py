@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.resume.runs import STEPS, assert_same_end, ended, lines, settings
@@ -43,6 +43,7 @@ class Asked(Callback):
     save_every=st.integers(1, 3),
     log_every=st.integers(1, 3),
 )
+@example(stops=[1], times=2, skipped=0, save_every=2, log_every=1)
 def falsify_stopped_run_is_saved_and_goes_on(
     subject: Any, stops: list[int], times: int, skipped: int, save_every: int, log_every: int
 ) -> None:

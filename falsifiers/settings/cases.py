@@ -59,6 +59,7 @@ LEGAL: dict[str, list[Any]] = {
     "best_min_delta": NUMBERS,
     "rewind": [True, False],
     "resume": ["latest", "a checkpoint", "/second/path", "."],
+    "hang_after": [0.5, 30, 1e6, 1800.5],
 }
 PATH_SETTINGS = [name for name, values in LEGAL.items() if values is PATHS or name == "resume"]
 ALIASES = {
@@ -103,6 +104,7 @@ ILLEGAL: dict[str, list[str]] = {
     "divergence": ["kl", "Forward_KL", "jsd", "forward_kl "],
     "anneal": ["constant", "Linear", "cos"],
     "lr": [*NO_NUMBERS, "0", "-0", "1e-400", "1000001"],
+    "hang_after": [*NO_NUMBERS, "0", "-0", "1e-400", "1000001"],
     "force": NO_SWITCHES,
     "device": NO_DEVICES,
     "dtype": NO_DTYPES,

@@ -70,6 +70,7 @@ ELSE = {
     "best_min_delta": 0.5,
     "rewind": True,
     "resume": Path("elsewhere"),
+    "hang_after": 60.0,
 }
 
 
