@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save
 
+from falsifiers.checkpoint_files.manifests import edited
 from falsifiers.resume.runs import STEPS, Model, ended, settings
 from falsifiers.support.small_runs import found
 from reference_trainer import CheckpointError
@@ -73,9 +74,7 @@ def falsify_free_settings_may_change(subject: Any) -> None:
 
 def _edit(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path = directory / "out" / "checkpoints" / "student-step2" / "manifest.json"
-    tree = json.loads(path.read_text())
-    change(tree)
-    path.write_text(json.dumps(tree))
+    edited(path, change)
 
 
 def _position(**others: Any) -> Callable[[Path], object]:

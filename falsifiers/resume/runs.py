@@ -61,8 +61,16 @@ def settings(directory: Path, out: str, **others: Any) -> Settings:
     return Settings(**{**given, "out": directory / out, **others})
 
 
+Measure = Callable[[Any], dict[str, Any]]
+"""Returns the sums of an evaluation of a distillation."""
+
+
 def ended(
-    subject: Any, chosen: Settings, callbacks: Sequence[Callback] = (), asked: Callable[[], bool] = lambda: False
+    subject: Any,
+    chosen: Settings,
+    callbacks: Sequence[Callback] = (),
+    asked: Callable[[], bool] = lambda: False,
+    measure: Measure = lambda run: {},
 ) -> Any:
     """Run to the end, and return the distillation and its result. `asked`: whether it has to save and leave."""
 
@@ -83,7 +91,7 @@ def ended(
             yield asked
 
         def evaluate(self) -> dict[str, Any]:
-            return {}
+            return measure(self)
 
         def save(self, directory: Path, manifest: dict[str, Any]) -> None:
             (directory / "manifest.json").write_text(json.dumps(manifest))
@@ -105,13 +113,20 @@ class Cut(Callback):
             raise KeyboardInterrupt
 
 
-def resumed_to_the_end(subject: Any, directory: Path, out: str, callbacks: Sequence[Callback], **others: Any) -> Any:
+def resumed_to_the_end(
+    subject: Any,
+    directory: Path,
+    out: str,
+    callbacks: Sequence[Callback],
+    measure: Measure = lambda run: {},
+    **others: Any,
+) -> Any:
     """Run, resuming from the latest checkpoint after each interrupt until the run ends; start over where none is."""
     for _ in range(2 * STEPS):
         there = any((directory / out / "checkpoints").glob("student-step*"))
         resume = {"resume": Path("latest")} if there else {}
         try:
-            return ended(subject, settings(directory, out, **others, **resume), callbacks)
+            return ended(subject, settings(directory, out, **others, **resume), callbacks, measure=measure)
         except KeyboardInterrupt:
             continue
     raise AssertionError("the run does not come to its end")

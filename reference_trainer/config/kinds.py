@@ -28,6 +28,7 @@ __all__ = [
     "LearningRate",
     "Length",
     "Location",
+    "Mode",
     "Seconds",
     "Shape",
     "Share",
@@ -176,6 +177,10 @@ Text = Annotated[
 Shape = Annotated[
     Literal["linear", "cosine"],
     Kind("linear or cosine", "linear|cosine"),
+]
+Mode = Annotated[
+    Literal["min", "max"],
+    Kind("min or max", "min|max"),
 ]
 Strategy = Annotated[
     Literal["ddp", "fsdp2"],

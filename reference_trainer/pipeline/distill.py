@@ -31,11 +31,13 @@ from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import (
     CHECKPOINTS,
     Checkpoints,
+    WritingCallback,
     conditions,
     ignored,
     metrics_length,
     opened,
 )
+from reference_trainer.pipeline.evaluations import BestTracker, evaluation, undisturbed
 from reference_trainer.pipeline.loss import matching, objective
 from reference_trainer.pipeline.manifest import manifest
 from reference_trainer.pipeline.ranks import joined, local_device
@@ -48,6 +50,7 @@ from reference_trainer.pipeline.teachers import (
     load_teacher,
     untrained_teacher,
 )
+from reference_trainer.storage.background import Background
 from reference_trainer.storage.checkpoint_files import Checkpoint, read_checkpoint
 from reference_trainer.storage.directories import exclusive_directory, refuse_existing
 from reference_trainer.storage.export import exported_bytes, note_interrupts, save_decoder, weights_digest
@@ -56,7 +59,7 @@ from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.flops import step_flops
 from reference_trainer.training.formats import SMOKE_START_LINE
 from reference_trainer.training.lines import BarCallback, Lines, SilentLines
-from reference_trainer.training.loop import TrainResult, new_optimizer, train
+from reference_trainer.training.loop import Saved, TrainResult, new_optimizer, train
 from reference_trainer.training.metrics_file import FILE as METRICS
 from reference_trainer.training.metrics_file import MetricsCallback
 from reference_trainer.training.parallel import ONE_PROCESS, Parallel
@@ -169,8 +172,11 @@ class Distillation(ExitStack):
         return cast(Decoder, self.teacher).config.vocab_size
 
     def evaluate(self) -> dict[str, MetricSum]:
-        """Return sums of the trained student on held-back text, by name, at the temperature of the last step."""
-        weights = self._weights(self.schedule.total_steps)
+        """Return sums of the student on held-back text, by name, over all ranks.
+
+        Temperature and weights are those of the last planned step, so that evaluations of a run can be compared.
+        """
+        weights = self._weights(self.schedule.planned_steps)
         return evaluate(self.frozen, self.learner, self._held_back, weights, parallel=self.parallel)
 
     def save(self, directory: Path, manifest: dict[str, Any]) -> None:
@@ -218,9 +224,11 @@ class Distillation(ExitStack):
             self.resumed = self.ranks.together(partial(self.checkpoints.load, self._resuming, self.schedule))
             self.ranks.check_equal(self.checkpoints.loaded(self._resuming))
             self.lines.write(f"resumed from {self._resuming.path}")
+        self._rewind()
         progress = ProgressCallback(settings.log_every, lines=self.lines)
         watchdog = [] if settings.hang_after is None else [WatchdogCallback(settings.hang_after)]
-        self.callbacks = (*watchdog, progress, BarCallback(self.lines, "student"), *self.callbacks, *written)
+        own = (*watchdog, WritingCallback(self.checkpoints.writer), progress, BarCallback(self.lines, "student"))
+        self.callbacks = (*own, *self.callbacks, *written)
         for callback in self.callbacks:
             callback.attach(self)
 
@@ -237,7 +245,7 @@ class Distillation(ExitStack):
         """Train the student. Errors: those of `loop.train`."""
         settings = self.settings
         planned = self.schedule.planned_steps  # a limit does not shorten the schedule
-        with self._reporting_divergence(), self.stop_requests() as stop_requested:
+        with self._reporting_divergence(), self.stop_requests() as stop_requested, self.checkpoints.writer:
             return train(
                 self.frozen,
                 self.learner,
@@ -253,7 +261,8 @@ class Distillation(ExitStack):
                 seed=settings.seed,
                 step_flops=self._step_flops,
                 features=self.features,
-                save=lambda run: self.checkpoints.save(run, 0 if self._metrics is None else self._metrics.length),
+                evaluate=lambda: evaluation(self._evaluated()),
+                save=self._save,
                 resumed=self.resumed,
                 stop_requested=stop_requested,
             )
@@ -263,7 +272,7 @@ class Distillation(ExitStack):
         if self.directory is None:
             checks = self._smoke_checks(result)
             return self._concluded(train=result, output=None, held_back={}, checks=checks)
-        held_back = self.evaluate()
+        held_back = self._evaluated()
         self.student = gathered(self.student, lambda: self.make_student().to(self.device))
         self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
         digests = {**self.digests, "teacher_sha256": weights_digest(self.teacher)}
@@ -287,22 +296,42 @@ class Distillation(ExitStack):
             accumulation=settings.accumulate,
             micro_batches=batches,
             log_every=settings.log_every,
+            eval_every=settings.eval_every,
             save_every=0 if self.directory is None else settings.save_every,
         )
 
+    def _evaluated(self) -> dict[str, MetricSum]:
+        return undisturbed(self.evaluate, [self.student, self.teacher], self.device)
+
+    def _save(self, run: Saved) -> Path | None:
+        length = 0 if self._metrics is None else self._metrics.length
+        return None if self.directory is None else self.checkpoints.save(run, length)
+
+    def _set_aside(self, start: int | None) -> str | None:
+        aside = self.checkpoints.rewind(start)
+        return None if aside is None else str(aside)
+
+    def _rewind(self) -> None:
+        if not self.settings.rewind:
+            return
+        start = None if self._resuming is None else self._resuming.manifest.step
+        aside = self.ranks.decided(lambda: self._set_aside(start))
+        if aside is not None:
+            self.lines.write(f"set later checkpoints aside in {aside}")
+
     def _checkpoints(self) -> Checkpoints:
-        digests = dict(self.digests)
+        settings, digests = self.settings, dict(self.digests)
         if self.directory is not None:  # a smoke run compares nothing
             digests["teacher_sha256"] = weights_digest(self.teacher)
         return Checkpoints(
-            directory=self.settings.out / CHECKPOINTS,
-            keep=self.settings.keep,
+            directory=settings.out / CHECKPOINTS,
+            keep=settings.keep,
             modules={"student": self.student, "projections": self._projections},
             optimizer=self.optimizer,
-            conditions=conditions(
-                self.settings, self.device, self.schedule, digests, self.place.world_size, self._strategy
-            ),
+            conditions=conditions(settings, self.device, self.schedule, digests, self.place.world_size, self._strategy),
             ranks=self.ranks,
+            best=BestTracker(metric=settings.best_metric, mode=settings.best_mode, min_delta=settings.best_min_delta),
+            writer=Background(),
         )
 
     def _models(self) -> tuple[Any, Any]:
@@ -336,14 +365,14 @@ class Distillation(ExitStack):
     def _claimed(self) -> str | None:
         """Claim the output directory; return the path of the checkpoint that is resumed."""
         settings = self.settings
-        kept = ignored(settings.out, settings.resume)
+        kept = ignored(settings.out, settings.resume, rewinding=settings.rewind)
         if settings.smoke is not None:
             refuse_existing(settings.out, force=settings.force, kept=kept)  # the full run would be refused too
             return None
         needed = exported_bytes(self.student)
         claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=needed, kept=kept)
         directory = self.enter_context(claimed)
-        self._resuming = opened(directory / CHECKPOINTS, settings.resume)
+        self._resuming = opened(directory / CHECKPOINTS, settings.resume, rewinding=settings.rewind)
         return None if self._resuming is None else str(self._resuming.path)
 
     def _metrics_callbacks(self) -> list[MetricsCallback]:

@@ -12,12 +12,16 @@ __all__ = ["link_checkpoints"]
 
 
 def link_checkpoints(directory: Path, run_id: str, *, latest: int | None, best: int | None) -> None:
-    """Let the relative links `{run_id}-latest` and `{run_id}-best` refer to these steps; remove a link without a step.
+    """Let the relative links `{run_id}-latest` and `{run_id}-best` refer to these steps.
+
+    A link whose step is None, or has no checkpoint in `directory`, is removed.
 
     Failure is ignored, as on a file system without links: the manifests say the same.
     """
     for name, step in (("latest", latest), ("best", best)):
-        _link(directory / f"{run_id}-{name}", None if step is None else checkpoint_name(run_id, step))
+        target = None if step is None else checkpoint_name(run_id, step)
+        there = target is not None and (directory / target).is_dir()
+        _link(directory / f"{run_id}-{name}", target if there else None)
 
 
 def _link(link: Path, target: str | None) -> None:

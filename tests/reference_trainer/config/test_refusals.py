@@ -19,9 +19,14 @@ ALLOWED = {
         COUNT,
     ),
     "accumulate": COUNT,
-    **dict.fromkeys(["warmup", "seed", "log_every", "anneal_warmup", "save_every", "keep"], NUMBER_FROM_0),
+    **dict.fromkeys(
+        ["warmup", "seed", "log_every", "anneal_warmup", "save_every", "keep", "eval_every"], NUMBER_FROM_0
+    ),
     **dict.fromkeys(["width", "teacher_width"], WIDTH),
     **{f"{name}{end}": WEIGHT for name in ("ce_weight", "kd_weight", "feature_weight") for end in ("", "_end")},
+    "best_metric": TEXT,
+    "best_mode": "min or max",
+    "best_min_delta": WEIGHT,
     "feature_distance": "cosine or l2",
     "feature_layers": "pairs of layers STUDENT:TEACHER, such as -1:-1,0:2",
     "documents": "pad or pack",
@@ -36,7 +41,7 @@ ALLOWED = {
     "anneal": "linear or cosine",
     "lr": "a number above 0, up to 1e6",
     "hang_after": "a number of seconds above 0, up to 1e6",
-    "force": "true or false (1 or 0)",
+    **dict.fromkeys(["force", "rewind"], "true or false (1 or 0)"),
     "device": "auto, cpu, cuda or cuda:N",
     "dtype": "float32, float64 or bfloat16",
 }
