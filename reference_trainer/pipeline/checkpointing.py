@@ -185,7 +185,6 @@ class Checkpoints:
         self.begun = step
         if self.ranks.rank > 0 and not sharded:
             return None
-            return None
         taken = snapshot(self.modules, self.optimizer)
         student = self.modules.get("student")
         state = {
