@@ -227,7 +227,7 @@ class Distillation(ExitStack):
         self._rewind()
         progress = ProgressCallback(settings.log_every, lines=self.lines)
         watchdog = [] if settings.hang_after is None else [WatchdogCallback(settings.hang_after)]
-        own = (*watchdog, WritingCallback(self.checkpoints.writer), progress, BarCallback(self.lines, "student"))
+        own = (*watchdog, progress, BarCallback(self.lines, "student"), WritingCallback(self.checkpoints.writer))
         self.callbacks = (*own, *self.callbacks, *written)
         for callback in self.callbacks:
             callback.attach(self)

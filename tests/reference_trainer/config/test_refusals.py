@@ -18,8 +18,7 @@ ALLOWED = {
         ["teacher_steps", "teacher_layers", "layers", "batch_size", "epochs", "max_steps", "smoke", "project_to_steps"],
         COUNT,
     ),
-    "accumulate": COUNT,
-    "rank_timeout": COUNT,
+    **dict.fromkeys(["accumulate", "rank_timeout"], COUNT),
     "strategy": "ddp or fsdp2",
     **dict.fromkeys(
         ["warmup", "seed", "log_every", "anneal_warmup", "save_every", "keep", "eval_every"], NUMBER_FROM_0
