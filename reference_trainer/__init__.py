@@ -42,9 +42,11 @@ if TYPE_CHECKING:
     from reference_trainer.storage.export import load_decoder
     from reference_trainer.training.annealing import Annealed
     from reference_trainer.training.callbacks import Callback, Context
+    from reference_trainer.training.dispatch import Callbacks
     from reference_trainer.training.lines import Lines
     from reference_trainer.training.loop import TrainResult
     from reference_trainer.training.metrics_file import MetricsCallback, MetricsLine, read_metrics
+    from reference_trainer.training.observers import Observer
     from reference_trainer.training.progress import ProgressCallback
     from reference_trainer.training.schedule import Action, Schedule, learning_rate
     from reference_trainer.training.tensorboard import TensorBoardCallback
@@ -55,6 +57,7 @@ __all__ = [
     "Annealed",
     "Callback",
     "CallbackError",
+    "Callbacks",
     "Check",
     "CheckpointError",
     "Context",
@@ -70,6 +73,7 @@ __all__ = [
     "MetricsCallback",
     "MetricsLine",
     "ModelFileError",
+    "Observer",
     "OutputError",
     "PackageError",
     "PassConsumedError",
@@ -124,9 +128,11 @@ _NAMES = {
     "storage.export": "load_decoder",
     "training.annealing": "Annealed",
     "training.callbacks": "Callback Context",
+    "training.dispatch": "Callbacks",
     "training.lines": "Lines",
     "training.loop": "TrainResult",
     "training.metrics_file": "MetricsCallback MetricsLine read_metrics",
+    "training.observers": "Observer",
     "training.progress": "ProgressCallback",
     "training.schedule": "Action Schedule learning_rate",
     "training.tensorboard": "TensorBoardCallback",

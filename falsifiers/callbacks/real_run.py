@@ -20,6 +20,7 @@ from reference_trainer.distillation.providers import FixtureStudent, FixtureTeac
 from reference_trainer.training.callbacks import Callback
 from reference_trainer.training.schedule import Schedule
 
+NAMED = ("learning_rate", "clock", "clip", "run", "attempt")
 SETTINGS = {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7}
 
 
@@ -102,5 +103,7 @@ def run(subject: Any, script: Script, callbacks: Sequence[Any], given: dict[str,
         callbacks=callbacks,
         evaluate=lambda: {"hard_loss": 2.0},
         save=lambda saved: checkpoint(saved.state.position.step) if saved.due else None,
-        **{name: value for name, value in given.items() if name in ("learning_rate", "clock")},
+        **{
+            name: value for name, value in given.items() if name in ("learning_rate", "clock", "clip", "run", "attempt")
+        },
     )

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
+from reference_trainer.config.callbacks_file import load_callbacks
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import document_rows
 from reference_trainer.data.epochs import Batches, ShuffledBatches
@@ -93,7 +94,7 @@ class Distillation(ExitStack):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.settings, self.lines, self.clock = settings, lines or Lines(), clock
-        self.callbacks = checked(callbacks)
+        self.callbacks = (*load_callbacks(settings.callbacks), *checked(callbacks))
         self.digests: dict[str, str] = {}
         self._resuming: Checkpoint | None = None
         super().__init__()
@@ -191,6 +192,9 @@ class Distillation(ExitStack):
                 features=self.features,
                 save=lambda run: self.checkpoints.save(run, self._metrics.length),
                 resumed=self.resumed,
+                resumed_from=None if self._resuming is None else self._resuming.path,
+                run=settings.out.name,
+                attempt=time.time_ns() // 10**6,
             )
 
     def conclude(self, result: TrainResult) -> DistillResult:

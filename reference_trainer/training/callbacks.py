@@ -29,7 +29,7 @@ class Callback:
     hooks. An exception in a hook ends the run; `on_train_end` is still called. The answer of `on_step_begin` counts
     before its step; the strongest answer of the later hooks of a step is carried out after its `on_step_end`.
 
-    In a resumed run `on_train_begin` is followed by the `on_step_end` of the step that was saved.
+    In a resumed run `on_train_begin` is followed by `on_save` and `on_step_end` of the step that was saved.
     """
 
     def attach(self, pipeline: Any) -> None:

@@ -60,6 +60,7 @@ def train(
     evaluate: Callable[[], Mapping[str, float]] | None = None,
     save: Callable[[Saved], Path | None] | None = None,
     resumed: TrainState | None = None,
+    resumed_from: Path | None = None,
     run: str = "",
     attempt: int = 1,
 ) -> TrainResult:
@@ -76,8 +77,9 @@ def train(
     with a feature_weight, by default those of the last layers. evaluate: returns the metrics of an evaluation, at
     the steps that `schedule` evaluates. save: called in each step that is evaluated or whose checkpoint is due; returns
     the path of the checkpoint, or None if it wrote none. resumed: the state that it was given in an earlier run, whose
-    student and optimizer the caller has restored: the run goes on with `on_train_begin` and the `on_step_end` of that
-    step. callbacks: a `Callbacks` of the caller's is not closed. run, attempt: as in `Context`.
+    student and optimizer the caller has restored: the run goes on with `on_train_begin`, `on_save` if `resumed_from` is
+    the path of that checkpoint, and the `on_step_end` of that step. A `Callbacks` of the caller's is not closed. run,
+    attempt: as in `Context`.
     Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
     propagate after `on_train_end`, with the step in a note.
     """
@@ -97,6 +99,7 @@ def train(
     own = callbacks if isinstance(callbacks, Callbacks) else Callbacks(callbacks)
     identity = {"run": run, "attempt": attempt}
     record = Record(update, objective, learning_rate, clock, step_flops, resumed, identity)
+    record.checkpoint = resumed_from
     try:
         with update.random_state():
             return _Run(record, own, learning_rate, evaluate, save).carry_out()
@@ -141,6 +144,8 @@ class _Run:
 
     def _run_events(self) -> None:
         state, action = self.state, self._call(Event.TRAIN_BEGIN)
+        if self.record.checkpoint is not None:
+            self._call(Event.SAVE)  # the run may have been killed before it was called
         while state.position.event is not Event.TRAIN_END:
             after = following(self.schedule, state.position, action)
             assert after is not None, "only TRAIN_END is followed by nothing"
@@ -167,6 +172,7 @@ class _Run:
                 record.validation = self.state.validation = dict(self.evaluate())
             case Event.SAVE if self.save is not None:
                 record.note_time()
+                self.callbacks.settle()
                 evaluated = self.evaluate is not None and is_logged(step, self.schedule.eval_every)
                 due = is_saved(self.schedule, step)
                 record.checkpoint = self.save(Saved(state=self.state, due=due, evaluated=evaluated))
