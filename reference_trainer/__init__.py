@@ -43,12 +43,14 @@ if TYPE_CHECKING:
     from reference_trainer.training.annealing import Annealed
     from reference_trainer.training.callbacks import Callback, Context
     from reference_trainer.training.dispatch import Callbacks
+    from reference_trainer.training.event_log import EventLog, ResourceLog
     from reference_trainer.training.lines import Lines
     from reference_trainer.training.loop import TrainResult
     from reference_trainer.training.metrics_file import MetricsCallback, MetricsLine, read_metrics
     from reference_trainer.training.observers import Observer
     from reference_trainer.training.progress import ProgressCallback
     from reference_trainer.training.schedule import Action, Schedule, learning_rate
+    from reference_trainer.training.stopping import EarlyStopping
     from reference_trainer.training.tensorboard import TensorBoardCallback
     from reference_trainer.training.trace import TraceCallback
 
@@ -65,6 +67,8 @@ __all__ = [
     "DistillResult",
     "Distillation",
     "Document",
+    "EarlyStopping",
+    "EventLog",
     "LabelError",
     "Lines",
     "LogitsError",
@@ -79,6 +83,7 @@ __all__ = [
     "PassConsumedError",
     "ProgressCallback",
     "ProviderError",
+    "ResourceLog",
     "Schedule",
     "Sequences",
     "SettingError",
@@ -129,12 +134,14 @@ _NAMES = {
     "training.annealing": "Annealed",
     "training.callbacks": "Callback Context",
     "training.dispatch": "Callbacks",
+    "training.event_log": "EventLog ResourceLog",
     "training.lines": "Lines",
     "training.loop": "TrainResult",
     "training.metrics_file": "MetricsCallback MetricsLine read_metrics",
     "training.observers": "Observer",
     "training.progress": "ProgressCallback",
     "training.schedule": "Action Schedule learning_rate",
+    "training.stopping": "EarlyStopping",
     "training.tensorboard": "TensorBoardCallback",
     "training.trace": "TraceCallback",
 }

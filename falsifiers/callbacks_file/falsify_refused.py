@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.callbacks_file.falsify_made import HERE, write
-from reference_trainer import SettingError, Settings, distill
+from reference_trainer import DataError, SettingError, Settings, distill
 
 
 def entry(use: str, arguments: str = "") -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -34,6 +34,13 @@ class Callback:
 
     def attach(self, pipeline: Any) -> None:
         """Called once with the prepared `Distillation`, before its training; not called by a bare `loop.train`."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Return what a checkpoint holds of the callback, as JSON values; nothing by default, and of observers."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Called before `on_train_begin` of a resumed run, with what `state_dict` returned when it was saved."""
 
     def on_train_begin(self, context: Context) -> Action | None:
         """Called once, before anything else."""

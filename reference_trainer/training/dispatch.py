@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
 from reference_trainer.errors import CallbackError
 from reference_trainer.training.callbacks import Callback, call_hooks, call_train_end, checked, event_of, has_hook
@@ -77,6 +79,25 @@ class Callbacks:
     def settle(self) -> None:
         """Wait until the observers have taken every event so far: a checkpoint is made after them."""
         drain_all(self._deliveries(), self._wait_s)
+
+    def states(self) -> dict[str, str]:
+        """Return the states of the control callbacks that have one, as JSON, by class and number of the instance."""
+        every = {name: callback.state_dict() for name, callback in self._named()}
+        return {name: json.dumps(dict(state), allow_nan=False) for name, state in every.items() if state}
+
+    def restore(self, states: Mapping[str, str]) -> None:
+        """Give the states back to the callbacks that `states` had them of; one that is new keeps its own."""
+        for name, callback in self._named():
+            if name in states:
+                callback.load_state_dict(json.loads(states[name]))
+
+    def _named(self) -> Iterator[tuple[str, Callback]]:
+        seen: Counter[str] = Counter()
+        for callback, delivery in self._registered:
+            name = type(callback).__qualname__
+            seen[name] += 1
+            if delivery is None:
+                yield f"{name} {seen[name]}", callback
 
     def close(self) -> None:
         """Deliver what observers have not taken yet, within the wait, and call nothing from now on; idempotent."""

@@ -143,7 +143,9 @@ class _Run:
         self.callbacks.end(self.record.context(Event.TRAIN_END), None)
 
     def _run_events(self) -> None:
-        state, action = self.state, self._call(Event.TRAIN_BEGIN)
+        state = self.state
+        self.callbacks.restore(state.callbacks)
+        action = self._call(Event.TRAIN_BEGIN)
         if self.record.checkpoint is not None:
             self._call(Event.SAVE)  # the run may have been killed before it was called
         while state.position.event is not Event.TRAIN_END:
@@ -173,6 +175,7 @@ class _Run:
             case Event.SAVE if self.save is not None:
                 record.note_time()
                 self.callbacks.settle()
+                self.state.callbacks = self.callbacks.states()
                 evaluated = self.evaluate is not None and is_logged(step, self.schedule.eval_every)
                 due = is_saved(self.schedule, step)
                 record.checkpoint = self.save(Saved(state=self.state, due=due, evaluated=evaluated))
