@@ -47,11 +47,15 @@ if TYPE_CHECKING:
     from reference_trainer.training.annealing import Annealed
     from reference_trainer.training.callbacks import Callback
     from reference_trainer.training.context import Context
+    from reference_trainer.training.dispatch import Callbacks
+    from reference_trainer.training.event_log import EventLog, ResourceLog
     from reference_trainer.training.lines import Lines
     from reference_trainer.training.metrics_file import MetricsCallback, MetricsLine, read_metrics
+    from reference_trainer.training.observers import Observer
     from reference_trainer.training.progress import ProgressCallback
     from reference_trainer.training.result import TrainResult
     from reference_trainer.training.schedule import Action, Schedule, learning_rate
+    from reference_trainer.training.stopping import EarlyStopping
     from reference_trainer.training.tensorboard import TensorBoardCallback
     from reference_trainer.training.trace import TraceCallback
 
@@ -60,6 +64,7 @@ __all__ = [
     "Annealed",
     "Callback",
     "CallbackError",
+    "Callbacks",
     "Check",
     "CheckpointError",
     "Context",
@@ -67,6 +72,8 @@ __all__ = [
     "DistillResult",
     "Distillation",
     "Document",
+    "EarlyStopping",
+    "EventLog",
     "LabelError",
     "Lines",
     "LogitsError",
@@ -76,12 +83,14 @@ __all__ = [
     "MetricsCallback",
     "MetricsLine",
     "ModelFileError",
+    "Observer",
     "OutputError",
     "PackageError",
     "PassConsumedError",
     "ProgressCallback",
     "ProviderError",
     "RankError",
+    "ResourceLog",
     "Schedule",
     "Sequences",
     "SettingError",
@@ -134,11 +143,15 @@ _NAMES = {
     "training.annealing": "Annealed",
     "training.callbacks": "Callback",
     "training.context": "Context",
+    "training.dispatch": "Callbacks",
+    "training.event_log": "EventLog ResourceLog",
     "training.lines": "Lines",
     "training.result": "TrainResult",
     "training.metrics_file": "MetricsCallback MetricsLine read_metrics",
+    "training.observers": "Observer",
     "training.progress": "ProgressCallback",
     "training.schedule": "Action Schedule learning_rate",
+    "training.stopping": "EarlyStopping",
     "training.tensorboard": "TensorBoardCallback",
     "training.trace": "TraceCallback",
 }

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -59,7 +59,15 @@ class _Group(click.Group):
             code = FAILED
         finally:
             interrupts.ignore()
-        sys.exit(code or 0)
+        _leave(code or 0)
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit, also if an observer is stuck. Its module imports no torch, but a command without a run needs none of it."""
+    observers = sys.modules.get("reference_trainer.training.observers")
+    if observers is not None:
+        observers.leave(code)
+    sys.exit(code)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

@@ -13,6 +13,7 @@ LEGAL: dict[str, list[Any]] = {
     "out": PATHS,
     "force": [True, False],
     "trace": PATHS,
+    "callbacks": PATHS,
     "teacher": PATHS,
     "teacher_steps": COUNTS,
     "teacher_layers": COUNTS,

@@ -35,6 +35,7 @@ ELSE = {
     "out": Path("elsewhere"),
     "force": True,
     "trace": Path("elsewhere"),
+    "callbacks": Path("elsewhere"),
     "teacher": Path("elsewhere"),
     "teacher_cache": Path("elsewhere"),
     "layers": 3,

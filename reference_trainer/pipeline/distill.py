@@ -14,6 +14,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from reference_trainer import interrupts
+from reference_trainer.config.callbacks_file import load_callbacks
 from reference_trainer.config.place import placed
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import document_rows
@@ -126,7 +127,7 @@ class Distillation(ExitStack):
     ) -> None:
         self.settings, self.lines, self.clock = settings, lines or Lines(), clock
         self.place, self._environment = placed(environment), environment
-        self.callbacks = checked(callbacks)
+        self.callbacks = (*load_callbacks(settings.callbacks), *checked(callbacks))
         self.digests: dict[str, str] = {}
         self._resuming: Checkpoint | None = None
         self._metrics: MetricsCallback | None = None  # of rank 0
@@ -265,6 +266,9 @@ class Distillation(ExitStack):
                 save=self._save,
                 resumed=self.resumed,
                 stop_requested=stop_requested,
+                resumed_from=None if self._resuming is None else self._resuming.path,
+                run=settings.out.name,
+                attempt=time.time_ns() // 10**6,
             )
 
     def conclude(self, result: TrainResult) -> DistillResult:
