@@ -69,7 +69,7 @@ def own_tokens_are_the_divisor(original: Any, *models: Any, parallel: Any, **nam
     alone = SimpleNamespace(
         gradient_factor=parallel.gradient_factor, micro_batch=parallel.micro_batch, sum_counts=lambda counts: counts
     )
-    parallel.sum_counts(torch.zeros(2, dtype=torch.int64))
+    parallel.sum_counts(torch.zeros(4, dtype=torch.int64))
     return original(*models, parallel=alone, **named)
 
 
@@ -106,7 +106,7 @@ def vocabularies_compared_last(original: Any, *models: Any, parallel: Any = None
     """Reduce counts first."""
     if parallel is None:
         return original(*models, **named)
-    parallel.sum_counts(torch.zeros(2, dtype=torch.int64))
+    parallel.sum_counts(torch.zeros(4, dtype=torch.int64))
     return original(*models, parallel=parallel, **named)
 
 
