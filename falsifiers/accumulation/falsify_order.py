@@ -20,7 +20,7 @@ from reference_trainer.distillation.providers import FixtureTeacher
 
 
 class Recorder:
-    """Ranks of which this one is the second; `others` are scored tokens and sequences of the first, which sets a flag."""
+    """Ranks of which this one is the second; the first has `others`, tokens and sequences, and sets a flag."""
 
     rank, world_size = 1, 2
 
@@ -78,7 +78,7 @@ OTHERS = st.tuples(st.integers(0, 9), st.integers(0, 9))
 def falsify_counts_come_before_the_first_forward(
     subject: Any, device: str, case: WindowCase, others: tuple[int, int], factor: float, metrics: bool, stop: bool
 ) -> None:
-    """One reduction of int64 counts and flags, then every forward with its backward in its own context, and no other call."""
+    """One reduction of counts and flags, then every forward with its backward in its own context, and no other."""
     recorder = Recorder(others, factor)
     teacher, student, _ = learners(case, device)
     batches = case.batches(device=device)
@@ -91,7 +91,7 @@ def falsify_counts_come_before_the_first_forward(
     assert recorder.log == expected, f"the calls of a window are {recorder.log}; expected {expected}"
     counts, own = recorder.given[0], [case.count(), case.sequences(), int(stop), 0]
     assert counts.dtype is torch.int64 and counts.tolist() == own, (
-        f"the counts to reduce are {counts.tolist()}, {counts.dtype}; expected {own}, int64: scored tokens, sequences, flags"
+        f"to reduce are {counts.tolist()}, {counts.dtype}; expected {own}, int64: scored tokens, sequences, flags"
     )
     seen = int(window.count), int(window.total), int(window.sequences)
     wanted = own[0], own[0] + others[0], own[1] + others[1]
