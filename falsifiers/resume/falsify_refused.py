@@ -30,6 +30,8 @@ CHANGED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "warm-up": ({"warmup": 3}, ["warmup was 2 and is 3"]),
     "temperature": ({"temperature": 3.0}, ["temperature was 2.0 and is 3.0"]),
     "clipping": ({"clip": 1.0}, ["clip was null and is 1.0"]),
+    "best metric": ({"best_metric": "eval/x"}, ['best_metric was "eval/hard_loss" and is "eval/x"']),
+    "best mode": ({"best_mode": "max"}, ['best_mode was "min" and is "max"']),
     "dtype": ({"dtype": "bfloat16"}, ['dtype was "float32" and is "bfloat16"']),
 }
 """Settings that change, and what the refusal says."""
@@ -58,7 +60,7 @@ def falsify_drift_is_refused(subject: Any, kind: str) -> None:
         _assert_refused(subject, kind, directory, expected, **others)
 
 
-FREE = ({"max_steps": 3}, {"log_every": 2}, {"save_every": 2}, {"keep": 1}, {"project_to_steps": 9})
+FREE = ({"max_steps": 3}, {"log_every": 2}, {"save_every": 2}, {"keep": 1}, {"project_to_steps": 9}, {"eval_every": 2})
 
 
 def falsify_free_settings_may_change(subject: Any) -> None:

@@ -70,12 +70,22 @@ def every_setting(original: Any, settings: Any, *given: Any) -> Any:
     return {**original(settings, *given), "log_every": settings.log_every, "max_steps": settings.max_steps}
 
 
-def starts_over(original: Any, directory: Any, resume: Any) -> Any:
+def rewound_before_checks(original: Any, directory: Any, resume: Any, **rest: Any) -> Any:
+    """Set later checkpoints aside as soon as the checkpoint is known."""
+    from reference_trainer.storage.rewinding import rewind
+
+    checkpoint = original(directory, resume, **rest)
+    if rest.get("rewinding"):
+        rewind(directory, "student", None if checkpoint is None else checkpoint.manifest.step)
+    return checkpoint
+
+
+def starts_over(original: Any, directory: Any, resume: Any, **rest: Any) -> Any:
     """Start over where the checkpoint cannot be read."""
     from reference_trainer.errors import CheckpointError
 
     try:
-        return original(directory, resume)
+        return original(directory, resume, **rest)
     except CheckpointError:
         return None
 

@@ -53,11 +53,11 @@ def metrics_line(metrics: Mapping[str, float]) -> str:
 
 
 def evaluation_line(step: int, total: int, metrics: Mapping[str, float]) -> str:
-    """Return the line of an evaluated step: those of `EVALUATED_METRICS` that are present, then all others.
+    """Return the line of an evaluated step: those of `EVALUATED_METRICS` that are present, then all others by name.
 
     Return "" if there are none.
     """
-    names = sorted(metrics, key=lambda name: (*EVALUATED_METRICS, name).index(name))
+    names = sorted(metrics, key=lambda name: ((*EVALUATED_METRICS, name).index(name), name))
     shown = [f"{name}={metrics[name]:.4g}" for name in names]
     return f"Evaluation at step {step}/{total} | {' '.join(shown)}" if shown else ""
 
