@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -59,7 +59,15 @@ class _Group(click.Group):
             code = FAILED
         finally:
             interrupts.ignore()
-        sys.exit(code or 0)
+        _leave(code or 0)
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit, also if an observer is stuck. Its module imports no torch, but a command without a run needs none of it."""
+    observers = sys.modules.get("reference_trainer.training.observers")
+    if observers is not None:
+        observers.leave(code)
+    sys.exit(code)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -131,7 +139,8 @@ def _guarded(work: Callable[[], int]) -> int:
         _error(_line(error))
         return REFUSED
     except StopRequestedError as error:
-        _print_error(f"{_line(error)}; a checkpoint was saved: go on with --resume latest")
+        if _rank() == 0:
+            _print_error(f"{_line(error)}; a checkpoint was saved: go on with --resume latest")
         return interrupts.SAVED
     except RankError as error:
         if _rank() == 0 or isinstance(error, LostRankError):  # the rank where it happened reports it too
@@ -255,6 +264,31 @@ def _settings_of(command: list[str]) -> Settings | None:
     config = given.pop("config")
     flags = {name: text for name, text in given.items() if text is not None}
     return gather(flags, os.environ, Path(config) if config else None)
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.option("--nproc-per-node", type=click.IntRange(1, 1024), required=True, help="Number of processes.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def launch(command: tuple[str, ...], nproc_per_node: int) -> int:
+    """Run `distill` in several processes on this machine: launch --nproc-per-node N -- distill SETTING...
+
+    On several machines, use torchrun -m reference_trainer distill SETTING..., or a scheduler that sets its variables.
+
+    Exit codes: 0 success; 1 a process failed; 2 a setting was refused; 130 interrupted.
+    """
+    return _guarded(lambda: _launch(list(command), nproc_per_node))
+
+
+def _launch(command: list[str], ranks: int) -> int:
+    from reference_trainer.supervision.launch import launch
+
+    if _settings_of(command) is None:
+        raise SettingError("missing the run after --, such as `-- distill --out DIR`")
+    interrupts.raise_once()
+    try:
+        return launch(command, ranks=ranks, report=_error)
+    finally:
+        interrupts.ignore()
 
 
 @main.command()

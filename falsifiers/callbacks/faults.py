@@ -137,3 +137,16 @@ def final_loss_is_the_best(original: Any, *models: Any, **others: Any) -> Any:
     """Report the best loss as the final one."""
     result = original(*models, **others)
     return replace(result, final_loss=result.best_loss)
+
+
+def answers_kept(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
+    """Accept an answer to on_save."""
+    if event.value != "on_save":
+        return original(callbacks, event, context)
+    return max(((each.on_save(context) or 0) for each in callbacks), default=0)
+
+
+def begin_late(original: Any, self: Any, event: Any, *batch: Any) -> Any:
+    """Give the begin of a step the number of the steps taken."""
+    context = original(self, event, *batch)
+    return replace(context, step=context.step - 1) if event.value == "on_step_begin" else context

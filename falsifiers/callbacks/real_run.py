@@ -19,7 +19,10 @@ from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher, ModuleStudent
 from reference_trainer.training.callbacks import Callback
 from reference_trainer.training.schedule import Schedule
+from reference_trainer.training.state import restored
+from reference_trainer.training.state import saved as saved_text
 
+NAMED = ("learning_rate", "clock", "clip", "run", "attempt", "resumed")
 SETTINGS = {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7}
 
 
@@ -66,6 +69,13 @@ def checkpoint(step: int) -> Path:
     return Path(f"checkpoints/step{step}")
 
 
+def _noted(saved: Any, given: dict[str, Any]) -> Path:
+    """Hand over the state as a checkpoint has it, if it is wanted, and return the path."""
+    if "save" in given:
+        given["save"](restored(saved_text(saved.state)))
+    return checkpoint(saved.state.position.step)
+
+
 class Raising:
     """A callable or an object that raises `error` in the n-th call, of itself or of one method, from 1."""
 
@@ -100,7 +110,7 @@ def run(subject: Any, script: Script, callbacks: Sequence[Any], given: dict[str,
         ),
         objective=subject.Objective(**SETTINGS),
         callbacks=callbacks,
-        evaluate=lambda: {"hard_loss": 2.0},
-        save=lambda saved: checkpoint(saved.state.position.step) if saved.due else None,
-        **{name: value for name, value in given.items() if name in ("learning_rate", "clock")},
+        evaluate=given.get("evaluate", lambda: {"hard_loss": 2.0}),
+        save=lambda saved: _noted(saved, given) if saved.due else None,
+        **{name: value for name, value in given.items() if name in NAMED},
     )

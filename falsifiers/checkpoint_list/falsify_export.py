@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from falsifiers.checkpoint_files.manifests import edited
 from falsifiers.checkpoint_files.saved import assert_same, names, place
 from falsifiers.support.oracles import refusal_complaint
 from reference_trainer.errors import CheckpointError, OutputError
@@ -127,7 +128,9 @@ def _two_ranks(directory: Path) -> None:
     """Make a checkpoint of two ranks of that of step 12."""
     path = directory / f"{RUN}-step12"
     (path / "rank-00001.safetensors").write_bytes((path / "rank-00000.safetensors").read_bytes())
-    content = json.loads((path / "manifest.json").read_text())
-    content["files"]["rank-00001.safetensors"] = content["files"]["rank-00000.safetensors"]
-    content["world_size"] = 2
-    (path / "manifest.json").write_text(json.dumps(content))
+
+    def change(content: dict[str, Any]) -> None:
+        content["files"]["rank-00001.safetensors"] = content["files"]["rank-00000.safetensors"]
+        content["world_size"] = 2
+
+    edited(path / "manifest.json", change)

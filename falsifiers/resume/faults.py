@@ -148,3 +148,13 @@ def stopped_step_unread(original: Any, *given: Any, save: Any, stop_requested: A
         save(replace(run, state=replace(run.state, tokens=0, interval={})) if asked else run)
 
     return original(*given, save=saved, stop_requested=noted, **rest)
+
+
+def first_save_in_the_way(directory: Any, resume: Any) -> list[str]:
+    """Ignore checkpoints only to resume."""
+    return ["metrics.jsonl", *([] if resume is None else ["checkpoints"])]
+
+
+def every_checkpoint_directory_ignored(directory: Any, resume: Any) -> list[str]:
+    """Ignore checkpoints always."""
+    return ["metrics.jsonl", "checkpoints"]

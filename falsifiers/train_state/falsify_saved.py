@@ -38,6 +38,7 @@ def states(draw: st.DrawFn, subject: Any) -> Any:
         "elapsed_s": ANY,
         "epoch": SUMS,
         "interval": st.dictionaries(st.text(max_size=3), SUMS, max_size=3),
+        "callbacks": st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=3),
         **dict.fromkeys(("metrics", "validation"), st.dictionaries(st.text(max_size=3), ANY, max_size=3)),
     }
     return subject.TrainState(**{name: draw(value) for name, value in values.items()})
@@ -110,7 +111,7 @@ def _changes(tree: dict[str, Any]) -> Iterator[tuple[str, Callable[[Any], None]]
 def _same_type(value: Any, other: Any, where: str) -> bool:
     optional = where.endswith("loss") and not where.startswith("interval") and other is None
     event = where == "position.event" and other == "on_step_end"
-    named = where in ("interval", "metrics", "validation") and other == {}
+    named = where in ("interval", "metrics", "validation", "callbacks") and other == {}
     whole = isinstance(value, float) and type(other) is int  # JSON has one kind of number
     return optional or event or named or whole or (type(value) is type(other) and not isinstance(value, str | dict))
 

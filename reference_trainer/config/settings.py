@@ -62,6 +62,9 @@ class Settings(BaseModel):
     out: Location = _setting(Path("distilled"), "Directory for model.safetensors, config.json and manifest.json.")
     force: Switch = _setting(False, "Overwrite existing files in --out and --trace.")
     trace: Location | None = _setting(None, "Write every lifecycle event to this file, one JSON object per line.")
+    callbacks: Location | None = _setting(
+        None, "Call the callbacks that this TOML file names, by import path and JSON arguments."
+    )
     teacher: Location | None = _setting(
         None, "Directory of a trained teacher. [default: train a teacher on the same text]"
     )

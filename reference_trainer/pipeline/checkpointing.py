@@ -50,8 +50,8 @@ CHECKPOINTS, RUN_ID = "checkpoints", "student"
 """Names of the directory in the output, and of its checkpoints: `checkpoints/student-step100`."""
 
 FREE = frozenset(
-    "data out force trace teacher teacher_cache max_steps smoke log_every project_to_steps device save_every keep "
-    "resume rank_timeout hang_after eval_every rewind".split()
+    "data out force trace callbacks teacher teacher_cache max_steps smoke log_every project_to_steps device save_every "
+    "keep resume rank_timeout hang_after eval_every rewind".split()
 )
 """Settings that a run may change when it resumes. Text, teacher and device are compared by what they are."""
 
@@ -184,7 +184,6 @@ class Checkpoints:
             return None
         self.begun = step
         if self.ranks.rank > 0 and not sharded:
-            return None
             return None
         taken = snapshot(self.modules, self.optimizer)
         student = self.modules.get("student")

@@ -14,6 +14,7 @@ from typing import Any, cast
 from torch import Tensor, nn
 
 from reference_trainer import interrupts
+from reference_trainer.config.callbacks_file import load_callbacks
 from reference_trainer.config.place import placed
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import document_rows
@@ -126,7 +127,7 @@ class Distillation(ExitStack):
     ) -> None:
         self.settings, self.lines, self.clock = settings, lines or Lines(), clock
         self.place, self._environment = placed(environment), environment
-        self.callbacks = checked(callbacks)
+        self.callbacks = (*load_callbacks(settings.callbacks), *checked(callbacks))
         self.digests: dict[str, str] = {}
         self._resuming: Checkpoint | None = None
         self._metrics: MetricsCallback | None = None  # of rank 0
@@ -265,19 +266,22 @@ class Distillation(ExitStack):
                 save=self._save,
                 resumed=self.resumed,
                 stop_requested=stop_requested,
+                resumed_from=None if self._resuming is None else self._resuming.path,
+                run=settings.out.name,
+                attempt=time.time_ns() // 10**6,
             )
 
     def conclude(self, result: TrainResult) -> DistillResult:
         """Evaluate the student and write it; after a smoke run check whether a full run looks healthy instead."""
+        self.student = gathered(self.student, lambda: self.make_student().to(self.device))
         if self.directory is None:
             checks = self._smoke_checks(result)
             return self._concluded(train=result, output=None, held_back={}, checks=checks)
         held_back = self._evaluated()
-        self.student = gathered(self.student, lambda: self.make_student().to(self.device))
         self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
         digests = {**self.digests, "teacher_sha256": weights_digest(self.teacher)}
-        if self.place.rank == 0:
-            self.save(self.directory, manifest(self.settings, self.device, result, held_back, **digests))
+        content = manifest(self.settings, self.device, result, held_back, **digests)
+        self.ranks.together(partial(self.save, self.directory, content) if self.place.rank == 0 else lambda: None)
         return self._concluded(train=result, output=self.directory, held_back=held_back, checks=())
 
     def _concluded(self, **results: Any) -> DistillResult:

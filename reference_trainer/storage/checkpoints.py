@@ -21,7 +21,14 @@ from torch import Tensor
 
 from reference_trainer.errors import CheckpointError, OutputError
 from reference_trainer.storage.checkpoint_files import check_files, read_manifest, saved_steps
-from reference_trainer.storage.checkpoint_manifest import MANIFEST, FileEntry, Manifest, parsed_manifest, rank_file
+from reference_trainer.storage.checkpoint_manifest import (
+    MANIFEST,
+    FileEntry,
+    Manifest,
+    parsed_manifest,
+    rank_file,
+    sealed,
+)
 from reference_trainer.storage.files import sync
 from reference_trainer.storage.links import link_checkpoints
 from reference_trainer.storage.retention import check_follows, checkpoint_name, dropped
@@ -141,7 +148,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], disk: Disk) -> File
 
 def _publish(partial: Path, path: Path, manifest: Manifest, disk: Disk) -> None:
     """Complete the directory `partial` by its manifest, check it as a reader would, and rename it to `path`."""
-    text = json.dumps(manifest.model_dump(), indent="  ", allow_nan=False) + "\n"
+    text = json.dumps(sealed(manifest).model_dump(), indent="  ", allow_nan=False) + "\n"
     disk.write(partial / MANIFEST, text.encode())
     disk.sync(partial / MANIFEST)
     disk.sync(partial)

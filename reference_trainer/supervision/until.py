@@ -89,7 +89,7 @@ def _attempts(
     report: Callable[[str], object],
 ) -> Verdict:
     def killed(beat: Beat) -> None:
-        report(f"killed process {beat.pid}, silent for more than {limits.silent_s:g} s after step {beat.step}")
+        report(f"killed process {beat.pid} after step {beat.step}: stopped, or silent for {limits.silent_s:g} s")
 
     before, made = whole_step(settings.out, report), list[Attempt]()
     while True:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -29,11 +29,18 @@ class Callback:
     hooks. An exception in a hook ends the run; `on_train_end` is still called. The answer of `on_step_begin` counts
     before its step; the strongest answer of the later hooks of a step is carried out after its `on_step_end`.
 
-    In a resumed run `on_train_begin` is followed by the `on_step_end` of the step that was saved.
+    In a resumed run `on_train_begin` is followed by `on_save` and `on_step_end` of the step that was saved.
     """
 
     def attach(self, pipeline: Any) -> None:
         """Called once with the prepared `Distillation`, before its training; not called by a bare `loop.train`."""
+
+    def state_dict(self) -> Mapping[str, Any]:
+        """Return what a checkpoint holds of the callback, as JSON values; nothing by default, and of observers."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Called before `on_train_begin` of a resumed run, with what `state_dict` returned when it was saved."""
 
     def on_train_begin(self, context: Context) -> Action | None:
         """Called once, before anything else."""

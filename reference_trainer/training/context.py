@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 __all__ = ["Context"]
@@ -49,7 +50,7 @@ class Context(_Readable):
     the micro-batch of this rank; elsewhere empty. validation_metrics: of the step's evaluation, checkpoint_path: of its
     checkpoint, both up to `on_step_end`; empty and None in other steps. memory: bytes that this process holds, of the
     GPU if it computes on one. rank, local_rank: of this process among all `world_size`, and among those of its machine.
-    run, attempt: name of the run, and how often it was started; an event may come again in a later attempt.
+    run, attempt: name of the run, and number of this start of it: a resumed run has a larger one, and repeats events.
 
     Values on the device and memory are read when they are first asked for. On several ranks loss, best_loss, tokens and
     sequences are those of the last step that every rank has read: a logged, evaluated or saved step, or the end of an
@@ -110,7 +111,16 @@ class Context(_Readable):
         context.complete({**known, "_late": late} | ({} if read is None else {"_read": read}))
         return context
 
+    def snapshot(self) -> Context:
+        """Return a deep copy, in which everything is read."""
+        values = {name: getattr(self, name) for name in _FIELDS}
+        maps = {name: copy.deepcopy(value) for name, value in values.items() if isinstance(value, Mapping)}
+        return Context(**{**values, **maps})
+
     def complete(self, values: Mapping[str, Any]) -> None:
         """Set the values that were read from the device."""
         for name, value in values.items():
             object.__setattr__(self, name, value)
+
+
+_FIELDS = [each.name for each in fields(Context)]

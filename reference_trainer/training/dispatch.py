@@ -1,13 +1,15 @@
-"""The callbacks of a run together: who hears an event, the calls, and the end."""
+"""The callbacks of a run together: which of them have a hook, the calls, and the end."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
 from reference_trainer.errors import CallbackError
 from reference_trainer.training.callbacks import Callback, call_hooks, call_train_end, checked, event_of, has_hook
 from reference_trainer.training.context import Context
+from reference_trainer.training.observers import WAIT_S, Delivery, Observer, close_all, drain_all
 from reference_trainer.training.schedule import Action, Event
 
 __all__ = ["Callbacks"]
@@ -16,53 +18,111 @@ __all__ = ["Callbacks"]
 class Callbacks:
     """Callbacks in the order of registration. Those that are added or removed during a run count from the next event.
 
-    Raise `CallbackError` for what `checked` refuses.
+    wait_s: seconds that a checkpoint and the end of the run wait for all observers together. Raise `CallbackError` for
+    what `checked` refuses.
     """
 
-    def __init__(self, callbacks: Iterable[Callback] = ()) -> None:
-        self._registered = checked(callbacks)
+    def __init__(self, callbacks: Iterable[Callback] = (), *, wait_s: float = WAIT_S) -> None:
+        self._wait_s = wait_s
+        self._registered = tuple((each, _delivery(each)) for each in checked(callbacks))
+        self._removed: tuple[Delivery, ...] = ()
         self._closed = False
         self._sort()
 
     def add(self, callback: Callback) -> None:
         """Register one more callback, after the others."""
-        self._registered += checked((*self._registered, callback))[-1:]
+        checked([*(each for each, _ in self._registered), callback])
+        self._registered += ((callback, _delivery(callback)),)
         self._sort()
 
     def remove(self, callback: Callback | type[Callback]) -> None:
-        """Remove an instance, or every instance of a type. Raise `CallbackError` if there is none."""
-        is_type = isinstance(callback, type)
-        kept = tuple(
-            each
-            for each in self._registered
-            if (not isinstance(each, callback) if isinstance(callback, type) else each is not callback)
-        )
-        if len(kept) == len(self._registered):
-            name = f"of type {callback.__name__}" if is_type else repr(callback)  # type: ignore[union-attr]
-            raise CallbackError(f"no callback {name} is registered")
-        self._registered = kept
+        """Remove an instance, or every instance of a type. Raise `CallbackError` if there is none.
+
+        An observer gets the events that came before.
+        """
+        gone = [pair for pair in self._registered if _matches(pair[0], callback)]
+        if not gone:
+            name = callback.__name__ if isinstance(callback, type) else type(callback).__name__
+            raise CallbackError(f"no callback {name} is registered; expected one of {self._names() or 'none'}")
+        self._registered = tuple(pair for pair in self._registered if pair not in gone)
+        for _, delivery in gone:
+            if delivery is not None:
+                delivery.finish()
+                self._removed += (delivery,)
         self._sort()
 
     def has_callbacks(self, hook: Event | str) -> bool:
         """Return whether a callback overrides the hook. Raise `CallbackError` for an unknown one."""
-        return bool(self._heard[event_of(hook)]) and not self._closed
+        controls, observers = self._heard[event_of(hook)]
+        return not self._closed and bool(controls or observers)
 
     def fire(self, hook: Event | str, context: Context) -> Action:
-        """Call the hook on every callback that overrides it, and return the strongest answer; nothing once closed."""
-        event = event_of(hook)
+        """Call the hook on every callback that overrides it, and return the strongest answer; nothing once closed.
+
+        Observers get their copies first, so that an exception of a control callback loses no event.
+        """
+        controls, observers = self._heard[event_of(hook)]
         if self._closed:
             return Action.CONTINUE
-        return call_hooks(self._heard[event], event, context)
+        for each in observers:
+            each.put(event_of(hook), context)
+        return call_hooks(controls, event_of(hook), context)
 
     def end(self, context: Context, cause: BaseException | None) -> None:
-        """Call `on_train_end` as `call_train_end` does."""
-        call_train_end(self._heard[Event.TRAIN_END], context, cause)
+        """Call `on_train_end` as `call_train_end` does, and wait for the observers."""
+        controls, observers = self._heard[Event.TRAIN_END]
+        try:
+            call_train_end((*observers, *controls), context, cause)
+        finally:
+            self.settle()
+
+    def settle(self) -> None:
+        """Wait until the observers have taken every event so far: a checkpoint is made after them."""
+        drain_all(self._deliveries(), self._wait_s)
+
+    def states(self) -> dict[str, str]:
+        """Return the states of the control callbacks that have one, as JSON, by class and number of the instance."""
+        every = {name: callback.state_dict() for name, callback in self._named()}
+        return {name: json.dumps(dict(state), allow_nan=False) for name, state in every.items() if state}
+
+    def restore(self, states: Mapping[str, str]) -> None:
+        """Give the states back to the callbacks that `states` had them of; one that is new keeps its own."""
+        for name, callback in self._named():
+            if name in states:
+                callback.load_state_dict(json.loads(states[name]))
+
+    def _named(self) -> Iterator[tuple[str, Callback]]:
+        seen: Counter[str] = Counter()
+        for callback, delivery in self._registered:
+            name = type(callback).__qualname__
+            seen[name] += 1
+            if delivery is None:
+                yield f"{name} {seen[name]}", callback
 
     def close(self) -> None:
-        """Call nothing from now on."""
-        self._closed = True
+        """Deliver what observers have not taken yet, within the wait, and call nothing from now on; idempotent."""
+        if not self._closed:
+            self._closed = True
+            close_all(self._deliveries(), self._wait_s)
+
+    def _deliveries(self) -> list[Delivery]:
+        return [*self._removed, *(delivery for _, delivery in self._registered if delivery is not None)]
+
+    def _names(self) -> str:
+        return ", ".join(type(each).__name__ for each, _ in self._registered)
 
     def _sort(self) -> None:
-        self._heard: dict[Any, tuple[Callback, ...]] = {
-            event: tuple(each for each in self._registered if has_hook(each, event)) for event in Event
-        }
+        self._heard = {event: self._hearing(event) for event in Event}
+
+    def _hearing(self, event: Event) -> tuple[tuple[Callback, ...], tuple[Delivery, ...]]:
+        heard = [pair for pair in self._registered if has_hook(pair[0], event)]
+        controls = tuple(each for each, delivery in heard if delivery is None)
+        return controls, tuple(delivery for _, delivery in heard if delivery is not None)
+
+
+def _delivery(callback: Callback) -> Delivery | None:
+    return Delivery(callback) if isinstance(callback, Observer) else None
+
+
+def _matches(callback: Callback, wanted: Callback | type[Callback]) -> bool:
+    return isinstance(callback, wanted) if isinstance(wanted, type) else callback is wanted

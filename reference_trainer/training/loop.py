@@ -63,6 +63,7 @@ def train(
     save: Callable[[Saved], Path | None] | None = None,
     resumed: TrainState | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
+    resumed_from: Path | None = None,
     run: str = "",
     attempt: int = 1,
 ) -> TrainResult:
@@ -79,10 +80,10 @@ def train(
     with a feature_weight, by default those of the last layers. evaluate: returns the metrics of an evaluation, at
     the steps that `schedule` evaluates. save: called in each step that is evaluated or whose checkpoint is due; returns
     the path of the checkpoint, or None if it wrote none. resumed: the state that it was given in an earlier run, whose
-    student and optimizer the caller has restored: the run goes on with `on_train_begin` and the `on_step_end` of that
-    step. callbacks: a `Callbacks` of the caller's is not closed. run, attempt: as in `Context`.
-    stop_requested: asked after each step, on several ranks before it; once it returns True, on any of them, that step
-    is saved, and `StopRequestedError` is raised.
+    student and optimizer the caller has restored: the run goes on with `on_train_begin`, `on_save` if `resumed_from` is
+    the path of that checkpoint, and the `on_step_end` of that step. callbacks: a `Callbacks` of the caller's is not
+    closed. run, attempt: as in `Context`. stop_requested: asked after each step, on several ranks before it; once it
+    returns True, on any of them, that step is saved, and `StopRequestedError` is raised.
     Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
     propagate after `on_train_end`, with the step in a note.
     """
@@ -103,6 +104,7 @@ def train(
     own = callbacks if isinstance(callbacks, Callbacks) else Callbacks(callbacks)
     identity = {"run": run, "attempt": attempt}
     record = Record(update, objective, learning_rate, clock, step_flops, resumed, identity)
+    record.checkpoint = resumed_from
     try:
         with update.random_state():
             return _Run(record, own, learning_rate, evaluate, save, stop_requested).carry_out()
@@ -150,7 +152,11 @@ class _Run:
         self.callbacks.end(self.record.context(Event.TRAIN_END), None)
 
     def _run_events(self) -> None:
-        state, action = self.state, self._call(Event.TRAIN_BEGIN)
+        state = self.state
+        self.callbacks.restore(state.callbacks)
+        action = self._call(Event.TRAIN_BEGIN)
+        if self.record.checkpoint is not None:
+            self._call(Event.SAVE)  # the run may have been killed before it was called
         while state.position.event is not Event.TRAIN_END:
             after = following(self.schedule, state.position, action)
             assert after is not None, "only TRAIN_END is followed by nothing"
@@ -179,6 +185,8 @@ class _Run:
                 record.validation = self.state.validation = dict(self.evaluate())
             case Event.SAVE if self.save is not None:
                 record.note_time()
+                self.callbacks.settle()
+                self.state.callbacks = self.callbacks.states()
                 evaluated = self.evaluate is not None and is_logged(step, self.schedule.eval_every)
                 due = is_saved(self.schedule, step)
                 record.checkpoint = self.save(Saved(state=self.state, due=due, evaluated=evaluated))

@@ -27,7 +27,8 @@ class TrainState:
     initial_loss, final_loss: of the first and last step that scored a token; best_loss: the smallest finite one; each
     None if there is none. loss: of the last step. finite: whether every loss was. epoch: the loss summed since the
     epoch began. interval: sums by name since the last logged step. metrics: of the last logged step. validation: of the
-    last evaluation. elapsed_s: seconds from the begin of the run to its last event.
+    last evaluation. callbacks: their states as JSON, by name. elapsed_s: seconds from the begin of the run to its last
+    event.
     """
 
     position: Position
@@ -44,6 +45,7 @@ class TrainState:
     interval: dict[str, MetricSum]
     metrics: dict[str, float]
     validation: dict[str, float]
+    callbacks: dict[str, str]
 
     def note(self, sums: Mapping[str, MetricSum], sequences: int) -> None:
         """Count one step: its "loss" and other sums over all ranks."""
@@ -84,6 +86,7 @@ def fresh() -> TrainState:
         interval={},
         metrics={},
         validation={},
+        callbacks={},
     )
 
 

@@ -18,7 +18,8 @@ ALLOWED = {
         ["teacher_steps", "teacher_layers", "layers", "batch_size", "epochs", "max_steps", "smoke", "project_to_steps"],
         COUNT,
     ),
-    "accumulate": COUNT,
+    **dict.fromkeys(["accumulate", "rank_timeout"], COUNT),
+    "strategy": "ddp or fsdp2",
     **dict.fromkeys(
         ["warmup", "seed", "log_every", "anneal_warmup", "save_every", "keep", "eval_every"], NUMBER_FROM_0
     ),
@@ -32,7 +33,7 @@ ALLOWED = {
     "documents": "pad or pack",
     "separator": TEXT,
     "share_vocabulary": "truncate, truncate-student or pad",
-    **dict.fromkeys(["data", "out", "trace", "teacher", "teacher_cache", "resume"], PATH),
+    **dict.fromkeys(["data", "out", "trace", "callbacks", "teacher", "teacher_cache", "resume"], PATH),
     "length": "a decimal integer from 2 to 10^18",
     **dict.fromkeys(["temperature", "temperature_end"], "a number from 0.0001 to 10000"),
     "clip": "a number above 0, up to 1e30",

@@ -49,8 +49,15 @@ TIMES = ("elapsed_s", "steps_per_s", "tokens_per_s", "flops_per_s")
 class Seen:
     """What a fault sees of the process in which it is injected: an operation, or the step that just ended."""
 
+    out: Path
     operation: Operation | None = None
     step: int = 0
+
+    def note(self) -> None:
+        """Note which steps are saved just before the fault."""
+        descriptor = os.open(self.out.with_name("before"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.write(descriptor, json.dumps(saved_steps(self.out / "checkpoints", "student")).encode())
+        os.close(descriptor)
 
 
 Fault = Callable[[Seen], None]
@@ -61,7 +68,8 @@ def nothing(seen: Seen) -> None:
     """No fault."""
 
 
-def kill() -> None:
+def kill(seen: Seen) -> None:
+    seen.note()
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -74,6 +82,7 @@ class Run:
     between: Callable[[Path], object] = nothing  # after the first attempt
     out: Path = field(init=False)
     said: list[str] = field(default_factory=list)
+    before_fault: list[int] = field(default_factory=list)
     after_fault: list[int] = field(default_factory=list)
     attempts: int = 0
 
@@ -95,6 +104,8 @@ class Run:
         self.attempts += 1
         code = in_child(partial(_attempt, list(arguments), self.out, fault))
         if self.attempts == 1:
+            note = self.out.with_name("before")
+            self.before_fault = json.loads(note.read_text()) if note.exists() else []
             self.after_fault = whole(self.out)
             self.between(self.out)
         ending = {0: Ending.FINISHED, 2: Ending.REFUSED}.get(code, Ending.FAILED)
@@ -107,11 +118,11 @@ def _flag(name: str, value: Any) -> list[str]:
 
 def _attempt(arguments: list[str], out: Path, fault: Fault) -> int:
     """Run the command in this process, and return its exit code."""
-    Watch(out, lambda operation: fault(Seen(operation=operation))).begin()
+    Watch(out, lambda operation: fault(Seen(out, operation=operation))).begin()
 
     class Steps(Callback):
         def on_step_end(self, context: Any) -> None:
-            fault(Seen(step=context.step))
+            fault(Seen(out, step=context.step))
 
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as complaints:
         try:
@@ -215,19 +226,20 @@ def _record(record: Path, out: Path, seen: Seen) -> None:
 
 def killed_before(number: int, seen: Seen) -> None:
     if seen.operation is not None and seen.operation.number == number:
-        kill()
+        kill(seen)
 
 
 def killed_within(number: int, seen: Seen) -> None:
     """Write half of the bytes, then die."""
     if seen.operation is not None and seen.operation.number == number and seen.operation.half is not None:
+        seen.note()
         seen.operation.half()
-        kill()
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def killed_after(step: int, seen: Seen) -> None:
     if seen.step == step:
-        kill()
+        kill(seen)
 
 
 def interrupted_after(step: int, number: int, seen: Seen) -> None:
@@ -256,4 +268,5 @@ def failed_at(number: int, seen: Seen) -> None:
 
 def _failed(seen: Seen, number: int, hit: Callable[[Operation], bool]) -> None:
     if seen.operation is not None and hit(seen.operation):
+        seen.note()
         raise OSError(number, os.strerror(number))

@@ -1,5 +1,6 @@
 """The watchdog of a run, in processes that hang."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -78,7 +79,7 @@ def test_timer_is_started_at_most_once_a_second_and_never_ends_early() -> None:
         callback.on_step_end(None)  # type: ignore[arg-type]
     times = [at for at, _, _ in asked]
     assert len(times) <= 16
-    assert all(after - before >= 1 for before, after in zip(times, times[1:], strict=False))
+    assert all(after - before >= 1 for before, after in itertools.pairwise(times))
     assert {(seconds, tuple(sorted(given.items()))) for _, seconds, given in asked} == {
         (31.0, (("exit", True), ("file", 7)))
     }

@@ -1,0 +1,1 @@
+"""Attacks on callbacks that a file names, for `contracts/callbacks-file.yaml`."""

@@ -1,0 +1,59 @@
+"""Callbacks that files name, and one that is none. Importing this module counts in `imports`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reference_trainer import Callback, Observer
+
+made: list[Any] = []
+
+
+class Mine(Callback):
+    """A callback that keeps its arguments, which have defaults."""
+
+    def __init__(self, threshold: float = 0.1, names: list[str] | None = None, **others: Any) -> None:
+        self.state = {"threshold": threshold, "names": ["default"] if names is None else names, **others}
+        made.append(self)
+
+    def on_log(self, context: Any) -> None:
+        """Do nothing."""
+
+
+class Watching(Observer):
+    """An observer with a required argument."""
+
+    def __init__(self, token: str) -> None:
+        self.state = {"token": token}
+
+
+class Outer:
+    """A class that holds one."""
+
+    class Inner(Mine):
+        """A callback within a class."""
+
+
+class Refusing(Callback):
+    """A callback whose constructor quotes what it refuses."""
+
+    def __init__(self, **given: Any) -> None:
+        raise ValueError(f"cannot use {given}")
+
+
+class Misspelt(Callback):
+    """A callback with a hook that is none."""
+
+    def on_logs(self, context: Any) -> None:
+        """Never called."""
+
+
+class Asynchronous(Callback):
+    """A callback with a hook that nothing awaits."""
+
+    async def on_log(self, context: Any) -> None:  # type: ignore[override]
+        """Never awaited."""
+
+
+class Other:
+    """A class that is no callback."""

@@ -1,0 +1,1 @@
+"""Attacks on early stopping, for `contracts/early-stopping.yaml`."""

@@ -1,0 +1,129 @@
+"""Attacks on when a run is stopped early. The subject has `EarlyStopping`, as `training.stopping` does."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from falsifiers.callbacks.lifecycle import Script
+from falsifiers.callbacks.real_run import parts, run
+from falsifiers.observers.events import context
+from reference_trainer import Action, EarlyStopping, SettingError
+
+# Multiples of a quarter: differences are exact.
+VALUES = st.lists(
+    st.integers(-8, 8).map(lambda n: n / 4) | st.sampled_from([math.nan, math.inf, -math.inf]), max_size=12
+)
+RULES = st.fixed_dictionaries(
+    {
+        "mode": st.sampled_from(["min", "max"]),
+        "patience": st.integers(1, 4),
+        "min_delta": st.sampled_from([0.0, 0.25, 1]),
+    }
+)
+SOURCES = {"evaluation": ("on_evaluate", "validation_metrics"), "log": ("on_log", "metrics")}
+
+
+def stops_at(values: Sequence[float], mode: str, patience: int, min_delta: float) -> int | None:
+    """Return the number, from 1, of the value at which a run is stopped: by the values alone, without a memory."""
+    signed = [(-value if mode == "min" else value) if math.isfinite(value) else -math.inf for value in values]
+    records = [0]  # numbers of the values that improve
+    best = -math.inf
+    for number, value in enumerate(signed, start=1):
+        if value > best + min_delta:
+            records.append(number)
+            best = value
+        if number - records[-1] >= patience:
+            return number
+    return None
+
+
+def fed(callback: Any, values: Sequence[float], source: str) -> list[Any]:
+    """Return the answers to these values."""
+    hook, field = SOURCES[source]
+    return [getattr(callback, hook)(context(n, **{field: {"it": each, "other": 0.0}})) for n, each in enumerate(values)]
+
+
+@given(values=VALUES, rules=RULES, source=st.sampled_from(sorted(SOURCES)))
+@example(values=[math.nan, 1.0, 1.0, 1.0], rules={"mode": "min", "patience": 2, "min_delta": 0.0}, source="log")
+@example(values=[1.0, math.nan, math.nan], rules={"mode": "max", "patience": 2, "min_delta": 0.0}, source="evaluation")
+def falsify_run_is_stopped_after_the_patience(
+    subject: Any, values: list[float], rules: dict[str, Any], source: str
+) -> None:
+    """STOP at the value with which `patience` in a row are no improvement, and at none before."""
+    at = stops_at(values, **rules)
+    seen = fed(subject.EarlyStopping("it", source=source, **rules), values[:at], source)
+    expected = [None] * (len(seen) - (at is not None)) + [Action.STOP] * (at is not None)
+    assert seen == expected, f"{rules} of {values[:at]}: the answers are {seen}; expected {expected}"
+
+
+@given(values=VALUES, rules=RULES, cut=st.integers(0, 12))
+def falsify_state_survives_a_checkpoint(subject: Any, values: list[float], rules: dict[str, Any], cut: int) -> None:
+    """Cut after any value, saved as JSON and restored, the answers are those without the cut."""
+    straight = fed(subject.EarlyStopping("it", **rules), values, "evaluation")
+    first, second = (subject.EarlyStopping("it", **rules) for _ in range(2))
+    before = fed(first, values[:cut], "evaluation")
+    second.load_state_dict(json.loads(json.dumps(first.state_dict(), allow_nan=False)))
+    after = fed(second, values[cut:], "evaluation")
+    assert before + after == straight, f"{rules} of {values}, cut after {cut}: {before + after}; expected {straight}"
+
+
+@given(values=VALUES.filter(bool), rules=RULES, cut=st.integers(1, 12))
+def falsify_resumed_run_stops_at_the_same_step(
+    subject: Any, values: list[float], rules: dict[str, Any], cut: int
+) -> None:
+    """A real run that evaluates in every step ends at the same step, cut at any checkpoint or not."""
+    steps = len(values)
+    at = stops_at(values, **rules) or steps
+    script, saved = Script(1, steps, None, ((),), every=(0, 1, 1)), list[Any]()
+    given = parts() | {"save": lambda state: saved.append(state), "evaluate": _evaluations(values, 0)}
+    result = run(subject, script, [EarlyStopping("it", **rules)], given)
+    assert result.steps_completed == at, f"{rules} of {values}: the run has {result.steps_completed} steps; not {at}"
+    cut = (cut - 1) % at + 1
+    given = parts() | {"resumed": saved[cut - 1], "evaluate": _evaluations(values, cut)}
+    result = run(subject, script, [EarlyStopping("it", **rules)], given)
+    assert result.steps_completed == at, (
+        f"{rules} of {values}, resumed at step {cut}: the run has {result.steps_completed} steps; expected {at}"
+    )
+
+
+def _evaluations(values: list[float], done: int) -> Any:
+    left = itertools.islice(values, done, None)
+    return lambda: {"it": next(left)}
+
+
+REFUSED = [
+    ({"mode": "least"}, "mode"),
+    ({"source": "training"}, "source"),
+    *[({"patience": wrong}, "patience") for wrong in (0, -1, 1.0, True, "3", None)],
+    *[({"min_delta": wrong}, "min_delta") for wrong in (-0.1, math.nan, math.inf, True)],
+]
+
+
+@given(case=st.sampled_from(REFUSED))
+def falsify_arguments_outside_their_domain_are_refused(subject: Any, case: tuple[dict[str, Any], str]) -> None:
+    """SettingError with the name and the value of the argument."""
+    given, name = case
+    try:
+        subject.EarlyStopping("it", **given)
+    except SettingError as error:
+        assert name in str(error) and repr(given[name]) in str(error), f"{given} is refused with {error}"
+        return
+    raise AssertionError(f"EarlyStopping accepts {given}")
+
+
+@given(source=st.sampled_from(sorted(SOURCES)))
+def falsify_unknown_metric_ends_the_run(subject: Any, source: str) -> None:
+    """SettingError with the metric and those to choose from, at the first evaluation."""
+    try:
+        fed(subject.EarlyStopping("that", source=source), [1.0], source)
+    except SettingError as error:
+        assert "'that'" in str(error) and "it, other" in str(error), f"an unknown metric is refused with {error}"
+        return
+    raise AssertionError("a metric that is not there is accepted")

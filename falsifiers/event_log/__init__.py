@@ -1,0 +1,1 @@
+"""Attacks on observers that write lines of JSON, for `contracts/event-log.yaml`."""

@@ -1,0 +1,1 @@
+"""Attacks on observers and on the callbacks of a run together, for `contracts/observers.yaml`."""

@@ -1,0 +1,159 @@
+"""Attacks on the delivery of events to observers. The subject is that of `events`."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from falsifiers.callbacks.lifecycle import HOOKS
+from falsifiers.observers.events import SAFETY_S, WAIT_S, Blocked, context, logged, observer
+from reference_trainer import Callback
+
+EVENTS = st.lists(st.sampled_from(HOOKS), min_size=1, max_size=30)
+
+
+@given(events=EVENTS, observers=st.integers(1, 3))
+@example(events=["on_step_end"] * 1000, observers=2)
+def falsify_every_event_is_delivered_in_order(subject: Any, events: list[str], observers: int) -> None:
+    """Any events, then close: every observer has got each of them once, in order, with its numbers."""
+    seen: list[list[tuple[str, int]]] = [[] for _ in range(observers)]
+    callbacks = subject.Callbacks(
+        [observer(lambda hook, at, n=n: seen[n].append((hook, at.step))) for n in range(observers)]
+    )
+    for step, hook in enumerate(events):
+        callbacks.fire(hook, context(step))
+    callbacks.close()
+    expected = [(hook, step) for step, hook in enumerate(events)]
+    for number, got in enumerate(seen):
+        at = next((n for n, pair in enumerate(zip(got, expected, strict=False)) if pair[0] != pair[1]), len(got))
+        assert got == expected, (
+            f"observer {number} has got {len(got)} of {len(expected)} events before close returned; event {at} is "
+            f"{got[at : at + 1]}, expected {expected[at : at + 1]}"
+        )
+
+
+@given(before=st.integers(0, 3), after=EVENTS, closes=st.integers(1, 3))
+def falsify_nothing_is_called_after_close(subject: Any, before: int, after: list[str], closes: int) -> None:
+    """Once closed, as often as it may be, events are neither delivered nor refused, and nobody hears them."""
+    seen, controlled = list[str](), list[int]()
+    control = type("Control", (Callback,), {"on_log": lambda self, at: controlled.append(at.step)})()
+    callbacks = subject.Callbacks([observer(lambda hook, at: seen.append(hook)), control])
+    for step in range(before):
+        callbacks.fire("on_log", context(step))
+    for _ in range(closes):
+        callbacks.close()
+    threads = threading.active_count()
+    for hook in after:
+        answer = callbacks.fire(hook, context(9))
+        assert answer.name == "CONTINUE", f"{hook} is answered with {answer} after close"
+        assert not callbacks.has_callbacks(hook), f"{hook} is said to be heard after close"
+    assert threading.active_count() == threads, "an event after close starts a thread"
+    counts = len(seen), len(controlled)
+    assert counts == (before, before), f"{before} events, close, {len(after)} events: the callbacks have got {counts}"
+
+
+@given(steps=st.integers(1, 8), blocking=st.integers(0, 1))
+def falsify_blocked_observer_delays_nobody(subject: Any, steps: int, blocking: int) -> None:
+    """While one observer is blocked in its first hook, the run and the other observer get on."""
+    blocked, others, done = Blocked(), list[int](), threading.Event()
+
+    def note(hook: str, at: Any) -> None:
+        others.append(at.step)
+        if len(others) == steps:
+            done.set()
+
+    pair = [observer(note), observer(blocked)]
+    callbacks = subject.Callbacks(pair if blocking else pair[::-1])
+    for step in range(steps):
+        callbacks.fire("on_step_end", context(step))
+    blocked.entered.wait(SAFETY_S)
+    finished = done.wait(SAFETY_S)
+    blocked.go.set()
+    callbacks.close()
+    assert blocked.released, f"the run stood still until an observer gave up waiting in step {blocked.steps[:1]}"
+    assert finished and others == list(range(steps)), f"beside a blocked observer, another one has got {others}"
+    assert blocked.steps == list(range(steps)), f"once it went on, the blocked observer has got {blocked.steps}"
+
+
+@given(limit=st.integers(1, 6), events=st.integers(1, 20))
+def falsify_full_queue_drops_the_oldest_and_counts(subject: Any, limit: int, events: int) -> None:
+    """A queue holds `queue_limit` events: of more the newest stay, in order, and the number of the others is logged."""
+    blocked = Blocked()
+    watching = observer(blocked, queue_limit=limit)
+    callbacks = subject.Callbacks([watching])
+    callbacks.fire("on_step_end", context(0))
+    assert blocked.entered.wait(SAFETY_S), "the observer is not called"
+    for step in range(1, events + 1):
+        callbacks.fire("on_step_end", context(step))
+    with logged() as records:
+        blocked.go.set()
+        callbacks.close()
+    expected = [0, *range(max(events - limit, 0) + 1, events + 1)]
+    case = f"{events} events beside one that blocks, in a queue of {limit}"
+    assert blocked.steps == expected, f"{case}: the observer has got {blocked.steps}; expected {expected}"
+    lost, said = events + 1 - len(expected), [record.getMessage() for record in records]
+    numbers = [each for each in said if "Watching" in each and str(lost) in each.split()]
+    assert len(numbers) == (lost > 0), f"{case}: {lost} are lost; the log says {said}"
+
+
+@given(late=st.booleans(), error=st.booleans())
+def falsify_end_waits_for_observers(subject: Any, late: bool, error: bool) -> None:
+    """`end` returns when on_train_end has returned in every observer, after an exception too."""
+    release, seen = threading.Timer(0.02, lambda: go.set()), list[str]()
+    go = threading.Event()
+
+    def end(hook: str, at: Any) -> None:
+        if late:
+            go.wait(SAFETY_S)
+        seen.append(hook)
+
+    callbacks = subject.Callbacks([observer(end, "on_log", "on_train_end")])
+    callbacks.fire("on_log", context(1))
+    release.start()
+    callbacks.end(context(1), RuntimeError("on purpose") if error else None)
+    got = list(seen)
+    go.set()
+    callbacks.close()
+    assert got == ["on_log", "on_train_end"], f"when the end of the run returned, the observer had got {got}"
+
+
+@given(waits=st.integers(1, 3))
+def falsify_stuck_observer_is_waited_for_once(subject: Any, waits: int) -> None:
+    """An observer that does not return is left after the wait, named in the log once, and not waited for again."""
+    blocked, seen = Blocked(), list[str]()
+    callbacks = subject.Callbacks([observer(blocked), observer(lambda hook, at: seen.append(hook))], wait_s=WAIT_S)
+    callbacks.fire("on_log", context(1))
+    assert blocked.entered.wait(SAFETY_S), "the observer is not called"
+    with logged() as records:
+        for _ in range(waits):
+            callbacks.settle()
+        callbacks.end(context(1), None)
+        callbacks.close()
+    inside = blocked.released
+    blocked.go.set()
+    assert inside is None, "the end of the run stood still until a stuck observer gave up"
+    said = [each for each in (record.getMessage() for record in records) if "takes too long" in each]
+    assert len(said) == 1 and "Watching" in said[0], f"a stuck observer is reported as {said}; expected once, by name"
+    assert seen == ["on_log", "on_train_end"], f"beside a stuck observer, another one has got {seen}"
+
+
+@given(fired=EVENTS)
+def falsify_checkpoint_waits_for_observers(subject: Any, fired: list[str]) -> None:
+    """`settle` returns when every event so far is taken: a run that is killed later repeats no more than the rest."""
+    go, seen = threading.Event(), list[str]()
+
+    def slowly(hook: str, at: Any) -> None:
+        go.wait(SAFETY_S)
+        seen.append(hook)
+
+    callbacks = subject.Callbacks([observer(slowly)])
+    for hook in fired:
+        callbacks.fire(hook, context(1))
+    threading.Timer(0.01, go.set).start()
+    callbacks.settle()
+    got = list(seen)
+    callbacks.close()
+    assert got == fired, f"{len(fired)} events were fired before a checkpoint, which waited for {len(got)} of them"

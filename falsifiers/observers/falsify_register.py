@@ -1,0 +1,147 @@
+"""Attacks on adding, removing and asking for callbacks. The subject is that of `events`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.callbacks.lifecycle import HOOKS
+from falsifiers.observers.events import context
+from reference_trainer import Callback, CallbackError, Observer
+
+KINDS = ("first", "second", "derived")
+
+
+def _callbacks(calls: list[tuple[int, str, int]], kinds: list[str], watching: list[bool]) -> list[Any]:
+    """Return a callback of each kind, of which "derived" is a subclass of "first"; it notes (number, hook, step)."""
+    made = list[Any]()
+    bases: dict[tuple[str, bool], Any] = {}
+    for number, (kind, watches) in enumerate(zip(kinds, watching, strict=True)):
+        for name in KINDS:
+            root = Observer if watches else Callback
+            base = bases.get(("first", watches), root) if name == "derived" else root
+            bases.setdefault((name, watches), type(name.title(), (base,), {}))
+
+        def note(self: Any, at: Any, number: int = number) -> None:
+            calls.append((number, "on_log", at.step))
+
+        made.append(type("One", (bases[kind, watches],), {"on_log": note})())
+    return made
+
+
+@given(
+    kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4),
+    watching=st.booleans(),
+    wanted=st.integers(0, 6),
+    late=st.booleans(),
+)
+def falsify_removed_callbacks_get_nothing_more(
+    subject: Any, kinds: list[str], watching: bool, wanted: int, late: bool
+) -> None:
+    """Removed by instance or by type, also of a base class, they get no later event; the others get every one."""
+    calls: list[tuple[int, str, int]] = []
+    made = _callbacks(calls, kinds, [watching] * len(kinds))
+    callbacks = subject.Callbacks(() if late else made)
+    for each in made if late else ():
+        callbacks.add(each)
+    by_type = wanted >= len(made)
+    target = type(made[0]).__mro__[1] if by_type else made[wanted]
+    gone = [n for n, each in enumerate(made) if (isinstance(each, target) if by_type else n == wanted)]
+    callbacks.fire("on_log", context(1))
+    callbacks.remove(target)
+    callbacks.fire("on_log", context(2))
+    heard = callbacks.has_callbacks("on_log")
+    callbacks.close()
+    for number in range(len(made)):
+        steps = [step for n, _, step in calls if n == number]
+        expected = [1] if number in gone else [1, 2]
+        assert steps == expected, f"{target} is removed from {kinds}: callback {number} got {steps}, not {expected}"
+    assert heard is (len(gone) < len(made)), f"{target} is removed from {kinds}: on_log is heard: {heard}"
+
+
+@given(kinds=st.lists(st.sampled_from(KINDS), max_size=2), by_type=st.booleans())
+def falsify_unknown_removal_is_refused(subject: Any, kinds: list[str], by_type: bool) -> None:
+    """A callback or a type that is not registered raises CallbackError, with the registered ones."""
+    made = _callbacks([], kinds, [False] * len(kinds))
+    callbacks, other = subject.Callbacks(made), type("Other", (Callback,), {})
+    try:
+        callbacks.remove(other if by_type else other())
+    except CallbackError as error:
+        said = str(error)
+    else:
+        raise AssertionError(f"Other is removed from {kinds} without an error")
+    assert "Other" in said and said.count("One") == len(kinds), f"the refusal does not name the callbacks: {said}"
+
+
+@given(hooks=st.sets(st.sampled_from(HOOKS)), watching=st.booleans(), instance=st.booleans())
+def falsify_hooks_are_heard_where_overridden(subject: Any, hooks: set[str], watching: bool, instance: bool) -> None:
+    """`has_callbacks` is true for the hooks that a class or an instance overrides, and for no other."""
+    base, methods = Observer if watching else Callback, {hook: lambda *given: None for hook in hooks}
+    callback = type("Mine", (base,), {} if instance else methods)()
+    vars(callback).update(methods if instance else {})
+    callbacks = subject.Callbacks([callback])
+    heard = {hook for hook in HOOKS if callbacks.has_callbacks(hook)}
+    callbacks.close()
+    assert heard == hooks, f"a callback with the hooks {sorted(hooks)} hears {sorted(heard)}"
+
+
+ODD = ["on_step_ends", "on_fit_start", "", "step_end", None, 3]
+
+
+@given(hook=st.sampled_from(ODD), asks=st.booleans(), closed=st.booleans())
+def falsify_unknown_hook_is_refused(subject: Any, hook: Any, asks: bool, closed: bool) -> None:
+    """An unknown hook raises CallbackError at the caller, with its name and the hooks to choose from."""
+    callbacks = subject.Callbacks([Callback()])
+    if closed:
+        callbacks.close()
+    try:
+        callbacks.has_callbacks(hook) if asks else callbacks.fire(hook, context(1))
+    except CallbackError as error:
+        assert repr(hook) in str(error) and "on_step_end" in str(error), f"{hook!r} is refused with {error}"
+        return
+    raise AssertionError(f"the hook {hook!r} is accepted")
+
+
+async def _coroutine(*given: Any) -> None: ...
+
+
+@given(odd=st.sampled_from(["class", "coroutine", "misspelt", "None"]), late=st.booleans(), watching=st.booleans())
+def falsify_invalid_callbacks_are_refused_when_added(subject: Any, odd: str, late: bool, watching: bool) -> None:
+    """A class, a coroutine function and a misspelt hook raise CallbackError at the caller, in `add` too."""
+    base = Observer if watching else Callback
+    kinds: dict[str, Any] = {
+        "class": base,
+        "coroutine": type("Mine", (base,), {"on_log": _coroutine})(),
+        "misspelt": type("Mine", (base,), {"on_logs": lambda *given: None})(),
+        "None": None,
+    }
+    try:
+        subject.Callbacks().add(kinds[odd]) if late else subject.Callbacks([kinds[odd]])
+    except CallbackError:
+        return
+    raise AssertionError(f"a {odd} is accepted as a callback")
+
+
+@given(appended=st.integers(1, 3))
+def falsify_callbacks_change_between_events(subject: Any, appended: int) -> None:
+    """A callback that adds or removes callbacks in its hook changes the next event, not the present one."""
+    seen: list[tuple[str, int]] = []
+
+    def note(name: str) -> Any:
+        return type(name, (Callback,), {"on_log": lambda self, at: seen.append((name, at.step))})()
+
+    def change(self: Any, at: Any) -> None:
+        if at.step == 1:
+            callbacks.remove(second)
+            for number in range(appended):
+                callbacks.add(note(f"late {number}"))
+
+    second = note("second")
+    callbacks = subject.Callbacks([type("Changing", (Callback,), {"on_log": change})(), second])
+    for step in (1, 2):
+        callbacks.fire("on_log", context(step))
+    expected = [("second", 1), *((f"late {number}", 2) for number in range(appended))]
+    assert seen == expected, f"callbacks that are exchanged in step 1 are called as {seen}; expected {expected}"
+    callbacks.close()

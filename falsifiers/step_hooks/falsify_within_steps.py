@@ -1,0 +1,200 @@
+"""Attacks on the contexts of the hooks within a step. The subject is that of `real_run`.
+
+The expected numbers come from a small table of logits and its closed-form gradient, in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from falsifiers.callbacks.lifecycle import Script, lifecycle
+from falsifiers.callbacks.real_run import checkpoint, module_student, parts, recording_callbacks, run
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.tables import FixtureTeacher
+from reference_trainer.training.callbacks import Context
+from reference_trainer.training.loop import new_optimizer
+
+SAME = 1e-9
+WITHIN = ("on_log", "on_evaluate", "on_save", "on_step_end")
+CE, KD, T = 0.3, 0.7, 2.0
+
+
+class Table(nn.Module):
+    """A table of logits [V, V], by token."""
+
+    def __init__(self, logits: Tensor) -> None:
+        super().__init__()
+        self.table = nn.Parameter(logits.clone())
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.table[tokens]
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> tuple[Script, list[tuple[tuple[int, int], ...]], float | None]:
+    """Draw a schedule, micro-batches of (token, label) pairs, some of which score nothing, and a clip."""
+    accumulation = draw(st.integers(1, 3))
+    every = draw(st.tuples(*[st.integers(0, 3)] * 3))
+    left, epochs, steps = draw(st.integers(1, accumulation)), draw(st.integers(1, 2)), draw(st.integers(1, 3))
+    script = Script(epochs, steps, None, ((),), accumulation, left, every)
+    pair = st.tuples(st.integers(0, 2), st.sampled_from([-100, 0, 1, 2]))
+    batches = draw(st.lists(st.lists(pair, min_size=2, max_size=4).map(tuple), min_size=1, max_size=5))
+    return script, batches, draw(st.none() | st.sampled_from([1e-3, 0.5, 1e3]))
+
+
+class Run:
+    """A real run of these micro-batches, with the contexts of every event and the student's table at that time."""
+
+    def __init__(self, subject: Any, script: Script, batches: Any, clip: float | None) -> None:
+        self.script, self.batches = script, batches
+        self.seen: list[tuple[Context, Tensor, Tensor | None]] = []
+        self.teacher = torch.tensor([[2.0, 0, -1], [0, 4, 0], [1, -2, 0]], dtype=torch.float64)
+        module = Table(self.teacher.flip(0, 1))
+        now = [0.0]
+
+        def clock() -> float:
+            now[0] += 0.5
+            return now[0]
+
+        def act(callback: int, event: str, context: Context) -> None:
+            gradient = module.table.grad
+            self.seen.append(
+                (context.snapshot(), module.table.detach().clone(), None if gradient is None else gradient.clone())
+            )
+
+        given = parts() | {
+            "teacher": FixtureTeacher(self.teacher),
+            "student": module_student(module),
+            "batch_at": lambda epoch, k: self.batch(epoch, k),
+            "optimizer": new_optimizer(module.parameters(), 0.1),
+            "clock": clock,
+            "clip": clip,
+        }
+        run(subject, script, recording_callbacks(1, act), given)
+
+    def batch(self, epoch: int, k: int) -> Batch:
+        pairs = self.batches[((epoch - 1) * self.script.micro_batches + k - 1) % len(self.batches)]
+        tokens, labels = torch.tensor(pairs).T
+        return Batch(tokens=tokens[None], labels=labels[None])
+
+    def nats(self, batch: Batch, table: Tensor) -> tuple[Tensor, int]:
+        """Return the loss of a micro-batch under a table, summed over its scored tokens, and their count."""
+        tokens, labels = batch.tokens[0, :-1], batch.labels[0, 1:]
+        tokens, labels = tokens[labels >= 0], labels[labels >= 0]
+        student, teacher = table[tokens], self.teacher[tokens]
+        hard = -student.log_softmax(-1).gather(-1, labels[:, None]).sum()
+        at_T, ours = (teacher / T).log_softmax(-1), (student / T).log_softmax(-1)
+        return CE * hard + KD * T**2 * (at_T.exp() * (at_T - ours)).sum(), len(labels)
+
+    def window(self, epoch: int, epoch_step: int) -> list[Batch]:
+        first = (epoch_step - 1) * self.script.accumulation
+        last = min(first + self.script.accumulation, self.script.micro_batches)
+        return [self.batch(epoch, k) for k in range(first + 1, last + 1)]
+
+
+@given(drawn=runs())
+def falsify_micro_batches_are_reported(subject: Any, drawn: Any) -> None:
+    """on_after_backward has loss and scored tokens of its micro-batch; every other event has none."""
+    run = Run(subject, *drawn)
+    for context, table, _ in run.seen:
+        expected: dict[str, float] = {}
+        if context.hook == "on_after_backward":
+            epoch_step = (context.step - 1) % run.script.steps_per_epoch + 1
+            batch = run.window(context.epoch, epoch_step)[context.micro_batch - 1]  # type: ignore[operator]
+            nats, count = run.nats(batch, table)
+            expected = {"tokens": count} | ({"loss": float(nats) / count} if count else {})
+        got = dict(context.batch_metrics)
+        close = got.keys() == expected.keys() and all(
+            math.isclose(got[name], expected[name], rel_tol=SAME, abs_tol=SAME) for name in got
+        )
+        where = f"{context.hook} of step {context.step}, micro-batch {context.micro_batch}"
+        assert close, f"{where}: the metrics of the batch are {got}; expected {expected}"
+
+
+@given(drawn=runs())
+def falsify_gradient_norms_are_reported(subject: Any, drawn: Any) -> None:
+    """From on_pre_optimizer_step to on_step_end, logged or clipped steps have their norm before clipping; else None."""
+    script, batches, clip = drawn
+    run = Run(subject, script, batches, clip)
+    norm: float | None = None
+    for context, table, gradient in run.seen:
+        if context.hook == "on_pre_optimizer_step":
+            norm = _norm(run, context, table)
+            _assert_clipped(context, norm, gradient, clip)
+        known = context.hook in ("on_pre_optimizer_step", "on_optimizer_step", *WITHIN)
+        logged = script.every[0] > 0 and context.step % script.every[0] == 0
+        expected = norm if known and (logged or clip is not None) else None
+        got = context.gradient_norm
+        same = got == expected if None in (got, expected) else math.isclose(got, expected, rel_tol=SAME, abs_tol=SAME)
+        assert same, f"{context.hook} of step {context.step}: the norm is {got}; expected {expected}, clip {clip}"
+
+
+def _norm(run: Run, context: Context, table: Tensor) -> float:
+    weights = table.clone().requires_grad_()
+    window = run.window(context.epoch, (context.step - 1) % run.script.steps_per_epoch + 1)
+    sums = [run.nats(batch, weights) for batch in window]
+    count = sum(each for _, each in sums)
+    if count == 0:
+        return 0.0
+    (torch.stack([nats for nats, _ in sums]).sum() / count).backward()
+    return float(weights.grad.norm())  # type: ignore[union-attr]
+
+
+def _assert_clipped(context: Context, norm: float, gradient: Tensor | None, clip: float | None) -> None:
+    expected = norm if clip is None else norm * min(1.0, clip / (norm + 1e-6))
+    got = 0.0 if gradient is None else float(gradient.norm())
+    assert math.isclose(got, expected, rel_tol=SAME, abs_tol=SAME), (
+        f"on_pre_optimizer_step of step {context.step} sees a gradient of norm {got}; expected {expected}"
+    )
+
+
+@given(drawn=runs())
+def falsify_weights_change_between_the_hooks(subject: Any, drawn: Any) -> None:
+    """The weights change between on_pre_optimizer_step and on_optimizer_step of a step, and nowhere else."""
+    run = Run(subject, *drawn)
+    for (before, old, _), (after, new, _) in zip(run.seen, run.seen[1:], strict=False):
+        changed = not torch.equal(old, new)
+        may = (before.hook, after.hook) == ("on_pre_optimizer_step", "on_optimizer_step")
+        assert may or not changed, f"the weights change between {before.hook} and {after.hook} of step {after.step}"
+        assert changed or not may, f"the optimizer left the weights of step {after.step} as they were"
+
+
+@given(drawn=runs())
+def falsify_evaluations_and_checkpoints_are_reported(subject: Any, drawn: Any) -> None:
+    """Metrics of an evaluation are there from on_evaluate, a path from on_save, up to on_step_end; nowhere else."""
+    run = Run(subject, *drawn)
+    _, evaluate, save = run.script.every
+    for context, _, _ in run.seen:
+        evaluated = evaluate > 0 and context.step % evaluate == 0 and context.hook in WITHIN[1:]
+        saved = save > 0 and context.step % save == 0 and context.hook in WITHIN[2:]
+        expected = ({"hard_loss": 2.0} if evaluated else {}, str(checkpoint(context.step)) if saved else None)
+        got = dict(context.validation_metrics), context.checkpoint_path
+        assert got == expected, f"{context.hook} of step {context.step}: {got}; expected {expected}"
+
+
+@given(drawn=runs())
+def falsify_totals_are_reported(subject: Any, drawn: Any) -> None:
+    """Sequences and tokens so far, rates of the whole run and memory are those of the run at every event."""
+    run = Run(subject, *drawn)
+    calls, per_epoch = lifecycle(run.script).calls, run.script.steps_per_epoch
+    for (context, _, _), call in zip(run.seen, calls, strict=True):
+        batches = [
+            batch
+            for step in range(1, call.taken + 1)
+            for batch in run.window((step - 1) // per_epoch + 1, (step - 1) % per_epoch + 1)
+        ]
+        tokens = sum(int((batch.labels[0, 1:] >= 0).sum()) for batch in batches)
+        sequences = sum(int((batch.labels[0, 1:] >= 0).any()) for batch in batches)
+        got = context.tokens, context.sequences
+        assert got == (tokens, sequences), f"{call}: {got} tokens and sequences; expected {(tokens, sequences)}"
+        rates = context.steps_per_s, context.tokens_per_s
+        wanted = context.step / context.elapsed_s, tokens / context.elapsed_s
+        assert rates == wanted, f"{call}: steps and tokens per second are {rates}; expected {wanted}"
+        memory = context.memory
+        assert type(memory) is int and 2**20 < memory < 2**40, f"{call}: the process holds {memory} bytes"

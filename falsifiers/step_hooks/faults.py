@@ -1,0 +1,60 @@
+"""Wrong versions of public functions: the faults that the contract `step-hooks` declares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+
+def sums_added_up(original: Any, *given: Any, after: Any = None, **others: Any) -> Any:
+    """Report after each micro-batch the sums of the window so far."""
+    so_far: dict[str, Any] = {}
+
+    def added(micro_batch: int, sums: Any, count: Any) -> None:
+        for name, each in {**sums, "count": count}.items():
+            so_far[name] = so_far.get(name, 0) + each
+        after(micro_batch, so_far, so_far["count"])
+
+    return original(*given, after=after and added, **others)
+
+
+def norm_after_clipping(original: Any, *given: Any, clip: float | None = None, **others: Any) -> Any:
+    """Report the norm of the gradient that is left, in every context."""
+    from reference_trainer.training.record import Record
+
+    context = Record.context
+
+    def clipped(self: Any, *event: Any) -> Any:
+        norm, self.gradient_norm = self.gradient_norm, self.gradient_norm
+        if norm is not None and clip is not None:
+            self.gradient_norm = norm.clamp(max=clip)
+        try:
+            return context(self, *event)
+        finally:
+            self.gradient_norm = norm
+
+    Record.context = clipped  # type: ignore[method-assign]
+    try:
+        return original(*given, clip=clip, **others)
+    finally:
+        Record.context = context  # type: ignore[method-assign]
+
+
+def hooks_swapped(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
+    """Exchange the hooks before and after the update."""
+    names = {"PRE_OPTIMIZER_STEP": "OPTIMIZER_STEP", "OPTIMIZER_STEP": "PRE_OPTIMIZER_STEP"}
+    swapped = type(event)[names.get(event.name, event.name)]
+    return original(callbacks, swapped, replace(context, hook=swapped.value))
+
+
+def values_kept(original: Any, self: Any) -> None:
+    """Keep the values of the step before."""
+    kept = getattr(self, "validation", {})
+    original(self)
+    self.validation = kept
+
+
+def sequences_late(original: Any, self: Any, sums: Any, sequences: int) -> None:
+    """Count the sequences of a step only if an earlier one had some."""
+    original(self, sums, sequences if self.steps else 0)

@@ -1,0 +1,143 @@
+"""Callbacks that a TOML file names: an import path and JSON arguments each, so that every process makes the same ones.
+
+    [[callbacks]]
+    use = "reference_trainer.training.stopping:EarlyStopping"
+    arguments = { metric = "hard_loss", patience = 3 }
+
+Nothing of a command line is executed but what this file names, and no message holds an argument: it may be a secret.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reference_trainer.errors import SettingError
+from reference_trainer.training.callbacks import Callback, checked
+
+__all__ = ["LARGEST_FILE", "Spec", "load_callbacks", "made", "read_specs"]
+
+LARGEST_FILE = 2**20
+"""In bytes; a device such as /dev/zero has no end."""
+_KEYS = ("use", "arguments")
+_SECRET = 4  # characters, at least: shorter texts are words, such as a mode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """One callback of a file. where: the file and the callback's number. use: MODULE:CLASS."""
+
+    where: str
+    use: str
+    arguments: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        """Return the callback without the values of its arguments."""
+        return f"Spec({self.where}: {self.use}, arguments: {', '.join(self.arguments) or 'none'})"
+
+
+def load_callbacks(path: Path | None) -> tuple[Callback, ...]:
+    """Return new instances of the callbacks that a file names, in its order; none without a file.
+
+    Raise `SettingError`, with file and number of the callback, for what cannot be read, imported or made.
+    """
+    return () if path is None else tuple(map(made, read_specs(path)))
+
+
+def read_specs(path: Path) -> tuple[Spec, ...]:
+    """Return the callbacks of a file. Nothing is imported."""
+    try:
+        with path.open("rb") as file:
+            text = file.read(LARGEST_FILE + 1)
+        if len(text) > LARGEST_FILE:
+            raise SettingError(f"{path} has more than {LARGEST_FILE} bytes; expected a TOML file of callbacks")
+        tree = tomllib.loads(text.decode())
+    except OSError as error:
+        raise SettingError(f"{path} can't be read: {error.strerror}; expected a TOML file of callbacks") from error
+    except ValueError as error:  # also of text that is not UTF-8
+        raise SettingError(f"{path} is not TOML: {error}") from error
+    _refuse_unknown(str(path), tree, ("callbacks",))
+    entries = tree.get("callbacks", [])
+    if not isinstance(entries, list):
+        raise SettingError(f"{path}: callbacks is not a list; write each callback below [[callbacks]]")
+    return tuple(_spec(f"{path}: callback {number}", entry) for number, entry in enumerate(entries, start=1))
+
+
+def _spec(where: str, entry: Any) -> Spec:
+    if not isinstance(entry, dict):
+        raise SettingError(f"{where} is not a table; write each callback below [[callbacks]]")
+    _refuse_unknown(where, entry, _KEYS)
+    use, arguments = entry.get("use"), entry.get("arguments", {})
+    if not isinstance(use, str) or not all(part.isidentifier() for part in use.replace(":", ".").split(".")):
+        raise SettingError(f"{where}: invalid use {use!r}; expected MODULE:CLASS")
+    if use.count(":") != 1:
+        raise SettingError(f"{where}: invalid use {use!r}; expected MODULE:CLASS")
+    if not isinstance(arguments, dict):
+        raise SettingError(f"{where}: arguments is not a table of names and values")
+    for name in _not_json(arguments):
+        raise SettingError(f"{where}: argument {name} is no JSON value; give dates and NaN as text")
+    return Spec(where=where, use=use, arguments=arguments)
+
+
+def _refuse_unknown(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for name in given.keys() - set(known):
+        near = difflib.get_close_matches(name, known)
+        hint = f"did you mean {near[0]!r}?" if near else f"expected {' and '.join(known)}"
+        raise SettingError(f"{where}: unknown key {name!r} ({hint})")
+
+
+def _not_json(arguments: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in arguments.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            yield repr(name)
+
+
+def made(spec: Spec) -> Callback:
+    """Return a new instance. Raise `SettingError` if it cannot be imported or made, or has hooks that are refused."""
+    kind = _imported(spec)
+    if not (isinstance(kind, type) and issubclass(kind, Callback)):
+        raise SettingError(f"{spec.where}: {spec.use} is not a subclass of reference_trainer's Callback")
+    try:
+        callback = kind(**json.loads(json.dumps(spec.arguments)))  # a copy, as another process would read it
+    except Exception as error:
+        reason = _without_values(f"{type(error).__name__}: {error}", spec.arguments)
+        raise SettingError(f"{spec.where}: {spec.use} can't be made: {reason}") from None
+    try:
+        checked([callback])
+    except TypeError as error:
+        raise SettingError(f"{spec.where}: {error}") from error
+    return callback
+
+
+def _imported(spec: Spec) -> Any:
+    module, _, name = spec.use.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+    except Exception as error:
+        hint = "; install it, or add its directory to PYTHONPATH" if isinstance(error, ModuleNotFoundError) else ""
+        raise SettingError(
+            f"{spec.where}: {module} can't be imported: {type(error).__name__}: {error}{hint}"
+        ) from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            near = difflib.get_close_matches(part, dir(found))
+            raise SettingError(f"{spec.where}: no {part} in {module}{f' (did you mean {near[0]}?)' if near else ''}")
+        found = getattr(found, part)
+    return found
+
+
+def _without_values(text: str, value: Any) -> str:
+    """Return the text with every argument that is a text replaced: a constructor may quote a secret in its error."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    for each in value if isinstance(value, list) else ():
+        text = _without_values(text, each)
+    return text.replace(value, "...") if isinstance(value, str) and len(value) >= _SECRET else text

@@ -1,0 +1,74 @@
+"""Early stopping: the run ends when a metric has not improved for some evaluations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+from reference_trainer.errors import SettingError
+from reference_trainer.training.callbacks import Callback
+from reference_trainer.training.context import Context
+from reference_trainer.training.schedule import Action
+
+__all__ = ["EarlyStopping"]
+
+
+class EarlyStopping(Callback):
+    """Callback that answers STOP after `patience` evaluations in a row without an improvement of `metric`.
+
+    mode: whether smaller ("min") or larger ("max") is better. min_delta: an improvement is larger than this. source:
+    "evaluation" looks at `validation_metrics` of each evaluation, "log" at `metrics` of each logged step. A value that
+    is not finite is never the best, and improves nothing. best: the best value so far; None before the first.
+    waited: evaluations since then. Both are saved with the run.
+    Raise `SettingError` for arguments outside their domains, and in the run for a metric that is not there.
+    """
+
+    def __init__(
+        self,
+        metric: str,
+        *,
+        mode: Literal["min", "max"] = "min",
+        patience: int = 3,
+        min_delta: float = 0.0,
+        source: Literal["evaluation", "log"] = "evaluation",
+    ) -> None:
+        if mode not in ("min", "max"):
+            raise SettingError(f"invalid mode {mode!r}: expected 'min' or 'max'")
+        if source not in ("evaluation", "log"):
+            raise SettingError(f"invalid source {source!r}: expected 'evaluation' or 'log'")
+        if type(patience) is not int or patience < 1:
+            raise SettingError(f"invalid patience {patience!r}: expected a positive integer")
+        if isinstance(min_delta, bool) or not 0 <= min_delta < math.inf:
+            raise SettingError(f"invalid min_delta {min_delta!r}: expected a non-negative number")
+        self.metric, self.mode, self.patience, self.min_delta, self.source = metric, mode, patience, min_delta, source
+        self.best: float | None = None
+        self.waited = 0
+
+    def on_evaluate(self, context: Context) -> Action | None:
+        return self._judge(context.validation_metrics) if self.source == "evaluation" else None
+
+    def on_log(self, context: Context) -> Action | None:
+        return self._judge(context.metrics) if self.source == "log" else None
+
+    def state_dict(self) -> dict[str, float | None]:
+        return {"best": self.best, "waited": self.waited}
+
+    def load_state_dict(self, state: Mapping[str, float | None]) -> None:
+        self.best, self.waited = state["best"], int(state["waited"] or 0)
+
+    def _judge(self, metrics: Mapping[str, float]) -> Action | None:
+        if self.metric not in metrics:
+            raise SettingError(f"unknown metric {self.metric!r} of {self.source}; choose from {', '.join(metrics)}")
+        value = metrics[self.metric]
+        if self._improves(value):
+            self.best, self.waited = value, 0
+        else:
+            self.waited += 1
+        return Action.STOP if self.waited >= self.patience else None
+
+    def _improves(self, value: float) -> bool:
+        if not math.isfinite(value) or self.best is None:
+            return math.isfinite(value)
+        gain = self.best - value if self.mode == "min" else value - self.best
+        return gain > self.min_delta
