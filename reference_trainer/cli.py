@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from reference_trainer import __version__, interrupts
-from reference_trainer.config.kinds import kind_of, read_integer
+from reference_trainer.config.kinds import kind_of
 from reference_trainer.config.place import placed
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import (
@@ -357,9 +357,13 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
 @main.command()
 @click.argument("directory", metavar="DIR")
 @click.option(
-    "--export", nargs=2, metavar="STEP OUT", default=None, help="Write the student of this step as a model directory."
+    "--export",
+    type=(click.IntRange(0, 10**18), click.Path(path_type=Path)),
+    metavar="STEP OUT",
+    default=None,
+    help="Write the student of this step as a model directory.",
 )
-def checkpoints(directory: str, export: tuple[str, str] | None) -> int:
+def checkpoints(directory: str, export: tuple[int, Path] | None) -> int:
     """List the checkpoints of a run and verify every file.
 
     DIR is the output directory of a run, or the directory of its checkpoints. With --export, one of them is written as
@@ -370,18 +374,14 @@ def checkpoints(directory: str, export: tuple[str, str] | None) -> int:
     return _guarded(lambda: _checkpoints(Path(directory), export))
 
 
-def _checkpoints(directory: Path, export: tuple[str, str] | None) -> int:
+def _checkpoints(directory: Path, export: tuple[int, Path] | None) -> int:
     from reference_trainer.pipeline.checkpoint_list import export_checkpoint, list_checkpoints, table
     from reference_trainer.training.lines import Lines
 
     lines = Lines()
     if export is not None:
         step, out = export
-        try:
-            number = read_integer(step)
-        except ValueError:
-            raise SettingError(f"invalid value {step!r} for --export: expected a step, such as 100") from None
-        export_checkpoint(directory, number, Path(out))
+        export_checkpoint(directory, step, out)
         lines.write(f"wrote {out}")
         return 0
     found = list_checkpoints(directory)
