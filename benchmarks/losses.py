@@ -88,14 +88,14 @@ def products(problem: Problem) -> float:
     """The matrix products alone; the student's logits take the place of their gradient."""
     problem.student.zero_grad()
     student_BTV, _teacher_BTV = problem.logits()  # both are kept, as a loss needs them
-    student_BTV.backward(student_BTV.detach())  # type: ignore[no-untyped-call]  # so in torch
+    student_BTV.backward(student_BTV.detach())
     return 0.0
 
 
 def with_autograd(loss: Callable[[Problem], Tensor], problem: Problem) -> float:
     problem.student.zero_grad()
     mean = loss(problem)
-    mean.backward()  # type: ignore[no-untyped-call]  # so in torch
+    mean.backward()
     return mean.item()
 
 

@@ -73,7 +73,7 @@ def bare(size: Size, student: Decoder) -> None:
             F.log_softmax(logits / TAU, -1), F.log_softmax(teacher / TAU, -1), log_target=True, reduction="batchmean"
         )
         loss = CE * hard + KD * TAU**2 * soft
-        loss.backward()  # type: ignore[no-untyped-call]  # so in torch
+        loss.backward()
         optimizer.step()
         loss.item()
 

@@ -37,18 +37,20 @@ if TYPE_CHECKING:
         TrainerError,
         VocabularyError,
     )
-    from reference_trainer.pipeline.distill import Distillation, DistillResult, distill
+    from reference_trainer.pipeline.distill import Distillation, distill
+    from reference_trainer.pipeline.result import DistillResult
     from reference_trainer.pipeline.smoke import Check
     from reference_trainer.storage.export import load_decoder
     from reference_trainer.training.annealing import Annealed
-    from reference_trainer.training.callbacks import Callback, Context
+    from reference_trainer.training.callbacks import Callback
+    from reference_trainer.training.context import Context
     from reference_trainer.training.dispatch import Callbacks
     from reference_trainer.training.event_log import EventLog, ResourceLog
     from reference_trainer.training.lines import Lines
-    from reference_trainer.training.loop import TrainResult
     from reference_trainer.training.metrics_file import MetricsCallback, MetricsLine, read_metrics
     from reference_trainer.training.observers import Observer
     from reference_trainer.training.progress import ProgressCallback
+    from reference_trainer.training.result import TrainResult
     from reference_trainer.training.schedule import Action, Schedule, learning_rate
     from reference_trainer.training.stopping import EarlyStopping
     from reference_trainer.training.tensorboard import TensorBoardCallback
@@ -128,15 +130,17 @@ _NAMES = {
     "distillation.losses": "LossSum kd_logit_gradient kd_loss",
     "distillation.step": "MetricSum",
     "distillation.vocabulary": "share_vocabulary",
-    "pipeline.distill": "DistillResult Distillation distill",
+    "pipeline.distill": "Distillation distill",
+    "pipeline.result": "DistillResult",
     "pipeline.smoke": "Check",
     "storage.export": "load_decoder",
     "training.annealing": "Annealed",
-    "training.callbacks": "Callback Context",
+    "training.callbacks": "Callback",
+    "training.context": "Context",
     "training.dispatch": "Callbacks",
     "training.event_log": "EventLog ResourceLog",
     "training.lines": "Lines",
-    "training.loop": "TrainResult",
+    "training.result": "TrainResult",
     "training.metrics_file": "MetricsCallback MetricsLine read_metrics",
     "training.observers": "Observer",
     "training.progress": "ProgressCallback",

@@ -15,9 +15,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from reference_trainer import __version__, interrupts
-from reference_trainer.config.kinds import kind_of
+from reference_trainer.config.kinds import kind_of, read_integer
+from reference_trainer.config.place import placed
 from reference_trainer.config.settings import Settings
-from reference_trainer.errors import SettingError, TrainerError, missing_package
+from reference_trainer.errors import (
+    LostRankError,
+    RankError,
+    SettingError,
+    StopRequestedError,
+    TrainerError,
+    missing_package,
+)
 
 if TYPE_CHECKING:
     from reference_trainer.pipeline.distill import DistillResult
@@ -94,7 +102,7 @@ def distill(run: Callable[..., DistillResult] | None, /, config: str | None, **f
     and --project-to-steps.
 
     Exit codes: 0 success; 1 the run failed, or a check of a smoke run did not pass; 2 a setting was refused; 70 an
-    internal error; 130 interrupted by any signal.
+    internal error; 75 interrupted after a checkpoint was saved: go on with --resume latest; 130 interrupted otherwise.
     """
     given = {name: text for name, text in flags.items() if text is not None}
     return _guarded(lambda: _distil(given, config, run))
@@ -118,7 +126,7 @@ def _distil(flags: dict[str, str], config: str | None, run: Callable[..., Distil
         interrupts.ignore()
     if settings.smoke is not None:
         return 0 if result.go else FAILED
-    for line in result_lines(result.train, result.held_back, result.output):
+    for line in result_lines(result.train, result.held_back, result.output) if _rank() == 0 else ():
         lines.write(line)
     return 0
 
@@ -130,6 +138,13 @@ def _guarded(work: Callable[[], int]) -> int:
     except SettingError as error:
         _error(_line(error))
         return REFUSED
+    except StopRequestedError as error:
+        _print_error(f"{_line(error)}; a checkpoint was saved: go on with --resume latest")
+        return interrupts.SAVED
+    except RankError as error:
+        if _rank() == 0 or isinstance(error, LostRankError):  # the rank where it happened reports it too
+            _error(_line(error))
+        return FAILED
     except (TrainerError, OSError, MemoryError) as error:
         _error(_line(error))
         return FAILED
@@ -164,12 +179,90 @@ def _line(error: BaseException, message: str = "") -> str:
 
 
 def _error(text: str) -> None:
-    _print_error(f"error: {text}")
+    rank = _rank()
+    _print_error(f"error: {text}" if rank == 0 else f"error: rank {rank}: {text}")
+
+
+def _rank() -> int:
+    """Return the number of this process among those that train together; 0 if it is alone."""
+    with suppress(SettingError):
+        return placed(os.environ).rank
+    return 0
 
 
 def _print_error(text: str) -> None:
     with suppress(OSError):  # a lost standard error does not change the exit code
         click.echo(text, err=True)
+
+
+@main.command(context_settings={"ignore_unknown_options": True, "max_content_width": 120})
+@click.option("--step", type=click.IntRange(1, 10**18), help="The step that the run has to reach; its --max-steps.")
+@click.option("--max-retries", type=click.IntRange(0, 10**6), default=10, show_default=True, help="Number of retries.")
+@click.option(
+    "--max-idle",
+    type=click.IntRange(1, 10**6),
+    default=3,
+    show_default=True,
+    help="Give up after N attempts in a row without a new checkpoint.",
+)
+@click.option(
+    "--silent-after",
+    type=click.FloatRange(2, 10**6),
+    default=30.0,
+    show_default=True,
+    metavar="S",
+    help="Kill a process that was stopped for S seconds.",
+)
+@click.option(
+    "--nproc-per-node", type=click.IntRange(1, 1024), default=1, show_default=True, help="Number of processes."
+)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def until(command: tuple[str, ...], **options: Any) -> int:
+    """Run `distill` until it has reached a step: until --step N -- distill SETTING...
+
+    After a crash, a kill or a hang the run resumes from its newest whole checkpoint. A damaged one is renamed. A
+    process that takes no step for --hang-after S (default 1800) exits, and ends with this command, however that ends.
+
+    Exit codes: 0 the run reached the step, and its model is written; 1 failed; 2 a setting was refused; 3 attempts
+    made no progress; 4 no retry is left; 5 the run ended before the step; 75 interrupted: the same command goes on.
+    """
+    return _guarded(lambda: _until(list(command), options))
+
+
+def _until(command: list[str], options: dict[str, Any]) -> int:
+    from reference_trainer.supervision.until import Limits, problems, supervised
+    from reference_trainer.training.lines import Lines
+
+    settings = _settings_of(command)
+    if (found := problems(settings, options["step"])) or settings is None:
+        raise SettingError("; ".join(found))
+    ranks = options.pop("nproc_per_node")
+    limits = Limits(
+        step=options["step"],
+        max_retries=options["max_retries"],
+        max_idle=options["max_idle"],
+        silent_s=options["silent_after"],
+    )
+    interrupts.raise_once()
+    try:
+        return int(supervised(settings, command[1:], limits, ranks=ranks, report=Lines().write))
+    except KeyboardInterrupt:
+        _print_error("stopped on request; the same command goes on")
+        return interrupts.SAVED
+    finally:
+        interrupts.ignore()
+
+
+def _settings_of(command: list[str]) -> Settings | None:
+    """Return the settings of `distill SETTING...`; None without them."""
+    from reference_trainer.config.sources import gather
+
+    if command[:1] != ["distill"]:
+        return None
+    given = dict(distill.make_context("distill", command[1:]).params)
+    config = given.pop("config")
+    flags = {name: text for name, text in given.items() if text is not None}
+    return gather(flags, os.environ, Path(config) if config else None)
 
 
 @main.command()
@@ -233,3 +326,39 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
     plot(runs, out, metrics=metrics, force=force)
     Lines().write(f"wrote {out}")
     return 0
+
+
+@main.command()
+@click.argument("directory", metavar="DIR")
+@click.option(
+    "--export", nargs=2, metavar="STEP OUT", default=None, help="Write the student of this step as a model directory."
+)
+def checkpoints(directory: str, export: tuple[str, str] | None) -> int:
+    """List the checkpoints of a run and verify every file.
+
+    DIR is the output directory of a run, or the directory of its checkpoints. With --export, one of them is written as
+    a model that --teacher accepts instead.
+
+    Exit code 1 if a checkpoint is damaged, or if there is none.
+    """
+    return _guarded(lambda: _checkpoints(Path(directory), export))
+
+
+def _checkpoints(directory: Path, export: tuple[str, str] | None) -> int:
+    from reference_trainer.pipeline.checkpoint_list import export_checkpoint, list_checkpoints, table
+    from reference_trainer.training.lines import Lines
+
+    lines = Lines()
+    if export is not None:
+        step, out = export
+        try:
+            number = read_integer(step)
+        except ValueError:
+            raise SettingError(f"invalid value {step!r} for --export: expected a step, such as 100") from None
+        export_checkpoint(directory, number, Path(out))
+        lines.write(f"wrote {out}")
+        return 0
+    found = list_checkpoints(directory)
+    for line in table(found):
+        lines.write(line)
+    return FAILED if any(each.fault is not None for each in found) else 0

@@ -11,14 +11,17 @@ __all__ = [
     "DataError",
     "LabelError",
     "LogitsError",
+    "LostRankError",
     "ModelFileError",
     "OutputError",
     "PackageError",
     "PassConsumedError",
     "ProviderError",
+    "RankError",
     "SettingError",
     "ShapeError",
     "SmokeError",
+    "StopRequestedError",
     "TrainerError",
     "VocabularyError",
     "missing_package",
@@ -82,6 +85,18 @@ class CallbackError(TrainerError, TypeError):
 
 class SmokeError(TrainerError, RuntimeError):
     """A smoke run ended before its first step, so it has no result."""
+
+
+class RankError(TrainerError, RuntimeError):
+    """Another process of the run failed, or differs from this one."""
+
+
+class LostRankError(RankError):
+    """Another process of the run left without a message: it was killed, or does not answer."""
+
+
+class StopRequestedError(TrainerError, RuntimeError):
+    """A run was asked to stop: it saved a checkpoint after its step, and ended without a result."""
 
 
 class ProviderError(TrainerError, ValueError):

@@ -10,12 +10,26 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["INTERRUPTED", "NOT_WRITTEN", "WRITTEN", "WrittenNote", "exit_at_once", "ignore", "raise_once"]
+__all__ = [
+    "INTERRUPTED",
+    "NOT_WRITTEN",
+    "SAVED",
+    "WRITTEN",
+    "WrittenNote",
+    "exit_at_once",
+    "ignore",
+    "noted",
+    "raise_once",
+]
 
 INTERRUPTED = 130
+SAVED = 75
+"""Exit code of a run that was interrupted, saved a checkpoint and can be resumed: EX_TEMPFAIL of sysexits.h."""
+
 NOT_WRITTEN = "interrupted; no model was written"
 
 
@@ -28,6 +42,8 @@ _NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # Long enough for the cleanup. Not forever: Python drops an exception that is raised in a destructor, and then the user
 # has to interrupt again.
 _REPEATED_S = 3.0
+# A terminal and a launcher may both send a signal.
+_SAME_S = 1.0
 
 
 def exit_at_once() -> None:
@@ -39,6 +55,26 @@ def exit_at_once() -> None:
 def raise_once() -> None:
     """From now on, raise `KeyboardInterrupt` at an interrupt; ignore those within 3 s after it."""
     _exchange(_exit, _Once())
+
+
+@contextmanager
+def noted() -> Iterator[Callable[[], bool]]:
+    """Only note an interrupt in this block; the yielded function returns whether there was one.
+
+    Interrupts within 1 s count as one; a later one raises `KeyboardInterrupt`, and so does the end of the block after
+    an interrupt that the function has not returned. Nothing is noted unless `raise_once` was called before.
+    """
+    note = _Note()
+    before = {each: signal.getsignal(each) for each in _NUMBERS if isinstance(signal.getsignal(each), _Once)}
+    for number in before:
+        signal.signal(number, note)
+    try:
+        yield note.asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if note.since is not None and not note.returned:
+        raise KeyboardInterrupt
 
 
 def ignore() -> None:
@@ -70,4 +106,21 @@ class _Once:
         now = time.monotonic()
         if now - self._raised_at > _REPEATED_S:
             self._raised_at = now
+            raise KeyboardInterrupt
+
+
+class _Note:
+    def __init__(self) -> None:
+        self.since: float | None = None
+        self.returned = False
+
+    def asked(self) -> bool:
+        self.returned = self.since is not None
+        return self.returned
+
+    def __call__(self, number: int, frame: Any) -> None:
+        now = time.monotonic()
+        if self.since is None:
+            self.since = now
+        elif now - self.since > _SAME_S:
             raise KeyboardInterrupt

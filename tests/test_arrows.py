@@ -51,8 +51,9 @@ TRAINER_ROOMS: dict[str, str] = {
     "data": "errors distillation",
     "storage": "errors interrupts models",
     "training": "errors distillation data",
-    "pipeline": "errors distillation config models data storage training",
-    "cli": "errors interrupts distillation config models training pipeline",
+    "pipeline": "errors interrupts distillation config models data storage training",
+    "supervision": "errors interrupts config storage training pipeline",
+    "cli": "errors interrupts distillation config models training pipeline supervision",
 }
 
 

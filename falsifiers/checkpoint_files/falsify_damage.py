@@ -14,6 +14,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from falsifiers.checkpoint_files.manifests import edited
 from falsifiers.checkpoint_files.saved import RANK, RUN, assert_same, names, place, tensors
 from falsifiers.support.oracles import refusal_complaint
 from reference_trainer.storage.checkpoint_manifest import MANIFEST
@@ -21,9 +22,7 @@ from reference_trainer.storage.retention import checkpoint_name
 
 
 def _edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    tree = json.loads((path / MANIFEST).read_text())
-    change(tree)
-    (path / MANIFEST).write_text(json.dumps(tree))
+    edited(path / MANIFEST, change)
 
 
 def _set(*keys: str, value: Any) -> Callable[[Path], None]:
@@ -147,6 +146,30 @@ def falsify_damaged_checkpoint_is_refused(subject: Any, kind: str) -> None:
         complaint = refusal_complaint(kind, lambda: subject.read_checkpoint(path), str(path))
         assert complaint is None, complaint
         assert "executed" not in names(directory), f"with {kind}, the object was executed"
+
+
+@given(share=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def falsify_changed_manifest_is_refused(subject: Any, share: float, bit: int) -> None:
+    """A manifest with one flipped bit is refused, unless it means the same."""
+    with place(1, 2) as directory:
+        path = directory / checkpoint_name(RUN, 2)
+        content = bytearray((path / MANIFEST).read_bytes())
+        at = int(share * len(content))
+        before = json.loads(content)
+        content[at] ^= 1 << bit
+        (path / MANIFEST).write_bytes(content)
+        same = _read(content) == before
+        when = f"with bit {bit} of byte {at} flipped"
+        if not same:
+            complaint = refusal_complaint(when, lambda: subject.read_checkpoint(path), str(path))
+            assert complaint is None, complaint
+
+
+def _read(content: bytearray) -> Any:
+    try:
+        return json.loads(content)
+    except ValueError:
+        return None
 
 
 def falsify_directory_without_manifest_is_no_checkpoint(subject: Any) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from falsifiers.checkpoint_files.manifests import edited
+
 
 def written_in_place(directory: Path, manifest: Any, tensors: Any, *, keep: int = 0, disk: Any = None) -> Any:
     """Write each file under its final name, the manifest first."""
@@ -19,16 +21,44 @@ def written_in_place(directory: Path, manifest: Any, tensors: Any, *, keep: int 
 
     from safetensors.torch import save
 
-    from reference_trainer.storage.checkpoint_manifest import FileEntry
+    from reference_trainer.storage.checkpoint_manifest import FileEntry, sealed
 
     path = directory / f"{manifest.run_id}-step{manifest.step}"
     path.mkdir(parents=True, exist_ok=True)
     content = save({name: each.detach().clone().contiguous() for name, each in tensors.items()})
     entry = FileEntry(size=len(content), sha256=hashlib.sha256(content).hexdigest())
     files = {"rank-00000.safetensors": entry}
-    (path / "manifest.json").write_text(json.dumps(manifest.model_copy(update={"files": files}).model_dump()))
+    described = sealed(manifest.model_copy(update={"files": files}))
+    (path / "manifest.json").write_text(json.dumps(described.model_dump()))
     (path / "rank-00000.safetensors").write_bytes(content)
     return path
+
+
+def space_not_checked(original: Any, *given: Any, disk: Any = None, **rest: Any) -> Any:
+    """Take the disk for endless."""
+    from reference_trainer.storage.checkpoints import DISK
+
+    inner = disk or DISK
+
+    class Endless(type(inner)):  # type: ignore[misc]  # the class of any disk
+        def free(self, directory: Path) -> int:
+            return 2**60
+
+    endless = Endless.__new__(Endless)
+    endless.__dict__ = inner.__dict__
+    return original(*given, disk=endless, **rest)
+
+
+def damage_not_looked_for(original: Any, directory: Path, manifest: Any, tensors: Any, **rest: Any) -> Any:
+    """Say that the newest is whole."""
+    from reference_trainer.errors import OutputError
+    from reference_trainer.storage.checkpoint_files import saved_steps
+
+    try:
+        return original(directory, manifest, tensors, **rest)
+    except OutputError as error:
+        name = f"{manifest.run_id}-step{max(saved_steps(directory, manifest.run_id), default=0)}"
+        raise OutputError(f"{str(error).split(';')[0]}; the newest checkpoint, {name}, is whole") from error
 
 
 def never_synced(original: Any, *given: Any, disk: Any = None, **rest: Any) -> Any:
@@ -141,6 +171,7 @@ def future_version_accepted(original: Any, path: Path) -> Any:
     with tempfile.TemporaryDirectory() as name:
         text = (path / "manifest.json").read_text().replace("checkpoint/2", "checkpoint/1")
         Path(name, "manifest.json").write_text(text)
+        edited(Path(name, "manifest.json"), lambda tree: None)
         return original(Path(name))
 
 
@@ -162,3 +193,14 @@ def hidden_files_removed(original: Any, directory: Path) -> None:
     original(directory)
     for each in directory.glob(".*") if directory.exists() else ():
         each.unlink()
+
+
+def manifest_believed(original: Any, path: Path) -> Any:
+    """Read the manifest without its digest."""
+    if not (path / "manifest.json").is_file():
+        return original(path)
+    with tempfile.TemporaryDirectory() as name:
+        shutil.copy(path / "manifest.json", name)
+        with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
+            edited(Path(name, "manifest.json"), lambda tree: None)
+        return original(Path(name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -21,6 +22,23 @@ def falsify_logits_follow_equations(subject: Any, device: str, case: DecoderCase
         seen = module(case.tokens.to(device))
     assert seen.dtype is dtype, f"weights in {dtype} give logits in {seen.dtype}"
     assert_follows_equations("logits", seen, module, case.heads, case.tokens)
+
+
+@given(case=decoder_cases(), dtype=st.sampled_from([torch.float32, torch.float64]))
+def falsify_hidden_states_are_those_after_each_block(
+    subject: Any, device: str, case: DecoderCase, dtype: torch.dtype
+) -> None:
+    """Norm and head of state k give the logits of a decoder of the first k blocks; the logits keep every bit."""
+    module, tokens = case.decoder(subject, dtype, device), case.tokens.to(device)
+    with torch.no_grad():
+        logits, outputs = module(tokens), module(tokens, output_hidden_states=True)
+        heads = [module.head(module.norm(state)) for state in outputs.hidden_states]
+    assert torch.equal(outputs.logits, logits), "logits with hidden states differ from those without"
+    assert len(heads) == case.layers, f"{len(heads)} hidden states; expected one for each of {case.layers} blocks"
+    for k, seen in enumerate(heads, start=1):
+        first = copy.deepcopy(module)
+        first.blocks = first.blocks[:k]
+        assert_follows_equations(f"logits of state {k}", seen, first, case.heads, case.tokens)
 
 
 @given(case=decoder_cases(fewest_tokens=2), data=st.data())

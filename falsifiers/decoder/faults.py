@@ -194,3 +194,12 @@ def teacher_answers_in_bfloat16(original: Any, teacher: Any, batch: Any) -> Any:
     """Run the teacher under autocast."""
     with torch.autocast(batch.tokens.device.type, dtype=torch.bfloat16):
         return original(teacher, batch)
+
+
+def states_before(original: Any, decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
+    """Return the state before each block."""
+    output = original(decoder, tokens, *given, **named)
+    states = getattr(output, "hidden_states", None)
+    if states is None:
+        return output
+    return type(output)(output.logits, [decoder.embedding(tokens), *states[:-1]])

@@ -74,3 +74,22 @@ def falsify_metrics_line(subject: Any, metrics: dict[str, float]) -> None:
     expected = f"Distillation metrics | {' '.join(shown)}" if shown else ""
     seen = subject.metrics_line(metrics)
     assert seen == expected, f"the line of {metrics} is {seen!r}; expected {expected!r}"
+
+
+EVALUATED = [f"eval/{name}" for name in ("hard_loss", "soft_loss", "kl_at_1", "student_perplexity", "agreement")]
+HELD_BACK = st.dictionaries(
+    st.sampled_from([*EVALUATED, "eval/teacher_loss", "eval/kl_at_T"]), st.sampled_from(list(VALUES))
+)
+
+
+@given(step=st.integers(1, 99), metrics=HELD_BACK)
+@example(step=3, metrics=dict.fromkeys(reversed(EVALUATED), 17.0))
+def falsify_evaluation_line(subject: Any, step: int, metrics: dict[str, float]) -> None:
+    """One line of the metrics on held-back text, the most important ones first; none without metrics."""
+    names = [name for name in EVALUATED if name in metrics] + sorted(metrics.keys() - {*EVALUATED})
+    shown = " ".join(f"{name}={VALUES[metrics[name]]}" for name in names)
+    stream = Stream()
+    callback = subject.ProgressCallback(lines=Lines(stream))
+    callback.on_evaluate(context((1, 99), step, 1.0, validation_metrics=metrics))
+    expected = f"Evaluation at step {step}/99 | {shown}\n" if shown else ""
+    assert stream.getvalue() == expected, f"the line is {stream.getvalue()!r}; expected {expected!r}"

@@ -46,7 +46,7 @@ class Stream(io.StringIO):
         return self.terminal
 
 
-def context(schedule: tuple[int, int], step: int, loss: float | None, elapsed: float = 0.0) -> Any:
+def context(schedule: tuple[int, int], step: int, loss: float | None, elapsed: float = 0.0, **others: Any) -> Any:
     epochs, per_epoch = schedule
     return Context(
         step=step,
@@ -59,6 +59,7 @@ def context(schedule: tuple[int, int], step: int, loss: float | None, elapsed: f
         epochs=epochs,
         steps_per_epoch=per_epoch,
         total_steps=epochs * per_epoch,
+        **others,
     )
 
 

@@ -83,3 +83,13 @@ def absent_metric_is_zero(original: Any, metrics: Any) -> str:
     """Show metrics that are absent as 0."""
     names = ("loss", "hard_loss", "soft_loss", "kl_at_1", "student_perplexity", "teacher_perplexity")
     return original({**dict.fromkeys(names, 0.0), **metrics})
+
+
+def evaluation_unsorted(step: int, total: int, metrics: Any) -> str:
+    """Show the metrics in the order in which they were computed."""
+    shown = [f"{name}={each:.4g}" for name, each in metrics.items()]
+    return f"Evaluation at step {step}/{total} | {' '.join(shown)}" if shown else ""
+
+
+def evaluation_not_shown(self: Any, context: Any) -> None:
+    """Write nothing."""

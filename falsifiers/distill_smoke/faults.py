@@ -116,7 +116,10 @@ def output_unchecked(original: Any, settings: Any, **rest: Any) -> Any:
 def schedule_scaled_to_the_limit(original: Any, *parts: Any, schedule: Any, learning_rate: Any, **rest: Any) -> Any:
     """Compress the learning-rate schedule into the steps that run."""
     factor = schedule.epochs * schedule.steps_per_epoch / schedule.total_steps
-    scaled = lambda step: learning_rate(round(step * factor))  # noqa: E731  (one expression)
+
+    def scaled(step: int) -> float:
+        return learning_rate(round(step * factor))
+
     return original(*parts, schedule=schedule, learning_rate=scaled, **rest)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from functools import partial
 from typing import Any
 
 import torch
@@ -123,3 +124,22 @@ def falsify_evaluation_mixes_no_devices(subject: Any, text: Tensor, batch_size: 
         raised = complaint(what, lambda: seen.update(subject.evaluate(*models, sequences, weights_at())))
     assert raised is None, raised
     assert sorted(seen) == METRICS, f"{what}; the metrics are {sorted(seen)}"
+
+
+@given(text=TEXTS, larger=st.sampled_from(["student", "teacher"]))
+def falsify_models_of_two_vocabularies_are_refused(subject: Any, text: Tensor, larger: str) -> None:
+    """A teacher and a student of 4 and 5 tokens are refused, with both sizes, before any forward."""
+    sizes = {"student": VOCABULARY + (larger == "student"), "teacher": VOCABULARY + (larger == "teacher")}
+    models = {name: _Untouched(size) for name, size in sizes.items()}
+    call = partial(subject.evaluate, models["teacher"], models["student"], sequences_of(text, 2, 1), weights_at(1.0))
+    oracles.assert_refused(f"a larger {larger}", call, *(f"{name} {size}" for name, size in sizes.items()))
+
+
+class _Untouched:
+    """A model that is never asked for logits."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
+
+    def logits(self, batch: Any) -> Tensor:
+        raise AssertionError("a forward runs before the vocabularies are compared")

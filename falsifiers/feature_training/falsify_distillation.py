@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 import reference_trainer
+from falsifiers.callbacks.real_run import recording_callbacks
 from falsifiers.support.small_runs import refused, run, small
 
 
@@ -77,6 +78,26 @@ def falsify_weight_of_zero_changes_no_run(subject: Any, seed: int) -> None:
             made.append((out / "model.safetensors").read_bytes())
             assert "feature" not in result.train.metrics, f"metrics are {sorted(result.train.metrics)}"
     assert made[0] == made[1], "a feature_weight of 0 changes the weights of the student"
+
+
+@given(end=st.floats(0.25, 4), teacher_width=st.sampled_from([16, 32]), distance=st.sampled_from(["cosine", "l2"]))
+def falsify_a_weight_that_rises_from_zero_is_matched(
+    subject: Any, end: float, teacher_width: int, distance: str
+) -> None:
+    """The first step of a linear rise from 0 has no feature; the later ones have its distance, with their weights."""
+    given = {"feature_weight": 0.0, "feature_weight_end": end, "anneal": "linear", "feature_distance": distance}
+    logged = {"log_every": 1, "teacher_width": teacher_width}
+    seen = []
+    with tempfile.TemporaryDirectory() as name, _prepared(subject, Path(name), **given, **logged) as work:
+        work.prepare()
+        matched = (work.features.distance, len(work.features.projections))
+        assert matched == (distance, int(teacher_width != 16)), f"{matched}: {distance} between 16 and {teacher_width}"
+        work.callbacks = (*work.callbacks, *recording_callbacks(1, lambda n, hook, now: seen.append(dict(now.metrics))))
+        work.run()
+    weights = [metrics.get("feature_weight", 0.0) for metrics in seen if "loss" in metrics]
+    assert weights == [0.0, end / 2, end], f"the weights of three steps are {weights}; expected a rise from 0 to {end}"
+    present = ["feature" in metrics for metrics in seen if "loss" in metrics]
+    assert present == [False, True, True], f"steps with a feature: {present}; expected all but the first"
 
 
 @given(layers=st.sampled_from([("1:0", "student"), ("-2:0", "student"), ("0:1", "teacher"), ("0:0,0:-3", "teacher")]))

@@ -108,6 +108,11 @@ def mean_of_step_means(original: Any, self: Any, sums: Any, sequences: int) -> N
     original(self, changed, sequences)
 
 
+def matched_by_its_start(original: Any, settings: Any, *models: Any) -> Any:
+    """Prepare nothing for a weight that starts at 0."""
+    return original(settings.model_copy(update={"feature_weight_end": None}), *models)
+
+
 def projection_of_the_process(original: Any, *states: Any, seed: int, **named: Any) -> Any:
     """Draw the projection from the generator of the process."""
     return original(*states, seed=int(torch.randint(2**31, ())), **named)

@@ -90,3 +90,22 @@ def incomplete_line_is_an_error(original: Any, path: Path) -> Any:
     if path.is_file() and not path.read_bytes().endswith(b"\n") and path.stat().st_size:
         raise DataError(f"{path} ends within a line")
     return original(path)
+
+
+def evaluated_line_appended(self: Any, context: Any) -> None:
+    """Write a line of its own for an evaluation."""
+    from reference_trainer.training.metrics_file import line
+
+    if context.validation_metrics:
+        self._length += self._file.write(line(context))
+
+
+def evaluation_not_written(self: Any, context: Any) -> None:
+    """Write nothing."""
+
+
+def last_line_replaced(original: Any, self: Any, context: Any) -> None:
+    """Replace the last line, whatever its step."""
+    if context.validation_metrics:
+        self._last = (context.step, self._last[1])
+    original(self, context)

@@ -7,6 +7,7 @@ import itertools
 import json
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +46,7 @@ def falsify_manifest_always_matches_files(subject: Any) -> None:
             with tempfile.TemporaryDirectory() as name:
                 directory = Path(name)
                 subject.save_decoder(old, directory, {"of": "old"})
-                # The function is called in this iteration.
-                ended = in_child(lambda: _export_ended(subject, new, directory, moment, act))  # noqa: B023
+                ended = in_child(partial(_export_ended, subject, new, directory, moment, act))
                 when = f"ended by {how} before operation {moment} on its files"
                 _assert_described(subject, directory, when)
                 if ended == "done":

@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -47,8 +48,7 @@ def _assert_noted(subject: Any, where: str, settings_in: Callable[[Path], Any], 
         with tempfile.TemporaryDirectory() as name:
             directory = Path(name).resolve()
             settings = settings_in(directory)
-            # The function is called in this iteration.
-            with before_operations(directory, lambda count: _raise() if count == moment else None):  # noqa: B023
+            with before_operations(directory, partial(_raise_at, moment)):
                 notes = _notes(subject, settings)
             _assert_right(f"{where}, interrupted before operation {moment}", notes, settings.out)
         if notes is None:
@@ -56,7 +56,7 @@ def _assert_noted(subject: Any, where: str, settings_in: Callable[[Path], Any], 
     for moment in _lines(subject, settings_in, seed):
         with tempfile.TemporaryDirectory() as name:
             settings = settings_in(Path(name))
-            with _traced(lambda: at_line(moment, _raise, _files())):  # noqa: B023  (called in this iteration)
+            with _traced(partial(at_line, moment, _raise, _files())):
                 notes = _notes(subject, settings)
             assert notes is not None, f"{where}, an interrupt before line {moment} of a run is lost"
             _assert_right(f"{where}, interrupted before line {moment}", notes, settings.out)
@@ -134,6 +134,11 @@ def _traced(begin: Callable[[], None]) -> Iterator[None]:
 
 def _raise() -> None:
     raise KeyboardInterrupt
+
+
+def _raise_at(moment: int, operation: int) -> None:
+    if operation == moment:
+        _raise()
 
 
 def _this_model(directory: Path) -> bool:

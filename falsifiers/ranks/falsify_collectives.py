@@ -12,12 +12,12 @@ from falsifiers.ranks.group import Collectives, Worker
 from falsifiers.support.ranks import run_ranks
 from falsifiers.support.windows import UNEVEN, WindowCase, assert_gradients, dealt, gradients_of, models
 
-COUNTS = ("allreduce", torch.int64, 2)
+COUNTS = ("allreduce", torch.int64, 4)
 
 
 @given(model=models(), ranks=st.sampled_from([2, 3]))
 def falsify_collectives_of_a_window(subject: Any, model: dict[str, Any], ranks: int) -> None:
-    """A window reduces two counts once and each gradient once, whatever its micro-batches, also after an evaluation."""
+    """A window reduces its counts once and each gradient once, whatever its micro-batches, also after an evaluation."""
     cases = [WindowCase(UNEVEN, dealt(len(UNEVEN), ranks, m), 0, True, **model) for m in (1, 2, 4)]
 
     def work(rank: int) -> list[Any]:

@@ -13,15 +13,15 @@ from torch import Tensor
 HALF = 0.5
 
 
-def average_not_undone(original: Any, self: Any, module: Any) -> None:
+def average_not_undone(original: Any, self: Any, *modules: Any) -> None:
     """Leave the division by the number of ranks in the gradient."""
-    original(self, module)
+    original(self, *modules)
     self.gradient_factor = 1.0
 
 
-def whole_world_counted(original: Any, self: Any, module: Any) -> None:
+def whole_world_counted(original: Any, self: Any, *modules: Any) -> None:
     """Count ranks outside of the module's group, such as those of tensor parallelism."""
-    original(self, module)
+    original(self, *modules)
     self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
     self.gradient_factor = float(self.world_size)
 
@@ -48,7 +48,7 @@ def reduced_since_the_forward(original: Any, self: Any, *, last: bool) -> Any:
     """Switch the reduction off around the backward pass only, which has no effect: the forward pass prepares it."""
     if last:
         return original(self, last=True)
-    module = next(each for each in self.__dict__.values() if isinstance(each, torch.nn.Module))
+    module = self._modules[0]
     return _off_after_the_forward(module, original(self, last=False))
 
 

@@ -15,9 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save
 
+from falsifiers.checkpoint_files.manifests import edited
 from falsifiers.resume.runs import STEPS, Model, ended, settings
 from falsifiers.support.small_runs import found
 from reference_trainer import CheckpointError
+from reference_trainer.errors import OutputError
 
 CHANGED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "seed": ({"seed": 3}, ["seed was 0 and is 3"]),
@@ -28,6 +30,8 @@ CHANGED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "warm-up": ({"warmup": 3}, ["warmup was 2 and is 3"]),
     "temperature": ({"temperature": 3.0}, ["temperature was 2.0 and is 3.0"]),
     "clipping": ({"clip": 1.0}, ["clip was null and is 1.0"]),
+    "best metric": ({"best_metric": "eval/x"}, ['best_metric was "eval/hard_loss" and is "eval/x"']),
+    "best mode": ({"best_mode": "max"}, ['best_mode was "min" and is "max"']),
     "dtype": ({"dtype": "bfloat16"}, ['dtype was "float32" and is "bfloat16"']),
 }
 """Settings that change, and what the refusal says."""
@@ -56,7 +60,7 @@ def falsify_drift_is_refused(subject: Any, kind: str) -> None:
         _assert_refused(subject, kind, directory, expected, **others)
 
 
-FREE = ({"max_steps": 3}, {"log_every": 2}, {"save_every": 2}, {"keep": 1}, {"project_to_steps": 9})
+FREE = ({"max_steps": 3}, {"log_every": 2}, {"save_every": 2}, {"keep": 1}, {"project_to_steps": 9}, {"eval_every": 2})
 
 
 def falsify_free_settings_may_change(subject: Any) -> None:
@@ -73,9 +77,7 @@ def falsify_free_settings_may_change(subject: Any) -> None:
 
 def _edit(directory: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path = directory / "out" / "checkpoints" / "student-step2" / "manifest.json"
-    tree = json.loads(path.read_text())
-    change(tree)
-    path.write_text(json.dumps(tree))
+    edited(path, change)
 
 
 def _position(**others: Any) -> Callable[[Path], object]:
@@ -119,6 +121,31 @@ def falsify_unfit_checkpoint_is_refused(subject: Any, kind: str) -> None:
         UNFIT[kind](directory)
         resume = _checkpoint(directory) if kind == "a later checkpoint" else Path("latest")
         _assert_refused(subject, kind, directory, [], resume=resume)
+
+
+LEFT: dict[str, tuple[bool, Callable[[Path], object]]] = {
+    "metrics and a partial checkpoint": (True, lambda out: (out / "checkpoints" / ".student-step1.7.partial").mkdir()),
+    "an empty directory of checkpoints": (True, lambda out: None),
+    "a file of the user's": (False, lambda out: (out / "checkpoints" / "notes").touch()),
+    "a checkpoint that was set aside": (False, lambda out: (out / "checkpoints" / "student-step1.damaged").mkdir()),
+}
+
+
+@given(kind=st.sampled_from(list(LEFT)))
+def falsify_run_killed_in_its_first_save_starts_over(subject: Any, kind: str) -> None:
+    """Without `force`, what a run left that was killed in its first save is no obstacle; anything else is."""
+    accepted, leave = LEFT[kind]
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        (directory / "out" / "checkpoints").mkdir(parents=True)
+        (directory / "out" / "metrics.jsonl").write_text('{"step": 1}\n')
+        leave(directory / "out")
+        try:
+            ended(subject, settings(directory, "out"))
+        except OutputError as error:
+            assert not accepted, f"{kind}: a run that starts over is refused: {error}"
+        else:
+            assert accepted, f"{kind}: a run writes into the directory"
 
 
 def falsify_run_that_starts_over_is_refused_beside_checkpoints(subject: Any) -> None:

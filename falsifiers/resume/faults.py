@@ -70,12 +70,22 @@ def every_setting(original: Any, settings: Any, *given: Any) -> Any:
     return {**original(settings, *given), "log_every": settings.log_every, "max_steps": settings.max_steps}
 
 
-def starts_over(original: Any, directory: Any, resume: Any) -> Any:
+def rewound_before_checks(original: Any, directory: Any, resume: Any, **rest: Any) -> Any:
+    """Set later checkpoints aside as soon as the checkpoint is known."""
+    from reference_trainer.storage.rewinding import rewind
+
+    checkpoint = original(directory, resume, **rest)
+    if rest.get("rewinding"):
+        rewind(directory, "student", None if checkpoint is None else checkpoint.manifest.step)
+    return checkpoint
+
+
+def starts_over(original: Any, directory: Any, resume: Any, **rest: Any) -> Any:
     """Start over where the checkpoint cannot be read."""
     from reference_trainer.errors import CheckpointError
 
     try:
-        return original(directory, resume)
+        return original(directory, resume, **rest)
     except CheckpointError:
         return None
 
@@ -90,3 +100,61 @@ def saved_one_step_late(original: Any, schedule: Any, position: Any) -> bool:
     """Save the step after the one that is due."""
     due = original(schedule, replace(position, step=position.step - 1)) and position.step > 1
     return bool(due)
+
+
+def stop_not_saved(original: Any, *given: Any, schedule: Any, save: Any, **rest: Any) -> Any:
+    """Save the steps that are due, and no other."""
+
+    def due(run: Any) -> None:
+        if run.state.position.step % schedule.save_every == 0:
+            save(run)
+
+    return original(*given, schedule=schedule, save=due, **rest)
+
+
+def stop_saved_as_an_answer(
+    original: Any, *given: Any, save: Any, stop_requested: Any = lambda: False, **rest: Any
+) -> Any:
+    """Save STOP as the answer to the step in which the run is asked to stop."""
+    asked = False
+
+    def noted() -> bool:
+        nonlocal asked
+        asked = stop_requested()
+        return asked
+
+    def saved(run: Any) -> None:
+        stopping = replace(run.state, position=replace(run.state.position, stopping=True))
+        save(replace(run, state=stopping) if asked else run)
+
+    return original(*given, save=saved, stop_requested=noted, **rest)
+
+
+def stop_request_ignored(original: Any, *given: Any, stop_requested: Any = None, **rest: Any) -> Any:
+    """Ask nothing."""
+    return original(*given, **rest)
+
+
+def stopped_step_unread(original: Any, *given: Any, save: Any, stop_requested: Any = lambda: False, **rest: Any) -> Any:
+    """Forget the loss of the step in which the run is asked to stop."""
+    asked = False
+
+    def noted() -> bool:
+        nonlocal asked
+        asked = stop_requested()
+        return asked
+
+    def saved(run: Any) -> None:
+        save(replace(run, state=replace(run.state, tokens=0, interval={})) if asked else run)
+
+    return original(*given, save=saved, stop_requested=noted, **rest)
+
+
+def first_save_in_the_way(directory: Any, resume: Any) -> list[str]:
+    """Ignore checkpoints only to resume."""
+    return ["metrics.jsonl", *([] if resume is None else ["checkpoints"])]
+
+
+def every_checkpoint_directory_ignored(directory: Any, resume: Any) -> list[str]:
+    """Ignore checkpoints always."""
+    return ["metrics.jsonl", "checkpoints"]

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -60,10 +61,20 @@ def settings(directory: Path, out: str, **others: Any) -> Settings:
     return Settings(**{**given, "out": directory / out, **others})
 
 
-def ended(subject: Any, chosen: Settings, callbacks: Sequence[Callback] = ()) -> Any:
-    """Run to the end, and return the distillation and its result."""
+Measure = Callable[[Any], dict[str, Any]]
+"""Returns the sums of an evaluation of a distillation."""
 
-    class Own(subject.Distillation):  # type: ignore[misc]  # the subject is any module
+
+def ended(
+    subject: Any,
+    chosen: Settings,
+    callbacks: Sequence[Callback] = (),
+    asked: Callable[[], bool] = lambda: False,
+    measure: Measure = lambda run: {},
+) -> Any:
+    """Run to the end, and return the distillation and its result. `asked`: whether it has to save and leave."""
+
+    class Own(subject.Distillation):
         vocab_size = V
 
         def make_batches(self) -> Noisy:
@@ -75,8 +86,12 @@ def ended(subject: Any, chosen: Settings, callbacks: Sequence[Callback] = ()) ->
         def make_teacher(self) -> nn.Module:
             return Model(3, seed=2)
 
+        @contextmanager
+        def stop_requests(self) -> Iterator[Callable[[], bool]]:
+            yield asked
+
         def evaluate(self) -> dict[str, Any]:
-            return {}
+            return measure(self)
 
         def save(self, directory: Path, manifest: dict[str, Any]) -> None:
             (directory / "manifest.json").write_text(json.dumps(manifest))
@@ -98,13 +113,20 @@ class Cut(Callback):
             raise KeyboardInterrupt
 
 
-def resumed_to_the_end(subject: Any, directory: Path, out: str, callbacks: Sequence[Callback], **others: Any) -> Any:
+def resumed_to_the_end(
+    subject: Any,
+    directory: Path,
+    out: str,
+    callbacks: Sequence[Callback],
+    measure: Measure = lambda run: {},
+    **others: Any,
+) -> Any:
     """Run, resuming from the latest checkpoint after each interrupt until the run ends; start over where none is."""
     for _ in range(2 * STEPS):
         there = any((directory / out / "checkpoints").glob("student-step*"))
         resume = {"resume": Path("latest")} if there else {}
         try:
-            return ended(subject, settings(directory, out, **others, **resume), callbacks)
+            return ended(subject, settings(directory, out, **others, **resume), callbacks, measure=measure)
         except KeyboardInterrupt:
             continue
     raise AssertionError("the run does not come to its end")

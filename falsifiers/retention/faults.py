@@ -59,6 +59,17 @@ def step_saved_again(original: Any, steps: Collection[int], step: int) -> Any:
     return original([each for each in steps if each != step], step)
 
 
+def step_itself_moved(original: Any, steps: Collection[int], start: int | None) -> Any:
+    """Set aside the step that the run goes on from, too."""
+    return original(steps, None if start is None else start - 1)
+
+
+def shorter_run_id(original: Any, name: str) -> Any:
+    """Split at the first `-step`."""
+    run_id, _, step = name.partition("-step")
+    return (run_id, int(step)) if step.isdecimal() and step.isascii() else original(name)
+
+
 def new_conditions_ignored(original: Any, saved: Mapping[str, Any], present: Mapping[str, Any]) -> Any:
     """Compare only what was saved."""
     return original(saved, {name: value for name, value in present.items() if name in saved})

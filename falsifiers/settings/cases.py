@@ -54,7 +54,13 @@ LEGAL: dict[str, list[Any]] = {
     "anneal_warmup": [0, 1, 2, 3],
     "save_every": [0, 1, 2, 3],
     "keep": [0, 1, 2, 3000],
+    "eval_every": [0, 1, 2, 3],
+    "best_metric": ["eval/hard_loss", "eval/agreement", "a b", "x"],
+    "best_mode": ["max", "min"],
+    "best_min_delta": NUMBERS,
+    "rewind": [True, False],
     "resume": ["latest", "a checkpoint", "/second/path", "."],
+    "hang_after": [0.5, 30, 1e6, 1800.5],
 }
 PATH_SETTINGS = [name for name, values in LEGAL.items() if values is PATHS or name == "resume"]
 ALIASES = {
@@ -78,8 +84,14 @@ NO_DTYPES = ["float16", "bf16", "Float32", "torch.float32", "float32 ", "64"]
 ILLEGAL: dict[str, list[str]] = {
     **{name: NO_COUNTS for name, values in LEGAL.items() if values is COUNTS or name == "epochs"},
     **dict.fromkeys(("teacher_width", "width"), NO_WIDTHS),
-    **dict.fromkeys(("warmup", "seed", "log_every", "anneal_warmup", "save_every", "keep"), NO_ZERO_COUNTS),
+    **dict.fromkeys(
+        ("warmup", "seed", "log_every", "anneal_warmup", "save_every", "keep", "eval_every"), NO_ZERO_COUNTS
+    ),
     **{f"{name}{end}": [*NO_NUMBERS, "1.1e30"] for name in WEIGHTS for end in ("", "_end")},
+    "best_metric": [""],
+    "best_mode": ["Min", "lowest", "min "],
+    "best_min_delta": [*NO_NUMBERS, "1.1e30"],
+    "rewind": NO_SWITCHES,
     "documents": ["Pad", "packed", "none", "pad "],
     "separator": [""],
     "share_vocabulary": ["Truncate", "truncate_student", "cut", "pad "],
@@ -93,6 +105,7 @@ ILLEGAL: dict[str, list[str]] = {
     "divergence": ["kl", "Forward_KL", "jsd", "forward_kl "],
     "anneal": ["constant", "Linear", "cos"],
     "lr": [*NO_NUMBERS, "0", "-0", "1e-400", "1000001"],
+    "hang_after": [*NO_NUMBERS, "0", "-0", "1e-400", "1000001"],
     "force": NO_SWITCHES,
     "device": NO_DEVICES,
     "dtype": NO_DTYPES,

@@ -44,3 +44,9 @@ def teacher_in_its_own_mode(original: Any, teacher: Any, student: Any, tokens: t
 def everything_trains(original: Any, teacher: Any, student: Any, tokens: tuple[int, int]) -> int:
     """Count the backward of frozen weights, too."""
     return int(original(teacher, copy.deepcopy(student).requires_grad_(True), tokens))
+
+
+def one_micro_batch_counted(original: Any, *parts: Any, schedule: Any, step_flops: Any = None, **rest: Any) -> Any:
+    """Count one micro-batch of each step."""
+    counted = None if step_flops is None else lambda: step_flops() // schedule.accumulation
+    return original(*parts, schedule=schedule, step_flops=counted, **rest)

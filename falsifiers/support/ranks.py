@@ -58,8 +58,12 @@ class _Rank:
     received: bytearray = field(default_factory=bytearray)
 
 
-def run_ranks(world_size: int, work: Callable[[int], Result], *, limit_s: float = 30.0) -> list[Result]:
+def run_ranks(
+    world_size: int, work: Callable[[int], Result], *, limit_s: float = 30.0, grouped: bool = True
+) -> list[Result]:
     """Return work(rank) of each rank, run at once in `world_size` processes with a gloo process group as the default.
+
+    grouped: without it, `work` makes the group itself, as a program under a launcher does.
 
     Results are pickled. A rank has one thread, and the random state of this process. Raise what `work` raised first,
     with the rank's traceback as a note; an error of the code under attack, and no result of some rank within
@@ -70,7 +74,8 @@ def run_ranks(world_size: int, work: Callable[[int], Result], *, limit_s: float 
     with tempfile.TemporaryDirectory() as directory:
         try:
             for rank in range(world_size):
-                ranks.append(_fork(rank, world_size, work, f"{directory}/store", limit_s, leave_reading, leave_writing))
+                store = f"{directory}/store" if grouped else None
+                ranks.append(_fork(rank, world_size, work, store, limit_s, leave_reading, leave_writing))
             return _results(ranks, time.monotonic() + limit_s)
         finally:
             os.close(leave_reading)
@@ -79,7 +84,13 @@ def run_ranks(world_size: int, work: Callable[[int], Result], *, limit_s: float 
 
 
 def _fork(
-    rank: int, world_size: int, work: Callable[[int], Any], store: str, limit_s: float, leave: int, leave_writing: int
+    rank: int,
+    world_size: int,
+    work: Callable[[int], Any],
+    store: str | None,
+    limit_s: float,
+    leave: int,
+    leave_writing: int,
 ) -> _Rank:
     reading, writing = os.pipe()
     parent, pid = os.getpid(), os.fork()
@@ -103,11 +114,12 @@ def _die_with(parent: int) -> None:
         os._exit(1)
 
 
-def _report(rank: int, world_size: int, work: Callable[[int], Any], store: str, limit_s: float) -> bytes:
+def _report(rank: int, world_size: int, work: Callable[[int], Any], store: str | None, limit_s: float) -> bytes:
     try:
         torch.set_num_threads(1)  # a fork has no threads of the pool that its parent may have used, and would wait
-        shared, timeout = dist.FileStore(store, world_size), timedelta(seconds=limit_s / 2)
-        dist.init_process_group("gloo", store=shared, rank=rank, world_size=world_size, timeout=timeout)
+        if store is not None:
+            shared, timeout = dist.FileStore(store, world_size), timedelta(seconds=limit_s / 2)
+            dist.init_process_group("gloo", store=shared, rank=rank, world_size=world_size, timeout=timeout)
         return pickle.dumps((None, work(rank)))
     except BaseException as error:  # a rank reports every exception to its parent
         failure = _Failure(time.monotonic(), error, _text(error), _raised_by_subject(error))

@@ -65,7 +65,13 @@ ELSE = {
     "anneal_warmup": 3,
     "save_every": 3,
     "keep": 7,
+    "eval_every": 3,
+    "best_metric": "eval/agreement",
+    "best_mode": "max",
+    "best_min_delta": 0.5,
+    "rewind": True,
     "resume": Path("elsewhere"),
+    "hang_after": 60.0,
 }
 
 

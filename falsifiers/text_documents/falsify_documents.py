@@ -5,19 +5,21 @@ The oracle splits the text with Python's `bytes.split`, and lists each byte to p
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import Any
 
 import torch
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from falsifiers.support.fake_cuda import CUDA, fake_cuda
 from falsifiers.support.oracles import assert_refused
 from falsifiers.support.texts import epoch
 from reference_trainer.data.text import epoch_order
 
-IGNORED, CPU = -100, torch.device("cpu")
+IGNORED = -100
 TEXTS = st.text(alphabet="ab|", min_size=1, max_size=60)
 SEPARATORS = st.sampled_from(["|", "||", "a|", "é"])
 
@@ -77,12 +79,12 @@ def falsify_documents_hold_every_byte_once(subject: Any, text: str, separator: s
     seed=st.integers(0, 9),
 )
 def falsify_each_byte_is_predicted_once_from_its_document(
-    subject: Any, text: str, separator: str, pack: bool, length: int, batch_size: int, seed: int
+    subject: Any, device: str, text: str, separator: str, pack: bool, length: int, batch_size: int, seed: int
 ) -> None:
     """Every byte but the first of each document, from the bytes before it in its piece; nothing from padding."""
     expected = _predicted(text, separator, length)
     assume(expected)
-    made = {"pack": pack, "length": length, "batch_size": batch_size, "device": CPU}
+    made = {"pack": pack, "length": length, "batch_size": batch_size, "device": torch.device(device)}
     rows = subject.document_rows(_bytes(text), separator, **made)
     batches = epoch(_Text, rows, seed)
     seen = sum((_seen(batch) for batch in batches), Counter[tuple[bytes, int]]())
@@ -98,10 +100,10 @@ def falsify_each_byte_is_predicted_once_from_its_document(
 
 
 @given(text=TEXTS, pack=st.booleans(), seed=st.integers(0, 9))
-def falsify_rows_follow_the_order(subject: Any, text: str, pack: bool, seed: int) -> None:
+def falsify_rows_follow_the_order(subject: Any, device: str, text: str, pack: bool, seed: int) -> None:
     """A batch has the rows that the order names; equal requests give equal batches."""
     assume(_predicted(text, "|", 6))
-    rows = subject.document_rows(_bytes(text), "|", pack=pack, length=6, batch_size=1, device=CPU)
+    rows = subject.document_rows(_bytes(text), "|", pack=pack, length=6, batch_size=1, device=torch.device(device))
     one_by_one = [rows.batch(torch.arange(len(rows)), position) for position in range(1, len(rows) + 1)]
     order = epoch_order(seed, 1, len(rows))
     for position, number in enumerate(order.tolist(), start=1):
@@ -109,8 +111,42 @@ def falsify_rows_follow_the_order(subject: Any, text: str, pack: bool, seed: int
         assert torch.equal(seen, expected), f"batch {position} is {seen.tolist()}; expected {expected.tolist()}"
 
 
+@given(text=TEXTS, length=st.integers(2, 9))
+@example(text="ab|" * 2001, length=7)
+def falsify_documents_share_rows_only_if_they_are_packed(subject: Any, text: str, length: int) -> None:
+    """Padded rows have one document each; of neighbouring packed rows, no two would fit into one."""
+    pieces = [place - 1 for document in _documents(text, "|") for place in _ends(len(document), length)]
+    assume(pieces)
+    made = {"length": length, "batch_size": 1, "device": torch.device("cpu")}
+    padded, packed = (subject.document_rows(_bytes(text), "|", pack=pack, **made).rows for pack in (False, True))
+    assert [len(row) for row in padded] == [1] * len(pieces), "a padded row has more than one document"
+    sizes = [sum(len(each.tokens) for each in row) for row in packed]
+    assert sum(map(len, packed)) == len(pieces) and max(sizes) <= length, f"{len(pieces)} pieces in rows of {sizes}"
+    both = [sum(pair) for pair in itertools.pairwise(sizes)]
+    loose = sum(size <= length for size in both)
+    assert loose <= len(pieces) // 1000, (
+        f"{text[:60]!r} in rows of {length}: neighbouring rows would fit into one: {sizes}"
+    )
+
+
+def _ends(size: int, length: int) -> range:
+    """Return a place in each piece of at least two bytes of a document; pieces share a byte."""
+    return range(1, size, length - 1)
+
+
+@given(text=TEXTS, pack=st.booleans())
+def falsify_batches_are_on_the_device_of_the_run(subject: Any, text: str, pack: bool) -> None:
+    """Tokens, labels and segments are moved to the device that the rows are made for."""
+    assume(_predicted(text, "|", 6))
+    with fake_cuda():
+        rows = subject.document_rows(_bytes(text), "|", pack=pack, length=6, batch_size=2, device=CUDA)
+        batch = rows.batch(torch.arange(len(rows)), 1)
+        parts = [batch.tokens, batch.labels, *([] if batch.segments is None else [batch.segments])]
+        assert {each.device.type for each in parts} == {"cuda"}, f"packed {pack}: {[each.device for each in parts]}"
+
+
 @given(text=st.text(alphabet="|", max_size=9), pack=st.booleans())
 def falsify_a_text_without_documents_is_refused(subject: Any, text: str, pack: bool) -> None:
     """A text whose documents have a single byte predicts nothing, and is refused with its separator."""
-    made = {"pack": pack, "length": 6, "batch_size": 2, "device": CPU}
+    made = {"pack": pack, "length": 6, "batch_size": 2, "device": torch.device("cpu")}
     assert_refused(repr(text), lambda: subject.document_rows(_bytes(text), "|", **made), "separator", "'|'")

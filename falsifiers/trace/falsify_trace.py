@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 import reference_trainer
 from falsifiers.support.descriptors import held
 
-EVENTS = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end")
+EVENTS = ("on_train_begin", "on_epoch_begin", "on_evaluate", "on_step_end", "on_epoch_end", "on_train_end")
 COUNTS, LOSSES = st.integers(0, 10**18), st.none() | st.floats()
 FINITE = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+METRICS = st.dictionaries(st.text(min_size=1, max_size=4), st.floats(), max_size=2)
 CONTEXTS = st.fixed_dictionaries(
     {
         **dict.fromkeys(("step", "epoch", "tokens"), COUNTS),
@@ -29,13 +30,14 @@ CONTEXTS = st.fixed_dictionaries(
         "best_loss": FINITE,
         "learning_rate": FINITE.map(lambda rate: rate and abs(rate)),
         "elapsed_s": st.floats(0, 1e9),
-        "metrics": st.dictionaries(st.text(min_size=1, max_size=4), st.floats(), max_size=2),
+        **dict.fromkeys(("metrics", "validation_metrics"), METRICS),
     }
 )
 SOME: dict[str, Any] = {
     **dict.fromkeys(("step", "epoch", "tokens", "epochs", "steps_per_epoch", "total_steps"), 1),
     **dict.fromkeys(("loss", "best_loss", "learning_rate", "elapsed_s"), 0.5),
     "metrics": {"hard_loss": 0.5},
+    "validation_metrics": {"eval/hard_loss": 0.5},
 }
 
 
@@ -75,8 +77,11 @@ def falsify_every_line_is_strict_json(subject: Any, events: list[tuple[str, dict
     for number, ((event, numbers), line) in enumerate(zip(events, lines, strict=True), 1):
         problems = [error.message for error in validator.iter_errors(line)]
         assert not problems, f"line {number} of the trace does not fit its schema: {problems}"
-        metrics = {name: _in_json(each) for name, each in numbers["metrics"].items()}
-        expected = {"event": event, **numbers, "loss": _in_json(numbers["loss"]), "metrics": metrics}
+        metrics = {
+            kind: {name: _in_json(each) for name, each in numbers[kind].items()}
+            for kind in ("metrics", "validation_metrics")
+        }
+        expected = {"event": event, **numbers, "loss": _in_json(numbers["loss"]), **metrics}
         assert line == expected, f"line {number} is {line}; expected {expected}"
 
 

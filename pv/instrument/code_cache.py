@@ -16,7 +16,7 @@ from types import CodeType
 def kept(folder: str, key: tuple[object, ...], source: bytes, compiled: Callable[[], CodeType]) -> CodeType:
     """Return what `compiled` returns for `source`, from `folder` if a worker kept it there under the same key.
 
-    An empty `folder` keeps nothing, and a file that cannot be read or written is no error.
+    Nothing is kept if `folder` is empty. If a file cannot be read or written, the module is compiled.
     """
     if not folder:
         return compiled()

@@ -1,4 +1,4 @@
-"""Rules about mutants that a refactor would break: they name public code only, never a private name or a local.
+"""Rules about mutants that a refactor would break: they name public code where it is defined, and no local.
 
 Public means that no part of a dotted name starts with one underscore; dunder names are public.
 """
@@ -21,8 +21,9 @@ from pv.source.resolve import Unbound
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 SWAP = "write a swap of a public function instead, or an edit of parameters, literals and public names only"
+DEFINED = "name the module that defines it, or one that lists it in `__all__`"
 AUTOMATIC = "remove the entry: an equivalent that is not declared counts as a survivor"
-MEANING = "a mutant or equivalent that names a private function, an underscored name or a local variable"
+MEANING = "a mutant or equivalent that names a private function, an underscored name, a local variable or an import"
 
 
 @rule(Code("PV146", MEANING, Stops.NOTHING))
@@ -31,10 +32,24 @@ def refactors(context: Context) -> Iterator[Finding]:
     for mutant in context.contract.mutants:
         if isinstance(mutant.change, Edit):
             yield from _edit(context.project, mutant.location, f"{mutant.id}: ", mutant.change, SWAP)
-        elif private := _private(mutant.change.object):
-            yield _finding(mutant.location, f"{mutant.id}: {mutant.change.object}: {private!r} is private", SWAP)
+        else:
+            yield from _swap(context.project, mutant.location, mutant.id, mutant.change.object)
     for declared in context.contract.equivalents:
         yield from _edit(context.project, declared.location, "", declared.change, AUTOMATIC)
+
+
+def _swap(project: Project, location: Location, owner: str, target: Target) -> Iterator[Finding]:
+    if private := _private(target):
+        yield _finding(location, f"{owner}: {target}: {private!r} is private", SWAP)
+        return
+    name = target.attribute.split(".")[0]
+    try:
+        path = resolve.module_file(project, target.module)
+        tree = resolve.parse(path)
+    except Unbound:
+        return  # another rule says what is missing
+    if name in resolve.exported(path) and name not in {*syntax.names(tree), *syntax.public(tree)}:
+        yield _finding(location, f"{owner}: {target.module} only imports {name!r}", DEFINED)
 
 
 def _edit(project: Project, location: Location, owner: str, edit: Edit, hint: str) -> Iterator[Finding]:

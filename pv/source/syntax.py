@@ -18,6 +18,13 @@ def names(tree: ast.Module) -> list[str]:
     return [name for name, _ in walk(tree.body)]
 
 
+def public(tree: ast.Module) -> list[str]:
+    """Return the names in the `__all__` of a module, if that is a list or tuple of texts."""
+    values = [node.value for name, node in walk(tree.body) if name == "__all__" and isinstance(node, ast.Assign)]
+    elements = [each for value in values if isinstance(value, (ast.List, ast.Tuple)) for each in value.elts]
+    return [each.value for each in elements if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+
+
 def walk(body: Sequence[ast.AST], prefix: str = "") -> Iterator[tuple[str, Definition]]:
     """Yield every definition in a block with its dotted name, also those below if, try and with."""
     for node in body:

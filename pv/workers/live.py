@@ -1,4 +1,4 @@
-"""A running task: its pipes, what came through them, and the reply that is made of it."""
+"""A running task: its pipes, the output received through them, and its reply."""
 
 import json
 import os

@@ -28,8 +28,11 @@ __all__ = [
     "LearningRate",
     "Length",
     "Location",
+    "Mode",
+    "Seconds",
     "Shape",
     "Share",
+    "Strategy",
     "Switch",
     "Temperature",
     "Text",
@@ -139,6 +142,11 @@ LearningRate = Annotated[
     Field(strict=True, gt=0, le=1e6, allow_inf_nan=False),
     Kind("a number above 0, up to 1e6", "X", read_number),
 ]
+Seconds = Annotated[
+    float,
+    Field(strict=True, gt=0, le=1e6, allow_inf_nan=False),
+    Kind("a number of seconds above 0, up to 1e6", "S", read_number),
+]
 Divergence = Annotated[
     Literal["forward_kl", "reverse_kl", "jensen_shannon"],
     Kind("forward_kl, reverse_kl or jensen_shannon", "forward_kl|reverse_kl|jensen_shannon"),
@@ -169,6 +177,14 @@ Text = Annotated[
 Shape = Annotated[
     Literal["linear", "cosine"],
     Kind("linear or cosine", "linear|cosine"),
+]
+Mode = Annotated[
+    Literal["min", "max"],
+    Kind("min or max", "min|max"),
+]
+Strategy = Annotated[
+    Literal["ddp", "fsdp2"],
+    Kind("ddp or fsdp2", "ddp|fsdp2"),
 ]
 Share = Annotated[
     float,

@@ -25,8 +25,11 @@ from reference_trainer.config.kinds import (
     LearningRate,
     Length,
     Location,
+    Mode,
+    Seconds,
     Shape,
     Share,
+    Strategy,
     Switch,
     Temperature,
     Text,
@@ -119,14 +122,26 @@ class Settings(BaseModel):
     warmup: CountOrZero = _setting(50, "Number of steps over which the learning rate rises to --lr.")
     seed: CountOrZero = _setting(0, "Seed of the initial weights and the data order.")
     device: Device = _setting("auto", "Device to compute on; auto selects cuda if it is available.")
+    strategy: Strategy = _setting(
+        "ddp", "With several processes: each has a copy of the student (ddp), or a shard of it (fsdp2)."
+    )
+    rank_timeout: Count = _setting(600, "Number of seconds after which a process gives up waiting for the others.")
     dtype: Dtype = _setting("float32", "Data type; bfloat16 keeps float32 weights and uses autocast.")
     log_every: CountOrZero = _setting(10, "Log every N steps; 0 logs epochs only.", alias="APR_DISTILL_LOG_EVERY")
+    eval_every: CountOrZero = _setting(0, "Evaluate on held-back text every N steps; 0 does so only after the run.")
+    best_metric: Text = _setting("eval/hard_loss", "Metric of --eval-every whose best step is saved and kept.")
+    best_mode: Mode = _setting("min", "Whether a smaller or a larger value of --best-metric is better.")
+    best_min_delta: Weight = _setting(0.0, "Take a step for better only if it is by more than X.")
     save_every: CountOrZero = _setting(
         5000, "Save a checkpoint every N steps, to resume from; 0 saves none.", alias="APR_DISTILL_CHECKPOINT_EVERY"
     )
-    keep: CountOrZero = _setting(3, "Keep the last N checkpoints; 0 keeps all.")
+    keep: CountOrZero = _setting(3, "Keep the last N checkpoints, and the best one; 0 keeps all.")
     resume: Location | None = _setting(
-        None, "Go on from this checkpoint, or from the latest in --out; text, models and settings must be the same."
+        None, "Go on from this checkpoint, or from latest or best in --out; text, models and settings must be the same."
+    )
+    rewind: Switch = _setting(False, "Set checkpoints in --out aside that are later than where the run goes on.")
+    hang_after: Seconds | None = _setting(
+        None, "Print every thread's stack and exit with code 1 after S seconds without a step. [default: never]"
     )
     project_to_steps: Count = _setting(
         50000, "Length in steps of the full run whose time --smoke projects.", alias="APR_DISTILL_PROJECT_TO_STEPS"
@@ -155,6 +170,12 @@ class Settings(BaseModel):
             raise _conflict(
                 f"conflicting settings: {smoke} is {settings.smoke} and {resume} is {settings.resume}; "
                 "give one of them: a smoke run starts over and saves nothing"
+            )
+        if settings.smoke is not None and settings.rewind:
+            smoke, rewind = (origin(name, given[name]) for name in ("smoke", "rewind"))
+            raise _conflict(
+                f"conflicting settings: {smoke} is {settings.smoke} and {rewind} is true; "
+                "give one of them: a smoke run changes no checkpoint"
             )
         if not (settings.ce_weight or settings.kd_weight or settings.ce_weight_end or settings.kd_weight_end):
             raise _conflict("conflicting settings: 'ce_weight' and 'kd_weight' are both 0; expected one above 0")

@@ -45,7 +45,7 @@ from torch import Tensor
 from reference_trainer.distillation.losses import LossSum
 from reference_trainer.errors import SettingError, ShapeError
 
-__all__ = ["DISTANCES", "SMALLEST_NORM", "cosine_distance", "feature_loss", "squared_distance"]
+__all__ = ["DISTANCES", "SMALLEST_NORM", "check_pairs", "cosine_distance", "feature_loss", "squared_distance"]
 
 SMALLEST_NORM = 1e-4
 
@@ -75,7 +75,9 @@ def feature_loss(
     Raise `ShapeError` for shapes, dtypes, devices or widths that do not match, and `SettingError` for an unknown
     distance, no pair, a layer that does not exist, and another number of projections than pairs.
     """
-    _check_settings(distance, layers, projections, len(student), len(teacher))
+    check_pairs(distance, layers, len(student), len(teacher))
+    if projections is not None and len(projections) != len(layers):
+        raise SettingError(f"{len(projections)} projections for {len(layers)} pairs of layers; expected one for each")
     for i, j in layers:
         _check_states(student[i], teacher[j], scored_BT)
     at = scored_BT.nonzero(as_tuple=True)
@@ -124,19 +126,12 @@ def _rows(student_NS: Tensor, teacher_NW: Tensor, projection: Projection | None)
     return rows, teacher_NW.to(dtype)
 
 
-def _check_settings(
-    distance: str,
-    layers: Sequence[tuple[int, int]],
-    projections: Sequence[Projection] | None,
-    students: int,
-    teachers: int,
-) -> None:
+def check_pairs(distance: str, layers: Sequence[tuple[int, int]], students: int, teachers: int) -> None:
+    """Raise `SettingError` for an unknown distance, no pair, or a layer that models of so many layers do not have."""
     if distance not in DISTANCES:
         raise SettingError(f"unknown distance {distance!r} (choose from {', '.join(DISTANCES)})")
     if not layers:
         raise SettingError("no pairs of layers; expected at least one pair of a student's and a teacher's layer")
-    if projections is not None and len(projections) != len(layers):
-        raise SettingError(f"{len(projections)} projections for {len(layers)} pairs of layers; expected one for each")
     for i, j in layers:
         for model, index, count in (("student", i, students), ("teacher", j, teachers)):
             if not -count <= index < count:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from reference_trainer.distillation.features import feature_loss
+from reference_trainer.distillation.features import check_pairs, feature_loss
 
 __all__ = ["NO_PROJECTIONS", "FeatureMatching", "new_matching"]
 
@@ -64,25 +64,16 @@ def new_matching(
     """Return the matching of models with hidden states like these, with new projections if any widths differ.
 
     The projections are linear layers from S to W on the student's device, drawn from `seed`, in float64 if either state
-    is; a pair of equal widths keeps its states. No generator of the process moves. Errors: those of
-    `features.feature_loss`.
+    is; a pair of equal widths keeps its states. No generator of the process moves. Errors: those of `check_pairs`.
     """
-    matching = FeatureMatching(layers=layers, distance=distance)
-    pairs = [(student[i], teacher[j]) for i, j in layers if _exists(student, i) and _exists(teacher, j)]
-    if len(pairs) == len(layers) and any(S.shape[-1] != W.shape[-1] for S, W in pairs):
-        with torch.device("cpu"), torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
-            projections = [_projection(*pair) for pair in pairs]
-        matching = FeatureMatching(layers=layers, distance=distance, projections=projections)
-    nothing_scored_BT = torch.zeros(student[0].shape[:2], dtype=torch.bool, device=student[0].device)
-    matching.differentiate(student, teacher, nothing_scored_BT, 0.0)  # refuses what cannot be matched
-    for parameter in matching.parameters:
-        parameter.grad = None
-    return matching
-
-
-def _exists(states: Sequence[Tensor], layer: int) -> bool:
-    return -len(states) <= layer < len(states)
+    check_pairs(distance, layers, len(student), len(teacher))
+    pairs = [(student[i], teacher[j]) for i, j in layers]
+    if all(S.shape[-1] == W.shape[-1] for S, W in pairs):
+        return FeatureMatching(layers=layers, distance=distance)
+    with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        projections = [_projection(*pair) for pair in pairs]
+    return FeatureMatching(layers=layers, distance=distance, projections=projections)
 
 
 def _projection(state_BTS: Tensor, state_BTW: Tensor) -> nn.Module:

@@ -2,40 +2,67 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save
 from torch import nn
 
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError
+from reference_trainer.models.decoder import Decoder
+from reference_trainer.pipeline.evaluations import BestTracker
+from reference_trainer.pipeline.ranks import Ranks
+from reference_trainer.pipeline.strategies import ONE_PROCESS_STRATEGY
+from reference_trainer.storage.background import Background
 from reference_trainer.storage.checkpoint_files import Checkpoint, find_checkpoint, read_checkpoint, saved_steps
 from reference_trainer.storage.checkpoint_manifest import MANIFEST, Manifest
-from reference_trainer.storage.checkpoints import save_checkpoint, sweep
+from reference_trainer.storage.checkpoints import LEFT, save_checkpoint, sweep
+from reference_trainer.storage.rank_files import save_shards
 from reference_trainer.storage.retention import check_follows, checkpoint_name, drifts
+from reference_trainer.storage.rewinding import rewind
 from reference_trainer.storage.snapshot import Snapshot, restore, snapshot
+from reference_trainer.training.callbacks import Callback, Context
 from reference_trainer.training.loop import Saved
+from reference_trainer.training.metrics_file import FILE as METRICS
 from reference_trainer.training.schedule import Event, Schedule
 from reference_trainer.training.state import TrainState, restored, saved
 
-__all__ = ["CHECKPOINTS", "RUN_ID", "Checkpoints", "conditions", "metrics_length", "opened", "resumable"]
+__all__ = [
+    "CHECKPOINTS",
+    "RUN_ID",
+    "Checkpoints",
+    "WritingCallback",
+    "conditions",
+    "ignored",
+    "metrics_length",
+    "opened",
+    "resumable",
+]
 
 CHECKPOINTS, RUN_ID = "checkpoints", "student"
 """Names of the directory in the output, and of its checkpoints: `checkpoints/student-step100`."""
 
 FREE = frozenset(
     "data out force trace callbacks teacher teacher_cache max_steps smoke log_every project_to_steps device save_every "
-    "keep resume".split()
+    "keep resume rank_timeout hang_after eval_every rewind".split()
 )
 """Settings that a run may change when it resumes. Text, teacher and device are compared by what they are."""
 
 
 def conditions(
-    settings: Settings, device: torch.device, schedule: Schedule, digests: Mapping[str, str]
+    settings: Settings,
+    device: torch.device,
+    schedule: Schedule,
+    digests: Mapping[str, str],
+    world_size: int = 1,
+    strategy: str = ONE_PROCESS_STRATEGY,
 ) -> dict[str, Any]:
     """Return what a resumed run must have in common with the saved one, to end with the same bits."""
     return {
@@ -43,8 +70,8 @@ def conditions(
         **digests,
         "steps_per_epoch": schedule.steps_per_epoch,
         "planned_steps": schedule.planned_steps,
-        "world_size": 1,
-        "strategy": "one process",
+        "world_size": world_size,
+        "strategy": strategy,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
@@ -52,18 +79,32 @@ def conditions(
     }
 
 
-def opened(directory: Path, resume: Path | None) -> Checkpoint | None:
+def ignored(directory: Path, resume: Path | None, *, rewinding: bool = False) -> list[str]:
+    """Return the names in an output that are no result of another run: its metrics, and its checkpoints if it resumes
+    or is `rewinding`.
+
+    A directory of checkpoints that holds nothing but partial ones is left by a run that was killed in its first save.
+    """
+    try:
+        partial = all(LEFT.fullmatch(each.name) for each in (directory / CHECKPOINTS).iterdir())
+    except OSError:
+        partial = False
+    return [METRICS, CHECKPOINTS] if partial or rewinding or resume is not None else [METRICS]
+
+
+def opened(directory: Path, resume: Path | None, *, rewinding: bool = False) -> Checkpoint | None:
     """Return the checkpoint that `resume` names: a path, or "latest" or "best" of those in `directory`; None for None.
 
-    Leftovers of killed runs are removed. Raise `CheckpointError` if it is missing or damaged, and if later ones are in
-    `directory`, or any at all for a run that starts over.
+    Leftovers of killed runs are removed. Raise `CheckpointError` if it is missing or damaged, and unless `rewinding` if
+    later ones are in `directory`, or any at all for a run that starts over.
     """
     sweep(directory)
-    steps = saved_steps(directory, RUN_ID)
+    steps = [] if rewinding else saved_steps(directory, RUN_ID)
     if resume is None:
         if steps:
             raise CheckpointError(
-                f"{directory} has checkpoints up to step {steps[-1]}; go on with --resume latest, or move them away"
+                f"{directory} has checkpoints up to step {steps[-1]}; go on with --resume latest, or set them aside "
+                "with --rewind"
             )
         return None
     named = str(resume) in ("latest", "best")
@@ -99,32 +140,91 @@ def resumable(manifest: Manifest, schedule: Schedule, present: Mapping[str, Any]
     return state
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+class WritingCallback(Callback):
+    """Callback that ends the run at the next step if a checkpoint could not be written beside the training."""
+
+    def __init__(self, writer: Background) -> None:
+        self._writer = writer
+
+    def on_step_end(self, context: Context) -> None:
+        self._writer.check()
+
+
+@dataclass(slots=True, kw_only=True)
 class Checkpoints:
-    """The checkpoints of one run in `directory`, of which the last `keep` stay."""
+    """The checkpoints of one run in `directory`, of which the last `keep` and the best stay.
+
+    They are written by `writer`: a step waits for a copy of what is saved, and not for the disk.
+    """
 
     directory: Path
     keep: int
     modules: Mapping[str, nn.Module]
     optimizer: torch.optim.Optimizer | None
     conditions: Mapping[str, Any]
+    ranks: Ranks
+    best: BestTracker
+    writer: Background
+    begun: int = 0
+    """The step of the last save that was begun."""
 
     def save(self, run: Saved, metrics_length: int) -> Path | None:
-        """Save the run if a checkpoint is due, and return its path."""
-        if not run.due:
+        """Begin to save the run if a checkpoint is due or the step is the best so far.
+
+        Return its path, or None: on ranks that write none, and for a step that has been saved already. All ranks call
+        this, and rank 0 decides which step is the best. With `fsdp2` each rank writes its shard, and they wait for each
+        other; otherwise rank 0 writes. Errors of the save before are raised here, or by `writer`.
+        """
+        step = run.state.position.step
+        is_best = run.evaluated and self.best.note(step, run.state.validation)
+        if run.evaluated:
+            is_best = self.ranks.decided(lambda: is_best)
+        sharded = self.conditions["strategy"] == "fsdp2"
+        if not (run.due or is_best) or step == self.begun:
+            return None
+        self.begun = step
+        if self.ranks.rank > 0 and not sharded:
             return None
         taken = snapshot(self.modules, self.optimizer)
+        student = self.modules.get("student")
         state = {
             "train": json.loads(saved(run.state)),
             "optimizer": taken.optimizer,
             "metrics_length": metrics_length,
+            "student": asdict(student.config) if isinstance(student, Decoder) else None,
         }
-        manifest = Manifest(run_id=RUN_ID, step=run.state.position.step, conditions=dict(self.conditions), state=state)
-        return save_checkpoint(self.directory, manifest, taken.tensors, keep=self.keep)
+        manifest = Manifest(
+            run_id=RUN_ID,
+            step=step,
+            world_size=self.conditions["world_size"],
+            strategy=self.conditions["strategy"],
+            best=self.best.best,
+            conditions=dict(self.conditions),
+            state=state,
+        )
+        if sharded:
+            return save_shards(self.ranks, self.directory, manifest, taken.tensors, keep=self.keep)
+        work = partial(save_checkpoint, self.directory, manifest, taken.tensors, keep=self.keep)
+        self.writer.start(work, f"writer of {checkpoint_name(RUN_ID, step)}")
+        return self.directory / checkpoint_name(RUN_ID, step)
+
+    def loaded(self, checkpoint: Checkpoint) -> dict[str, str]:
+        """Return what all ranks must have in common after `load`: the manifest, and weights that are not divided."""
+        manifest = json.dumps(checkpoint.manifest.model_dump(), sort_keys=True).encode()
+        common = {"manifest_sha256": hashlib.sha256(manifest).hexdigest()}
+        if self.conditions["strategy"] != "fsdp2":
+            tensors = snapshot(self.modules, self.optimizer).tensors
+            common["tensors_sha256"] = hashlib.sha256(save(dict(sorted(tensors.items())))).hexdigest()
+        return common
 
     def load(self, checkpoint: Checkpoint, schedule: Schedule) -> TrainState:
-        """Restore modules and optimizer, and return the run to go on with. Nothing is changed by a refusal."""
+        """Restore modules, optimizer and best, and return the run to go on with. Nothing is changed by a refusal."""
         run = resumable(checkpoint.manifest, schedule, self.conditions)
         described = checkpoint.manifest.state.get("optimizer", {})
         restore(Snapshot(tensors=checkpoint.tensors, optimizer=described), self.modules, self.optimizer)
+        self.best.best = checkpoint.manifest.best
         return run
+
+    def rewind(self, start: int | None) -> Path | None:
+        """Set the checkpoints aside that are later than step `start`, all for None; return where they are."""
+        return rewind(self.directory, RUN_ID, start)

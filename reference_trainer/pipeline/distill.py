@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -12,7 +13,9 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
+from reference_trainer import interrupts
 from reference_trainer.config.callbacks_file import load_callbacks
+from reference_trainer.config.place import placed
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import document_rows
 from reference_trainer.data.epochs import Batches, ShuffledBatches
@@ -26,25 +29,45 @@ from reference_trainer.errors import LogitsError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import computing_in, stored_in, usable_device
 from reference_trainer.pipeline import smoke
-from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, conditions, metrics_length, opened
+from reference_trainer.pipeline.checkpointing import (
+    CHECKPOINTS,
+    Checkpoints,
+    WritingCallback,
+    conditions,
+    ignored,
+    metrics_length,
+    opened,
+)
+from reference_trainer.pipeline.evaluations import BestTracker, evaluation, undisturbed
 from reference_trainer.pipeline.loss import matching, objective
 from reference_trainer.pipeline.manifest import manifest
+from reference_trainer.pipeline.ranks import joined, local_device
 from reference_trainer.pipeline.result import DistillResult
-from reference_trainer.pipeline.teachers import LOGGED_EVERY, cached_or_trained, heads_for, load_teacher
-from reference_trainer.storage.checkpoint_files import Checkpoint
+from reference_trainer.pipeline.strategies import gathered, reduced, spread, strategy_of
+from reference_trainer.pipeline.teachers import (
+    LOGGED_EVERY,
+    cached_or_trained,
+    heads_for,
+    load_teacher,
+    untrained_teacher,
+)
+from reference_trainer.storage.background import Background
+from reference_trainer.storage.checkpoint_files import Checkpoint, read_checkpoint
 from reference_trainer.storage.directories import exclusive_directory, refuse_existing
 from reference_trainer.storage.export import exported_bytes, note_interrupts, save_decoder, weights_digest
 from reference_trainer.training.callbacks import Callback, checked
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.flops import step_flops
 from reference_trainer.training.formats import SMOKE_START_LINE
-from reference_trainer.training.lines import BarCallback, Lines
-from reference_trainer.training.loop import TrainResult, new_optimizer, train
+from reference_trainer.training.lines import BarCallback, Lines, SilentLines
+from reference_trainer.training.loop import Saved, TrainResult, new_optimizer, train
 from reference_trainer.training.metrics_file import FILE as METRICS
 from reference_trainer.training.metrics_file import MetricsCallback
+from reference_trainer.training.parallel import ONE_PROCESS, Parallel
 from reference_trainer.training.progress import ProgressCallback
 from reference_trainer.training.schedule import Schedule, learning_rate, windows
 from reference_trainer.training.trace import TraceCallback
+from reference_trainer.training.watchdog import WatchdogCallback
 
 __all__ = ["EVALUATED_BYTES", "DistillResult", "Distillation", "distill"]
 
@@ -58,6 +81,7 @@ def distill(
     callbacks: Iterable[Callback] = (),
     lines: Lines | None = None,
     clock: Callable[[], float] = time.monotonic,
+    environment: Mapping[str, str] = os.environ,
 ) -> DistillResult:
     """Train a student as configured; `callbacks` are called after the built-in `ProgressCallback`.
 
@@ -65,9 +89,13 @@ def distill(
     by default standard output. `clock` times the training of the student, in seconds. Errors: `DataError`,
     `ModelFileError`, `OutputError` and `SettingError` before the training; then those of `loop.train`; `SmokeError`.
     A KeyboardInterrupt has the note `interrupts.WRITTEN` if the model was written.
+
+    Where `environment` is that of a launcher such as `torchrun`, this is one of several processes that train together:
+    all have the same result; only rank 0 writes files and lines. An error of one reaches the others as `RankError`.
     """
     # Entered twice: an interrupt at the end of the inner block reaches the outer one.
-    with Distillation(settings, callbacks=callbacks, lines=lines, clock=clock) as run, run:
+    given: Any = {"callbacks": callbacks, "lines": lines, "clock": clock, "environment": environment}
+    with Distillation(settings, **given) as run, run:
         run.prepare()
         return run.conclude(run.run())
 
@@ -75,8 +103,11 @@ def distill(
 class Distillation(ExitStack):
     """The distillation of one student: `prepare`, `run` and `conclude`, once each and in this order, in a `with` block.
 
-    A subclass replaces what is its own: `vocab_size` and the methods from `make_batches` to `save`. Callbacks see the
-    distillation in `Callback.attach`, which is called at the end of `prepare`.
+    A subclass replaces what is its own: `vocab_size` and the methods from `make_batches` to `stop_requests`.
+    Callbacks see the distillation in `Callback.attach`, which is called at the end of `prepare`.
+
+    place: the rank of this process, and how many there are; batches are those of this rank. Every method is called on
+    all ranks, and `save` on rank 0.
 
     Attributes that `prepare` sets: device; batches, to train on; student and teacher, the modules; learner and frozen,
     which give their logits; features, what is matched; optimizer; schedule; directory, of the output, None for a smoke
@@ -92,11 +123,14 @@ class Distillation(ExitStack):
         callbacks: Iterable[Callback] = (),
         lines: Lines | None = None,
         clock: Callable[[], float] = time.monotonic,
+        environment: Mapping[str, str] = os.environ,
     ) -> None:
         self.settings, self.lines, self.clock = settings, lines or Lines(), clock
+        self.place, self._environment = placed(environment), environment
         self.callbacks = (*load_callbacks(settings.callbacks), *checked(callbacks))
         self.digests: dict[str, str] = {}
         self._resuming: Checkpoint | None = None
+        self._metrics: MetricsCallback | None = None  # of rank 0
         super().__init__()
         self._outermost = self.enter_context(ExitStack())
 
@@ -105,7 +139,8 @@ class Distillation(ExitStack):
         text = read_text(self.settings.data, self.settings.length)
         self._training, self._held_back = self._rows(text.training), self._rows(text.held_back[:EVALUATED_BYTES])
         self.digests["data_sha256"] = text.digest
-        return ShuffledBatches(sequences=self._training, seed=self.settings.seed)
+        place = {"rank": self.place.rank, "world_size": self.place.world_size}
+        return ShuffledBatches(sequences=self._training, seed=self.settings.seed, **place)
 
     def _rows(self, bytes_N: Tensor) -> Rows:
         settings = self.settings
@@ -129,7 +164,8 @@ class Distillation(ExitStack):
             callbacks = [ProgressCallback(LOGGED_EVERY, lines=lines, title="teacher"), BarCallback(lines, "teacher")]
             wrap = partial(computing_in, settings.dtype)
             digest = self.digests["data_sha256"]
-            teacher = cached_or_trained(settings, self._training, digest, callbacks, lines.write, wrap)
+            given = (settings, self._training, digest, callbacks, lines.write, wrap)
+            teacher = self.ranks.shared(partial(cached_or_trained, *given), partial(untrained_teacher, settings))
         return stored_in(settings.dtype, teacher)
 
     def teacher_vocab_size(self) -> int:
@@ -137,45 +173,80 @@ class Distillation(ExitStack):
         return cast(Decoder, self.teacher).config.vocab_size
 
     def evaluate(self) -> dict[str, MetricSum]:
-        """Return sums of the trained student on held-back text, by name, at the temperature of the last step."""
-        return evaluate(self.frozen, self.learner, self._held_back, self._weights(self.schedule.total_steps))
+        """Return sums of the student on held-back text, by name, over all ranks.
+
+        Temperature and weights are those of the last planned step, so that evaluations of a run can be compared.
+        """
+        weights = self._weights(self.schedule.planned_steps)
+        return evaluate(self.frozen, self.learner, self._held_back, weights, parallel=self.parallel)
 
     def save(self, directory: Path, manifest: dict[str, Any]) -> None:
         """Write the trained student and the manifest."""
         save_decoder(cast(Decoder, self.student), directory, manifest)
 
+    @contextmanager
+    def stop_requests(self) -> Iterator[Callable[[], bool]]:
+        """Yield a function that returns whether the run has to save and leave, which is asked after each step.
+
+        It notes the interrupts of a command, if the run has checkpoints; otherwise they raise.
+        """
+        if not self.schedule.save_every:
+            yield lambda: False
+            return
+        with interrupts.noted() as requested:
+            yield requested
+
     def prepare(self) -> None:
-        """Claim the output, then make models, batches and optimizer. Nothing is written yet."""
-        settings = self.settings
-        self.device = usable_device(settings.device)
-        self.batches = self.make_batches()
-        self.student = self.make_student().to(self.device)
+        """Meet the other ranks, claim the output, then make models, batches and optimizer. Nothing is written yet."""
+        settings, place = self.settings, self.place
+        self.ranks = self.enter_context(joined(place, self._environment, timeout_s=settings.rank_timeout))
+        self.lines = self.lines if place.rank == 0 else SilentLines()
+        self.ranks.together(self._make_inputs)
+        self.ranks.start(self.device)
         self.directory = self._claim_output()
         # The trace may be in the output directory, so it is created after the check that this is empty.
-        written = (*self._metrics_callbacks(), *self._trace_callbacks())
+        written = self.ranks.together(self._files)
         if settings.smoke is not None:
             self.lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
         with self._reporting_divergence():
             self.teacher = self.make_teacher().to(self.device)
         self.frozen, self.learner = self._models()
         self.features = matching(settings, self.learner, self.frozen, self.batches)
+        self._projections = nn.ModuleList(self.features.projections)
+        self.parallel: Parallel = ONE_PROCESS
+        if place.world_size > 1:
+            self.features, self.parallel = reduced(self._trained, self.features)
         self.optimizer = new_optimizer([*self.student.parameters(), *self.features.parameters], settings.lr)
         self.schedule = self._planned()
         self.checkpoints = self._checkpoints()
+        self.ranks.check_equal(self.checkpoints.conditions)
         self.resumed = None
         if self._resuming is not None:
-            self.resumed = self.checkpoints.load(self._resuming, self.schedule)
+            self.resumed = self.ranks.together(partial(self.checkpoints.load, self._resuming, self.schedule))
+            self.ranks.check_equal(self.checkpoints.loaded(self._resuming))
             self.lines.write(f"resumed from {self._resuming.path}")
+        self._rewind()
         progress = ProgressCallback(settings.log_every, lines=self.lines)
-        self.callbacks = (progress, BarCallback(self.lines, "student"), *self.callbacks, *written)
+        watchdog = [] if settings.hang_after is None else [WatchdogCallback(settings.hang_after)]
+        own = (*watchdog, progress, BarCallback(self.lines, "student"), WritingCallback(self.checkpoints.writer))
+        self.callbacks = (*own, *self.callbacks, *written)
         for callback in self.callbacks:
             callback.attach(self)
+
+    def _make_inputs(self) -> None:
+        self.device = usable_device(local_device(self.settings.device, self.place))
+        self.batches = self.make_batches()
+        self.student = self.make_student().to(self.device)
+
+    def _files(self) -> tuple[Callback, ...]:
+        """Return the callbacks that write files, which are those of rank 0."""
+        return (*self._metrics_callbacks(), *self._trace_callbacks()) if self.place.rank == 0 else ()
 
     def run(self) -> TrainResult:
         """Train the student. Errors: those of `loop.train`."""
         settings = self.settings
         planned = self.schedule.planned_steps  # a limit does not shorten the schedule
-        with self._reporting_divergence():
+        with self._reporting_divergence(), self.stop_requests() as stop_requested, self.checkpoints.writer:
             return train(
                 self.frozen,
                 self.learner,
@@ -187,14 +258,17 @@ class Distillation(ExitStack):
                 callbacks=self.callbacks,
                 clock=self.clock,
                 clip=settings.clip,
+                parallel=self.parallel,
                 seed=settings.seed,
                 step_flops=self._step_flops,
                 features=self.features,
-                save=lambda run: self.checkpoints.save(run, self._metrics.length),
+                evaluate=lambda: evaluation(self._evaluated()),
+                save=self._save,
                 resumed=self.resumed,
                 resumed_from=None if self._resuming is None else self._resuming.path,
                 run=settings.out.name,
                 attempt=time.time_ns() // 10**6,
+                stop_requested=stop_requested,
             )
 
     def conclude(self, result: TrainResult) -> DistillResult:
@@ -202,14 +276,20 @@ class Distillation(ExitStack):
         if self.directory is None:
             checks = self._smoke_checks(result)
             return self._concluded(train=result, output=None, held_back={}, checks=checks)
-        held_back = self.evaluate()
+        held_back = self._evaluated()
+        self.student = gathered(self.student, lambda: self.make_student().to(self.device))
         self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
         digests = {**self.digests, "teacher_sha256": weights_digest(self.teacher)}
-        self.save(self.directory, manifest(self.settings, self.device, result, held_back, **digests))
+        if self.place.rank == 0:
+            self.save(self.directory, manifest(self.settings, self.device, result, held_back, **digests))
         return self._concluded(train=result, output=self.directory, held_back=held_back, checks=())
 
     def _concluded(self, **results: Any) -> DistillResult:
         return DistillResult(**results, student=self.student, teacher=self.teacher)
+
+    @property
+    def _strategy(self) -> str:
+        return strategy_of(self.settings.strategy, self.place.world_size)
 
     def _planned(self) -> Schedule:
         settings, batches = self.settings, self.batches.batches
@@ -220,25 +300,52 @@ class Distillation(ExitStack):
             accumulation=settings.accumulate,
             micro_batches=batches,
             log_every=settings.log_every,
+            eval_every=settings.eval_every,
             save_every=0 if self.directory is None else settings.save_every,
         )
 
+    def _evaluated(self) -> dict[str, MetricSum]:
+        return undisturbed(self.evaluate, [self.student, self.teacher], self.device)
+
+    def _save(self, run: Saved) -> Path | None:
+        length = 0 if self._metrics is None else self._metrics.length
+        return None if self.directory is None else self.checkpoints.save(run, length)
+
+    def _set_aside(self, start: int | None) -> str | None:
+        aside = self.checkpoints.rewind(start)
+        return None if aside is None else str(aside)
+
+    def _rewind(self) -> None:
+        if not self.settings.rewind:
+            return
+        start = None if self._resuming is None else self._resuming.manifest.step
+        aside = self.ranks.decided(lambda: self._set_aside(start))
+        if aside is not None:
+            self.lines.write(f"set later checkpoints aside in {aside}")
+
     def _checkpoints(self) -> Checkpoints:
-        digests = dict(self.digests)
+        settings, digests = self.settings, dict(self.digests)
         if self.directory is not None:  # a smoke run compares nothing
             digests["teacher_sha256"] = weights_digest(self.teacher)
         return Checkpoints(
-            directory=self.settings.out / CHECKPOINTS,
-            keep=self.settings.keep,
-            modules={"student": self.student, "projections": nn.ModuleList(self.features.projections)},
+            directory=settings.out / CHECKPOINTS,
+            keep=settings.keep,
+            modules={"student": self.student, "projections": self._projections},
             optimizer=self.optimizer,
-            conditions=conditions(self.settings, self.device, self.schedule, digests),
+            conditions=conditions(settings, self.device, self.schedule, digests, self.place.world_size, self._strategy),
+            ranks=self.ranks,
+            best=BestTracker(metric=settings.best_metric, mode=settings.best_mode, min_delta=settings.best_min_delta),
+            writer=Background(),
         )
 
     def _models(self) -> tuple[Any, Any]:
         """Return the teacher and the student of the step, with one vocabulary."""
         mode, wrap = self.settings.share_vocabulary, partial(computing_in, self.settings.dtype)
-        learner = ModuleStudent(wrap(self.student), self.vocab_size)
+        if self.place.world_size == 1:
+            self._trained = wrap(self.student)
+        else:
+            self._trained = spread(self.student, self.settings.strategy, self.device, wrap)
+        learner = ModuleStudent(self._trained, self.vocab_size)
         if mode is None:
             return ModuleTeacher(wrap(self.teacher), self.vocab_size), learner
         return share_vocabulary(ModuleTeacher(wrap(self.teacher), self.teacher_vocab_size()), learner, mode)
@@ -247,17 +354,30 @@ class Distillation(ExitStack):
         return objective(self.settings).weights(step, self.schedule.planned_steps)
 
     def _claim_output(self) -> Path | None:
-        """Return the output directory, which this run has to itself; None for a smoke run, which creates nothing."""
+        """Return the output directory, which this run has to itself; None for a smoke run, which creates nothing.
+
+        Rank 0 claims it and decides what is resumed.
+        """
+        resumed = self.ranks.decided(self._claimed)
+        if resumed is not None and self.place.rank > 0:
+            path = Path(resumed)
+            self._resuming = self.ranks.together(lambda: read_checkpoint(path, rank=self.place.rank))
+        elif resumed is not None:
+            self.ranks.together(lambda: None)
+        return None if self.settings.smoke is not None else self.settings.out
+
+    def _claimed(self) -> str | None:
+        """Claim the output directory; return the path of the checkpoint that is resumed."""
         settings = self.settings
-        kept = [METRICS] if settings.resume is None else [METRICS, CHECKPOINTS]
+        kept = ignored(settings.out, settings.resume, rewinding=settings.rewind)
         if settings.smoke is not None:
             refuse_existing(settings.out, force=settings.force, kept=kept)  # the full run would be refused too
             return None
         needed = exported_bytes(self.student)
         claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=needed, kept=kept)
         directory = self.enter_context(claimed)
-        self._resuming = opened(directory / CHECKPOINTS, settings.resume)
-        return directory
+        self._resuming = opened(directory / CHECKPOINTS, settings.resume, rewinding=settings.rewind)
+        return None if self._resuming is None else str(self._resuming.path)
 
     def _metrics_callbacks(self) -> list[MetricsCallback]:
         if self.directory is None:
@@ -299,7 +419,8 @@ class Distillation(ExitStack):
 
     def _step_flops(self) -> int:
         B, T = self.batches.batch(1, 1).tokens.shape
-        return self.settings.accumulate * step_flops(self.teacher, self.student, (B, T))
+        student = self.student if self._strategy != "fsdp2" else self.make_student()  # shards cannot be counted
+        return self.place.world_size * self.settings.accumulate * step_flops(self.teacher, student, (B, T))
 
     def _gradient_difference(self) -> float:
         batch, weights = self.batches.batch(1, 1), asdict(self._weights(1))

@@ -32,6 +32,7 @@ __all__ = [
     "load_teacher",
     "teacher_key",
     "train_teacher",
+    "untrained_teacher",
 ]
 
 _LABELS_ONLY = Objective(temperature=1.0, ce_weight=1.0, kd_weight=0.0)
@@ -111,6 +112,13 @@ def cached_or_trained(
     return teacher
 
 
+def untrained_teacher(settings: Settings) -> Decoder:
+    """Return the decoder that `train_teacher` trains, on the CPU."""
+    width = settings.teacher_width
+    config = DecoderConfig(vocab_size=VOCABULARY, layers=settings.teacher_layers, width=width, heads=heads_for(width))
+    return stored_in(settings.dtype, new_decoder(config, settings.seed + _SEED_OFFSET))
+
+
 def train_teacher(
     settings: Settings,
     sequences: Rows,
@@ -119,15 +127,12 @@ def train_teacher(
     wrap: Callable[[Decoder], torch.nn.Module],
 ) -> Decoder:
     """Return a new decoder after `steps` steps on the labels only: the student's loop with a teacher of weight 0."""
-    width = settings.teacher_width
-    config = DecoderConfig(vocab_size=VOCABULARY, layers=settings.teacher_layers, width=width, heads=heads_for(width))
-    seed = settings.seed + _SEED_OFFSET
-    decoder = stored_in(settings.dtype, new_decoder(config, seed)).to(sequences.device)
+    decoder = untrained_teacher(settings).to(sequences.device)
     try:
         train(
             FixtureTeacher(torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float32, device=sequences.device)),
             ModuleStudent(wrap(decoder), VOCABULARY),
-            ShuffledBatches(sequences=sequences, seed=seed).batch,
+            ShuffledBatches(sequences=sequences, seed=settings.seed + _SEED_OFFSET).batch,
             new_optimizer(decoder.parameters(), settings.lr),
             schedule=Schedule(
                 epochs=-(-steps // sequences.batches),

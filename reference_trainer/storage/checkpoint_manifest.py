@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from reference_trainer.errors import CheckpointError
 from reference_trainer.storage.retention import Best
 
-__all__ = ["FORMAT", "MANIFEST", "FileEntry", "Manifest", "parsed_manifest", "rank_file"]
+__all__ = ["FORMAT", "MANIFEST", "FileEntry", "Manifest", "parsed_manifest", "rank_file", "sealed"]
 
 FORMAT, MANIFEST = "reference-trainer/checkpoint/1", "manifest.json"
 
@@ -35,7 +36,7 @@ class Manifest(BaseModel):
 
     strategy: how the model is divided among the ranks. best: of the run up to this step. conditions: what a run that
     resumes must have in common with the one that saved. state: everything else that is restored and is no tensor.
-    files: by name; filled in when the checkpoint is saved.
+    files: by name; filled in when the checkpoint is saved. sha256: of all other fields; filled in by `sealed`.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -49,6 +50,12 @@ class Manifest(BaseModel):
     conditions: dict[str, Any]
     state: dict[str, Any]
     files: dict[str, FileEntry] = {}
+    sha256: str = ""
+
+
+def sealed(manifest: Manifest) -> Manifest:
+    """Return the manifest with its digest, by which a changed number in it is noticed."""
+    return manifest.model_copy(update={"sha256": _digest(manifest)})
 
 
 def parsed_manifest(path: Path) -> Manifest:
@@ -71,7 +78,13 @@ def parsed_manifest(path: Path) -> Manifest:
         raise CheckpointError(f"{path / MANIFEST}: invalid {where}: {first['msg']}") from error
     if _canonical(manifest.model_dump()) != _canonical(raw):  # pydantic fills in defaults
         raise CheckpointError(f"{path / MANIFEST} lacks a field, or has an unknown one")
+    if _digest(manifest) != manifest.sha256:
+        raise CheckpointError(f"{path / MANIFEST} was changed: its SHA-256 is {_digest(manifest)}")
     return manifest
+
+
+def _digest(manifest: Manifest) -> str:
+    return hashlib.sha256(_canonical(manifest.model_dump(exclude={"sha256"})).encode()).hexdigest()
 
 
 def _refuse_constant(name: str) -> None:

@@ -23,8 +23,10 @@ __all__ = [
     "drifts",
     "dropped",
     "improved",
+    "parsed_name",
     "resumed",
     "steps_of",
+    "superseded",
 ]
 
 MODES = ("min", "max")
@@ -50,19 +52,30 @@ def checkpoint_name(run_id: str, step: int) -> str:
     return f"{checked_run_id(run_id)}-step{step}"
 
 
+def parsed_name(name: str) -> tuple[str, int] | None:
+    """Return run id and step of the checkpoint of that name; None for another name."""
+    found = re.fullmatch(r"([^./\0][^/\0]*)-step(0|[1-9][0-9]{0,17})", name, re.DOTALL)
+    return None if found is None else (found[1], int(found[2]))
+
+
 def steps_of(run_id: str, names: Iterable[str]) -> list[int]:
     """Return the steps of a run whose checkpoints have one of `names`, in order. Other names are ignored."""
-    pattern = re.compile(re.escape(checked_run_id(run_id)) + "-step(0|[1-9][0-9]{0,17})")
-    return sorted(int(found[1]) for found in map(pattern.fullmatch, names) if found)
+    own = checked_run_id(run_id)
+    return sorted(found[1] for found in map(parsed_name, names) if found is not None and found[0] == own)
 
 
 def check_follows(steps: Collection[int], step: int) -> None:
     """Raise `CheckpointError` unless `step` is later than every saved one: later ones would outlive the run."""
     if steps and step <= max(steps):
         raise CheckpointError(
-            f"step {step} cannot be saved, because step {max(steps)} is there; resume from the latest, or move "
-            "the later checkpoints away"
+            f"step {step} cannot be saved, because step {max(steps)} is there; resume from the latest, or set "
+            "the later checkpoints aside with --rewind"
         )
+
+
+def superseded(steps: Collection[int], start: int | None) -> list[int]:
+    """Return the steps that are set aside when a run goes on after `start`, the newest first; all if it starts over."""
+    return sorted((step for step in steps if start is None or step > start), reverse=True)
 
 
 def dropped(steps: Collection[int], *, keep: int, best: int | None) -> list[int]:

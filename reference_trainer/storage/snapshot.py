@@ -27,7 +27,10 @@ VOLATILE = ("params", "lr")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """tensors: copies on the CPU, by name. optimizer: its kind, and parameters and options of its groups, as JSON."""
+    """tensors: copies on the CPU, by name; of a divided tensor the shard of this rank.
+
+    optimizer: its kind, and parameters and options of its groups, as JSON.
+    """
 
     tensors: dict[str, Tensor]
     optimizer: dict[str, Any]
@@ -46,7 +49,7 @@ def snapshot(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimizer 
         for what, value in state.items():
             _check_state(f"{name}.{what}", value, parameter)
             tensors[f"optimizer.{name}.{what}"] = value
-    copies = {name: each.to("cpu", copy=True) for name, each in tensors.items()}
+    copies = {name: _local(each).to("cpu", copy=True) for name, each in tensors.items()}
     return Snapshot(tensors=copies, optimizer=_described(modules, optimizer))
 
 
@@ -61,11 +64,11 @@ def restore(saved: Snapshot, modules: Mapping[str, nn.Module], optimizer: torch.
     given = {name: each for name, each in saved.tensors.items() if not name.startswith("optimizer.")}
     _check_names("weights", given.keys(), weights.keys())
     for name, weight in weights.items():
-        _check_like(name, given[name], weight)
+        _check_like(name, given[name], _local(weight))
     states: dict[Tensor, Any] = dict(_states(saved, _parameter_names(modules, optimizer), optimizer))
     with torch.no_grad():
         for name, weight in weights.items():
-            weight.copy_(given[name])
+            _local(weight).copy_(given[name])
     if optimizer is not None:
         optimizer.state.clear()
         optimizer.state.update(states)
@@ -136,13 +139,21 @@ def _states(
 
 def _placed(name: str, value: Tensor, parameter: nn.Parameter, group: Mapping[str, Any]) -> Tensor:
     """Return a state where the optimizer creates it: numbers of steps on the CPU, except for kernels that read them."""
-    _check_state(name, value, parameter)
+    _check_state(name, value, _local(parameter))
     if name.endswith(f".{COUNTER}"):
         return value.to(parameter.device if group.get("fused") or group.get("capturable") else "cpu", copy=True)
-    return torch.empty_like(parameter, requires_grad=False).copy_(value)
+    state = torch.zeros_like(parameter, requires_grad=False)
+    _local(state).copy_(value)
+    return state
 
 
-def _check_state(name: str, value: object, parameter: nn.Parameter) -> None:
+def _local(tensor: Tensor) -> Tensor:
+    """Return the shard of this rank, which shares its memory; any other tensor as it is."""
+    shard = getattr(tensor, "to_local", None)
+    return tensor if shard is None else shard()
+
+
+def _check_state(name: str, value: object, parameter: Tensor) -> None:
     if not isinstance(value, Tensor):
         raise CheckpointError(f"optimizer state {name} is {type(value).__name__}; expected a tensor")
     if not name.endswith(f".{COUNTER}"):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from functools import reduce
+
 import torch
+from torch import Tensor
 
 from reference_trainer.data.text import Rows
 from reference_trainer.distillation.domain import IGNORE_INDEX
@@ -11,23 +15,49 @@ from reference_trainer.distillation.protocols import Batch, Teacher, checked_log
 from reference_trainer.distillation.rows import walk
 from reference_trainer.distillation.step import MetricSum, check_vocabularies, labels_of_logits, sums_of
 from reference_trainer.training.metrics import add
+from reference_trainer.training.parallel import ONE_PROCESS, Parallel
 
 __all__ = ["evaluate"]
 
 
-def evaluate(teacher: Teacher, student: Teacher, sequences: Rows, weights: Weights) -> dict[str, MetricSum]:
+def evaluate(
+    teacher: Teacher, student: Teacher, sequences: Rows, weights: Weights, *, parallel: Parallel = ONE_PROCESS
+) -> dict[str, MetricSum]:
     """Return the metrics of a step, as `sums_of` names them, over all sequences: undivided, with their counts.
 
     student: a model that gives its logits as a teacher does, such as `ModuleStudent`. Sums are float64, so the batch
-    size has no influence. The weighted loss is left out. Without scored tokens nothing is returned. Raise
-    `VocabularyError` before the first forward if the sizes differ, and the errors of `kd_step`.
+    size has no influence. The weighted loss is left out. Without scored tokens nothing is returned. The batches are
+    dealt to the ranks of `parallel`, which all call this and make equally many forwards; their sums are reduced at the
+    end. Raise `VocabularyError` before the first forward if the sizes differ, and the errors of `kd_step`.
     """
     check_vocabularies(teacher, student)
-    totals: dict[str, MetricSum] = {}
     order = torch.arange(len(sequences), device="cpu")
-    for position in range(1, sequences.batches + 1):
-        totals = add(totals, _batch_metrics(teacher, student, sequences.batch(order, position), weights))
-    return {name: total for name, total in totals.items() if total.count}
+    batches = _dealt(sequences, order, parallel)
+    none: Mapping[str, MetricSum] = {}
+    totals = reduce(add, (_batch_metrics(teacher, student, batch, weights) for batch in batches), none)
+    return {name: total for name, total in _over_ranks(totals, parallel).items() if total.count}
+
+
+def _dealt(sequences: Rows, order: Tensor, parallel: Parallel) -> Iterator[Batch]:
+    """Yield the batches of this rank; every rank has equally many."""
+    rounds = -(-sequences.batches // parallel.world_size)
+    for position in range(1 + parallel.rank, 1 + rounds * parallel.world_size, parallel.world_size):
+        yield sequences.batch(order, position) if position <= sequences.batches else _unscored(sequences, order)
+
+
+def _unscored(sequences: Rows, order: Tensor) -> Batch:
+    """Return a batch for a rank that has none left: one sequence whose labels are all ignored."""
+    tokens_1T = sequences.batch(order, 1).tokens[:1]
+    return Batch(tokens=tokens_1T, labels=torch.full_like(tokens_1T, IGNORE_INDEX))
+
+
+def _over_ranks(totals: Mapping[str, MetricSum], parallel: Parallel) -> Mapping[str, MetricSum]:
+    """Return the totals of all ranks, which have the same names."""
+    if parallel.world_size == 1 or not totals:
+        return totals
+    sums = parallel.sum_metrics(torch.tensor([each.sum for each in totals.values()], dtype=torch.float64)).tolist()
+    counts = parallel.sum_counts(torch.tensor([each.count for each in totals.values()])).tolist()
+    return {name: MetricSum(each, count) for name, each, count in zip(totals, sums, counts, strict=True)}
 
 
 def _batch_metrics(teacher: Teacher, student: Teacher, batch: Batch, weights: Weights) -> dict[str, MetricSum]:
@@ -37,6 +67,6 @@ def _batch_metrics(teacher: Teacher, student: Teacher, batch: Batch, weights: We
     tensors = (student_BTV, teacher_BTV.to(device), labels_of_logits(batch.labels).to(device))
     rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True)
     sums = sums_of(rows, weights, metrics=True)
-    *numbers, count = torch.stack([*sums.values(), rows.count.double()]).tolist()  # one transfer from the device
-    metrics = {name: MetricSum(number, int(count)) for name, number in zip(sums, numbers, strict=True)}
-    return {name: metric for name, metric in metrics.items() if name != "loss"}
+    del sums["loss"]
+    numbers = torch.stack([rows.count, *sums.values()]).tolist()  # one transfer from the device
+    return {name: MetricSum(numbers[place], int(numbers[0])) for place, name in enumerate(sums, start=1)}

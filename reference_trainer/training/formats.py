@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from string import Formatter
 
+from reference_trainer.training.metrics import EVALUATED
+
 __all__ = [
     "ATTACHED_LINE",
     "EPOCH_LINE",
@@ -15,6 +17,7 @@ __all__ = [
     "SMOKE_START_LINE",
     "SMOKE_SUMMARY_LINE",
     "STEP_LINE",
+    "evaluation_line",
     "metrics_line",
     "pattern",
 ]
@@ -34,6 +37,10 @@ SMOKE_END_LINE = "smoke mode: export skipped, no model was written"
 
 LOGGED_METRICS = ("loss", "hard_loss", "soft_loss", "feature", "kl_at_1", "student_perplexity", "teacher_perplexity")
 """Metrics of a line, in its order."""
+EVALUATED_METRICS = tuple(
+    EVALUATED + name for name in ("hard_loss", "soft_loss", "kl_at_1", "student_perplexity", "agreement")
+)
+"""The first metrics of an evaluation, in the order of its line."""
 
 
 def metrics_line(metrics: Mapping[str, float]) -> str:
@@ -43,6 +50,16 @@ def metrics_line(metrics: Mapping[str, float]) -> str:
     """
     shown = [f"{name}={metrics[name]:.4g}" for name in LOGGED_METRICS if name in metrics]
     return f"Distillation metrics | {' '.join(shown)}" if shown else ""
+
+
+def evaluation_line(step: int, total: int, metrics: Mapping[str, float]) -> str:
+    """Return the line of an evaluated step: those of `EVALUATED_METRICS` that are present, then all others by name.
+
+    Return "" if there are none.
+    """
+    names = sorted(metrics, key=lambda name: ((*EVALUATED_METRICS, name).index(name), name))
+    shown = [f"{name}={metrics[name]:.4g}" for name in names]
+    return f"Evaluation at step {step}/{total} | {' '.join(shown)}" if shown else ""
 
 
 def pattern(line: str) -> re.Pattern[str]:

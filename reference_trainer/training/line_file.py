@@ -31,8 +31,9 @@ class LineFile:
         return length == 0 or self._file.read(1) == b"\n"
 
     def truncate(self, length: int) -> None:
-        """Keep the first `length` bytes."""
+        """Keep the first `length` bytes, and write after them."""
         with self._failures_named():
+            self._file.seek(length)
             self._file.truncate(length)
 
     def write(self, line: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -13,7 +14,7 @@ from rich.text import Text
 
 from reference_trainer.training.callbacks import Callback, Context
 
-__all__ = ["BarCallback", "Lines"]
+__all__ = ["BarCallback", "Lines", "SilentLines"]
 
 T = TypeVar("T")
 
@@ -69,6 +70,16 @@ class Lines:
     def close_bar(self) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+class SilentLines(Lines):
+    """Writer of nothing, for ranks other than 0."""
+
+    def __init__(self) -> None:
+        super().__init__(io.StringIO())
+
+    def write(self, line: str) -> None:
+        pass
 
 
 class BarCallback(Callback):

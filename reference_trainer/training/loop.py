@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
+from reference_trainer.errors import StopRequestedError
 from reference_trainer.training.callbacks import Callback
 from reference_trainer.training.dispatch import Callbacks
 from reference_trainer.training.objective import Objective
@@ -61,6 +63,7 @@ def train(
     save: Callable[[Saved], Path | None] | None = None,
     resumed: TrainState | None = None,
     resumed_from: Path | None = None,
+    stop_requested: Callable[[], bool] = lambda: False,
     run: str = "",
     attempt: int = 1,
 ) -> TrainResult:
@@ -79,7 +82,8 @@ def train(
     the path of the checkpoint, or None if it wrote none. resumed: the state that it was given in an earlier run, whose
     student and optimizer the caller has restored: the run goes on with `on_train_begin`, `on_save` if `resumed_from` is
     the path of that checkpoint, and the `on_step_end` of that step. A `Callbacks` of the caller's is not closed. run,
-    attempt: as in `Context`.
+    attempt: as in `Context`. stop_requested: asked after each step, on several ranks before it; once it returns True,
+    on any of them, that step is saved, and `StopRequestedError` is raised.
     Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
     propagate after `on_train_end`, with the step in a note.
     """
@@ -95,6 +99,7 @@ def train(
         seed=seed,
         deferred=deferred,
         features=features,
+        flags=lambda: (parallel.world_size > 1 and stop_requested(), False),
     )
     own = callbacks if isinstance(callbacks, Callbacks) else Callbacks(callbacks)
     identity = {"run": run, "attempt": attempt}
@@ -102,7 +107,7 @@ def train(
     record.checkpoint = resumed_from
     try:
         with update.random_state():
-            return _Run(record, own, learning_rate, evaluate, save).carry_out()
+            return _Run(record, own, learning_rate, evaluate, save, stop_requested).carry_out()
     finally:
         if own is not callbacks:
             own.close()
@@ -118,11 +123,15 @@ class _Run:
         learning_rate: Callable[[int], float],
         evaluate: Callable[[], Mapping[str, float]] | None,
         save: Callable[[Saved], Path | None] | None,
+        stop_requested: Callable[[], bool],
     ) -> None:
         self.record, self.update, self.schedule = record, record.update, record.schedule
         self.callbacks, self.learning_rate, self.evaluate, self.save = callbacks, learning_rate, evaluate, save
         self.state = record.state
+        self.stop_requested = stop_requested
+        self.flags: tuple[Tensor | None, Tensor | None] = (None, None)  # of the last two steps, summed over ranks
         self.answer = Action.CONTINUE  # of the hooks within the current step
+        self.saved_step = self.state.position.step  # a resumed run is saved where it begins
 
     def carry_out(self) -> TrainResult:
         try:
@@ -157,6 +166,8 @@ class _Run:
             if is_read(after):
                 self.record.read()
             action = self._carry_out(after.event)
+            if after.event is Event.STEP_END and self._is_leaving():
+                self._leave(after)
 
     def _carry_out(self, event: Event) -> Action:
         """Do what belongs to an event, call its hooks, and return the strongest answer; TRAIN_END is called later."""
@@ -173,16 +184,19 @@ class _Run:
             case Event.EVALUATE if self.evaluate is not None:
                 record.validation = self.state.validation = dict(self.evaluate())
             case Event.SAVE if self.save is not None:
-                record.note_time()
-                self.callbacks.settle()
-                self.state.callbacks = self.callbacks.states()
                 evaluated = self.evaluate is not None and is_logged(step, self.schedule.eval_every)
-                due = is_saved(self.schedule, step)
-                record.checkpoint = self.save(Saved(state=self.state, due=due, evaluated=evaluated))
-                return Action.CONTINUE if record.checkpoint is None else self._call(event)
+                return self._save(self.save, due=is_saved(self.schedule, step), evaluated=evaluated)
             case Event.EVALUATE | Event.SAVE | Event.TRAIN_END:
                 return Action.CONTINUE
         return self._call(event)
+
+    def _save(self, save: Callable[[Saved], Path | None], *, due: bool, evaluated: bool) -> Action:
+        """Save the run after all observers have taken the events so far, and call `on_save` if a file was written."""
+        self.callbacks.settle()
+        self.state.callbacks = self.callbacks.states()
+        self.record.note_time()
+        self.record.checkpoint = save(Saved(state=self.state, due=due, evaluated=evaluated))
+        return Action.CONTINUE if self.record.checkpoint is None else self._call(Event.SAVE)
 
     def _call(self, event: Event, *batch: Any) -> Action:
         if not self.callbacks.has_callbacks(event):
@@ -192,8 +206,29 @@ class _Run:
     def _take_step(self, position: Position) -> None:
         self.answer = Action.CONTINUE
         rate = self.learning_rate(position.step)
-        self.record.pending.add(*self.update.take(position, rate, self))
+        window, norm = self.update.take(position, rate, self)
+        self.record.pending.add(window, norm)
         self.record.rate = rate
+        self.flags = (window.flags, self.flags[0])
+
+    def _leave(self, position: Position) -> None:
+        """Save the step that has just been taken, unless it has been, and raise `StopRequestedError`."""
+        self.record.read()
+        if self.save is not None and position.step != self.saved_step and not is_saved(self.schedule, position.step):
+            self.state.position = replace(position, event=Event.SAVE)
+            self._save(self.save, due=True, evaluated=False)
+        raise StopRequestedError("stopped on request")
+
+    def _is_leaving(self) -> bool:
+        """Return whether a stop was requested, of any rank. All ranks agree, because the request came with the counts.
+
+        On a GPU the flags of the step before are read, which are there already: reading these would wait for the step.
+        """
+        if self.update.parallel.world_size == 1:
+            return self.stop_requested()
+        now, before = self.flags
+        flags = now if now is not None and now.device.type == "cpu" else before
+        return flags is not None and bool(flags[0])
 
     def before_forward(self, micro_batch: int) -> None:
         self._call_within(Event.BEFORE_FORWARD, micro_batch + 1)

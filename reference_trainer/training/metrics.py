@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from reference_trainer.distillation.step import MetricSum
 
-__all__ = ["PERPLEXITY_CAP", "add", "derived", "perplexity", "rates", "weighted_mean"]
+__all__ = ["EVALUATED", "PERPLEXITY_CAP", "add", "derived", "perplexity", "rates", "weighted_mean"]
 
+EVALUATED = "eval/"
+"""Begin of the names of metrics on held-back text."""
 PERPLEXITY_CAP = 20.0
 """Cross-entropy in nats per token above which a perplexity is not told apart: exp(20) is 4.9e8."""
 

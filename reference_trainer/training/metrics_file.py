@@ -1,4 +1,4 @@
-"""Metrics of a run: a file with one line of JSON per logged step; `metrics.json` beside this file is its schema."""
+"""Metrics of a run: a file with one line of JSON per logged or evaluated step; `metrics.json` here is its schema."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _Number = Annotated[float, BeforeValidator(lambda read: _NOT_FINITE.get(read, re
 
 
 class MetricsLine(BaseModel):
-    """The metrics of a logged step, as read from a file. Fields are those of `Context`; metrics by name."""
+    """The metrics of a logged or evaluated step, as read from a file. Fields are those of `Context`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -43,17 +43,18 @@ def schema() -> str:
 
 
 def line(context: Context) -> str:
-    """Return the line of a logged step, without its end.
+    """Return the line of a logged or evaluated step, without its end; metrics on held-back text are among the others.
 
     JSON has neither NaN nor infinity: a number that is not finite is written as a string.
     """
+    metrics = {**context.metrics, **context.validation_metrics}
     fields = {
         "step": context.step,
         "epoch": context.epoch,
         "learning_rate": _json_number(context.learning_rate),
         "elapsed_s": _json_number(context.elapsed_s),
         "tokens": context.tokens,
-        "metrics": {name: _json_number(value) for name, value in context.metrics.items()},
+        "metrics": {name: _json_number(value) for name, value in metrics.items()},
     }
     return json.dumps(fields, allow_nan=False)
 
@@ -65,6 +66,9 @@ def _json_number(value: float | None) -> float | str | None:
 class MetricsCallback(Callback):
     """Callback that writes each step that has metrics; after a killed run only the last line may be incomplete.
 
+    A step that is logged and evaluated has one line, which is written when it is logged and replaced when its
+    evaluation is there.
+
     Without `truncate_to` the file must not exist. With it, the file keeps its first `truncate_to` bytes, such as the
     `length` that was recorded with a checkpoint, and a resumed run goes on from there; 0 starts over. The file is
     opened at once; the rest is removed when the run begins. Raise `OutputError` if the file cannot be opened, exists,
@@ -73,6 +77,7 @@ class MetricsCallback(Callback):
 
     def __init__(self, path: Path, *, truncate_to: int | None = None) -> None:
         self._length = truncate_to or 0
+        self._last = (0, 0)  # the step of the last line, and the bytes before it
         mode = "x+b" if truncate_to is None or not os.path.lexists(path) else "r+b"
         try:
             self._file = LineFile(path, mode)
@@ -94,7 +99,19 @@ class MetricsCallback(Callback):
 
     def on_log(self, context: Context) -> None:
         if context.metrics:
-            self._length += self._file.write(line(context))
+            self._write(context)
+
+    def on_evaluate(self, context: Context) -> None:
+        if context.validation_metrics:
+            self._write(context)
+
+    def _write(self, context: Context) -> None:
+        step, before = self._last
+        if step == context.step:
+            self._file.truncate(before)
+            self._length = before
+        self._last = (context.step, self._length)
+        self._length += self._file.write(line(context))
 
     def close(self) -> None:
         """Close the file, and remove it if it was created here and no line was written."""

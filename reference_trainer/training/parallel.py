@@ -1,20 +1,23 @@
 """Processes that train one model together: what the loop asks of them, for one process and for data-parallel ranks.
 
-Every rank holds the whole model and its own batches. One integer reduction per window of micro-batches gives the number
-of scored tokens of all ranks, by which each rank divides; gradients are reduced once, in the last micro-batch.
+Every rank has its own batches, and the whole model (DDP) or a shard of it (FSDP2). One integer reduction per window of
+micro-batches gives the number of scored tokens of all ranks, by which each rank divides; gradients are reduced once, in
+the last micro-batch.
 """
 
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Protocol
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ["ONE_PROCESS", "DataParallel", "OneProcess", "Parallel"]
+__all__ = ["ONE_PROCESS", "DataParallel", "OneProcess", "Parallel", "ShardedParallel", "shard", "warm_up", "whole"]
 
 
 class Parallel(Protocol):
@@ -79,12 +82,14 @@ ONE_PROCESS = OneProcess()
 class DataParallel:
     """The ranks of a `DistributedDataParallel` module, which averages gradients over its process group.
 
-    The student of the run calls this module, not the one inside it: only its forward prepares the reduction.
+    The student of the run calls this module, not the one inside it: only its forward prepares the reduction. others:
+    further such modules of the same ranks, such as projections of hidden states.
     """
 
-    def __init__(self, module: DistributedDataParallel) -> None:
-        self._module = module
-        self._group = module.process_group
+    def __init__(self, module: DistributedDataParallel, *others: DistributedDataParallel) -> None:
+        self._modules = (module, *others)
+        self._device = module.device
+        self._group: dist.ProcessGroup | None = module.process_group
         self.rank = dist.get_rank(self._group)
         self.local_rank = int(os.environ.get("LOCAL_RANK", self.rank))
         self.world_size = dist.get_world_size(self._group)
@@ -96,10 +101,85 @@ class DataParallel:
     def sum_metrics(self, sums_K: Tensor) -> Tensor:
         return self._sum(sums_K)
 
-    def micro_batch(self, *, last: bool) -> AbstractContextManager[None]:
-        return nullcontext() if last else self._module.no_sync()
+    @contextmanager
+    def micro_batch(self, *, last: bool) -> Iterator[None]:
+        with ExitStack() as stack:
+            for module in () if last else self._modules:
+                stack.enter_context(module.no_sync())
+            yield
 
     def _sum(self, values_K: Tensor) -> Tensor:
-        summed_K = values_K.to(self._module.device, copy=True)  # NCCL reduces tensors of its device only
+        summed_K = values_K.to(self._device, copy=True)  # NCCL reduces tensors of its device only
         dist.all_reduce(summed_K, group=self._group)
         return summed_K.to(values_K.device)
+
+
+class ShardedParallel(DataParallel):
+    """The ranks of a module that `shard` has divided among the default process group; gradients are summed.
+
+    Every forward, also one of an evaluation, gathers the weights: all ranks make equally many.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module, self._group = module, dist.group.WORLD
+        self._device = next(module.parameters()).device
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+        self.local_rank = int(os.environ.get("LOCAL_RANK", self.rank))
+        self.gradient_factor = 1.0
+        for part in _sharded_parts(module):
+            part.set_gradient_divide_factor(1.0)  # each part has its own: on the root alone, other gradients stay means
+            part.set_force_sum_reduction_for_comms(True)  # gloo has no other
+
+    @contextmanager
+    def micro_batch(self, *, last: bool) -> Iterator[None]:
+        for part in _sharded_parts(self._module):
+            part.set_requires_gradient_sync(last, recurse=False)
+        yield
+
+
+def shard(module: nn.Module, device: torch.device) -> nn.Module:
+    """Divide the parameters of a module among the ranks of the default process group, by FSDP2; return the module.
+
+    Each element of an `nn.ModuleList`, such as the layers of a decoder, is gathered by itself.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    lists = [each for each in module.modules() if isinstance(each, nn.ModuleList)]
+    for part in (part for each in lists for part in each if any(True for _ in part.parameters())):
+        fully_shard(part, mesh=mesh)
+    # By default the outermost stays gathered after a forward until a backward, so that after an evaluation its
+    # parameters are not those of the optimizer.
+    fully_shard(module, mesh=mesh, reshard_after_forward=True)
+    return module
+
+
+def warm_up(module: DistributedDataParallel, tokens_BT: Tensor, **options: Tensor) -> None:
+    """Let the module arrange its gradients for the reduction, by one backward pass whose gradients are dropped.
+
+    It does so after its first one, and with three ranks or more the order of their sums depends on it: without this, a
+    run that resumes differs in the last bits from one that went on. Weights, buffers and random numbers stay.
+    """
+    buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    devices = [module.device] if module.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), torch.enable_grad():
+        output = module(tokens_BT, **options)
+        logits = output if isinstance(output, Tensor) else output.logits
+        (logits.sum() * 0).backward()
+    module.zero_grad(set_to_none=True)
+    with torch.no_grad():
+        for buffer, before in buffers:
+            buffer.copy_(before)
+
+
+def whole(tensor: Tensor) -> Tensor:
+    """Return the whole of a tensor that is divided among ranks, all of which call this; any other as it is."""
+    full = getattr(tensor, "full_tensor", None)
+    return tensor if full is None else full()
+
+
+def _sharded_parts(module: nn.Module) -> list[torch.distributed.fsdp.FSDPModule]:
+    from torch.distributed.fsdp import FSDPModule
+
+    return [each for each in module.modules() if isinstance(each, FSDPModule)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from reference_trainer.training.callbacks import Callback, Context
-from reference_trainer.training.formats import ATTACHED_LINE, EPOCH_LINE, STEP_LINE, metrics_line
+from reference_trainer.training.formats import ATTACHED_LINE, EPOCH_LINE, STEP_LINE, evaluation_line, metrics_line
 from reference_trainer.training.lines import Lines
 from reference_trainer.training.schedule import is_logged
 
@@ -36,6 +36,11 @@ class ProgressCallback(Callback):
             self._lines.write(self._step_line.format(step=context.step, total=context.total_steps, loss=loss))
             if context.metrics and not self._title:
                 self._lines.write(metrics_line(context.metrics))
+
+    def on_evaluate(self, context: Context) -> None:
+        line = evaluation_line(context.step, context.total_steps, context.validation_metrics)
+        if line:
+            self._lines.write(line)
 
     def on_epoch_end(self, context: Context) -> None:
         if not self._title:

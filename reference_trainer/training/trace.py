@@ -31,7 +31,10 @@ def line(event: Event, context: Context) -> str:
     return json.dumps({"event": event.value, **fields})
 
 
-_FIELDS = "step epoch loss learning_rate best_loss elapsed_s tokens epochs steps_per_epoch total_steps metrics".split()
+_FIELDS = (
+    "step epoch loss learning_rate best_loss elapsed_s tokens epochs steps_per_epoch total_steps metrics "
+    "validation_metrics".split()
+)
 _START = b'{"event": "on_train_'
 
 
@@ -59,6 +62,9 @@ class TraceCallback(Callback):
 
     def on_epoch_begin(self, context: Context) -> None:
         self._write(Event.EPOCH_BEGIN, context)
+
+    def on_evaluate(self, context: Context) -> None:
+        self._write(Event.EVALUATE, context)
 
     def on_step_end(self, context: Context) -> None:
         self._write(Event.STEP_END, context)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
-from reference_trainer.training.parallel import Parallel
+from reference_trainer.training.parallel import Parallel, whole
 from reference_trainer.training.randomness import micro_batch_seed, own_generators, seed_generators
 from reference_trainer.training.schedule import Position, Schedule, is_logged, micro_batches
 from reference_trainer.training.window import WindowSums, kd_window
@@ -63,6 +63,7 @@ class Update:
     seed: int | None
     deferred: bool | None
     features: FeatureMatching | None = None
+    flags: Callable[[], tuple[bool, bool]] = lambda: (False, False)
 
     def take(self, position: Position, rate: float, hooks: StepHooks) -> tuple[WindowSums, Tensor | None]:
         """Take the step at `position`; return its sums and, at a logged step, the norm of its gradient."""
@@ -90,6 +91,7 @@ class Update:
             features=self.features,
             before=begin,
             after=hooks.after_backward,
+            flags=self.flags(),
         )
         optimizer: Any = self.optimizer
         if deferred:
@@ -114,7 +116,7 @@ class Update:
             each for group in self.optimizer.param_groups for each in group["params"] if each.grad is not None
         ]
         if measured or self.clip is not None:
-            norm = nn.utils.get_total_norm([each.grad for each in parameters])
+            norm = whole(nn.utils.get_total_norm([each.grad for each in parameters]))
             if self.clip is not None:
                 nn.utils.clip_grads_with_norm_(parameters, self.clip, norm)
         return norm

@@ -29,14 +29,15 @@ class WindowSums:
 
     sums: float64 scalars over the scored tokens of this rank, by the names of `sums_of`. count: these tokens.
     total: scored tokens of all ranks, by which the gradient was divided. sequences: those of all ranks that have a
-    scored token. Counts are int64. vocabulary: of the student. faults: of each micro-batch, if errors are deferred:
-    `Rows.fault` and the labels.
+    scored token. flags: how many ranks set each of the two. Counts are int64. vocabulary: of the student. faults: of
+    each micro-batch, if errors are deferred: `Rows.fault` and the labels.
     """
 
     sums: Mapping[str, Tensor]
     count: Tensor
     total: Tensor
     sequences: Tensor
+    flags: Tensor
     vocabulary: int
     faults: Sequence[tuple[Tensor, Tensor]]
 
@@ -53,19 +54,24 @@ def kd_window(
     features: FeatureMatching | None = None,
     before: Callable[[int], None] = lambda micro_batch: None,
     after: Callable[[int, Mapping[str, Tensor], Tensor], None] | None = None,
+    flags: tuple[bool, bool] = (False, False),
 ) -> WindowSums:
     """Accumulate the gradient of the mean loss over all scored tokens of the window; return the sums.
 
     batches: at least one; every rank has equally many, and one without work has no scored label. metrics,
     deferred: as in `rows.walk`. features: as in `pass_gradient`. before: called with the number of each micro-batch,
-    from 0, before its forward; after: with it, the sums of its rows and their count, after its backward.
-    A micro-batch is as in `kd_step`, errors too; after an error in a later one the student holds part of a gradient.
+    from 0, before its forward; after: with it, the sums of its rows and their count, after its backward. flags: of this
+    rank, whether it was asked to stop and whether a part of it beside the training failed; they travel with the counts,
+    so that all ranks know of them in the same step. A micro-batch is as in `kd_step`, errors too; after an error in a
+    later one the student holds part of a gradient.
     """
     check_vocabularies(teacher, student)
     labels = [labels_of_logits(batch.labels) for batch in batches]
     count = torch.stack([(labels_BT != IGNORE_INDEX).sum() for labels_BT in labels]).sum()
     sequences = torch.stack([(labels_BT != IGNORE_INDEX).any(-1).sum() for labels_BT in labels]).sum()
-    total, all_sequences = parallel.sum_counts(torch.stack([count, sequences]))
+    raised = [torch.full_like(count, int(flag)) for flag in flags]
+    head = parallel.sum_counts(torch.stack([count, sequences, *raised]))
+    total, all_sequences = head[0], head[1]
     scale = parallel.gradient_factor / total.double()  # inf if nothing is scored: no row is multiplied
     sums: dict[str, Tensor] = {}
     faults: list[tuple[Tensor, Tensor]] = []
@@ -89,4 +95,4 @@ def kd_window(
             after(number, of_batch, passed.rows.count)
         for name, each in of_batch.items():
             sums[name] = sums[name] + each if name in sums else each
-    return WindowSums(sums, count, total, all_sequences, student.vocab_size, faults if deferred else ())
+    return WindowSums(sums, count, total, all_sequences, head[2:], student.vocab_size, faults if deferred else ())

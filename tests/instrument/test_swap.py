@@ -41,8 +41,8 @@ def area(width: int, height: int = 1) -> int:
 @pytest.fixture
 def module() -> ModuleType:
     made = ModuleType("made")
-    made.area = area  # type: ignore[attr-defined]
-    made.Box = type("Box", (Box,), dict(vars(Box)))  # type: ignore[attr-defined]
+    made.area = area
+    made.Box = type("Box", (Box,), dict(vars(Box)))
     return made
 
 
@@ -87,7 +87,7 @@ def test_replacement_of_static_and_class_methods(module: ModuleType) -> None:
 
 
 def test_replacement_of_an_inherited_method(module: ModuleType) -> None:
-    module.Small = type("Small", (module.Box,), {})  # type: ignore[attr-defined]
+    module.Small = type("Small", (module.Box,), {})
     swap(module, "Small.unit", plus_one)
     assert (module.Small.unit(), module.Box.unit()) == (2, 1)
 

@@ -125,6 +125,15 @@ def test_mutant_that_a_rename_breaks_is_refused(tmp_path: Path, change: str, say
     assert findings(tmp_path, change) == [f"{says}; {hint}"]
 
 
+def test_swap_of_an_imported_name_is_refused_unless_it_is_exported(tmp_path: Path) -> None:
+    change = 'swap: {object: "code:math.floor", with: "falsify:wrong"}'
+    hint = "name the module that defines it, or one that lists it in `__all__`"
+    assert findings(tmp_path, change) == [f"m: code only imports 'math'; {hint}"]
+    (tmp_path / "code.py").write_text('__all__ = ["math"]\n' + CODE)
+    contract = load([tmp_path / "c.yaml"]).contracts
+    assert [each for each in lint(contract, project=find_project(tmp_path)) if each.code == "PV146"] == []
+
+
 def test_equivalent_that_a_rename_breaks_is_refused(tmp_path: Path) -> None:
     change = 'edit: {function: "code:scale", find: number * factor, replace: number + factor}'
     entry = '{function: "code:scale", find: len(names), replace: len(names) + 0, reason: adding zero}'

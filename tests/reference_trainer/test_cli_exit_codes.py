@@ -16,8 +16,9 @@ from reference_trainer.training import trace
 from tests.reference_trainer.commands import Ended, Failing, command, distilling, raising
 
 quick = settings(max_examples=20, deadline=None)
+OTHERS = ("SettingError", "StopRequestedError", "missing_package")
 FAILED = [
-    *(getattr(errors, name) for name in errors.__all__ if name not in ("SettingError", "missing_package")),
+    *(getattr(errors, name) for name in errors.__all__ if name not in OTHERS),
     OSError,
     FileNotFoundError,
     MemoryError,
@@ -60,6 +61,14 @@ def test_error_is_reported_in_one_line_with_its_notes(kind: Any, text: str, note
     ended = distilling(raising(with_notes(kind(text), notes)))
     said = words("error:", text.strip() or kind.__name__, *in_brackets(notes))
     assert ended == Ended(2 if kind is errors.SettingError else 1, "", f"{said}\n")
+
+
+@given(notes=NOTES)
+@quick
+def test_saved_run_says_how_to_go_on(notes: list[str]) -> None:
+    ended = distilling(raising(with_notes(errors.StopRequestedError("stopped on request"), notes)))
+    said = words("stopped on request", *in_brackets(notes))
+    assert ended == Ended(75, "", f"{said}; a checkpoint was saved: go on with --resume latest\n")
 
 
 @pytest.mark.parametrize("before", ["", "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: "])

@@ -18,6 +18,11 @@ OUT = {
     "reference_trainer.storage.paths": "encodings of paths: tests/reference_trainer/storage/test_paths.py",
     "reference_trainer.pipeline.figure": "drawing, with an extra: tests/reference_trainer/pipeline/test_figure.py",
     "reference_trainer.pipeline.plot": "the command `plot`: tests/reference_trainer/pipeline/test_plot.py",
+    "reference_trainer.supervision.attempts": "processes: tests/reference_trainer/supervision/test_until.py",
+    "reference_trainer.supervision.heartbeat": "processes: tests/reference_trainer/supervision/test_heartbeat.py",
+    "reference_trainer.supervision.rank": "processes: tests/reference_trainer/supervision/test_until.py",
+    "reference_trainer.supervision.until": "processes: tests/reference_trainer/supervision/test_until.py",
+    "reference_trainer.training.watchdog": "the timer of a process: tests/reference_trainer/training/test_watchdog.py",
     "reference_trainer.training.lines": "terminal, bar and streams: tests/reference_trainer/training",
     "reference_trainer.training.tensorboard": "an extra: tests/reference_trainer/training/test_tensorboard.py",
 }

@@ -10,7 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from reference_trainer import read_metrics
+from reference_trainer.storage.checkpoint_files import read_checkpoint
+
 WHOLE = ["config.json", "manifest.json", "metrics.jsonl", "model.safetensors"]
+SAVED = (["checkpoints"], ["checkpoints", "metrics.jsonl"])
+"""What a run leaves that was interrupted in its training; no line may have been logged yet."""
 AFTER_S = (0.15, 0.5, 1.0)
 AT_LINE = (
     "teacher: training",
@@ -21,6 +26,7 @@ AT_LINE = (
     "held-back kl_at_1",
     "wrote",
 )
+INTERRUPTED = [(130, "error: interrupted"), (130, "error: interrupted; no model was written")]
 AT_FILE = (".model.safetensors", ".config.json", ".manifest.json")
 # Enough weights to send a signal during the export, and a logged step: a run without one has no metrics file.
 BIG = ("--width", "512", "--max-steps", "1", "--log-every", "1")
@@ -58,9 +64,11 @@ def assert_nothing_half(folder: Path) -> None:
     assert list(folder.rglob("*.partial")) == []
     if (folder / "new").exists():
         left = sorted(path.name for path in (folder / "new" / "out").iterdir())
-        assert left in (WHOLE, ["metrics.jsonl"])
+        assert left in (WHOLE, ["metrics.jsonl"], *SAVED)
         if left == WHOLE:
             assert_manifest_is_true(folder / "new" / "out")
+        for path in (folder / "new" / "out").glob("checkpoints/student-step*"):
+            read_checkpoint(path)
     if (folder / "trace").exists():
         events = [json.loads(line)["event"] for line in (folder / "trace").read_text().splitlines()]
         # An interrupt in the first hook of the first callback ends the run before the trace receives its first event.
@@ -95,9 +103,9 @@ def test_interrupt_leaves_no_partial_files(
     if code == 0:
         assert complaints == "" and (folder / "new").exists()
     else:
-        assert code == 130
         (line,) = complaints.splitlines()
-        assert line.startswith("error: interrupted")
+        saved = bool(list(folder.glob("new/out/checkpoints/student-step*")))
+        assert (code, line.split(" (")[0]) in ([(75, "stopped on request")] if saved else INTERRUPTED), line
         assert (folder / "trace").exists() or moment not in AT_LINE[3:] + AT_FILE
 
 
@@ -130,3 +138,30 @@ def test_ignored_signals_stay_ignored(trainer) -> None:
     complaints = process.communicate()[1]
     assert (process.returncode, complaints) == (0, "")
     assert trainer.left() == WHOLE
+
+
+LONG = ("--epochs", "40", "--log-every", "1", "--warmup", "5")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_training_is_saved_and_goes_on_to_the_same_model(new_trainer, number: int) -> None:
+    cut, straight = new_trainer(), new_trainer()
+    code, complaints = hit(cut, "  Step 20/", number, number, arguments=LONG)
+    assert code == 75
+    assert complaints.startswith("stopped on request (after 2") and "--resume latest" in complaints
+    (checkpoint,) = cut.folder.glob("new/out/checkpoints/student-step*")
+    step = read_checkpoint(checkpoint).manifest.step
+    assert [line.step for line in read_metrics(cut.folder / "new/out/metrics.jsonl")] == list(range(1, step + 1))
+    last = ("--max-steps", str(step + 10))
+    for trainer, more in ((cut, ("--resume", "latest")), (straight, ())):
+        done = trainer.run("--out", "new/out", *LONG, *last, *more)
+        assert done.returncode == 0, done.stderr
+    ours, theirs = (each.folder / "new/out/model.safetensors" for each in (cut, straight))
+    assert ours.read_bytes() == theirs.read_bytes()
+    assert [line.step for line in read_metrics(cut.folder / "new/out/metrics.jsonl")] == list(range(1, step + 11))
+
+
+def test_interrupted_training_without_checkpoints_is_not_saved(trainer) -> None:
+    code, complaints = hit(trainer, "  Step 20/", signal.SIGTERM, arguments=(*LONG, "--save-every", "0"))
+    assert (code, complaints.split(" (")[0]) == (130, "error: interrupted; no model was written")
+    assert trainer.left("new/out") == ["metrics.jsonl"]

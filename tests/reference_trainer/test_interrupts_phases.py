@@ -1,6 +1,7 @@
 """The phases of interrupt handling, with real signals."""
 
 import itertools
+import os
 import signal
 from typing import Any
 from unittest import mock
@@ -62,6 +63,51 @@ def test_ignored_signals_and_foreign_handlers_stay(number: int, before: str, ans
 @pytest.mark.parametrize("number", NUMBERS)
 def test_interrupt_exits_at_once_with_standard_error_closed(number: int) -> None:
     assert ended(number, DEFAULT, ("exit_at_once",), deaf=True) == (130, "", b"")
+
+
+NOTED = {
+    (): (0, "False", b""),
+    (0.0,): (0, "True", b""),
+    (0.0, 0.9): (0, "True", b""),
+    (0.0, 1.1): (0, "KeyboardInterrupt: ", b""),
+    (0.0, 0.5, 0.6): (0, "KeyboardInterrupt: ", b""),
+}
+"""Seconds between signals, and how the block ends that asks after them."""
+
+
+def noted(number: int, waits: tuple[float, ...], *, asked: bool = True, began: bool = True) -> str:
+    """Return what the block is told, once the signals were sent; the handlers of before are there again after it."""
+    begin(signal.SIGINT, DEFAULT)
+    if began:
+        interrupts.exit_at_once()
+        interrupts.raise_once()
+    before, clock, told = signal.getsignal(number), 1000.0, False
+    with interrupts.noted() as requested:
+        assert not requested()
+        for wait in waits:
+            clock += wait
+            with mock.patch.object(interrupts.time, "monotonic", lambda now=clock: now):
+                os.kill(os.getpid(), number)
+        told = requested() if asked else False
+    assert signal.getsignal(number) == before
+    return str(told)
+
+
+@pytest.mark.parametrize("waits", NOTED)
+@pytest.mark.parametrize("number", NUMBERS)
+def test_noted_interrupt_is_returned_and_a_second_one_a_second_later_raises(
+    number: int, waits: tuple[float, ...]
+) -> None:
+    assert child(lambda: noted(number, waits)) == NOTED[waits]
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+def test_noted_interrupt_that_was_not_returned_is_raised_at_the_end(number: int) -> None:
+    assert child(lambda: noted(number, (0.0,), asked=False)) == (0, "KeyboardInterrupt: ", b"")
+
+
+def test_nothing_is_noted_in_a_program_with_handlers_of_its_own() -> None:
+    assert child(lambda: noted(signal.SIGINT, (0.0,), began=False)) == (0, "KeyboardInterrupt: ", b"")
 
 
 @given(waits=st.lists(st.floats(0, 5) | st.sampled_from([2.99, 3.0, 3.01]), min_size=1, max_size=5), numbers=st.data())

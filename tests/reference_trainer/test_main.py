@@ -21,7 +21,7 @@ def without(package: str) -> Callable[[], str]:
         ours = ("reference_trainer.cli", "reference_trainer.con")
         for name in [name for name in sys.modules if name.startswith(ours)]:
             del sys.modules[name]
-        sys.modules[package] = None  # type: ignore[assignment]  # as Python marks a module that must not be found
+        sys.modules[package] = None  # as Python marks a module that must not be found
         try:
             run()
         except SystemExit as error:

@@ -18,10 +18,16 @@ ALLOWED = {
         ["teacher_steps", "teacher_layers", "layers", "batch_size", "epochs", "max_steps", "smoke", "project_to_steps"],
         COUNT,
     ),
-    "accumulate": COUNT,
-    **dict.fromkeys(["warmup", "seed", "log_every", "anneal_warmup", "save_every", "keep"], NUMBER_FROM_0),
+    **dict.fromkeys(["accumulate", "rank_timeout"], COUNT),
+    "strategy": "ddp or fsdp2",
+    **dict.fromkeys(
+        ["warmup", "seed", "log_every", "anneal_warmup", "save_every", "keep", "eval_every"], NUMBER_FROM_0
+    ),
     **dict.fromkeys(["width", "teacher_width"], WIDTH),
     **{f"{name}{end}": WEIGHT for name in ("ce_weight", "kd_weight", "feature_weight") for end in ("", "_end")},
+    "best_metric": TEXT,
+    "best_mode": "min or max",
+    "best_min_delta": WEIGHT,
     "feature_distance": "cosine or l2",
     "feature_layers": "pairs of layers STUDENT:TEACHER, such as -1:-1,0:2",
     "documents": "pad or pack",
@@ -35,7 +41,8 @@ ALLOWED = {
     "divergence": "forward_kl, reverse_kl or jensen_shannon",
     "anneal": "linear or cosine",
     "lr": "a number above 0, up to 1e6",
-    "force": "true or false (1 or 0)",
+    "hang_after": "a number of seconds above 0, up to 1e6",
+    **dict.fromkeys(["force", "rewind"], "true or false (1 or 0)"),
     "device": "auto, cpu, cuda or cuda:N",
     "dtype": "float32, float64 or bfloat16",
 }

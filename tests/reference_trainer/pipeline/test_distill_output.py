@@ -125,8 +125,8 @@ def test_second_concurrent_run_is_refused(trainer) -> None:
     finally:
         first.terminate()
         first.communicate()
-    assert first.returncode == 130
-    assert trainer.left() == ["metrics.jsonl"]
+    assert first.returncode == 75
+    assert "metrics.jsonl" in trainer.left()
 
 
 def test_incomplete_teacher_is_refused(trainer) -> None:

@@ -51,7 +51,7 @@ def drawn(*arguments: Any) -> tuple[list[str], list[str]]:
     with mock.patch.dict(sys.modules, {"reference_trainer.pipeline.figure": mock.Mock(draw=draw)}):
         ended = command("plot", *map(str, arguments))
     assert ended.code == 0, ended.complaints
-    return asked[0]  # type: ignore[no-any-return]
+    return asked[0]
 
 
 @pytest.mark.parametrize(("name", "start"), [("a.png", PNG), ("b.svg", SVG)])

@@ -1,0 +1,139 @@
+"""Attacks on runs that write checkpoints in the background. The subject is `pipeline.distill`, or has its names."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.checkpoint_files.saved import assert_same
+from falsifiers.resume.runs import STEPS, Cut, ended, settings
+from reference_trainer import Callback, OutputError
+from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
+from reference_trainer.storage.checkpoints import DISK
+
+PATIENCE_S = 5.0
+"""How long a write waits for a step that should not wait for it; a right subject never needs it."""
+
+
+@contextmanager
+def writing(write: Callable[[Callable[..., object], int, Path, bytes], object]) -> Iterator[None]:
+    """Write files of checkpoints by write(original, step, path, content)."""
+    original = DISK.write
+
+    def replaced(path: Path, content: bytes) -> None:
+        step = int(path.parent.name.rsplit("-step")[1].split(".")[0])
+        write(original, step, path, content)
+
+    with mock.patch.object(DISK, "write", replaced):
+        yield
+
+
+class Steps(Callback):
+    """Callback that lets others wait until a step is taken, and keeps the weights of each save."""
+
+    def __init__(self) -> None:
+        self.taken, self.changed = 0, threading.Condition()
+        self.weights: dict[int, dict[str, Any]] = {}
+        self.run: Any = None
+
+    def attach(self, pipeline: Any) -> None:
+        self.run = pipeline
+
+    def on_optimizer_step(self, context: Any) -> None:
+        self._set(context.step)
+
+    def on_save(self, context: Any) -> None:
+        state = self.run.student.state_dict()
+        self.weights[context.step] = {f"student.{name}": each.clone() for name, each in state.items()}
+
+    def on_train_end(self, context: Any) -> None:
+        self._set(STEPS + 1)
+
+    def _set(self, step: int) -> None:
+        with self.changed:
+            self.taken = step
+            self.changed.notify_all()
+
+    def wait_for(self, step: int) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.taken >= step, PATIENCE_S), f"step {step} waits for the disk"
+
+
+@given(save_every=st.integers(1, 3))
+def falsify_step_waits_for_a_copy(subject: Any, save_every: int) -> None:
+    """Where step k is written only after the update of step k + 1, its checkpoint has the weights of step k."""
+    steps = Steps()
+
+    def free(partial: Path) -> int:  # the first operation of a save, before its tensors are read
+        steps.wait_for(int(partial.name.rsplit("-step")[1].split(".")[0]) + 1)
+        return 2**40
+
+    with tempfile.TemporaryDirectory() as name, mock.patch.object(DISK, "free", free):
+        directory = Path(name).resolve()
+        ended(subject, settings(directory, "out", save_every=save_every, keep=0), [steps])
+        place = directory / "out" / "checkpoints"
+        due = [step for step in range(1, STEPS + 1) if step % save_every == 0]
+        assert saved_steps(place, "student") == due, f"the steps {saved_steps(place, 'student')} are saved"
+        for step in due:
+            tensors = read_checkpoint(place / f"student-step{step}").tensors
+            seen = {name: each for name, each in tensors.items() if name.startswith("student.")}
+            assert_same(f"the checkpoint of step {step}", seen, steps.weights[step])
+
+
+@given(failing=st.integers(1, STEPS), number=st.sampled_from([errno.ENOSPC, errno.EIO]))
+def falsify_failed_write_ends_the_run(subject: Any, failing: int, number: int) -> None:
+    """An OutputError names the checkpoint; at most one more step is taken, and no later checkpoint is begun."""
+    steps = Steps()
+
+    def write(original: Callable[..., object], step: int, path: Path, content: bytes) -> None:
+        if step == failing:
+            raise OSError(number, os.strerror(number))
+        original(path, content)
+
+    with tempfile.TemporaryDirectory() as name, writing(write):
+        directory, said = Path(name).resolve(), ""
+        try:
+            ended(subject, settings(directory, "out", keep=0), [steps])
+        except OutputError as error:
+            said = str(error)
+        when = f"where step {failing} cannot be written"
+        words = (f"student-step{failing}", os.strerror(number))
+        assert all(word in said for word in words), f"{when}, the run ends with {said!r}"
+        taken = max(steps.weights, default=0)
+        assert taken <= failing + 1, f"{when}, the run goes on to step {taken}"
+        seen = saved_steps(directory / "out" / "checkpoints", "student")
+        assert seen == list(range(1, failing)), f"{when}, the checkpoints {seen} are there"
+        assert not (directory / "out" / "manifest.json").exists(), f"{when}, a model is written"
+
+
+@given(step=st.integers(1, STEPS))
+def falsify_interrupted_run_finishes_its_checkpoint(subject: Any, step: int) -> None:
+    """When the interrupt leaves the run, the checkpoint of its step is whole, and no thread writes any more."""
+
+    def write(original: Callable[..., object], step: int, path: Path, content: bytes) -> None:
+        threading.Event().wait(0.03)
+        original(path, content)
+
+    with tempfile.TemporaryDirectory() as name, writing(write):
+        directory = Path(name).resolve()
+        try:
+            ended(subject, settings(directory, "out", keep=0), [Cut(step)])
+        except KeyboardInterrupt:
+            place = directory / "out" / "checkpoints"
+            threads = [each.name for each in threading.enumerate() if each.name.startswith("writer")]
+            assert not threads, f"interrupted in step {step}, {threads} go on"
+            seen = saved_steps(place, "student")
+            assert seen == list(range(1, step + 1)), f"interrupted in step {step}, the checkpoints {seen} are there"
+            read_checkpoint(place / f"student-step{step}")
+        else:
+            raise AssertionError("the interrupt is lost")

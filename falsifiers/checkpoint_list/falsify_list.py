@@ -1,0 +1,112 @@
+"""Attacks on listing and verifying checkpoints. The subject is `pipeline.checkpoint_list`, or has its names."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.checkpoint_files.saved import RANK, RUN, manifest, place, tensors
+from falsifiers.support.oracles import refusal_complaint
+from reference_trainer.errors import CheckpointError
+from reference_trainer.storage.checkpoints import save_checkpoint
+from reference_trainer.storage.retention import checkpoint_name
+
+OTHER = "ab"
+"""A run whose checkpoints the id of the other one matches as a pattern."""
+
+
+def _flipped(path: Path) -> None:
+    content = bytearray((path / RANK).read_bytes())
+    content[-1] ^= 1
+    (path / RANK).write_bytes(content)
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
+    "a flipped bit": (_flipped, f"{RANK} has the SHA-256"),
+    "a cut file": (lambda p: (p / RANK).write_bytes(b"x"), f"{RANK} has 1 bytes"),
+    "a missing file": (lambda p: (p / RANK).unlink(), f"{RANK} is missing"),
+    "a foreign file": (lambda p: (p / "state.pt").touch(), "state.pt is not of this checkpoint"),
+    "no manifest": (lambda p: (p / "manifest.json").unlink(), "manifest.json"),
+    "a broken manifest": (lambda p: (p / "manifest.json").write_text("{"), "is not JSON"),
+    "the manifest of another": (
+        lambda p: shutil.copy(p.with_name(checkpoint_name(OTHER, 7)) / "manifest.json", p / "manifest.json"),
+        "is read under the name",
+    ),
+}
+
+
+@given(
+    damage=st.dictionaries(st.sampled_from([9, 10, 100]), st.sampled_from(list(DAMAGES)), max_size=3),
+    best=st.sampled_from([None, 9, 10]),
+    inside=st.booleans(),
+)
+def falsify_every_checkpoint_is_listed_and_verified(
+    subject: Any, damage: dict[int, str], best: int | None, inside: bool
+) -> None:
+    """Run, step, bytes, time and fault of each, in order of run and step; damaged ones too, links not."""
+    with place() as directory:
+        for step in (9, 10, 100):
+            chosen = best if best is not None and best <= step else None
+            save_checkpoint(directory, manifest(step, best=chosen), tensors(step))
+            os.utime(directory / checkpoint_name(RUN, step) / "manifest.json", (1e9 + step, 1e9 + step))
+        save_checkpoint(directory, manifest(7, run=OTHER), tensors(7))
+        (directory / f"{RUN}-rewound-1").mkdir()
+        (directory / "file-step3").touch()
+        for step, kind in sorted(damage.items()):
+            DAMAGES[kind][0](directory / checkpoint_name(RUN, step))
+        found = subject.list_checkpoints(directory if inside else directory.parent)
+        seen = [(each.run_id, each.step) for each in found]
+        expected = sorted([(RUN, 9), (RUN, 10), (RUN, 100), (OTHER, 7)])
+        assert seen == expected, f"{seen} are listed; expected {expected}"
+        for each in found:
+            _assert_entry(each, damage.get(each.step), directory)
+        _assert_lines(subject.table(found), found, damage, best)
+
+
+def _assert_entry(each: Any, kind: str | None, directory: Path) -> None:
+    assert each.path == directory / checkpoint_name(each.run_id, each.step), f"step {each.step} is at {each.path}"
+    size = sum(file.stat().st_size for file in each.path.iterdir())
+    assert each.size == size, f"step {each.step} takes {each.size} bytes; expected {size}"
+    words = None if kind is None else DAMAGES[kind][1]
+    fits = each.fault is None if words is None else words in (each.fault or "")
+    assert fits, f"step {each.step} with {kind or 'no damage'} has the fault {each.fault!r}; expected {words!r}"
+    if each.run_id == RUN and kind not in ("no manifest", "a broken manifest", "the manifest of another"):
+        assert each.saved_at == 1e9 + each.step, f"step {each.step} was saved at {each.saved_at}"
+    assert (each.saved_at is None) == (kind == "no manifest"), f"step {each.step} was saved at {each.saved_at}"
+
+
+def _assert_lines(lines: list[str], found: list[Any], damage: dict[int, str], best: int | None) -> None:
+    """One line for each, which says what the entry says, and marks the latest and the best of what is whole."""
+    whole = [each for each in (9, 10, 100) if each not in damage]
+    known = bool(whole) and best is not None and best <= whole[-1]
+    assert len(lines) == len(found), f"{len(found)} checkpoints have {len(lines)} lines"
+    for line, each in zip(lines, found, strict=True):
+        words = [each.path.name, f"{each.size:,} bytes"]
+        words += ["2001-09-09 01:46:49Z"] if each.saved_at == 1e9 + 9 else []
+        words += ["never completed"] if each.saved_at is None else []
+        words += [f"damaged: {each.fault}"] if each.fault else ["whole"]
+        missing = [word for word in words if word not in line]
+        assert not missing, f"the line of step {each.step} lacks {missing}: {line}"
+        marks = [mark for mark in (", latest", ", best (score 0.5)") if mark in line]
+        expected = [", latest"] * (each.fault is None and each.step in (7, 100))
+        expected += [", best (score 0.5)"] * (each.fault is None and each.step == best and known)
+        assert marks == expected, f"the line of step {each.step} has the marks {marks}; expected {expected}"
+
+
+def falsify_directory_without_checkpoints_is_refused(subject: Any) -> None:
+    """CheckpointError for an empty directory, one of other files, a file, and a missing one."""
+    with place() as directory:
+        directory.mkdir()
+        (directory / "file").touch()
+        cases = {"other files": directory, "a file": directory / "file", "nothing": directory / "absent"}
+        for kind, path in cases.items():
+            complaint = refusal_complaint(
+                kind, lambda path=path: subject.list_checkpoints(path), str(path), kind=CheckpointError
+            )
+            assert complaint is None, complaint

@@ -1,0 +1,1 @@
+"""Attacks on distillations of several ranks, for `contracts/rank-runs.yaml`."""

@@ -1,0 +1,74 @@
+"""Attacks on what several ranks compute: the run of one process. The subject is `pipeline.distill`."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.rank_runs.launched import TIMEOUT_S, Ended, launched, lines
+from falsifiers.support.small_runs import SMALL
+from reference_trainer import Settings
+
+SAME = 1e-12
+"""Relative, in float64: the order of sums is all that differs. AdamW amplifies it from step to step, up to 100-fold."""
+UNEVEN = bytes(range(100)) * 2 + b"some text" * 3
+"""Its last batch is short, and the batches are no multiple of the ranks."""
+
+
+@given(
+    ranks=st.sampled_from([2, 3]),
+    strategy=st.sampled_from(["ddp", "fsdp2"]),
+    accumulate=st.integers(1, 2),
+    matched=st.booleans(),
+)
+def falsify_ranks_train_as_one_process(subject: Any, ranks: int, strategy: str, accumulate: int, matched: bool) -> None:
+    """Loss, gradient norm, tokens and metrics of every step, and of held-back text, are those of one process."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        (directory / "text").write_bytes(UNEVEN)
+        several = launched(subject.Distillation, _settings(directory, "several", accumulate, strategy, matched), ranks)
+        alone = launched(subject.Distillation, _settings(directory, "alone", accumulate * ranks, strategy, matched), 1)
+        where = f"{ranks} ranks with {strategy}, {accumulate} batches each a step"
+        _assert_no_error(where, [*several, *alone])
+        _assert_same_steps(where, lines(directory, "several"), lines(directory, "alone"))
+        for rank, each in enumerate(several):
+            _assert_close(f"{where}, held-back text on rank {rank}", _flat(each), _flat(alone[0]), 100 * SAME)
+            assert each.result["tokens"] == alone[0].result["tokens"], f"{where}, rank {rank}: {each.result['tokens']}"
+
+
+def _settings(directory: Path, out: str, accumulate: int, strategy: str, matched: bool) -> Settings:
+    given = {**SMALL, "data": directory / "text", "teacher_cache": directory / "cache", "dtype": "float64"}
+    given |= {"out": directory / out, "log_every": 1, "rank_timeout": TIMEOUT_S, "warmup": 0, "lr": 0.001, "epochs": 2}
+    given |= {"accumulate": accumulate, "strategy": strategy, "batch_size": 2, "save_every": 0, "length": 8}
+    if matched:  # projections to another width are for ddp
+        given |= {"feature_weight": 0.5, "teacher_width": 32 if strategy == "ddp" else 16, "feature_distance": "l2"}
+    return Settings(**given)
+
+
+def _flat(ended: Ended) -> dict[str, float]:
+    return {name: total / count for name, (total, count) in ended.result["held_back"].items()}
+
+
+def _assert_no_error(where: str, ended: list[Ended]) -> None:
+    failed = [each.error for each in ended if each.error]
+    assert not failed, f"{where}: {failed[0]}"
+
+
+def _assert_same_steps(where: str, seen: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:
+    assert len(seen) == len(expected), f"{where}: {len(seen)} steps; expected {len(expected)}"
+    for step, (ours, theirs) in enumerate(zip(seen, expected, strict=True), start=1):
+        allowed = SAME if step == 1 else 100 * SAME
+        _assert_close(f"{where}, step {step}", ours["metrics"], theirs["metrics"], allowed)
+
+
+def _assert_close(where: str, seen: dict[str, float], expected: dict[str, float], allowed: float) -> None:
+    assert seen.keys() == expected.keys(), f"{where}: the metrics are {sorted(seen)}; expected {sorted(expected)}"
+    for name, value in expected.items():
+        assert math.isclose(seen[name], value, rel_tol=allowed, abs_tol=allowed), (
+            f"{where}: {name} is {seen[name]!r}; one process has {value!r}"
+        )

@@ -1,0 +1,86 @@
+"""Attacks on runs that go on from an earlier step. The subject is `pipeline.distill`, or has its names."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.resume.runs import STEPS, assert_same_end, ended, settings
+from falsifiers.support.small_runs import found
+from reference_trainer import CheckpointError
+from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
+
+
+@given(step=st.none() | st.integers(1, STEPS), limit=st.integers(2, STEPS), linked=st.booleans())
+def falsify_rewound_run_ends_like_the_straight_one(subject: Any, step: int | None, limit: int, linked: bool) -> None:
+    """Rewound to a step, or to the beginning, a run ends like the straight one; what was later is whole elsewhere."""
+    with tempfile.TemporaryDirectory() as name:
+        directory, start = Path(name).resolve(), None if step is None else min(step, limit)
+        straight = ended(subject, settings(directory, "straight", keep=0))
+        ended(subject, settings(directory, "cut", max_steps=limit, keep=0))
+        place = directory / "cut" / "checkpoints"
+        later = found(place)
+        path = place / ("student-latest" if linked and start == limit else f"student-step{start}")
+        resume = {} if start is None else {"resume": path}
+        cut = ended(subject, settings(directory, "cut", rewind=True, force=True, keep=0, **resume))
+        when = f"rewound from {limit} to {start}"
+        assert_same_end(when, directory, ("cut", cut), ("straight", straight))
+        assert saved_steps(place, "student") == list(range(1, STEPS + 1)), f"{when}: {saved_steps(place, 'student')}"
+        aside = place / "student-rewound-1"
+        expected = list(range((start or 0) + 1, limit + 1))
+        assert saved_steps(aside, "student") == expected, f"{when}, {saved_steps(aside, 'student')} are set aside"
+        for each in expected:
+            read_checkpoint(aside / f"student-step{each}")
+        moved = {name: content for name, content in found(aside).items() if "/" in name}
+        assert moved.items() <= later.items(), f"{when}, files were changed when they were set aside"
+
+
+def _damage(place: Path) -> None:
+    (place / "student-step1" / "rank-00000.safetensors").write_bytes(b"")
+
+
+CASES: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
+    "another seed": (lambda place: None, {"seed": 5}, "seed was 0 and is 5"),
+    "a missing step": (lambda place: shutil.rmtree(place / "student-step1"), {}, "student-step1"),
+    "a damaged step": (_damage, {}, "student-step1"),
+    "no metrics file": (lambda place: (place.parent / "metrics.jsonl").unlink(), {}, "metrics.jsonl"),
+    "another optimizer": (
+        lambda place: _edit(place / "student-step1" / "manifest.json"),
+        {},
+        "optimizer",
+    ),
+}
+
+
+def _edit(path: Path) -> None:
+    tree = json.loads(path.read_text())
+    tree["state"]["optimizer"]["kind"] = "SGD"
+    path.write_text(json.dumps(tree))
+
+
+def falsify_refused_rewind_moves_nothing(subject: Any) -> None:
+    """Where the run is refused, with `rewind`, every file is as before."""
+    for kind, (change, others, words) in CASES.items():
+        with tempfile.TemporaryDirectory() as name:
+            directory = Path(name).resolve()
+            ended(subject, settings(directory, "out", max_steps=3, keep=0))
+            place = directory / "out" / "checkpoints"
+            change(place)
+            before, said = found(directory), ""
+            chosen = settings(
+                directory, "out", resume=place / "student-step1", rewind=True, force=True, keep=0, **others
+            )
+            try:
+                ended(subject, chosen)
+            except (CheckpointError, OSError) as error:
+                said = str(error)
+            assert words in said, f"{kind}: the run ends with {said!r}; expected a refusal with {words!r}"
+            changed = sorted(set(before.items()) ^ set(found(directory).items()))
+            assert not changed, f"{kind}: the run was refused, and changed {changed}"

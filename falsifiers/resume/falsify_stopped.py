@@ -1,0 +1,81 @@
+"""Attacks on runs that are asked to stop. The subject is `pipeline.distill`, or has its names."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from falsifiers.resume.runs import STEPS, assert_same_end, ended, lines, settings
+from reference_trainer import Action, Callback
+from reference_trainer.errors import StopRequestedError
+from reference_trainer.storage.checkpoint_files import saved_steps
+
+
+class Asked(Callback):
+    """Callback that lets the run be asked to stop in some steps, `times` each, and answers SKIP to one."""
+
+    def __init__(self, steps: list[int], times: int, skipped: int) -> None:
+        self.left, self.skipped = dict.fromkeys(steps, times), skipped
+        self.seen, self.ended = list[int](), 0
+
+    def __call__(self) -> bool:
+        asked = self.left.get(self.seen[-1], 0) > 0
+        self.left[self.seen[-1]] = self.left.get(self.seen[-1], 0) - 1
+        return asked
+
+    def on_step_end(self, context: Any) -> Action | None:
+        if context.step not in self.seen[-1:]:  # a resumed run begins with the hooks of the step that was saved
+            self.seen.append(context.step)
+        return Action.SKIP if context.step == self.skipped else None
+
+    def on_train_end(self, context: Any) -> None:
+        self.ended += 1
+
+
+@given(
+    stops=st.lists(st.integers(1, STEPS), min_size=1, max_size=3, unique=True),
+    times=st.integers(1, 2),
+    skipped=st.integers(0, 2),
+    save_every=st.integers(1, 3),
+    log_every=st.integers(1, 3),
+)
+@example(stops=[1], times=2, skipped=0, save_every=2, log_every=1)
+def falsify_stopped_run_is_saved_and_goes_on(
+    subject: Any, stops: list[int], times: int, skipped: int, save_every: int, log_every: int
+) -> None:
+    """Each leg ends after the step in which it is asked, saved; the last one ends like the straight run.
+
+    A resumed leg may be asked again before it takes a step.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        directory, every = Path(name).resolve(), {"save_every": save_every, "log_every": log_every}
+        quiet = Asked([], 0, skipped)
+        straight = ended(subject, settings(directory, "straight", **every), [quiet])
+        stops = sorted(step for step in stops if step <= len(quiet.seen))
+        asked, more = Asked(stops, times, skipped), {}
+        for step in [step for step in stops for _ in range(times)]:
+            _assert_leaves(subject, settings(directory, "cut", **every, **more), asked, step)
+            more = {"resume": Path("latest")}
+        cut = ended(subject, settings(directory, "cut", **every, **more, force=True), [asked], asked)
+        when = f"saved every {save_every} steps and asked to stop {times} times in {stops}"
+        legs = len(stops) * times + 1
+        assert asked.ended == legs, f"{when}, on_train_end is called {asked.ended} times"
+        assert_same_end(when, directory, ("cut", cut), ("straight", straight))
+        steps = [line["step"] for line in lines(directory, "cut")]
+        assert steps == [step for step in asked.seen if step % log_every == 0], f"{when}, the lines are of {steps}"
+
+
+def _assert_leaves(subject: Any, chosen: Any, asked: Asked, step: int) -> None:
+    """Assert that the leg ends after `step` and its hooks, with a checkpoint of it."""
+    try:
+        ended(subject, chosen, [asked], asked)
+    except StopRequestedError:
+        there = saved_steps(chosen.out / "checkpoints", "student")
+        assert asked.seen[-1:] == [step], f"asked to stop in step {step}, the run takes the steps {asked.seen}"
+        assert there[-1:] == [step], f"asked to stop in step {step}, the run has checkpoints of {there}"
+    else:
+        raise AssertionError(f"asked to stop in step {step}, the run goes on to its end")

@@ -1,0 +1,147 @@
+"""Attacks on setting checkpoints aside. The subject is `storage.rewinding`, or has its names."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.checkpoint_files.saved import RUN, assert_same, manifest, names, place, tensors
+from falsifiers.support.interruptions import LINES_AT_MOST, before_operations, in_child, kill
+from reference_trainer.errors import CheckpointError, OutputError
+from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
+from reference_trainer.storage.checkpoints import Disk, save_checkpoint
+from reference_trainer.storage.retention import checkpoint_name
+
+OTHER = "ab"
+"""A run whose checkpoints the id of the other one matches as a pattern."""
+
+
+def _whole(directory: Path, when: str) -> list[int]:
+    """Return the steps of the checkpoints in `directory`, after asserting that each is as it was saved."""
+    steps = saved_steps(directory, RUN)
+    for step in steps:
+        read = read_checkpoint(directory / checkpoint_name(RUN, step))
+        assert_same(f"{when}, step {step}", read.tensors, tensors(step))
+    return steps
+
+
+@given(
+    steps=st.sets(st.integers(1, 12), min_size=1, max_size=4), start=st.none() | st.integers(0, 12), again=st.booleans()
+)
+def falsify_later_checkpoints_are_set_aside(subject: Any, steps: set[int], start: int | None, again: bool) -> None:
+    """Exactly those later than `start`, twice where `again`; other runs and other names stay as they are."""
+    with place(*sorted(steps)) as directory:
+        save_checkpoint(directory, manifest(11, run=OTHER), tensors(11))
+        (directory / f"{RUN}-step9.note").touch()
+        when = f"rewound to {start} from {sorted(steps)}"
+        later = sorted(step for step in steps if start is None or step > start)
+        stays = sorted(steps - {*later})
+        aside = subject.rewind(directory, RUN, start)
+        assert _whole(directory, when) == stays, f"{when}, {saved_steps(directory, RUN)} are left; expected {stays}"
+        assert saved_steps(directory, OTHER) == [11], f"{when}, the checkpoint of another run is gone"
+        assert (directory / f"{RUN}-step9.note").exists(), f"{when}, a file that is no checkpoint is gone"
+        if not later:
+            assert aside is None, f"{when}, {aside} is returned although nothing is later"
+            return
+        assert aside == directory / f"{RUN}-rewound-1", f"{when}, {aside} is returned"
+        assert _whole(aside, when) == later, f"{when}, {names(aside)} are set aside; expected the steps {later}"
+        assert subject.rewind(directory, RUN, start) is None, f"{when}, a second rewind finds something"
+        if again:
+            save_checkpoint(directory, manifest(later[-1]), tensors(later[-1]))
+            second = subject.rewind(directory, RUN, start)
+            assert _whole(second, when) == later[-1:] and _whole(aside, when) == later, f"{when}, then again: {second}"
+
+
+def falsify_links_refer_to_what_is_left(subject: Any) -> None:
+    """The links follow the manifests of what is left, and are removed where nothing is."""
+    for start, latest, best in ((2, 2, 1), (3, 3, None), (0, None, None), (None, None, None)):
+        with place() as directory:
+            for step, chosen in ((1, 1), (2, 1), (3, None), (4, 4)):
+                save_checkpoint(directory, manifest(step, best=chosen), tensors(step))
+            subject.rewind(directory, RUN, start)
+            for name, expected in (("latest", latest), ("best", best)):
+                link = directory / f"{RUN}-{name}"
+                seen = link.resolve().name if link.is_symlink() else None
+                wanted = None if expected is None else checkpoint_name(RUN, expected)
+                assert seen == wanted, f"rewound to {start}, {link.name} refers to {seen}; expected {wanted}"
+
+
+def falsify_steps_are_saved_again(subject: Any) -> None:
+    """Refused before a rewind, a step is saved after it; a damaged checkpoint does not hinder that."""
+    with place(1, 2, 3) as directory:
+        (directory / checkpoint_name(RUN, 3) / "manifest.json").write_text("{")
+        try:
+            save_checkpoint(directory, manifest(2), tensors(2))
+        except CheckpointError as error:
+            assert "--rewind" in str(error), f"the refusal does not name --rewind: {error}"
+        aside = subject.rewind(directory, RUN, 1)
+        for step in (2, 3):
+            save_checkpoint(directory, manifest(step), tensors(step))
+        assert _whole(directory, "saved again") == [1, 2, 3], f"there are {saved_steps(directory, RUN)}"
+        assert_same("set aside", read_checkpoint(aside / checkpoint_name(RUN, 2)).tensors, tensors(2))
+
+
+class Failing(Disk):
+    """A disk whose `at`-th operation, from 1, fails."""
+
+    def __init__(self, at: int, number: int) -> None:
+        self.left, self.number = at, number
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise OSError(self.number, os.strerror(self.number))
+
+    def rename(self, old: Path, new: Path) -> None:
+        self._count()
+        super().rename(old, new)
+
+    def sync(self, path: Path) -> None:
+        self._count()
+        super().sync(path)
+
+
+OPERATIONS = 4
+"""Two checkpoints are renamed, then two directories are synced."""
+
+
+@given(at=st.integers(1, OPERATIONS), number=st.sampled_from([errno.EACCES, errno.EIO, errno.ENOSPC]))
+def falsify_failed_rewind_is_an_error(subject: Any, at: int, number: int) -> None:
+    """An error of any operation is an OutputError that names both directories, and every checkpoint is whole."""
+    with place(1, 2, 3) as directory:
+        aside = directory / f"{RUN}-rewound-1"
+        when, complaint = f"where operation {at} fails with {os.strerror(number)!r}", ""
+        try:
+            subject.rewind(directory, RUN, 1, disk=Failing(at, number))
+        except OutputError as error:
+            complaint = str(error)
+        words = (str(directory), str(aside), os.strerror(number))
+        assert all(word in complaint for word in words), f"{when}, the error is {complaint!r}"
+        seen = sorted([*_whole(directory, when), *_whole(aside, when)])
+        assert seen == [1, 2, 3], f"{when}, the checkpoints {seen} are left"
+
+
+def falsify_killed_rewind_is_completed(subject: Any) -> None:
+    """Killed before any operation: each checkpoint is whole in one place, and the next rewind moves the rest."""
+    for moment in range(1, LINES_AT_MOST):
+        with place(1, 2, 3) as directory:
+            ended = in_child(lambda d=directory, m=moment: _killed(subject, d, m))
+            assert ended in ("killed", "done"), f"killed before operation {moment}, the rewind ended with {ended}"
+            asides = [each for each in directory.iterdir() if "-rewound-" in each.name]
+            when = f"killed before operation {moment}"
+            seen = sorted(step for each in (directory, *asides) for step in _whole(each, when))
+            assert seen == [1, 2, 3], f"{when}, the checkpoints {seen} are there"
+            subject.rewind(directory, RUN, 1)
+            assert _whole(directory, when) == [1], f"{when}, then rewound: {saved_steps(directory, RUN)} are left"
+            if ended == "done":
+                return
+
+
+def _killed(subject: Any, directory: Path, moment: int) -> None:
+    with before_operations(directory, lambda count: kill() if count == moment else None):
+        subject.rewind(directory, RUN, 1)

@@ -1,0 +1,1 @@
+"""Attacks on the supervision of a run, for `contracts/supervision.yaml`."""

@@ -1,0 +1,192 @@
+"""Attacks on supervised runs, with attempts that only save checkpoints. Subjects are rooms of `supervision`."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reference_trainer.config.settings import Settings
+from reference_trainer.errors import CheckpointError
+from reference_trainer.models.decoder import DecoderConfig, new_decoder
+from reference_trainer.storage.checkpoint_manifest import Manifest
+from reference_trainer.storage.checkpoints import save_checkpoint
+from reference_trainer.storage.export import save_decoder
+from reference_trainer.supervision.decision import Ending, Verdict
+
+RUN, RANK = "student", "rank-00000.safetensors"
+
+
+@contextmanager
+def _output() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name).resolve() / "out"
+
+
+def _save(out: Path, step: int) -> Path:
+    manifest = Manifest(run_id=RUN, step=step, conditions={}, state={})
+    return save_checkpoint(out / "checkpoints", manifest, {"w": torch.full((3,), float(step))})
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "a file cut off": lambda path: os.truncate(path / RANK, 9),
+    "an empty file": lambda path: os.truncate(path / RANK, 0),
+    "a flipped bit": lambda path: (path / RANK).write_bytes(_flipped((path / RANK).read_bytes())),
+    "a missing file": lambda path: (path / RANK).unlink(),
+    "a foreign file": lambda path: (path / "rank-00001.safetensors").write_bytes(b""),
+    "half a manifest": lambda path: os.truncate(path / "manifest.json", 40),
+    "no manifest": lambda path: (path / "manifest.json").unlink(),
+    "another step's manifest": lambda path: _renumber(path / "manifest.json"),
+}
+
+
+def _flipped(content: bytes) -> bytes:
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+def _renumber(path: Path) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), "step": 999}))
+
+
+@given(
+    damages=st.lists(st.none() | st.sampled_from(sorted(DAMAGES)), min_size=1, max_size=4),
+    twice=st.booleans(),
+)
+def falsify_newest_whole_checkpoint_is_found(subject: Any, damages: list[str | None], twice: bool) -> None:
+    """The newest undamaged step is returned, and damaged ones after it are renamed; no byte of any is lost."""
+    with _output() as out:
+        for step, damage in enumerate(damages, start=1):
+            path = _save(out, step)
+            if damage is not None:
+                DAMAGES[damage](path)
+        if twice:  # a name that an earlier search has taken
+            (out / "checkpoints" / f"{RUN}-step{len(damages)}.damaged").mkdir()
+        before = _contents(out)
+        whole = [step for step, damage in enumerate(damages, start=1) if damage is None]
+        told: list[str] = []
+        try:
+            seen: Any = subject.whole_step(out, told.append)
+        except CheckpointError:
+            seen = "refused"
+        expected = whole[-1] if whole else "refused"
+        assert seen == expected, f"with the damages {damages} the newest whole step is {seen}; expected {expected}"
+        assert _contents(out) == before, f"with the damages {damages} a file is lost or changed"
+        left = sorted(
+            path.name for path in (out / "checkpoints").glob(f"{RUN}-step*[0-9]") if ".damaged" not in path.name
+        )
+        stays = whole[-1] if whole else 1
+        names = sorted(f"{RUN}-step{step}" for step in range(1, stays + 1))
+        assert left == names, f"with the damages {damages} the checkpoints are {left}; expected {names}"
+        assert len(told) == len(damages) - stays, f"with the damages {damages}, {told} is reported"
+
+
+def _contents(out: Path) -> list[bytes]:
+    return sorted(path.read_bytes() for path in out.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def falsify_output_without_checkpoints_is_at_step_0(subject: Any) -> None:
+    """An output that is not there, or has no checkpoint, is at step 0, and nothing is created."""
+    with _output() as out:
+        assert subject.whole_step(out, print) == 0 and not out.exists(), "an output that is not there"
+        (out / "checkpoints" / "other-step3").mkdir(parents=True)
+        assert subject.whole_step(out, print) == 0, "an output with a checkpoint of another run"
+
+
+class Attempts:
+    """Attempts of a run that take some steps each, the last of them to the end; what they were given is recorded."""
+
+    def __init__(self, out: Path, gains: list[int], target: int) -> None:
+        self.out, self.gains, self.target = out, gains, target
+        self.given: list[tuple[list[str], str]] = []
+        self.at = 0
+
+    def __call__(self, arguments: list[str], beats: Path, name: str) -> tuple[Ending, str]:
+        assert beats.is_dir(), f"{beats} is no directory for heartbeats"
+        self.given.append((list(arguments), name))
+        gain = self.gains[len(self.given) - 1] if len(self.given) <= len(self.gains) else self.target
+        self.at = min(self.at + gain, self.target)
+        if gain and not (self.out / "checkpoints" / f"{RUN}-step{self.at}").exists():
+            _save(self.out, self.at)
+        if gain < self.target:
+            return Ending.FAILED, "killed"
+        _export(self.out, self.target)
+        return Ending.FINISHED, "ended"
+
+
+def _export(out: Path, steps: int) -> None:
+    out.mkdir(exist_ok=True)
+    decoder = new_decoder(DecoderConfig(vocab_size=4, layers=1, width=16, heads=1), 0)
+    save_decoder(decoder, out, {"result": {"steps_completed": steps}})
+
+
+TARGET = 9
+
+
+@given(
+    gains=st.lists(st.integers(0, 4), max_size=4),
+    retries=st.integers(0, 5),
+    idle=st.integers(1, 3),
+    older=st.sampled_from([0, 3, TARGET]),
+)
+def falsify_attempts_resume_until_the_step_is_reached(
+    subject: Any, gains: list[int], retries: int, idle: int, older: int
+) -> None:
+    """Attempts resume from a checkpoint wherever there is one, each under its own name, until the model is there."""
+    with _output() as out:
+        if older:
+            _save(out, older)
+            _export(out, older)
+        run = Attempts(out, gains, TARGET)
+        run.at = older
+        limits = subject.Limits(step=TARGET, max_retries=retries, max_idle=idle, silent_s=60.0)
+        told: list[str] = []
+        seen = subject.until(Settings(out=out, save_every=1), ["--seed", "3"], limits, launch=run, report=told.append)
+        when = f"with {retries} retries, {idle} idle attempts, gains {gains} and a model of step {older}"
+        if older == TARGET:
+            assert (seen, run.given) == (Verdict.DONE, []), f"{when}, the run is started again: {seen.name}"
+        else:
+            _assert_arguments(when, run, older)
+            ended, wanted = (seen.name, len(run.given)), _expected(gains, retries, idle)
+            assert ended == wanted, f"{when}, verdict and attempts are {ended}; expected {wanted}"
+        names = [name for _, name in run.given]
+        assert len(set(names)) == len(names), f"{when}, attempts have the names {names}"
+        left = sorted(path.name for path in out.parent.iterdir() if path != out)
+        assert left == [], f"{when}, {left} is left beside the output"
+
+
+def _assert_arguments(when: str, run: Attempts, older: int) -> None:
+    at = older
+    for number, (arguments, _) in enumerate(run.given):
+        resume = ["--resume", "latest", "--force"] if at else []
+        expected = ["distill", "--seed", "3", "--max-steps", str(TARGET), "--hang-after", "1800", *resume]
+        assert arguments == expected, f"{when}, attempt {number + 1} is given {arguments}; expected {expected}"
+        at += [*run.gains, TARGET][number] if number <= len(run.gains) else 0
+
+
+def _expected(gains: list[int], retries: int, idle: int) -> tuple[str, int]:
+    """Return the name of the verdict, and the number of attempts."""
+    standing = 0
+    for number, gain in enumerate(gains, start=1):
+        standing = 0 if gain else standing + 1
+        if standing >= idle:
+            return "NO_PROGRESS", number
+        if number > retries:
+            return "RETRIES_SPENT", number
+    return "DONE", len(gains) + 1
+
+
+@given(ages=st.lists(st.sampled_from([0.0, 1.0, 3.0, 7.0, 9.9, 10.0, 10.1, 99.0]), max_size=4))
+def falsify_silent_ranks_are_found_by_the_age_of_their_beat(subject: Any, ages: list[float]) -> None:
+    """Exactly the ranks whose beat is older than the limit are silent, as long as none is stopped."""
+    read = [subject.Beat(pid=os.getpid(), born="", step=k, time=1000.0 - age) for k, age in enumerate(ages)]
+    seen = [beat.step for beat in subject.silent(read, 1000.0, 10.0)]
+    expected = [k for k, age in enumerate(ages) if 1000.0 - (1000.0 - age) > 10.0]
+    assert seen == expected, f"of beats of the ages {ages} s, {seen} are silent after 10 s; expected {expected}"

@@ -1,0 +1,139 @@
+"""Attacks on the best checkpoint of a run. The subject is `pipeline.distill`, or has its names."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, resumed_to_the_end, settings
+from falsifiers.training_evaluation.held_back import measured
+from reference_trainer import Callback, MetricSum, SettingError
+
+EVERY = st.integers(1, 3)
+
+
+def scripted(scores: Sequence[float | None]) -> Callable[[Any], dict[str, Any]]:
+    """Return a measure that gives the scores of steps 1, 2, ... as the metric `score`, and nothing for None."""
+
+    def measure(run: Any) -> dict[str, Any]:
+        step = run.watched.step
+        score = scores[(step or 1) - 1]
+        return {} if score is None else {"score": MetricSum(score, 1)}
+
+    return measure
+
+
+class Counting(Callback):
+    """Callback that tells the distillation which step it is in."""
+
+    def __init__(self) -> None:
+        self.step = 0
+
+    def attach(self, pipeline: Any) -> None:
+        pipeline.watched = self
+
+    def on_step_begin(self, context: Any) -> None:
+        self.step = context.step
+
+
+SCORES = st.sampled_from([1.0, 1.25, 2.0, -1.0, math.nan, math.inf, -math.inf, None])
+
+
+def best_so_far(scores: Sequence[float | None], every: int, highest: bool, delta: float) -> list[int | None]:
+    """Return, for each step, the best evaluated one up to it."""
+    best: tuple[int, float] | None = None
+    found: list[int | None] = []
+    for step, score in enumerate(scores, 1):
+        if step % every == 0 and score is not None and math.isfinite(score):
+            gain = math.inf if best is None else (score - best[1]) * (1 if highest else -1)
+            best = (step, score) if gain > delta else best
+        found.append(None if best is None else best[0])
+    return found
+
+
+@given(
+    scores=st.lists(SCORES, min_size=STEPS, max_size=STEPS),
+    every=EVERY,
+    save_every=st.integers(0, 4),
+    keep=st.integers(0, 2),
+    highest=st.booleans(),
+    delta=st.sampled_from([0.0, 0.25]),
+    cuts=st.lists(st.integers(1, STEPS), max_size=2, unique=True),
+)
+@example(scores=[1.0, -1.0] + [1.0] * 4, every=1, save_every=1, keep=2, highest=False, delta=0.0, cuts=[3, 5])
+@example(scores=[2.0, 1.0, 2.0, 1.25, 1.0, -1.0], every=2, save_every=3, keep=1, highest=False, delta=0.0, cuts=[3])
+@example(scores=[math.nan, 2.0, 1.0, 2.0, 2.0, 1.25], every=1, save_every=0, keep=1, highest=True, delta=0.0, cuts=[6])
+def falsify_best_step_is_saved_and_kept(
+    subject: Any,
+    scores: list[Any],
+    every: int,
+    save_every: int,
+    keep: int,
+    highest: bool,
+    delta: float,
+    cuts: list[int],
+) -> None:
+    """Exactly the due steps and each new best are saved; the last `keep` and the best stay, also after resuming."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        others = {"eval_every": every, "save_every": save_every, "keep": keep, "best_metric": "eval/score"}
+        others |= {"best_mode": "max" if highest else "min", "best_min_delta": delta}
+        resumed_to_the_end(subject, directory, "out", [Counting(), Cut(*cuts)], measure=scripted(scores), **others)
+        best = best_so_far(scores, every, highest, delta)
+        there: list[int] = []
+        for step in range(1, STEPS + 1):
+            if (save_every and step % save_every == 0) or best[step - 1] == step:
+                there.append(step)
+                last = there[-keep:] if keep else there
+                there = [each for each in there if each in last or each == best[step - 1]]
+        place = directory / "out" / "checkpoints"
+        seen = sorted(int(p.name.rsplit("step")[1]) for p in place.glob("student-step*"))
+        when = f"scores {scores}, evaluated every {every}, saved every {save_every}, keep {keep}, cut after {cuts}"
+        assert seen == there, f"{when}: the checkpoints {seen} are left; expected {there}"
+        _assert_best(when, place, best[-1])
+
+
+def _assert_best(when: str, place: Path, best: int | None) -> None:
+    """Assert that the newest manifest and the link name the best step."""
+    newest = max(place.glob("student-step*"), key=lambda path: int(path.name.rsplit("step")[1]), default=None)
+    recorded = None if newest is None else json.loads((newest / "manifest.json").read_text())["best"]
+    seen = None if recorded is None else recorded["step"]
+    assert seen == best, f"{when}: the newest manifest has the best {recorded}; expected step {best}"
+    link = place / "student-best"
+    target = link.resolve().name if link.is_symlink() else None
+    assert target == (None if best is None else f"student-step{best}"), f"{when}: the link refers to {target}"
+
+
+def falsify_unknown_metric_is_refused(subject: Any) -> None:
+    """A metric that the evaluation lacks is a SettingError that lists those it has; without any nothing is best."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        chosen = settings(directory, "out", eval_every=2, best_metric="hard_loss")
+        try:
+            ended(subject, chosen, measure=measured)
+        except SettingError as error:
+            words = ("hard_loss", "best_metric", "eval/hard_loss", "eval/agreement")
+            assert all(word in str(error) for word in words), f"the refusal is {error}"
+        else:
+            raise AssertionError("a run without its best metric ends")
+
+
+def falsify_run_resumes_from_the_best(subject: Any) -> None:
+    """`resume="best"` goes on after the best step, and ends like the straight run."""
+    scores = [3.0, 1.0, 2.0, 2.0, 2.0, 2.0]
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        others = {"eval_every": 1, "best_metric": "eval/score"}
+        straight = ended(subject, settings(directory, "straight", **others), [Counting()], measure=scripted(scores))
+        ended(subject, settings(directory, "cut", max_steps=4, **others), [Counting()], measure=scripted(scores))
+        chosen = settings(directory, "cut", resume=Path("best"), rewind=True, force=True, **others)
+        cut = ended(subject, chosen, [Counting()], measure=scripted(scores))
+        assert_same_end("resumed from the best", directory, ("cut", cut), ("straight", straight))
+        assert cut[0].resumed.position.step == 2, f"the run went on after step {cut[0].resumed.position.step}"

@@ -1,0 +1,69 @@
+"""Wrong versions of public functions: the faults that the contract `training-evaluation` declares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+
+@contextmanager
+def generators_not_restored(device: Any) -> Iterator[None]:
+    """Restore no generator."""
+    yield
+
+
+@contextmanager
+def modes_not_restored(module: Any) -> Iterator[None]:
+    """Leave every submodule in eval mode."""
+    module.eval()
+    yield
+
+
+def with_a_graph(original: Any, evaluate: Any, *rest: Any) -> Any:
+    """Evaluate with gradients enabled."""
+    import torch
+
+    def enabled() -> Any:
+        with torch.enable_grad():
+            return evaluate()
+
+    return original(enabled, *rest)
+
+
+_last: list[Any] = []
+
+
+def metrics_of_the_last_time(original: Any, sums: Any) -> Any:
+    """Return the metrics of the evaluation before, if there was one."""
+    _last.append(original(sums))
+    return _last[-2] if len(_last) > 1 else _last[-1]
+
+
+def second_line(self: Any, context: Any) -> None:
+    """Write a line of its own."""
+    from reference_trainer.training.metrics_file import line
+
+    if context.validation_metrics:
+        self._length += self._file.write(line(context))
+
+
+def best_forgotten(original: Any, self: Any, *given: Any) -> Any:
+    """Begin without a best."""
+    run = original(self, *given)
+    self.best.best = None
+    return run
+
+
+def saved_where_due(original: Any, self: Any, run: Any, metrics_length: int) -> Any:
+    """Track the best, and save due steps only."""
+    if not run.due:
+        self.best.note(run.state.position.step, run.state.validation)
+        return None
+    return original(self, replace(run, evaluated=run.evaluated), metrics_length)
+
+
+def unknown_metric_ignored(original: Any, self: Any, step: int, metrics: Any) -> Any:
+    """Return False for a metric that is not there."""
+    return original(self, step, metrics) if self.metric in metrics else False

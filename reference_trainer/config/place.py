@@ -1,0 +1,43 @@
+"""The place of a process among those of its run, as a launcher gives it in the environment. Nothing imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from reference_trainer.errors import SettingError
+
+__all__ = ["Place", "placed", "variable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a process stands. rank: from 0 to world_size - 1. local_rank: on its machine, from 0."""
+
+    rank: int = 0
+    world_size: int = 1
+    local_rank: int = 0
+
+
+def placed(environment: Mapping[str, str]) -> Place:
+    """Return the place that a launcher such as `torchrun` gives; without one, that of a single process.
+
+    Raise `SettingError` for a variable that is missing, not an integer, or outside its range.
+    """
+    if "WORLD_SIZE" not in environment and "RANK" not in environment:
+        return Place()
+    world_size = variable(environment, "WORLD_SIZE", 1, 10**6)
+    rank = variable(environment, "RANK", 0, world_size - 1)
+    local_rank = variable(environment, "LOCAL_RANK", 0, rank) if "LOCAL_RANK" in environment else rank
+    return Place(rank=rank, world_size=world_size, local_rank=local_rank)
+
+
+def variable(environment: Mapping[str, str], name: str, least: int, most: int) -> int:
+    """Return the integer from `least` to `most` in a variable. Errors: `SettingError`."""
+    text = environment.get(name, "")
+    if not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
+        raise SettingError(
+            f"invalid value {text!r} for the variable {name}: expected an integer from {least} to {most}, as torchrun "
+            f"sets it; to train in one process, unset RANK and WORLD_SIZE"
+        )
+    return int(text)

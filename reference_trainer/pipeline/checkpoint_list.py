@@ -1,0 +1,95 @@
+"""The command `checkpoints`: list and verify the checkpoints of runs, and export one as a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from reference_trainer.errors import CheckpointError, SettingError
+from reference_trainer.models.decoder import Decoder, DecoderConfig
+from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
+from reference_trainer.storage.checkpoint_files import Checkpoint, read_checkpoint
+from reference_trainer.storage.checkpoint_manifest import MANIFEST
+from reference_trainer.storage.directories import exclusive_directory
+from reference_trainer.storage.export import exported_bytes, save_decoder
+from reference_trainer.storage.listing import Listed, listed
+from reference_trainer.storage.paths import path_in_json
+from reference_trainer.storage.retention import checkpoint_name
+
+__all__ = ["export_checkpoint", "list_checkpoints", "table"]
+
+
+def list_checkpoints(directory: Path) -> list[Listed]:
+    """Return the checkpoints in `directory`, or in its `checkpoints`, verified. Raise `CheckpointError` without any."""
+    found = listed(_place(directory))
+    if not found:
+        raise CheckpointError(f"{directory} has no checkpoints; expected the --out of a run, or its {CHECKPOINTS}")
+    return found
+
+
+def _place(directory: Path) -> Path:
+    return directory / CHECKPOINTS if (directory / CHECKPOINTS).is_dir() else directory
+
+
+def table(found: Sequence[Listed]) -> list[str]:
+    """Return a line for each checkpoint: name, time of the save, bytes, and its fault or marks."""
+    width = max(len(each.path.name) for each in found)
+    return [
+        f"{each.path.name:{width}}  {_time(each.saved_at)}  {each.size:>15,} bytes  {_state(each, found)}"
+        for each in found
+    ]
+
+
+def _time(saved_at: float | None) -> str:
+    return "never completed     " if saved_at is None else f"{datetime.fromtimestamp(saved_at, UTC):%Y-%m-%d %H:%M:%SZ}"
+
+
+def _state(entry: Listed, found: Sequence[Listed]) -> str:
+    """Return "damaged" with the fault, or "whole" with the marks of the latest and the best of the run."""
+    if entry.fault is not None:
+        return f"damaged: {entry.fault}"
+    run = [each for each in found if each.run_id == entry.run_id]
+    best = next((each.best for each in reversed(run) if each.fault is None), None)
+    latest = ", latest" if entry is run[-1] else ""
+    is_best = best is not None and best.step == entry.step
+    return f"whole{latest}{f', best (score {best.score:.6g})' if best is not None and is_best else ''}"
+
+
+def export_checkpoint(directory: Path, step: int, out: Path) -> None:
+    """Write the student of a checkpoint as a model that `--teacher` accepts.
+
+    Raise `CheckpointError` for a checkpoint that is missing, damaged, of several files, or not of a student of this
+    package; `OutputError` if `out` is not empty or cannot be written.
+    """
+    checkpoint = read_checkpoint(_place(directory) / checkpoint_name(RUN_ID, step))
+    student = _student(checkpoint)
+    content: dict[str, Any] = {"kind": "checkpoint", "checkpoint": path_in_json(checkpoint.path.absolute())}
+    content |= {"step": step, "conditions": checkpoint.manifest.conditions}
+    with exclusive_directory(out, force=False, bytes_needed=exported_bytes(student)) as claimed:
+        save_decoder(student, claimed, content)
+
+
+def _student(checkpoint: Checkpoint) -> Decoder:
+    """Return the decoder of a checkpoint, with its weights."""
+    path, described = checkpoint.path, checkpoint.manifest.state.get("student")
+    if len(checkpoint.manifest.files) > 1:
+        raise CheckpointError(f"{path} has a file of each of {checkpoint.manifest.world_size} ranks; expected one file")
+    try:
+        if not isinstance(described, dict):
+            raise CheckpointError(f"{path / MANIFEST} describes no student of this package; it cannot be exported")
+        with torch.device("meta"):  # no memory and no random numbers for weights that are replaced at once
+            decoder = Decoder(DecoderConfig(**described))
+        decoder.load_state_dict(_weights(checkpoint), assign=True)
+    except (TypeError, RuntimeError, SettingError) as error:
+        raise CheckpointError(f"{path} does not fit its student: {' '.join(str(error).split())[:300]}") from error
+    return decoder
+
+
+def _weights(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    prefix = "student."
+    return {name.removeprefix(prefix): each for name, each in checkpoint.tensors.items() if name.startswith(prefix)}

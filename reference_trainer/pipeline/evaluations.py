@@ -1,0 +1,68 @@
+"""Evaluations during a run: their metrics, and the best step by one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from reference_trainer.distillation.providers import evaluating
+from reference_trainer.distillation.step import MetricSum
+from reference_trainer.errors import SettingError
+from reference_trainer.storage.retention import Best, improved
+from reference_trainer.training.metrics import EVALUATED, derived
+from reference_trainer.training.randomness import own_generators
+
+__all__ = ["BestTracker", "evaluation", "undisturbed"]
+
+
+def undisturbed(
+    evaluate: Callable[[], dict[str, MetricSum]], modules: Iterable[nn.Module], device: torch.device
+) -> dict[str, MetricSum]:
+    """Return what `evaluate` returns, and leave the training as it is.
+
+    It runs with the modules in eval mode and without a graph; their flags and the default generators of the CPU and of
+    `device` are restored afterwards, also after an exception.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(own_generators(device))
+        stack.enter_context(torch.no_grad())
+        for module in modules:
+            stack.enter_context(evaluating(module))
+        return evaluate()
+
+
+def evaluation(sums: Mapping[str, MetricSum]) -> dict[str, float]:
+    """Return the metrics of an evaluation, by their names with the prefix `eval/`; empty if no token was scored."""
+    return {f"{EVALUATED}{name}": value for name, value in derived(sums).items()}
+
+
+@dataclass(slots=True, kw_only=True)
+class BestTracker:
+    """The best evaluated step so far, by `metric`, such as `eval/hard_loss`; `mode` and `min_delta` as in `improved`.
+
+    A resumed run begins with the best that its checkpoint recorded.
+    """
+
+    metric: str
+    mode: str
+    min_delta: float
+    best: Best | None = None
+
+    def note(self, step: int, metrics: Mapping[str, float]) -> bool:
+        """Note the metrics of an evaluation, and return whether the step is the best so far.
+
+        Without metrics it is not: nothing was scored. Raise `SettingError` if only the metric is missing.
+        """
+        if not metrics:
+            return False
+        if self.metric not in metrics:
+            known = ", ".join(sorted(metrics))
+            raise SettingError(f"unknown metric {self.metric!r} for 'best_metric' (choose from {known})")
+        before = self.best
+        score = metrics[self.metric]
+        self.best = improved(before, step=step, score=score, mode=self.mode, min_delta=self.min_delta)
+        return self.best is not before

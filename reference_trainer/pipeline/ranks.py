@@ -1,0 +1,226 @@
+"""The processes of one run: how they find each other, decide together, and fail together.
+
+The environment is that of `torchrun`: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. Agreements go through
+the store of the launcher, not through collectives: they have no part in the training, need no device, and rank 0 may
+take as long as it needs to train a teacher. A rank that fails writes its message there before it leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+from torch import distributed as dist
+from torch import nn
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import TCPStore  # type: ignore[attr-defined]  # not in its stubs
+
+from reference_trainer.config.place import Place, variable
+from reference_trainer.errors import LostRankError, RankError, SettingError
+from reference_trainer.storage.retention import drifts
+
+__all__ = ["Ranks", "joined", "local_device"]
+
+Result = TypeVar("Result")
+Module = TypeVar("Module", bound=nn.Module)
+
+SHORTEST_S, LONGEST_S = 0.0005, 0.05
+"""Between two looks at the store. A wait in C++ would neither handle signals nor notice the failure of a rank."""
+LEAVING = timedelta(seconds=5)
+FAILURE = "failure"
+
+
+def local_device(name: str, place: Place) -> str:
+    """Return the device of this rank: each one on a machine has a GPU of its own.
+
+    Raise `SettingError` for a numbered GPU, which several ranks would share.
+    """
+    if place.world_size == 1 or name == "cpu":
+        return name
+    if name.startswith("cuda:"):
+        raise SettingError(f"invalid value {name!r} for 'device': expected auto, cpu or cuda with several processes")
+    return f"cuda:{place.local_rank}" if name == "cuda" or torch.cuda.is_available() else "cpu"
+
+
+@contextmanager
+def joined(place: Place, environment: Mapping[str, str], *, timeout_s: int) -> Iterator[Ranks]:
+    """Connect to the other ranks, and leave them at the end. Without others nothing is done.
+
+    An error inside of the block reaches all ranks: the others raise `RankError` with its message, as soon as they next
+    wait for a rank. timeout_s: how long a collective waits for the other ranks. Errors: `RankError` without connection.
+    """
+    if place.world_size == 1:
+        yield Ranks(place, None, timeout_s)
+        return
+    serving = place.rank == 0 and environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
+    ranks = Ranks(place, _store(place, environment, timeout_s, serving), timeout_s)
+    try:
+        with ranks.failing_together():
+            yield ranks
+    finally:
+        ranks.leave(last=serving)
+
+
+def _store(place: Place, environment: Mapping[str, str], timeout_s: int, serving: bool) -> Store:
+    """Return the store that `env://` uses: the launcher's own, or one that rank 0 serves."""
+    host = environment.get("MASTER_ADDR", "")
+    port = variable(environment, "MASTER_PORT", 1, 65535)
+    try:
+        store = TCPStore(
+            host,
+            port,
+            place.world_size,
+            is_master=serving,
+            timeout=timedelta(seconds=timeout_s),
+            wait_for_workers=False,
+        )
+    except dist.DistError as error:
+        raise LostRankError(f"rank {place.rank} cannot reach {host!r}, port {port}: {error}") from error
+    attempt = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return PrefixStore(f"reference_trainer/{attempt}", store)
+
+
+class Ranks:
+    """The ranks of a run. All of them call the same methods in the same order; with one rank nothing is exchanged."""
+
+    def __init__(self, place: Place, store: Store | None, timeout_s: int) -> None:
+        self.rank, self.world_size = place.rank, place.world_size
+        self._store, self._timeout = store, timedelta(seconds=timeout_s)
+        self._phase = 0
+        self._device: torch.device | None = None  # of the process group
+
+    def start(self, device: torch.device) -> None:
+        """Create the default process group: NCCL for a GPU, gloo for the CPU."""
+        if self._store is None:
+            return
+        backend = "nccl" if device.type == "cuda" else "gloo"
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
+        store = PrefixStore("group", self._store)
+        place: dict[str, Any] = {"rank": self.rank, "world_size": self.world_size}
+        dist.init_process_group(backend, store=store, timeout=self._timeout, **place)
+        self._device = device
+
+    def leave(self, *, last: bool) -> None:
+        """Destroy the process group, which ends the waits of other ranks for this one.
+
+        last: wait up to 5 s for the others, because this process serves their store.
+        """
+        with suppress(RuntimeError):  # of a group or a store that is broken already
+            if self._device is not None:
+                self._device = None
+                dist.destroy_process_group()
+            if self._store is not None:
+                self._store.set(f"left/{self.rank}", "")
+                if last:
+                    self._store.wait([f"left/{rank}" for rank in range(self.world_size)], LEAVING)
+
+    def together(self, work: Callable[[], Result]) -> Result:
+        """Return what `work` returns here, if it raised on no rank; else raise its error, or `RankError` with it."""
+        if self._store is None:
+            return work()
+        result: Any = None
+        failure: Exception | None = None
+        try:
+            result = work()
+        except Exception as error:
+            failure = error
+        failures = self.exchanged(None if failure is None else _message(failure))
+        if failure is not None:
+            raise failure
+        for rank, message in enumerate(failures):
+            if message is not None:
+                raise RankError(f"rank {rank}: {message}")
+        return result  # type: ignore[no-any-return]  # what `work` returned
+
+    def decided(self, work: Callable[[], Any]) -> Any:
+        """Return on every rank what `work`, which only rank 0 calls, returns there: a JSON value."""
+        result = self.together(lambda: work() if self.rank == 0 else None)
+        return self.exchanged(result)[0]
+
+    def shared(self, make: Callable[[], Module], like: Callable[[], Module]) -> Module:
+        """Return on every rank the module that rank 0 makes; the others receive its tensors into one that `like` makes.
+
+        Rank 0 may take as long as it needs.
+        """
+        module = self.together(make if self.rank == 0 else like)
+        if self._device is not None:
+            module = module.to(self._device)
+            for tensor in module.state_dict().values():
+                dist.broadcast(tensor, src=0)
+        return module
+
+    def check_equal(self, values: Mapping[str, Any]) -> None:
+        """Raise `RankError` on all ranks, with both values, for each of `values` that differs from rank 0's."""
+        first, *others = self.exchanged(dict(values))
+        for rank, other in enumerate(others, 1):
+            if changed := drifts(first, other):
+                raise RankError(f"rank {rank} differs from rank 0: {'; '.join(changed)}")
+
+    def exchanged(self, value: Any) -> list[Any]:
+        """Return the value of every rank, in order; values are JSON. It waits without limit for ranks that live."""
+        if self._store is None:
+            return [json.loads(json.dumps(value))]
+        self._phase += 1
+        keys = [f"{self._phase}/{rank}" for rank in range(self.world_size)]
+        self._store.set(keys[self.rank], json.dumps(value))
+        self._wait(self._store, keys)
+        if self._phase > 1:  # every rank has come here, so it has read what was exchanged before
+            self._store.delete_key(f"{self._phase - 1}/{self.rank}")
+        return [json.loads(self._store.get(key)) for key in keys]
+
+    def _wait(self, store: Store, keys: list[str]) -> None:
+        pause_s = SHORTEST_S
+        while not store.check(keys):
+            if store.check([FAILURE]):
+                rank, message = json.loads(store.get(FAILURE))
+                raise RankError(f"rank {rank}: {message}")
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_S)
+
+    @contextmanager
+    def failing_together(self) -> Iterator[None]:
+        """Tell the other ranks of an error of this one; raise theirs instead if it came first."""
+        try:
+            yield
+        except RankError:
+            raise
+        except BaseException as error:
+            first = self._first_failure(error)
+            if first is not None:
+                raise RankError(first) from error
+            if _of_a_collective(error):
+                raise LostRankError(f"rank {self.rank} lost another one: {_message(error)}") from error
+            raise
+
+    def _first_failure(self, error: BaseException) -> str | None:
+        """Return the failure of another rank that came before this error; None if this is the first."""
+        assert self._store is not None
+        with suppress(RuntimeError):  # the store is gone with its process
+            own = json.dumps([self.rank, _message(error)])
+            if _of_a_collective(error):  # its cause wrote its message before it left
+                found = self._store.get(FAILURE).decode() if self._store.check([FAILURE]) else own
+            else:
+                found = self._store.compare_set(FAILURE, "", own).decode()
+            rank, message = json.loads(found)
+            return None if found == own else f"rank {rank}: {message}"
+        return None
+
+
+def _message(error: BaseException) -> str:
+    return " ".join(f"{str(error) or type(error).__name__}".split())
+
+
+def _of_a_collective(error: BaseException) -> bool:
+    """Return whether a collective raised the error. Gloo raises a bare `RuntimeError`, also in a backward pass."""
+    if isinstance(error, dist.DistError):
+        return True
+    frames = traceback.extract_tb(error.__traceback__)
+    path = frames[-1].filename if frames else ""
+    return type(error) is RuntimeError and ("/torch/distributed/" in path or path.endswith("/torch/autograd/graph.py"))

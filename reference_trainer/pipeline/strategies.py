@@ -1,0 +1,75 @@
+"""How the student is spread over the ranks of a run: `ddp`, a copy on each, or `fsdp2`, a shard on each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from reference_trainer.distillation.matching import FeatureMatching
+from reference_trainer.errors import SettingError
+from reference_trainer.training.parallel import DataParallel, Parallel, ShardedParallel, shard, warm_up, whole
+
+__all__ = ["ONE_PROCESS_STRATEGY", "gathered", "reduced", "spread", "strategy_of"]
+
+ONE_PROCESS_STRATEGY = "one process"
+
+
+def strategy_of(strategy: str, world_size: int) -> str:
+    """Return the strategy as checkpoints name it."""
+    return strategy if world_size > 1 else ONE_PROCESS_STRATEGY
+
+
+def spread(
+    student: nn.Module, strategy: str, device: torch.device, wrap: Callable[[nn.Module], nn.Module]
+) -> nn.Module:
+    """Return the module that the ranks train: one with the weights of rank 0. The parameters stay those of `student`.
+
+    wrap: makes the module whose forward is called, such as one under autocast.
+    """
+    if strategy == "fsdp2":
+        return wrap(shard(student, device))
+    module = _data_parallel(wrap(student), device)
+    warm_up(module, torch.zeros(1, 2, dtype=torch.int64, device=device))
+    return module
+
+
+def reduced(module: nn.Module, features: FeatureMatching) -> tuple[FeatureMatching, Parallel]:
+    """Return the matching with projections whose gradients are reduced over the ranks, and what the loop asks of them.
+
+    module: what `spread` returned. Raise `SettingError` for projections beside a student in shards.
+    """
+    if not isinstance(module, DistributedDataParallel):
+        if features.parameters:
+            raise SettingError(
+                "conflicting settings: 'strategy' is fsdp2, and hidden states of different widths need projections; "
+                "use ddp, or students and teachers of the same width"
+            )
+        return features, ShardedParallel(module)
+    projections = [
+        _data_parallel(each, module.device) if any(True for _ in each.parameters()) else each
+        for each in features.projections
+    ]
+    others = [each for each in projections if isinstance(each, DistributedDataParallel)]
+    for each in others:
+        weight = next(each.parameters())
+        warm_up(each, weight.new_zeros(1, weight.shape[-1]))
+    return replace(features, projections=projections), DataParallel(module, *others)
+
+
+def gathered(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:
+    """Return the trained student as one process has it. All ranks call this; like: makes a module of its kind."""
+    state = student.state_dict()
+    full = {name: whole(each) for name, each in state.items()}
+    if all(full[name] is state[name] for name in state):
+        return student
+    alone = like()
+    alone.load_state_dict(full)
+    return alone.train(student.training)
+
+
+def _data_parallel(module: nn.Module, device: torch.device) -> DistributedDataParallel:
+    return DistributedDataParallel(module, device_ids=[device] if device.type == "cuda" else None)

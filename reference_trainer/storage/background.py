@@ -1,0 +1,63 @@
+"""Writing beside the training: one thread, and at most one piece of work at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Thread
+from types import TracebackType
+from typing import Self
+
+__all__ = ["Background"]
+
+
+class Background:
+    """Do work in another thread while the caller goes on. Leaving the `with` block waits for the last piece.
+
+    An exception of the work is raised once, in the caller's thread, by the next `start`, `check` or `wait`, or as a
+    note on the exception that ends the block. The thread is no daemon: a process that exits finishes the work first.
+    """
+
+    def __init__(self) -> None:
+        self._thread: Thread | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the work raised an exception that has not been raised here yet."""
+        return self._error is not None
+
+    def start(self, work: Callable[[], object], name: str) -> None:
+        """Wait for the work before, then begin `work` in a thread of that name."""
+        self.wait()
+        self._thread = Thread(target=self._do, args=(work,), name=name)
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raise what the work raised, if it has ended by now; do not wait."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def wait(self) -> None:
+        """Wait until no work is left, and raise what it raised."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self.check()
+
+    def _do(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except BaseException as error:  # the caller's thread decides what ends the run
+            self._error = error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, cause: BaseException | None, _: TracebackType | None) -> None:
+        try:
+            self.wait()
+        except Exception as error:
+            if cause is None:
+                raise
+            cause.add_note(f"and {error}")

@@ -1,0 +1,1 @@
+"""Supervision of a run: attempts one after another until it has reached a step."""

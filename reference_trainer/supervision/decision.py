@@ -1,0 +1,74 @@
+"""Whether a supervised run is done, tried again or given up: a pure function of what its attempts reached.
+
+Nothing here reads a file or imports torch. Steps count from 1; 0 is a run without a checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum
+
+from reference_trainer.errors import SettingError
+
+__all__ = ["Attempt", "Ending", "Verdict", "idle", "verdict"]
+
+
+class Ending(Enum):
+    """How an attempt ended."""
+
+    FINISHED = "finished"
+    """The run came to its end, and its model is written."""
+    REFUSED = "refused"
+    """A setting was refused, which no other attempt changes."""
+    FAILED = "failed"
+    """It failed, was killed, or did not answer any more."""
+
+
+class Verdict(IntEnum):
+    """What follows an attempt. Each value but that of RETRY is the exit code of the supervisor."""
+
+    RETRY = -1
+    DONE = 0
+    REFUSED = 2
+    NO_PROGRESS = 3
+    RETRIES_SPENT = 4
+    SHORT = 5
+    """The run came to its end before the step that was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """reached: the step of the newest whole checkpoint, or of the model, after the attempt."""
+
+    ending: Ending
+    reached: int
+
+
+def idle(before: int, attempts: Sequence[Attempt]) -> int:
+    """Return how many attempts in a row, up to the last, reached no further step; `before`: before the first."""
+    count, furthest = 0, before
+    for attempt in attempts:
+        count = 0 if attempt.reached > furthest else count + 1
+        furthest = max(furthest, attempt.reached)
+    return count
+
+
+def verdict(target: int, before: int, attempts: Sequence[Attempt], *, max_retries: int, max_idle: int) -> Verdict:
+    """Return what follows the last of `attempts`.
+
+    A run that came to its end is done if it reached the step `target`. Any other one is tried again, at most
+    `max_retries` times, unless `max_idle` attempts in a row reached no further step. An attempt that ends before its
+    first checkpoint is such a one. Raise `SettingError` for numbers out of their domain.
+    """
+    for name, value, least in (("target", target, 1), ("max_retries", max_retries, 0), ("max_idle", max_idle, 1)):
+        if value < least:
+            raise SettingError(f"invalid {name} {value}: expected at least {least}")
+    last = attempts[-1]
+    if last.ending is Ending.FINISHED:
+        return Verdict.DONE if last.reached >= target else Verdict.SHORT
+    if last.ending is Ending.REFUSED:
+        return Verdict.REFUSED
+    if idle(before, attempts) >= max_idle:
+        return Verdict.NO_PROGRESS
+    return Verdict.RETRIES_SPENT if len(attempts) > max_retries else Verdict.RETRY

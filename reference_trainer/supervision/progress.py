@@ -1,0 +1,73 @@
+"""How far a run has come: the newest of its checkpoints that is whole, or its model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from reference_trainer.errors import CheckpointError, ModelFileError, OutputError
+from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
+from reference_trainer.storage.checkpoint_files import check_files, read_manifest
+from reference_trainer.storage.export import MANIFEST, verify_manifest
+from reference_trainer.storage.retention import checkpoint_name, steps_of
+
+__all__ = ["model_step", "reached", "whole_step"]
+
+
+def reached(out: Path, report: Callable[[str], object]) -> int:
+    """Return the step of the newest whole checkpoint, or of the model if that is later; 0 if there is neither."""
+    return max(whole_step(out, report), model_step(out))
+
+
+def whole_step(out: Path, report: Callable[[str], object]) -> int:
+    """Return the step of the newest whole checkpoint; 0 if there is none.
+
+    Damaged ones are renamed to `NAME.damaged`, so that the run resumes from the one before. Raise `CheckpointError` if
+    all are damaged: the run would start over.
+    """
+    directory = out / CHECKPOINTS
+    while steps := _steps(directory):
+        path = directory / checkpoint_name(RUN_ID, steps[-1])
+        try:
+            check_files(path, read_manifest(path))
+            return steps[-1]
+        except CheckpointError as error:
+            if len(steps) == 1:
+                raise CheckpointError(
+                    f"no whole checkpoint is left: {error}; move {directory} away to start over"
+                ) from error
+            report(f"renamed to {_set_aside(path).name}: {error}")
+    return 0
+
+
+def _steps(directory: Path) -> list[int]:
+    """Return the steps of all directories with the name of a checkpoint, also of those that have no manifest."""
+    try:
+        return steps_of(RUN_ID, [each.name for each in directory.iterdir()])
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise CheckpointError(f"cannot read {directory}: {error.strerror}") from error
+
+
+def _set_aside(path: Path) -> Path:
+    aside = path.with_name(f"{path.name}.damaged")
+    for number in range(2, 1000):
+        if not aside.exists():
+            break
+        aside = path.with_name(f"{path.name}.damaged{number}")
+    try:
+        return path.rename(aside)
+    except OSError as error:
+        raise OutputError(f"cannot rename {path}: {error.strerror}") from error
+
+
+def model_step(out: Path) -> int:
+    """Return the steps of the run whose model is in `out`; 0 if there is none."""
+    try:
+        verify_manifest(out)
+        read = json.loads((out / MANIFEST).read_bytes())
+        return int(read["result"]["steps_completed"])
+    except (ModelFileError, OSError, ValueError, KeyError, TypeError):
+        return 0

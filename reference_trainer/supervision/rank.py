@@ -1,0 +1,59 @@
+"""A rank of a supervised run: `python -m reference_trainer.supervision.rank SUPERVISOR DIRECTORY ARGUMENT...`.
+
+It ends with its supervisor, however that ends, and writes its heartbeat into DIRECTORY; else it is the command
+`reference-trainer` with these arguments.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reference_trainer import interrupts
+from reference_trainer.supervision.heartbeat import Heart
+
+if TYPE_CHECKING:
+    from reference_trainer.pipeline.distill import DistillResult
+
+__all__ = ["end_with", "main"]
+
+PR_SET_PDEATHSIG = 1
+
+
+def end_with(parent: int) -> None:
+    """Let this process be killed when `parent` ends, on Linux; end it now if that is no longer its parent."""
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(interrupts.INTERRUPTED)
+
+
+def main() -> None:
+    """Run one rank."""
+    interrupts.exit_at_once()
+    parent, directory, *arguments = sys.argv[1:]
+    end_with(int(parent))
+    heart = Heart(Path(directory) / f"rank-{os.environ.get('RANK', '0')}.json")
+
+    def distil(settings: Any, *, lines: Any) -> DistillResult:
+        from reference_trainer.pipeline.distill import distill
+        from reference_trainer.training.callbacks import Callback
+
+        class Beating(Callback):
+            def on_step_end(self, context: Any) -> None:
+                heart.step = context.step
+
+        return distill(settings, callbacks=[Beating()], lines=lines)
+
+    from reference_trainer.cli import main as command
+
+    command(arguments, prog_name="reference-trainer", obj=distil)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""A supervised run: attempts that resume from the newest whole checkpoint, until the run has reached a step."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from reference_trainer.config.settings import Settings
+from reference_trainer.errors import OutputError
+from reference_trainer.supervision.decision import Attempt, Ending, Verdict, verdict
+from reference_trainer.supervision.heartbeat import Beat, kill_stale, watched
+from reference_trainer.supervision.progress import model_step, reached, whole_step
+
+__all__ = ["HANG_S", "Limits", "problems", "supervised", "until"]
+
+HANG_S = 1800.0
+"""Seconds without a step after which a rank ends itself, unless --hang-after says otherwise."""
+
+Launch = Callable[[Sequence[str], Path, str], tuple[Ending, str]]
+"""Carry out an attempt, from its arguments, the directory of heartbeats and a name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """step: what is to be reached. silent_s: age of the heartbeat of a rank that is killed."""
+
+    step: int
+    max_retries: int
+    max_idle: int
+    silent_s: float
+
+
+def problems(settings: Settings | None, step: int | None) -> list[str]:
+    """Return everything that keeps a run with `settings` from being supervised up to `step`; None is missing."""
+    found = [] if step is not None else ["missing --step N"]
+    if settings is None:
+        return [*found, "missing the run after --, such as `-- distill --save-every 100`"]
+    for name, hint in (("smoke", "saves nothing"), ("max_steps", "is --step here"), ("resume", "is chosen here")):
+        if getattr(settings, name) is not None:
+            found.append(f"--{name.replace('_', '-')} {hint}; leave it out")
+    if not settings.save_every:
+        found.append("--save-every is 0; expected a number of steps")
+    elif step is not None and settings.save_every > step:
+        found.append(
+            f"--save-every is {settings.save_every}, so no step before {step} is saved; expected at most {step}"
+        )
+    return found
+
+
+def until(
+    settings: Settings, arguments: Sequence[str], limits: Limits, *, launch: Launch, report: Callable[[str], object]
+) -> Verdict:
+    """Run `distill` with `arguments`, which give `settings`, again and again, and return how it ended.
+
+    The run is done if its model is there, of a run that took `limits.step` steps. Progress goes to `report`.
+    Raise `OutputError` if another supervisor has this output, and `CheckpointError` if no checkpoint is whole.
+    """
+    with _claimed(settings.out) as directory:
+        for beat in kill_stale(directory):
+            report(f"killed process {beat.pid}, which an earlier supervisor left")
+        if model_step(settings.out) >= limits.step:
+            report(f"done: step {model_step(settings.out)} is reached")
+            return Verdict.DONE
+        return _attempts(settings, arguments, limits, directory, launch, report)
+
+
+def supervised(
+    settings: Settings, arguments: Sequence[str], limits: Limits, *, ranks: int, report: Callable[[str], object]
+) -> Verdict:
+    """Carry out `until` with `ranks` processes."""
+    from reference_trainer.supervision.attempts import attempted  # takes a while
+
+    def launch(command: Sequence[str], beats: Path, name: str) -> tuple[Ending, str]:
+        return attempted(command, beats, ranks=ranks, name=name)
+
+    return until(settings, arguments, limits, launch=launch, report=report)
+
+
+def _attempts(
+    settings: Settings,
+    arguments: Sequence[str],
+    limits: Limits,
+    directory: Path,
+    launch: Launch,
+    report: Callable[[str], object],
+) -> Verdict:
+    def killed(beat: Beat) -> None:
+        report(f"killed process {beat.pid} after step {beat.step}: stopped, or silent for {limits.silent_s:g} s")
+
+    before, made = whole_step(settings.out, report), list[Attempt]()
+    while True:
+        at = whole_step(settings.out, report)
+        report(f"attempt {len(made) + 1}: {f'resumes from step {at}' if at else 'starts over'}")
+        kill_stale(directory)
+        with watched(directory, limits.silent_s, killed):
+            ending, why = launch(
+                _arguments(settings, arguments, limits.step, at), directory, f"{os.getpid()}-{len(made)}"
+            )
+        made.append(Attempt(ending, reached(settings.out, report)))
+        report(f"attempt {len(made)}: {why}; step {made[-1].reached} of {limits.step} is reached")
+        next_ = verdict(limits.step, before, made, max_retries=limits.max_retries, max_idle=limits.max_idle)
+        if next_ is not Verdict.RETRY:
+            return next_
+
+
+def _arguments(settings: Settings, arguments: Sequence[str], step: int, at: int) -> list[str]:
+    """Return the arguments of an attempt. What an earlier one exported in part may be overwritten when resuming."""
+    hang = [] if settings.hang_after is not None else ["--hang-after", f"{HANG_S:g}"]
+    resume = ["--resume", "latest", "--force"] if at else []
+    return ["distill", *arguments, "--max-steps", str(step), *hang, *resume]
+
+
+@contextmanager
+def _claimed(out: Path) -> Iterator[Path]:
+    """Create and lock the directory of a supervisor beside the output; at the end no rank is left, and no file."""
+    directory = out.with_name(f"{out.name}.until")
+    with ExitStack() as stack:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OutputError(f"another supervisor has locked {directory}; wait for its end") from error
+        except OSError as error:
+            raise OutputError(f"cannot lock {directory}: {error.strerror}; choose another --out") from error
+        try:
+            yield directory
+        finally:
+            kill_stale(directory)
+            with suppress(OSError):  # a file of the user's may be there
+                directory.rmdir()

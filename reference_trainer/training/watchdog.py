@@ -1,0 +1,62 @@
+"""Watchdog of a run: the stack of every thread, once no step has ended for some time."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import time
+from collections.abc import Callable
+
+from reference_trainer.training.callbacks import Callback
+from reference_trainer.training.context import Context
+
+__all__ = ["REARMED_S", "WatchdogCallback"]
+
+REARMED_S = 1.0
+"""Arming costs about 0.1 ms, so it is not done in every step."""
+
+
+class WatchdogCallback(Callback):
+    """Callback that writes the stack of every thread to standard error once no event has come for `seconds`.
+
+    It does so within a second after that, also while native code keeps the interpreter locked; a process that was
+    stopped writes nothing. With `leave` the process then ends at once, with exit code 1, so that a supervisor tries
+    again. The timer is that of `faulthandler`, of which a process has one; it does not survive a fork. descriptor:
+    where it writes, by default a duplicate of standard error.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        *,
+        leave: bool = True,
+        descriptor: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._seconds, self._leave, self._clock = seconds, leave, clock
+        # A descriptor that nobody else closes: the number of a closed one is given to another file.
+        self._descriptor = os.dup(2) if descriptor is None else descriptor
+        self._armed = float("-inf")
+
+    def on_train_begin(self, context: Context) -> None:
+        self._arm()
+
+    def on_epoch_begin(self, context: Context) -> None:
+        self._arm()
+
+    def on_step_end(self, context: Context) -> None:
+        self._arm()
+
+    def on_epoch_end(self, context: Context) -> None:
+        self._arm()
+
+    def on_train_end(self, context: Context) -> None:
+        faulthandler.cancel_dump_traceback_later()
+        self._armed = float("-inf")
+
+    def _arm(self) -> None:
+        """Start the timer again. It runs longer by the time in which it is not started again, so it is never early."""
+        now = self._clock()
+        if now - self._armed >= REARMED_S:
+            self._armed = now
+            faulthandler.dump_traceback_later(self._seconds + REARMED_S, exit=self._leave, file=self._descriptor)

@@ -1,0 +1,158 @@
+"""Supervised runs of real processes that are killed, stopped, interrupted and hang."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reference_trainer import read_metrics
+from reference_trainer.supervision.heartbeat import Beat, is_alive
+from tests.reference_trainer.conftest import Trainer
+
+UNTIL = [sys.executable, "-m", "reference_trainer", "until"]
+RUN = ("--", "distill", "--epochs", "4000", "--log-every", "1", "--save-every", "5", "--keep", "2", "--warmup", "5")
+
+
+def started(trainer: Trainer, *options: str, more: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
+    command = [*UNTIL, *options, *RUN, "--out", "out", *more]
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, cwd=trainer.folder, env=trainer.environment, text=True, **streams)
+
+
+def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    try:
+        said, complaints = process.communicate(timeout=200)
+    finally:
+        process.kill()
+    return process.returncode, said, complaints
+
+
+def beat(trainer: Trainer, ready: Callable[[Beat], bool]) -> Beat:
+    """Return the beat of the rank once it is `ready`."""
+    path = trainer.folder / "out.until" / "rank-0.json"
+    for _ in range(20_000):
+        try:
+            read = Beat(**json.loads(path.read_text()))
+            if ready(read):
+                return read
+        except (OSError, ValueError):
+            pass
+        time.sleep(0.005)
+    raise AssertionError("the rank has no such heartbeat")
+
+
+def steps(trainer: Trainer, out: str = "out") -> list[int]:
+    return [line.step for line in read_metrics(trainer.folder / out / "metrics.jsonl")]
+
+
+def gone(found: Beat) -> bool:
+    """Return whether the process of a beat ends within a few seconds."""
+    for _ in range(2000):
+        if not is_alive(found):
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def test_run_that_is_killed_and_stopped_ends_like_the_straight_one(trainer: Trainer) -> None:
+    process, at = started(trainer, "--step", "400"), 0
+    for number in (signal.SIGKILL, signal.SIGSTOP):
+        found = beat(trainer, lambda read, after=at: read.step > after + 10 and is_alive(read))
+        os.kill(found.pid, number)
+        at = found.step
+    code, said, complaints = ended(process)
+    assert code == 0, complaints
+    assert "rank 0 ended with signal SIGKILL" in said
+    assert "silent" in said
+    assert "attempt 3: the run came to its end; step 400 of 400 is reached" in said
+    assert steps(trainer) == list(range(1, 401))
+    straight = trainer.run("--out", "straight", *RUN[2:], "--max-steps", "400")
+    assert straight.returncode == 0, straight.stderr
+    models = [(trainer.folder / each / "model.safetensors").read_bytes() for each in ("out", "straight")]
+    assert models[0] == models[1]
+    assert not (trainer.folder / "out.until").exists()
+    code, said, _ = ended(started(trainer, "--step", "400"))
+    assert (code, said) == (0, "done: step 400 is reached\n")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_interrupted_supervisor_leaves_a_checkpoint_of_the_last_step(trainer: Trainer, number: int) -> None:
+    process = started(trainer, "--step", "100000")
+    found = beat(trainer, lambda read: read.step > 3)
+    process.send_signal(number)
+    code, _, complaints = ended(process)
+    assert code == 75
+    assert "the same command goes on" in complaints
+    assert gone(found)
+    checkpoints = trainer.folder.glob("out/checkpoints/student-step*")
+    assert max(int(path.name.removeprefix("student-step")) for path in checkpoints) == steps(trainer)[-1]
+
+
+def test_ranks_of_a_killed_supervisor_are_killed(trainer: Trainer) -> None:
+    process = started(trainer, "--step", "100000")
+    found = beat(trainer, lambda read: read.step > 3)
+    process.kill()
+    ended(process)
+    assert gone(found)
+    process = started(trainer, "--step", "100000")  # what the killed one left is no obstacle
+    beat(trainer, lambda read: read.step > found.step and read.pid != found.pid)
+    other = ended(started(trainer, "--step", "100000"))
+    assert other[0] == 1 and "another supervisor" in other[2]
+    process.terminate()
+    assert ended(process)[0] == 75
+
+
+def test_damaged_newest_checkpoint_is_renamed(trainer: Trainer) -> None:
+    assert ended(started(trainer, "--step", "20"))[0] == 0
+    newest = trainer.folder / "out" / "checkpoints" / "student-step20"
+    os.truncate(newest / "rank-00000.safetensors", 100)
+    code, said, complaints = ended(started(trainer, "--step", "30"))
+    assert code == 0, complaints
+    assert f"renamed to student-step20.damaged: {newest}" in said.replace("out/check", f"{trainer.folder}/out/check")
+    assert "attempt 1: resumes from step 15" in said
+    assert steps(trainer) == list(range(1, 31))
+
+
+def test_run_without_progress_is_given_up(trainer: Trainer) -> None:
+    code, said, _ = ended(started(trainer, "--step", "20", "--max-idle", "2", more=("--data", "missing")))
+    assert code == 3
+    assert "attempt 2: rank 0 ended with exit code 1; step 0 of 20 is reached" in said
+    code, said, _ = ended(started(trainer, "--step", "20", "--max-retries", "0", more=("--data", "missing")))
+    assert (code, said.count("attempt 1: ")) == (4, 2)
+
+
+def test_run_that_ends_before_the_step_is_told_apart(trainer: Trainer) -> None:
+    code, said, _ = ended(started(trainer, "--step", "10000", more=("--epochs", "1")))
+    assert code == 5
+    assert "attempt 1: the run came to its end; step" in said
+
+
+REFUSED = {
+    (): ["missing --step N", "missing the run after --"],
+    ("--step", "3"): ["missing the run after --"],
+    ("--", "distill", "--smoke", "3", "--save-every", "0"): ["missing --step", "--smoke saves", "--save-every is 0"],
+    ("--step", "9", "--", "distill", "--max-steps", "3", "--resume", "best"): [
+        "--max-steps is --step here",
+        "--resume is chosen here",
+        "--save-every is 5000, so no step before 9 is saved",
+    ],
+    ("--step", "9", "--", "distill", "--seed", "x"): ["invalid value 'x' for --seed"],
+    ("--step", "0"): ["--step"],
+}
+
+
+@pytest.mark.parametrize("arguments", REFUSED)
+def test_everything_that_is_missing_is_named_at_once(trainer: Trainer, arguments: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [*UNTIL, *arguments], cwd=trainer.folder, env=trainer.environment, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 2, done.stderr
+    assert [part for part in REFUSED[arguments] if part not in done.stderr] == []
+    assert sorted(path.name for path in Path(trainer.folder).iterdir()) == ["text"]

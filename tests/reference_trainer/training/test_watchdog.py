@@ -1,0 +1,121 @@
+"""The watchdog of a run, in processes that hang."""
+
+import itertools
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from reference_trainer.training import watchdog
+from reference_trainer.training.watchdog import WatchdogCallback
+
+HANGS = {
+    "native code that holds the interpreter's lock": "ctypes.PyDLL(None).sleep(30)",
+    "native code that holds no lock": "ctypes.CDLL(None).sleep(30)",
+    "a lock that nobody releases": "lock = threading.Lock(); lock.acquire(); lock.acquire()",
+    "a loop": "while True: pass",
+}
+PROGRAM = """
+    import ctypes, os, sys, threading, time
+    from reference_trainer.training.watchdog import WatchdogCallback
+
+    def other_thread():
+        time.sleep(30)
+
+    def step_that_hangs():
+        {hang}
+
+    threading.Thread(target=other_thread, daemon=True).start()
+    watchdog = WatchdogCallback(0.2)
+    os.close(2)  # its number would be given to the next file
+    victim = open("victim", "w")
+    watchdog.on_train_begin(None)
+    step_that_hangs()
+"""
+
+
+@pytest.mark.parametrize("hang", HANGS)
+def test_stacks_of_all_threads_are_written_and_the_process_ends(tmp_path: Path, hang: str) -> None:
+    program = textwrap.dedent(PROGRAM.format(hang=HANGS[hang]))
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=25)
+    assert done.returncode == 1
+    assert "Timeout (" in done.stderr
+    assert "in step_that_hangs" in done.stderr
+    assert "in other_thread" in done.stderr
+    assert (tmp_path / "victim").read_text() == ""
+
+
+def watched(leave: bool = True) -> tuple[WatchdogCallback, list[Any], list[float]]:
+    """Return a watchdog of 30 s, what it asks of `faulthandler`, and the time that it sees."""
+    asked: list[Any] = []
+    now = [100.0]
+    timer = SimpleNamespace(
+        dump_traceback_later=lambda seconds, **given: asked.append((now[0], seconds, given)),
+        cancel_dump_traceback_later=lambda: asked.append((now[0], None, {})),
+    )
+    patch = mock.patch.object(watchdog, "faulthandler", timer)
+    patch.start()
+    callback = WatchdogCallback(30.0, leave=leave, descriptor=7, clock=lambda: now[0])
+    return callback, asked, now
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Any:
+    yield
+    mock.patch.stopall()
+
+
+def test_timer_is_started_at_most_once_a_second_and_never_ends_early() -> None:
+    callback, asked, now = watched()
+    callback.on_train_begin(None)  # type: ignore[arg-type]  # the context is not read
+    for _ in range(5000):
+        now[0] += 0.003
+        callback.on_step_end(None)  # type: ignore[arg-type]
+    times = [at for at, _, _ in asked]
+    assert len(times) <= 16
+    assert all(after - before >= 1 for before, after in itertools.pairwise(times))
+    assert {(seconds, tuple(sorted(given.items()))) for _, seconds, given in asked} == {
+        (31.0, (("exit", True), ("file", 7)))
+    }
+    # The last event came within a second after the last start, so no end is less than 30 s after it.
+    assert times[-1] + 31 >= now[0] + 30
+
+
+def test_timer_is_stopped_at_the_end_and_started_again_by_the_next_run() -> None:
+    callback, asked, _ = watched(leave=False)
+    callback.on_train_begin(None)  # type: ignore[arg-type]
+    callback.on_train_end(None)  # type: ignore[arg-type]
+    callback.on_train_begin(None)  # type: ignore[arg-type]
+    assert [seconds for _, seconds, _ in asked] == [31.0, None, 31.0]
+    assert asked[0][2]["exit"] is False
+
+
+def test_run_that_hangs_ends_with_exit_code_1(trainer: Any) -> None:
+    """A step of the real command hangs, because its metrics file is a pipe that nobody reads."""
+    trainer.folder.joinpath("out").mkdir()
+    os.mkfifo(trainer.folder / "trace")
+    script = (
+        "import time\n"
+        "from reference_trainer import Callback, Settings, distill\n"
+        "class Hang(Callback):\n"
+        "    def on_step_end(self, context):\n"
+        "        time.sleep(60 if context.step == 3 else 0)\n"
+        "distill(Settings(hang_after=0.5, layers=1, width=16, teacher_layers=1, teacher_width=16, teacher_steps=1,"
+        " length=16, batch_size=4), callbacks=[Hang()])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=trainer.folder,
+        env=trainer.environment,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 1
+    assert "Timeout (" in done.stderr and "on_step_end" in done.stderr
