@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from reference_trainer import __version__, interrupts
-from reference_trainer.config.kinds import kind_of, read_integer
+from reference_trainer.config.kinds import kind_of
 from reference_trainer.config.place import placed
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import (
@@ -139,7 +139,8 @@ def _guarded(work: Callable[[], int]) -> int:
         _error(_line(error))
         return REFUSED
     except StopRequestedError as error:
-        _print_error(f"{_line(error)}; a checkpoint was saved: go on with --resume latest")
+        if _rank() == 0:
+            _print_error(f"{_line(error)}; a checkpoint was saved: go on with --resume latest")
         return interrupts.SAVED
     except RankError as error:
         if _rank() == 0 or isinstance(error, LostRankError):  # the rank where it happened reports it too
@@ -265,6 +266,31 @@ def _settings_of(command: list[str]) -> Settings | None:
     return gather(flags, os.environ, Path(config) if config else None)
 
 
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.option("--nproc-per-node", type=click.IntRange(1, 1024), required=True, help="Number of processes.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def launch(command: tuple[str, ...], nproc_per_node: int) -> int:
+    """Run `distill` in several processes on this machine: launch --nproc-per-node N -- distill SETTING...
+
+    On several machines, use torchrun -m reference_trainer distill SETTING..., or a scheduler that sets its variables.
+
+    Exit codes: 0 success; 1 a process failed; 2 a setting was refused; 130 interrupted.
+    """
+    return _guarded(lambda: _launch(list(command), nproc_per_node))
+
+
+def _launch(command: list[str], ranks: int) -> int:
+    from reference_trainer.supervision.launch import launch
+
+    if _settings_of(command) is None:
+        raise SettingError("missing the run after --, such as `-- distill --out DIR`")
+    interrupts.raise_once()
+    try:
+        return launch(command, ranks=ranks, report=_error)
+    finally:
+        interrupts.ignore()
+
+
 @main.command()
 @click.argument("name", type=click.Choice(["trace", "settings", "metrics"]), default="trace")
 def schema(name: str) -> None:
@@ -331,9 +357,13 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
 @main.command()
 @click.argument("directory", metavar="DIR")
 @click.option(
-    "--export", nargs=2, metavar="STEP OUT", default=None, help="Write the student of this step as a model directory."
+    "--export",
+    type=(click.IntRange(0, 10**18), click.Path(path_type=Path)),
+    metavar="STEP OUT",
+    default=None,
+    help="Write the student of this step as a model directory.",
 )
-def checkpoints(directory: str, export: tuple[str, str] | None) -> int:
+def checkpoints(directory: str, export: tuple[int, Path] | None) -> int:
     """List the checkpoints of a run and verify every file.
 
     DIR is the output directory of a run, or the directory of its checkpoints. With --export, one of them is written as
@@ -344,18 +374,14 @@ def checkpoints(directory: str, export: tuple[str, str] | None) -> int:
     return _guarded(lambda: _checkpoints(Path(directory), export))
 
 
-def _checkpoints(directory: Path, export: tuple[str, str] | None) -> int:
+def _checkpoints(directory: Path, export: tuple[int, Path] | None) -> int:
     from reference_trainer.pipeline.checkpoint_list import export_checkpoint, list_checkpoints, table
     from reference_trainer.training.lines import Lines
 
     lines = Lines()
     if export is not None:
         step, out = export
-        try:
-            number = read_integer(step)
-        except ValueError:
-            raise SettingError(f"invalid value {step!r} for --export: expected a step, such as 100") from None
-        export_checkpoint(directory, number, Path(out))
+        export_checkpoint(directory, step, out)
         lines.write(f"wrote {out}")
         return 0
     found = list_checkpoints(directory)

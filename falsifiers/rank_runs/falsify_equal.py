@@ -15,7 +15,7 @@ from falsifiers.support.small_runs import SMALL
 from reference_trainer import Settings
 
 SAME = 1e-12
-"""Relative, in float64: the order of sums is all that differs. AdamW amplifies it from step to step, up to 100-fold."""
+"""Relative, in float64: only the order of sums differs. AdamW amplifies it from step to step, by less than 100."""
 UNEVEN = bytes(range(100)) * 2 + b"some text" * 3
 """Its last batch is short, and the batches are no multiple of the ranks."""
 

@@ -63,7 +63,8 @@ def run_ranks(
 ) -> list[Result]:
     """Return work(rank) of each rank, run at once in `world_size` processes with a gloo process group as the default.
 
-    grouped: without it, `work` makes the group itself, as a program under a launcher does.
+    grouped: without it, `work` makes the group itself, as a program under a launcher does, and a rank ends when it
+    has its result.
 
     Results are pickled. A rank has one thread, and the random state of this process. Raise what `work` raised first,
     with the rank's traceback as a note; an error of the code under attack, and no result of some rank within
@@ -102,7 +103,8 @@ def _fork(
         os.close(leave_writing)
         with os.fdopen(writing, "wb") as pipe:
             pipe.write(_report(rank, world_size, work, store, limit_s))
-        os.read(leave, 1)
+        if store is not None:
+            os.read(leave, 1)
     finally:
         os._exit(0)  # looked up when it is called: the import hook replaces it to write the coverage
 

@@ -47,6 +47,8 @@ ELSE = {
     "ce_weight": 0.9,
     "kd_weight": 0.1,
     "device": "cpu",
+    "strategy": "fsdp2",
+    "rank_timeout": 7,
     "log_every": 3,
     "project_to_steps": 7,
     "accumulate": 3,

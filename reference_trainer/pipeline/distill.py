@@ -265,23 +265,23 @@ class Distillation(ExitStack):
                 evaluate=lambda: evaluation(self._evaluated()),
                 save=self._save,
                 resumed=self.resumed,
+                stop_requested=stop_requested,
                 resumed_from=None if self._resuming is None else self._resuming.path,
                 run=settings.out.name,
                 attempt=time.time_ns() // 10**6,
-                stop_requested=stop_requested,
             )
 
     def conclude(self, result: TrainResult) -> DistillResult:
         """Evaluate the student and write it; after a smoke run check whether a full run looks healthy instead."""
+        self.student = gathered(self.student, lambda: self.make_student().to(self.device))
         if self.directory is None:
             checks = self._smoke_checks(result)
             return self._concluded(train=result, output=None, held_back={}, checks=checks)
         held_back = self._evaluated()
-        self.student = gathered(self.student, lambda: self.make_student().to(self.device))
         self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
         digests = {**self.digests, "teacher_sha256": weights_digest(self.teacher)}
-        if self.place.rank == 0:
-            self.save(self.directory, manifest(self.settings, self.device, result, held_back, **digests))
+        content = manifest(self.settings, self.device, result, held_back, **digests)
+        self.ranks.together(partial(self.save, self.directory, content) if self.place.rank == 0 else lambda: None)
         return self._concluded(train=result, output=self.directory, held_back=held_back, checks=())
 
     def _concluded(self, **results: Any) -> DistillResult:

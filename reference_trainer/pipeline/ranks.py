@@ -22,7 +22,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import TCPStore  # type: ignore[attr-defined]  # not in its stubs
 
 from reference_trainer.config.place import Place, variable
-from reference_trainer.errors import LostRankError, RankError, SettingError
+from reference_trainer.errors import LostRankError, RankError, SettingError, StopRequestedError
 from reference_trainer.storage.retention import drifts
 
 __all__ = ["Ranks", "joined", "local_device"]
@@ -179,7 +179,7 @@ class Ranks:
         pause_s = SHORTEST_S
         while not store.check(keys):
             if store.check([FAILURE]):
-                rank, message = json.loads(store.get(FAILURE))
+                rank, message, _ = json.loads(store.get(FAILURE))
                 raise RankError(f"rank {rank}: {message}")
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_S)
@@ -189,7 +189,7 @@ class Ranks:
         """Tell the other ranks of an error of this one; raise theirs instead if it came first."""
         try:
             yield
-        except RankError:
+        except (RankError, StopRequestedError):  # which all ranks raise
             raise
         except BaseException as error:
             first = self._first_failure(error)
@@ -203,13 +203,14 @@ class Ranks:
         """Return the failure of another rank that came before this error; None if this is the first."""
         assert self._store is not None
         with suppress(RuntimeError):  # the store is gone with its process
-            own = json.dumps([self.rank, _message(error)])
+            own = json.dumps([self.rank, _message(error), isinstance(error, KeyboardInterrupt)])
             if _of_a_collective(error):  # its cause wrote its message before it left
                 found = self._store.get(FAILURE).decode() if self._store.check([FAILURE]) else own
             else:
                 found = self._store.compare_set(FAILURE, "", own).decode()
-            rank, message = json.loads(found)
-            return None if found == own else f"rank {rank}: {message}"
+            rank, message, interrupted = json.loads(found)
+            own_matters = found == own or (interrupted and isinstance(error, KeyboardInterrupt))
+            return None if own_matters else f"rank {rank}: {message}"
         return None
 
 

@@ -36,6 +36,8 @@ def attempted(arguments: Sequence[str], beats: Path, *, ranks: int, name: str) -
     """
     script = ["-m", "reference_trainer.supervision.rank", str(os.getpid()), str(beats), *arguments]
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what it logs is returned
+    if ranks > 1:
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does: every rank would use all cores
     with _handlers_restored():
         try:
             elastic_launch(_config(ranks, name), sys.executable)(*script)

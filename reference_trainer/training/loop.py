@@ -62,8 +62,8 @@ def train(
     evaluate: Callable[[], Mapping[str, float]] | None = None,
     save: Callable[[Saved], Path | None] | None = None,
     resumed: TrainState | None = None,
-    resumed_from: Path | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
+    resumed_from: Path | None = None,
     run: str = "",
     attempt: int = 1,
 ) -> TrainResult:
@@ -81,9 +81,9 @@ def train(
     the steps that `schedule` evaluates. save: called in each step that is evaluated or whose checkpoint is due; returns
     the path of the checkpoint, or None if it wrote none. resumed: the state that it was given in an earlier run, whose
     student and optimizer the caller has restored: the run goes on with `on_train_begin`, `on_save` if `resumed_from` is
-    the path of that checkpoint, and the `on_step_end` of that step. A `Callbacks` of the caller's is not closed. run,
-    attempt: as in `Context`. stop_requested: asked after each step, on several ranks before it; once it returns True,
-    on any of them, that step is saved, and `StopRequestedError` is raised.
+    the path of that checkpoint, and the `on_step_end` of that step. callbacks: a `Callbacks` of the caller's is not
+    closed. run, attempt: as in `Context`. stop_requested: asked after each step, on several ranks before it; once it
+    returns True, on any of them, that step is saved, and `StopRequestedError` is raised.
     Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
     propagate after `on_train_end`, with the step in a note.
     """

@@ -18,6 +18,7 @@ OUT = {
     "reference_trainer.storage.paths": "encodings of paths: tests/reference_trainer/storage/test_paths.py",
     "reference_trainer.pipeline.figure": "drawing, with an extra: tests/reference_trainer/pipeline/test_figure.py",
     "reference_trainer.pipeline.plot": "the command `plot`: tests/reference_trainer/pipeline/test_plot.py",
+    "reference_trainer.supervision.launch": "the command `launch`: tests/reference_trainer/supervision/test_launch.py",
     "reference_trainer.supervision.attempts": "processes: tests/reference_trainer/supervision/test_until.py",
     "reference_trainer.supervision.heartbeat": "processes: tests/reference_trainer/supervision/test_heartbeat.py",
     "reference_trainer.supervision.rank": "processes: tests/reference_trainer/supervision/test_until.py",

@@ -1,0 +1,218 @@
+"""Attacks on ranks that fail, stop or differ: all of them end, and say why. The subject is `pipeline.distill`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.rank_runs.launched import STEPS, TIMEOUT_S, Planted, launched, own, settings
+from falsifiers.support.ranks import RankError as Crashed
+from falsifiers.support.small_runs import SMALL, found
+from reference_trainer import Callback, Settings
+
+STRATEGIES = st.sampled_from(["ddp", "fsdp2"])
+WORDS = "planted in one rank"
+
+
+def _raise(*_: Any) -> Any:
+    raise Planted(WORDS)
+
+
+class Raising(Callback):
+    """Callback that raises after step 2."""
+
+    def on_step_end(self, context: Any) -> None:
+        if context.step == 2:
+            _raise()
+
+
+PLACES = ("make_batches", "make_student", "make_teacher", "a batch", "a callback", "save")
+"""Where a rank fails: before it is connected with others, beside them, between two steps, and after the last."""
+
+
+@given(place=st.sampled_from(PLACES), strategy=STRATEGIES, rank=st.integers(0, 2))
+def falsify_failure_of_one_rank_ends_all(subject: Any, place: str, strategy: str, rank: int) -> None:
+    """Every rank raises an error with the message of the one that failed, before the others would give up waiting."""
+    rank = 0 if place == "save" else rank  # which rank 0 alone does
+    base = own(subject)
+
+    class Failing(base):  # type: ignore[misc,valid-type]  # made for the subject
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            if self.place.rank == rank and hasattr(base, place):
+                setattr(self, place, _raise)
+
+        def make_batches(self) -> Any:
+            batches = super().make_batches()
+            if place == "a batch" and self.place.rank == rank:
+                batches.batch = _raise
+            return batches
+
+    with tempfile.TemporaryDirectory() as name:
+        chosen = settings(Path(name).resolve(), "out", strategy=strategy)
+        since = time.monotonic()
+        ended = launched(
+            Failing, chosen, 3, lambda r: [Raising()] if place == "a callback" and r == rank else (), limit_s=120
+        )
+        waited = time.monotonic() - since
+    where = f"{strategy}, rank {rank} of 3 fails in {place}"
+    for number, each in enumerate(ended):
+        expected = f"Planted: {WORDS}" if number == rank else f"RankError: rank {rank}: {WORDS}"
+        assert each.error.startswith(expected), f"{where}: rank {number} raised {each.error!r}; expected {expected!r}"
+    assert waited < TIMEOUT_S, f"{where}: the ranks end after {waited:.0f} s, when they give up waiting"
+
+
+class Killed(Callback):
+    """Callback that kills its process after step 2."""
+
+    def on_step_end(self, context: Any) -> None:
+        if context.step == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@given(strategy=STRATEGIES, rank=st.integers(0, 2))
+def falsify_killed_rank_ends_all(subject: Any, strategy: str, rank: int) -> None:
+    """Where one rank is killed, the others raise LostRankError before they would give up waiting."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+
+        class Noting(own(subject)):  # type: ignore[misc]  # made for the subject
+            def __exit__(self, kind: Any, error: Any, trace: Any) -> Any:
+                try:
+                    return super().__exit__(kind, error, trace)
+                except BaseException as last:
+                    (directory / f"rank{self.place.rank}").write_text(type(last).__name__)
+                    raise
+
+        since = time.monotonic()
+        with suppress(Crashed):  # that of the killed rank
+            launched(
+                Noting, settings(directory, "out", strategy=strategy), 3, lambda r: [Killed()] if r == rank else ()
+            )
+        where, waited = f"{strategy}, rank {rank} of 3 is killed after step 2", time.monotonic() - since
+        for other in {0, 1, 2} - {rank}:
+            note = directory / f"rank{other}"
+            ended = note.read_text() if note.exists() else "no error"
+            assert ended == "LostRankError", f"{where}: rank {other} ended with {ended}"
+        assert waited < TIMEOUT_S, f"{where}: the others end after {waited:.0f} s, when they give up waiting"
+        steps = sorted(path.name for path in (directory / "out" / "checkpoints").glob("student-step*"))
+        whole = [f"student-step{step}" for step in (1, 2)]  # the second may have been in the making
+        assert steps in (whole[:1], whole), f"{where}: {steps} are saved"
+
+
+class Asked(Callback):
+    """Callback of one rank that asks for a stop after a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step, self.now, self.seen = step, False, list[int]()
+
+    def on_step_end(self, context: Any) -> None:
+        self.now = context.step >= self.step
+
+
+@given(strategy=STRATEGIES, ranks=st.sampled_from([2, 3]), step=st.integers(1, STEPS - 2), save_every=st.integers(1, 4))
+def falsify_stop_of_one_rank_stops_all_after_one_step(
+    subject: Any, strategy: str, ranks: int, step: int, save_every: int
+) -> None:
+    """Asked to stop after a step, one rank's request reaches all with the next counts; that step is saved."""
+    callback = Asked(step)
+
+    class Asking(own(subject)):  # type: ignore[misc]  # made for the subject
+        @contextmanager
+        def stop_requests(self) -> Iterator[Callable[[], bool]]:
+            yield lambda: callback.now and self.place.rank == ranks - 1
+
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        chosen = settings(directory, "out", strategy=strategy, save_every=save_every, keep=1)
+        ended = launched(Asking, chosen, ranks, lambda rank: [callback])
+        where = f"{ranks} ranks with {strategy}, the last is asked to stop after step {step}"
+        for rank, each in enumerate(ended):
+            assert each.error.startswith("StopRequestedError"), f"{where}: rank {rank} ended with {each.error!r}"
+        steps = [path.name for path in (directory / "out" / "checkpoints").glob("student-step*")]
+        assert steps == [f"student-step{step + 1}"], f"{where}: {steps} are saved; expected step {step + 1}"
+
+
+@given(differs=st.sampled_from(["text", "teacher", "batch size"]), rank=st.integers(0, 2))
+def falsify_ranks_that_differ_are_refused(subject: Any, differs: str, rank: int) -> None:
+    """A rank with another text, teacher or setting is named on all ranks, with both values, before a step."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+
+        def chosen(number: int) -> Settings:
+            text = directory / f"text{number}"
+            text.write_bytes(bytes(range(100)) + (b"other" if differs == "text" and number == rank else b""))
+            others: dict[str, Any] = {"batch_size": 2} if differs == "batch size" and number == rank else {}
+            given = {**SMALL, "data": text, "teacher_cache": directory / "cache", "out": directory / "out"}
+            return Settings(**{**given, "rank_timeout": TIMEOUT_S, **others})
+
+        class Own(subject.Distillation):  # type: ignore[misc]  # the subject is any module
+            def make_teacher(self) -> Any:
+                teacher = super().make_teacher()
+                with torch.no_grad():
+                    next(teacher.parameters()).add_(differs == "teacher" and self.place.rank == rank)
+                return teacher
+
+        named = {"text": "data_sha256 was", "teacher": "teacher_sha256 was", "batch size": "batch_size was 4 and is 2"}
+        ended = launched(Own, chosen, 3)
+        for number, each in enumerate(ended):
+            words = [named[differs], f"rank {rank or 1} differs from rank 0"]
+            missing = [word for word in words if word not in each.error]
+            assert not missing or (rank == 0 and missing == words[:1] and differs == "batch size"), (
+                f"rank {rank} of 3 has another {differs}; rank {number} ended with {each.error or 'a result'}"
+            )
+
+
+@given(ranks=st.sampled_from([2, 3]), strategy=STRATEGIES, smoke=st.booleans(), cached=st.booleans())
+def falsify_only_rank_0_writes(subject: Any, ranks: int, strategy: str, smoke: bool, cached: bool) -> None:
+    """Files and lines are those of rank 0, and the teacher is trained once, also where no cache can be written."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        (directory / "text").write_bytes(bytes(range(100)))
+        if not cached:
+            (directory / "cache0").write_text("no directory")
+        given = {**SMALL, "data": directory / "text", "out": directory / "out"}
+        given |= {"strategy": strategy, "save_every": 1, "log_every": 1, "rank_timeout": TIMEOUT_S}
+        given |= {"smoke": 1} if smoke else {"trace": directory / "trace"}
+
+        def chosen(rank: int) -> Settings:
+            return Settings(**given, teacher_cache=directory / f"cache{rank}")
+
+        ended = launched(subject.Distillation, chosen, ranks)
+        where = f"{ranks} ranks with {strategy}{', a smoke run' if smoke else ''}"
+        _assert_one_writer(where, ended)
+        made = [each for each in found(directory) if each.startswith("cache") and not each.startswith("cache0")]
+        assert not made, f"{where}: other ranks than 0 made a teacher: {made}"
+        files = [each for each in found(directory) if each.startswith("out/") or each == "trace"]
+        expected = [] if smoke else _files(ranks if strategy == "fsdp2" else 1, -(-3 // ranks))
+        assert sorted(files) == sorted(expected), f"{where}: the files are {sorted(files)}; expected {sorted(expected)}"
+
+
+def _assert_one_writer(where: str, ended: Sequence[Any]) -> None:
+    for rank, each in enumerate(ended):
+        assert not each.error, f"{where}: rank {rank} raised {each.error}"
+        lines = each.lines.splitlines()
+        trained = sum("training one" in line for line in lines)
+        assert bool(lines) == (rank == 0), f"{where}: rank {rank} wrote {len(lines)} lines: {lines[:2]}"
+        assert trained == (rank == 0), f"{where}: rank {rank} trained {trained} teachers"
+        wrong = [n for n, w in ended[0].weights.items() if not torch.equal(w, each.weights[n])]
+        assert not wrong, f"{where}: after the run {wrong} of rank {rank} differ from rank 0's"
+
+
+def _files(shards: int, steps: int) -> list[str]:
+    files = ["out/checkpoints", "out/checkpoints/student-latest", "out/config.json", "out/manifest.json"]
+    files += ["out/metrics.jsonl", "out/model.safetensors", "trace"]
+    for step in range(1, steps + 1):
+        path = f"out/checkpoints/student-step{step}"
+        files += [path, f"{path}/manifest.json", *(f"{path}/rank-{n:05d}.safetensors" for n in range(shards))]
+    return files

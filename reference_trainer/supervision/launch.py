@@ -1,0 +1,28 @@
+"""Several processes on this machine that train together, once: without retries, which `until` has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from reference_trainer.supervision.decision import Ending
+
+__all__ = ["launch"]
+
+EXIT_CODES = {Ending.FINISHED: 0, Ending.FAILED: 1, Ending.REFUSED: 2}
+
+
+def launch(arguments: Sequence[str], *, ranks: int, report: Callable[[str], object]) -> int:
+    """Run the command `arguments` in `ranks` processes, and return the exit code; what went wrong goes to `report`.
+
+    The processes end with this one, however it ends. Raise `KeyboardInterrupt` after a signal, which they got too.
+    """
+    from reference_trainer.supervision.attempts import attempted  # takes a while
+
+    with TemporaryDirectory(prefix="reference-trainer-") as beats:
+        ending, why = attempted(arguments, Path(beats), ranks=ranks, name=f"launch-{os.getpid()}")
+    if ending is not Ending.FINISHED:
+        report(why)
+    return EXIT_CODES[ending]

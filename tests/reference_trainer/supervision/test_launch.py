@@ -1,0 +1,43 @@
+"""The command `launch`: real processes under torch's agent, once."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.reference_trainer.commands import command
+
+SMALL = "--layers 1 --width 16 --teacher-layers 1 --teacher-width 16 --teacher-steps 1 --length 8 --batch-size 4"
+
+
+def test_two_processes_train_one_student(tmp_path: Path) -> None:
+    """Lines and files are those of one process, though both write to the same standard output."""
+    (tmp_path / "text").write_bytes(bytes(range(100)))
+    given = [*SMALL.split(), "--data", "text", "--teacher-cache", "cache", "--device", "cpu", "--epochs", "1"]
+    called = [sys.executable, "-m", "reference_trainer", "launch", "--nproc-per-node", "2", "--", "distill", *given]
+    ended = subprocess.run(
+        called, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    lines = ended.stdout.splitlines()
+    assert len([line for line in lines if line.startswith("2 steps in ")]) == 1
+    assert [line for line in lines if line.startswith("wrote")] == ["wrote distilled"]
+    assert (tmp_path / "distilled" / "model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["launch"], 2, "Missing option '--nproc-per-node'"),
+        (["launch", "--nproc-per-node", "0"], 2, "0 is not in the range"),
+        (["launch", "--nproc-per-node", "2"], 2, "missing the run after --, such as `-- distill --out DIR`"),
+        (["launch", "--nproc-per-node", "2", "--", "plot", "x"], 2, "missing the run after --"),
+        (["launch", "--nproc-per-node", "2", "--", "distill", "--epochs", "x"], 2, "invalid value 'x' for --epochs"),
+    ],
+)
+def test_refusals_come_before_any_process(arguments: list[str], code: int, says: str) -> None:
+    ended = command(*arguments)
+    assert ended.code == code
+    assert says in ended.complaints
