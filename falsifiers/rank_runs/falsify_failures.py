@@ -179,15 +179,20 @@ def falsify_only_rank_0_writes(subject: Any, ranks: int, strategy: str, smoke: b
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         (directory / "text").write_bytes(bytes(range(100)))
-        cache = directory / "cache"
         if not cached:
-            cache.write_text("no directory")
-        given = {**SMALL, "data": directory / "text", "teacher_cache": cache, "out": directory / "out"}
+            (directory / "cache0").write_text("no directory")
+        given = {**SMALL, "data": directory / "text", "out": directory / "out"}
         given |= {"strategy": strategy, "save_every": 1, "log_every": 1, "rank_timeout": TIMEOUT_S}
-        chosen = Settings(**given, **({"smoke": 1} if smoke else {"trace": directory / "trace"}))
+        given |= {"smoke": 1} if smoke else {"trace": directory / "trace"}
+
+        def chosen(rank: int) -> Settings:
+            return Settings(**given, teacher_cache=directory / f"cache{rank}")
+
         ended = launched(subject.Distillation, chosen, ranks)
         where = f"{ranks} ranks with {strategy}{', a smoke run' if smoke else ''}"
         _assert_one_writer(where, ended)
+        made = [each for each in found(directory) if each.startswith("cache") and not each.startswith("cache0")]
+        assert not made, f"{where}: other ranks than 0 made a teacher: {made}"
         files = [each for each in found(directory) if each.startswith("out/") or each == "trace"]
         expected = [] if smoke else _files(ranks if strategy == "fsdp2" else 1, -(-3 // ranks))
         assert sorted(files) == sorted(expected), f"{where}: the files are {sorted(files)}; expected {sorted(expected)}"

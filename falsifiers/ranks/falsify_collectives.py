@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from falsifiers.ranks.group import Collectives, Worker
 from falsifiers.support.ranks import run_ranks
-from falsifiers.support.windows import UNEVEN, WindowCase, assert_gradients, dealt, gradients_of, models
+from falsifiers.support.windows import UNEVEN, V, WindowCase, assert_gradients, dealt, gradients_of, models
 
 COUNTS = ("allreduce", torch.int64, 4)
 
@@ -54,3 +54,32 @@ class _Text:
 
     def batch(self, order: Any, position: int) -> Any:
         return self.given[position - 1]
+
+
+@given(model=models(), ranks=st.sampled_from([2, 3]))
+def falsify_collectives_of_a_sharded_window(subject: Any, model: dict[str, Any], ranks: int) -> None:
+    """With shards too: counts once, and one reduction of the gradients, in the last micro-batch; they are sums."""
+    cases = [WindowCase(UNEVEN, dealt(len(UNEVEN), ranks, m), 0, True, **model) for m in (1, 2, 4)]
+
+    def work(rank: int) -> list[Any]:
+        module = subject.shard(cases[0].model(), torch.device("cpu"))
+        parallel, results = subject.ShardedParallel(module), list[Any]()
+        teacher, student = subject.FixtureTeacher(cases[0].teacher), subject.ModuleStudent(module, V)
+        for case in cases:
+            module.zero_grad(set_to_none=True)
+            subject.evaluate(teacher, student, _Text(case, rank), case.weights)
+            with Collectives() as collectives:
+                subject.kd_window(teacher, student, case.batches(rank), case.weights, parallel=parallel)
+            named = ((name, parameter.grad) for name, parameter in module.named_parameters())
+            gradients = {name: None if grad is None else grad.full_tensor() for name, grad in named}
+            results.append(([seen for seen in collectives.seen if "gather" not in seen[0]], gradients))
+        return results
+
+    for rank, results in enumerate(run_ranks(ranks, work)):
+        for case, (seen, gradients) in zip(cases, results, strict=True):
+            what = f"rank {rank} of {ranks} with shards, a window of {len(case.split[rank])} micro-batches"
+            kinds = [(name, dtype) for name, dtype, _ in seen]
+            assert len(kinds) == 2 and seen[0] == COUNTS and kinds[1][1] is torch.float64, (
+                f"{what}: beside gathers, the collectives are {seen}; expected the counts, and the gradients once"
+            )
+            assert_gradients(what, gradients, case.gradient(), case.allowed())

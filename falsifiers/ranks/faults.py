@@ -26,6 +26,12 @@ def whole_world_counted(original: Any, self: Any, *modules: Any) -> None:
     self.gradient_factor = float(self.world_size)
 
 
+def factor_of_the_average(original: Any, self: Any, module: Any) -> None:
+    """Multiply the gradient by the ranks, as where the reduction averages; shards are summed."""
+    original(self, module)
+    self.gradient_factor = float(self.world_size)
+
+
 def reduced_in_every_micro_batch(original: Any, self: Any, *, last: bool) -> Any:
     """Reduce the gradient in every micro-batch; averages of averages are right, so only a count shows it."""
     return nullcontext()

@@ -2,7 +2,16 @@
 
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
 from reference_trainer.training.evaluation import evaluate
-from reference_trainer.training.parallel import DataParallel, OneProcess
+from reference_trainer.training.parallel import DataParallel, OneProcess, ShardedParallel, shard
 from reference_trainer.training.window import kd_window
 
-__all__ = ["DataParallel", "FixtureTeacher", "ModuleStudent", "OneProcess", "evaluate", "kd_window"]
+__all__ = [
+    "DataParallel",
+    "FixtureTeacher",
+    "ModuleStudent",
+    "OneProcess",
+    "ShardedParallel",
+    "evaluate",
+    "kd_window",
+    "shard",
+]

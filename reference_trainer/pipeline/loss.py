@@ -6,7 +6,6 @@ from reference_trainer.config.settings import Settings
 from reference_trainer.data.epochs import Batches
 from reference_trainer.distillation.domain import TEMPERATURES
 from reference_trainer.distillation.matching import FeatureMatching, new_matching
-from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.training.annealing import WEIGHTS, Annealed
 from reference_trainer.training.objective import Objective
@@ -37,14 +36,12 @@ def objective(settings: Settings) -> Objective:
 def matching(settings: Settings, student: ModuleStudent, teacher: ModuleTeacher, batches: Batches) -> FeatureMatching:
     """Return what is matched, with projections if the widths differ; nothing if no step has a feature_weight.
 
-    The first sequence of the run is passed through both models, because their hidden states say what there is.
+    A batch is passed through both models, because their hidden states say what there is.
     """
     if not (settings.feature_weight or settings.feature_weight_end):
         return FeatureMatching()
     batch = batches.batch(1, 1)
-    segments = None if batch.segments is None else batch.segments[:1]
-    first = Batch(tokens=batch.tokens[:1], labels=batch.labels[:1], segments=segments)
-    states = student.outputs(first).hidden_states, teacher.outputs(first).hidden_states
+    states = student.outputs(batch).hidden_states, teacher.outputs(batch).hidden_states
     pairs = [pair.split(":") for pair in settings.feature_layers.split(",")]
     layers = [(int(of_student), int(of_teacher)) for of_student, of_teacher in pairs]
     return new_matching(*states, layers=layers, distance=settings.feature_distance, seed=settings.seed + SEED_OFFSET)
