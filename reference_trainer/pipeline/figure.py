@@ -13,6 +13,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from reference_trainer.training.metrics import EVALUATED
+
 if TYPE_CHECKING:
     from reference_trainer.pipeline.plot import Run
 
@@ -56,7 +58,7 @@ def draw(runs: Sequence[Run], names: Sequence[str], file: Path, *, format: str) 
 
 def _panel(panel: Any, name: str, runs: Sequence[Run]) -> None:
     panel.set_title(name, loc="left", parse_math=False)
-    panel.set_ylabel(_UNITS.get(name, name), parse_math=False)
+    panel.set_ylabel(_UNITS.get(name.removeprefix(EVALUATED), name), parse_math=False)
     panel.ticklabel_format(axis="y", scilimits=(-3, 5), useMathText=True)
     panel.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
     panel.grid(alpha=0.3)

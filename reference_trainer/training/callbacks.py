@@ -79,7 +79,10 @@ class Callback:
         return None
 
     def on_save(self, context: Context) -> None:
-        """Called after each checkpoint, with its path. It answers nothing: a resumed run would not know the answer."""
+        """Called after each checkpoint, with its path, on the ranks that write one.
+
+        It answers nothing: a resumed run would not know the answer. The file may still be written in the background.
+        """
 
     def on_step_end(self, context: Context) -> Action | None:
         """Called at the end of each step. SKIP ends the epoch; STOP closes the epoch and ends the run."""

@@ -33,24 +33,25 @@ class _Readable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context(_Readable):
-    """State of a run at an event. On several ranks every field is set on each of them.
+    """State of a run at an event. On several ranks every field but checkpoint_path is set on each of them.
 
     step: from `on_step_begin` to `on_step_end` the number of the step, from 1; elsewhere the optimizer steps taken.
     epoch: the current one, from 1; 0 before the first. hook: the name of the hook that is called.
     micro_batch: in `on_before_forward` and `on_after_backward` its number in the step, from 1; elsewhere None.
     loss: nats per scored token, before the update of that step. At `on_epoch_end` it is the epoch's mean over its
     scored tokens, elsewhere the loss of the last step; None if no token was scored.
-    learning_rate: of the last step, from its `on_pre_optimizer_step` on; None before the first. best_loss: the smallest
-    finite loss of a step so far. elapsed_s: seconds since `on_train_begin`, of the runs before this one too if it was
-    resumed. tokens, sequences: scored and consumed so far, by all ranks. total_steps: as planned.
+    learning_rate: of the last step taken; None before the first. best_loss: the smallest finite loss of a step so far.
+    elapsed_s: seconds since `on_train_begin`, of the runs before this one too if it was resumed. tokens, sequences:
+    scored and consumed so far, by all ranks. total_steps: as planned.
     metrics: from `on_log` to `on_step_end` of a logged step, means over the tokens that were scored since the last
-    logged one; elsewhere empty. gradient_norm (before clipping), kl_at_T and a loss of weight 0 are those of the logged
-    step alone. gradient_norm: from `on_pre_optimizer_step` to `on_step_end`, before clipping; None where it is not
-    measured, in a step that is neither logged nor clipped. batch_metrics: in `on_after_backward`, loss and tokens of
-    the micro-batch of this rank; elsewhere empty. validation_metrics: of the step's evaluation, checkpoint_path: of its
-    checkpoint, both up to `on_step_end`; empty and None in other steps. memory: bytes that this process holds, of the
-    GPU if it computes on one. rank, local_rank: of this process among all `world_size`, and among those of its machine.
-    run, attempt: name of the run, and number of this start of it: a resumed run has a larger one, and repeats events.
+    logged one; elsewhere empty. kl_at_T and a loss of weight 0 are those of the logged step alone.
+    gradient_norm: from `on_pre_optimizer_step` to `on_step_end`, before clipping; None where it is not measured, in a
+    step that is neither logged nor clipped. batch_metrics: in `on_after_backward`, loss and tokens of the micro-batch
+    of this rank; elsewhere empty. validation_metrics: of the step's evaluation, checkpoint_path: of its checkpoint on
+    the ranks that write one, both up to `on_step_end`; empty and None in other steps.
+    memory: bytes that this process holds, of the GPU if it computes on one. rank, local_rank: of this process among all
+    `world_size`, and among those of its machine. run, attempt: name of the run, and number of this start of it: a
+    resumed run has a larger one, and repeats events.
 
     Values on the device and memory are read when they are first asked for. On several ranks loss, best_loss, tokens and
     sequences are those of the last step that every rank has read: a logged, evaluated or saved step, or the end of an

@@ -184,16 +184,19 @@ class _Run:
             case Event.EVALUATE if self.evaluate is not None:
                 record.validation = self.state.validation = dict(self.evaluate())
             case Event.SAVE if self.save is not None:
-                record.note_time()
-                self.callbacks.settle()
-                self.state.callbacks = self.callbacks.states()
                 evaluated = self.evaluate is not None and is_logged(step, self.schedule.eval_every)
-                due = is_saved(self.schedule, step)
-                record.checkpoint = self.save(Saved(state=self.state, due=due, evaluated=evaluated))
-                return Action.CONTINUE if record.checkpoint is None else self._call(event)
+                return self._save(self.save, due=is_saved(self.schedule, step), evaluated=evaluated)
             case Event.EVALUATE | Event.SAVE | Event.TRAIN_END:
                 return Action.CONTINUE
         return self._call(event)
+
+    def _save(self, save: Callable[[Saved], Path | None], *, due: bool, evaluated: bool) -> Action:
+        """Save the run after all observers have taken the events so far, and call `on_save` if a file was written."""
+        self.callbacks.settle()
+        self.state.callbacks = self.callbacks.states()
+        self.record.note_time()
+        self.record.checkpoint = save(Saved(state=self.state, due=due, evaluated=evaluated))
+        return Action.CONTINUE if self.record.checkpoint is None else self._call(Event.SAVE)
 
     def _call(self, event: Event, *batch: Any) -> Action:
         if not self.callbacks.has_callbacks(event):
@@ -213,8 +216,7 @@ class _Run:
         self.record.read()
         if self.save is not None and position.step != self.saved_step and not is_saved(self.schedule, position.step):
             self.state.position = replace(position, event=Event.SAVE)
-            self.record.note_time()
-            self.save(Saved(state=self.state, due=True, evaluated=False))
+            self._save(self.save, due=True, evaluated=False)
         raise StopRequestedError("stopped on request")
 
     def _is_leaving(self) -> bool:
