@@ -198,7 +198,7 @@ class Ranks:
             if first is not None:
                 raise RankError(first) from error
             if _of_a_collective(error):
-                raise LostRankError(f"rank {self.rank} lost another one: {_message(error)}") from error
+                raise LostRankError(f"lost another rank: {_message(error)}") from error
             raise
 
     def _first_failure(self, error: BaseException) -> str | None:
