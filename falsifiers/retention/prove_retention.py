@@ -81,7 +81,9 @@ def prove_run_ids(subject: Any, value: int) -> None:
     """A run id is a part of one file name that is not hidden; glob characters and any letters are fine."""
     ids = (*RUNS, "", ".", "..", ".a", "a/b", "/a", "a\0")
     refused = _refused(subject, lambda: subject.checkpoint_name(ids[value], 1))
+    listed = not _refused(subject, lambda: subject.steps_of(ids[value], []))
     assert refused == (value >= len(RUNS)), f"the run id {ids[value]!r} is {'refused' if refused else 'accepted'}"
+    assert listed != refused, f"the steps of the run id {ids[value]!r} are {'listed' if listed else 'refused'}"
 
 
 def prove_best(subject: Any, first: int, second: int, third: int, fourth: int, highest: int, delta: int) -> None:
