@@ -20,7 +20,7 @@ from reference_trainer.distillation.providers import FixtureTeacher
 
 
 class Recorder:
-    """Ranks of which this one is the second; `others` are the scored tokens and sequences of the first."""
+    """Ranks of which this one is the second; the first has `others`, tokens and sequences, and sets a flag."""
 
     rank, world_size = 1, 2
 
@@ -32,7 +32,7 @@ class Recorder:
     def sum_counts(self, counts: Tensor) -> Tensor:
         self.log.append("counts")
         self.given.append(counts.clone())
-        return counts + torch.tensor(self.others, device=counts.device)
+        return counts + torch.tensor([*self.others, 1, 0], device=counts.device)
 
     def sum_metrics(self, sums: Tensor) -> Tensor:
         self.log.append("metrics")
@@ -68,27 +68,36 @@ class LoggedPass:
 OTHERS = st.tuples(st.integers(0, 9), st.integers(0, 9))
 
 
-@given(case=window_cases(), others=OTHERS, factor=st.sampled_from([1.0, 2.0, 3.0]), metrics=st.booleans())
+@given(
+    case=window_cases(),
+    others=OTHERS,
+    factor=st.sampled_from([1.0, 2.0, 3.0]),
+    metrics=st.booleans(),
+    stop=st.booleans(),
+)
 def falsify_counts_come_before_the_first_forward(
-    subject: Any, device: str, case: WindowCase, others: tuple[int, int], factor: float, metrics: bool
+    subject: Any, device: str, case: WindowCase, others: tuple[int, int], factor: float, metrics: bool, stop: bool
 ) -> None:
-    """One reduction of int64 counts, then every forward with its backward in its own context, and no other call."""
+    """One reduction of counts and flags, then every forward with its backward in its own context, and no other."""
     recorder = Recorder(others, factor)
     teacher, student, _ = learners(case, device)
     batches = case.batches(device=device)
     settings = {"parallel": recorder, "metrics": metrics, "before": lambda m: recorder.log.append(f"before {m}")}
+    settings["flags"] = (stop, False)
     window = subject.kd_window(teacher, LoggedStudent(student, recorder.log), batches, case.weights, **settings)
     work = ["forward", "backward", "ends"]
     begins = ["begins"] * (len(batches) - 1) + ["last begins"]
     expected = ["counts", *(call for m, begin in enumerate(begins) for call in (f"before {m}", begin, *work))]
     assert recorder.log == expected, f"the calls of a window are {recorder.log}; expected {expected}"
-    counts, own = recorder.given[0], [case.count(), case.sequences()]
+    counts, own = recorder.given[0], [case.count(), case.sequences(), int(stop), 0]
     assert counts.dtype is torch.int64 and counts.tolist() == own, (
-        f"the counts to reduce are {counts.tolist()}, {counts.dtype}; expected {own}, int64: scored tokens, sequences"
+        f"to reduce are {counts.tolist()}, {counts.dtype}; expected {own}, int64: scored tokens, sequences, flags"
     )
     seen = int(window.count), int(window.total), int(window.sequences)
     wanted = own[0], own[0] + others[0], own[1] + others[1]
     assert seen == wanted, f"count, total and sequences are {seen}; expected {wanted}: own tokens, then those of all"
+    flags = window.flags.tolist()
+    assert flags == [1 + stop, 0], f"the flags are {flags}; expected {[1 + stop, 0]}, how many ranks set each"
 
 
 @given(case=window_cases())

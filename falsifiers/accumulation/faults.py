@@ -69,7 +69,7 @@ def own_tokens_are_the_divisor(original: Any, *models: Any, parallel: Any, **nam
     alone = SimpleNamespace(
         gradient_factor=parallel.gradient_factor, micro_batch=parallel.micro_batch, sum_counts=lambda counts: counts
     )
-    parallel.sum_counts(torch.zeros(2, dtype=torch.int64))
+    parallel.sum_counts(torch.zeros(4, dtype=torch.int64))
     return original(*models, parallel=alone, **named)
 
 
@@ -106,7 +106,7 @@ def vocabularies_compared_last(original: Any, *models: Any, parallel: Any = None
     """Reduce counts first."""
     if parallel is None:
         return original(*models, **named)
-    parallel.sum_counts(torch.zeros(2, dtype=torch.int64))
+    parallel.sum_counts(torch.zeros(4, dtype=torch.int64))
     return original(*models, parallel=parallel, **named)
 
 
@@ -127,22 +127,22 @@ class _Clipping:
         torch.nn.utils.clip_grad_norm_(self.parameters, self.clip)
 
 
-def clipped_in_each_micro_batch(original: Any, self: Any, position: Any, rate: float) -> Any:
+def clipped_in_each_micro_batch(original: Any, self: Any, position: Any, rate: float, hooks: Any) -> Any:
     """Clip the accumulated gradient after each micro-batch."""
     if self.clip is None:
-        return original(self, position, rate)
-    return original(replace(self, parallel=_Clipping(self)), position, rate)
+        return original(self, position, rate, hooks)
+    return original(replace(self, parallel=_Clipping(self)), position, rate, hooks)
 
 
-def clipped_before_the_division(original: Any, self: Any, position: Any, rate: float) -> Any:
+def clipped_before_the_division(original: Any, self: Any, position: Any, rate: float, hooks: Any) -> Any:
     """Clip the gradient of the sum, and divide it by the tokens afterwards."""
     if self.clip is None:
-        return original(self, position, rate)
+        return original(self, position, rate, hooks)
     from reference_trainer.training.schedule import micro_batches
 
     numbers = micro_batches(self.schedule, position.epoch_step)
     tokens = sum(scored_tokens(self.batch_at(position.epoch, k)) for k in numbers)
-    return original(replace(self, clip=self.clip / tokens), position, rate)
+    return original(replace(self, clip=self.clip / tokens), position, rate, hooks)
 
 
 def _without(optimizer: Any, name: str) -> Any:
@@ -151,20 +151,20 @@ def _without(optimizer: Any, name: str) -> Any:
     return SimpleNamespace(param_groups=optimizer.param_groups, **methods)
 
 
-def partial_window_dropped(original: Any, self: Any, position: Any, rate: float) -> Any:
+def partial_window_dropped(original: Any, self: Any, position: Any, rate: float, hooks: Any) -> Any:
     """Take no optimizer step for a window with fewer micro-batches than usual."""
     from reference_trainer.training.schedule import micro_batches
 
     partial = len(micro_batches(self.schedule, position.epoch_step)) < self.schedule.accumulation
     optimizer = _without(self.optimizer, "step") if partial else self.optimizer
-    return original(replace(self, optimizer=optimizer), position, rate)
+    return original(replace(self, optimizer=optimizer), position, rate, hooks)
 
 
-def gradient_leaks_into_the_next_epoch(original: Any, self: Any, position: Any, rate: float) -> Any:
+def gradient_leaks_into_the_next_epoch(original: Any, self: Any, position: Any, rate: float, hooks: Any) -> Any:
     """Begin an epoch with the gradient that the last one left."""
     leaks = position.epoch > 1 and position.epoch_step == 1
     optimizer = _without(self.optimizer, "zero_grad") if leaks else self.optimizer
-    return original(replace(self, optimizer=optimizer), position, rate)
+    return original(replace(self, optimizer=optimizer), position, rate, hooks)
 
 
 def partial_window_filled_up(original: Any, schedule: Any, epoch_step: int) -> Any:

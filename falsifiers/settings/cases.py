@@ -80,6 +80,7 @@ NO_ZERO_COUNTS = [text for text in NO_COUNTS if text not in ("0", "-0", "00")]
 NO_NUMBERS = ["-0.5", "nan", "inf", "1e999", "-inf", "abc", " 1", "1 ", "1_0", "٣", "0x1", "1,5", ".", "e5", "1e"]
 WEIGHTS = ("ce_weight", "kd_weight", "feature_weight")
 NO_WIDTHS = [*NO_COUNTS, "15", "17", "8", "65552", "-16"]
+SWITCHES = ("force", "rewind")
 NO_SWITCHES = ["yes", "no", "True", "2", " true", "on", "-1"]
 NO_DEVICES = ["gpu", "CPU", "cuda:", "cuda:x", "cuda:-1", "cuda:٣", "cuda:1000", "mps", " cpu"]
 NO_DTYPES = ["float16", "bf16", "Float32", "torch.float32", "float32 ", "64"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from falsifiers.distill_smoke.cases import Place, place
 from falsifiers.settings.attempts import origins_of, started, toml_file
-from falsifiers.settings.cases import LEGAL, PATH_SETTINGS, as_text, as_toml, variables
+from falsifiers.settings.cases import LEGAL, PATH_SETTINGS, SWITCHES, as_text, as_toml, variables
 from reference_trainer.config.settings import Settings
 
 
@@ -114,7 +114,7 @@ def falsify_empty_flags_are_refused(subject: Any) -> None:
 
     The subject is the command line.
     """
-    flags = [f"--{name.replace('_', '-')}" for name in LEGAL if name != "force"]
+    flags = [f"--{name.replace('_', '-')}" for name in LEGAL if name not in SWITCHES]
     with place() as where:
         for flag in (*flags, "--config"):
             runs, ended = started(subject, where, flag, "", REFERENCE_TRAINER_LR="0.1")

@@ -79,6 +79,7 @@ LIBRARY: dict[str, tuple[Any, ...]] = {
     "seed": (-1, 1.0, True, 10**18, 10**5000, None),
     "width": (0, 15, 17, 16.0, 65552, True),
     "force": (0, 1, "true", None),
+    "best_mode": ("Min", 1, None),
     "device": ("gpu", 0, "cuda:x", None),
     "dtype": ("float16", 32),
 }
@@ -94,5 +95,7 @@ def falsify_library_refuses_the_same(subject: Any) -> None:
     assert_named(message, "'smoke'", "3", "'max_steps'", "41")
     message = refusal("smoke with resume", subject.Settings, smoke=3, resume=Path("latest"))
     assert_named(message, "'smoke'", "3", "'resume'", "latest")
+    message = refusal("smoke with rewind", subject.Settings, smoke=3, rewind=True)
+    assert_named(message, "'smoke'", "3", "'rewind'")
     message = refusal("two weights of 0", subject.Settings, ce_weight=0, kd_weight=0.0)
     assert_named(message, "'ce_weight'", "'kd_weight'")

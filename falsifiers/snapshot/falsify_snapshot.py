@@ -93,6 +93,8 @@ def falsify_restored_run_goes_on_bit_for_bit(
     for name, pair in (("a fresh run", fresh), ("a used run", used)):
         subject.restore(saved, pair.modules, pair.optimizer)
         assert_same(f"{name} restored after step {before}", pair.bits(), unseen)
+        strides = {key: each.stride() for key, each in pair.bits().items()}
+        assert strides == {key: each.stride() for key, each in unseen.items()}, f"{name} has the strides {strides}"
         pair.steps(before + 1, before + after)
         assert_same(f"{name}, {after} steps later", pair.bits(), straight.bits())
 
@@ -147,6 +149,9 @@ CHANGES: dict[str, Change] = {
 
 
 WORDS = {
+    "another kind of optimizer": 'kind was "SGD" and is "AdamW"',
+    "the state of an unknown parameter": "optimizer state: [] are missing and ['head.more'] are unknown",
+    "a moment of another dtype": "student.input.weight.exp_avg is bfloat16 [4, 3]; expected float32 [4, 3]",
     "other betas": "0.betas was [0.8, 0.999] and is [0.9, 0.999]",
     "a number of steps missing": "optimizer state of head.bias: ['step'] are missing and [] are unknown",
     "a weight missing": "weights: ['student.input.weight'] are missing and [] are unknown",
@@ -198,11 +203,13 @@ def falsify_state_that_cannot_be_saved_is_refused(subject: Any) -> None:
     shaped = copy.deepcopy(pair)
     shaped.optimizer.state[shaped.optimizer.param_groups[0]["params"][0]]["rows"] = torch.ones(1)
     strange = torch.optim.SGD([{"params": weights, "note": object()}], lr=0.1)
+    endless = torch.optim.SGD([{"params": weights, "note": float("nan")}], lr=0.1)
     refused: dict[str, Callable[[], object]] = {
         "a module is left out": lambda: subject.snapshot({"student": pair.modules["student"]}, pair.optimizer),
         "a state is an integer": lambda: subject.snapshot(pair.modules, odd),
         "a state has another shape": lambda: subject.snapshot(shaped.modules, shaped.optimizer),
         "an option is an object": lambda: subject.snapshot(pair.modules, strange),
+        "an option is not finite": lambda: subject.snapshot(pair.modules, endless),
         "a module is called optimizer": lambda: subject.snapshot({"optimizer": nn.Linear(1, 1)}, None),
     }
     complaints = [refusal_complaint(name, call, kind=CheckpointError) for name, call in refused.items()]
@@ -220,3 +227,82 @@ def falsify_snapshot_fields(subject: Any) -> None:
         assert each.data_ptr() not in live, f"{name} shares its memory with the run"
     names = [field.name for field in dataclasses.fields(saved)]
     assert names == ["tensors", "optimizer"], f"a snapshot has the fields {names}"
+
+
+@given(fused=st.booleans(), capturable=st.booleans(), kind=st.sampled_from(["AdamW", "AdamW, amsgrad"]))
+def falsify_state_is_placed_as_the_optimizer_creates_it(subject: Any, fused: bool, capturable: bool, kind: str) -> None:
+    """On another device: moments there, numbers of steps on the CPU, or there too for kernels that read them.
+
+    The device is `meta`, which has no memory: only places can be seen.
+    """
+    pair, other = Pair(1, kind), _on_meta(kind)
+    pair.steps(1, 2)
+    for group in (*pair.optimizer.param_groups, *other.optimizer.param_groups):
+        group.update(fused=fused, capturable=capturable)
+    subject.restore(subject.snapshot(pair.modules, pair.optimizer), other.modules, other.optimizer)
+    for state in other.optimizer.state.values():
+        for what, each in state.items():
+            expected = "cpu" if what == "step" and not (fused or capturable) else "meta"
+            assert each.device.type == expected, (
+                f"with fused {fused} and capturable {capturable}, {what} is on {each.device}; expected {expected}"
+            )
+
+
+def _on_meta(kind: str) -> Pair:
+    """Return a pair whose modules are on the device `meta`, with an optimizer of their parameters."""
+    with torch.device("meta"):
+        return Pair(2, kind)
+
+
+def falsify_optimizer_and_no_optimizer_are_told_apart(subject: Any) -> None:
+    """A run with an optimizer is not restored into one without, and the other way round; the message has both kinds."""
+    straight, other = Pair(1), Pair(2)
+    with_it, without = subject.snapshot(straight.modules, straight.optimizer), subject.snapshot(straight.modules, None)
+    refused = {
+        'kind was "AdamW" and is null': partial(subject.restore, with_it, other.modules, None),
+        'kind was null and is "AdamW"': partial(subject.restore, without, other.modules, other.optimizer),
+    }
+    complaints = [refusal_complaint(words, call, words, kind=CheckpointError) for words, call in refused.items()]
+    assert not any(complaints), complaints
+
+
+class Divided(Tensor):
+    """A tensor of which this rank has row 1, as a `DTensor` has a shard."""
+
+    def to_local(self) -> Tensor:
+        return self.as_subclass(Tensor)[1:2]
+
+
+class Sharded(nn.Module):
+    """A module with a divided weight and a whole one, and an optimizer with momentum."""
+
+    def __init__(self, value: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((3, 2), value).as_subclass(Divided))
+        self.bias = nn.Parameter(torch.full((2,), value))
+        self.optimizer = torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
+
+    def fill(self, value: float) -> None:
+        for each in self.parameters():
+            self.optimizer.state[each]["momentum_buffer"] = torch.full_like(each, value, requires_grad=False)
+
+
+def falsify_shards_are_saved_and_restored(subject: Any) -> None:
+    """Of a divided tensor and its moments the shard of this rank is saved, and only the shard is written."""
+    straight, other = Sharded(1.0), Sharded(2.0)
+    straight.fill(3.0)
+    saved = subject.snapshot({"student": straight}, straight.optimizer)
+    shapes = {name: (type(each), tuple(each.shape)) for name, each in saved.tensors.items()}
+    expected = {
+        "student.weight": (Tensor, (1, 2)),
+        "student.bias": (Tensor, (2,)),
+        "optimizer.student.weight.momentum_buffer": (Tensor, (1, 2)),
+        "optimizer.student.bias.momentum_buffer": (Tensor, (2,)),
+    }
+    assert shapes == expected, f"the tensors are {shapes}; expected {expected}"
+    subject.restore(saved, {"student": other}, other.optimizer)
+    rows = [other.weight.as_subclass(Tensor)[row].tolist() for row in range(3)]
+    assert rows == [[2, 2], [1, 1], [2, 2]], f"the weight has the rows {rows}; expected row 1 of the saved run"
+    moments = other.optimizer.state[other.weight]["momentum_buffer"]
+    assert isinstance(moments, Divided) and moments.to_local().tolist() == [[3, 3]], f"the moments are {moments}"
+    assert other.optimizer.state[other.bias]["momentum_buffer"].tolist() == [3, 3], "the moments of the bias are lost"

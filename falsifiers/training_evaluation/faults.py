@@ -67,3 +67,19 @@ def saved_where_due(original: Any, self: Any, run: Any, metrics_length: int) -> 
 def unknown_metric_ignored(original: Any, self: Any, step: int, metrics: Any) -> Any:
     """Return False for a metric that is not there."""
     return original(self, step, metrics) if self.metric in metrics else False
+
+
+def share_of_one_rank(original: Any, *given: Any, parallel: Any = None, **rest: Any) -> Any:
+    """Sum over the batches of this rank."""
+    if parallel is None:
+        return original(*given, **rest)
+
+    class Alone:
+        rank, world_size = parallel.rank, parallel.world_size
+
+        def sum_metrics(self, sums: Any) -> Any:
+            return sums
+
+        sum_counts = sum_metrics
+
+    return original(*given, parallel=Alone(), **rest)

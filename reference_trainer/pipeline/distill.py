@@ -273,6 +273,7 @@ class Distillation(ExitStack):
 
     def conclude(self, result: TrainResult) -> DistillResult:
         """Evaluate the student and write it; after a smoke run check whether a full run looks healthy instead."""
+        self.ranks.check_equal({"steps_completed": result.steps_completed})  # callbacks may answer differently
         self.student = gathered(self.student, lambda: self.make_student().to(self.device))
         if self.directory is None:
             checks = self._smoke_checks(result)

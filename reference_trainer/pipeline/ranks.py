@@ -34,6 +34,8 @@ SHORTEST_S, LONGEST_S = 0.0005, 0.05
 """Between two looks at the store. A wait in C++ would neither handle signals nor notice the failure of a rank."""
 LEAVING = timedelta(seconds=5)
 FAILURE = "failure"
+INTERRUPT, LOST = "interrupt", "lost"
+"""Kinds of failures that several ranks have at once: each raises its own."""
 
 
 def local_device(name: str, place: Place) -> str:
@@ -196,22 +198,26 @@ class Ranks:
             if first is not None:
                 raise RankError(first) from error
             if _of_a_collective(error):
-                raise LostRankError(f"rank {self.rank} lost another one: {_message(error)}") from error
+                raise LostRankError(f"lost another rank: {_message(error)}") from error
             raise
 
     def _first_failure(self, error: BaseException) -> str | None:
         """Return the failure of another rank that came before this error; None if this is the first."""
         assert self._store is not None
         with suppress(RuntimeError):  # the store is gone with its process
-            own = json.dumps([self.rank, _message(error), isinstance(error, KeyboardInterrupt)])
-            if _of_a_collective(error):  # its cause wrote its message before it left
-                found = self._store.get(FAILURE).decode() if self._store.check([FAILURE]) else own
-            else:
-                found = self._store.compare_set(FAILURE, "", own).decode()
-            rank, message, interrupted = json.loads(found)
-            own_matters = found == own or (interrupted and isinstance(error, KeyboardInterrupt))
-            return None if own_matters else f"rank {rank}: {message}"
+            kind = _kind(error)
+            own = json.dumps([self.rank, _message(error), kind])
+            # The cause of a lost connection wrote its message before it left, unless it was killed.
+            rank, message, other = json.loads(self._store.compare_set(FAILURE, "", own))
+            same = kind == other == INTERRUPT or (other == LOST and kind != INTERRUPT)
+            return None if rank == self.rank or same else f"rank {rank}: {message}"
         return None
+
+
+def _kind(error: BaseException) -> str:
+    if isinstance(error, KeyboardInterrupt):
+        return INTERRUPT
+    return LOST if _of_a_collective(error) else "error"
 
 
 def _message(error: BaseException) -> str:

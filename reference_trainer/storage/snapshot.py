@@ -7,7 +7,7 @@ step has none. Random numbers need no state: see `training.randomness`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +62,7 @@ def restore(saved: Snapshot, modules: Mapping[str, nn.Module], optimizer: torch.
     _check_optimizer(saved.optimizer, _described(modules, optimizer))
     weights = _weights(modules)
     given = {name: each for name, each in saved.tensors.items() if not name.startswith("optimizer.")}
-    _check_names("weights", given.keys(), weights.keys())
+    _check_names("weights", given, weights)
     for name, weight in weights.items():
         _check_like(name, given[name], _local(weight))
     states: dict[Tensor, Any] = dict(_states(saved, _parameter_names(modules, optimizer), optimizer))
@@ -108,9 +108,10 @@ def _described(modules: Mapping[str, nn.Module], optimizer: torch.optim.Optimize
         described[f"{number}.parameters"] = [names[each] for each in group["params"]]
         described |= {f"{number}.{name}": value for name, value in group.items() if name not in VOLATILE}
     try:
-        return dict(json.loads(json.dumps(described, allow_nan=False)))
+        in_json: dict[str, Any] = json.loads(json.dumps(described, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"an option of the optimizer is no JSON: {error}") from error
+    return in_json
 
 
 def _check_optimizer(saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
@@ -127,12 +128,12 @@ def _states(
     for key in (each for each in saved.tensors if each.startswith("optimizer.")):
         name, _, what = key.removeprefix("optimizer.").rpartition(".")
         given.setdefault(name, {})[what] = saved.tensors[key]
-    _check_names("optimizer state", given.keys() - parameters.keys(), set())
+    _check_names("optimizer state", [name for name in given if name not in parameters], ())
     names = {each: name for name, each in parameters.items()}
     for group in [] if optimizer is None else optimizer.param_groups:
         there = {names[each]: each for each in group["params"] if names[each] in given}
         for name, parameter in there.items():
-            _check_names(f"optimizer state of {name}", given[name].keys(), given[next(iter(there))].keys())
+            _check_names(f"optimizer state of {name}", given[name], given[next(iter(there))])
             state = {what: _placed(f"{name}.{what}", each, parameter, group) for what, each in given[name].items()}
             yield parameter, state
 
@@ -171,7 +172,8 @@ def _kind(tensor: Tensor) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
-def _check_names(what: str, given: Any, expected: Any) -> None:
-    missing, unknown = sorted(expected - given), sorted(given - expected)
+def _check_names(what: str, given: Iterable[str], expected: Iterable[str]) -> None:
+    names, wanted = {*given}, {*expected}
+    missing, unknown = sorted(wanted - names), sorted(names - wanted)
     if missing or unknown:
         raise CheckpointError(f"{what}: {missing[:3]} are missing and {unknown[:3]} are unknown")

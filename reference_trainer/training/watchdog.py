@@ -44,6 +44,15 @@ class WatchdogCallback(Callback):
     def on_epoch_begin(self, context: Context) -> None:
         self._arm()
 
+    def on_after_backward(self, context: Context) -> None:
+        self._arm()
+
+    def on_evaluate(self, context: Context) -> None:
+        self._arm()
+
+    def on_save(self, context: Context) -> None:
+        self._arm()
+
     def on_step_end(self, context: Context) -> None:
         self._arm()
 

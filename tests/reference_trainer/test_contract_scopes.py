@@ -10,7 +10,10 @@ ROOT = Path(__file__).parents[2]
 OUT = {
     "reference_trainer": "lazy names",
     "reference_trainer.__main__": "signals and missing packages of the process: tests/reference_trainer/test_cli*.py",
-    "reference_trainer.cli": "streams, help and exit codes: tests/reference_trainer/test_cli*.py",
+    **{
+        f"reference_trainer.cli.{name}": "streams, help and exit codes: tests/reference_trainer/test_cli*.py"
+        for name in ("distillation", "group", "processes", "reporting", "tools")
+    },
     "reference_trainer.interrupts": "signal handlers: tests/reference_trainer/test_interrupts.py",
     "reference_trainer.errors": "exception classes and the hint for a missing package",
     "reference_trainer.config.refusals": "wording of refusals: tests/reference_trainer/config",

@@ -31,7 +31,7 @@ def test_only_rooms_that_decide_what_a_trial_does_count(name: str, counted: bool
 
 
 def test_files_of_a_project_count() -> None:
-    assert toolkit.counts(ROOT / "reference_trainer/cli.py") and toolkit.counts(ROOT / "pyproject.toml")
+    assert toolkit.counts(ROOT / "reference_trainer/cli/group.py") and toolkit.counts(ROOT / "pyproject.toml")
 
 
 def test_every_named_room_and_module_exists() -> None:

@@ -1,9 +1,10 @@
 """Inject faults into a run of 30 steps, resume it under supervision, and check its end. One command for all of them:
 
-    python -m tests.reference_trainer.faults.campaign [EVERY]
+    python -m tests.reference_trainer.faults.campaign [EVERY [WORD]]
 
-With EVERY, only each EVERY-th fault of a kind is injected. After each: the weights' digest is that of the run without a
-fault, metrics.jsonl has every step once with equal values, and every checkpoint that was there is whole.
+With EVERY, only each EVERY-th fault is injected; with WORD, such as fsync, only those whose description has it. After
+each, the weights' digest is that of the run without a fault, metrics.jsonl has every step once with equal values, and every
+checkpoint that was there is whole.
 """
 
 import os
@@ -141,13 +142,14 @@ def _lost(run: Run) -> list[int]:
     return [step for step in kept if step not in run.after_fault]
 
 
-def carried_out(every: int = 1) -> tuple[dict[str, list[int]], list[str]]:
+def carried_out(every: int = 1, word: str = "") -> tuple[dict[str, list[int]], list[str]]:
     """Return for each kind of fault how many were injected and how many went wrong, and the complaints."""
     table, complaints = dict[str, list[int]](), list[str]()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
         straight = runs.straight(folder)
-        for number, case in enumerate(cases(straight)):
+        chosen = (case for case in cases(straight) if word in f"{case.kind}, {case.what}")
+        for number, case in enumerate(chosen):
             if number % every:
                 continue
             wrong = complaint(case, straight, folder / "case")
@@ -162,7 +164,7 @@ def carried_out(every: int = 1) -> tuple[dict[str, list[int]], list[str]]:
 
 def main() -> None:
     started = time.monotonic()
-    table, complaints = carried_out(int(sys.argv[1]) if len(sys.argv) > 1 else 1)
+    table, complaints = carried_out(int((*sys.argv[1:2], "1")[0]), *sys.argv[2:3])
     print("\n| fault | injected | resumed to the same end |\n|---|---|---|")
     for kind, (count, wrong) in table.items():
         print(f"| {kind} | {count} | {count - wrong} |")

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reference_trainer.storage import files
+
 CHANGES = ("mkdir", "rmdir", "unlink", "remove", "rename", "replace", "symlink", "truncate")
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 OPENED = "wax+"
@@ -37,6 +39,8 @@ class Watch:
         for name in CHANGES:
             self._patch(os, name)
         self._patch(os, "fsync", lambda given: _path_of(given[0]))
+        files.sync.__defaults__ = (os.fsync,)  # functions keep the one that they were defined with
+        files.atomic_write.__kwdefaults__ = {"fsync": os.fsync}
         self._patch(os, "open", wanted=lambda given: bool(given[1] & WRITING))
         opened = io.open
 

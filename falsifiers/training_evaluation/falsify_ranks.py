@@ -1,0 +1,97 @@
+"""Attacks on evaluation during a run of several ranks. The subject is `pipeline.distill`, or has its names."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from falsifiers.rank_runs.launched import STEPS, Cut, Ended, Model, launched, lines, own, settings
+from falsifiers.training_evaluation.held_back import Text
+from reference_trainer.pipeline.loss import objective
+from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
+from reference_trainer.training.evaluation import evaluate
+
+
+def _evaluating(subject: Any) -> Any:
+    """Return the distillation of small models, evaluated on three rows in two batches: of three ranks one has none."""
+
+    class Evaluating(own(subject)):  # type: ignore[misc]  # the subject is any module
+        def evaluate(self) -> dict[str, Any]:
+            planned = self.schedule.planned_steps
+            weights = objective(self.settings).weights(planned, planned)
+            sums: dict[str, Any] = evaluate(self.frozen, self.learner, Text(), weights, parallel=self.parallel)
+            return sums
+
+    return Evaluating
+
+
+def _oracle(weights: dict[str, torch.Tensor]) -> dict[str, float]:
+    """Return cross-entropy and KL at temperature 1 of a student with these weights, in float64."""
+
+    def log_p(model: nn.Module) -> torch.Tensor:
+        with torch.no_grad():
+            logits = model.double().eval()(Text.tokens)
+        logits = getattr(logits, "logits", logits)
+        return logits[:, :-1].log_softmax(-1).flatten(0, 1)
+
+    student = Model(5, seed=1)
+    student.load_state_dict(weights)
+    ours, theirs, labels = log_p(student), log_p(Model(3, seed=2)), Text.tokens[:, 1:].flatten()
+    loss = -float(ours[range(len(labels)), labels].mean())
+    kl = float((theirs.exp() * (theirs - ours)).sum(-1).mean())
+    return {"eval/hard_loss": loss, "eval/kl_at_1": kl, "eval/student_perplexity": math.exp(loss)}
+
+
+@given(ranks=st.sampled_from([3, 2]), strategy=st.sampled_from(["ddp", "fsdp2"]), cut=st.integers(1, STEPS - 1))
+def falsify_ranks_evaluate_together(subject: Any, ranks: int, strategy: str, cut: int) -> None:
+    """Equal metrics on all ranks, those of an oracle; the training is as without; the best is saved, also when cut."""
+    with tempfile.TemporaryDirectory() as name:
+        directory, every = Path(name).resolve(), {"strategy": strategy, "save_every": 2, "keep": 0}
+        without = launched(own(subject), settings(directory, "without", **every), ranks)
+        every["eval_every"] = 1
+        straight = launched(_evaluating(subject), settings(directory, "straight", **every), ranks)
+        launched(_evaluating(subject), settings(directory, "cut", **every), ranks, lambda rank: [Cut(cut)])
+        place = directory / "cut" / "checkpoints"
+        resume = {"resume": Path("latest"), "force": True} if saved_steps(place, "student") else {"force": True}
+        resumed = launched(_evaluating(subject), settings(directory, "cut", **every, **resume), ranks)
+        when = f"{ranks} ranks with {strategy}, cut after step {cut}"
+        for rank, each in enumerate((*straight, *resumed)):
+            where = f"{when}, rank {rank % ranks} of the {'resumed' if rank >= ranks else 'straight'} run"
+            _assert_as_expected(where, each, without[0], straight[0])
+        assert lines(directory, "cut") == lines(directory, "straight"), f"{when}, the metrics files differ"
+        evaluated = [line["step"] for line in lines(directory, "cut") if "eval/hard_loss" in line["metrics"]]
+        assert evaluated == list(range(1, STEPS + 1)), f"{when}, the steps {evaluated} have held-back metrics"
+        _assert_best(when, directory, ranks if strategy == "fsdp2" else 1)
+
+
+def _assert_as_expected(where: str, seen: Ended, without: Ended, straight: Ended) -> None:
+    assert not seen.error, f"{where} raised {seen.error}"
+    wrong = [name for name, each in without.weights.items() if not torch.equal(seen.weights[name], each)]
+    assert not wrong, f"{where}: {wrong} differ from those of a run without evaluation"
+    metrics = seen.result["validation"]
+    assert metrics == straight.result["validation"], f"{where} has the metrics {metrics}"
+    for name, expected in _oracle(seen.weights).items():
+        assert abs(metrics[name] - expected) <= 1e-5 * abs(expected), f"{where}: {name} is {metrics[name]}; {expected}"
+
+
+def _assert_best(when: str, directory: Path, files: int) -> None:
+    """Assert that each new best is saved besides the due steps, whole, and that the newest manifest names the last."""
+    losses = {line["step"]: line["metrics"]["eval/hard_loss"] for line in lines(directory, "straight")}
+    best = [s for s in losses if all(losses[s] < losses[t] for t in losses if t < s)]
+    expected = sorted({*best, *(step for step in losses if step % 2 == 0)})
+    for out in ("straight", "cut"):
+        place = directory / out / "checkpoints"
+        seen = saved_steps(place, "student")
+        assert seen == expected, f"{when}, the checkpoints {seen} of {out} are there; expected {expected}"
+        for step in seen:
+            manifest = read_checkpoint(place / f"student-step{step}").manifest
+            assert len(manifest.files) == files, f"{when}, step {step} has the files {sorted(manifest.files)}"
+            recorded = max(each for each in best if each <= step)
+            assert manifest.best is not None and manifest.best.step == recorded, f"{when}, the best is {manifest.best}"

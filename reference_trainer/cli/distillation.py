@@ -1,0 +1,90 @@
+"""The command `distill`: gather the settings, run, and print the result."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from reference_trainer import interrupts
+from reference_trainer.cli.group import main
+from reference_trainer.cli.reporting import FAILED, guarded, rank_of_process
+from reference_trainer.config.kinds import kind_of
+from reference_trainer.config.settings import Settings
+from reference_trainer.errors import SettingError
+
+if TYPE_CHECKING:
+    from reference_trainer.pipeline.distill import DistillResult
+
+__all__ = ["distill", "settings_of"]
+
+
+def _options(command: Callable[..., int]) -> Callable[..., int]:
+    """Add an option for every setting. Values stay text, because `gather` reads them and names their origin."""
+    for name, field in reversed(Settings.model_fields.items()):
+        flag, kind = f"--{name.replace('_', '-')}", kind_of(field)
+        if kind.metavar == "":
+            option = click.option(flag, flag_value="true", default=None, help=field.description)
+        else:
+            default = "" if field.default is None else f" [default: {field.default}]"
+            option = click.option(flag, metavar=kind.metavar, help=f"{field.description}{default}")
+        command = option(command)
+    return command
+
+
+@main.command()
+@_options
+@click.option("--config", metavar="PATH", help="Read settings, such as batch_size = 32, from this TOML file.")
+@click.pass_obj  # what runs the distillation, for programs that embed this command; None for `pipeline.distill.distill`
+def distill(run: Callable[..., DistillResult] | None, /, config: str | None, **flags: str | None) -> int:
+    """Distil a teacher into a smaller student.
+
+    Every setting is also a key of the file --config (or REFERENCE_TRAINER_CONFIG) and an environment variable such as
+    REFERENCE_TRAINER_BATCH_SIZE. A flag takes precedence over a variable, a variable over the file. The variables
+    APR_DISTILL_MAX_STEPS, APR_DISTILL_LOG_EVERY and APR_DISTILL_PROJECT_TO_STEPS are aliases of --smoke, --log-every
+    and --project-to-steps.
+
+    Exit codes: 0 success; 1 the run failed, or a check of a smoke run did not pass; 2 a setting was refused; 70 an
+    internal error; 75 interrupted after a checkpoint was saved: go on with --resume latest; 130 interrupted otherwise.
+    """
+    given = {name: text for name, text in flags.items() if text is not None}
+    return guarded(lambda: _distil(given, config, run))
+
+
+def _distil(flags: dict[str, str], config: str | None, run: Callable[..., DistillResult] | None) -> int:
+    settings = _gathered(flags, config)
+    from reference_trainer.pipeline.distill import distill  # imports torch, so after all checks
+    from reference_trainer.pipeline.report import result_lines
+    from reference_trainer.training.lines import Lines
+
+    lines = Lines()
+    interrupts.raise_once()
+    try:
+        result = (run or distill)(settings, lines=lines)
+    finally:
+        interrupts.ignore()
+    if settings.smoke is not None:
+        return 0 if result.go else FAILED
+    for line in result_lines(result.train, result.held_back, result.output) if rank_of_process() == 0 else ():
+        lines.write(line)
+    return 0
+
+
+def settings_of(command: list[str]) -> Settings | None:
+    """Return the settings of `distill SETTING...`; None without them."""
+    if command[:1] != ["distill"]:
+        return None
+    given = dict(distill.make_context("distill", command[1:]).params)
+    config = given.pop("config")
+    return _gathered({name: text for name, text in given.items() if text is not None}, config)
+
+
+def _gathered(flags: dict[str, str], config: str | None) -> Settings:
+    if config == "":
+        raise SettingError("invalid value '' for --config: expected a path")
+    from reference_trainer.config.sources import gather  # pydantic-settings is not needed for `--help`
+
+    return gather(flags, os.environ, Path(config) if config else None)

@@ -1,0 +1,59 @@
+"""The group of commands, which every command of the reference trainer is added to."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from contextlib import suppress
+from typing import Any, NoReturn
+
+import click
+
+from reference_trainer import __version__, interrupts
+from reference_trainer.cli.reporting import FAILED, print_error
+
+__all__ = ["main"]
+
+
+class _Closed(io.StringIO):
+    """Stand in for a standard output that was closed before the start; every write raises `OSError`."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+
+class _Group(click.Group):
+    """A group of commands that reports a lost standard output in one line, without a traceback."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        sys.stdout = sys.stdout or _Closed()
+        try:
+            code = super().main(*args, **{**kwargs, "standalone_mode": False})
+        except click.ClickException as error:
+            with suppress(OSError):
+                error.show()
+            code = error.exit_code
+        except OSError as error:
+            if error.errno is None or error.filename is not None:  # a shared library or a file, not a stream
+                raise
+            print_error(f"cannot write to standard output: {error.strerror}")
+            code = FAILED
+        finally:
+            interrupts.ignore()
+        _leave(code or 0)
+
+
+def _leave(code: int) -> NoReturn:
+    """Exit, also if an observer is stuck. Its module imports no torch, but a command without a run needs none of it."""
+    observers = sys.modules.get("reference_trainer.training.observers")
+    if observers is not None:
+        observers.leave(code)
+    sys.exit(code)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="reference-trainer")
+def main() -> None:
+    """Train a small language model by knowledge distillation. Every behaviour is under contract."""

@@ -1,0 +1,98 @@
+"""The commands that run `distill` in processes of their own: `until` and `launch`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from reference_trainer import interrupts
+from reference_trainer.cli.distillation import settings_of
+from reference_trainer.cli.group import main
+from reference_trainer.cli.reporting import guarded, print_error, print_line
+from reference_trainer.errors import SettingError
+
+__all__ = ["launch", "until"]
+
+
+@main.command(context_settings={"ignore_unknown_options": True, "max_content_width": 120})
+@click.option("--step", type=click.IntRange(1, 10**18), help="The step that the run has to reach; its --max-steps.")
+@click.option("--max-retries", type=click.IntRange(0, 10**6), default=10, show_default=True, help="Number of retries.")
+@click.option(
+    "--max-idle",
+    type=click.IntRange(1, 10**6),
+    default=3,
+    show_default=True,
+    help="Give up after N attempts in a row without a new checkpoint.",
+)
+@click.option(
+    "--silent-after",
+    type=click.FloatRange(2, 10**6),
+    default=30.0,
+    show_default=True,
+    metavar="S",
+    help="Kill a process that was stopped for S seconds.",
+)
+@click.option(
+    "--nproc-per-node", type=click.IntRange(1, 1024), default=1, show_default=True, help="Number of processes."
+)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def until(command: tuple[str, ...], **options: Any) -> int:
+    """Run `distill` until it has reached a step: until --step N -- distill SETTING...
+
+    After a crash, a kill or a hang the run resumes from its newest whole checkpoint. A damaged one is renamed. A
+    process that takes no step for --hang-after S (default 1800) exits, and ends with this command, however that ends.
+
+    Exit codes: 0 the run reached the step, and its model is written; 1 failed; 2 a setting was refused; 3 attempts
+    made no progress; 4 no retry is left; 5 the run ended before the step; 75 interrupted: the same command goes on.
+    """
+    return guarded(lambda: _until(list(command), options))
+
+
+def _until(command: list[str], options: dict[str, Any]) -> int:
+    from reference_trainer.supervision.until import Limits, problems, supervised
+    from reference_trainer.training.lines import Lines
+
+    settings = settings_of(command)
+    if (found := problems(settings, options["step"])) or settings is None:
+        raise SettingError("; ".join(found))
+    ranks = options.pop("nproc_per_node")
+    limits = Limits(
+        step=options["step"],
+        max_retries=options["max_retries"],
+        max_idle=options["max_idle"],
+        silent_s=options["silent_after"],
+    )
+    interrupts.raise_once()
+    try:
+        return int(supervised(settings, command[1:], limits, ranks=ranks, report=Lines().write))
+    except KeyboardInterrupt:
+        print_line("stopped on request; the same command goes on")
+        return interrupts.SAVED
+    finally:
+        interrupts.ignore()
+
+
+@main.command(context_settings={"ignore_unknown_options": True})
+@click.option("--nproc-per-node", type=click.IntRange(1, 1024), required=True, help="Number of processes.")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def launch(command: tuple[str, ...], nproc_per_node: int) -> int:
+    """Run `distill` in several processes on this machine: launch --nproc-per-node N -- distill SETTING...
+
+    On several machines, use torchrun -m reference_trainer distill SETTING..., or a scheduler that sets its variables.
+
+    Exit codes: 0 success; 1 a process failed; 2 a setting was refused; 130 interrupted.
+    """
+    return guarded(lambda: _launch(list(command), nproc_per_node))
+
+
+def _launch(command: list[str], ranks: int) -> int:
+    from reference_trainer.supervision.launch import launch
+
+    if settings_of(command) is None:
+        raise SettingError("missing the run after --, such as `-- distill --out DIR`")
+    interrupts.raise_once()
+    try:
+        return launch(command, ranks=ranks, report=print_error)
+    finally:
+        interrupts.ignore()

@@ -1,0 +1,92 @@
+"""How a command ends: its exit code, and errors in one line on standard error."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+
+import click
+
+from reference_trainer import interrupts
+from reference_trainer.config.place import placed
+from reference_trainer.errors import (
+    LostRankError,
+    RankError,
+    SettingError,
+    StopRequestedError,
+    TrainerError,
+    missing_package,
+)
+
+__all__ = ["FAILED", "REFUSED", "guarded", "print_error", "print_line", "rank_of_process"]
+
+FAILED, REFUSED, INTERNAL_ERROR = 1, 2, 70
+BUG_REPORT = "This is a bug in reference-trainer; please report it with the lines above."
+
+
+def guarded(work: Callable[[], int]) -> int:
+    """Return the exit code of `work`. Print a failure in one line, an internal error with its traceback."""
+    try:
+        return work()
+    except SettingError as error:
+        print_error(line_of(error))
+        return REFUSED
+    except StopRequestedError as error:
+        if rank_of_process() == 0:
+            print_line(f"{line_of(error)}; a checkpoint was saved: go on with --resume latest")
+        return interrupts.SAVED
+    except RankError as error:
+        if rank_of_process() == 0 or isinstance(error, LostRankError):  # the rank where it happened reports it too
+            print_error(line_of(error))
+        return FAILED
+    except (TrainerError, OSError, MemoryError) as error:
+        print_error(line_of(error))
+        return FAILED
+    except KeyboardInterrupt as error:
+        written = any(isinstance(note, interrupts.WrittenNote) for note in getattr(error, "__notes__", []))
+        print_error(line_of(error, "interrupted" if written else interrupts.NOT_WRITTEN))
+        return interrupts.INTERRUPTED
+    except Exception as error:
+        if _is_out_of_memory(error):
+            print_error(line_of(error))
+            return FAILED
+        if (message := missing_package(error)) is not None:
+            print_error(message)
+            return FAILED
+        print_line(f"{traceback.format_exc()}{BUG_REPORT}")
+        return INTERNAL_ERROR
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    torch = sys.modules.get("torch")  # an error of torch's cannot be raised before torch is imported
+    if torch is not None and isinstance(error, torch.OutOfMemoryError):
+        return True
+    # On the CPU, torch raises a bare RuntimeError, which nothing but its text tells apart.
+    return "can't allocate memory" in str(error)
+
+
+def line_of(error: BaseException, message: str = "") -> str:
+    """Return the message of an error, `message` if that is given, and its notes in one line."""
+    notes = (f"({note})" for note in getattr(error, "__notes__", []))
+    message = message or str(error).strip() or type(error).__name__
+    return " ".join(" ".join((message, *notes)).split())
+
+
+def print_error(text: str) -> None:
+    rank = rank_of_process()
+    print_line(f"error: {text}" if rank == 0 else f"error: rank {rank}: {text}")
+
+
+def rank_of_process() -> int:
+    """Return the number of this process among those that train together; 0 if it is alone."""
+    with suppress(SettingError):
+        return placed(os.environ).rank
+    return 0
+
+
+def print_line(text: str) -> None:
+    with suppress(OSError):  # a lost standard error does not change the exit code
+        click.echo(text, err=True)

@@ -1,0 +1,113 @@
+"""The commands beside a run: `schema`, `gradcheck`, `plot` and `checkpoints`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reference_trainer.cli.group import main
+from reference_trainer.cli.reporting import FAILED, guarded
+from reference_trainer.config.settings import Settings
+
+__all__ = ["checkpoints", "gradcheck", "plot", "schema"]
+
+
+@main.command()
+@click.argument("name", type=click.Choice(["trace", "settings", "metrics"]), default="trace")
+def schema(name: str) -> None:
+    """Print the JSON Schema of the lines that --trace writes, of a file of settings, or of metrics.jsonl."""
+    if name == "settings":
+        from reference_trainer.config.settings import schema as text
+    elif name == "metrics":
+        from reference_trainer.training.metrics_file import schema as text
+    else:
+        from reference_trainer.training.trace import schema as text
+
+    click.echo(text(), nl=False)
+
+
+@main.command()
+@click.option("--device", default="auto", show_default=True, help="Compute on auto, cpu, cuda or cuda:N.")
+@click.option("--vocabulary", type=click.IntRange(2, 10**6), default=512, show_default=True, help="Number of tokens.")
+@click.option("--positions", type=click.IntRange(1, 10**6), default=64, show_default=True, help="Sequence length.")
+@click.option("--seed", type=click.IntRange(0, 10**18), default=0, show_default=True, help="Seed of the logits.")
+def gradcheck(**options: Any) -> int:
+    """Compare the closed-form gradient with automatic differentiation, in float64.
+
+    Exit code 1 if they differ; then no run on this device can be trusted.
+    """
+    return guarded(lambda: _gradcheck(**options))
+
+
+def _gradcheck(device: str, vocabulary: int, positions: int, seed: int) -> int:
+    device = Settings(device=device).device
+    from reference_trainer.distillation.gradcheck import AGREE, differences
+    from reference_trainer.models.placement import usable_device
+    from reference_trainer.training.lines import Lines
+
+    lines, agree, place = Lines(), True, usable_device(device)
+    for temperature, difference in differences(place, (2, positions, vocabulary), seed):
+        lines.write(f"temperature {temperature:5.2f}: relative difference {difference:.2e}")
+        agree = agree and difference <= AGREE
+    lines.write(f"{'agree' if agree else 'DIFFER'} on {place}: at most {AGREE:.0e} is rounding")
+    return 0 if agree else FAILED
+
+
+@main.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+@click.option("--out", metavar="FILE", default="metrics.png", show_default=True, help="Write this .png or .svg file.")
+@click.option("--metric", "metrics", metavar="NAME", multiple=True, help="Draw this metric only; repeatable.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+def plot(runs: tuple[str, ...], out: str, metrics: tuple[str, ...], force: bool) -> int:
+    """Draw loss, learning rate and other metrics of runs.
+
+    A RUN is the output directory of a run, or its metrics.jsonl. Needs matplotlib (the extra `plot`).
+    """
+    return guarded(lambda: _plot([Path(run) for run in runs], Path(out), metrics, force))
+
+
+def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) -> int:
+    from reference_trainer.pipeline.plot import plot
+    from reference_trainer.training.lines import Lines
+
+    plot(runs, out, metrics=metrics, force=force)
+    Lines().write(f"wrote {out}")
+    return 0
+
+
+@main.command()
+@click.argument("directory", metavar="DIR")
+@click.option(
+    "--export",
+    type=(click.IntRange(0, 10**18), click.Path(path_type=Path)),
+    metavar="STEP OUT",
+    default=None,
+    help="Write the student of this step as a model directory.",
+)
+def checkpoints(directory: str, export: tuple[int, Path] | None) -> int:
+    """List the checkpoints of a run and verify every file.
+
+    DIR is the output directory of a run, or the directory of its checkpoints. With --export, one of them is written as
+    a model that --teacher accepts instead.
+
+    Exit code 1 if a checkpoint is damaged, or if there is none.
+    """
+    return guarded(lambda: _checkpoints(Path(directory), export))
+
+
+def _checkpoints(directory: Path, export: tuple[int, Path] | None) -> int:
+    from reference_trainer.pipeline.checkpoint_list import export_checkpoint, list_checkpoints, table
+    from reference_trainer.training.lines import Lines
+
+    lines = Lines()
+    if export is not None:
+        step, out = export
+        export_checkpoint(directory, step, out)
+        lines.write(f"wrote {out}")
+        return 0
+    found = list_checkpoints(directory)
+    for line in table(found):
+        lines.write(line)
+    return FAILED if any(each.fault is not None for each in found) else 0
