@@ -45,3 +45,7 @@ def every_rank_writes(original: Any, self: Any, event: Any, context: Any) -> Non
     from dataclasses import replace
 
     original(self, event, replace(context, rank=0))
+
+
+def not_settled(self: Any) -> None:
+    """Save at once."""
