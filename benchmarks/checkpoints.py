@@ -108,8 +108,8 @@ def alone(folder: Path, rounds: int) -> None:
         path = folder / f"student-step{step}"
         works: dict[str, Callable[[], object]] = {
             "copy, for which a step waits": lambda: snapshot(modules, optimizer),
-            "write, sync, read back and rename": lambda m=manifest: save_checkpoint(folder, m, taken.tensors),  # type: ignore[misc]
-            "read and check": lambda p=path: read_checkpoint(p),  # type: ignore[misc]
+            "write, sync, read back and rename": lambda m=manifest: save_checkpoint(folder, m, taken.tensors),
+            "read and check": lambda p=path: read_checkpoint(p),
             "restore": lambda: restore(taken, modules, optimizer),
         }
         for name, work in works.items():

@@ -51,7 +51,7 @@ class Misspelt(Callback):
 class Asynchronous(Callback):
     """A callback with a hook that nothing awaits."""
 
-    async def on_log(self, context: Any) -> None:  # type: ignore[override]
+    async def on_log(self, context: Any) -> None:
         """Never awaited."""
 
 

@@ -40,7 +40,7 @@ def space_not_checked(original: Any, *given: Any, disk: Any = None, **rest: Any)
 
     inner = disk or DISK
 
-    class Endless(type(inner)):  # type: ignore[misc]  # the class of any disk
+    class Endless(type(inner)):  # the class of any disk
         def free(self, directory: Path) -> int:
             return 2**60
 

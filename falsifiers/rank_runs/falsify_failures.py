@@ -86,7 +86,7 @@ def falsify_killed_rank_ends_all(subject: Any, strategy: str, rank: int) -> None
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
 
-        class Noting(own(subject)):  # type: ignore[misc]  # made for the subject
+        class Noting(own(subject)):  # made for the subject
             def __exit__(self, kind: Any, error: Any, trace: Any) -> Any:
                 try:
                     return super().__exit__(kind, error, trace)
@@ -127,7 +127,7 @@ def falsify_stop_of_one_rank_stops_all_after_one_step(
     """Asked to stop after a step, one rank's request reaches all with the next counts; that step is saved."""
     callback = Asked(step)
 
-    class Asking(own(subject)):  # type: ignore[misc]  # made for the subject
+    class Asking(own(subject)):  # made for the subject
         @contextmanager
         def stop_requests(self) -> Iterator[Callable[[], bool]]:
             yield lambda: callback.now and self.place.rank == ranks - 1
@@ -156,7 +156,7 @@ def falsify_ranks_that_differ_are_refused(subject: Any, differs: str, rank: int)
             given = {**SMALL, "data": text, "teacher_cache": directory / "cache", "out": directory / "out"}
             return Settings(**{**given, "rank_timeout": TIMEOUT_S, **others})
 
-        class Own(subject.Distillation):  # type: ignore[misc]  # the subject is any module
+        class Own(subject.Distillation):  # the subject is any module
             def make_teacher(self) -> Any:
                 teacher = super().make_teacher()
                 with torch.no_grad():

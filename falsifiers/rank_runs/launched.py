@@ -74,7 +74,7 @@ def settings(directory: Path, out: str, **others: Any) -> Settings:
 def own(subject: Any) -> Any:
     """Return the distillation of `Model`."""
 
-    class Own(subject.Distillation):  # type: ignore[misc]  # the subject is any module
+    class Own(subject.Distillation):  # the subject is any module
         vocab_size = V
 
         def make_batches(self) -> Noisy:

@@ -106,7 +106,7 @@ def falsify_micro_batches_are_reported(subject: Any, drawn: Any) -> None:
         expected: dict[str, float] = {}
         if context.hook == "on_after_backward":
             epoch_step = (context.step - 1) % run.script.steps_per_epoch + 1
-            batch = run.window(context.epoch, epoch_step)[context.micro_batch - 1]  # type: ignore[operator]
+            batch = run.window(context.epoch, epoch_step)[context.micro_batch - 1]
             nats, count = run.nats(batch, table)
             expected = {"tokens": count} | ({"loss": float(nats) / count} if count else {})
         got = dict(context.batch_metrics)
@@ -143,7 +143,7 @@ def _norm(run: Run, context: Context, table: Tensor) -> float:
     if count == 0:
         return 0.0
     (torch.stack([nats for nats, _ in sums]).sum() / count).backward()
-    return float(weights.grad.norm())  # type: ignore[union-attr]
+    return float(weights.grad.norm())
 
 
 def _assert_clipped(context: Context, norm: float, gradient: Tensor | None, clip: float | None) -> None:

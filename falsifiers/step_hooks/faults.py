@@ -34,11 +34,11 @@ def norm_after_clipping(original: Any, *given: Any, clip: float | None = None, *
         finally:
             self.gradient_norm = norm
 
-    Record.context = clipped  # type: ignore[method-assign]
+    Record.context = clipped
     try:
         return original(*given, clip=clip, **others)
     finally:
-        Record.context = context  # type: ignore[method-assign]
+        Record.context = context
 
 
 def hooks_swapped(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:

@@ -22,7 +22,7 @@ from reference_trainer.training.evaluation import evaluate
 def _evaluating(subject: Any) -> Any:
     """Return the distillation of small models, evaluated on three rows in two batches: of three ranks one has none."""
 
-    class Evaluating(own(subject)):  # type: ignore[misc]  # the subject is any module
+    class Evaluating(own(subject)):  # the subject is any module
         def evaluate(self) -> dict[str, Any]:
             planned = self.schedule.planned_steps
             weights = objective(self.settings).weights(planned, planned)

@@ -37,7 +37,7 @@ def beating(tmp_path: Path) -> "Iterator[subprocess.Popen[bytes]]":
 
 def until(ready: object) -> None:
     for _ in range(4000):
-        if ready():  # type: ignore[operator]  # a function without arguments
+        if ready():  # a function without arguments
             return
         time.sleep(0.005)
     raise AssertionError("nothing happens")

@@ -73,10 +73,10 @@ def restored() -> Any:
 
 def test_timer_is_started_at_most_once_a_second_and_never_ends_early() -> None:
     callback, asked, now = watched()
-    callback.on_train_begin(None)  # type: ignore[arg-type]  # the context is not read
+    callback.on_train_begin(None)  # the context is not read
     for _ in range(5000):
         now[0] += 0.003
-        callback.on_step_end(None)  # type: ignore[arg-type]
+        callback.on_step_end(None)
     times = [at for at, _, _ in asked]
     assert len(times) <= 16
     assert all(after - before >= 1 for before, after in itertools.pairwise(times))
@@ -89,9 +89,9 @@ def test_timer_is_started_at_most_once_a_second_and_never_ends_early() -> None:
 
 def test_timer_is_stopped_at_the_end_and_started_again_by_the_next_run() -> None:
     callback, asked, _ = watched(leave=False)
-    callback.on_train_begin(None)  # type: ignore[arg-type]
-    callback.on_train_end(None)  # type: ignore[arg-type]
-    callback.on_train_begin(None)  # type: ignore[arg-type]
+    callback.on_train_begin(None)
+    callback.on_train_end(None)
+    callback.on_train_begin(None)
     assert [seconds for _, seconds, _ in asked] == [31.0, None, 31.0]
     assert asked[0][2]["exit"] is False
 
