@@ -71,7 +71,7 @@ def falsify_trace_matches_run(run: Any) -> None:
     taken = run.result["optimizer"]["steps"]
     assert taken == run.arguments["steps"], f"the optimizer took {taken} steps; asked for {run.arguments['steps']}"
     for number, (line, event) in enumerate(zip(lines, run.trace, strict=True)):
-        received = {name: value for name, value in event.items() if name != "traced"}
+        received = {name: event[name] for name in line}
         assert line == received, f"the trace has {line}, a callback received {received}"
         assert event["traced"] == number, (
             f"{number} events had happened, the trace held {event['traced']} lines by then"

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
-from reference_trainer import interrupts
-from reference_trainer.config.callbacks_file import load_callbacks
-from reference_trainer.config.place import placed
 from reference_trainer.config.settings import Settings
-from reference_trainer.data.documents import document_rows
-from reference_trainer.data.epochs import Batches, ShuffledBatches
-from reference_trainer.data.text import VOCABULARY, Rows, Sequences, read_text
-from reference_trainer.distillation.gradcheck import relative_difference
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.vocabulary import share_vocabulary
-from reference_trainer.errors import LogitsError, SettingError
-from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
-from reference_trainer.models.placement import computing_in, stored_in, usable_device
+from reference_trainer.errors import SettingError
+from reference_trainer.models.placement import computing_in, usable_device
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import (
     CHECKPOINTS,
@@ -41,38 +32,28 @@ from reference_trainer.pipeline.checkpointing import (
 from reference_trainer.pipeline.evaluations import BestTracker, evaluation, undisturbed
 from reference_trainer.pipeline.loss import matching, objective
 from reference_trainer.pipeline.manifest import manifest
+from reference_trainer.pipeline.parts import Parts
 from reference_trainer.pipeline.ranks import joined, local_device
 from reference_trainer.pipeline.result import DistillResult
 from reference_trainer.pipeline.strategies import gathered, reduced, spread, strategy_of
-from reference_trainer.pipeline.teachers import (
-    LOGGED_EVERY,
-    cached_or_trained,
-    heads_for,
-    load_teacher,
-    untrained_teacher,
-)
 from reference_trainer.storage.background import Background
-from reference_trainer.storage.checkpoint_files import Checkpoint, read_checkpoint
+from reference_trainer.storage.checkpoint_files import read_checkpoint
 from reference_trainer.storage.directories import exclusive_directory, refuse_existing
-from reference_trainer.storage.export import exported_bytes, note_interrupts, save_decoder, weights_digest
-from reference_trainer.training.callbacks import Callback, checked
-from reference_trainer.training.evaluation import evaluate
+from reference_trainer.storage.export import exported_bytes, note_interrupts, weights_digest
+from reference_trainer.training.callbacks import Callback
 from reference_trainer.training.flops import step_flops
 from reference_trainer.training.formats import SMOKE_START_LINE
 from reference_trainer.training.lines import BarCallback, Lines, SilentLines
 from reference_trainer.training.loop import Saved, TrainResult, new_optimizer, train
 from reference_trainer.training.metrics_file import FILE as METRICS
 from reference_trainer.training.metrics_file import MetricsCallback
-from reference_trainer.training.parallel import ONE_PROCESS, Parallel
+from reference_trainer.training.parallel import ONE_PROCESS
 from reference_trainer.training.progress import ProgressCallback
 from reference_trainer.training.schedule import Schedule, learning_rate, windows
 from reference_trainer.training.trace import TraceCallback
 from reference_trainer.training.watchdog import WatchdogCallback
 
-__all__ = ["EVALUATED_BYTES", "DistillResult", "Distillation", "distill"]
-
-EMPTY_LINE = "\n\n"  # separates documents by default
-EVALUATED_BYTES = 2**16  # of the held-back part; more adds little precision and takes long for a large text
+__all__ = ["DistillResult", "Distillation", "distill"]
 
 
 def distill(
@@ -100,7 +81,7 @@ def distill(
         return run.conclude(run.run())
 
 
-class Distillation(ExitStack):
+class Distillation(Parts):
     """The distillation of one student: `prepare`, `run` and `conclude`, once each and in this order, in a `with` block.
 
     A subclass replaces what is its own: `vocab_size` and the methods from `make_batches` to `stop_requests`.
@@ -113,88 +94,6 @@ class Distillation(ExitStack):
     which give their logits; features, what is matched; optimizer; schedule; directory, of the output, None for a smoke
     run; digests, for the manifest.
     """
-
-    vocab_size = VOCABULARY
-
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        callbacks: Iterable[Callback] = (),
-        lines: Lines | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        environment: Mapping[str, str] = os.environ,
-    ) -> None:
-        self.settings, self.lines, self.clock = settings, lines or Lines(), clock
-        self.place, self._environment = placed(environment), environment
-        self.callbacks = (*load_callbacks(settings.callbacks), *checked(callbacks))
-        self.digests: dict[str, str] = {}
-        self._resuming: Checkpoint | None = None
-        self._metrics: MetricsCallback | None = None  # of rank 0
-        super().__init__()
-        self._outermost = self.enter_context(ExitStack())
-
-    def make_batches(self) -> Batches:
-        """Return the batches to train on, and keep the text for teacher and evaluation."""
-        text = read_text(self.settings.data, self.settings.length)
-        self._training, self._held_back = self._rows(text.training), self._rows(text.held_back[:EVALUATED_BYTES])
-        self.digests["data_sha256"] = text.digest
-        place = {"rank": self.place.rank, "world_size": self.place.world_size}
-        return ShuffledBatches(sequences=self._training, seed=self.settings.seed, **place)
-
-    def _rows(self, bytes_N: Tensor) -> Rows:
-        settings = self.settings
-        shape: Any = {"length": settings.length, "batch_size": settings.batch_size, "device": self.device}
-        if settings.documents is None:
-            return Sequences(bytes_N=bytes_N, **shape)
-        return document_rows(bytes_N, settings.separator or EMPTY_LINE, pack=settings.documents == "pack", **shape)
-
-    def make_student(self) -> nn.Module:
-        """Return the untrained student, which maps tokens [B, T] to logits [B, T, V]."""
-        settings, heads = self.settings, heads_for(self.settings.width)
-        config = DecoderConfig(vocab_size=self.vocab_size, layers=settings.layers, width=settings.width, heads=heads)
-        return stored_in(settings.dtype, new_decoder(config, settings.seed))
-
-    def make_teacher(self) -> nn.Module:
-        """Return the teacher that the settings name, or one that is trained on the same text and cached."""
-        settings, lines = self.settings, self.lines
-        if settings.teacher is not None:
-            teacher = load_teacher(settings.teacher, any_vocabulary=settings.share_vocabulary is not None)
-        else:
-            callbacks = [ProgressCallback(LOGGED_EVERY, lines=lines, title="teacher"), BarCallback(lines, "teacher")]
-            wrap = partial(computing_in, settings.dtype)
-            digest = self.digests["data_sha256"]
-            given = (settings, self._training, digest, callbacks, lines.write, wrap)
-            teacher = self.ranks.shared(partial(cached_or_trained, *given), partial(untrained_teacher, settings))
-        return stored_in(settings.dtype, teacher)
-
-    def teacher_vocab_size(self) -> int:
-        """Return the number of tokens that the teacher has logits for; used only with a `share_vocabulary`."""
-        return cast(Decoder, self.teacher).config.vocab_size
-
-    def evaluate(self) -> dict[str, MetricSum]:
-        """Return sums of the student on held-back text, by name, over all ranks.
-
-        Temperature and weights are those of the last planned step, so that evaluations of a run can be compared.
-        """
-        weights = self._weights(self.schedule.planned_steps)
-        return evaluate(self.frozen, self.learner, self._held_back, weights, parallel=self.parallel)
-
-    def save(self, directory: Path, manifest: dict[str, Any]) -> None:
-        """Write the trained student and the manifest."""
-        save_decoder(cast(Decoder, self.student), directory, manifest)
-
-    @contextmanager
-    def stop_requests(self) -> Iterator[Callable[[], bool]]:
-        """Yield a function that returns whether the run has to save and leave, which is asked after each step.
-
-        It notes the interrupts of a command, if the run has checkpoints; otherwise they raise.
-        """
-        if not self.schedule.save_every:
-            yield lambda: False
-            return
-        with interrupts.noted() as requested:
-            yield requested
 
     def prepare(self) -> None:
         """Meet the other ranks, claim the output, then make models, batches and optimizer. Nothing is written yet."""
@@ -213,7 +112,7 @@ class Distillation(ExitStack):
         self.frozen, self.learner = self._models()
         self.features = matching(settings, self.learner, self.frozen, self.batches)
         self._projections = nn.ModuleList(self.features.projections)
-        self.parallel: Parallel = ONE_PROCESS
+        self.parallel = ONE_PROCESS
         if place.world_size > 1:
             self.features, self.parallel = reduced(self._trained, self.features)
         self.optimizer = new_optimizer([*self.student.parameters(), *self.features.parameters], settings.lr)
@@ -276,7 +175,10 @@ class Distillation(ExitStack):
         self.ranks.check_equal({"steps_completed": result.steps_completed})  # callbacks may answer differently
         self.student = gathered(self.student, lambda: self.make_student().to(self.device))
         if self.directory is None:
-            checks = self._smoke_checks(result)
+            difference = smoke.gradient_difference(
+                self.learner, self.frozen, self.batches.batch(1, 1), self._weights(1)
+            )
+            checks = smoke.reported(result, self.settings.project_to_steps, difference, self.device, self.lines)
             return self._concluded(train=result, output=None, held_back={}, checks=checks)
         held_back = self._evaluated()
         self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
@@ -398,34 +300,10 @@ class Distillation(ExitStack):
         self.callback(trace.close)
         return [trace]
 
-    @contextmanager
-    def _reporting_divergence(self) -> Iterator[None]:
-        """Print the result of a smoke run that ends because a model diverged."""
-        try:
-            yield
-        except LogitsError as error:
-            if self.settings.smoke is not None:
-                for line in smoke.verdict([smoke.Check(False, f"losses are not finite: {error}")]):
-                    self.lines.write(line)
-            raise
-
-    def _smoke_checks(self, result: TrainResult) -> tuple[smoke.Check, ...]:
-        """Print the summary and the checks of a smoke run, and return the checks."""
-        for line in smoke.summary(result, self.settings.project_to_steps):
-            self.lines.write(line)
-        checks = smoke.checks(result, self._gradient_difference(), self.device)
-        for line in smoke.verdict(checks):
-            self.lines.write(line)
-        return checks
-
     def _step_flops(self) -> int:
         B, T = self.batches.batch(1, 1).tokens.shape
         student = self.student if self._strategy != "fsdp2" else self.make_student()  # shards cannot be counted
         return self.place.world_size * self.settings.accumulate * step_flops(self.teacher, student, (B, T))
 
-    def _gradient_difference(self) -> float:
-        batch, weights = self.batches.batch(1, 1), asdict(self._weights(1))
-        del weights["feature_weight"]  # autograd differentiates that term anyway
-        student_BTV = self.learner.forward(batch).logits
-        aligned = (student_BTV[:, :-1], self.frozen.logits(batch)[:, :-1], batch.labels[:, 1:])
-        return relative_difference(*aligned, **weights)
+    def _reporting_divergence(self) -> AbstractContextManager[None]:
+        return smoke.reporting_divergence(self.lines, smoke=self.settings.smoke is not None)

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import math
 import resource
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 
 import torch
 
-from reference_trainer.distillation.gradcheck import AGREE
-from reference_trainer.errors import SmokeError
+from reference_trainer.distillation.gradcheck import AGREE, relative_difference
+from reference_trainer.distillation.objective import Weights
+from reference_trainer.distillation.protocols import Batch, Student, Teacher
+from reference_trainer.errors import LogitsError, SmokeError
 from reference_trainer.training.formats import SMOKE_END_LINE, SMOKE_PROJECTION_LINE, SMOKE_SUMMARY_LINE
-from reference_trainer.training.loop import TrainResult
+from reference_trainer.training.lines import Lines
+from reference_trainer.training.result import TrainResult
 
-__all__ = ["Check", "checks", "peak_memory_bytes", "summary", "verdict"]
+__all__ = [
+    "Check",
+    "checks",
+    "gradient_difference",
+    "peak_memory_bytes",
+    "reported",
+    "reporting_divergence",
+    "summary",
+    "verdict",
+]
 
 
 def summary(result: TrainResult, project_to_steps: int) -> tuple[str, str]:
@@ -74,3 +87,38 @@ def peak_memory_bytes(device: torch.device) -> int:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # kibibytes on Linux
+
+
+def gradient_difference(student: Student, teacher: Teacher, batch: Batch, weights: Weights) -> float:
+    """Return the `relative_difference` of the gradient of a batch, without matched hidden states.
+
+    Autograd differentiates that term anyway.
+    """
+    given = asdict(weights)
+    del given["feature_weight"]
+    aligned = student.forward(batch).logits[:, :-1], teacher.logits(batch)[:, :-1], batch.labels[:, 1:]
+    return relative_difference(*aligned, **given)
+
+
+def reported(
+    result: TrainResult, project_to_steps: int, gradient_difference: float, device: torch.device, lines: Lines
+) -> tuple[Check, ...]:
+    """Print the summary and the checks of a smoke run, and return the checks. Errors: as `summary`."""
+    for line in summary(result, project_to_steps):
+        lines.write(line)
+    made = checks(result, gradient_difference, device)
+    for line in verdict(made):
+        lines.write(line)
+    return made
+
+
+@contextmanager
+def reporting_divergence(lines: Lines, *, smoke: bool) -> Iterator[None]:
+    """Print the result of a smoke run that ends because a model diverged."""
+    try:
+        yield
+    except LogitsError as error:
+        if smoke:
+            for line in verdict([Check(False, f"losses are not finite: {error}")]):
+                lines.write(line)
+        raise

@@ -1,0 +1,145 @@
+"""What a distillation is made of, each part as the settings name it; a subclass replaces its own."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from reference_trainer import interrupts
+from reference_trainer.config.callbacks_file import load_callbacks
+from reference_trainer.config.place import placed
+from reference_trainer.config.settings import Settings
+from reference_trainer.data.documents import document_rows
+from reference_trainer.data.epochs import Batches, ShuffledBatches
+from reference_trainer.data.text import VOCABULARY, Rows, Sequences, read_text
+from reference_trainer.distillation.step import MetricSum
+from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
+from reference_trainer.models.placement import computing_in, stored_in
+from reference_trainer.pipeline.loss import objective
+from reference_trainer.pipeline.ranks import Ranks
+from reference_trainer.pipeline.teachers import (
+    LOGGED_EVERY,
+    cached_or_trained,
+    heads_for,
+    load_teacher,
+    untrained_teacher,
+)
+from reference_trainer.storage.checkpoint_files import Checkpoint
+from reference_trainer.storage.export import save_decoder
+from reference_trainer.training.callbacks import Callback, checked
+from reference_trainer.training.evaluation import evaluate
+from reference_trainer.training.lines import BarCallback, Lines
+from reference_trainer.training.metrics_file import MetricsCallback
+from reference_trainer.training.parallel import Parallel
+from reference_trainer.training.progress import ProgressCallback
+from reference_trainer.training.schedule import Schedule
+
+__all__ = ["EVALUATED_BYTES", "Parts"]
+
+EMPTY_LINE = "\n\n"  # separates documents by default
+EVALUATED_BYTES = 2**16  # of the held-back part; more adds little precision and takes long for a large text
+
+
+class Parts(ExitStack):
+    """Text, models, evaluation and export of one student; `Distillation` puts them together."""
+
+    vocab_size = VOCABULARY
+
+    ranks: Ranks
+    device: torch.device
+    batches: Batches
+    student: nn.Module
+    teacher: nn.Module
+    learner: Any
+    frozen: Any
+    parallel: Parallel
+    schedule: Schedule
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        callbacks: Iterable[Callback] = (),
+        lines: Lines | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.settings, self.lines, self.clock = settings, lines or Lines(), clock
+        self.place, self._environment = placed(environment), environment
+        self.callbacks = (*load_callbacks(settings.callbacks), *checked(callbacks))
+        self.digests: dict[str, str] = {}
+        self._resuming: Checkpoint | None = None
+        self._metrics: MetricsCallback | None = None  # of rank 0
+        super().__init__()
+        self._outermost = self.enter_context(ExitStack())
+
+    def make_batches(self) -> Batches:
+        """Return the batches to train on, and keep the text for teacher and evaluation."""
+        text = read_text(self.settings.data, self.settings.length)
+        self._training, self._held_back = self._rows(text.training), self._rows(text.held_back[:EVALUATED_BYTES])
+        self.digests["data_sha256"] = text.digest
+        place = {"rank": self.place.rank, "world_size": self.place.world_size}
+        return ShuffledBatches(sequences=self._training, seed=self.settings.seed, **place)
+
+    def _rows(self, bytes_N: Tensor) -> Rows:
+        settings = self.settings
+        shape: Any = {"length": settings.length, "batch_size": settings.batch_size, "device": self.device}
+        if settings.documents is None:
+            return Sequences(bytes_N=bytes_N, **shape)
+        return document_rows(bytes_N, settings.separator or EMPTY_LINE, pack=settings.documents == "pack", **shape)
+
+    def make_student(self) -> nn.Module:
+        """Return the untrained student, which maps tokens [B, T] to logits [B, T, V]."""
+        settings, heads = self.settings, heads_for(self.settings.width)
+        config = DecoderConfig(vocab_size=self.vocab_size, layers=settings.layers, width=settings.width, heads=heads)
+        return stored_in(settings.dtype, new_decoder(config, settings.seed))
+
+    def make_teacher(self) -> nn.Module:
+        """Return the teacher that the settings name, or one that is trained on the same text and cached."""
+        settings, lines = self.settings, self.lines
+        if settings.teacher is not None:
+            teacher = load_teacher(settings.teacher, any_vocabulary=settings.share_vocabulary is not None)
+        else:
+            callbacks = [ProgressCallback(LOGGED_EVERY, lines=lines, title="teacher"), BarCallback(lines, "teacher")]
+            wrap = partial(computing_in, settings.dtype)
+            digest = self.digests["data_sha256"]
+            given = (settings, self._training, digest, callbacks, lines.write, wrap)
+            teacher = self.ranks.shared(partial(cached_or_trained, *given), partial(untrained_teacher, settings))
+        return stored_in(settings.dtype, teacher)
+
+    def teacher_vocab_size(self) -> int:
+        """Return the number of tokens that the teacher has logits for; used only with a `share_vocabulary`."""
+        return cast(Decoder, self.teacher).config.vocab_size
+
+    def evaluate(self) -> dict[str, MetricSum]:
+        """Return sums of the student on held-back text, by name, over all ranks.
+
+        Temperature and weights are those of the last planned step, so that evaluations of a run can be compared.
+        """
+        steps = self.schedule.planned_steps
+        weights = objective(self.settings).weights(steps, steps)
+        return evaluate(self.frozen, self.learner, self._held_back, weights, parallel=self.parallel)
+
+    def save(self, directory: Path, manifest: dict[str, Any]) -> None:
+        """Write the trained student and the manifest."""
+        save_decoder(cast(Decoder, self.student), directory, manifest)
+
+    @contextmanager
+    def stop_requests(self) -> Iterator[Callable[[], bool]]:
+        """Yield a function that returns whether the run has to save and leave, which is asked after each step.
+
+        It notes the interrupts of a command, if the run has checkpoints; otherwise they raise.
+        """
+        if not self.schedule.save_every:
+            yield lambda: False
+            return
+        with interrupts.noted() as requested:
+            yield requested
