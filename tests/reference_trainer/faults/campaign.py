@@ -3,8 +3,8 @@
     python -m tests.reference_trainer.faults.campaign [EVERY [WORD]]
 
 With EVERY, only each EVERY-th fault is injected; with WORD, such as fsync, only those whose description has it. After
-each, the weights' digest is that of the run without a fault, metrics.jsonl has every step once with equal values, and every
-checkpoint that was there is whole.
+each, the weights' digest is that of the run without a fault, metrics.jsonl has every step once with equal values, and
+every checkpoint that was there is whole.
 """
 
 import os
