@@ -98,8 +98,9 @@ class Callback:
 
 def event_of(hook: Event | str) -> Event:
     """Return the event of a hook's name. Raise `CallbackError` for an unknown one."""
-    known = [event.value for event in Event]
-    if hook not in known and not isinstance(hook, Event):
+    if isinstance(hook, Event):
+        return hook
+    if hook not in [event.value for event in Event]:
         raise CallbackError(f"unknown hook {hook!r} ({_hint(str(hook))})")
     return Event(hook)
 
