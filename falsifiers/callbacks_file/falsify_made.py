@@ -1,4 +1,4 @@
-"""Attacks on the callbacks that a file makes. The subject has `load_callbacks`, as `config.callbacks_file` does."""
+"""Attacks on the callbacks that a file makes. The subject has `load_callbacks`, as `training.callbacks_file` does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attacks on files of callbacks that are refused. The subject has `load_callbacks`, as `config.callbacks_file` does."""
+"""Attacks on files of callbacks that are refused. The subject is `training.callbacks_file`."""
 
 from __future__ import annotations
 

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from reference_trainer import interrupts
-from reference_trainer.config.callbacks_file import load_callbacks
 from reference_trainer.config.place import placed
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import document_rows
@@ -35,6 +34,7 @@ from reference_trainer.pipeline.teachers import (
 from reference_trainer.storage.checkpoint_files import Checkpoint
 from reference_trainer.storage.export import save_decoder
 from reference_trainer.training.callbacks import Callback, checked
+from reference_trainer.training.callbacks_file import load_callbacks
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.lines import BarCallback, Lines
 from reference_trainer.training.metrics_file import MetricsCallback

@@ -34,7 +34,7 @@ def attempted(arguments: Sequence[str], beats: Path, *, ranks: int, name: str) -
     beats: the directory of their heartbeats. name: of this attempt, used once. Raise `KeyboardInterrupt` after a signal
     to this process, which the ranks got too.
     """
-    script = ["-m", "reference_trainer.supervision.rank", str(os.getpid()), str(beats), *arguments]
+    script = ["-m", "reference_trainer.cli.rank", str(os.getpid()), str(beats), *arguments]
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)  # what it logs is returned
     if ranks > 1:
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does: every rank would use all cores

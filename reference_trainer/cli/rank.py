@@ -1,4 +1,4 @@
-"""A rank of a supervised run: `python -m reference_trainer.supervision.rank SUPERVISOR DIRECTORY ARGUMENT...`.
+"""A rank of a supervised run: `python -m reference_trainer.cli.rank SUPERVISOR DIRECTORY ARGUMENT...`.
 
 It ends with its supervisor, however that ends, and writes its heartbeat into DIRECTORY; else it is the command
 `reference-trainer` with these arguments.

@@ -8,7 +8,7 @@ from pathlib import Path
 CODE = """
 import json, sys
 from pathlib import Path
-from reference_trainer.config.callbacks_file import load_callbacks
+from reference_trainer.training.callbacks_file import load_callbacks
 print(json.dumps([each.state for each in load_callbacks(Path(sys.argv[1]))]))
 """
 
