@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from falsifiers.callbacks.real_run import recording_callbacks
 from falsifiers.run_reads.plan import Plan, Sums, added, plans, same, trained
+from reference_trainer.training.state import restored, saved
 
 LOSSES = ("loss", "best_loss", "tokens")
 
@@ -121,6 +122,37 @@ def falsify_rates_of_logged_steps(subject: Any, device: str, plan: Plan) -> None
         last = step
     kept = seen[-1][1] if seen else {}
     assert result.metrics == kept, f"the metrics of the result are {result.metrics}; expected the last logged, {kept}"
+
+
+@given(plan=plans(), at=st.integers(1, 17), log_every=st.integers(1, 3))
+def falsify_rates_begin_where_a_run_goes_on(subject: Any, device: str, plan: Plan, at: int, log_every: int) -> None:
+    """Rates of the first logged step of a resumed run are over the steps and the seconds since it went on."""
+    assume(at < plan.steps)
+    plan, now, states = replace(plan, log_every=log_every), [0.0], dict[int, str]()
+    seen = list[tuple[int, dict[str, float]]]()
+
+    def act(callback: int, event: str, context: Any) -> None:
+        if event == "on_step_end" and context.metrics and context.step > at:
+            seen.append((context.step, dict(context.metrics)))
+
+    def save(run: Any) -> None:
+        states[run.state.position.step] = saved(run.state)
+
+    def one_step_later(step: int) -> float:
+        now[0] += STEP_S
+        return 0.0
+
+    given = {"clock": lambda: now[0], "learning_rate": one_step_later}
+    trained(subject, plan, device, [], save=save, save_every=1, **given)
+    now[0] = 1000.0
+    trained(subject, plan, device, recording_callbacks(1, act), resumed=restored(states[at]), **given)
+    last = at
+    for step, metrics in seen:
+        tokens = sum(plan.sums(each).count for each in range(last + 1, step + 1))
+        for name, wanted in (("steps_per_s", 1 / STEP_S), ("tokens_per_s", tokens / (step - last) / STEP_S)):
+            got = metrics.get(name)
+            assert same(got, wanted), f"resumed at step {at}: {name} of step {step} is {got}; expected {wanted}"
+        last = step
 
 
 @given(plan=plans(impossible=True))

@@ -60,3 +60,9 @@ def epochs_mixed(original: Any, self: Any, sums: Mapping[str, Any], sequences: i
 def rates_of_the_whole_run(original: Any, elapsed_s: float, **amounts: float) -> dict[str, float]:
     """Return rates whose amounts were never reset: twice those of the steps since the last logged one."""
     return {name: 2 * rate for name, rate in original(elapsed_s, **amounts).items()}
+
+
+def counted_from_the_start(original: Any, record: Any, *given: Any, **named: Any) -> None:
+    """Count steps and tokens of a resumed run from 0."""
+    original(record, *given, **named)
+    record.logged = (record.logged[0], 0, 0)

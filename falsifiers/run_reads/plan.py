@@ -118,7 +118,14 @@ def plans(draw: st.DrawFn, *, impossible: bool = False) -> Plan:
 
 
 def trained(
-    subject: Any, plan: Plan, device: str, callbacks: Sequence[Any], *, batches_on: str | None = None, **others: Any
+    subject: Any,
+    plan: Plan,
+    device: str,
+    callbacks: Sequence[Any],
+    *,
+    batches_on: str | None = None,
+    save_every: int = 0,
+    **others: Any,
 ) -> Any:
     """Train as planned, with a learning rate of 0 and the `others` of `loop.train`, and return the result."""
     hard, soft = plan.weights
@@ -139,6 +146,7 @@ def trained(
             accumulation=plan.accumulation,
             micro_batches=plan.micro_batches,
             log_every=plan.log_every,
+            save_every=save_every,
         ),
         objective=subject.Objective(temperature=TEMPERATURE, ce_weight=hard, kd_weight=soft),
         callbacks=callbacks,
