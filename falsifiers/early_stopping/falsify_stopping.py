@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from falsifiers.callbacks.lifecycle import Script
 from falsifiers.callbacks.real_run import parts, run
 from falsifiers.observers.events import context
-from reference_trainer import Action, EarlyStopping, SettingError
+from reference_trainer import Action, Callback, EarlyStopping, SettingError
 
 # Multiples of a quarter: differences are exact.
 VALUES = st.lists(
@@ -127,3 +127,31 @@ def falsify_unknown_metric_ends_the_run(subject: Any, source: str) -> None:
         assert "'that'" in str(error) and "it, other" in str(error), f"an unknown metric is refused with {error}"
         return
     raise AssertionError("a metric that is not there is accepted")
+
+
+class Kept(Callback):
+    """A callback whose state is a number."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def state_dict(self) -> dict[str, int]:
+        return {"number": self.number}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.number = state["number"]
+
+
+class Other(Kept):
+    """A callback of another class."""
+
+
+@given(numbers=st.lists(st.integers(1, 9), min_size=1, max_size=3), before=st.integers(0, 2), after=st.integers(0, 2))
+def falsify_states_follow_their_callbacks(subject: Any, numbers: list[int], before: int, after: int) -> None:
+    """The k-th callback of a class gets the state of the k-th, also where the resumed run has further callbacks."""
+    saved = subject.Callbacks([*(Kept(number) for number in numbers), Other(10)]).states()
+    fresh, other = [Kept(0) for _ in numbers], Other(0)
+    own = [*(Callback() for _ in range(before)), other, *fresh, *(Callback() for _ in range(after))]
+    subject.Callbacks(own).restore(saved)
+    seen = [each.number for each in (*fresh, other)]
+    assert seen == [*numbers, 10], f"{before} callbacks before and {after} after: the states are {seen}"

@@ -62,3 +62,8 @@ def anything_accepted(original: Any, self: Any, metric: str, **given: Any) -> No
 def missing_metric_skipped(original: Any, self: Any, context: Any) -> Any:
     """Skip an evaluation without the metric."""
     return original(self, context) if self.metric in context.validation_metrics else None
+
+
+def state_of_the_first(original: Any, callbacks: Any, states: Any) -> None:
+    """Give every callback of a class the state of the first one."""
+    original(callbacks, {name: states[f"{name.rpartition(' ')[0]} 1"] for name in states})

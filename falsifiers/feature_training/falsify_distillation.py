@@ -87,16 +87,21 @@ def falsify_a_weight_that_rises_from_zero_is_matched(
     """The first step of a linear rise from 0 has no feature; the later ones have its distance, with their weights."""
     given = {"feature_weight": 0.0, "feature_weight_end": end, "anneal": "linear", "feature_distance": distance}
     logged = {"log_every": 1, "teacher_width": teacher_width}
-    seen = []
+    seen = list[dict[str, float]]()
+
+    def act(callback: int, event: str, context: Any) -> None:
+        if event == "on_step_end":
+            seen.append(dict(context.metrics))
+
     with tempfile.TemporaryDirectory() as name, _prepared(subject, Path(name), **given, **logged) as work:
         work.prepare()
         matched = (work.features.distance, len(work.features.projections))
         assert matched == (distance, int(teacher_width != 16)), f"{matched}: {distance} between 16 and {teacher_width}"
-        work.callbacks = (*work.callbacks, *recording_callbacks(1, lambda n, hook, now: seen.append(dict(now.metrics))))
+        work.callbacks = (*work.callbacks, *recording_callbacks(1, act))
         work.run()
-    weights = [metrics.get("feature_weight", 0.0) for metrics in seen if "loss" in metrics]
+    weights = [metrics.get("feature_weight", 0.0) for metrics in seen]
     assert weights == [0.0, end / 2, end], f"the weights of three steps are {weights}; expected a rise from 0 to {end}"
-    present = ["feature" in metrics for metrics in seen if "loss" in metrics]
+    present = ["feature" in metrics for metrics in seen]
     assert present == [False, True, True], f"steps with a feature: {present}; expected all but the first"
 
 

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.rank_runs.launched import TIMEOUT_S, Ended, launched, lines
@@ -26,6 +26,8 @@ UNEVEN = bytes(range(100)) * 2 + b"some text" * 3
     accumulate=st.integers(1, 2),
     matched=st.booleans(),
 )
+@example(ranks=2, strategy="ddp", accumulate=1, matched=True)
+@example(ranks=3, strategy="fsdp2", accumulate=2, matched=False)
 def falsify_ranks_train_as_one_process(subject: Any, ranks: int, strategy: str, accumulate: int, matched: bool) -> None:
     """Loss, gradient norm, tokens and metrics of every step, and of held-back text, are those of one process."""
     with tempfile.TemporaryDirectory() as name:

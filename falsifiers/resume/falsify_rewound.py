@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -15,7 +14,8 @@ from hypothesis import strategies as st
 from falsifiers.resume.runs import STEPS, assert_same_end, ended, settings
 from falsifiers.support.small_runs import found
 from reference_trainer import CheckpointError
-from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
+from reference_trainer.storage.checkpoint_files import read_checkpoint, read_manifest, saved_steps
+from reference_trainer.storage.checkpoint_manifest import sealed
 
 
 @given(step=st.none() | st.integers(1, STEPS), limit=st.integers(2, STEPS), linked=st.booleans())
@@ -51,18 +51,15 @@ CASES: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
     "a missing step": (lambda place: shutil.rmtree(place / "student-step1"), {}, "student-step1"),
     "a damaged step": (_damage, {}, "student-step1"),
     "no metrics file": (lambda place: (place.parent / "metrics.jsonl").unlink(), {}, "metrics.jsonl"),
-    "another optimizer": (
-        lambda place: _edit(place / "student-step1" / "manifest.json"),
-        {},
-        "optimizer",
-    ),
+    "another optimizer": (lambda place: _edit(place / "student-step1"), {}, "optimizer"),
 }
 
 
-def _edit(path: Path) -> None:
-    tree = json.loads(path.read_text())
-    tree["state"]["optimizer"]["kind"] = "SGD"
-    path.write_text(json.dumps(tree))
+def _edit(checkpoint: Path) -> None:
+    """Name another optimizer in a manifest whose digest is right."""
+    manifest = read_manifest(checkpoint)
+    manifest.state["optimizer"]["kind"] = "SGD"
+    (checkpoint / "manifest.json").write_text(sealed(manifest).model_dump_json())
 
 
 def falsify_refused_rewind_moves_nothing(subject: Any) -> None:
