@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, lines, resumed_to_the_end, settings
@@ -55,6 +57,27 @@ def falsify_evaluation_leaves_the_training_as_it_is(subject: Any, every: int, ac
         found = [_without_evaluation(line["metrics"]) for line in lines(directory, "evaluated")]
         wanted = [line["metrics"] for line in lines(directory, "straight")]
         assert found == wanted, f"{when}, the training metrics are {found}; expected {wanted}"
+
+
+@given(modes=st.lists(st.booleans(), min_size=4, max_size=4), fails=st.booleans())
+def falsify_each_part_keeps_its_own_mode(subject: Any, modes: list[bool], fails: bool) -> None:
+    """During an evaluation every part is in eval mode; afterwards, also after an error, each is in its own again."""
+    model = nn.Sequential(nn.Dropout(), nn.Sequential(nn.BatchNorm1d(2)))
+    parts = list(model.modules())
+    for part, mode in zip(parts, modes, strict=True):
+        part.training = mode
+
+    def evaluate() -> dict[str, Any]:
+        during = [part.training for part in parts]
+        assert during == [False] * 4, f"during an evaluation the parts have the train modes {during}"
+        if fails:
+            raise KeyError
+        return {}
+
+    with suppress(KeyError):
+        subject.undisturbed(evaluate, [model], torch.device("cpu"))
+    after = [part.training for part in parts]
+    assert after == modes, f"after an evaluation the parts have the train modes {after}; before it {modes}"
 
 
 def _without_evaluation(metrics: dict[str, Any]) -> dict[str, Any]:
