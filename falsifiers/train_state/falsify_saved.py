@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -47,7 +49,12 @@ def states(draw: st.DrawFn, subject: Any) -> Any:
 @given(data=st.data())
 def falsify_round_trip(subject: Any, data: st.DataObject) -> None:
     """Every state is restored with equal types and bits, and its text is JSON without NaN and Infinity."""
-    state = data.draw(states(subject))
+    drawn = data.draw(states(subject))
+    for loss in (drawn.loss, math.nan, math.inf, -math.inf):
+        _assert_round_trip(subject, replace(drawn, loss=loss))
+
+
+def _assert_round_trip(subject: Any, state: Any) -> None:
     text = subject.saved(state)
     assert type(text) is str, f"a saved state is {type(text).__name__}; expected str"
     values = json.loads(text, parse_constant=_no_json)
