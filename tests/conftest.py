@@ -15,8 +15,9 @@ PROJECTS = Path(__file__).parent / "projects"
 
 
 def pytest_configure() -> None:
-    """Handle SIGINT, for a shell starts background jobs with SIGINT ignored, and children inherit that."""
+    """Handle SIGINT and SIGHUP: background jobs and `nohup` ignore them, and children inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture
