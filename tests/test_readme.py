@@ -64,7 +64,7 @@ def test_the_contract_of_an_own_function_goes_from_red_to_green(tmp_path: Path) 
 def test_the_two_commands_are_there_to_be_run() -> None:
     commands = [line for line in README.splitlines() if line.startswith("python3 -m venv ")]
     assert len(commands) == 2
-    assert commands[0].endswith("/pv validate") and commands[1].endswith(" -m pytest -n auto --dist loadfile")
+    assert commands[0].endswith("/pv validate") and commands[1].endswith(" -m pytest -n auto --dist worksteal")
 
 
 def test_the_page_of_commands_has_each_command_and_only_real_options() -> None:
