@@ -40,7 +40,7 @@ PLACES = ("make_batches", "make_student", "make_teacher", "a batch", "a callback
 """Where a rank fails: before it is connected with others, beside them, between two steps, and after the last."""
 
 
-@given(place=st.sampled_from(PLACES), strategy=STRATEGIES, rank=st.integers(0, 2))
+@given(place=st.sampled_from(PLACES), strategy=st.just("ddp"), rank=st.integers(0, 2))
 def falsify_failure_of_one_rank_ends_all(subject: Any, place: str, strategy: str, rank: int) -> None:
     """Every rank raises an error with the message of the one that failed, before the others would give up waiting."""
     rank = 0 if place == "save" else rank  # which rank 0 alone does
