@@ -5,28 +5,59 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from torch import Tensor
 
-from falsifiers.rank_runs.launched import STEPS, Cut, Ended, launched, lines, own, settings
+from falsifiers.rank_runs.launched import STEPS, Cut, Ended, Model, launched, lines, own, settings
 from falsifiers.support.small_runs import found
 
 STRATEGIES = st.sampled_from(["ddp", "fsdp2"])
 LATEST: dict[str, Any] = {"resume": Path("latest"), "force": True}
 
 
-@given(ranks=st.sampled_from([3, 2]), strategy=STRATEGIES, cut=st.integers(1, STEPS - 1))
-def falsify_cut_ranks_end_like_straight_ones(subject: Any, ranks: int, strategy: str, cut: int) -> None:
+class Output(NamedTuple):
+    """Logits and hidden states. FSDP2 looks for tensors in tuples, lists and dictionaries only."""
+
+    logits: Tensor
+    hidden_states: list[Tensor]
+
+
+class WithStates(Model):
+    """A model whose hidden states can be matched."""
+
+    def forward(self, tokens: Tensor, output_hidden_states: bool = False) -> Any:
+        logits = super().forward(tokens)
+        return Output(logits, [self.embed(tokens)]) if output_hidden_states else logits
+
+
+def matching(subject: Any) -> Any:
+    """Return the distillation of models of two widths, whose hidden states are matched by a projection."""
+
+    class Matching(own(subject)):  # the subject is any module
+        def make_student(self) -> WithStates:
+            return WithStates(5, seed=1)
+
+        def make_teacher(self) -> Any:
+            return WithStates(3, seed=2).eval()
+
+    return Matching
+
+
+@given(ranks=st.sampled_from([3, 2]), strategy=STRATEGIES, cut=st.integers(1, STEPS - 1), matched=st.booleans())
+@example(ranks=3, strategy="fsdp2", cut=2, matched=True)
+def falsify_cut_ranks_end_like_straight_ones(subject: Any, ranks: int, strategy: str, cut: int, matched: bool) -> None:
     """With dropout and noisy data, the weights of every rank and the metrics file equal those of the straight run."""
     with tempfile.TemporaryDirectory() as name:
-        directory, make = Path(name).resolve(), own(subject)
-        straight = launched(make, settings(directory, "straight", strategy=strategy), ranks)
-        launched(make, settings(directory, "cut", strategy=strategy), ranks, lambda rank: [Cut(cut)])
-        resumed = launched(make, settings(directory, "cut", strategy=strategy, **LATEST), ranks)
-        when = f"{ranks} ranks with {strategy}, cut after step {cut}"
+        directory, make = Path(name).resolve(), matching(subject) if matched else own(subject)
+        given = {"strategy": strategy, "feature_weight": 0.5 if matched else 0.0}
+        straight = launched(make, settings(directory, "straight", **given), ranks)
+        launched(make, settings(directory, "cut", **given), ranks, lambda rank: [Cut(cut)])
+        resumed = launched(make, settings(directory, "cut", **given, **LATEST), ranks)
+        when = f"{ranks} ranks with {strategy}, cut after step {cut}{', with projections' if matched else ''}"
         expected = straight[0]
         for rank, each in enumerate((*straight, *resumed)):
             where = f"{when}, rank {rank % ranks} of the {'resumed' if rank >= ranks else 'straight'} run"

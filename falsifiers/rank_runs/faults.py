@@ -19,6 +19,15 @@ def divided_at_the_root(original: Any, self: Any, module: Any) -> None:
             part.set_gradient_divide_factor(float(self.world_size))
 
 
+def projections_averaged(original: Any, module: Any, features: Any) -> Any:
+    """Leave the gradients of sharded projections a mean over the ranks, as is the default."""
+    matching, parallel = original(module, features)
+    for part in (part for each in features.projections for part in each.modules()):
+        if hasattr(part, "set_gradient_divide_factor"):
+            part.set_gradient_divide_factor(float(parallel.world_size))
+    return matching, parallel
+
+
 def gathered_after_an_evaluation(original: Any, module: Any, device: Any) -> Any:
     """Leave the outermost part gathered after a forward, as is the default."""
     original(module, device).set_reshard_after_forward(False, recurse=False)
