@@ -5,46 +5,18 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from torch import Tensor
 
-from falsifiers.rank_runs.launched import STEPS, Cut, Ended, Model, launched, lines, own, settings
+from falsifiers.rank_runs.launched import STEPS, Cut, Ended, launched, lines, own, settings
+from falsifiers.rank_runs.matched import matching
 from falsifiers.support.small_runs import found
 
 STRATEGIES = st.sampled_from(["ddp", "fsdp2"])
 LATEST: dict[str, Any] = {"resume": Path("latest"), "force": True}
-
-
-class Output(NamedTuple):
-    """Logits and hidden states. FSDP2 looks for tensors in tuples, lists and dictionaries only."""
-
-    logits: Tensor
-    hidden_states: list[Tensor]
-
-
-class WithStates(Model):
-    """A model whose hidden states can be matched."""
-
-    def forward(self, tokens: Tensor, output_hidden_states: bool = False) -> Any:
-        logits = super().forward(tokens)
-        return Output(logits, [self.embed(tokens)]) if output_hidden_states else logits
-
-
-def matching(subject: Any) -> Any:
-    """Return the distillation of models of two widths, whose hidden states are matched by a projection."""
-
-    class Matching(own(subject)):  # the subject is any module
-        def make_student(self) -> WithStates:
-            return WithStates(5, seed=1)
-
-        def make_teacher(self) -> Any:
-            return WithStates(3, seed=2).eval()
-
-    return Matching
 
 
 @given(ranks=st.sampled_from([3, 2]), strategy=STRATEGIES, cut=st.integers(1, STEPS - 1), matched=st.booleans())

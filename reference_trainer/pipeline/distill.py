@@ -30,6 +30,7 @@ from reference_trainer.pipeline.checkpointing import (
     opened,
 )
 from reference_trainer.pipeline.evaluations import BestTracker, evaluation, undisturbed
+from reference_trainer.pipeline.initial_weights import InitialWeights
 from reference_trainer.pipeline.loss import matching, objective
 from reference_trainer.pipeline.manifest import manifest
 from reference_trainer.pipeline.parts import Parts
@@ -103,6 +104,8 @@ class Distillation(Parts):
         self.ranks.together(self._make_inputs)
         self.ranks.start(self.device)
         self.directory = self._claim_output()
+        initial = InitialWeights(self.settings, self.ranks)
+        initial.load_into("student", self.student, self.lines)
         # The trace may be in the output directory, so it is created after the check that this is empty.
         written = self.ranks.together(self._files)
         if settings.smoke is not None:
@@ -112,12 +115,14 @@ class Distillation(Parts):
         self.frozen, self.learner = self._models()
         self.features = matching(settings, self.learner, self.frozen, self.batches)
         self._projections = nn.ModuleList(self.features.projections)
+        initial.load_into("projections", self._projections, self.lines)
         self.parallel = ONE_PROCESS
         if place.world_size > 1:
             self.features, self.parallel = reduced(self._trained, self.features)
         self.optimizer = new_optimizer([*self.student.parameters(), *self.features.parameters], settings.lr)
         self.schedule = self._planned()
         self.checkpoints = self._checkpoints()
+        self.checkpoints.initial = initial.recorded
         self.ranks.check_equal(self.checkpoints.conditions)
         self.resumed = None
         if self._resuming is not None:
@@ -184,6 +189,7 @@ class Distillation(Parts):
         self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
         digests = {**self.digests, "teacher_sha256": weights_digest(self.teacher)}
         content = manifest(self.settings, self.device, result, held_back, **digests)
+        content["initial_weights"] = self.checkpoints.initial
         self.ranks.together(partial(self.save, self.directory, content) if self.place.rank == 0 else lambda: None)
         return self._concluded(train=result, output=self.directory, held_back=held_back, checks=())
 
