@@ -189,7 +189,8 @@ class Distillation(Parts):
         self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
         digests = {**self.digests, "teacher_sha256": weights_digest(self.teacher)}
         content = manifest(self.settings, self.device, result, held_back, **digests)
-        content["initial_weights"] = self.checkpoints.initial
+        if self.checkpoints.initial is not None:
+            content["initial_weights"] = self.checkpoints.initial
         self.ranks.together(partial(self.save, self.directory, content) if self.place.rank == 0 else lambda: None)
         return self._concluded(train=result, output=self.directory, held_back=held_back, checks=())
 
