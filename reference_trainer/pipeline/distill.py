@@ -29,7 +29,7 @@ from reference_trainer.pipeline.checkpointing import (
     metrics_length,
     opened,
 )
-from reference_trainer.pipeline.evaluations import BestTracker, evaluation, undisturbed
+from reference_trainer.pipeline.evaluations import BestTracker, check_metric, evaluation, undisturbed
 from reference_trainer.pipeline.initial_weights import InitialWeights
 from reference_trainer.pipeline.loss import matching, objective
 from reference_trainer.pipeline.manifest import manifest
@@ -138,6 +138,8 @@ class Distillation(Parts):
             callback.attach(self)
 
     def _make_inputs(self) -> None:
+        if self.settings.eval_every and type(self).evaluate is Parts.evaluate:  # an own one has metrics of its own
+            check_metric(self.settings.best_metric)
         self.device = usable_device(local_device(self.settings.device, self.place))
         self.batches = self.make_batches()
         self.student = self.make_student().to(self.device)
