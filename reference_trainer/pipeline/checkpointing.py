@@ -176,9 +176,9 @@ class Checkpoints:
     def save(self, run: Saved, metrics_length: int) -> Path | None:
         """Begin to save the run if a checkpoint is due or the step is the best so far.
 
-        Return its path, or None: on ranks that write none, and for a step that has been saved already. All ranks call
-        this, and rank 0 decides which step is the best. With `fsdp2` each rank writes its shard, and they wait for each
-        other; otherwise rank 0 writes. Errors of the save before are raised here, or by `writer`.
+        Return its path on every rank; None if the step is not saved, or has been already. All ranks call this, and rank
+        0 decides which step is the best. With `fsdp2` each rank writes its shard, and they wait for each other;
+        otherwise rank 0 writes. Errors of the save before are raised here, or by `writer`.
         """
         step = run.state.position.step
         is_best = run.evaluated and self.best.note(step, run.state.validation)
@@ -188,8 +188,9 @@ class Checkpoints:
         if not (run.due or is_best) or step == self.begun:
             return None
         self.begun = step
+        path = self.directory / checkpoint_name(RUN_ID, step)
         if self.ranks.rank > 0 and not sharded:
-            return None
+            return path
         taken = snapshot(self.modules, self.optimizer)
         student = self.modules.get("student")
         state = {
@@ -209,10 +210,11 @@ class Checkpoints:
             state=state,
         )
         if sharded:
-            return save_shards(self.ranks, self.directory, manifest, taken.tensors, keep=self.keep)
+            save_shards(self.ranks, self.directory, manifest, taken.tensors, keep=self.keep)
+            return path
         work = partial(save_checkpoint, self.directory, manifest, taken.tensors, keep=self.keep)
-        self.writer.start(work, f"writer of {checkpoint_name(RUN_ID, step)}")
-        return self.directory / checkpoint_name(RUN_ID, step)
+        self.writer.start(work, f"writer of {path.name}")
+        return path
 
     def loaded(self, checkpoint: Checkpoint) -> dict[str, str]:
         """Return what all ranks must have in common after `load`: the manifest, and weights that are not divided."""
