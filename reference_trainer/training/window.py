@@ -91,7 +91,7 @@ def kd_window(
 
 
 def _counts(labels: Sequence[Tensor], flags: tuple[bool, bool]) -> tuple[Tensor, Tensor]:
-    """Return the scored tokens of this rank, and int64 [K = 4]: a copy of these, its sequences that have one, its flags."""
+    """Return the scored tokens of this rank, and int64 [4]: a copy of these, its sequences that have one, its flags."""
     count = torch.stack([(labels_BT != IGNORE_INDEX).sum() for labels_BT in labels]).sum()
     sequences = torch.stack([(labels_BT != IGNORE_INDEX).any(-1).sum() for labels_BT in labels]).sum()
     return count, torch.stack([count, sequences, *(torch.full_like(count, int(flag)) for flag in flags)])
