@@ -46,7 +46,7 @@ def falsify_observers_see_the_whole_run(subject: Any, script: Script, observers:
 
 @given(script=scripts(st.none(), fewest=1), name=st.text(max_size=3), attempt=st.integers(1, 9))
 def falsify_events_name_run_and_attempt(subject: Any, script: Script, name: str, attempt: int) -> None:
-    """Every event says which run and which start of it it belongs to, its hook and its rank."""
+    """Every event names its run, its attempt, its hook and its rank."""
     seen: list[Context] = []
     callbacks = subject.Callbacks([observer(lambda hook, at: seen.append(at))])
     named = {"run": name, "attempt": attempt}

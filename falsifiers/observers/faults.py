@@ -85,7 +85,7 @@ def settle_does_nothing(self: Any) -> None:
 
 
 def waits_again(original: Any, self: Any, until: float) -> bool:
-    """Wait for a stuck observer at every turn."""
+    """Wait for a stuck observer each time."""
     self._late = False
     return bool(original(self, until))
 

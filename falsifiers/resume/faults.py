@@ -151,7 +151,7 @@ def _changed_when_stopped(
     return {"save": saved, "stop_requested": noted}
 
 
-def first_save_in_the_way(directory: Any, resume: Any) -> list[str]:
+def partial_checkpoint_refused(directory: Any, resume: Any) -> list[str]:
     """Ignore checkpoints only to resume."""
     return ["metrics.jsonl", *([] if resume is None else ["checkpoints"])]
 
