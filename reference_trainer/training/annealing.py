@@ -105,7 +105,7 @@ class Annealed:
         """Return the value of a step, from 1, in a run of `total` steps; see the module's docstring.
 
         The result depends on the arguments alone, lies between 0 and `start` during the warm-up and between `start`
-        and `end` after it, and never turns back. Raise `SettingError` unless `step` and `total` are positive.
+        and `end` after it, and is monotonic. Raise `SettingError` unless `step` and `total` are positive.
         """
         if step < 1 or total < 1:
             raise SettingError(f"step is {step!r} of {total!r}; expected positive integers, steps count from 1")
