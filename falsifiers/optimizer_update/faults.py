@@ -102,4 +102,4 @@ def clipped_when_logged(original: Any, self: Any, position: Any, rate: float, *h
     """Clip at logged steps only, where the norm is measured."""
     every = self.schedule.log_every
     logged = every and position.step % every == 0
-    return original(self if logged else replace(self, clip=None), position, rate)
+    return original(self if logged else replace(self, clip=None), position, rate, *hooks)
