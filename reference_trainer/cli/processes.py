@@ -35,7 +35,7 @@ _ranks = partial(click.option, "--nproc-per-node", type=click.IntRange(1, 1024),
     default=30.0,
     show_default=True,
     metavar="S",
-    help="Kill a process that was stopped for S seconds.",
+    help="Kill a process that gave no sign of life for S seconds; a stopped one after 2.",
 )
 @_ranks(default=1, show_default=True)
 @_command
