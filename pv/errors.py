@@ -23,7 +23,7 @@ class MutantProblem(Enum):
     NO_MATCH = "no match"
     """Its `find` is no code, or does not occur exactly once."""
     INVALID_REPLACEMENT = "invalid replacement"
-    """Its `replace` is no code, or would change more than the place."""
+    """Its `replace` is no code, or would change more than the place; or a function swapped in takes other arguments."""
     NO_CHANGE = "no change"
     """Its `replace` reads like its `find`."""
     NOT_LOADED = "not loaded"

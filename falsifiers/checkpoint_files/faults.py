@@ -86,7 +86,7 @@ def failed_save_ignored(original: Any, directory: Path, manifest: Any, tensors: 
 
 
 def later_ones_deleted(original: Any, directory: Path, manifest: Any, tensors: Any, **rest: Any) -> Any:
-    """Delete checkpoints that are in the way."""
+    """Delete later checkpoints instead of refusing."""
     from reference_trainer.storage.checkpoint_files import saved_steps
 
     for step in saved_steps(directory, manifest.run_id):

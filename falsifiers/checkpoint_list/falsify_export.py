@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def falsify_unfit_checkpoint_is_not_exported(subject: Any, kind: str) -> None:
     with _saved(**state) as (directory, _):
         damage(directory)
         out = directory.parent / "model"
-        call = lambda: subject.export_checkpoint(directory, 12, out)  # noqa: E731  (called once, below)
+        call = partial(subject.export_checkpoint, directory, 12, out)
         complaint = refusal_complaint(kind, call, f"{RUN}-step12", words, kind=CheckpointError)
         assert complaint is None, complaint
         assert not out.exists(), f"{kind}: a refused export left {names(out)}"

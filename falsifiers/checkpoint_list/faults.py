@@ -46,7 +46,7 @@ def latest_exported(original: Any, directory: Path, step: int, out: Path) -> Any
 
 
 def exported_over_files(original: Any, directory: Path, step: int, out: Path) -> Any:
-    """Remove what is in the way."""
+    """Remove existing files."""
     for each in out.iterdir() if out.exists() else ():
         each.unlink()
     return original(directory, step, out)

@@ -44,7 +44,7 @@ def log_ignored(self: Any, context: Any) -> None:
 
 
 def waited_forgotten(original: Any, self: Any, state: Any) -> None:
-    """Begin to wait anew when the run is resumed."""
+    """Start waiting again from zero when the run is resumed."""
     original(self, {**state, "waited": 0})
 
 

@@ -76,7 +76,7 @@ def falsify_tensor_origin_is_irrelevant(subject: Any, case: KdCase, dtype: torch
 
 @given(case=kd_cases(), changed=st.integers(1, 7))
 def falsify_calls_are_independent(subject: Any, case: KdCase, changed: int) -> None:
-    """Arguments changed in place are read anew, earlier results stay the same, and no random number is drawn."""
+    """Arguments changed in place are read again, earlier results stay the same, and no random number is drawn."""
     live = case.but(student=case.student.clone(), teacher=case.teacher.clone(), labels=case.labels.clone())
     random = torch.get_rng_state()
     first, gradient = live.loss(subject), live.gradient(subject)

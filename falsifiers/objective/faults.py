@@ -31,7 +31,7 @@ def fault_forgotten(original: Any, fault: int, labels: Any, vocabulary: int) -> 
     """Raise nothing for a deferred fault."""
 
 
-def update_kept(original: Any, update: Any, position: Any, rate: float) -> Any:
+def update_kept(original: Any, update: Any, position: Any, rate: float, *hooks: Any) -> Any:
     """Step the optimizer although the logits were NaN."""
     step = update.optimizer.step
 
@@ -41,7 +41,7 @@ def update_kept(original: Any, update: Any, position: Any, rate: float) -> Any:
 
     update.optimizer.step = stepped
     try:
-        return original(update, position, rate)
+        return original(update, position, rate, *hooks)
     finally:
         update.optimizer.step = step
 

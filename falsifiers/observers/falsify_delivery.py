@@ -37,7 +37,7 @@ def falsify_every_event_is_delivered_in_order(subject: Any, events: list[str], o
 
 @given(before=st.integers(0, 3), after=EVENTS, closes=st.integers(1, 3))
 def falsify_nothing_is_called_after_close(subject: Any, before: int, after: list[str], closes: int) -> None:
-    """Once closed, as often as it may be, events are neither delivered nor refused, and nobody hears them."""
+    """After one or several calls of `close`, an event calls no callback and raises no error."""
     seen, controlled = list[str](), list[int]()
     control = type("Control", (Callback,), {"on_log": lambda self, at: controlled.append(at.step)})()
     callbacks = subject.Callbacks([observer(lambda hook, at: seen.append(hook)), control])
@@ -49,15 +49,15 @@ def falsify_nothing_is_called_after_close(subject: Any, before: int, after: list
     for hook in after:
         answer = callbacks.fire(hook, context(9))
         assert answer.name == "CONTINUE", f"{hook} is answered with {answer} after close"
-        assert not callbacks.has_callbacks(hook), f"{hook} is said to be heard after close"
+        assert not callbacks.has_callbacks(hook), f"{hook} has callbacks after close"
     assert threading.active_count() == threads, "an event after close starts a thread"
     counts = len(seen), len(controlled)
     assert counts == (before, before), f"{before} events, close, {len(after)} events: the callbacks have got {counts}"
 
 
 @given(steps=st.integers(1, 8), blocking=st.integers(0, 1))
-def falsify_blocked_observer_delays_nobody(subject: Any, steps: int, blocking: int) -> None:
-    """While one observer is blocked in its first hook, the run and the other observer get on."""
+def falsify_blocked_observer_does_not_delay_others(subject: Any, steps: int, blocking: int) -> None:
+    """While one observer is blocked in its first hook, the run and the other observer continue."""
     blocked, others, done = Blocked(), list[int](), threading.Event()
 
     def note(hook: str, at: Any) -> None:
@@ -73,7 +73,7 @@ def falsify_blocked_observer_delays_nobody(subject: Any, steps: int, blocking: i
     finished = done.wait(SAFETY_S)
     blocked.go.set()
     callbacks.close()
-    assert blocked.released, f"the run stood still until an observer gave up waiting in step {blocked.steps[:1]}"
+    assert blocked.released, f"the run waited until an observer gave up waiting in step {blocked.steps[:1]}"
     assert finished and others == list(range(steps)), f"beside a blocked observer, another one has got {others}"
     assert blocked.steps == list(range(steps)), f"once it went on, the blocked observer has got {blocked.steps}"
 
@@ -134,7 +134,7 @@ def falsify_stuck_observer_is_waited_for_once(subject: Any, waits: int) -> None:
         callbacks.close()
     inside = blocked.released
     blocked.go.set()
-    assert inside is None, "the end of the run stood still until a stuck observer gave up"
+    assert inside is None, "the end of the run waited until a stuck observer gave up"
     said = [each for each in (record.getMessage() for record in records) if "takes too long" in each]
     assert len(said) == 1 and "Watching" in said[0], f"a stuck observer is reported as {said}; expected once, by name"
     assert seen == ["on_log", "on_train_end"], f"beside a stuck observer, another one has got {seen}"

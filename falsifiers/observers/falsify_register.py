@@ -37,7 +37,7 @@ def _callbacks(calls: list[tuple[int, str, int]], kinds: list[str], watching: li
     wanted=st.integers(0, 6),
     late=st.booleans(),
 )
-def falsify_removed_callbacks_get_nothing_more(
+def falsify_removed_callbacks_get_no_later_event(
     subject: Any, kinds: list[str], watching: bool, wanted: int, late: bool
 ) -> None:
     """Removed by instance or by type, also of a base class, they get no later event; the others get every one."""
@@ -52,13 +52,13 @@ def falsify_removed_callbacks_get_nothing_more(
     callbacks.fire("on_log", context(1))
     callbacks.remove(target)
     callbacks.fire("on_log", context(2))
-    heard = callbacks.has_callbacks("on_log")
+    used = callbacks.has_callbacks("on_log")
     callbacks.close()
     for number in range(len(made)):
         steps = [step for n, _, step in calls if n == number]
         expected = [1] if number in gone else [1, 2]
         assert steps == expected, f"{target} is removed from {kinds}: callback {number} got {steps}, not {expected}"
-    assert heard is (len(gone) < len(made)), f"{target} is removed from {kinds}: on_log is heard: {heard}"
+    assert used is (len(gone) < len(made)), f"{target} is removed from {kinds}: on_log has callbacks: {used}"
 
 
 @given(kinds=st.lists(st.sampled_from(KINDS), max_size=2), by_type=st.booleans())
@@ -76,15 +76,15 @@ def falsify_unknown_removal_is_refused(subject: Any, kinds: list[str], by_type: 
 
 
 @given(hooks=st.sets(st.sampled_from(HOOKS)), watching=st.booleans(), instance=st.booleans())
-def falsify_hooks_are_heard_where_overridden(subject: Any, hooks: set[str], watching: bool, instance: bool) -> None:
+def falsify_has_callbacks_where_overridden(subject: Any, hooks: set[str], watching: bool, instance: bool) -> None:
     """`has_callbacks` is true for the hooks that a class or an instance overrides, and for no other."""
     base, methods = Observer if watching else Callback, {hook: lambda *given: None for hook in hooks}
     callback = type("Mine", (base,), {} if instance else methods)()
     vars(callback).update(methods if instance else {})
     callbacks = subject.Callbacks([callback])
-    heard = {hook for hook in HOOKS if callbacks.has_callbacks(hook)}
+    found = {hook for hook in HOOKS if callbacks.has_callbacks(hook)}
     callbacks.close()
-    assert heard == hooks, f"a callback with the hooks {sorted(hooks)} hears {sorted(heard)}"
+    assert found == hooks, f"a callback with the hooks {sorted(hooks)} is found for {sorted(found)}"
 
 
 ODD = ["on_step_ends", "on_fit_start", "", "step_end", None, 3]

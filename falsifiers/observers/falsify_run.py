@@ -46,7 +46,7 @@ def falsify_observers_see_the_whole_run(subject: Any, script: Script, observers:
 
 @given(script=scripts(st.none(), fewest=1), name=st.text(max_size=3), attempt=st.integers(1, 9))
 def falsify_events_name_run_and_attempt(subject: Any, script: Script, name: str, attempt: int) -> None:
-    """Every event says which run and which start of it it belongs to, its hook and its rank."""
+    """Every event names its run, its attempt, its hook and its rank."""
     seen: list[Context] = []
     callbacks = subject.Callbacks([observer(lambda hook, at: seen.append(at))])
     named = {"run": name, "attempt": attempt}
@@ -61,7 +61,7 @@ def falsify_events_name_run_and_attempt(subject: Any, script: Script, name: str,
 
 
 @given(script=scripts(st.none()), hooks=st.sets(st.sampled_from(HOOKS)))
-def falsify_hooks_of_nobody_cost_nothing(subject: Any, script: Script, hooks: set[str]) -> None:
+def falsify_hooks_without_callbacks_cost_nothing(subject: Any, script: Script, hooks: set[str]) -> None:
     """A context is made for an event with a hook and for no other: the clock is read that much more often."""
 
     def reads(*callbacks: Any) -> int:
@@ -74,11 +74,11 @@ def falsify_hooks_of_nobody_cost_nothing(subject: Any, script: Script, hooks: se
         run(loop, script, subject.Callbacks(callbacks), parts() | {"clock": clock})
         return now[0]
 
-    heard = [
+    expected = [
         call
         for call in lifecycle(replace(script, answers=((),))).calls
         if call.event in hooks and call.event != "on_train_end"
     ]
     callback = type("Mine", (Callback,), {hook: lambda self, at: None for hook in hooks})()
     extra = reads(callback) - reads()
-    assert extra == len(heard), f"{len(heard)} calls of {sorted(hooks)} read the clock {extra} times more"
+    assert extra == len(expected), f"{len(expected)} calls of {sorted(hooks)} read the clock {extra} times more"

@@ -61,7 +61,7 @@ def newest_dropped(original: Any, self: Any, event: Any, context: Any) -> None:
 
 
 def drops_uncounted(original: Any, self: Any, event: Any, context: Any) -> None:
-    """Drop events in silence."""
+    """Drop events without a message."""
     original(self, event, context)
     self.dropped = 0
 
@@ -85,19 +85,19 @@ def settle_does_nothing(self: Any) -> None:
 
 
 def waits_again(original: Any, self: Any, until: float) -> bool:
-    """Wait for a stuck observer at every turn."""
+    """Wait for a stuck observer each time."""
     self._late = False
     return bool(original(self, until))
 
 
-def every_hook_heard(original: Any, self: Any, hook: Any) -> bool:
-    """Say that every hook is heard."""
+def every_hook_has_callbacks(original: Any, self: Any, hook: Any) -> bool:
+    """Say that every hook has callbacks."""
     original(self, hook)
     return True
 
 
 def unknown_hook_ignored(original: Any, hook: Any) -> Any:
-    """Take an unknown hook for one that nobody has."""
+    """Treat an unknown hook as one that no callback has."""
     from reference_trainer.training.schedule import Event
 
     return original(hook) if hook in [*Event, *(event.value for event in Event)] else Event.EVALUATE

@@ -68,10 +68,10 @@ def rate_of_micro_batches(original: Any, *models: Any, schedule: Any, learning_r
     return original(*models, schedule=schedule, learning_rate=lambda n: rate(n * schedule.accumulation), **others)
 
 
-def micro_batches_clipped(original: Any, self: Any, position: Any, rate: float) -> Any:
+def micro_batches_clipped(original: Any, self: Any, position: Any, rate: float, *hooks: Any) -> Any:
     """Clip the gradient after every micro-batch instead of once in a step."""
     if self.clip is None or self.optimizer is None:
-        return original(self, position, rate)
+        return original(self, position, rate, *hooks)
     parameters = [each for group in self.optimizer.param_groups for each in group["params"]]
     return original(replace(self, parallel=_Clipping(self.parallel, parameters, self.clip)), position, rate)
 
@@ -92,14 +92,14 @@ class _Clipping:
         torch.nn.utils.clip_grad_norm_(self.parameters, self.clip)
 
 
-def norm_after_clipping(original: Any, self: Any, position: Any, rate: float) -> Any:
+def norm_after_clipping(original: Any, self: Any, position: Any, rate: float, *hooks: Any) -> Any:
     """Report the norm after clipping."""
-    window, norm = original(self, position, rate)
+    window, norm = original(self, position, rate, *hooks)
     return window, norm if norm is None or self.clip is None else norm.clamp(max=self.clip)
 
 
-def clipped_when_logged(original: Any, self: Any, position: Any, rate: float) -> Any:
+def clipped_when_logged(original: Any, self: Any, position: Any, rate: float, *hooks: Any) -> Any:
     """Clip at logged steps only, where the norm is measured."""
     every = self.schedule.log_every
     logged = every and position.step % every == 0
-    return original(self if logged else replace(self, clip=None), position, rate)
+    return original(self if logged else replace(self, clip=None), position, rate, *hooks)

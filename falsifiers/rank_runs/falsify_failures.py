@@ -40,13 +40,13 @@ PLACES = ("make_batches", "make_student", "make_teacher", "a batch", "a callback
 """Where a rank fails: before it is connected with others, beside them, between two steps, and after the last."""
 
 
-@given(place=st.sampled_from(PLACES), strategy=st.just("ddp"), rank=st.integers(0, 2))
+@given(place=st.sampled_from(PLACES), strategy=STRATEGIES, rank=st.integers(0, 2))
 def falsify_failure_of_one_rank_ends_all(subject: Any, place: str, strategy: str, rank: int) -> None:
     """Every rank raises an error with the message of the one that failed, before the others would give up waiting."""
     rank = 0 if place == "save" else rank  # which rank 0 alone does
     base = own(subject)
 
-    class Failing(base):  # type: ignore[misc,valid-type]  # made for the subject
+    class Failing(base):
         def __init__(self, *given: Any, **named: Any) -> None:
             super().__init__(*given, **named)
             if self.place.rank == rank and hasattr(base, place):
@@ -70,6 +70,17 @@ def falsify_failure_of_one_rank_ends_all(subject: Any, place: str, strategy: str
         expected = f"Planted: {WORDS}" if number == rank else f"RankError: rank {rank}: {WORDS}"
         assert each.error.startswith(expected), f"{where}: rank {number} raised {each.error!r}; expected {expected!r}"
     assert waited < TIMEOUT_S, f"{where}: the ranks end after {waited:.0f} s, when they give up waiting"
+
+
+@given(ranks=st.integers(1, 3))
+def falsify_missing_rank_ends_all(subject: Any, ranks: int) -> None:
+    """Where one more rank is announced than comes, the others raise LostRankError, which names it, in time."""
+    with tempfile.TemporaryDirectory() as name:
+        chosen = settings(Path(name).resolve(), "out", rank_timeout=2)
+        ended = launched(own(subject), chosen, ranks, limit_s=15, announced=ranks + 1)
+    expected = f"LostRankError: rank {ranks} did not connect within 2 s"
+    for number, each in enumerate(ended):
+        assert each.error == expected, f"{ranks} of {ranks + 1} ranks: rank {number} raised {each.error!r}"
 
 
 class Killed(Callback):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Sequence
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -101,18 +103,33 @@ def launched(
     ranks: int,
     callbacks: Callable[[int], Sequence[Callback]] = lambda rank: (),
     limit_s: float = 60.0,
+    announced: int | None = None,
 ) -> list[Ended]:
-    """Run a distillation on forked ranks, and return what each one ends with. chosen: the settings, or of each rank."""
-    server: Any = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    place = {"WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.port)}
+    """Run a distillation on forked ranks, and return what each one ends with.
+
+    chosen: the settings, or of each rank. announced: the world size, if it is another number than that of `ranks`.
+    """
+    size = announced or ranks
+    listening = socket.create_server(("127.0.0.1", 0))
+    place = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listening.getsockname()[1])}
     place["TORCHELASTIC_USE_AGENT_STORE"] = "True"
 
     def work(rank: int) -> Ended:
-        environment = {**place, "RANK": str(rank), "LOCAL_RANK": str(rank)} if ranks > 1 else {}
+        environment = {**place, "RANK": str(rank), "LOCAL_RANK": str(rank)} if size > 1 else {}
         mine = chosen(rank) if callable(chosen) else chosen
         return ended(make, mine, callbacks(rank), environment)
 
-    return run_ranks(ranks, work, limit_s=limit_s, grouped=False)
+    return run_ranks(ranks, work, limit_s=limit_s, served=_store(listening))
+
+
+@contextmanager
+def _store(listening: socket.socket) -> Iterator[None]:
+    """Serve the store of a launcher. Its thread resolves addresses, under a lock that a fork would keep for ever."""
+    host, port = listening.getsockname()
+    options: Any = {"is_master": True, "wait_for_workers": False, "master_listen_fd": listening.detach()}
+    server = dist.TCPStore(host, port, **options)
+    yield
+    del server
 
 
 def ended(

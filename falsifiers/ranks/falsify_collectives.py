@@ -22,7 +22,7 @@ def falsify_collectives_of_a_window(subject: Any, model: dict[str, Any], ranks: 
 
     def work(rank: int) -> list[Any]:
         worker, results = Worker(subject, cases[0], rank), list[Any]()
-        for case in (*cases[:2], *cases):  # DDP arranges its buckets anew before the second window
+        for case in (*cases[:2], *cases):  # DDP rebuilds its buckets before the second window
             subject.evaluate(worker.teacher, worker.student, _Text(case, rank), case.weights)
             before = worker.module.switched_off
             with Collectives() as collectives:

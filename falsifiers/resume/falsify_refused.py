@@ -133,7 +133,7 @@ LEFT: dict[str, tuple[bool, Callable[[Path], object]]] = {
 
 @given(kind=st.sampled_from(list(LEFT)))
 def falsify_run_killed_in_its_first_save_starts_over(subject: Any, kind: str) -> None:
-    """Without `force`, what a run left that was killed in its first save is no obstacle; anything else is."""
+    """Files of a run that was killed in its first save are accepted without `force`; other files are refused."""
     accepted, leave = LEFT[kind]
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -116,18 +117,10 @@ def stop_saved_as_an_answer(
     original: Any, *given: Any, save: Any, stop_requested: Any = lambda: False, **rest: Any
 ) -> Any:
     """Save STOP as the answer to the step in which the run is asked to stop."""
-    asked = False
-
-    def noted() -> bool:
-        nonlocal asked
-        asked = stop_requested()
-        return asked
-
-    def saved(run: Any) -> None:
-        stopping = replace(run.state, position=replace(run.state.position, stopping=True))
-        save(replace(run, state=stopping) if asked else run)
-
-    return original(*given, save=saved, stop_requested=noted, **rest)
+    changed = _changed_when_stopped(
+        save, stop_requested, lambda state: replace(state, position=replace(state.position, stopping=True))
+    )
+    return original(*given, **changed, **rest)
 
 
 def stop_request_ignored(original: Any, *given: Any, stop_requested: Any = None, **rest: Any) -> Any:
@@ -137,6 +130,14 @@ def stop_request_ignored(original: Any, *given: Any, stop_requested: Any = None,
 
 def stopped_step_unread(original: Any, *given: Any, save: Any, stop_requested: Any = lambda: False, **rest: Any) -> Any:
     """Forget the loss of the step in which the run is asked to stop."""
+    changed = _changed_when_stopped(save, stop_requested, lambda state: replace(state, tokens=0, interval={}))
+    return original(*given, **changed, **rest)
+
+
+def _changed_when_stopped(
+    save: Callable[[Any], object], stop_requested: Callable[[], bool], change: Callable[[Any], Any]
+) -> dict[str, Callable[..., object]]:
+    """Return `save` and `stop_requested`: the step in which the run is asked to stop is saved with `change(state)`."""
     asked = False
 
     def noted() -> bool:
@@ -145,12 +146,12 @@ def stopped_step_unread(original: Any, *given: Any, save: Any, stop_requested: A
         return asked
 
     def saved(run: Any) -> None:
-        save(replace(run, state=replace(run.state, tokens=0, interval={})) if asked else run)
+        save(replace(run, state=change(run.state)) if asked else run)
 
-    return original(*given, save=saved, stop_requested=noted, **rest)
+    return {"save": saved, "stop_requested": noted}
 
 
-def first_save_in_the_way(directory: Any, resume: Any) -> list[str]:
+def partial_checkpoint_refused(directory: Any, resume: Any) -> list[str]:
     """Ignore checkpoints only to resume."""
     return ["metrics.jsonl", *([] if resume is None else ["checkpoints"])]
 

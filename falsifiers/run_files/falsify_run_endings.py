@@ -99,11 +99,11 @@ TAKEN: dict[str, Callable[[Path], dict[str, Any]]] = {
     "a trace over the text": lambda d: {"out": d / "out", **_text_like_a_trace(d)},
     "a trace below a file": lambda d: {"out": d / "out", "trace": d / "text" / "x"},
     "a trace for a run with existing results": lambda d: {"out": d, "trace": d / "trace"},
-    "a trace for a run without a teacher": lambda d: {"out": d / "out", "trace": d / "trace", "teacher": d / "nobody"},
+    "a trace for a run without a teacher": lambda d: {"out": d / "out", "trace": d / "trace", "teacher": d / "missing"},
     "a trace over an older one for a run without a teacher": lambda d: {
         "out": d / "out",
         "trace": _older_trace(d),
-        "teacher": d / "nobody",
+        "teacher": d / "missing",
         "force": True,
     },
     "a device that is missing": lambda d: {"out": d / "new" / "out", "trace": d / "trace", "device": "cuda:999"},

@@ -16,7 +16,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -59,12 +59,16 @@ class _Rank:
 
 
 def run_ranks(
-    world_size: int, work: Callable[[int], Result], *, limit_s: float = 30.0, grouped: bool = True
+    world_size: int,
+    work: Callable[[int], Result],
+    *,
+    limit_s: float = 30.0,
+    served: AbstractContextManager[object] | None = None,
 ) -> list[Result]:
     """Return work(rank) of each rank, run at once in `world_size` processes with a gloo process group as the default.
 
-    grouped: without it, `work` makes the group itself, as a program under a launcher does, and a rank ends when it
-    has its result.
+    served: with it, `work` makes the group itself, as a program under a launcher does, and a rank ends when it has its
+    result. It is entered when all ranks are forked: a fork would keep the locks that its threads hold.
 
     Results are pickled. A rank has one thread, and the random state of this process. Raise what `work` raised first,
     with the rank's traceback as a note; an error of the code under attack, and no result of some rank within
@@ -75,9 +79,10 @@ def run_ranks(
     with tempfile.TemporaryDirectory() as directory:
         try:
             for rank in range(world_size):
-                store = f"{directory}/store" if grouped else None
+                store = f"{directory}/store" if served is None else None
                 ranks.append(_fork(rank, world_size, work, store, limit_s, leave_reading, leave_writing))
-            return _results(ranks, time.monotonic() + limit_s)
+            with served or nullcontext():
+                return _results(ranks, time.monotonic() + limit_s)
         finally:
             os.close(leave_reading)
             os.close(leave_writing)  # every rank waits for this, so that none closes a connection that others need

@@ -165,7 +165,7 @@ def _assert_written(when: str, directory: Path, seen: dict[int, dict[str, float]
     save_every=st.integers(0, 3),
     log_every=st.integers(0, 2),
 )
-def falsify_evaluated_steps_stand_once_after_resuming(
+def falsify_evaluated_steps_are_in_the_metrics_file_once(
     subject: Any, cuts: list[int], every: int, save_every: int, log_every: int
 ) -> None:
     """Cut after any steps and resumed, the metrics file and the result are those of the straight run."""

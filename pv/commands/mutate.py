@@ -62,14 +62,16 @@ def mutate(
         spawn=spawn,
         on_progress=on_progress,
     )
-    results = []
-    for contract, falsifiers in asked:
-        if held := scope.holders(project, contract):
-            results.append(_held_elsewhere(contract, held))
-            continue
-        result = MutantTrials(project, contract, falsifiers, plan).run()
-        results.append(_recorded(project, result, seed) if record else result)
-    return tuple(results)
+    return tuple(_result(project, contract, falsifiers, plan, record=record) for contract, falsifiers in asked)
+
+
+def _result(
+    project: Project, contract: Contract, falsifiers: Sequence[Falsifier], plan: Plan, *, record: bool
+) -> MutationResult:
+    if held := scope.holders(project, contract):
+        return _held_elsewhere(contract, held)
+    result = MutantTrials(project, contract, falsifiers, plan).run()
+    return _recorded(project, result, plan.seed) if record else result
 
 
 def _asked(

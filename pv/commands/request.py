@@ -74,8 +74,8 @@ def check(
 def project_of(paths: Sequence[str | Path]) -> Project:
     """Return the project of the first path, else that of the working directory."""
     for path in paths[:1]:
-        # Path.is_dir raises for a name that is too long.
-        found = find_project(Path(path) if os.path.isdir(path) else Path(path).parent)  # noqa: PTH112
+        is_directory = os.path.isdir(path)  # noqa: PTH112  (Path.is_dir raises for a name that is too long)
+        found = find_project(Path(path) if is_directory else Path(path).parent)
         if found.declared:
             return found
     return find_project(Path.cwd())

@@ -110,8 +110,8 @@ def _refusal(location: Location, message: str, hint: str = "") -> Finding:
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
     seen: set[Path] = set()
     for path in paths:
-        # Path.is_dir raises for a name that is too long.
-        for file in _below(path) if os.path.isdir(path) else [path]:  # noqa: PTH112
+        is_directory = os.path.isdir(path)  # noqa: PTH112  (Path.is_dir raises for a name that is too long)
+        for file in _below(path) if is_directory else [path]:
             place = _place(file)
             if place not in seen:
                 seen.add(place)

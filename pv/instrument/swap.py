@@ -13,7 +13,11 @@ ORIGINAL = "original"
 
 
 def swap(module: ModuleType, name: str, new: Any) -> None:
-    """Set `name`, a dotted path in the module, to `new`. Raise BrokenMutant if there is no such object."""
+    """Set `name`, a dotted path in the module, to `new`.
+
+    Raise BrokenMutant if there is no such object, or if it is called with arguments that `new` does not take: the error
+    of such a call would look like a claim that noticed the fault.
+    """
     *path, last = name.split(".")
     holder: Any = module
     try:
@@ -22,7 +26,26 @@ def swap(module: ModuleType, name: str, new: Any) -> None:
         getattr(holder, last)
     except AttributeError:
         raise BrokenMutant(MutantProblem.NO_DEFINITION, f"{module.__name__} has no {name!r}") from None
-    setattr(holder, last, _around(_raw(holder, last), new) if _takes_original(new) else new)
+    raw = _raw(holder, last)
+    swapped = _around(raw, new) if _takes_original(new) else new
+    _check_parameters(getattr(raw, "__func__", raw), new)
+    setattr(holder, last, swapped)
+
+
+def _check_parameters(original: Any, new: Any) -> None:
+    """Raise BrokenMutant unless `new` takes what the function `original` can be given: as little, and as much."""
+    if not (inspect.isfunction(original) and inspect.isfunction(new)):
+        return
+    taken, first = inspect.signature(new), (None,) * _takes_original(new)
+    parameters = inspect.signature(original).parameters.values()
+    for given in ([each for each in parameters if each.default is each.empty], parameters):
+        places = [None for each in given if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+        names = {each.name: None for each in given if each.kind is each.KEYWORD_ONLY}
+        try:
+            taken.bind(*first, *places, **names)
+        except TypeError as error:
+            message = f"{new.__name__} does not take the arguments of {original.__name__}: {error}"
+            raise BrokenMutant(MutantProblem.INVALID_REPLACEMENT, message) from None
 
 
 def _takes_original(new: Any) -> bool:

@@ -18,7 +18,7 @@ __all__ = ["main"]
 
 
 class _Closed(io.StringIO):
-    """Stand in for a standard output that was closed before the start; every write raises `OSError`."""
+    """Replacement of a standard output that was closed before the start; every write raises `OSError`."""
 
     def write(self, text: str) -> int:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -13,6 +14,9 @@ from reference_trainer.cli.reporting import guarded, print_error, print_line
 from reference_trainer.errors import SettingError
 
 __all__ = ["launch", "until"]
+
+_command = click.argument("command", nargs=-1, type=click.UNPROCESSED)
+_ranks = partial(click.option, "--nproc-per-node", type=click.IntRange(1, 1024), help="Number of processes.")
 
 
 @main.command(context_settings={"ignore_unknown_options": True, "max_content_width": 120})
@@ -31,12 +35,10 @@ __all__ = ["launch", "until"]
     default=30.0,
     show_default=True,
     metavar="S",
-    help="Kill a process that was stopped for S seconds.",
+    help="Kill a process that gave no sign of life for S seconds; a stopped one after 2.",
 )
-@click.option(
-    "--nproc-per-node", type=click.IntRange(1, 1024), default=1, show_default=True, help="Number of processes."
-)
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@_ranks(default=1, show_default=True)
+@_command
 def until(command: tuple[str, ...], **options: Any) -> int:
     """Run `distill` until it has reached a step: until --step N -- distill SETTING...
 
@@ -74,8 +76,8 @@ def _until(command: list[str], options: dict[str, Any]) -> int:
 
 
 @main.command(context_settings={"ignore_unknown_options": True})
-@click.option("--nproc-per-node", type=click.IntRange(1, 1024), required=True, help="Number of processes.")
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@_ranks(required=True)
+@_command
 def launch(command: tuple[str, ...], nproc_per_node: int) -> int:
     """Run `distill` in several processes on this machine: launch --nproc-per-node N -- distill SETTING...
 

@@ -72,7 +72,8 @@ class _Merged(Settings, BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the `sources` that the constructor was given, instead of those of the process."""
-        sources: tuple[PydanticBaseSettingsSource, ...] = init_settings.init_kwargs["sources"]  # type: ignore[attr-defined]
+        given: Any = init_settings  # an InitSettingsSource, which pydantic types as its base class
+        sources: tuple[PydanticBaseSettingsSource, ...] = given.init_kwargs["sources"]
         return sources
 
     @field_validator("*", mode="wrap")

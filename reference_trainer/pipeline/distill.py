@@ -17,18 +17,9 @@ from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.vocabulary import share_vocabulary
-from reference_trainer.errors import SettingError
 from reference_trainer.models.placement import computing_in, usable_device
 from reference_trainer.pipeline import smoke
-from reference_trainer.pipeline.checkpointing import (
-    CHECKPOINTS,
-    Checkpoints,
-    WritingCallback,
-    conditions,
-    ignored,
-    metrics_length,
-    opened,
-)
+from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
 from reference_trainer.pipeline.evaluations import BestTracker, check_metric, evaluation, undisturbed
 from reference_trainer.pipeline.initial_weights import InitialWeights
 from reference_trainer.pipeline.loss import matching, objective
@@ -36,22 +27,18 @@ from reference_trainer.pipeline.manifest import manifest
 from reference_trainer.pipeline.parts import Parts
 from reference_trainer.pipeline.ranks import joined, local_device
 from reference_trainer.pipeline.result import DistillResult
+from reference_trainer.pipeline.run_files import RunFiles
 from reference_trainer.pipeline.strategies import gathered, reduced, spread, strategy_of
 from reference_trainer.storage.background import Background
-from reference_trainer.storage.checkpoint_files import read_checkpoint
-from reference_trainer.storage.directories import exclusive_directory, refuse_existing
-from reference_trainer.storage.export import exported_bytes, note_interrupts, weights_digest
+from reference_trainer.storage.export import note_interrupts, weights_digest
 from reference_trainer.training.callbacks import Callback
 from reference_trainer.training.flops import step_flops
 from reference_trainer.training.formats import SMOKE_START_LINE
 from reference_trainer.training.lines import BarCallback, Lines, SilentLines
 from reference_trainer.training.loop import Saved, TrainResult, new_optimizer, train
-from reference_trainer.training.metrics_file import FILE as METRICS
-from reference_trainer.training.metrics_file import MetricsCallback
 from reference_trainer.training.parallel import ONE_PROCESS
 from reference_trainer.training.progress import ProgressCallback
 from reference_trainer.training.schedule import Schedule, learning_rate, windows
-from reference_trainer.training.trace import TraceCallback
 from reference_trainer.training.watchdog import WatchdogCallback
 
 __all__ = ["DistillResult", "Distillation", "distill"]
@@ -103,11 +90,13 @@ class Distillation(Parts):
         self.lines = self.lines if place.rank == 0 else SilentLines()
         self.ranks.together(self._make_inputs)
         self.ranks.start(self.device)
-        self.directory = self._claim_output()
-        initial = InitialWeights(self.settings, self.ranks)
+        self.files = RunFiles(settings, self.ranks, self.lines)
+        self.files.claim(self.student, self)
+        self.directory = self.files.directory
+        initial = InitialWeights(settings, self.ranks)
         initial.load_into("student", self.student, self.lines)
         # The trace may be in the output directory, so it is created after the check that this is empty.
-        written = self.ranks.together(self._files)
+        written = self.ranks.together(partial(self.files.callbacks, self))
         if settings.smoke is not None:
             self.lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
         with self._reporting_divergence():
@@ -124,12 +113,8 @@ class Distillation(Parts):
         self.checkpoints = self._checkpoints()
         self.checkpoints.initial = initial.recorded
         self.ranks.check_equal(self.checkpoints.conditions)
-        self.resumed = None
-        if self._resuming is not None:
-            self.resumed = self.ranks.together(partial(self.checkpoints.load, self._resuming, self.schedule))
-            self.ranks.check_equal(self.checkpoints.loaded(self._resuming))
-            self.lines.write(f"resumed from {self._resuming.path}")
-        self._rewind()
+        self.resumed = self.files.restore(self.checkpoints, self.schedule)
+        self.files.rewind(self.checkpoints)
         progress = ProgressCallback(settings.log_every, lines=self.lines)
         watchdog = [] if settings.hang_after is None else [WatchdogCallback(settings.hang_after)]
         own = (*watchdog, progress, BarCallback(self.lines, "student"), WritingCallback(self.checkpoints.writer))
@@ -143,10 +128,6 @@ class Distillation(Parts):
         self.device = usable_device(local_device(self.settings.device, self.place))
         self.batches = self.make_batches()
         self.student = self.make_student().to(self.device)
-
-    def _files(self) -> tuple[Callback, ...]:
-        """Return the callbacks that write files, which are those of rank 0."""
-        return (*self._metrics_callbacks(), *self._trace_callbacks()) if self.place.rank == 0 else ()
 
     def run(self) -> TrainResult:
         """Train the student. Errors: those of `loop.train`."""
@@ -172,7 +153,7 @@ class Distillation(Parts):
                 save=self._save,
                 resumed=self.resumed,
                 stop_requested=stop_requested,
-                resumed_from=None if self._resuming is None else self._resuming.path,
+                resumed_from=self.files.resumed_from,
                 run=settings.out.name,
                 attempt=time.time_ns() // 10**6,
             )
@@ -220,20 +201,7 @@ class Distillation(Parts):
         return undisturbed(self.evaluate, [self.student, self.teacher], self.device)
 
     def _save(self, run: Saved) -> Path | None:
-        length = 0 if self._metrics is None else self._metrics.length
-        return None if self.directory is None else self.checkpoints.save(run, length)
-
-    def _set_aside(self, start: int | None) -> str | None:
-        aside = self.checkpoints.rewind(start)
-        return None if aside is None else str(aside)
-
-    def _rewind(self) -> None:
-        if not self.settings.rewind:
-            return
-        start = None if self._resuming is None else self._resuming.manifest.step
-        aside = self.ranks.decided(lambda: self._set_aside(start))
-        if aside is not None:
-            self.lines.write(f"set later checkpoints aside in {aside}")
+        return None if self.directory is None else self.checkpoints.save(run, self.files.metrics_length)
 
     def _checkpoints(self) -> Checkpoints:
         settings, digests = self.settings, dict(self.digests)
@@ -264,50 +232,6 @@ class Distillation(Parts):
 
     def _weights(self, step: int) -> Weights:
         return objective(self.settings).weights(step, self.schedule.planned_steps)
-
-    def _claim_output(self) -> Path | None:
-        """Return the output directory, which this run has to itself; None for a smoke run, which creates nothing.
-
-        Rank 0 claims it and decides what is resumed.
-        """
-        resumed = self.ranks.decided(self._claimed)
-        if resumed is not None and self.place.rank > 0:
-            path = Path(resumed)
-            self._resuming = self.ranks.together(lambda: read_checkpoint(path, rank=self.place.rank))
-        elif resumed is not None:
-            self.ranks.together(lambda: None)
-        return None if self.settings.smoke is not None else self.settings.out
-
-    def _claimed(self) -> str | None:
-        """Claim the output directory; return the path of the checkpoint that is resumed."""
-        settings = self.settings
-        kept = ignored(settings.out, settings.resume, rewinding=settings.rewind)
-        if settings.smoke is not None:
-            refuse_existing(settings.out, force=settings.force, kept=kept)  # the full run would be refused too
-            return None
-        needed = exported_bytes(self.student)
-        claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=needed, kept=kept)
-        directory = self.enter_context(claimed)
-        self._resuming = opened(directory / CHECKPOINTS, settings.resume, rewinding=settings.rewind)
-        return None if self._resuming is None else str(self._resuming.path)
-
-    def _metrics_callbacks(self) -> list[MetricsCallback]:
-        if self.directory is None:
-            return []
-        length = metrics_length(self._resuming, self.directory / CHECKPOINTS)  # 0 replaces that of an unfinished run
-        self._metrics = MetricsCallback(self.directory / METRICS, truncate_to=length)
-        self.callback(self._metrics.close)
-        return [self._metrics]
-
-    def _trace_callbacks(self) -> list[TraceCallback]:
-        settings = self.settings
-        if settings.trace is None:
-            return []
-        if settings.data is not None and settings.trace.exists() and settings.trace.samefile(settings.data):
-            raise SettingError(f"invalid value '{settings.trace}' for 'trace': expected a file other than the text")
-        trace = TraceCallback(settings.trace, force=settings.force)
-        self.callback(trace.close)
-        return [trace]
 
     def _step_flops(self) -> int:
         B, T = self.batches.batch(1, 1).tokens.shape

@@ -31,13 +31,11 @@ from reference_trainer.pipeline.teachers import (
     load_teacher,
     untrained_teacher,
 )
-from reference_trainer.storage.checkpoint_files import Checkpoint
 from reference_trainer.storage.export import save_decoder
 from reference_trainer.training.callbacks import Callback, checked
 from reference_trainer.training.callbacks_file import load_callbacks
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.lines import BarCallback, Lines
-from reference_trainer.training.metrics_file import MetricsCallback
 from reference_trainer.training.parallel import Parallel
 from reference_trainer.training.progress import ProgressCallback
 from reference_trainer.training.schedule import Schedule
@@ -76,8 +74,6 @@ class Parts(ExitStack):
         self.place, self._environment = placed(environment), environment
         self.callbacks = (*load_callbacks(settings.callbacks), *checked(callbacks))
         self.digests: dict[str, str] = {}
-        self._resuming: Checkpoint | None = None
-        self._metrics: MetricsCallback | None = None  # of rank 0
         super().__init__()
         self._outermost = self.enter_context(ExitStack())
 

@@ -8,6 +8,7 @@ take as long as it needs to train a teacher. A rank that fails writes its messag
 from __future__ import annotations
 
 import json
+import math
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -55,7 +56,8 @@ def joined(place: Place, environment: Mapping[str, str], *, timeout_s: int) -> I
     """Connect to the other ranks, and leave them at the end. Without others nothing is done.
 
     An error inside of the block reaches all ranks: the others raise `RankError` with its message, as soon as they next
-    wait for a rank. timeout_s: how long a collective waits for the other ranks. Errors: `RankError` without connection.
+    wait for a rank. timeout_s: how long the others may take to connect, and a collective waits for them. Raise
+    `LostRankError` without a connection.
     """
     if place.world_size == 1:
         yield Ranks(place, None, timeout_s)
@@ -64,6 +66,7 @@ def joined(place: Place, environment: Mapping[str, str], *, timeout_s: int) -> I
     ranks = Ranks(place, _store(place, environment, timeout_s, serving), timeout_s)
     try:
         with ranks.failing_together():
+            ranks.meet()
             yield ranks
     finally:
         ranks.leave(last=serving)
@@ -96,6 +99,18 @@ class Ranks:
         self._store, self._timeout = store, timedelta(seconds=timeout_s)
         self._phase = 0
         self._device: torch.device | None = None  # of the process group
+
+    def meet(self) -> None:
+        """Wait until every rank has connected. Raise `LostRankError` with those that have not in time."""
+        if self._store is None:
+            return
+        keys = [f"connected/{rank}" for rank in range(self.world_size)]
+        self._store.set(keys[self.rank], "")
+        if not self._wait(self._store, keys, self._timeout.total_seconds()):
+            missing = [str(rank) for rank, key in enumerate(keys) if not self._store.check([key])]
+            error = LostRankError(f"rank {', '.join(missing)} did not connect within {self._timeout.seconds} s")
+            self._first_failure(error)  # for ranks that connect later
+            raise error
 
     def start(self, device: torch.device) -> None:
         """Create the default process group: NCCL for a GPU, gloo for the CPU."""
@@ -177,14 +192,18 @@ class Ranks:
             self._store.delete_key(f"{self._phase - 1}/{self.rank}")
         return [json.loads(self._store.get(key)) for key in keys]
 
-    def _wait(self, store: Store, keys: list[str]) -> None:
-        pause_s = SHORTEST_S
+    def _wait(self, store: Store, keys: list[str], limit_s: float = math.inf) -> bool:
+        """Return whether the keys are there, in time. Raise `RankError` as soon as another rank has failed."""
+        pause_s, since = SHORTEST_S, time.monotonic()
         while not store.check(keys):
+            if time.monotonic() - since > limit_s:
+                return False
             if store.check([FAILURE]):
                 rank, message, _ = json.loads(store.get(FAILURE))
                 raise RankError(f"rank {rank}: {message}")
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_S)
+        return True
 
     @contextmanager
     def failing_together(self) -> Iterator[None]:

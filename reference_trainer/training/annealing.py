@@ -104,8 +104,8 @@ class Annealed:
     def at(self, step: int, total: int) -> float:
         """Return the value of a step, from 1, in a run of `total` steps; see the module's docstring.
 
-        The result depends on the arguments alone, lies between 0 and `start` during the warm-up and between `start`
-        and `end` after it, and never turns back. Raise `SettingError` unless `step` and `total` are positive.
+        The result depends on the arguments alone. It goes monotonically from 0 to `start` during the warm-up, and from
+        `start` to `end` after it. Raise `SettingError` unless `step` and `total` are positive.
         """
         if step < 1 or total < 1:
             raise SettingError(f"step is {step!r} of {total!r}; expected positive integers, steps count from 1")

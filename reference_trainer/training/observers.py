@@ -1,4 +1,4 @@
-"""Observers: callbacks that are called beside the training, each on a thread of its own, and cannot hurt it."""
+"""Observers: callbacks that are called in a thread of their own each, and cannot change or end the run."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Observer(Callback):
 
     Hooks are called one after the other, in the order of the events, on a thread that belongs to the observer. Each
     gets a deep copy of the context, in which everything is read: on a GPU, an observer of `on_step_end` costs one wait
-    for the device a step, one of `on_log` none. Exceptions are logged, and the run goes on. An observer that waits
-    delays nobody; one that computes in Python shares the interpreter with the training, and slows it down.
+    for the device a step, one of `on_log` none. Exceptions are logged, and the run goes on. An observer that waits does
+    not delay the run; one that computes in Python shares the interpreter with the training, and slows it down.
 
     A checkpoint waits until the observers have taken the events before it, and so does the end of the run, both at most
-    10 s; one that does not take them in time is waited for no more. So a run that is killed and resumed calls the hooks
-    of every event at least once; of events that come again, `context.attempt` is larger.
+    10 s; one that does not take them in time is not waited for again. So a run that is killed and resumed calls the
+    hooks of every event at least once; of events that come again, `context.attempt` is larger.
 
     queue_limit: events that wait at most. Beyond it the oldest ones are dropped, counted, and reported at the end.
     """

@@ -34,38 +34,19 @@ class WatchdogCallback(Callback):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._seconds, self._leave, self._clock = seconds, leave, clock
-        # A descriptor that nobody else closes: the number of a closed one is given to another file.
+        # A duplicate, because the number of a closed descriptor is given to the next file that is opened.
         self._descriptor = os.dup(2) if descriptor is None else descriptor
         self._armed = float("-inf")
-
-    def on_train_begin(self, context: Context) -> None:
-        self._arm()
-
-    def on_epoch_begin(self, context: Context) -> None:
-        self._arm()
-
-    def on_after_backward(self, context: Context) -> None:
-        self._arm()
-
-    def on_evaluate(self, context: Context) -> None:
-        self._arm()
-
-    def on_save(self, context: Context) -> None:
-        self._arm()
-
-    def on_step_end(self, context: Context) -> None:
-        self._arm()
-
-    def on_epoch_end(self, context: Context) -> None:
-        self._arm()
 
     def on_train_end(self, context: Context) -> None:
         faulthandler.cancel_dump_traceback_later()
         self._armed = float("-inf")
 
-    def _arm(self) -> None:
+    def _arm(self, context: Context) -> None:
         """Start the timer again. It runs longer by the time in which it is not started again, so it is never early."""
         now = self._clock()
         if now - self._armed >= REARMED_S:
             self._armed = now
             faulthandler.dump_traceback_later(self._seconds + REARMED_S, exit=self._leave, file=self._descriptor)
+
+    on_train_begin = on_epoch_begin = on_after_backward = on_evaluate = on_save = on_step_end = on_epoch_end = _arm

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -67,32 +68,30 @@ def kd_window(
     """
     check_vocabularies(teacher, student)
     labels = [labels_of_logits(batch.labels) for batch in batches]
-    count = torch.stack([(labels_BT != IGNORE_INDEX).sum() for labels_BT in labels]).sum()
-    sequences = torch.stack([(labels_BT != IGNORE_INDEX).any(-1).sum() for labels_BT in labels]).sum()
-    raised = [torch.full_like(count, int(flag)) for flag in flags]
-    head = parallel.sum_counts(torch.stack([count, sequences, *raised]))
-    total, all_sequences = head[0], head[1]
+    count, counts_K = _counts(labels, flags)
+    summed_K = parallel.sum_counts(counts_K)
+    total, sequences = summed_K[0], summed_K[1]
     scale = parallel.gradient_factor / total.double()  # inf if nothing is scored: no row is multiplied
+    gradient = partial(
+        pass_gradient, teacher, student, scale=scale, metrics=metrics, deferred=deferred, features=features
+    )
     sums: dict[str, Tensor] = {}
     faults: list[tuple[Tensor, Tensor]] = []
     for number, batch in enumerate(batches):
         before(number)
         with parallel.micro_batch(last=number == len(batches) - 1):
-            passed = pass_gradient(
-                teacher,
-                student,
-                batch,
-                labels[number],
-                weights,
-                scale=scale,
-                metrics=metrics,
-                deferred=deferred,
-                features=features,
-            )
+            passed = gradient(batch, labels[number], weights)
         faults.append((passed.rows.fault, labels[number]))
         of_batch = sums_of(passed.rows, weights, metrics=metrics, feature=passed.feature)
         if after is not None:
             after(number, of_batch, passed.rows.count)
         for name, each in of_batch.items():
             sums[name] = sums[name] + each if name in sums else each
-    return WindowSums(sums, count, total, all_sequences, head[2:], student.vocab_size, faults if deferred else ())
+    return WindowSums(sums, count, total, sequences, summed_K[2:], student.vocab_size, faults if deferred else ())
+
+
+def _counts(labels: Sequence[Tensor], flags: tuple[bool, bool]) -> tuple[Tensor, Tensor]:
+    """Return the scored tokens of this rank, and int64 [4]: a copy of these, its sequences that have one, its flags."""
+    count = torch.stack([(labels_BT != IGNORE_INDEX).sum() for labels_BT in labels]).sum()
+    sequences = torch.stack([(labels_BT != IGNORE_INDEX).any(-1).sum() for labels_BT in labels]).sum()
+    return count, torch.stack([count, sequences, *(torch.full_like(count, int(flag)) for flag in flags)])

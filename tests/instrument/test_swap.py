@@ -55,7 +55,7 @@ def shouted(original: Any, *args: Any) -> str:
 
 
 def test_replacement_without_original_takes_its_place(module: ModuleType) -> None:
-    swap(module, "area", lambda width: -width)
+    swap(module, "area", lambda width, height=1: -width)
     assert module.area(3) == -3
 
 
@@ -99,7 +99,7 @@ def test_unknown_object_is_a_broken_mutant(module: ModuleType, name: str) -> Non
 
 
 @contextmanager
-def opened_twice(original: Any, width: int) -> Iterator[int]:
+def opened_twice(original: Any, width: int, height: int = 1) -> Iterator[int]:
     yield original(original(width))
 
 
@@ -107,3 +107,35 @@ def test_replacement_that_is_a_context_manager_gets_the_original(module: ModuleT
     swap(module, "area", opened_twice)
     with module.area(3) as seen:
         assert seen == 3
+
+
+def without_height(original: Any, width: int) -> int:
+    return width
+
+
+def with_depth(width: int, height: int, depth: int) -> int:
+    return width * height * depth
+
+
+def with_required_height(original: Any, width: int, height: int) -> int:
+    return width
+
+
+@pytest.mark.parametrize(
+    ("new", "complaint"),
+    [
+        (without_height, "too many positional arguments"),
+        (with_depth, "missing a required argument: 'height'"),
+        (with_required_height, "missing a required argument: 'height'"),
+    ],
+)
+def test_replacement_with_other_parameters_is_a_broken_mutant(module: ModuleType, new: Any, complaint: str) -> None:
+    with pytest.raises(BrokenMutant, match=f"{new.__name__} does not take the arguments of area: {complaint}"):
+        swap(module, "area", new)
+    assert module.area(2, 3) == 6
+
+
+def test_replacement_of_a_method_has_its_parameters(module: ModuleType) -> None:
+    swap(module, "Box.named", shouted)
+    with pytest.raises(BrokenMutant, match="does not take the arguments of doubled: too many positional"):
+        swap(module, "Box.doubled", lambda self: 1)

@@ -76,7 +76,7 @@ NOTED = {
 
 
 def noted(number: int, waits: tuple[float, ...], *, asked: bool = True, began: bool = True) -> str:
-    """Return what the block is told, once the signals were sent; the handlers of before are there again after it."""
+    """Return what the block notes once the signals were sent; the earlier handlers are restored after it."""
     begin(signal.SIGINT, DEFAULT)
     if began:
         interrupts.exit_at_once()

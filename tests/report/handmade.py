@@ -64,7 +64,7 @@ def recorded(id_: str) -> Recorded:
 
 
 def report(text: str) -> Report:
-    """One falsifier of each kind of end, with `text` wherever somebody else's words can stand."""
+    """One falsifier of each kind of end, with `text` in every field that a user's code or contract fills."""
     claims = (
         falsifier("F-HELD", text, 5, ("cpu", "cuda")),
         falsifier("F-REFUTED", text, 6),

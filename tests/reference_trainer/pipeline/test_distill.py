@@ -43,7 +43,7 @@ REASONS: dict[str, tuple[dict[str, str], str]] = {
     "a file": ({"out": "text"}, "not a directory"),
     "an existing trace": ({"trace": "text"}, "other than the text"),
     "a trace below a file": ({"trace": "text/x"}, "can't be written"),
-    "a missing teacher": ({"teacher": "nobody"}, "cannot read"),
+    "a missing teacher": ({"teacher": "missing"}, "cannot read"),
 }
 
 

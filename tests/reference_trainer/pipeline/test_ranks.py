@@ -32,7 +32,7 @@ def test_single_process_keeps_the_numbered_gpu_that_ranks_are_refused() -> None:
 
 def test_launcher_that_cannot_be_reached_is_named() -> None:
     with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))  # and nobody listens
+        unused.bind(("127.0.0.1", 0))  # and nothing listens there
         port = unused.getsockname()[1]
         environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         with (

@@ -101,7 +101,7 @@ def test_ranks_of_a_killed_supervisor_are_killed(trainer: Trainer) -> None:
     process.kill()
     ended(process)
     assert gone(found)
-    process = started(trainer, "--step", "100000")  # what the killed one left is no obstacle
+    process = started(trainer, "--step", "100000")  # the files of the killed run are accepted
     beat(trainer, lambda read: read.step > found.step and read.pid != found.pid)
     other = ended(started(trainer, "--step", "100000"))
     assert other[0] == 1 and "another supervisor" in other[2]

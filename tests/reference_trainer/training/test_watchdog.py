@@ -18,7 +18,7 @@ from reference_trainer.training.watchdog import WatchdogCallback
 HANGS = {
     "native code that holds the interpreter's lock": "ctypes.PyDLL(None).sleep(30)",
     "native code that holds no lock": "ctypes.CDLL(None).sleep(30)",
-    "a lock that nobody releases": "lock = threading.Lock(); lock.acquire(); lock.acquire()",
+    "a lock that is never released": "lock = threading.Lock(); lock.acquire(); lock.acquire()",
     "a loop": "while True: pass",
 }
 PROGRAM = """
@@ -97,7 +97,7 @@ def test_timer_is_stopped_at_the_end_and_started_again_by_the_next_run() -> None
 
 
 def test_run_that_hangs_ends_with_exit_code_1(trainer: Any) -> None:
-    """A step of the real command hangs, because its metrics file is a pipe that nobody reads."""
+    """A step of the real command hangs, because its metrics file is a pipe without a reader."""
     trainer.folder.joinpath("out").mkdir()
     os.mkfifo(trainer.folder / "trace")
     script = (

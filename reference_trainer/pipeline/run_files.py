@@ -1,0 +1,116 @@
+"""The files of a run: its output directory, the checkpoint that it resumes, its metrics and its trace."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+from torch import nn
+
+from reference_trainer.config.settings import Settings
+from reference_trainer.errors import SettingError
+from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, ignored, metrics_length, opened
+from reference_trainer.pipeline.ranks import Ranks
+from reference_trainer.storage.checkpoint_files import Checkpoint, read_checkpoint
+from reference_trainer.storage.directories import exclusive_directory, refuse_existing
+from reference_trainer.storage.export import exported_bytes
+from reference_trainer.training.callbacks import Callback
+from reference_trainer.training.lines import Lines
+from reference_trainer.training.metrics_file import FILE as METRICS
+from reference_trainer.training.metrics_file import MetricsCallback
+from reference_trainer.training.schedule import Schedule
+from reference_trainer.training.state import TrainState
+from reference_trainer.training.trace import TraceCallback
+
+__all__ = ["RunFiles"]
+
+
+class RunFiles:
+    """The files of one run, which rank 0 creates and writes; every method is called on all ranks.
+
+    directory: of the output, None for a smoke run, which creates nothing. resuming: the checkpoint that is resumed, or
+    None; `claim` sets it. What `claim` and `callbacks` open is closed with their `contexts`.
+    """
+
+    def __init__(self, settings: Settings, ranks: Ranks, lines: Lines) -> None:
+        self.settings, self.ranks, self.lines = settings, ranks, lines
+        self.directory = None if settings.smoke is not None else settings.out
+        self.resuming: Checkpoint | None = None
+        self._metrics: MetricsCallback | None = None  # of rank 0
+
+    @property
+    def resumed_from(self) -> Path | None:
+        return None if self.resuming is None else self.resuming.path
+
+    @property
+    def metrics_length(self) -> int:
+        return 0 if self._metrics is None else self._metrics.length
+
+    def claim(self, student: nn.Module, contexts: ExitStack) -> None:
+        """Claim the output directory for this run, with room for `student`. Rank 0 decides what is resumed."""
+        resumed = self.ranks.decided(partial(self._claimed, student, contexts))
+        if resumed is not None and self.ranks.rank > 0:
+            self.resuming = self.ranks.together(partial(read_checkpoint, Path(resumed), rank=self.ranks.rank))
+        elif resumed is not None:
+            self.ranks.together(lambda: None)
+
+    def _claimed(self, student: nn.Module, contexts: ExitStack) -> str | None:
+        """Claim the output directory; return the path of the checkpoint that is resumed."""
+        settings = self.settings
+        kept = ignored(settings.out, settings.resume, rewinding=settings.rewind)
+        if self.directory is None:
+            refuse_existing(settings.out, force=settings.force, kept=kept)  # the full run would be refused too
+            return None
+        needed = exported_bytes(student)
+        claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=needed, kept=kept)
+        directory = contexts.enter_context(claimed)
+        self.resuming = opened(directory / CHECKPOINTS, settings.resume, rewinding=settings.rewind)
+        return None if self.resuming is None else str(self.resuming.path)
+
+    def callbacks(self, contexts: ExitStack) -> tuple[Callback, ...]:
+        """Return the callbacks that write files, which are those of rank 0."""
+        if self.ranks.rank > 0:
+            return ()
+        return (*self._metrics_callbacks(contexts), *self._trace_callbacks(contexts))
+
+    def _metrics_callbacks(self, contexts: ExitStack) -> list[MetricsCallback]:
+        if self.directory is None:
+            return []
+        length = metrics_length(self.resuming, self.directory / CHECKPOINTS)  # 0 replaces that of an unfinished run
+        self._metrics = MetricsCallback(self.directory / METRICS, truncate_to=length)
+        contexts.callback(self._metrics.close)
+        return [self._metrics]
+
+    def _trace_callbacks(self, contexts: ExitStack) -> list[TraceCallback]:
+        settings = self.settings
+        if settings.trace is None:
+            return []
+        if settings.data is not None and settings.trace.exists() and settings.trace.samefile(settings.data):
+            raise SettingError(f"invalid value '{settings.trace}' for 'trace': expected a file other than the text")
+        trace = TraceCallback(settings.trace, force=settings.force)
+        contexts.callback(trace.close)
+        return [trace]
+
+    def restore(self, checkpoints: Checkpoints, schedule: Schedule) -> TrainState | None:
+        """Restore the run that is resumed and return its state, equal on all ranks; None if none is resumed."""
+        if self.resuming is None:
+            return None
+        resumed = self.ranks.together(partial(checkpoints.load, self.resuming, schedule))
+        self.ranks.check_equal(checkpoints.loaded(self.resuming))
+        self.lines.write(f"resumed from {self.resuming.path}")
+        return resumed
+
+    def rewind(self, checkpoints: Checkpoints) -> None:
+        """Set the checkpoints aside that are later than the one that is resumed, if the settings say so."""
+        if not self.settings.rewind:
+            return
+        start = None if self.resuming is None else self.resuming.manifest.step
+        aside = self.ranks.decided(partial(_set_aside, checkpoints, start))
+        if aside is not None:
+            self.lines.write(f"set later checkpoints aside in {aside}")
+
+
+def _set_aside(checkpoints: Checkpoints, start: int | None) -> str | None:
+    aside = checkpoints.rewind(start)
+    return None if aside is None else str(aside)
