@@ -91,14 +91,39 @@ def differences_accepted(original: Any, self: Any, values: Mapping[str, Any]) ->
     """Compare nothing."""
 
 
-def flags_of_this_rank(original: Any, *given: Any, parallel: Any, flags: Any = (False, False), **named: Any) -> Any:
-    """Keep the request to stop on the rank that got it."""
-    import dataclasses
-
+def flags_of_this_rank(original: Any, *given: Any, flags: Any = (), leaves_out: Any = None, **named: Any) -> Any:
+    """Keep the request to stop, and the answers of callbacks, on the rank that got them."""
     import torch
 
-    window = original(*given, parallel=parallel, **named)
-    return dataclasses.replace(window, flags=torch.tensor([int(flag) for flag in flags]))
+    own = torch.tensor([int(flag) for flag in flags])
+    return original(*given, flags=flags, leaves_out=lambda summed: leaves_out(own), **named)
+
+
+def answers_kept_to_themselves(self: Any, answer: Any) -> Any:
+    """Carry out on each rank what its own callbacks answer, at once."""
+    return answer
+
+
+def rank_0_alone_answers(original: Any, self: Any) -> Any:
+    """Drop the answers of the other ranks."""
+    import torch.distributed as dist
+
+    requested, skipped, stopped = original(self)
+    first = not dist.is_initialized() or dist.get_rank() == 0
+    return requested, skipped and first, stopped and first
+
+
+def skip_kept(original: Any, self: Any, answer: Any, *, between_epochs: bool = False) -> Any:
+    """Keep a SKIP beyond the epoch that it ended."""
+    return original(self, answer)
+
+
+def agreed_between_epochs_alone(original: Any, self: Any, answer: Any, *, between_epochs: bool = False) -> Any:
+    """Leave the answers so far to the next step, also where a checkpoint is saved."""
+    from reference_trainer.training.schedule import Action
+
+    agreed = original(self, answer, between_epochs=between_epochs)
+    return agreed if between_epochs else Action.CONTINUE
 
 
 def made_on_each_rank(original: Any, self: Any, make: Any, like: Any) -> Any:
