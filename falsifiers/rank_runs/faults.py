@@ -99,9 +99,11 @@ def flags_of_this_rank(original: Any, *given: Any, flags: Any = (), leaves_out: 
     return original(*given, flags=flags, leaves_out=lambda summed: leaves_out(own), **named)
 
 
-def answers_kept_to_themselves(self: Any, answer: Any) -> Any:
-    """Carry out on each rank what its own callbacks answer, at once."""
-    return answer
+def one_step_late(original: Any, self: Any, flags: Any) -> bool:
+    """Take one more step after an answer."""
+    before = getattr(self, "before", False)
+    self.before = original(self, flags)
+    return before
 
 
 def rank_0_alone_answers(original: Any, self: Any) -> Any:
