@@ -32,7 +32,7 @@ class Recorder:
     def sum_counts(self, counts: Tensor) -> Tensor:
         self.log.append("counts")
         self.given.append(counts.clone())
-        return counts + torch.tensor([*self.others, 1, 0], device=counts.device)
+        return counts + torch.tensor([*self.others, 1, 0], device=counts.device)[: len(counts)]
 
     def sum_metrics(self, sums: Tensor) -> Tensor:
         self.log.append("metrics")
@@ -74,30 +74,43 @@ OTHERS = st.tuples(st.integers(0, 9), st.integers(0, 9))
     factor=st.sampled_from([1.0, 2.0, 3.0]),
     metrics=st.booleans(),
     stop=st.booleans(),
+    left_out=st.booleans(),
 )
 def falsify_counts_come_before_the_first_forward(
-    subject: Any, device: str, case: WindowCase, others: tuple[int, int], factor: float, metrics: bool, stop: bool
+    subject: Any,
+    device: str,
+    case: WindowCase,
+    others: tuple[int, int],
+    factor: float,
+    metrics: bool,
+    stop: bool,
+    left_out: bool,
 ) -> None:
-    """One reduction of counts and flags, then every forward with its backward in its own context, and no other."""
+    """One reduction of counts and flags; then, unless these leave the window out, each forward with its backward."""
     recorder = Recorder(others, factor)
     teacher, student, _ = learners(case, device)
     batches = case.batches(device=device)
     settings = {"parallel": recorder, "metrics": metrics, "before": lambda m: recorder.log.append(f"before {m}")}
+    flags: list[list[int]] = []
     settings["flags"] = (stop, False)
+    settings["leaves_out"] = lambda summed: bool(flags.append(summed.tolist())) or left_out
     window = subject.kd_window(teacher, LoggedStudent(student, recorder.log), batches, case.weights, **settings)
     work = ["forward", "backward", "ends"]
     begins = ["begins"] * (len(batches) - 1) + ["last begins"]
-    expected = ["counts", *(call for m, begin in enumerate(begins) for call in (f"before {m}", begin, *work))]
+    calls = [call for m, begin in enumerate(begins) for call in (f"before {m}", begin, *work)]
+    expected = ["counts", *([] if left_out else calls)]
     assert recorder.log == expected, f"the calls of a window are {recorder.log}; expected {expected}"
     counts, own = recorder.given[0], [case.count(), case.sequences(), int(stop), 0]
     assert counts.dtype is torch.int64 and counts.tolist() == own, (
         f"to reduce are {counts.tolist()}, {counts.dtype}; expected {own}, int64: scored tokens, sequences, flags"
     )
+    assert flags == [[1 + stop, 0]], f"the flags are {flags}; expected {[1 + stop, 0]}, how many ranks set each"
+    assert (window is None) == left_out, f"left out: {left_out}; the sums are {window}"
+    if left_out:
+        return
     seen = int(window.count), int(window.total), int(window.sequences)
     wanted = own[0], own[0] + others[0], own[1] + others[1]
     assert seen == wanted, f"count, total and sequences are {seen}; expected {wanted}: own tokens, then those of all"
-    flags = window.flags.tolist()
-    assert flags == [1 + stop, 0], f"the flags are {flags}; expected {[1 + stop, 0]}, how many ranks set each"
 
 
 @given(case=window_cases())

@@ -25,7 +25,7 @@ def falsify_steps_are_read_in_order(subject: Any, device: str, steps: list[Step]
         sums = {name: torch.tensor(each, dtype=torch.float64, device=device) for name, each in nats.items()}
         scored, total, sequenced = torch.tensor([tokens, tokens, sequences], device=device)
         measured = None if norm is None else torch.tensor(norm, dtype=torch.float64, device=device)
-        pending.add(WindowSums(sums, scored, total, sequenced, torch.zeros(2), 3, ()), measured)
+        pending.add(WindowSums(sums, scored, total, sequenced, 3, ()), measured)
     seen = [({name: (each.sum, each.count) for name, each in sums.items()}, n) for sums, n in pending.read()]
     expected = [(_expected(nats, tokens, norm), sequences) for nats, tokens, sequences, norm in steps]
     assert repr(seen) == repr(expected), f"the steps read are {seen}; expected {expected}"  # repr: 3 is not 3.0

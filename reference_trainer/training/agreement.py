@@ -50,6 +50,8 @@ class Agreement:
 
     def leaves_out(self, flags: Tensor) -> bool:
         """Return whether the step with these flags, summed over ranks, is left out because of an answer."""
+        if self._alone:  # nothing is read from the device
+            return False
         before, self._sent = self._sent, _Copied(flags)
         known = self._sent if flags.device.type == "cpu" else before
         self._known = (0, 0, 0) if known is None else known.numbers()
