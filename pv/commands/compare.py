@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pv.commands.request import check, project_of
+from pv.commands.request import project_of, read
 from pv.commands.subjects import absent, named
 from pv.commands.validate import Interrupted, validate
 from pv.contract.check import did_you_mean
@@ -68,11 +68,11 @@ def _tried(contract: Contract, column: Column, project: Project, **options: Any)
 
 
 def _contract(id_: str, paths: Sequence[str | Path], project: Project) -> Contract:
-    contracts, findings = check(paths, project=project)
-    found = [contract for contract in contracts if contract.id == id_]
+    loaded = read(paths, project)
+    found = [contract for contract in loaded.contracts if contract.id == id_]
     if not found:
-        refused = "".join(f"\n{finding}" for finding in findings if finding.severity.value == "refusal")
-        known = ", ".join(contract.id for contract in contracts) or "none"
+        refused = "".join(f"\n{finding}" for finding in loaded.findings if finding.severity.value == "refusal")
+        known = ", ".join(contract.id for contract in loaded.contracts) or "none"
         raise UsageError(f"there is no contract {id_!r}; the contracts are {known}{refused}")
     return found[0]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pv.commands.subjects import must_be_installed, named, target_of
 from pv.contract.finding import Finding, Severity
-from pv.contract.load import load
+from pv.contract.load import Loaded, load
 from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.engines.kinds import kind_of
@@ -65,10 +65,17 @@ def check(
     Raise `UsageError` for a path that does not exist, `ProjectError` for an unusable [tool.pv].
     """
     project = project or project_of(paths)
-    # The contracts that are not asked for are read only to resolve references to them.
-    loaded = load(_existing(paths or project.contracts), around=project.contracts if paths else ())
+    loaded = read(paths, project)
     targets = _targets(loaded.contracts, subjects or {}, project)
     return loaded.contracts, (*loaded.findings, *lint(loaded.contracts, project=project, subjects=targets))
+
+
+def read(paths: Sequence[str | Path], project: Project) -> Loaded:
+    """Return the contracts under `paths` (default: the project's), and what was found in their files.
+
+    The contracts that are not asked for are read only to resolve references to them.
+    """
+    return load(_existing(paths or project.contracts), around=project.contracts if paths else ())
 
 
 def project_of(paths: Sequence[str | Path]) -> Project:
