@@ -64,8 +64,10 @@ def a_window_for_each_micro_batch(
     return replace(windows[0], sums=sums, **counts)
 
 
-def own_tokens_are_the_divisor(original: Any, *models: Any, parallel: Any, **named: Any) -> Any:
+def own_tokens_are_the_divisor(original: Any, *models: Any, parallel: Any = None, **named: Any) -> Any:
     """Divide by the scored tokens of this rank, so that the ranks' means are averaged."""
+    if parallel is None:
+        return original(*models, **named)
     alone = SimpleNamespace(
         gradient_factor=parallel.gradient_factor, micro_batch=parallel.micro_batch, sum_counts=lambda counts: counts
     )

@@ -98,8 +98,10 @@ def padded_with_duplicates(original: Any, teacher: Any, student: Any, batches: A
     return original(teacher, student, filled, *rest, **named)
 
 
-def evaluated_with_a_graph(original: Any, teacher: Any, student: Any, sequences: Any, weights: Any) -> Any:
+def evaluated_with_a_graph(
+    original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, **named: Any
+) -> Any:
     """Run a forward pass with a graph, which prepares a reduction that no backward pass completes."""
     with torch.enable_grad():
         student.forward(sequences.batch(torch.arange(len(sequences)), 1))
-    return original(teacher, student, sequences, weights)
+    return original(teacher, student, sequences, weights, **named)
