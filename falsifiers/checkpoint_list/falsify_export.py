@@ -11,18 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
-from falsifiers.checkpoint_files.manifests import edited
 from falsifiers.checkpoint_files.saved import assert_same, names, place
 from falsifiers.support.oracles import refusal_complaint
 from reference_trainer.errors import CheckpointError, OutputError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.pipeline.teachers import load_teacher
-from reference_trainer.storage.checkpoint_manifest import Manifest
-from reference_trainer.storage.checkpoints import save_checkpoint
+from reference_trainer.storage.checkpoint_manifest import FileEntry, Manifest, rank_file
+from reference_trainer.storage.checkpoints import DISK, save_checkpoint, write_tensors
 from reference_trainer.storage.export import verify_manifest
 from reference_trainer.storage.snapshot import snapshot
 
@@ -104,16 +103,11 @@ def falsify_unfit_checkpoint_is_not_exported(subject: Any, kind: str) -> None:
 
 
 def falsify_missing_step_and_used_directory_are_refused(subject: Any) -> None:
-    """CheckpointError for a step that is not there or has several files, OutputError for a directory in use."""
+    """CheckpointError for a step that is not there, OutputError for a directory in use."""
     with _saved() as (directory, _):
         out = directory.parent / "model"
         complaint = refusal_complaint(
             "step 2", lambda: subject.export_checkpoint(directory, 2, out), f"{RUN}-step2", kind=CheckpointError
-        )
-        assert complaint is None, complaint
-        _two_ranks(directory)
-        complaint = refusal_complaint(
-            "two ranks", lambda: subject.export_checkpoint(directory, 12, out), "2 ranks", kind=CheckpointError
         )
         assert complaint is None, complaint
         out.mkdir()
@@ -125,13 +119,34 @@ def falsify_missing_step_and_used_directory_are_refused(subject: Any) -> None:
         assert names(out) == ["file"], f"a refused export left {names(out)}"
 
 
-def _two_ranks(directory: Path) -> None:
-    """Make a checkpoint of two ranks of that of step 12."""
-    path = directory / f"{RUN}-step12"
-    (path / "rank-00001.safetensors").write_bytes((path / "rank-00000.safetensors").read_bytes())
+@given(ranks=st.integers(1, 20), buffers_as_well=st.booleans())
+@example(ranks=2, buffers_as_well=True)
+@example(ranks=20, buffers_as_well=True)
+def falsify_shards_are_exported_whole(subject: Any, ranks: int, buffers_as_well: bool) -> None:
+    """The shards of every rank, also uneven and empty ones, make up the student; whole copies are taken once."""
+    with place() as directory:
+        student, tensors = _trained(3)
+        _save_shards(directory, tensors, ranks, {"student.head.weight"} if buffers_as_well else set())
+        out = directory.parent / "model"
+        subject.export_checkpoint(directory, 3, out)
+        assert_same(f"the export of {ranks} shards", load_teacher(out).state_dict(), student.state_dict())
 
-    def change(content: dict[str, Any]) -> None:
-        content["files"]["rank-00001.safetensors"] = content["files"]["rank-00000.safetensors"]
-        content["world_size"] = 2
 
-    edited(path / "manifest.json", change)
+def _save_shards(directory: Path, tensors: dict[str, torch.Tensor], ranks: int, copied: set[str]) -> None:
+    """Save a checkpoint of step 3 with a file of each rank, in which FSDP2 would leave its rows; `copied` is whole."""
+
+    def rows(rank: int, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        if name in copied or not tensor.dim():
+            return tensor
+        parts = tensor.chunk(ranks)
+        return parts[rank].contiguous() if rank < len(parts) else tensor[:0]
+
+    def others(partial: Path) -> dict[str, FileEntry]:
+        return {rank_file(rank): write_tensors(partial / rank_file(rank), of(rank), DISK) for rank in range(1, ranks)}
+
+    def of(rank: int) -> dict[str, torch.Tensor]:
+        return {name: rows(rank, name, each) for name, each in tensors.items()}
+
+    state = {"student": asdict(CONFIG)}
+    content = Manifest(run_id=RUN, step=3, world_size=ranks, strategy="fsdp2", conditions={}, state=state)
+    save_checkpoint(directory, content, of(0), others=others)

@@ -50,3 +50,11 @@ def exported_over_files(original: Any, directory: Path, step: int, out: Path) ->
     for each in out.iterdir() if out.exists() else ():
         each.unlink()
     return original(directory, step, out)
+
+
+def copies_put_together(self: Any, module: str, like: Any) -> Any:
+    """Put the tensors of all files together, whatever their shape."""
+    import torch
+
+    names = {name.removeprefix(f"{module}."): name for name in self.files[0] if name.startswith(f"{module}.")}
+    return {name: torch.cat([each[full] for each in self.files]) for name, full in names.items()}

@@ -8,25 +8,28 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.rank_runs.launched import STEPS, Cut, Ended, launched, lines, own, settings
+from falsifiers.rank_runs.matched import matching
 from falsifiers.support.small_runs import found
 
 STRATEGIES = st.sampled_from(["ddp", "fsdp2"])
 LATEST: dict[str, Any] = {"resume": Path("latest"), "force": True}
 
 
-@given(ranks=st.sampled_from([3, 2]), strategy=STRATEGIES, cut=st.integers(1, STEPS - 1))
-def falsify_cut_ranks_end_like_straight_ones(subject: Any, ranks: int, strategy: str, cut: int) -> None:
+@given(ranks=st.sampled_from([3, 2]), strategy=STRATEGIES, cut=st.integers(1, STEPS - 1), matched=st.booleans())
+@example(ranks=3, strategy="fsdp2", cut=2, matched=True)
+def falsify_cut_ranks_end_like_straight_ones(subject: Any, ranks: int, strategy: str, cut: int, matched: bool) -> None:
     """With dropout and noisy data, the weights of every rank and the metrics file equal those of the straight run."""
     with tempfile.TemporaryDirectory() as name:
-        directory, make = Path(name).resolve(), own(subject)
-        straight = launched(make, settings(directory, "straight", strategy=strategy), ranks)
-        launched(make, settings(directory, "cut", strategy=strategy), ranks, lambda rank: [Cut(cut)])
-        resumed = launched(make, settings(directory, "cut", strategy=strategy, **LATEST), ranks)
-        when = f"{ranks} ranks with {strategy}, cut after step {cut}"
+        directory, make = Path(name).resolve(), matching(subject) if matched else own(subject)
+        given = {"strategy": strategy, "feature_weight": 0.5 if matched else 0.0}
+        straight = launched(make, settings(directory, "straight", **given), ranks)
+        launched(make, settings(directory, "cut", **given), ranks, lambda rank: [Cut(cut)])
+        resumed = launched(make, settings(directory, "cut", **given, **LATEST), ranks)
+        when = f"{ranks} ranks with {strategy}, cut after step {cut}{', with projections' if matched else ''}"
         expected = straight[0]
         for rank, each in enumerate((*straight, *resumed)):
             where = f"{when}, rank {rank % ranks} of the {'resumed' if rank >= ranks else 'straight'} run"

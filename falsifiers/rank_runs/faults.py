@@ -19,6 +19,15 @@ def divided_at_the_root(original: Any, self: Any, module: Any) -> None:
             part.set_gradient_divide_factor(float(self.world_size))
 
 
+def projections_averaged(original: Any, module: Any, features: Any) -> Any:
+    """Leave the gradients of sharded projections a mean over the ranks, as is the default."""
+    matching, parallel = original(module, features)
+    for part in (part for each in features.projections for part in each.modules()):
+        if hasattr(part, "set_gradient_divide_factor"):
+            part.set_gradient_divide_factor(float(parallel.world_size))
+    return matching, parallel
+
+
 def gathered_after_an_evaluation(original: Any, module: Any, device: Any) -> Any:
     """Leave the outermost part gathered after a forward, as is the default."""
     original(module, device).set_reshard_after_forward(False, recurse=False)
@@ -82,14 +91,41 @@ def differences_accepted(original: Any, self: Any, values: Mapping[str, Any]) ->
     """Compare nothing."""
 
 
-def flags_of_this_rank(original: Any, *given: Any, flags: Any = (False, False), **named: Any) -> Any:
-    """Keep the request to stop on the rank that got it."""
-    import dataclasses
-
+def flags_of_this_rank(original: Any, *given: Any, flags: Any = (), leaves_out: Any = None, **named: Any) -> Any:
+    """Keep the request to stop, and the answers of callbacks, on the rank that got them."""
     import torch
 
-    window = original(*given, **named)
-    return dataclasses.replace(window, flags=torch.tensor([int(flag) for flag in flags]))
+    own = torch.tensor([int(flag) for flag in flags])
+    return original(*given, flags=flags, leaves_out=lambda summed: leaves_out(own), **named)
+
+
+def one_step_late(original: Any, self: Any, flags: Any) -> bool:
+    """Take one more step after an answer."""
+    before = getattr(self, "before", False)
+    self.before = original(self, flags)
+    return before
+
+
+def rank_0_alone_answers(original: Any, self: Any) -> Any:
+    """Drop the answers of the other ranks."""
+    import torch.distributed as dist
+
+    requested, skipped, stopped = original(self)
+    first = not dist.is_initialized() or dist.get_rank() == 0
+    return requested, skipped and first, stopped and first
+
+
+def skip_kept(original: Any, self: Any, answer: Any, *, between_epochs: bool = False) -> Any:
+    """Keep a SKIP beyond the epoch that it ended."""
+    return original(self, answer)
+
+
+def agreed_between_epochs_alone(original: Any, self: Any, answer: Any, *, between_epochs: bool = False) -> Any:
+    """Leave the answers so far to the next step, also where a checkpoint is saved."""
+    from reference_trainer.training.schedule import Action
+
+    agreed = original(self, answer, between_epochs=between_epochs)
+    return agreed if between_epochs else Action.CONTINUE
 
 
 def made_on_each_rank(original: Any, self: Any, make: Any, like: Any) -> Any:

@@ -8,11 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.ranks.group import Collectives, Worker
+from falsifiers.ranks.group import FLAGS, Collectives, Worker
 from falsifiers.support.ranks import run_ranks
 from falsifiers.support.windows import UNEVEN, V, WindowCase, assert_gradients, dealt, gradients_of, models
 
-COUNTS = ("allreduce", torch.int64, 4)
+COUNTS = ("allreduce", torch.int64, 2 + len(FLAGS))
 
 
 @given(model=models(), ranks=st.sampled_from([2, 3]))
@@ -69,7 +69,7 @@ def falsify_collectives_of_a_sharded_window(subject: Any, model: dict[str, Any],
             module.zero_grad(set_to_none=True)
             subject.evaluate(teacher, student, _Text(case, rank), case.weights)
             with Collectives() as collectives:
-                subject.kd_window(teacher, student, case.batches(rank), case.weights, parallel=parallel)
+                subject.kd_window(teacher, student, case.batches(rank), case.weights, parallel=parallel, flags=FLAGS)
             named = ((name, parameter.grad) for name, parameter in module.named_parameters())
             gradients = {name: None if grad is None else grad.full_tensor() for name, grad in named}
             results.append(([seen for seen in collectives.seen if "gather" not in seen[0]], gradients))

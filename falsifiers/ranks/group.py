@@ -13,6 +13,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from falsifiers.support.windows import V, WindowCase, gradients_of
 
+FLAGS = (False, True, False)
+"""Flags of a rank, which travel with the counts of a window."""
+
 
 class Seen(NamedTuple):
     """What one rank has after a window: its gradients, the window's counts, and its sums over all ranks."""
@@ -74,7 +77,7 @@ class Worker:
         """Accumulate the gradient of a window on a module without one."""
         self.module.zero_grad(set_to_none=True)
         batches = case.batches(self.rank)
-        settings = {"parallel": self.parallel, "metrics": True}
+        settings = {"parallel": self.parallel, "metrics": True, "flags": FLAGS}
         return self.subject.kd_window(self.teacher, self.student, batches, case.weights, **settings)
 
     def seen(self, case: WindowCase) -> Seen:

@@ -61,6 +61,7 @@ LEGAL: dict[str, list[Any]] = {
     "best_mode": ["max", "min"],
     "best_min_delta": NUMBERS,
     "rewind": [True, False],
+    "init_from": PATHS,
     "resume": ["latest", "a checkpoint", "/second/path", "."],
     "hang_after": [0.5, 30, 1e6, 1800.5],
 }

@@ -58,3 +58,27 @@ def values_kept(original: Any, self: Any) -> None:
 def sequences_late(original: Any, self: Any, sums: Any, sequences: int) -> None:
     """Count the sequences of a step only if an earlier one had some."""
     original(self, sums, sequences if self.steps else 0)
+
+
+def hooks_on_rank_0_alone(original: Any, self: Any, hook: Any, context: Any) -> Any:
+    """Call no hook on the other ranks, but the last one."""
+    from reference_trainer.training.schedule import Action
+
+    return original(self, hook, context) if context.rank == 0 else Action.CONTINUE
+
+
+def numbered_as_one_machine(original: Any, self: Any, *modules: Any) -> None:
+    """Number the processes of a machine as if it were the only one."""
+    original(self, *modules)
+    self.local_rank = self.rank
+
+
+def metrics_of_this_rank(self: Any, sums_K: Any) -> Any:
+    """Leave the sums as they are on this rank."""
+    return sums_K
+
+
+def path_on_rank_0_alone(original: Any, self: Any, *given: Any) -> Any:
+    """Return the path of the checkpoint to rank 0 only, so that others have no on_save."""
+    path = original(self, *given)
+    return path if self.ranks.rank == 0 else None

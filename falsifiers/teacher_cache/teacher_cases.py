@@ -73,6 +73,7 @@ ELSE = {
     "best_min_delta": 0.5,
     "rewind": True,
     "resume": Path("elsewhere"),
+    "init_from": Path("elsewhere"),
     "hang_after": 60.0,
 }
 

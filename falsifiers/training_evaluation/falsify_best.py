@@ -13,6 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, resumed_to_the_end, settings
+from falsifiers.support.small_runs import found, refused, run, small
 from falsifiers.training_evaluation.held_back import measured
 from reference_trainer import Callback, MetricSum, SettingError
 
@@ -123,6 +124,45 @@ def falsify_unknown_metric_is_refused(subject: Any) -> None:
             assert all(word in str(error) for word in words), f"the refusal is {error}"
         else:
             raise AssertionError("a run without its best metric ends")
+
+
+MISSPELT = ["hard_loss", "eval/hard_los", "eval/loss", "loss", "eval/", " eval/agreement", "eval/gradient_norm"]
+
+
+@given(misspelt=st.sampled_from(MISSPELT), smoke=st.booleans())
+def falsify_unknown_metric_is_refused_at_the_start(subject: Any, misspelt: str, smoke: bool) -> None:
+    """The evaluation of the package: before text is read, a teacher trained or a file written, with all names."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        given = {"eval_every": 1, "best_metric": misspelt, "smoke": 1 if smoke else None}
+        chosen = small(directory, out=directory / "out", **given)
+        (directory / "text").unlink()
+        before = found(directory)
+        message = refused(subject, chosen)
+        words = (repr(misspelt), "best_metric", *KNOWN)
+        assert all(word in message for word in words), f"{misspelt!r}: {message or 'it was accepted'}"
+        assert found(directory) == before, f"a refused run wrote {sorted(found(directory))}"
+
+
+KNOWN = [
+    "eval/agreement",
+    "eval/hard_loss",
+    "eval/kl_at_1",
+    "eval/kl_at_T",
+    "eval/soft_loss",
+    "eval/student_perplexity",
+]
+KNOWN += ["eval/teacher_entropy", "eval/teacher_loss", "eval/teacher_perplexity"]
+
+
+@given(metric=st.sampled_from(KNOWN))
+def falsify_every_metric_of_an_evaluation_is_accepted(subject: Any, metric: str) -> None:
+    """Each metric that the evaluations of a run have can be the best one, and there are no others."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        given = {"eval_every": 1, "log_every": 0, "best_metric": metric, "ce_weight": 0.0}
+        result = run(subject, small(directory, out=directory / "out", **given))
+        assert sorted(result.train.validation) == KNOWN, f"the evaluation has {sorted(result.train.validation)}"
 
 
 def falsify_run_resumes_from_the_best(subject: Any) -> None:

@@ -69,6 +69,19 @@ def unknown_metric_ignored(original: Any, self: Any, step: int, metrics: Any) ->
     return original(self, step, metrics) if self.metric in metrics else False
 
 
+def any_metric_accepted(metric: str) -> None:
+    """Wait for the first evaluation."""
+
+
+def losses_alone(original: Any, metric: str) -> None:
+    """Know the losses, and none of the metrics that are derived from them."""
+    from reference_trainer.errors import SettingError
+
+    original(metric)
+    if metric.endswith("perplexity"):
+        raise SettingError(metric)
+
+
 def share_of_one_rank(original: Any, *given: Any, parallel: Any = None, **rest: Any) -> Any:
     """Sum over the batches of this rank."""
     if parallel is None:

@@ -139,6 +139,9 @@ class Settings(BaseModel):
     resume: Location | None = _setting(
         None, "Go on from this checkpoint, or from latest or best in --out; text, models and settings must be the same."
     )
+    init_from: Location | None = _setting(
+        None, "Begin with the weights of this checkpoint, of any number of processes; optimizer and steps start anew."
+    )
     rewind: Switch = _setting(False, "Set checkpoints in --out aside that are later than where the run goes on.")
     hang_after: Seconds | None = _setting(
         None, "Print every thread's stack and exit with code 1 after S seconds without a step. [default: never]"

@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from reference_trainer.errors import CheckpointError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
-from reference_trainer.storage.checkpoint_files import Checkpoint, read_checkpoint
 from reference_trainer.storage.checkpoint_manifest import MANIFEST
 from reference_trainer.storage.directories import exclusive_directory
 from reference_trainer.storage.export import exported_bytes, save_decoder
 from reference_trainer.storage.listing import Listed, listed
 from reference_trainer.storage.paths import path_in_json
 from reference_trainer.storage.retention import checkpoint_name
+from reference_trainer.storage.whole_weights import SavedWeights, read_weights
 
 __all__ = ["export_checkpoint", "list_checkpoints", "table"]
 
@@ -63,33 +62,26 @@ def _state(entry: Listed, found: Sequence[Listed]) -> str:
 def export_checkpoint(directory: Path, step: int, out: Path) -> None:
     """Write the student of a checkpoint as a model that `--teacher` accepts.
 
-    Raise `CheckpointError` for a checkpoint that is missing, damaged, of several files, or not of a student of this
-    package; `OutputError` if `out` is not empty or cannot be written.
+    Raise `CheckpointError` for a checkpoint that is missing, damaged, or not of a student of this package;
+    `OutputError` if `out` is not empty or cannot be written.
     """
-    checkpoint = read_checkpoint(_place(directory) / checkpoint_name(RUN_ID, step))
-    student = _student(checkpoint)
-    content: dict[str, Any] = {"kind": "checkpoint", "checkpoint": path_in_json(checkpoint.path.absolute())}
-    content |= {"step": step, "conditions": checkpoint.manifest.conditions}
+    saved = read_weights(_place(directory) / checkpoint_name(RUN_ID, step))
+    student = _student(saved)
+    content: dict[str, Any] = {"kind": "checkpoint", "checkpoint": path_in_json(saved.path.absolute())}
+    content |= {"step": step, "conditions": saved.manifest.conditions}
     with exclusive_directory(out, force=False, bytes_needed=exported_bytes(student)) as claimed:
         save_decoder(student, claimed, content)
 
 
-def _student(checkpoint: Checkpoint) -> Decoder:
+def _student(saved: SavedWeights) -> Decoder:
     """Return the decoder of a checkpoint, with its weights."""
-    path, described = checkpoint.path, checkpoint.manifest.state.get("student")
-    if len(checkpoint.manifest.files) > 1:
-        raise CheckpointError(f"{path} has a file of each of {checkpoint.manifest.world_size} ranks; expected one file")
+    path, described = saved.path, saved.manifest.state.get("student")
     try:
         if not isinstance(described, dict):
             raise CheckpointError(f"{path / MANIFEST} describes no student of this package; it cannot be exported")
         with torch.device("meta"):  # no memory and no random numbers for weights that are replaced at once
             decoder = Decoder(DecoderConfig(**described))
-        decoder.load_state_dict(_weights(checkpoint), assign=True)
+        decoder.load_state_dict(saved.of("student", decoder.state_dict()), assign=True)
     except (TypeError, RuntimeError, SettingError) as error:
         raise CheckpointError(f"{path} does not fit its student: {' '.join(str(error).split())[:300]}") from error
     return decoder
-
-
-def _weights(checkpoint: Checkpoint) -> dict[str, Tensor]:
-    prefix = "student."
-    return {name.removeprefix(prefix): each for name, each in checkpoint.tensors.items() if name.startswith(prefix)}

@@ -24,6 +24,7 @@ from reference_trainer.storage.background import Background
 from reference_trainer.storage.checkpoint_files import Checkpoint, find_checkpoint, read_checkpoint, saved_steps
 from reference_trainer.storage.checkpoint_manifest import MANIFEST, Manifest
 from reference_trainer.storage.checkpoints import LEFT, save_checkpoint, sweep
+from reference_trainer.storage.paths import path_in_json
 from reference_trainer.storage.rank_files import save_shards
 from reference_trainer.storage.retention import check_follows, checkpoint_name, drifts
 from reference_trainer.storage.rewinding import rewind
@@ -51,7 +52,7 @@ CHECKPOINTS, RUN_ID = "checkpoints", "student"
 
 FREE = frozenset(
     "data out force trace callbacks teacher teacher_cache max_steps smoke log_every project_to_steps device save_every "
-    "keep resume rank_timeout hang_after eval_every rewind".split()
+    "keep resume init_from rank_timeout hang_after eval_every rewind".split()
 )
 """Settings that a run may change when it resumes. Text, teacher and device are compared by what they are."""
 
@@ -65,8 +66,10 @@ def conditions(
     strategy: str = ONE_PROCESS_STRATEGY,
 ) -> dict[str, Any]:
     """Return what a resumed run must have in common with the saved one, to end with the same bits."""
+    began = {} if settings.init_from is None else {"init_from": path_in_json(settings.init_from.absolute())}
     return {
         **{name: value for name, value in settings if name not in FREE},
+        **began,
         **digests,
         "steps_per_epoch": schedule.steps_per_epoch,
         "planned_steps": schedule.planned_steps,
@@ -165,15 +168,17 @@ class Checkpoints:
     ranks: Ranks
     best: BestTracker
     writer: Background
+    initial: Mapping[str, Any] | None = None
+    """The checkpoint that the run began with, as `InitialWeights.recorded` describes it; kept when it resumes."""
     begun: int = 0
     """The step of the last save that was begun."""
 
     def save(self, run: Saved, metrics_length: int) -> Path | None:
         """Begin to save the run if a checkpoint is due or the step is the best so far.
 
-        Return its path, or None: on ranks that write none, and for a step that has been saved already. All ranks call
-        this, and rank 0 decides which step is the best. With `fsdp2` each rank writes its shard, and they wait for each
-        other; otherwise rank 0 writes. Errors of the save before are raised here, or by `writer`.
+        Return its path on every rank; None if the step is not saved, or has been already. All ranks call this, and rank
+        0 decides which step is the best. With `fsdp2` each rank writes its shard, and they wait for each other;
+        otherwise rank 0 writes. Errors of the save before are raised here, or by `writer`.
         """
         step = run.state.position.step
         is_best = run.evaluated and self.best.note(step, run.state.validation)
@@ -183,8 +188,9 @@ class Checkpoints:
         if not (run.due or is_best) or step == self.begun:
             return None
         self.begun = step
+        path = self.directory / checkpoint_name(RUN_ID, step)
         if self.ranks.rank > 0 and not sharded:
-            return None
+            return path
         taken = snapshot(self.modules, self.optimizer)
         student = self.modules.get("student")
         state = {
@@ -192,6 +198,7 @@ class Checkpoints:
             "optimizer": taken.optimizer,
             "metrics_length": metrics_length,
             "student": asdict(student.config) if isinstance(student, Decoder) else None,
+            "initial": None if self.initial is None else dict(self.initial),
         }
         manifest = Manifest(
             run_id=RUN_ID,
@@ -203,10 +210,11 @@ class Checkpoints:
             state=state,
         )
         if sharded:
-            return save_shards(self.ranks, self.directory, manifest, taken.tensors, keep=self.keep)
+            save_shards(self.ranks, self.directory, manifest, taken.tensors, keep=self.keep)
+            return path
         work = partial(save_checkpoint, self.directory, manifest, taken.tensors, keep=self.keep)
-        self.writer.start(work, f"writer of {checkpoint_name(RUN_ID, step)}")
-        return self.directory / checkpoint_name(RUN_ID, step)
+        self.writer.start(work, f"writer of {path.name}")
+        return path
 
     def loaded(self, checkpoint: Checkpoint) -> dict[str, str]:
         """Return what all ranks must have in common after `load`: the manifest, and weights that are not divided."""
@@ -223,6 +231,7 @@ class Checkpoints:
         described = checkpoint.manifest.state.get("optimizer", {})
         restore(Snapshot(tensors=checkpoint.tensors, optimizer=described), self.modules, self.optimizer)
         self.best.best = checkpoint.manifest.best
+        self.initial = checkpoint.manifest.state.get("initial")
         return run
 
     def rewind(self, start: int | None) -> Path | None:

@@ -20,7 +20,8 @@ from reference_trainer.distillation.vocabulary import share_vocabulary
 from reference_trainer.models.placement import computing_in, usable_device
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
-from reference_trainer.pipeline.evaluations import BestTracker, evaluation, undisturbed
+from reference_trainer.pipeline.evaluations import BestTracker, check_metric, evaluation, undisturbed
+from reference_trainer.pipeline.initial_weights import InitialWeights
 from reference_trainer.pipeline.loss import matching, objective
 from reference_trainer.pipeline.manifest import manifest
 from reference_trainer.pipeline.parts import Parts
@@ -92,6 +93,8 @@ class Distillation(Parts):
         self.files = RunFiles(settings, self.ranks, self.lines)
         self.files.claim(self.student, self)
         self.directory = self.files.directory
+        initial = InitialWeights(settings, self.ranks)
+        initial.load_into("student", self.student, self.lines)
         # The trace may be in the output directory, so it is created after the check that this is empty.
         written = self.ranks.together(partial(self.files.callbacks, self))
         if settings.smoke is not None:
@@ -101,12 +104,14 @@ class Distillation(Parts):
         self.frozen, self.learner = self._models()
         self.features = matching(settings, self.learner, self.frozen, self.batches)
         self._projections = nn.ModuleList(self.features.projections)
+        initial.load_into("projections", self._projections, self.lines)
         self.parallel = ONE_PROCESS
         if place.world_size > 1:
             self.features, self.parallel = reduced(self._trained, self.features)
         self.optimizer = new_optimizer([*self.student.parameters(), *self.features.parameters], settings.lr)
         self.schedule = self._planned()
         self.checkpoints = self._checkpoints()
+        self.checkpoints.initial = initial.recorded
         self.ranks.check_equal(self.checkpoints.conditions)
         self.resumed = self.files.restore(self.checkpoints, self.schedule)
         self.files.rewind(self.checkpoints)
@@ -118,6 +123,8 @@ class Distillation(Parts):
             callback.attach(self)
 
     def _make_inputs(self) -> None:
+        if self.settings.eval_every and type(self).evaluate is Parts.evaluate:  # an own one has metrics of its own
+            check_metric(self.settings.best_metric)
         self.device = usable_device(local_device(self.settings.device, self.place))
         self.batches = self.make_batches()
         self.student = self.make_student().to(self.device)
@@ -153,7 +160,6 @@ class Distillation(Parts):
 
     def conclude(self, result: TrainResult) -> DistillResult:
         """Evaluate the student and write it; after a smoke run check whether a full run looks healthy instead."""
-        self.ranks.check_equal({"steps_completed": result.steps_completed})  # callbacks may answer differently
         self.student = gathered(self.student, lambda: self.make_student().to(self.device))
         if self.directory is None:
             difference = smoke.gradient_difference(
@@ -165,6 +171,8 @@ class Distillation(Parts):
         self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
         digests = {**self.digests, "teacher_sha256": weights_digest(self.teacher)}
         content = manifest(self.settings, self.device, result, held_back, **digests)
+        if self.checkpoints.initial is not None:
+            content["initial_weights"] = self.checkpoints.initial
         self.ranks.together(partial(self.save, self.directory, content) if self.place.rank == 0 else lambda: None)
         return self._concluded(train=result, output=self.directory, held_back=held_back, checks=())
 

@@ -13,10 +13,11 @@ from reference_trainer.distillation.providers import evaluating
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import SettingError
 from reference_trainer.storage.retention import Best, improved
+from reference_trainer.training.evaluation import EVALUATED_SUMS
 from reference_trainer.training.metrics import EVALUATED, derived
 from reference_trainer.training.randomness import own_generators
 
-__all__ = ["BestTracker", "evaluation", "undisturbed"]
+__all__ = ["BestTracker", "check_metric", "evaluation", "undisturbed"]
 
 
 def undisturbed(
@@ -40,6 +41,17 @@ def evaluation(sums: Mapping[str, MetricSum]) -> dict[str, float]:
     return {f"{EVALUATED}{name}": value for name, value in derived(sums).items()}
 
 
+def check_metric(metric: str) -> None:
+    """Raise `SettingError` for a best metric that `training.evaluation.evaluate` does not measure."""
+    known = evaluation({name: MetricSum(0.0, 1) for name in EVALUATED_SUMS})
+    if metric not in known:
+        raise _unknown(metric, known)
+
+
+def _unknown(metric: str, known: Iterable[str]) -> SettingError:
+    return SettingError(f"unknown metric {metric!r} for 'best_metric' (choose from {', '.join(sorted(known))})")
+
+
 @dataclass(slots=True, kw_only=True)
 class BestTracker:
     """The best evaluated step so far, by `metric`, such as `eval/hard_loss`; `mode` and `min_delta` as in `improved`.
@@ -60,8 +72,7 @@ class BestTracker:
         if not metrics:
             return False
         if self.metric not in metrics:
-            known = ", ".join(sorted(metrics))
-            raise SettingError(f"unknown metric {self.metric!r} for 'best_metric' (choose from {known})")
+            raise _unknown(self.metric, metrics)
         before = self.best
         score = metrics[self.metric]
         self.best = improved(before, step=step, score=score, mode=self.mode, min_delta=self.min_delta)

@@ -10,7 +10,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from reference_trainer.distillation.matching import FeatureMatching
-from reference_trainer.errors import SettingError
 from reference_trainer.training.parallel import DataParallel, Parallel, ShardedParallel, shard, warm_up, whole
 
 __all__ = ["ONE_PROCESS_STRATEGY", "gathered", "reduced", "spread", "strategy_of"]
@@ -40,24 +39,23 @@ def spread(
 def reduced(module: nn.Module, features: FeatureMatching) -> tuple[FeatureMatching, Parallel]:
     """Return the matching with projections whose gradients are reduced over the ranks, and what the loop asks of them.
 
-    module: what `spread` returned. Raise `SettingError` for projections beside a student in shards.
+    module: what `spread` returned; projections with parameters are spread in the same way.
     """
     if not isinstance(module, DistributedDataParallel):
-        if features.parameters:
-            raise SettingError(
-                "conflicting settings: 'strategy' is fsdp2, and hidden states of different widths need projections; "
-                "use ddp, or students and teachers of the same width"
-            )
-        return features, ShardedParallel(module)
-    projections = [
-        _data_parallel(each, module.device) if any(True for _ in each.parameters()) else each
-        for each in features.projections
-    ]
+        device = next(module.parameters()).device
+        shards = [shard(each, device) for each in features.projections if _trained(each)]
+        return features, ShardedParallel(module, *shards)
+    projections = [_data_parallel(each, module.device) if _trained(each) else each for each in features.projections]
     others = [each for each in projections if isinstance(each, DistributedDataParallel)]
     for each in others:
         weight = next(each.parameters())
         warm_up(each, weight.new_zeros(1, weight.shape[-1]))
     return replace(features, projections=projections), DataParallel(module, *others)
+
+
+def _trained(projection: nn.Module) -> bool:
+    """Return whether a projection has parameters: one between equal widths has none."""
+    return any(True for _ in projection.parameters())
 
 
 def gathered(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:

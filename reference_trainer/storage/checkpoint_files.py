@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -14,7 +14,15 @@ from reference_trainer.errors import CheckpointError
 from reference_trainer.storage.checkpoint_manifest import MANIFEST, FileEntry, Manifest, parsed_manifest, rank_file
 from reference_trainer.storage.retention import checkpoint_name, resumed, steps_of
 
-__all__ = ["Checkpoint", "check_files", "find_checkpoint", "read_checkpoint", "read_manifest", "saved_steps"]
+__all__ = [
+    "Checkpoint",
+    "check_files",
+    "find_checkpoint",
+    "read_checkpoint",
+    "read_every_file",
+    "read_manifest",
+    "saved_steps",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +70,17 @@ def read_checkpoint(path: Path, *, rank: int = 0) -> Checkpoint:
     name = rank_file(rank if len(manifest.files) > 1 else 0)
     if name not in manifest.files:
         raise CheckpointError(f"{path} was saved by {manifest.world_size} ranks; it has no file of rank {rank}")
-    content = _content(path / name, manifest.files[name])
-    try:
-        return Checkpoint(path=path, manifest=manifest, tensors=load(content))
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise CheckpointError(f"{path / name} is no safetensors file: {error}") from error
+    return Checkpoint(path=path, manifest=manifest, tensors=_tensors(path / name, manifest.files[name]))
+
+
+def read_every_file(path: Path) -> list[Checkpoint]:
+    """Return the checkpoint at `path` as each rank that wrote a file of it has it, in order.
+
+    Errors: those of `read_checkpoint`.
+    """
+    first = read_checkpoint(path)
+    others = sorted(first.manifest.files.items())[1:]
+    return [first, *(replace(first, tensors=_tensors(path / name, entry)) for name, entry in others)]
 
 
 def read_manifest(path: Path) -> Manifest:
@@ -91,6 +105,14 @@ def check_files(path: Path, manifest: Manifest) -> None:
         raise CheckpointError(f"{path / name} is {'missing' if name in files else 'not of this checkpoint'}")
     for name in files:
         _content(path / name, manifest.files[name])
+
+
+def _tensors(path: Path, entry: FileEntry) -> dict[str, Tensor]:
+    content = _content(path, entry)
+    try:
+        return load(content)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise CheckpointError(f"{path} is no safetensors file: {error}") from error
 
 
 def _content(path: Path, entry: FileEntry) -> bytes:

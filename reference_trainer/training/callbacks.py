@@ -79,7 +79,7 @@ class Callback:
         return None
 
     def on_save(self, context: Context) -> None:
-        """Called after each checkpoint, with its path, on the ranks that write one.
+        """Called after each checkpoint, with its path, on every rank.
 
         It answers nothing: a resumed run would not know the answer. The file may still be written in the background.
         """

@@ -33,7 +33,7 @@ class _Readable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context(_Readable):
-    """State of a run at an event. On several ranks every field but checkpoint_path is set on each of them.
+    """State of a run at an event. On several ranks every field is set on each of them.
 
     step: from `on_step_begin` to `on_step_end` the number of the step, from 1; elsewhere the optimizer steps taken.
     epoch: the current one, from 1; 0 before the first. hook: the name of the hook that is called.
@@ -47,8 +47,8 @@ class Context(_Readable):
     logged one; elsewhere empty. kl_at_T and a loss of weight 0 are those of the logged step alone.
     gradient_norm: from `on_pre_optimizer_step` to `on_step_end`, before clipping; None where it is not measured, in a
     step that is neither logged nor clipped. batch_metrics: in `on_after_backward`, loss and tokens of the micro-batch
-    of this rank; elsewhere empty. validation_metrics: of the step's evaluation, checkpoint_path: of its checkpoint on
-    the ranks that write one, both up to `on_step_end`; empty and None in other steps.
+    of this rank; elsewhere empty. validation_metrics: of the step's evaluation, checkpoint_path: of its checkpoint,
+    both up to `on_step_end`; empty and None in other steps.
     memory: bytes that this process holds, of the GPU if it computes on one. rank, local_rank: of this process among all
     `world_size`, and among those of its machine. run, attempt: name of the run, and number of this start of it: a
     resumed run has a larger one, and repeats events.

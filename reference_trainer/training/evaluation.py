@@ -17,7 +17,10 @@ from reference_trainer.distillation.step import MetricSum, check_vocabularies, l
 from reference_trainer.training.metrics import add
 from reference_trainer.training.parallel import ONE_PROCESS, Parallel
 
-__all__ = ["evaluate"]
+__all__ = ["EVALUATED_SUMS", "evaluate"]
+
+EVALUATED_SUMS = ("hard_loss", "soft_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy", "agreement")
+"""Names of the sums that `evaluate` returns if a token is scored."""
 
 
 def evaluate(
@@ -67,6 +70,5 @@ def _batch_metrics(teacher: Teacher, student: Teacher, batch: Batch, weights: We
     tensors = (student_BTV, teacher_BTV.to(device), labels_of_logits(batch.labels).to(device))
     rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True)
     sums = sums_of(rows, weights, metrics=True)
-    del sums["loss"]
-    numbers = torch.stack([rows.count, *sums.values()]).tolist()  # one transfer from the device
-    return {name: MetricSum(numbers[place], int(numbers[0])) for place, name in enumerate(sums, start=1)}
+    numbers = torch.stack([rows.count, *(sums[name] for name in EVALUATED_SUMS)]).tolist()  # one transfer
+    return {name: MetricSum(numbers[place], int(numbers[0])) for place, name in enumerate(EVALUATED_SUMS, start=1)}

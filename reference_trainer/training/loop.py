@@ -20,6 +20,7 @@ from torch import Tensor
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.errors import StopRequestedError
+from reference_trainer.training.agreement import Agreement
 from reference_trainer.training.callbacks import Callback
 from reference_trainer.training.dispatch import Callbacks
 from reference_trainer.training.objective import Objective
@@ -40,6 +41,8 @@ from reference_trainer.training.state import NOTHING, TrainState
 from reference_trainer.training.update import Update, new_optimizer
 
 __all__ = ["Objective", "Saved", "TrainResult", "new_optimizer", "train"]
+
+BETWEEN_EPOCHS = (Event.TRAIN_BEGIN, Event.EPOCH_END)
 
 
 def train(
@@ -87,6 +90,7 @@ def train(
     Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
     propagate after `on_train_end`, with the step in a note.
     """
+    agreement = Agreement(parallel, stop_requested)
     update = Update(
         teacher=teacher,
         student=student,
@@ -99,7 +103,8 @@ def train(
         seed=seed,
         deferred=deferred,
         features=features,
-        flags=lambda: (parallel.world_size > 1 and stop_requested(), False),
+        flags=agreement.flags,
+        leaves_out=agreement.leaves_out,
     )
     own = callbacks if isinstance(callbacks, Callbacks) else Callbacks(callbacks)
     identity = {"run": run, "attempt": attempt}
@@ -107,7 +112,7 @@ def train(
     record.checkpoint = resumed_from
     try:
         with update.random_state():
-            return _Run(record, own, learning_rate, evaluate, save, stop_requested).carry_out()
+            return _Run(record, own, learning_rate, evaluate, save, agreement).carry_out()
     finally:
         if own is not callbacks:
             own.close()
@@ -123,13 +128,12 @@ class _Run:
         learning_rate: Callable[[int], float],
         evaluate: Callable[[], Mapping[str, float]] | None,
         save: Callable[[Saved], Path | None] | None,
-        stop_requested: Callable[[], bool],
+        agreement: Agreement,
     ) -> None:
         self.record, self.update, self.schedule = record, record.update, record.schedule
         self.callbacks, self.learning_rate, self.evaluate, self.save = callbacks, learning_rate, evaluate, save
         self.state = record.state
-        self.stop_requested = stop_requested
-        self.flags: tuple[Tensor | None, Tensor | None] = (None, None)  # of the last two steps, summed over ranks
+        self.agreement = agreement
         self.answer = Action.CONTINUE  # of the hooks within the current step
         self.saved_step = self.state.position.step  # a resumed run is saved where it begins
 
@@ -154,20 +158,34 @@ class _Run:
     def _run_events(self) -> None:
         state = self.state
         self.callbacks.restore(state.callbacks)
-        action = self._call(Event.TRAIN_BEGIN)
+        action = self.agreement.noted(self._call(Event.TRAIN_BEGIN))
         if self.record.checkpoint is not None:
             self._call(Event.SAVE)  # the run may have been killed before it was called
         while state.position.event is not Event.TRAIN_END:
-            after = following(self.schedule, state.position, action)
-            assert after is not None, "only TRAIN_END is followed by nothing"
-            if after.event is Event.OPTIMIZER_STEP:
-                self._take_step(after)
-            state.position = after
+            state.position = after = self._next(action)
             if is_read(after):
                 self.record.read()
-            action = self._carry_out(after.event)
-            if after.event is Event.STEP_END and self._is_leaving():
+            action = self.agreement.noted(self._carry_out(after.event))
+            if after.event is Event.STEP_END and self.agreement.is_leaving():
                 self._leave(after)
+
+    def _next(self, action: Action) -> Position:
+        """Return the position after this one; if that is an optimizer step, take it.
+
+        Ranks agree on their answers between steps in the reduction of counts, elsewhere in one of its own.
+        """
+        at, agreement = self.state.position, self.agreement
+        after = self._following(action)
+        if at.event in BETWEEN_EPOCHS or Event.EPOCH_BEGIN is at.event or Event.SAVE is after.event:
+            after = self._following(agreement.agreed(action, between_epochs=at.event in BETWEEN_EPOCHS))
+        if after.event is Event.OPTIMIZER_STEP and not self._take_step(after):
+            return self._following(agreement.answer)
+        return after
+
+    def _following(self, action: Action) -> Position:
+        after = following(self.schedule, self.state.position, action)
+        assert after is not None, "only TRAIN_END is followed by nothing"
+        return after
 
     def _carry_out(self, event: Event) -> Action:
         """Do what belongs to an event, call its hooks, and return the strongest answer; TRAIN_END is called later."""
@@ -203,32 +221,27 @@ class _Run:
             return Action.CONTINUE
         return self.callbacks.fire(event, self.record.context(event, *batch))
 
-    def _take_step(self, position: Position) -> None:
+    def _take_step(self, position: Position) -> bool:
+        """Return whether the step was taken, and not left out because of an answer of another rank."""
         self.answer = Action.CONTINUE
         rate = self.learning_rate(position.step)
-        window, norm = self.update.take(position, rate, self)
-        self.record.pending.add(window, norm)
+        taken = self.update.take(position, rate, self)
+        if taken is None:
+            return False
+        self.record.pending.add(*taken)
         self.record.rate = rate
-        self.flags = (window.flags, self.flags[0])
+        return True
 
     def _leave(self, position: Position) -> None:
         """Save the step that has just been taken, unless it has been, and raise `StopRequestedError`."""
         self.record.read()
         if self.save is not None and position.step != self.saved_step and not is_saved(self.schedule, position.step):
-            self.state.position = replace(position, event=Event.SAVE)
+            answer = self.agreement.agreed(Action.CONTINUE)
+            stopping = position.stopping or answer is Action.STOP
+            skipping = position.skipping or answer is Action.SKIP
+            self.state.position = replace(position, event=Event.SAVE, skipping=skipping, stopping=stopping)
             self._save(self.save, due=True, evaluated=False)
         raise StopRequestedError("stopped on request")
-
-    def _is_leaving(self) -> bool:
-        """Return whether a stop was requested, of any rank. All ranks agree, because the request came with the counts.
-
-        On a GPU the flags of the step before are read, which are there already: reading these would wait for the step.
-        """
-        if self.update.parallel.world_size == 1:
-            return self.stop_requested()
-        now, before = self.flags
-        flags = now if now is not None and now.device.type == "cpu" else before
-        return flags is not None and bool(flags[0])
 
     def before_forward(self, micro_batch: int) -> None:
         self._call_within(Event.BEFORE_FORWARD, micro_batch + 1)

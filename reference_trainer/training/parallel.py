@@ -117,22 +117,24 @@ class DataParallel:
 class ShardedParallel(DataParallel):
     """The ranks of a module that `shard` has divided among the default process group; gradients are summed.
 
-    Every forward, also one of an evaluation, gathers the weights: all ranks make equally many.
+    Every forward, also one of an evaluation, gathers the weights: all ranks make equally many. others: further such
+    modules of the same ranks, such as projections of hidden states.
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        self._module, self._group = module, dist.group.WORLD
+    def __init__(self, module: nn.Module, *others: nn.Module) -> None:
+        self._parts = [part for each in (module, *others) for part in _sharded_parts(each)]
+        self._group = dist.group.WORLD
         self._device = next(module.parameters()).device
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
         self.local_rank = int(os.environ.get("LOCAL_RANK", self.rank))
         self.gradient_factor = 1.0
-        for part in _sharded_parts(module):
+        for part in self._parts:
             part.set_gradient_divide_factor(1.0)  # each part has its own: on the root alone, other gradients stay means
             part.set_force_sum_reduction_for_comms(True)  # gloo has no other
 
     @contextmanager
     def micro_batch(self, *, last: bool) -> Iterator[None]:
-        for part in _sharded_parts(self._module):
+        for part in self._parts:
             part.set_requires_gradient_sync(last, recurse=False)
         yield
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -63,10 +63,14 @@ class Update:
     seed: int | None
     deferred: bool | None
     features: FeatureMatching | None = None
-    flags: Callable[[], tuple[bool, bool]] = lambda: (False, False)
+    flags: Callable[[], Sequence[bool]] = lambda: ()
+    leaves_out: Callable[[Tensor], bool] = lambda flags: False
 
-    def take(self, position: Position, rate: float, hooks: StepHooks) -> tuple[WindowSums, Tensor | None]:
-        """Take the step at `position`; return its sums and, at a logged step, the norm of its gradient."""
+    def take(self, position: Position, rate: float, hooks: StepHooks) -> tuple[WindowSums, Tensor | None] | None:
+        """Take the step at `position`; return its sums and, at a logged step, the norm of its gradient.
+
+        Return None, and leave the weights as they are, for a step that `leaves_out` leaves out.
+        """
         batches = [self._fetched(position, k) for k in micro_batches(self.schedule, position.epoch_step)]
         logged = is_logged(position.step, self.schedule.log_every)
         if self.optimizer is not None:
@@ -92,7 +96,10 @@ class Update:
             before=begin,
             after=hooks.after_backward,
             flags=self.flags(),
+            leaves_out=self.leaves_out,
         )
+        if window is None:
+            return None
         optimizer: Any = self.optimizer
         if deferred:
             # A fused optimizer reads this attribute in its step, as `GradScaler` sets it.

@@ -30,7 +30,7 @@ class WindowSums:
 
     sums: float64 scalars over the scored tokens of this rank, by the names of `sums_of`. count: these tokens.
     total: scored tokens of all ranks, by which the gradient was divided. sequences: those of all ranks that have a
-    scored token. flags: how many ranks set each of the two. Counts are int64. vocabulary: of the student. faults: of
+    scored token. Counts are int64. vocabulary: of the student. faults: of
     each micro-batch, if errors are deferred: `Rows.fault` and the labels.
     """
 
@@ -38,7 +38,6 @@ class WindowSums:
     count: Tensor
     total: Tensor
     sequences: Tensor
-    flags: Tensor
     vocabulary: int
     faults: Sequence[tuple[Tensor, Tensor]]
 
@@ -55,21 +54,24 @@ def kd_window(
     features: FeatureMatching | None = None,
     before: Callable[[int], None] = lambda micro_batch: None,
     after: Callable[[int, Mapping[str, Tensor], Tensor], None] | None = None,
-    flags: tuple[bool, bool] = (False, False),
-) -> WindowSums:
+    flags: Sequence[bool] = (),
+    leaves_out: Callable[[Tensor], bool] = lambda flags: False,
+) -> WindowSums | None:
     """Accumulate the gradient of the mean loss over all scored tokens of the window; return the sums.
 
     batches: at least one; every rank has equally many, and one without work has no scored label. metrics,
     deferred: as in `rows.walk`. features: as in `pass_gradient`. before: called with the number of each micro-batch,
     from 0, before its forward; after: with it, the sums of its rows and their count, after its backward. flags: of this
-    rank, whether it was asked to stop and whether a part of it beside the training failed; they travel with the counts,
-    so that all ranks know of them in the same step. A micro-batch is as in `kd_step`, errors too; after an error in a
-    later one the student holds part of a gradient.
+    rank; they travel with the counts, so that all ranks know of them in the same step. leaves_out: called with them,
+    summed over ranks, before the first forward; where it returns True nothing is computed, and None is returned. A
+    micro-batch is as in `kd_step`, errors too; after an error in a later one the student holds part of a gradient.
     """
     check_vocabularies(teacher, student)
     labels = [labels_of_logits(batch.labels) for batch in batches]
     count, counts_K = _counts(labels, flags)
     summed_K = parallel.sum_counts(counts_K)
+    if leaves_out(summed_K[2:]):
+        return None
     total, sequences = summed_K[0], summed_K[1]
     scale = parallel.gradient_factor / total.double()  # inf if nothing is scored: no row is multiplied
     gradient = partial(
@@ -87,11 +89,11 @@ def kd_window(
             after(number, of_batch, passed.rows.count)
         for name, each in of_batch.items():
             sums[name] = sums[name] + each if name in sums else each
-    return WindowSums(sums, count, total, sequences, summed_K[2:], student.vocab_size, faults if deferred else ())
+    return WindowSums(sums, count, total, sequences, student.vocab_size, faults if deferred else ())
 
 
-def _counts(labels: Sequence[Tensor], flags: tuple[bool, bool]) -> tuple[Tensor, Tensor]:
-    """Return the scored tokens of this rank, and int64 [4]: a copy of these, its sequences that have one, its flags."""
+def _counts(labels: Sequence[Tensor], flags: Sequence[bool]) -> tuple[Tensor, Tensor]:
+    """Return the scored tokens of this rank, and int64 [K]: a copy of these, its sequences that have one, its flags."""
     count = torch.stack([(labels_BT != IGNORE_INDEX).sum() for labels_BT in labels]).sum()
     sequences = torch.stack([(labels_BT != IGNORE_INDEX).any(-1).sum() for labels_BT in labels]).sum()
     return count, torch.stack([count, sequences, *(torch.full_like(count, int(flag)) for flag in flags)])

@@ -33,7 +33,7 @@ ALLOWED = {
     "documents": "pad or pack",
     "separator": TEXT,
     "share_vocabulary": "truncate, truncate-student or pad",
-    **dict.fromkeys(["data", "out", "trace", "callbacks", "teacher", "teacher_cache", "resume"], PATH),
+    **dict.fromkeys(["data", "out", "trace", "callbacks", "teacher", "teacher_cache", "resume", "init_from"], PATH),
     "length": "a decimal integer from 2 to 10^18",
     **dict.fromkeys(["temperature", "temperature_end"], "a number from 0.0001 to 10000"),
     "clip": "a number above 0, up to 1e30",

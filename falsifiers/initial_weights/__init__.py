@@ -1,0 +1,1 @@
+"""Falsifiers of the contract `initial-weights`."""

@@ -1,0 +1,189 @@
+"""Attacks on runs that begin with the weights of a checkpoint of other ranks. The subject is `pipeline.distill`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from falsifiers.rank_runs.launched import Cut, Ended, Model, launched, lines, own, settings
+from falsifiers.rank_runs.matched import matching
+from falsifiers.support.small_runs import found
+from reference_trainer import Callback
+from reference_trainer.training.parallel import whole
+
+SAVED = 2
+"""Steps of the run whose last checkpoint is read."""
+PLACES = [(1, "ddp"), (2, "ddp"), (3, "ddp"), (2, "fsdp2"), (3, "fsdp2")]
+"""Numbers of ranks and strategies."""
+STEP = "student-step2"
+
+
+class Recording(Callback):
+    """Callback that writes whole weights, at the begin and the end of a run, on each rank."""
+
+    def __init__(self, directory: Path, rank: int) -> None:
+        self.directory, self.rank = directory, rank
+
+    def attach(self, pipeline: Any) -> None:
+        self.run = pipeline
+
+    def on_train_begin(self, context: Any) -> None:
+        assert context.step == 0, f"the run begins at step {context.step}"
+        state = {id(each): values for each, values in self.run.optimizer.state.items()}
+        assert not state, f"the optimizer begins with the state of {len(state)} parameters"
+        self._write("begin")
+
+    def on_train_end(self, context: Any) -> None:
+        self._write("end")
+
+    def _write(self, name: str) -> None:
+        given = self.run.student.state_dict() | {f"P{k}": p for k, p in enumerate(self.run.features.parameters)}
+        tensors = {key: whole(each.detach()).clone() for key, each in given.items()}
+        save_file(tensors, self.directory / f"{name}-{self.rank}")
+
+
+def _saved(make: Any, directory: Path, place: tuple[int, str], **others: Any) -> list[Ended]:
+    ranks, strategy = place
+    chosen = settings(directory, "source", strategy=strategy, max_steps=SAVED, **others)
+    (directory / "saved").mkdir()
+    ended = launched(make, chosen, ranks, lambda rank: [Recording(directory / "saved", rank)])
+    _assert_no_error(f"the source of {ranks} ranks with {strategy}", ended)
+    return ended
+
+
+def _assert_no_error(where: str, ended: list[Ended]) -> None:
+    failed = [each.error for each in ended if each.error]
+    assert not failed, f"{where}: {failed[0]}"
+
+
+def _source(directory: Path) -> dict[str, Any]:
+    return {"init_from": directory / "source" / "checkpoints" / STEP}
+
+
+@given(saved=st.sampled_from(PLACES), begun=st.sampled_from(PLACES))
+@example(saved=(1, "ddp"), begun=(2, "ddp"))
+@example(saved=(2, "ddp"), begun=(1, "ddp"))
+@example(saved=(2, "fsdp2"), begun=(3, "fsdp2"))
+@example(saved=(3, "fsdp2"), begun=(2, "ddp"))
+@example(saved=(3, "ddp"), begun=(3, "fsdp2"))
+def falsify_weights_are_those_of_the_checkpoint(subject: Any, saved: tuple[int, str], begun: tuple[int, str]) -> None:
+    """Student, buffers and projections of every rank begin with the bits that were saved, at step 0 without moments."""
+    with tempfile.TemporaryDirectory() as name:
+        directory, make = Path(name).resolve(), matching(subject)
+        _saved(make, directory, saved, feature_weight=0.5)
+        (directory / "begun").mkdir()
+        ranks, strategy = begun
+        chosen = settings(directory, "out", strategy=strategy, max_steps=1, feature_weight=0.5, **_source(directory))
+        ended = launched(make, chosen, ranks, lambda rank: [Recording(directory / "begun", rank)])
+        where = f"saved by {saved}, begun by {begun}"
+        _assert_no_error(where, ended)
+        expected = load_file(directory / "saved" / "end-0")
+        for rank in range(ranks):
+            seen = load_file(directory / "begun" / f"begin-{rank}")
+            assert seen.keys() == expected.keys(), f"{where}, rank {rank}: the tensors are {sorted(seen)}"
+            wrong = [each for each, tensor in expected.items() if not torch.equal(seen[each], tensor)]
+            assert not wrong, f"{where}, rank {rank}: {wrong} are not those of the checkpoint"
+
+
+@given(saved=st.sampled_from(PLACES), begun=st.sampled_from(PLACES))
+@example(saved=(2, "fsdp2"), begun=(1, "ddp"))
+def falsify_run_begins_anew(subject: Any, saved: tuple[int, str], begun: tuple[int, str]) -> None:
+    """The run is that of a student which is made with the same weights: all steps, metrics and weights at its end."""
+    with tempfile.TemporaryDirectory() as name:
+        directory, make = Path(name).resolve(), own(subject)
+        weights = _saved(make, directory, saved)[0].weights
+
+        class Made(make):
+            def make_student(self) -> Model:
+                student = Model(5, seed=1)
+                student.load_state_dict(weights)
+                return student
+
+        ranks, strategy = begun
+        loaded = launched(make, settings(directory, "loaded", strategy=strategy, **_source(directory)), ranks)
+        made = launched(Made, settings(directory, "made", strategy=strategy), ranks)
+        where = f"saved by {saved}, begun by {begun}"
+        _assert_no_error(where, [*loaded, *made])
+        _assert_same_end(where, directory, ("loaded", loaded[0]), ("made", made[0]))
+
+
+def _assert_same_end(where: str, directory: Path, ours: tuple[str, Ended], theirs: tuple[str, Ended]) -> None:
+    (out, seen), (other, expected) = ours, theirs
+    assert lines(directory, out) == lines(directory, other), f"{where}: the metrics of {out} and {other} differ"
+    wrong = [name for name, each in expected.weights.items() if not torch.equal(seen.weights[name], each)]
+    assert not wrong, f"{where}: {wrong} of {out} and {other} differ at the end"
+    assert seen.result == expected.result, f"{where}: the results are {seen.result} and {expected.result}"
+
+
+def _damaged(path: Path) -> None:
+    file = path / "rank-00000.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+
+
+MISFITS: dict[str, tuple[Any, type[Model] | None, str]] = {
+    "missing": (shutil.rmtree, None, "expected a checkpoint"),
+    "damaged": (_damaged, None, "rank-00000.safetensors has the SHA-256"),
+    "of another width": (None, lambda: Model(7, seed=1), "embed.weight is float32 [11, 5]; expected float32 [11, 7]"),
+    "of another dtype": (None, lambda: Model(5, seed=1).double(), "is float32 [11, 5]; expected float64 [11, 5]"),
+    "of more layers": (None, lambda: torch.nn.ModuleDict({"x": Model(5, seed=1)}), "are missing"),
+}
+
+
+@given(kind=st.sampled_from(list(MISFITS)), saved=st.sampled_from(PLACES), begun=st.sampled_from(PLACES))
+@example(kind="of another width", saved=(2, "fsdp2"), begun=(2, "ddp"))
+def falsify_misfits_are_refused(subject: Any, kind: str, saved: tuple[int, str], begun: tuple[int, str]) -> None:
+    """A missing or damaged checkpoint, or one of another student, is an error on every rank; no file is changed."""
+    change, student, words = MISFITS[kind]
+    with tempfile.TemporaryDirectory() as name:
+        directory, make = Path(name).resolve(), own(subject)
+        _saved(make, directory, saved)
+        if change is not None:
+            change(_source(directory)["init_from"])
+
+        class Other(make):
+            def make_student(self) -> Any:
+                return super().make_student() if student is None else student()
+
+        before = found(directory)
+        ranks, strategy = begun
+        ended = launched(Other, settings(directory, "out", strategy=strategy, **_source(directory)), ranks)
+        for rank, each in enumerate(ended):
+            where = f"{kind}, saved by {saved}, begun by {begun}, rank {rank}"
+            assert words in each.error and STEP in each.error, f"{where}: {each.error or 'it was accepted'}"
+        changed = sorted(set(before.items()) ^ set(found(directory).items()))
+        assert not changed, f"{kind}: the run was refused, and changed {changed}"
+
+
+@given(cut=st.integers(1, 4), begun=st.sampled_from([(1, "ddp"), (2, "fsdp2")]))
+def falsify_source_is_recorded(subject: Any, cut: int, begun: tuple[int, str]) -> None:
+    """Path, step and digest are in every manifest; the resumed run keeps them, and does not read the source again."""
+    with tempfile.TemporaryDirectory() as name:
+        directory, make = Path(name).resolve(), own(subject)
+        _saved(make, directory, (2, "ddp"))
+        given, (ranks, strategy) = _source(directory), begun
+        digest = json.loads((given["init_from"] / "manifest.json").read_text())["sha256"]
+        straight = launched(make, settings(directory, "straight", strategy=strategy, **given), ranks)
+        launched(make, settings(directory, "cut", strategy=strategy, **given), ranks, lambda rank: [Cut(cut)])
+        shutil.rmtree(directory / "source")
+        again = {"strategy": strategy, "resume": Path("latest"), "force": True}
+        other = launched(make, settings(directory, "cut", **again, init_from=directory / "other"), ranks)
+        words = ("init_from was", str(given["init_from"]), str(directory / "other"))
+        assert all(word in other[0].error for word in words), f"resumed with another source: {other[0].error}"
+        resumed = launched(make, settings(directory, "cut", **again, **given), ranks)
+        _assert_no_error(f"{begun}, resumed after step {cut}", [*straight, *resumed])
+        _assert_same_end(f"{begun}, cut after step {cut}", directory, ("cut", resumed[0]), ("straight", straight[0]))
+        expected = {"path": str(given["init_from"]), "step": SAVED, "sha256": digest}
+        files = [directory / out / "manifest.json" for out in ("straight", "cut")]
+        seen = {str(each): json.loads(each.read_text())["initial_weights"] for each in files}
+        for each in sorted((directory / "cut" / "checkpoints").glob("student-step*/manifest.json")):
+            seen[str(each)] = json.loads(each.read_text())["state"]["initial"]
+        wrong = {each: value for each, value in seen.items() if value != expected}
+        assert not wrong, f"expected {expected} in every manifest; these differ: {wrong}"

@@ -1,0 +1,148 @@
+"""Attacks on the hooks of a run of four ranks, on two machines of two. The subject is `pipeline.distill`."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from falsifiers.callbacks.lifecycle import HOOKS, Script, lifecycle
+from falsifiers.rank_runs.launched import Noisy, launched, own, settings
+from reference_trainer import Callback, MetricSum, Observer
+
+RANKS, MACHINE = 4, 2
+FIELDS = ("hook", "step", "epoch", "micro_batch", "rank", "local_rank", "world_size", "is_world_process_zero")
+FIELDS += ("is_local_process_zero", "metrics", "validation_metrics", "batch_metrics", "loss", "best_loss", "tokens")
+FIELDS += ("sequences", "learning_rate", "gradient_norm", "checkpoint_path", "memory", "total_steps", "run")
+OF_A_RANK = ("rank", "local_rank", "is_world_process_zero", "is_local_process_zero", "batch_metrics", "memory")
+RATES = ("steps_per_s", "tokens_per_s", "flops_per_s")
+WITHIN = ("on_log", "on_evaluate", "on_save", "on_step_end")
+TOKENS = 8
+"""Scored by a micro-batch of a rank: two rows of five tokens, the last of which predicts nothing."""
+
+
+def recorder(kind: type[Callback], path: Path) -> Callback:
+    """Return a callback or an observer that writes the context of every event to a file, at the end of the run."""
+    seen: list[dict[str, Any]] = []
+
+    def hook(event: str) -> Any:
+        def record(self: Any, context: Any) -> None:
+            each = {name: getattr(context, name) for name in FIELDS}
+            each["metrics"] = {name: value for name, value in context.metrics.items() if name not in RATES}
+            seen.append({name: dict(value) if name.endswith("metrics") else value for name, value in each.items()})
+            if event == "on_train_end":
+                path.write_text(json.dumps(seen))
+
+        return record
+
+    return type("Recorder", (kind,), {event: hook(event) for event in HOOKS})()
+
+
+def _seen(
+    subject: Any, kind: type[Callback], strategy: str, accumulate: int, every: tuple[int, int, int]
+) -> list[list[Any]]:
+    """Return the contexts of each rank of a run of two epochs."""
+
+    class Evaluated(own(subject)):  # the subject is any module
+        def evaluate(self) -> dict[str, Any]:
+            return {"score": MetricSum(6.0, 4)}
+
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+
+        def callbacks(rank: int) -> list[Callback]:
+            os.environ["LOCAL_RANK"] = str(rank % MACHINE)  # this process is a fork
+            return [recorder(kind, directory / f"seen-{rank}")]
+
+        log, evaluate, save = every
+        chosen = {"log_every": log, "eval_every": evaluate, "save_every": save, "best_metric": "eval/score"}
+        given = settings(directory, "out", strategy=strategy, accumulate=accumulate, **chosen)
+        ended = launched(Evaluated, given, RANKS, callbacks)
+        failed = [each.error for each in ended if each.error]
+        assert not failed, f"{RANKS} ranks with {strategy}: {failed[0]}"
+        return [json.loads((directory / f"seen-{rank}").read_text()) for rank in range(RANKS)]
+
+
+@given(
+    kind=st.sampled_from([Callback, Observer]),
+    strategy=st.sampled_from(["ddp", "fsdp2"]),
+    accumulate=st.sampled_from([2, 3, 4]),
+    log=st.integers(1, 2),
+    save=st.integers(1, 2),
+)
+@example(kind=Callback, strategy="ddp", accumulate=3, log=1, save=2)
+@example(kind=Observer, strategy="fsdp2", accumulate=4, log=2, save=1)
+def falsify_every_hook_is_called_on_every_rank(
+    subject: Any, kind: type[Callback], strategy: str, accumulate: int, log: int, save: int
+) -> None:
+    """All thirteen hooks come in order on each of four ranks, with its own place and the values of the whole run."""
+    every = (log, 2 * save, save)  # an evaluated step is saved anyway
+    steps, left = divmod(Noisy.batches, accumulate)
+    script = Script(2, steps + bool(left), None, ((),), accumulate, left or accumulate, every)
+    expected = [(call.event, call.epoch, call.step, call.micro_batch) for call in lifecycle(script).calls]
+    ranks = _seen(subject, kind, strategy, accumulate, every)
+    for rank, seen in enumerate(ranks):
+        where = f"{kind.__name__} on rank {rank} with {strategy}"
+        calls = [(each["hook"], each["epoch"], each["step"], each["micro_batch"]) for each in seen]
+        assert calls == expected, f"{where}: the calls are {calls}; expected {expected}"
+        for number, each in enumerate(seen):
+            _assert_place(f"{where}, {each['hook']} of step {each['step']}", rank, each)
+            _assert_values(f"{where}, {each['hook']} of step {each['step']}", each, every)
+            common = {name: value for name, value in each.items() if name not in OF_A_RANK}
+            theirs = {name: value for name, value in ranks[0][number].items() if name not in OF_A_RANK}
+            assert common == theirs, f"{where}, {each['hook']} of step {each['step']}: {common}; rank 0 has {theirs}"
+    assert {each["hook"] for each in ranks[0]} == set(HOOKS), "the run does not call every hook"
+    _assert_loss_of_all_ranks(ranks, log)
+
+
+def _assert_place(where: str, rank: int, seen: dict[str, Any]) -> None:
+    expected = {"world_size": RANKS, "rank": rank, "local_rank": rank % MACHINE}
+    expected |= {"is_world_process_zero": rank == 0, "is_local_process_zero": rank % MACHINE == 0, "run": "out"}
+    got = {name: seen[name] for name in expected}
+    assert got == expected, f"{where}: {got}; expected {expected}"
+
+
+def _assert_values(where: str, seen: dict[str, Any], every: tuple[int, int, int]) -> None:
+    """Assert that a value is there at the events that have it, and at no other."""
+    hook, step = seen["hook"], seen["step"]
+    logged, evaluated, saved = (step > 0 and step % each == 0 for each in every)
+    logged = logged and hook in (*WITHIN, "on_pre_optimizer_step", "on_optimizer_step")
+    there = {
+        "metrics": logged and hook in WITHIN,
+        "validation_metrics": evaluated and hook in WITHIN[1:],
+        "checkpoint_path": saved and hook in WITHIN[2:],
+        "gradient_norm": logged,
+        "batch_metrics": hook == "on_after_backward",
+        "memory": True,
+    }
+    got = {name: bool(seen[name]) for name in there}
+    assert got == there, f"{where} has {got}; expected {there}"
+    if there["validation_metrics"]:
+        assert seen["validation_metrics"] == {"eval/score": 1.5}, f"{where}: {seen['validation_metrics']}"
+    if there["checkpoint_path"]:
+        assert seen["checkpoint_path"].endswith(f"checkpoints/student-step{step}"), f"{where}: {seen}"
+    if there["batch_metrics"]:
+        assert seen["batch_metrics"]["tokens"] == TOKENS, f"{where}: {seen['batch_metrics']}"
+
+
+def _assert_loss_of_all_ranks(ranks: list[list[dict[str, Any]]], log: int) -> None:
+    """Assert that the loss of a step is the mean over the micro-batches of all ranks, which have other data."""
+    batches: dict[int, list[float]] = {}
+    for seen in ranks:
+        for each in (each for each in seen if each["hook"] == "on_after_backward"):
+            batches.setdefault(each["step"], []).append(each["batch_metrics"]["loss"])
+    for each in (each for each in ranks[-1] if each["hook"] == "on_log"):
+        losses = batches[each["step"]]
+        assert len(set(losses)) == len(losses), f"step {each['step']}: ranks have the same losses {losses}"
+        mean = math.fsum(losses) / len(losses)
+        assert math.isclose(each["loss"], mean, rel_tol=1e-5), f"step {each['step']}: {each['loss']}; expected {mean}"
+        steps = range(each["step"] - log + 1, each["step"] + 1)
+        tokens = sum(len(batches[step]) for step in steps)
+        mean = math.fsum(loss for step in steps for loss in batches[step]) / tokens
+        assert math.isclose(each["metrics"]["loss"], mean, rel_tol=1e-5), f"metrics of step {each['step']}: {each}"

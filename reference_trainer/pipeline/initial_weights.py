@@ -1,0 +1,51 @@
+"""The weights that a run begins with: those of its own models, or of a checkpoint of any number of ranks."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from reference_trainer.config.settings import Settings
+from reference_trainer.pipeline.ranks import Ranks
+from reference_trainer.storage.paths import path_in_json
+from reference_trainer.storage.whole_weights import SavedWeights, read_weights
+from reference_trainer.training.lines import Lines
+
+__all__ = ["InitialWeights"]
+
+
+class InitialWeights:
+    """The checkpoint that `init_from` names; none for a run that resumes, whose checkpoint has later weights.
+
+    All ranks make this. Raise `CheckpointError` on all of them if it is missing or damaged, and `RankError` if ranks
+    read different ones.
+    """
+
+    def __init__(self, settings: Settings, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._saved: SavedWeights | None = None
+        if settings.init_from is not None and settings.resume is None:
+            self._saved = ranks.together(partial(read_weights, settings.init_from))
+            ranks.check_equal({"init_from": self._saved.manifest.sha256})
+
+    @property
+    def recorded(self) -> dict[str, Any] | None:
+        """Return what a run records of the checkpoint: its path, its step and the SHA-256 of its manifest."""
+        if self._saved is None:
+            return None
+        manifest = self._saved.manifest
+        return {"path": path_in_json(self._saved.path.absolute()), "step": manifest.step, "sha256": manifest.sha256}
+
+    def load_into(self, name: str, module: nn.Module, lines: Lines) -> None:
+        """Load the weights that were saved of a module, before it is spread over the ranks, and write a line.
+
+        Nothing is done for a module without tensors, and for projections if the checkpoint has none. Errors: those of
+        `SavedWeights.load_into`, on all ranks.
+        """
+        saved = self._saved
+        if saved is None or not module.state_dict() or (name == "projections" and not saved.has(name)):
+            return
+        self._ranks.together(partial(saved.load_into, name, module))
+        lines.write(f"{name}: weights of {saved.path}, step {saved.manifest.step}")

@@ -1,0 +1,77 @@
+"""Weights of a checkpoint as one process has them, whatever number of ranks saved it, with whatever strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from reference_trainer.errors import CheckpointError
+from reference_trainer.storage.checkpoint_files import read_every_file
+from reference_trainer.storage.checkpoint_manifest import Manifest
+from reference_trainer.storage.snapshot import Snapshot, restore
+
+__all__ = ["SavedWeights", "read_weights"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedWeights:
+    """The weights and buffers of a checkpoint. files: tensors by name, of each rank that wrote a file, in order."""
+
+    path: Path
+    manifest: Manifest
+    files: Sequence[Mapping[str, Tensor]]
+
+    def has(self, module: str) -> bool:
+        """Return whether the checkpoint has tensors of the module of this name, such as "student"."""
+        return any(name.startswith(f"{module}.") for name in self.files[0])
+
+    def of(self, module: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the whole tensors of a module by name. like: tensors of the shapes that the whole ones have.
+
+        Shards are put together in the order of the ranks. A tensor that every rank has whole, such as a buffer, and one
+        that `like` lacks, is that of rank 0. Raise `CheckpointError` for shards that do not belong together.
+        """
+        saved = {name.removeprefix(f"{module}."): name for name in self.files[0] if name.startswith(f"{module}.")}
+        return {name: self._whole(full, like.get(name)) for name, full in saved.items()}
+
+    def load_into(self, name: str, module: nn.Module) -> None:
+        """Load the tensors of the module of this name into one that is not divided among ranks.
+
+        Raise `CheckpointError`, before anything is changed, for a tensor that is missing, unknown or of another shape
+        or dtype.
+        """
+        whole = {f"{name}.{each}": tensor for each, tensor in self.of(name, module.state_dict()).items()}
+        try:
+            restore(Snapshot(tensors=whole, optimizer={"kind": None}), {name: module}, None)
+        except CheckpointError as error:
+            raise CheckpointError(f"{self.path} does not fit the {name} of this run: {error}") from error
+
+    def _whole(self, name: str, like: Tensor | None) -> Tensor:
+        parts = [each[name] for each in self.files]
+        if like is None or all(each.shape == like.shape for each in parts) or len(parts) == 1:
+            return parts[0]
+        if len({(each.dtype, each.dim(), each.shape[1:]) for each in parts}) > 1 or not parts[0].dim():
+            shapes = ", ".join(str(list(each.shape)) for each in parts)
+            raise CheckpointError(
+                f"{self.path}: the ranks have {name} with shapes {shapes}; expected shards of one tensor"
+            )
+        return torch.cat(parts)
+
+
+def read_weights(path: Path) -> SavedWeights:
+    """Return the weights of the checkpoint at `path`.
+
+    Raise `CheckpointError` as `read_checkpoint` does, and if its files have tensors of different names.
+    """
+    checkpoints = read_every_file(path)
+    files = [
+        {name: each for name, each in checkpoint.tensors.items() if not name.startswith("optimizer.")}
+        for checkpoint in checkpoints
+    ]
+    if any(each.keys() != files[0].keys() for each in files):
+        raise CheckpointError(f"{path}: its files have tensors of different names; expected shards of one model")
+    return SavedWeights(path=path, manifest=checkpoints[0].manifest, files=files)
