@@ -58,7 +58,7 @@ def _case(result: Result, verdict: ContractVerdict, report: Report) -> ET.Elemen
         found = result.trial.counterexample if result.trial is not None else None
         message = found.error if found is not None else result.reason
         element = ET.SubElement(case, tag, message=clean(message), type=result.outcome.value)
-        element.text = clean("\n".join(f"{label}: {text}" for label, text in details.lines(result, verdict, report)))
+        element.text = clean("\n".join(f"{label}: {text}" for label, text in details.lines(result, verdict)))
     elif kind_of(result.falsifier).proves:
         ET.SubElement(case, "system-out").text = clean(result.reason)
     return case

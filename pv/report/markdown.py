@@ -29,7 +29,7 @@ def render(report: Report, view: View) -> str:
     parts += [f"- {escape(str(finding))}" for finding in phrases.refusals_and_errors(report)]
     shown = [(result, verdict) for verdict in report.contracts for result in phrases.blocks(verdict)]
     for result, verdict in shown[:MAX_BLOCKS]:
-        parts += ["", *_block(result, verdict, report)]
+        parts += ["", *_block(result, verdict)]
     if len(shown) > MAX_BLOCKS:
         parts += ["", f"{len(shown) - MAX_BLOCKS} more are in the full report."]
     for verdict in report.contracts:
@@ -43,14 +43,14 @@ def render(report: Report, view: View) -> str:
     return "\n".join(parts)
 
 
-def _block(result: Result, verdict: ContractVerdict, report: Report) -> list[str]:
+def _block(result: Result, verdict: ContractVerdict) -> list[str]:
     parts = [
         f"### {result.outcome.value}: {code(result.falsifier.id)} on {result.device}",
         "",
         escape(str(result.falsifier.location)),
         "",
     ]
-    return [*parts, *fenced([f"{label:<10} {text}" for label, text in details.lines(result, verdict, report)])]
+    return [*parts, *fenced([f"{label:<10} {text}" for label, text in details.lines(result, verdict)])]
 
 
 def fenced(lines: list[str]) -> list[str]:
