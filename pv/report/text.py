@@ -9,6 +9,7 @@ from rich.text import Text
 
 from pv.report import View, details, line, phrases
 from pv.report.summary import sentence
+from pv.results.changes import changes
 from pv.results.outcome import Result
 from pv.results.verdict import ContractVerdict, Report
 
@@ -57,6 +58,11 @@ def _lines(report: Report, view: View) -> Iterator[Text]:
             for result, remark in phrases.close_to_their_limit(verdict):
                 yield from _folded("proved", [result], remark)
     if report.contracts:
+        yield Text()
+    if view.base is not None:
+        for change in changes(view.base, report):
+            name = f"{change.contract} {change.claim}".strip()
+            yield _headed(change.kind.value.upper(), STYLES["undecided"], plain(f"{name}: {change.text}"))
         yield Text()
     notes = phrases.notes(report) if view.verbose else report.notes
     yield from (Text(plain(f"note: {note}")) for note in notes)

@@ -50,7 +50,9 @@ def _check_commits(reports: Mapping[str, Report]) -> None:
     (first, commit), *rest = commits.items() or [("", "")]
     for name, other in rest:
         if other != commit:
-            raise UsageError(f"{first} is of commit {commit[:12]} and {name} of {other[:12]}: merge reports of one commit")
+            raise UsageError(
+                f"{first} is of commit {commit[:12]} and {name} of {other[:12]}: merge reports of one commit"
+            )
 
 
 def _by_contract(reports: Mapping[str, Report]) -> list[list[ContractVerdict]]:
