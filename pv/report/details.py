@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pv.contract.finding import Location
 from pv.engines.encoding import show
 from pv.engines.kinds import kind_of
+from pv.report import lookup
 from pv.results.outcome import Outcome, Result
 from pv.results.trial import Counterexample, EquationMutant, TrialStatus
 from pv.results.verdict import ContractVerdict
@@ -66,7 +67,7 @@ def _mutants(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, st
         )
         return
     for trial in result.mutants:
-        mutant = verdict.contract.mutant(trial.mutant or "")
+        mutant = lookup.mutants(verdict.contract)[trial.mutant or ""]
         if result.outcome is Outcome.VACUOUS and trial.status is TrialStatus.HELD:
             reach = "its code was reached" if trial.mutant_reached else "its code was never reached"
             yield "survivor", f"{mutant.id}: {mutant.fault} ({mutant.location}); {reach}"
@@ -84,8 +85,7 @@ def survivors(result: Result, verdict: ContractVerdict) -> Iterator[str]:
 
 def place(mutant: EquationMutant, verdict: ContractVerdict) -> Location | None:
     """Return the location of an equation mutant in the contract; None if its equation is in another contract."""
-    named = (equation for equation in verdict.contract.equations if equation.name == mutant.equation)
-    equation = next(named, None)
+    equation = lookup.equations(verdict.contract).get(mutant.equation)
     find = equation.texts.get("expression") if equation is not None else None
     return find(mutant.line, mutant.column) if find is not None else None
 

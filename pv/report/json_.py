@@ -5,12 +5,12 @@ from dataclasses import asdict
 from typing import Any
 
 from pv.contract.claims import Harness
-from pv.contract.finding import Finding
+from pv.contract.finding import Finding, Location
 from pv.report import View, details, json_claims
 from pv.report.summary import sentence
 from pv.results.outcome import Result
 from pv.results.saved import REPORT_FORMAT
-from pv.results.trial import MutationScore, Recorded, Trial
+from pv.results.trial import MutationScore, Recorded, RunTrace, Trial
 from pv.results.verdict import ContractVerdict, Report
 
 MAX_OUTPUT = 8192
@@ -66,9 +66,15 @@ def _contract(verdict: ContractVerdict) -> dict[str, Any]:
         "claims": [json_claims.claim(claim) for claim in contract.claims],
         "declared_mutants": [json_claims.mutant(mutant) for mutant in contract.mutants],
         "tolerances": list(json_claims.tolerances(verdict)),
-        "runs": [asdict(run) for run in verdict.runs],
+        "runs": [_run(run) for run in verdict.runs],
         "results": [_result(result, verdict) for result in verdict.results],
     }
+
+
+def _run(run: RunTrace) -> dict[str, Any]:
+    events = [{"event": event, "count": number} for event, number in run.events]
+    losses = [{"step": step, "loss": loss} for step, loss in run.losses]
+    return {"run": run.run, "device": run.device, "seconds": run.seconds, "events": events, "losses": losses}
 
 
 def _mutants(verdict: ContractVerdict) -> dict[str, Any]:
@@ -147,10 +153,14 @@ def _equation_mutants(trial: Trial, verdict: ContractVerdict) -> dict[str, Any] 
         return None
     places = [details.place(each, verdict) for each in trial.equation_mutants.survivors]
     survivors = [
-        {**asdict(each), "location": [str(place.path), place.line, place.column] if place is not None else None}
+        {**asdict(each), "location": _place(place) if place is not None else None}
         for each, place in zip(trial.equation_mutants.survivors, places, strict=True)
     ]
     return {**asdict(trial.equation_mutants), "survivors": survivors}
+
+
+def _place(place: Location) -> dict[str, Any]:
+    return {"path": str(place.path), "line": place.line, "column": place.column}
 
 
 def finding_data(finding: Finding) -> dict[str, Any]:

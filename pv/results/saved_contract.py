@@ -36,7 +36,7 @@ def contract(data: Mapping[str, Any], places: Places) -> Contract:
 def _claim(data: Mapping[str, Any]) -> Falsifier:
     common = {name: data[name] for name in ("id", "rule", "prediction", "if_fails", "equation", "run", "examples")}
     common |= {
-        "location": _location(data),
+        "location": location(data),
         "test": Binding(*data["test"].split("::", 1)) if data["test"] is not None else None,
         "devices": tuple(data["devices"]),
         "kills": tuple(data["kills"]),
@@ -60,7 +60,7 @@ def _mutant(data: Mapping[str, Any]) -> Mutant:
         )
     else:
         change = Swap(object=Target.parse(said["object"]), replacement=Target.parse(said["replacement"]))
-    return Mutant(id=data["id"], fault=data["fault"], seen_in=data["seen_in"], change=change, location=_location(data))
+    return Mutant(id=data["id"], fault=data["fault"], seen_in=data["seen_in"], change=change, location=location(data))
 
 
 def _gate(data: Mapping[str, Any], path: Path) -> Gate:
@@ -93,5 +93,6 @@ def _texts(places: Mapping[tuple[int, int], Location]) -> dict[str, Callable[[in
     return {"expression": lambda line, column: places[line, column]} if places else {}
 
 
-def _location(data: Mapping[str, Any]) -> Location:
+def location(data: Mapping[str, Any]) -> Location:
+    """Return the location of an object with path, line and column."""
     return Location(Path(data["path"]), data["line"], data["column"])

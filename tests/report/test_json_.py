@@ -66,7 +66,7 @@ def test_equation_mutants_that_survived_have_their_location() -> None:
                 "column": 5,
                 "before": "2 * n",
                 "after": "2 + n",
-                "location": ["c.yaml", 3, 15],
+                "location": {"path": "c.yaml", "line": 3, "column": 15},
             }
         ],
     }

@@ -3,7 +3,7 @@
 from pv.report.html.markup import Html, joined, tag
 from pv.results.trial import RunTrace
 
-WIDTH, HEIGHT, EDGE = 640, 160, 8
+WIDTH, HEIGHT, EDGE = 640, 180, 20
 SHADES = 6
 MAX_LISTED = 60
 
@@ -30,7 +30,21 @@ def _curve(trace: RunTrace, name: str) -> Html:
     axis = tag("line", x1=EDGE, y1=HEIGHT - EDGE, x2=WIDTH - EDGE, y2=HEIGHT - EDGE, class_="axis")
     label = f"{name}: loss by step. {_words(trace)}"
     curve = tag("polyline", points=points, class_="loss")
-    return tag("svg", axis, curve, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=label)
+    size = f"0 0 {WIDTH} {HEIGHT}"
+    return tag("svg", axis, curve, _ticks(trace), viewBox=size, role="img", aria_label=label)
+
+
+def _ticks(trace: RunTrace) -> Html:
+    """Return the highest and lowest loss, and the first and last step, at the ends of their axes."""
+    losses = [loss for _, loss in trace.losses]
+    bottom, right = HEIGHT - 4, WIDTH - EDGE
+    places = [
+        (EDGE, EDGE - 6, "start", f"{max(losses):.4g}"),
+        (EDGE, HEIGHT - EDGE - 4, "start", f"{min(losses):.4g}"),
+        (EDGE, bottom, "start", f"step {trace.losses[0][0]:g}"),
+        (right, bottom, "end", f"step {trace.losses[-1][0]:g}"),
+    ]
+    return joined([tag("text", said, x=x, y=y, text_anchor=anchor, class_="tick") for x, y, anchor, said in places])
 
 
 def _scaled(points: tuple[tuple[float, float], ...]) -> list[tuple[float, float]]:

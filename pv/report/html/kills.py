@@ -40,8 +40,8 @@ def _small(rows: list[Result], mutants: Mapping[str, str], automatic: bool, equa
 def _row(result: Result, mutants: Mapping[str, str], automatic: bool, equations: bool) -> Html:
     trials = {trial.mutant: trial for trial in result.mutants}
     cells = [_cell(said(result, id_, trials.get(id_))) for id_ in mutants]
-    cells += [tag("td", _automatic(result))] if automatic else []
-    cells += [tag("td", _equations(result))] if equations else []
+    cells += [tag("td", _automatic(result), class_="mutant")] if automatic else []
+    cells += [tag("td", _equations(result), class_="mutant")] if equations else []
     return tag("tr", tag("th", result.falsifier.id, scope="row"), cells, data_search=True)
 
 
@@ -58,7 +58,7 @@ def said(result: Result, mutant: str, trial: Trial | None) -> str:
 
 def _cell(text: str) -> Html:
     if not text:
-        return tag("td", hidden("not named"))
+        return tag("td", hidden("not named"), class_="mutant")
     mark = tag("span", MARKS[text], aria_hidden="true")
     return tag("td", mark, " ", tag("span", text, class_="word"), class_=f"mutant {text.replace(' ', '-')}")
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from pv.report.text import plain
 
-VOID = {"input", "meta", "line", "rect", "polyline", "circle", "br"}
+VOID = {"input", "meta"}  # not those of SVG: there an element without an end holds what follows
 Attribute = str | int | float | bool | None
 
 
