@@ -2,18 +2,15 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from pv.cli.options import form, outputs, taking
 from pv.commands.terminal import folder, output, print_whole, screen, write
 from pv.report import FORMATS, MAX_BYTES, render
-
-if TYPE_CHECKING:
-    from pv.results.verdict import Report
 
 
 @click.command()
@@ -59,15 +56,18 @@ def report(
     for kind, file in chosen:
         write(file, render(found, kind, **options))
     if form == "github" and os.environ.get("GITHUB_STEP_SUMMARY"):
-        _summarize(Path(os.environ["GITHUB_STEP_SUMMARY"]), found, base)
+        _summarize(
+            Path(os.environ["GITHUB_STEP_SUMMARY"]),
+            lambda max_bytes: render(found, "markdown", base=base, max_bytes=max_bytes),
+        )
     sys.exit(found.exit_code)
 
 
-def _summarize(path: Path, found: "Report", base: "Report | None") -> None:
-    """Append the Markdown report to a job summary, whose size is limited."""
+def _summarize(path: Path, text: Callable[[int], str]) -> None:
+    """Append to a job summary the text of at most the size that is left in it."""
     used = path.stat().st_size if path.exists() else 0
     with path.open("a", encoding="utf-8") as file:
-        file.write(render(found, "markdown", base=base, max_bytes=max(MAX_BYTES - used, 1024)))
+        file.write(text(max(MAX_BYTES - used, 1024)))
 
 
 COMMANDS = (report,)

@@ -100,7 +100,7 @@ def _changes(report: Report, view: View) -> Html:
         )
         for change in found
     ]
-    shown = table(count(len(rows), "change"), ["change", "contract, claim or mutant", ""], rows)
+    shown = table(count(len(rows), "change"), ["change", "contract, claim or mutant", "difference"], rows)
     title = tag("h2", "Compared with the base", id="changes")
     return tag("section", title, shown if rows else tag("p", "No difference."), aria_labelledby="changes")
 
