@@ -28,7 +28,8 @@ def form(kinds: Sequence[str], text: str = "Format on standard output.") -> Opti
     return click.option("--format", "form", type=click.Choice(kinds), default="text", show_default=True, help=text)
 
 
-def _output(text: str) -> Option:
+def outputs(text: str) -> Option:
+    """Return the option `--output`."""
     return click.option("--output", "outputs", multiple=True, metavar="FORMAT=FILE", help=text)
 
 
@@ -79,7 +80,7 @@ VALIDATE = taking(
     click.option("--record", is_flag=True, help="Write proofs and device results to evidence/."),
     click.option("-v", "--verbose", is_flag=True, help="Show all figures of every contract, passing ones included."),
     form(tuple(FORMATS), "Format of the report on standard output."),
-    _output("Also write a report to a file."),
+    outputs("Also write a report to a file."),
     _SPAWN,
     click.option("--no-mutants", "mutants", is_flag=True, flag_value=False, default=True, help="Try no mutants."),
     click.option("--dry-run", is_flag=True, help="Build every task of the devices, run none, and list what would run."),
@@ -105,7 +106,7 @@ COMPARE = taking(
         "--strict", is_flag=True, help="Exit with 1 if any subject is falsified, not only the contract's own."
     ),
     form(COMPARISON_FORMATS, "Format of the comparison on standard output."),
-    _output("Also write the comparison to a file."),
+    outputs("Also write the comparison to a file."),
     _SPAWN,
 )
 

@@ -1,6 +1,5 @@
 """The commands that run code under contract: validate, compare, mutate."""
 
-import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from typing import Any
 import click
 
 from pv.cli.options import COMPARE, MUTATE, VALIDATE
-from pv.commands.terminal import live, output, pairs, print_whole, write
+from pv.commands.terminal import folder, live, output, pairs, print_whole, screen, write
 from pv.report import COMPARISON_FORMATS, FORMATS, render
 
 
@@ -34,11 +33,9 @@ def validate(
             report = run(subjects=pairs(subjects), on_progress=on_progress, **options)
         except Interrupted as stop:
             report = stop.report
-    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    width = shutil.get_terminal_size().columns
-    print_whole(render(report, form, color=color, width=width, verbose=verbose))
+    print_whole(render(report, form, **screen(), verbose=verbose, folder=folder()))
     for kind, file in files:
-        write(file, render(report, kind, verbose=verbose))
+        write(file, render(report, kind, verbose=verbose, folder=folder()))
     sys.exit(report.exit_code)
 
 

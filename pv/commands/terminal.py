@@ -2,11 +2,12 @@
 
 import gc
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pv.errors import UsageError
 
@@ -23,6 +24,18 @@ def pairs(texts: Sequence[str]) -> dict[str, str]:
             raise UsageError(f"--subject {text!r}: write it as CONTRACT=module or CONTRACT=module:attribute")
         pairs[contract] = target
     return pairs
+
+
+def screen() -> dict[str, Any]:
+    """Return the options of `render` that depend on standard output: color and width."""
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return {"color": color, "width": shutil.get_terminal_size().columns}
+
+
+def folder() -> str:
+    """Return the working directory from the root of the repository in GitHub Actions; "" elsewhere."""
+    root, here = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve(), Path.cwd().resolve()
+    return here.relative_to(root).as_posix() if here != root and here.is_relative_to(root) else ""
 
 
 def print_whole(text: str) -> None:

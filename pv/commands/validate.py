@@ -165,7 +165,7 @@ def _report(chosen: Chosen, trials: Trials, started: float, request: Request) ->
         mine = tuple(f for f in chosen.findings if f.location.path == contract.location.path)
         evidence, problems = _with_records(chosen, trials, contract)
         verdict = decide(contract, evidence, chosen.selections[contract.id], (*mine, *problems))
-        verdicts.append(replace(verdict, subject=request.subjects.get(contract.id, "")))
+        verdicts.append(replace(verdict, subject=request.subjects.get(contract.id, ""), repeat=_repeat(request)))
     verdicts.sort(key=lambda v: (_ORDER.index(v.status), v.contract.id))
     all_findings = (*chosen.findings, *(f for v in verdicts for f in v.findings if f not in chosen.findings))
     return Report(
@@ -180,8 +180,15 @@ def _report(chosen: Chosen, trials: Trials, started: float, request: Request) ->
         hypothesis=version("hypothesis"),
         notes=(*chosen.notes, *trials.notes, *(f"{pattern} names nothing" for pattern in chosen.unmatched)),
         unmatched=chosen.unmatched,
-        repeat=_repeat(request),
+        commit=store.commit_of(chosen.project.root),
+        project=_project(chosen),
     )
+
+
+def _project(chosen: Chosen) -> dict[str, str]:
+    """Return the path of every contract of the project by id. Each contract knows all of them."""
+    known = chosen.contracts[0].known.values() if chosen.contracts else ()
+    return {contract.id: str(contract.location.path) for contract in (*known, *chosen.contracts)}
 
 
 def _repeat(request: Request) -> tuple[str, ...]:
