@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from pv.report import COMPARISON_FORMATS, FORMATS
 
@@ -41,7 +42,22 @@ def _seed(noun: str) -> Option:
     return click.option("--seed", type=int, default=0, show_default=True, help=f"Seed of the {noun}.")
 
 
-PATHS = click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+def _names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the ids of the project that start like a word, and let the shell complete paths."""
+    from pv.commands.naming import ids
+    from pv.errors import PvError
+
+    try:
+        known = [CompletionItem(id_, help=text) for id_, text in ids().items() if id_.startswith(incomplete)]
+    except PvError:
+        known = []
+    return [*known, CompletionItem(incomplete, type="file")]
+
+
+PATHS = click.argument(
+    "paths", nargs=-1, metavar="[PATH|ID]...", type=click.Path(path_type=Path), shell_complete=_names
+)
+VERBOSE = click.option("-v", "--verbose", is_flag=True, help="Show more about each contract.")
 SUBJECT = click.option(
     "--subject",
     "subjects",
@@ -86,7 +102,7 @@ VALIDATE = taking(
 )
 
 COMPARE = taking(
-    click.argument("contract"),
+    click.argument("contract", shell_complete=_names),
     PATHS,
     click.option(
         "--subject",
@@ -110,7 +126,7 @@ COMPARE = taking(
 )
 
 MUTATE = taking(
-    click.argument("names", nargs=-1, metavar="[CONTRACT|FALSIFIER]..."),
+    click.argument("names", nargs=-1, metavar="[PATH|ID]...", shell_complete=_names),
     click.option(
         "--path",
         "paths",

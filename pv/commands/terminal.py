@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,11 @@ def print_whole(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def columns() -> int:
+    """Return the width of the terminal on standard output; 0 if it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def output(text: str, known: Sequence[str]) -> tuple[str, Path]:
