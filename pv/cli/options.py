@@ -57,6 +57,7 @@ def _names(_: click.Context, __: click.Parameter, incomplete: str) -> list[Compl
 PATHS = click.argument(
     "paths", nargs=-1, metavar="[PATH|ID]...", type=click.Path(path_type=Path), shell_complete=_names
 )
+NAME = click.argument("name", metavar="CODE|ID", shell_complete=_names)
 VERBOSE = click.option("-v", "--verbose", is_flag=True, help="Show more about each contract.")
 SUBJECT = click.option(
     "--subject",

@@ -1,8 +1,15 @@
-"""The commands for authors: new."""
+"""The commands for authors: new, explain."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from pv.commands.terminal import print_whole
+from pv.cli.options import NAME
+from pv.commands.terminal import columns, print_whole, uncollected
+
+if TYPE_CHECKING:
+    from pv.commands.explain import Explained
 
 
 @click.command()
@@ -21,4 +28,49 @@ def new(name: str, subject: str) -> None:
     print_whole("".join(f"{line}\n" for line in [*lines, f"next: {written.commands[0]}"]))
 
 
-COMMANDS = (new,)
+@click.command()
+@NAME
+@click.option(
+    "--report",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Show the last results from a JSON report of `pv validate`.",
+)
+def explain(name: str, report: Path | None) -> None:
+    """Explain a lint code, or what was tried on a claim, mutant or contract.
+
+    A code is shown with a wrong and a right example, a claim with its test, its mutants and its recorded results.
+    """
+    with uncollected():
+        from pv.commands.explain import explain as collect
+        from pv.contract.explanations import explanation
+        from pv.linting import CODES
+        from pv.report import explanation as texts
+
+        if name in CODES:
+            print_whole(texts.code(name, CODES[name], explanation(name)))
+            return
+        found = collect(name, report=report)
+    print_whole("\n".join(_explained(each, name) for each in found))
+
+
+def _explained(found: "Explained", name: str) -> str:
+    from pv.report import explanation as texts
+
+    if found.claim is not None:
+        rows = texts.claim(
+            found.contract,
+            found.claim,
+            test=found.test,
+            recorded=found.recorded,
+            last=found.last,
+            findings=found.findings,
+        )
+        return texts.table(f"{name}  {found.claim.location}", rows, columns())
+    if found.mutant is not None:
+        return texts.table(f"{name}  {found.mutant.location}", texts.mutant(found.contract, found.mutant), columns())
+    rows = texts.contract(found.contract, score=found.score, findings=found.findings)
+    return texts.table(f"{name} {found.contract.version}  {found.contract.location.path}", rows, columns())
+
+
+COMMANDS = (new, explain)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from pv.linting import CODES
 from tests.cli.calls import run
 
 
@@ -21,3 +22,11 @@ def test_new_prints_what_it_wrote_and_the_next_command(tmp_path: Path, monkeypat
     again = run("new", "rate")
     assert (again.returncode, again.stdout) == (3, "")
     assert again.stderr.startswith("pv: duplicate contract 'rate'")
+
+
+def test_explain_prints_a_code_with_a_wrong_and_a_right_example() -> None:
+    done = run("explain", "PV005")
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"PV005  {CODES['PV005']}\n")
+    assert "\nWrong:\n    subject: tiny\n    subject: tiny\n" in done.stdout
+    assert done.stdout.endswith("\nRight:\n    subject: tiny\n")
