@@ -70,7 +70,7 @@ _JOBS = click.option("--jobs", type=click.IntRange(1), help="Number of parallel 
 _EXAMPLES = click.option(
     "--examples", type=click.IntRange(1), help="Number of examples per falsifier (default: from the contract)."
 )
-_SPAWN = click.option("--spawn", is_flag=True, help="Start every worker in a new interpreter (slow; for debugging).")
+SPAWN = click.option("--spawn", is_flag=True, help="Start every worker in a new interpreter (slow; for debugging).")
 
 VALIDATE = taking(
     PATHS,
@@ -97,7 +97,7 @@ VALIDATE = taking(
     click.option("-v", "--verbose", is_flag=True, help="Show all figures of every contract, passing ones included."),
     form(tuple(FORMATS), "Format of the report on standard output."),
     _output("Also write a report to a file."),
-    _SPAWN,
+    SPAWN,
     click.option("--no-mutants", "mutants", is_flag=True, flag_value=False, default=True, help="Try no mutants."),
     click.option("--dry-run", is_flag=True, help="Build every task of the devices, run none, and list what would run."),
 )
@@ -123,7 +123,7 @@ COMPARE = taking(
     ),
     form(COMPARISON_FORMATS, "Format of the comparison on standard output."),
     _output("Also write the comparison to a file."),
-    _SPAWN,
+    SPAWN,
 )
 
 MUTATE = taking(
@@ -149,5 +149,5 @@ MUTATE = taking(
     click.option("--record", is_flag=True, help="Write the mutation score of each contract to evidence/."),
     click.option("--fresh", is_flag=True, help="Ignore cached results."),
     form(("text", "json")),
-    _SPAWN,
+    SPAWN,
 )

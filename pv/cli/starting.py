@@ -1,11 +1,13 @@
-"""The commands for authors: new, explain."""
+"""The commands for authors: new, explain, doctor."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from pv.cli.options import NAME
+from pv.cli.group import FAILED
+from pv.cli.options import NAME, SPAWN
 from pv.commands.terminal import columns, print_whole, uncollected
 
 if TYPE_CHECKING:
@@ -73,4 +75,20 @@ def _explained(found: "Explained", name: str) -> str:
     return texts.table(f"{name} {found.contract.version}  {found.contract.location.path}", rows, columns())
 
 
-COMMANDS = (new, explain)
+@click.command()
+@SPAWN
+def doctor(spawn: bool) -> None:
+    """Check the installation, this machine and the project.
+
+    Exit code 0 if contracts can be validated here, 1 if there is a problem.
+    """
+    from pv.commands.doctor import Level
+    from pv.commands.doctor import doctor as examine
+    from pv.report.checks import render
+
+    checks = examine(spawn=spawn)
+    print_whole(render(checks, columns()))
+    sys.exit(FAILED if any(check.level is Level.PROBLEM for check in checks) else 0)
+
+
+COMMANDS = (new, explain, doctor)

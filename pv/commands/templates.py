@@ -48,9 +48,9 @@ falsifiers:
   prediction: After `steps` steps or more the rate is `peak`
   if_fails: The rate rises beyond its peak, or the warm-up is one step too long
   test: $test::falsify_rate_stays_at_its_peak
-  kills: [rises-forever]
+  kills: [$name-rises-forever]
 mutants:
-- id: rises-forever
+- id: $name-rises-forever
   fault: The rate is not limited, so it rises beyond its peak
   edit: {function: "$module:warmup", find: "min(step / steps, 1.0)", replace: "step / steps"}
 """
@@ -113,14 +113,14 @@ falsifiers:
   prediction: Two calls with equal arguments return equal values
   if_fails: The result depends on earlier calls, on random numbers or on the time
   test: $test::falsify_equal_arguments_give_equal_results
-  kills: [depends-on-earlier-calls]
+  kills: [$name-depends-on-earlier-calls]
 # - id: $prefix-002
 #   equation: $function
 #   rule: $function follows its definition
 #   prediction: Code and equation agree within rounding
 #   if_fails: A term, a factor or a sign is wrong
 mutants:
-- id: depends-on-earlier-calls
+- id: $name-depends-on-earlier-calls
   fault: The result depends on the number of earlier calls
   swap: {object: "$module:$function", with: "$faults:depends_on_earlier_calls"}
 """

@@ -42,7 +42,7 @@ def test_broken_binding_is_explained_with_its_finding(project: Project) -> None:
 def test_id_of_a_contract_that_cannot_be_read_is_refused_with_the_reason(project: Project) -> None:
     folder = project("small")
     (folder / "contracts/counting.yaml").write_text("schema: pv/2\n")
-    with pytest.raises(UsageError, match="a contract cannot be read: contracts/counting.yaml:1:9 PV014"):
+    with pytest.raises(UsageError, match=r"a contract cannot be read: contracts/counting\.yaml:1:9 PV014"):
         explain("C-LIMIT")
 
 

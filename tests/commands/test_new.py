@@ -78,6 +78,7 @@ def test_second_contract_shares_the_project_and_reports_an_old_schema(folder: Pa
     (folder / "contracts" / SCHEMA_FILE).write_text("{}")
     written = new("another")
     assert "pyproject.toml" not in map(str, written.files)
+    assert run("lint").stdout == "2 contracts: 0 invalid files, 0 errors, 0 notices\n"
     assert written.advice == (
         "contracts/pv-1.schema.json is of another version: renew it with `pv schema > contracts/pv-1.schema.json`",
     )
