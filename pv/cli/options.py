@@ -26,7 +26,7 @@ def taking(*options: Option) -> Option:
 
 def form(kinds: Sequence[str], text: str = "Format on standard output.") -> Option:
     """Return the option `--format`."""
-    return click.option("--format", "form", type=click.Choice(kinds), default="text", show_default=True, help=text)
+    return click.option("--format", "form", type=click.Choice(kinds), default=kinds[0], show_default=True, help=text)
 
 
 def _output(text: str) -> Option:

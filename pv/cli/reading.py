@@ -135,11 +135,18 @@ def _print_refused(findings: "Iterable[Finding]") -> bool:
     type=click.Choice(["contract", "existing", "report", "comparison", "evidence", "mutants"]),
     default="contract",
 )
-def schema(name: str) -> None:
-    """Print a JSON Schema (default: contract)."""
+@form(("json", "markdown"))
+def schema(name: str, form: str) -> None:
+    """Print a JSON Schema (default: contract), or the reference of contracts as Markdown."""
     from pv.contract.load import schema as published
+    from pv.contract.reference import markdown
 
-    click.echo(json.dumps(published(name), indent=2))
+    if form == "json":
+        print_whole(json.dumps(published(name), indent=2, ensure_ascii=False) + "\n")
+    elif name == "contract":
+        print_whole(markdown(published(name)))
+    else:
+        raise click.UsageError("only the schema 'contract' has a reference in Markdown")
 
 
 COMMANDS = (lint, list_, show, schema)

@@ -181,7 +181,7 @@ def _shared(project: Project) -> tuple[dict[Path, str], tuple[str, ...]]:
         else:
             files[file] = table
     copy = project.contracts[0] / SCHEMA_FILE
-    text = json.dumps(schema("contract"), indent=2) + "\n"
+    text = json.dumps(schema("contract"), indent=2, ensure_ascii=False) + "\n"
     if not copy.exists():
         files[copy] = text
     elif copy.read_text(encoding="utf-8") != text:
