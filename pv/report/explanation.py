@@ -81,13 +81,21 @@ def _tried(contract: Contract, claim: Falsifier, test: tuple[Location, str] | No
     yield from _present({"over": kind.scope(claim)})
     yield from (("run", _run(run)) for run in contract.runs if run.name == claim.run)
     if kind.bound:
-        yield "effort", f"{_effort(claim)}, at most {claim.limit_s:g} s; devices: {', '.join(claim.devices)}"
+        yield (
+            "effort",
+            f"{_effort(claim)}, at most {_limit_s(contract, claim):g} s; devices: {', '.join(claim.devices)}",
+        )
 
 
 def _effort(claim: Falsifier) -> str:
     if kind_of(claim).proves:
         return "every point of its bounds"
     return "one run" if claim.run else count(claim.examples, "example")
+
+
+def _limit_s(contract: Contract, claim: Falsifier) -> float:
+    """Return the limit of what takes the time: the run that a predicate reads, or the attack itself."""
+    return next((run.limit_s for run in contract.runs if run.name == claim.run), claim.limit_s)
 
 
 def _run(run: Run) -> str:
