@@ -163,7 +163,8 @@ def _missing(project: Project, contracts: tuple[Contract, ...]) -> Iterator[Chec
         subjects = {contract.subject_of(claim) for contract in strict for claim in contract.claims}
         wanted = {name.partition(".")[0] for name in tasks.preload(project, strict, subjects)}
         for name in sorted(name for name in wanted if find_spec(name) is None):
-            yield Check("import", Level.PROBLEM, f"the code under contract imports {name}", f"install {name}")
+            text = f"{name} is not installed, and claims of this project need it"
+            yield Check("package", Level.PROBLEM, text, f"install the package that provides `import {name}`")
 
 
 def _workers(project: Project, spawn: bool) -> Iterator[Check]:
@@ -177,7 +178,7 @@ def _workers(project: Project, spawn: bool) -> Iterator[Check]:
     except (WorkerLost, OSError) as error:
         yield Check("workers", Level.PROBLEM, f"no worker could be started: {error}", "report this with its output")
         return
-    how = note or f"fork server, with {', '.join(torch) or 'no torch'} loaded once"
+    how = note or f"fork server, {'with torch loaded once' if torch else 'without torch'}"
     yield Check("workers", Level.NOTE if note else Level.OK, how, "each task takes a second longer" if note else "")
     for name, info in there.items():
         shown = " ".join(part for part in (info.name, f"torch {info.torch}" if info.torch else "") if part)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import pv
 from pv.commands.naming import contract_id, resolve
 from pv.commands.request import Request, check, choose
 from pv.errors import UsageError
@@ -89,3 +90,16 @@ def test_project_without_contracts_is_told_how_to_start(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="write a first one with `pv new`"):
         check()
+
+
+def test_mutate_takes_a_file_for_its_contract(project: Callable[[str], Path]) -> None:
+    project("mutable")
+    (result,) = pv.mutate(["contracts/shop.yaml"], sample=1)
+    assert (result.contract.id, len(result.judged)) == ("shop", 1)
+
+
+def test_compare_takes_a_file_for_its_contract(project: Callable[[str], Path]) -> None:
+    folder = project("compared")
+    (folder / "contracts/mean.yaml").rename(folder / "elsewhere.yaml")
+    comparison = pv.compare("elsewhere.yaml", subjects=["mean"], only=["M-PAIR"])
+    assert [column.name for column in comparison.columns] == ["mean"]
