@@ -49,8 +49,8 @@ def explain(name: str, report: Path | None) -> None:
         from pv.linting import CODES
         from pv.report import explanation as texts
 
-        if name in CODES:
-            print_whole(texts.code(name, CODES[name], explanation(name)))
+        if (code := name.upper()) in CODES:
+            print_whole(texts.code(code, CODES[code], explanation(code)))
             return
         found = collect(name, report=report)
     print_whole("\n".join(_explained(each, name) for each in found))

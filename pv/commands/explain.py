@@ -11,6 +11,7 @@ from typing import Any
 from pv.commands.request import check, project_of
 from pv.contract.claims import Falsifier
 from pv.contract.finding import Finding, Location, Severity
+from pv.contract.load import Loaded, load
 from pv.contract.model import Contract
 from pv.contract.mutants import Mutant
 from pv.contract.spelling import nearest
@@ -52,12 +53,17 @@ def explain(
     or a report that cannot be read.
     """
     project = project or project_of(paths)
-    contracts, findings = check(paths, project=project)
+    known = load(path for path in paths or project.contracts if Path(path).exists())
+    files = [contract.location.path for contract in known.contracts if id in _ids(contract)]
+    if not files:
+        raise UsageError(f"unknown id {id!r}: no code, contract, claim or mutant; {_hint(id, known)}")
+    contracts, findings = check(files, project=project)  # lints only these: linting all takes seconds
     results = _results(report) if report is not None else []
-    found = tuple(_named(id, project, contracts, findings, results))
-    if not found:
-        raise UsageError(f"unknown id {id!r}: no code, contract, claim or mutant; {_hint(id, contracts, findings)}")
-    return found
+    return tuple(_named(id, project, contracts, findings, results))
+
+
+def _ids(contract: Contract) -> tuple[str, ...]:
+    return (contract.id, *(claim.id for claim in contract.claims), *(mutant.id for mutant in contract.mutants))
 
 
 def _named(
@@ -121,10 +127,10 @@ def _results(report: Path) -> list[dict[str, Any]]:
     return [{**result, "started": started} for each in content["contracts"] for result in each["results"]]
 
 
-def _hint(id_: str, contracts: Sequence[Contract], findings: Sequence[Finding]) -> str:
-    if refused := [finding for finding in findings if finding.severity is Severity.REFUSAL]:
+def _hint(id_: str, known: Loaded) -> str:
+    if refused := [finding for finding in known.findings if finding.severity is Severity.REFUSAL]:
         return f"a contract cannot be read: {refused[0]}"
-    known = [name for c in contracts for name in (c.id, *(x.id for x in c.claims), *(x.id for x in c.mutants))]
+    ids = [each for contract in known.contracts for each in _ids(contract)]
     start = id_.rpartition("-")[0]
-    near = nearest(id_, [name for name in known if start and name.startswith(start)] or known)
+    near = nearest(id_, [each for each in ids if start and each.startswith(start)] or ids)
     return f"did you mean {near!r}?" if near else "`pv list` shows all ids, `pv lint --codes` all codes"

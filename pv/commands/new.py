@@ -139,9 +139,7 @@ def _of_subject(place: _Place, name: str, target: Target, found: Function) -> di
     names, contract, folder = _names(place, name, target.module)
     required = parameters(found)
     if not required:
-        raise UsageError(
-            f"{target} has no required parameter, so there is nothing to draw; write the falsifier by hand"
-        )
+        raise UsageError(f"{target} has no parameter, so there is nothing to draw; write the falsifier by hand")
     summary = (ast.get_docstring(found.node) or "").partition("\n")[0]
     return {
         contract: templates.contract(names, target.attribute, summary, required),

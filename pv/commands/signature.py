@@ -23,7 +23,7 @@ PROPOSALS = (
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A required parameter. `annotation` is "" if there is none; `domain` is "" if no kind of an equation fits."""
+    """A parameter. `annotation` is "" if there is none; `domain` is "" if no kind of an equation fits."""
 
     name: str
     annotation: str
@@ -38,8 +38,10 @@ class Parameter:
 
 
 def parameters(function: Function) -> tuple[Parameter, ...]:
-    """Return the parameters of a function that have no default, in order."""
-    return tuple(_parameter(argument, by_keyword) for argument, by_keyword in _required(function.node.args))
+    """Return the parameters of a function that have no default, in order; if there are none, those that have one."""
+    arguments = function.node.args
+    required = tuple(_parameter(argument, by_keyword) for argument, by_keyword in _required(arguments))
+    return required or tuple(_parameter(argument, True) for argument in (*arguments.args, *arguments.kwonlyargs))
 
 
 def _required(arguments: ast.arguments) -> Iterator[tuple[ast.arg, bool]]:

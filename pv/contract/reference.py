@@ -19,7 +19,9 @@ these descriptions, if the contract starts with the line
 # yaml-language-server: $schema=pv-1.schema.json
 ```
 
-and `pv schema > contracts/pv-1.schema.json` has written the schema beside it. `pv new` does both.
+and `pv schema > contracts/pv-1.schema.json` has written the schema beside it. `pv new` does both. Without such a line,
+map the schema to the files in the settings of the editor, in VS Code by
+`"yaml.schemas": {"contracts/pv-1.schema.json": "contracts/*.yaml"}`.
 """
 NAMED = {
     "slug": "id",

@@ -30,3 +30,4 @@ def test_explain_prints_a_code_with_a_wrong_and_a_right_example() -> None:
     assert done.stdout.startswith(f"PV005  {CODES['PV005']}\n")
     assert "\nWrong:\n    subject: tiny\n    subject: tiny\n" in done.stdout
     assert done.stdout.endswith("\nRight:\n    subject: tiny\n")
+    assert run("explain", "pv005").stdout == done.stdout

@@ -100,12 +100,12 @@ def test_modules_below_src_are_found(folder: Path) -> None:
         ("code:Kind.method", "expected module:function"),
         ("code:scled", "defines no scled; did you mean 'scaled'"),
         ("cod:scaled", "no module 'cod'.*; did you mean 'code'"),
-        ("code:none", "no required parameter"),
+        ("code:none", "has no parameter"),
         ("code:later", "is a coroutine or a generator"),
     ],
 )
 def test_subject_that_cannot_be_called_is_refused(folder: Path, target: str, message: str) -> None:
-    (folder / "code.py").write_text(f"{SCALED}\ndef none(a=1): ...\ndef later(a):\n    yield a\n")
+    (folder / "code.py").write_text(f"{SCALED}\ndef none(): ...\ndef later(a):\n    yield a\n")
     with pytest.raises(UsageError, match=message):
         new(subject=target)
     assert list(files(folder)) == ["code.py"]

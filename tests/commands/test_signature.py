@@ -45,3 +45,8 @@ def test_missing_annotation_is_a_number_and_an_unknown_one_is_left_to_the_author
     plain, unknown = read("a, b: dict[str, Widget]")
     assert (plain.annotation, plain.domain) == ("", "real 0.125..8")
     assert (unknown.annotation, unknown.strategy, unknown.domain) == ("dict[str, Widget]", UNKNOWN, "")
+
+
+def test_optional_parameters_are_returned_only_if_none_is_required() -> None:
+    assert [each.argument for each in read("a: int = 1, *, b: float = 2.0")] == ["a=a", "b=b"]
+    assert read("") == ()
