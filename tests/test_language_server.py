@@ -25,6 +25,7 @@ class Client:
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self.process = process
         self.count = 0
+        self.settings: dict[str, Any] = {}
 
     def send(self, method: str, parameters: Any, **more: Any) -> None:
         body = json.dumps({"jsonrpc": "2.0", "method": method, "params": parameters, **more}).encode()
@@ -41,8 +42,8 @@ class Client:
             assert line or size, "the server ended"
         message: dict[str, Any] = json.loads(self.process.stdout.read(size))
         if "id" in message and "method" in message:
-            answer = [{}] * len(message["params"]["items"]) if message["method"] == "workspace/configuration" else None
-            self.reply(message["id"], answer)
+            asked = message["params"]["items"] if message["method"] == "workspace/configuration" else None
+            self.reply(message["id"], asked and [self.settings.get(item["section"], {}) for item in asked])
         return message
 
     def reply(self, id_: Any, result: Any) -> None:
@@ -104,3 +105,13 @@ def test_key_is_described_where_the_cursor_is(client: Client, tmp_path: Path, mo
     position = {"textDocument": {"uri": file.as_uri()}, "position": {"line": line, "character": 4}}
     shown = client.request("textDocument/hover", position)
     assert "Ids of the mutants that the falsifier must detect" in json.dumps(shown)
+
+
+def test_settings_of_an_editor_map_the_schema_to_contracts_without_a_line(client: Client, tmp_path: Path) -> None:
+    schema = Path(__file__).parents[1] / "pv/contract/schema/contract.json"
+    client.settings = {"yaml": {"validate": True, "schemas": {schema.as_uri(): "*.yaml"}}}
+    client.send("workspace/didChangeConfiguration", {"settings": {}})
+    client.until(lambda message: message.get("method") == "workspace/configuration")
+    file = tmp_path / "contract.yaml"
+    file.write_text("schema: pv/1\nsubjekt: code\n")
+    assert "Property subjekt is not allowed." in opened(client, file)
