@@ -19,8 +19,8 @@ def validate(
 ) -> None:
     """Test the claims of contracts.
 
-    PATHS are contract files or folders (default: the contracts of the project). Every falsifier runs in its own
-    worker process. A falsifier that holds must then kill its mutants.
+    Name contract files, folders, or ids of contracts or claims (default: the contracts of the project). Every falsifier
+    runs in its own worker process. A falsifier that holds must then kill its mutants.
     """
     from pv.commands.validate import Interrupted
     from pv.commands.validate import validate as run
@@ -57,8 +57,9 @@ def _dry_run(form: str, outputs: Sequence[str], subjects: dict[str, str], option
 def compare(contract: str, form: str, outputs: Sequence[str], **options: Any) -> None:
     """Test several subjects against one contract.
 
-    CONTRACT is an id, PATHS are contract files or folders (default: the contracts of the project). Exit code 1 if the
-    contract's own subject fails or a result is an error; with --strict, also if another subject is falsified.
+    CONTRACT is an id or a file, searched among the named files and folders (default: the contracts of the project).
+    Exit code 1 if the contract's own subject fails or a result is an error; with --strict, also if another subject is
+    falsified.
     """
     from pv.commands.compare import compare as run
     from pv.report.matrix import render
@@ -77,7 +78,8 @@ def compare(contract: str, form: str, outputs: Sequence[str], **options: Any) ->
 def mutate(form: str, **options: Any) -> None:
     """Generate mutants of the covered code and list the survivors.
 
-    Name contracts to use all their falsifiers, or falsifiers to use only those (default: all contracts).
+    Name contracts, by id or file, to use all their falsifiers, or falsifiers to use only those (default: all
+    contracts).
     """
     import time
 

@@ -47,6 +47,11 @@ def print_whole(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+def columns() -> int:
+    """Return the width of the terminal on standard output; 0 if it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+
+
 def output(text: str, known: Sequence[str]) -> tuple[str, Path]:
     """Parse a FORMAT=FILE option. Raise UsageError for another form, an unknown format or a missing folder."""
     form, sign, file = text.partition("=")

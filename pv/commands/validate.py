@@ -60,13 +60,13 @@ def validate(
 ) -> Report:
     """Try the claims of contracts, and return a report of the results and the effort.
 
-    paths: contract files and folders (default: the project's). only, contracts: glob patterns over the ids of claims
-    and of contracts. devices: the devices to run on (default: the CPU; results of other devices are read from the
-    evidence folder). require: devices whose recorded results must also hold. subjects: by contract id, the `module` or
-    `module:attribute` to test instead of the contract's own subject. replay: one example to run instead of a search:
-    "VERSION:BLOB" as a report prints it, or the arguments as a JSON object. mutants: whether falsifiers that hold are
-    then tried on mutants. record: write proofs and results of other devices to the evidence folder. probe: returns the
-    information on a device by name, None if it is absent.
+    paths: contract files and folders, or ids (default: the project's). only, contracts: glob patterns over the ids of
+    claims and of contracts. devices: the devices to run on (default: the CPU; results of other devices are read from
+    the evidence folder). require: devices whose recorded results must also hold. subjects: by contract id, the
+    `module` or `module:attribute` to test instead of the contract's own subject. replay: one example to run instead
+    of a search: "VERSION:BLOB" as a report prints it, or the arguments as a JSON object. mutants: whether falsifiers
+    that hold are then tried on mutants. record: write proofs and results of other devices to the evidence folder.
+    probe: returns the information on a device by name, None if it is absent.
 
     Raise UsageError for an invalid request, ProjectError for an unusable [tool.pv], WorkerLost if no worker can be
     started, and Interrupted, which carries a report, after a KeyboardInterrupt.

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from pv.report import View, details, line, phrases
 from pv.report.summary import sentence
+from pv.report.wrapping import parts
 from pv.results.changes import changes
 from pv.results.outcome import Result
 from pv.results.verdict import ContractVerdict, Report
@@ -41,10 +42,11 @@ def render(report: Report, view: View) -> str:
         force_terminal=view.color,
         no_color=not view.color,
         highlight=False,
-        soft_wrap=not view.color,
+        soft_wrap=True,
     )
     for text in _lines(report, view):
-        console.print(text)
+        for part in parts(text, console, INDENT) if view.color else [text]:
+            console.print(part)
     return out.getvalue()
 
 
