@@ -124,6 +124,8 @@ def _trial(trial: Trial) -> dict[str, Any]:
             "shrunk": found.shrunk,
             "blob": found.blob,
             "hypothesis": found.hypothesis,
+            "call": found.call,
+            "printed": found.printed,
         },
     }
 
