@@ -42,6 +42,6 @@ def test_folder_that_cannot_be_written_costs_only_the_file(tmp_path: Path) -> No
 
 
 def test_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="cannot be read: .*missing.json: No such file or directory"):
+    with pytest.raises(UsageError, match=r"cannot be read: .*missing\.json: No such file or directory"):
         read(f"@{tmp_path}/missing.json")
     assert read("{}") == "{}"

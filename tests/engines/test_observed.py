@@ -100,10 +100,9 @@ def test_other_result_of_a_second_call_is_refuted(tried) -> None:
 
 def test_object_that_is_no_number_is_an_error_that_says_what_to_write(tried) -> None:
     record = tried(doubled(), "e", {"f": lambda x: {"loss": x}})
-    assert (record["status"], record["detail"]) == (
-        "error",
-        "NoNumber: f returned an object of type dict: say in `returns` which part is the value, such as `result['loss']`",
-    )
+    hint = "say in `returns` which part is the value, such as `result['loss']`"
+    assert record["status"] == "error"
+    assert record["detail"] == f"NoNumber: f returned an object of type dict: {hint}"
     assert "f returned None: say" in tried(doubled(), "e", {"f": lambda x: None})["detail"]
     held = tried(doubled(returns="result['loss'] / 2"), "e", {"f": lambda x: {"loss": 4 * x}})
     assert held["status"] == "held"
@@ -117,3 +116,12 @@ def test_counterexample_has_the_call_and_the_place_of_the_code(tried) -> None:
     assert record["call"] == "f(tensor([1.0], float32))"
     line = wrong.__code__.co_firstlineno
     assert record["frames"] == [f"{__file__}:{line} in {wrong.__qualname__}: def wrong(x):"]
+
+
+def test_replay_tries_the_point_itself_and_does_not_shrink_it(tried) -> None:
+    arguments = '{"x": {"$tensor": {"dtype": "float32", "shape": [2], "data": [3.5, 0.0]}}}'
+    record = tried(doubled(), "e", {"f": lambda x: x * 3}, replay=arguments)
+    assert record["inputs"]["x"].tolist() == [3.5, 0.0]
+    assert (record["status"], record["valid"], record["shrunk"]) == ("refuted", 1, False)
+    outside = tried(doubled(requires="sum(x) > 9"), "e", {"f": lambda x: x * 3}, replay=arguments)
+    assert (outside["status"], outside["invalid"]) == ("no examples", 1)

@@ -8,7 +8,7 @@ from typing import Any
 from pv.contract import sharing
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
-from pv.engines import equation_point, equation_rules
+from pv.engines import equation_point, equation_rules, equation_use
 from pv.engines.code import Code
 from pv.engines.kind import How, Kind, Worker, seed_of
 from pv.engines.replay import refuse_faults, refuse_names
@@ -37,7 +37,7 @@ class EquationKind(Kind[EquationPayload]):
     section = "falsifiers"
     payload_type = EquationPayload
     replays_arguments = True
-    rules = rules_of(equation_rules)
+    rules = rules_of(equation_rules, equation_use)
     preloads = ("torch", "pv.engines.equation")
 
     def takes(self, claim: Falsifier) -> bool:
