@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from pv.contract import sharing
@@ -13,10 +14,12 @@ from pv.engines.code import Code
 from pv.engines.kind import How, Kind, Worker, seed_of
 from pv.engines.replay import refuse_faults, refuse_names
 from pv.engines.rule import rules_of
-from pv.engines.trial import Trial
+from pv.engines.trial import Trial, TrialStatus
 from pv.equations.domain import Kind as VariableKind
 from pv.equations.parse import parse_equations
 from pv.errors import UsageError
+
+NO_TORCH = "equations are evaluated with PyTorch, which is not installed: run `pip install torch`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,8 @@ class EquationKind(Kind[EquationPayload]):
         )
 
     def attack(self, payload: EquationPayload, worker: Worker) -> dict[str, Any]:
+        if find_spec("torch") is None:
+            return {"status": TrialStatus.ERROR.value, "detail": NO_TORCH}
         from pv.engines import equation as engine
         from pv.engines.property import Settings
 
