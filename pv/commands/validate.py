@@ -94,7 +94,8 @@ def validate(
     interrupted = _stopped(trials)
     if record and not interrupted:
         _record(chosen, trials)
-    return _told(_report(chosen, trials, started, request), interrupted=interrupted)
+    report = _report(chosen, trials, started, replace(request, replay=replay))  # as it was written
+    return _told(report, interrupted=interrupted)
 
 
 def _options(

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-MAX_ITEMS = 4096
+MAX_ITEMS = 32_768  # as JSON they fit into one record of evidence
 MAX_TEXT = 4096
 MAX_DEPTH = 8
 MAX_DECIMAL_BITS = 10_000  # Python refuses to write much longer ones in decimal

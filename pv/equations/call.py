@@ -17,6 +17,7 @@ from pv.equations.language import Formula, syntax_refusal
 from pv.equations.refusal import Refusal
 
 MAX_CHARACTERS = 500
+MAX_VALUE = 80
 OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
@@ -48,12 +49,17 @@ class Call:
         return _object(self.node, subject, values)
 
     def written(self, values: Mapping[str, Any], show: Callable[[Any], str]) -> str:
-        """Return the call as it is made, with the values of its arguments as text."""
+        """Return the call as it is made, with the values of its arguments as text; a long one stays an expression."""
+
+        def shown(node: ast.expr) -> ast.expr:
+            text = show(_argument(node, values))
+            return ast.Name(text) if len(text) <= MAX_VALUE else node
+
         tree = copy.deepcopy(self.node)
         for call in _chain(tree):
-            call.args = [ast.Name(show(_argument(each, values))) for each in call.args]
+            call.args = [shown(each) for each in call.args]
             for keyword in call.keywords:
-                keyword.value = ast.Name(show(_argument(keyword.value, values)))
+                keyword.value = shown(keyword.value)
         return ast.unparse(tree)
 
 

@@ -26,7 +26,7 @@ Node = ast.FunctionDef | ast.AsyncFunctionDef
 )
 def attacks(context: Context) -> Iterator[Finding]:
     for falsifier in context.contract.falsifiers:
-        if falsifier.test is None:
+        if falsifier.test is None or not kind_of(falsifier).asserts:
             continue
         with contextlib.suppress(Unbound):  # has a finding of its own
             node = resolve.function(context.project, falsifier.test).node

@@ -84,6 +84,7 @@ def test_method_of_a_constructed_object_is_called() -> None:
     assert [name for name, _ in call.calls] == ["Scaler", "Scaler.scale"]
     assert call.made(subject, {"tau": 2.0, "s": 5.0}) == 11.0
     assert call.written({"tau": 2.0, "s": 5.0}, repr) == "Scaler(2.0, shift=1).scale(5.0)"
+    assert call.written({"tau": 2.0, "s": [5.0] * 99}, repr) == "Scaler(2.0, shift=1).scale(s)"
 
 
 def test_definition_of_the_called_function_is_found() -> None:
