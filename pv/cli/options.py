@@ -92,7 +92,7 @@ VALIDATE = taking(
         "--replay",
         default="",
         metavar="EXAMPLE",
-        help="Replay one example: VERSION:BLOB as printed, or JSON arguments.",
+        help="Replay one example: VERSION:BLOB as printed, JSON arguments, or @FILE.",
     ),
     click.option("--record", is_flag=True, help="Write proofs and device results to evidence/."),
     click.option("-v", "--verbose", is_flag=True, help="Show all figures of every contract, passing ones included."),

@@ -13,7 +13,6 @@ from pv.results.trial import Counterexample, EquationMutant, TrialStatus
 from pv.results.verdict import ContractVerdict
 
 MAX_VALUE = 400
-MAX_EXAMPLE = 300
 MAX_MUTANTS = 5
 MAX_SURVIVORS = 6
 MAX_PRINTED = 2000
@@ -51,11 +50,11 @@ def lines(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]
 
 def _example(result: Result, found: Counterexample) -> str:
     """Return the counterexample for `--replay`: its arguments or Hypothesis's blob; "" where neither is exact."""
-    example = json.dumps(dict(found.arguments)) if found.exact else ""
-    short = len(example) <= MAX_EXAMPLE or not found.blob
-    if example and short and kind_of(result.falsifier).replays_arguments:
-        return example
-    return f"{found.hypothesis}:{found.blob}" if found.blob else ""
+    if found.blob and not kind_of(result.falsifier).replays_arguments:
+        return f"{found.hypothesis}:{found.blob}"
+    if found.file:
+        return f"@{found.file}"
+    return json.dumps(dict(found.arguments)) if found.exact and found.arguments else ""
 
 
 def _mutants(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]:
@@ -96,8 +95,12 @@ def _seen(found: Counterexample, reason: str) -> Iterator[tuple[str, str]]:
     for name, value in found.arguments.items():
         text = show(value)
         yield "with", f"{name} = {text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 3] + '...'}"
+    if found.call:
+        yield "call", found.call if len(found.call) <= MAX_VALUE else found.call[: MAX_VALUE - 3] + "..."
     if found.frames:
         yield "at", found.frames[-1]
+    if found.printed.strip():
+        yield "printed", found.printed.strip()[-MAX_PRINTED:]
 
 
 def command(result: Result, verdict: ContractVerdict) -> str:

@@ -144,6 +144,8 @@ def _trial(trial: Trial, verdict: ContractVerdict) -> dict[str, Any]:
             "shrunk": found.shrunk,
             "blob": found.blob,
             "hypothesis": found.hypothesis,
+            "call": found.call,
+            "printed": found.printed,
         },
     }
 

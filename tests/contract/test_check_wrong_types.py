@@ -188,3 +188,9 @@ def test_a_value_of_another_kind_is_refused_at_its_place(
     content: str, says: str, write: Write, refusals: Refusals
 ) -> None:
     assert refusals(write(content)) == [says]
+
+
+def test_value_that_yaml_cut_at_its_comma_is_to_be_quoted(write: Write, refusals: Refusals) -> None:
+    content = GOOD.replace("find: number * 2", "find: f(number, 2)")
+    (found,) = refusals(write(content))
+    assert "PV010 unknown key '2)' in 'mutants[0].edit'; quote the value: inside [ ] and { } YAML splits it" in found
