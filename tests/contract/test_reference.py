@@ -1,5 +1,6 @@
 """The reference page is the one that the schema gives, and the schema describes every key."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ def test_required_keys_are_bold_and_types_are_words() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_id_is_an_absolute_address_without_fragment(name: str) -> None:
+def test_id_is_an_absolute_uri_with_name_and_version(name: str) -> None:
     address = urlsplit(schema(name)["$id"])
-    assert (address.scheme, bool(address.netloc), address.fragment) == ("https", True, "")
-    assert address.path.endswith(f"/{name}-1.json")
+    assert (address.scheme, address.fragment) == ("urn", "")
+    assert re.fullmatch(rf"pv:{name}:[1-9]", address.path)
