@@ -55,3 +55,7 @@ def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f"pv.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'pv' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

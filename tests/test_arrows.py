@@ -164,6 +164,10 @@ def loaded_by(code: str) -> set[str]:
         "from pv.cli import main; main(['list'])",
         "from pv.cli import main; main(['show', '--format', 'latex'])",
         "from pv.cli import main; main(['schema', 'report'])",
+        "from pv.cli import main; main(['explain', 'PV101'])",
+        "from pv.cli import main; main(['explain', 'F-KD-EQUATION-001'])",
+        "from pv.cli import main; main(['doctor', '--help'])",
+        "import pv.commands.doctor, pv.commands.new",
     ],
 )
 def test_a_light_command_loads_nothing_heavy(code: str) -> None:

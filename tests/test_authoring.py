@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
+import pv
 from tests.pages import run_page
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 
 
-@pytest.mark.parametrize(("page", "runs"), [("authoring.md", 5), ("harnesses.md", 2)])
+@pytest.mark.parametrize(("page", "runs"), [("authoring.md", 5), ("harnesses.md", 2), ("api.md", 5), ("runs.md", 4)])
 def test_the_page_does_what_it_says(page: str, runs: int, tmp_path: Path) -> None:
     assert run_page(DOCS / page, tmp_path) == runs
 
@@ -19,9 +20,15 @@ def test_the_page_does_what_it_says(page: str, runs: int, tmp_path: Path) -> Non
 def test_the_recipes_extend_a_copy_of_pv(tmp_path: Path) -> None:
     """The copy comes before the installed package, because Python puts the working directory first."""
     shutil.copytree(ROOT / "pv", tmp_path / "pv", ignore=shutil.ignore_patterns("__pycache__"))
-    assert run_page(DOCS / "extending.md", tmp_path) == 3
+    assert run_page(DOCS / "extending.md", tmp_path) == 4
 
 
 @pytest.mark.parametrize(("page", "runs"), [(DOCS / "trainer.md", 2), (ROOT / "reference_trainer/README.md", 1)])
 def test_the_trainer_does_what_its_pages_say(page: Path, runs: int, tmp_path: Path) -> None:
     assert run_page(page, tmp_path) == runs
+
+
+def test_page_of_the_api_has_every_public_name() -> None:
+    text = (DOCS / "api.md").read_text()
+    assert [name for name in pv.__all__ if f"pv.{name}" not in text and f"`{name}`" not in text] == []
+    assert set(pv.__all__) <= set(dir(pv))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -67,10 +67,13 @@ def older_directory_removed(original: Any, path: Path, **rest: Any) -> Any:
     return claimed()
 
 
-def partial_file_refuses_the_next_run(path: Path, *, force: bool) -> None:
+def partial_file_refuses_the_next_run(original: Any, path: Path, *, force: bool, kept: Collection[str] = ()) -> None:
     """Take a partial file of a killed run for a result."""
-    if not force and path.is_dir() and any(path.iterdir()):
-        raise OSError(f"{path} is not empty")
+    from reference_trainer.errors import OutputError
+
+    if not force and path.is_dir() and any(each.name not in kept for each in path.iterdir()):
+        raise OutputError(f"{path} is not empty")
+    original(path, force=force, kept=kept)
 
 
 def hidden_files_removed(original: Any, path: Path, **rest: Any) -> Any:

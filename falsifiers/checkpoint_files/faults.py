@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import pickle
 import shutil
 import tempfile
@@ -15,23 +16,43 @@ import torch
 from falsifiers.checkpoint_files.manifests import edited
 
 
-def written_in_place(directory: Path, manifest: Any, tensors: Any, *, keep: int = 0, disk: Any = None) -> Any:
+def written_in_place(
+    directory: Path, manifest: Any, tensors: Any, *, keep: int = 0, disk: Any = None, others: Any = lambda path: {}
+) -> Any:
     """Write each file under its final name, the manifest first."""
     import hashlib
 
     from safetensors.torch import save
 
     from reference_trainer.storage.checkpoint_manifest import FileEntry, sealed
+    from reference_trainer.storage.checkpoints import DISK
 
+    disk = disk or DISK
     path = directory / f"{manifest.run_id}-step{manifest.step}"
     path.mkdir(parents=True, exist_ok=True)
     content = save({name: each.detach().clone().contiguous() for name, each in tensors.items()})
     entry = FileEntry(size=len(content), sha256=hashlib.sha256(content).hexdigest())
-    files = {"rank-00000.safetensors": entry}
-    described = sealed(manifest.model_copy(update={"files": files}))
-    (path / "manifest.json").write_text(json.dumps(described.model_dump()))
-    (path / "rank-00000.safetensors").write_bytes(content)
+    files = {"rank-00000.safetensors": entry, **others(path)}
+    described = json.dumps(sealed(manifest.model_copy(update={"files": files})).model_dump()).encode()
+    for file, written in (("manifest.json", described), ("rank-00000.safetensors", content)):
+        disk.write(path / file, written)
+        disk.sync(path / file)
+    _linked_and_rotated(directory, manifest, keep)
     return path
+
+
+def _linked_and_rotated(directory: Path, manifest: Any, keep: int) -> None:
+    """Link the saved checkpoint, and remove old ones as a whole."""
+    from reference_trainer.storage.checkpoint_files import saved_steps
+    from reference_trainer.storage.links import link_checkpoints
+    from reference_trainer.storage.retention import dropped
+
+    best = None if manifest.best is None else manifest.best.step
+    link_checkpoints(directory, manifest.run_id, latest=manifest.step, best=best)
+    for step in dropped(saved_steps(directory, manifest.run_id), keep=keep, best=best):
+        removed = directory / f".{manifest.run_id}-step{step}.{os.getpid()}.partial"
+        (directory / f"{manifest.run_id}-step{step}").rename(removed)
+        shutil.rmtree(removed)
 
 
 def space_not_checked(original: Any, *given: Any, disk: Any = None, **rest: Any) -> Any:

@@ -41,17 +41,28 @@ def _attention(
     return functional.linear(mixed.transpose(1, 2).flatten(2), part["attention.out.weight"])
 
 
-def _logits(
+def _output(
     decoder: Any,
     tokens: Any,
-    turns: Any,
+    segments: Any = None,
+    output_hidden_states: bool = False,
     *,
+    turns: Any = None,
+    mask: Any = None,
     keys_turned: bool = True,
     causal: bool = True,
+    restarted: bool = True,
     up_first: bool = False,
-    mask: Any = None,
-) -> Tensor:
-    """Compute the decoder's equations from its named parameters, with the selected faults."""
+) -> Any:
+    """Compute the decoder's equations from its named parameters, with the selected faults.
+
+    turns: of the positions of a row, and mask: what is attended to, where they are not those of the decoder.
+    """
+    from reference_trainer.models.decoder import DecoderOutput
+
+    turns = _placed(turns or _of(decoder, tokens), _seen(segments) if restarted else None)
+    mask = _seen(segments, causal) if mask is None else mask
+    states = list[Tensor]()
     w = dict(decoder.named_parameters())
     x: Tensor = w["embedding.weight"][tokens]
     for layer in range(decoder.config.layers):
@@ -62,7 +73,9 @@ def _logits(
         gate, up = functional.linear(normed, part["feed_forward.gate_up.weight"]).chunk(2, dim=-1)
         gate, up = (up, gate) if up_first else (gate, up)
         x = x + functional.linear(functional.silu(gate) * up, part["feed_forward.down.weight"])
-    return functional.linear(_norm(x, w["norm.weight"]), w["head.weight"])
+        states.append(x)
+    logits = functional.linear(_norm(x, w["norm.weight"]), w["head.weight"])
+    return DecoderOutput(logits, states) if output_hidden_states else logits
 
 
 def _of(decoder: Any, tokens: Any, **options: Any) -> tuple[Tensor, Tensor]:
@@ -72,40 +85,12 @@ def _of(decoder: Any, tokens: Any, **options: Any) -> tuple[Tensor, Tensor]:
     return cosine.to(like.dtype), sine.to(like.dtype)
 
 
-def gate_and_up_swapped(decoder: Any, tokens: Any) -> Tensor:
-    """Apply the activation to the other half of the projection."""
-    return _logits(decoder, tokens, _of(decoder, tokens), up_first=True)
-
-
-def keys_not_turned(decoder: Any, tokens: Any) -> Tensor:
-    """Rotate only queries by their position."""
-    return _logits(decoder, tokens, _of(decoder, tokens), keys_turned=False)
-
-
-def not_causal(decoder: Any, tokens: Any) -> Tensor:
-    """Let attention see the tokens that are to be predicted."""
-    return _logits(decoder, tokens, _of(decoder, tokens), causal=False)
-
-
-def positions_in_half_precision(decoder: Any, tokens: Any) -> Tensor:
-    """Round cosine and sine to bfloat16."""
-    cosine, sine = (each.bfloat16().to(each.dtype) for each in _of(decoder, tokens))
-    return _logits(decoder, tokens, (cosine, sine))
-
-
-def positions_in_the_models_dtype(decoder: Any, tokens: Any) -> Tensor:
-    """Count positions and compute angles in the dtype of the weights."""
-    return _logits(decoder, tokens, _of(decoder, tokens, table=decoder.embedding.weight.dtype))
-
-
-def angles_in_float32(decoder: Any, tokens: Any) -> Tensor:
-    """Compute positions, frequencies and angles in float32, also in a float64 model."""
-    return _logits(decoder, tokens, _of(decoder, tokens, table=torch.float32))
-
-
-def _seen(segments: Any) -> Any:
+def _seen(segments: Any, causal: bool = True) -> Any:
     """Return which positions attend to which, bool [B, 1, T, T], or None without segments."""
-    return None if segments is None else (segments[:, :, None] == segments[:, None, :]).tril()[:, None]
+    if segments is None:
+        return None
+    same = segments[:, :, None] == segments[:, None, :]
+    return (same.tril() if causal else same)[:, None]
 
 
 def _placed(turns: tuple[Tensor, Tensor], mask: Any) -> tuple[Tensor, Tensor]:
@@ -113,52 +98,86 @@ def _placed(turns: tuple[Tensor, Tensor], mask: Any) -> tuple[Tensor, Tensor]:
     return turns if mask is None else (turns[0][mask.sum(-1) - 1], turns[1][mask.sum(-1) - 1])
 
 
-def turned_in_float64(decoder: Any, tokens: Any, segments: Any = None) -> Tensor:
+def gate_and_up_swapped(decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
+    """Apply the activation to the other half of the projection."""
+    return _output(decoder, tokens, *given, **named, up_first=True)
+
+
+def keys_not_turned(decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
+    """Rotate only queries by their position."""
+    return _output(decoder, tokens, *given, **named, keys_turned=False)
+
+
+def not_causal(decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
+    """Let attention see the tokens that are to be predicted."""
+    return _output(decoder, tokens, *given, **named, causal=False)
+
+
+def positions_in_half_precision(decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
+    """Round cosine and sine to bfloat16."""
+    cosine, sine = (each.bfloat16().to(each.dtype) for each in _of(decoder, tokens))
+    return _output(decoder, tokens, *given, **named, turns=(cosine, sine))
+
+
+def positions_in_the_models_dtype(decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
+    """Count positions and compute angles in the dtype of the weights."""
+    turns = _of(decoder, tokens, table=decoder.embedding.weight.dtype)
+    return _output(decoder, tokens, *given, **named, turns=turns)
+
+
+def angles_in_float32(decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
+    """Compute positions, frequencies and angles in float32, also in a float64 model."""
+    return _output(decoder, tokens, *given, **named, turns=_of(decoder, tokens, table=torch.float32))
+
+
+def turned_in_float64(decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
     """Keep cosine and sine in float64, which promotes queries and keys during the rotation."""
-    width, mask = decoder.config.width // decoder.config.heads, _seen(segments)
+    width = decoder.config.width // decoder.config.heads
     turns = _turns(tokens.shape[1], width, decoder.embedding.weight.device)
-    return _logits(decoder, tokens, _placed(turns, mask), mask=mask)
+    return _output(decoder, tokens, *given, **named, turns=turns)
 
 
-def angles_on_the_cpu(decoder: Any, tokens: Any, segments: Any = None) -> Tensor:
+def angles_on_the_cpu(decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
     """Create the tables of positions on the CPU, wherever the model is."""
     cosine, sine = _turns(tokens.shape[1], decoder.config.width // decoder.config.heads, "cpu")
-    dtype, mask = decoder.embedding.weight.dtype, _seen(segments)
-    return _logits(decoder, tokens, _placed((cosine.to(dtype), sine.to(dtype)), mask), mask=mask)
+    dtype = decoder.embedding.weight.dtype
+    return _output(decoder, tokens, *given, **named, turns=(cosine.to(dtype), sine.to(dtype)))
 
 
-def mask_on_the_cpu(decoder: Any, tokens: Any, segments: Any = None) -> Tensor:
+def mask_on_the_cpu(decoder: Any, tokens: Any, segments: Any = None, output_hidden_states: bool = False) -> Any:
     """Create a causal mask on the CPU, wherever the model is."""
     T = tokens.shape[1]
     mask = None if segments is None else _seen(segments) & torch.ones(T, T, dtype=torch.bool, device="cpu")
-    return _logits(decoder, tokens, _placed(_of(decoder, tokens), mask), mask=mask)
+    return _output(decoder, tokens, segments, output_hidden_states, mask=mask)
 
 
-def segments_ignored(original: Any, decoder: Any, tokens: Any, segments: Any = None) -> Any:
+def segments_ignored(
+    original: Any, decoder: Any, tokens: Any, segments: Any = None, output_hidden_states: bool = False
+) -> Any:
     """Let documents of a row attend to each other."""
-    return original(decoder, tokens)
+    return original(decoder, tokens, None, output_hidden_states)
 
 
-def positions_not_restarted(decoder: Any, tokens: Any, segments: Any = None) -> Tensor:
+def positions_not_restarted(decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
     """Confine attention to a segment, but count positions from the start of the row."""
-    return _logits(decoder, tokens, _of(decoder, tokens), mask=_seen(segments))
+    return _output(decoder, tokens, *given, **named, restarted=False)
 
 
-def padding_seen_by_all(decoder: Any, tokens: Any, segments: Any = None) -> Tensor:
+def padding_seen_by_all(decoder: Any, tokens: Any, segments: Any = None, output_hidden_states: bool = False) -> Any:
     """Let every document attend to padding before it."""
     mask = _seen(segments)
     if mask is not None:
         T = tokens.shape[1]
         earlier = torch.ones(T, T, dtype=torch.bool, device=tokens.device).tril()
         mask = mask | (segments == 0)[:, None, None, :] & earlier
-    return _logits(decoder, tokens, _placed(_of(decoder, tokens), _seen(segments)), mask=mask)
+    return _output(decoder, tokens, segments, output_hidden_states, mask=mask)
 
 
-def empty_batches_refused(original: Any, decoder: Any, tokens: Any, segments: Any = None) -> Any:
+def empty_batches_refused(original: Any, decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
     """Infer the width of a head from the number of elements, which is ambiguous where there is none."""
     x = decoder.embedding(tokens)
     x.reshape(*tokens.shape, decoder.config.heads, -1)
-    return original(decoder, tokens, segments)
+    return original(decoder, tokens, *given, **named)
 
 
 def head_with_a_bias(original: Any, decoder: Any, config: Any) -> None:

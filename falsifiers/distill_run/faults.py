@@ -30,9 +30,9 @@ def teacher_in_the_optimizer(
     return original(teacher, student, batch_at, optimizer, **rest)
 
 
-def teacher_rounded(original: Any, *args: Any) -> Any:
+def teacher_rounded(original: Any, *args: Any, **rest: Any) -> Any:
     """Cast the teacher of a run to half precision."""
-    return original(*args).bfloat16()
+    return original(*args, **rest).bfloat16()
 
 
 def reading_order_without_a_seed(seed: int, epoch: int, count: int) -> Any:

@@ -35,24 +35,32 @@ def end_line_lost(original: Any, checks: Any) -> Any:
     return original(checks)[:-1]
 
 
-def summary_of_every_run(original: Any, settings: Any, *, lines: Any, **rest: Any) -> Any:
+def summary_of_every_run(original: Any, settings: Any, *, lines: Any = None, **rest: Any) -> Any:
     """Print the two lines after a full run too."""
     from reference_trainer.pipeline.smoke import summary
 
+    lines = lines or _standard_output()
     result = original(settings, lines=lines, **rest)
     for line in summary(result.train, settings.project_to_steps) if settings.smoke is None else ():
         lines.write(line)
     return result
 
 
+def _standard_output() -> Any:
+    from reference_trainer.training.lines import Lines
+
+    return Lines()
+
+
 def _printing(original: Any, settings: Any, lines: Any, change: Callable[[str], str], **rest: Any) -> Any:
     """Run `original` with `change` applied to each line; a line that becomes empty is not written."""
+    lines = lines or _standard_output()
     write = lines.write
     lines.write = lambda line: write(change(line)) if change(line) else None
     return original(settings, lines=lines, **rest)
 
 
-def lines_only_when_cut_off(original: Any, settings: Any, *, lines: Any, **rest: Any) -> Any:
+def lines_only_when_cut_off(original: Any, settings: Any, *, lines: Any = None, **rest: Any) -> Any:
     """Print the two lines only where N ended the run."""
     steps = list[str]()
 
@@ -64,7 +72,7 @@ def lines_only_when_cut_off(original: Any, settings: Any, *, lines: Any, **rest:
     return _printing(original, settings, lines, change, **rest)
 
 
-def requested_steps_reported(original: Any, settings: Any, *, lines: Any, **rest: Any) -> Any:
+def requested_steps_reported(original: Any, settings: Any, *, lines: Any = None, **rest: Any) -> Any:
     """Report N in the summary instead of the steps that ran."""
 
     def change(line: str) -> str:
@@ -74,8 +82,9 @@ def requested_steps_reported(original: Any, settings: Any, *, lines: Any, **rest
     return _printing(original, settings, lines, change, **rest)
 
 
-def end_line_in_a_finally(original: Any, settings: Any, *, lines: Any, **rest: Any) -> Any:
+def end_line_in_a_finally(original: Any, settings: Any, *, lines: Any = None, **rest: Any) -> Any:
     """Print the last line after an exception too."""
+    lines = lines or _standard_output()
     try:
         return original(settings, lines=lines, **rest)
     except BaseException:

@@ -18,22 +18,24 @@ def _part(sequences: Any, first: int, end: int) -> Any:
     return replace(sequences, bytes_N=sequences.bytes_N[first * step : end * step + 1])
 
 
-def mean_of_batch_means(original: Any, teacher: Any, student: Any, sequences: Any, weights: Any) -> Any:
+def mean_of_batch_means(original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, **named: Any) -> Any:
     """Give every batch the weight of a full one."""
     size, metrics = sequences.batch_size, dict[str, Any]()
     for start in range(0, len(sequences), size):
         part = _part(sequences, start, min(start + size, len(sequences)))
-        for name, term in original(teacher, student, part, weights).items():
+        for name, term in original(teacher, student, part, weights, **named).items():
             before = metrics.get(name, SimpleNamespace(sum=0.0, count=0))
             weighted = term.sum / len(part) * size
             metrics[name] = SimpleNamespace(sum=before.sum + weighted, count=before.count + term.count)
     return metrics
 
 
-def last_evaluation_batch_dropped(original: Any, teacher: Any, student: Any, sequences: Any, weights: Any) -> Any:
+def last_evaluation_batch_dropped(
+    original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, **named: Any
+) -> Any:
     """Omit a smaller last batch, unless it is the only one."""
     full = len(sequences) // sequences.batch_size * sequences.batch_size
-    return original(teacher, student, _part(sequences, 0, full or len(sequences)), weights)
+    return original(teacher, student, _part(sequences, 0, full or len(sequences)), weights, **named)
 
 
 def student_left_in_eval_mode(original: Any, module: Any) -> Any:
@@ -52,10 +54,12 @@ def student_in_eval_mode_after_an_exception(original: Any, module: Any) -> Itera
         part.training = training
 
 
-def nothing_scored_is_zero(original: Any, teacher: Any, student: Any, sequences: Any, weights: Any) -> Any:
+def nothing_scored_is_zero(
+    original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, **named: Any
+) -> Any:
     """Report a loss over nothing as a perfect 0."""
     nothing = SimpleNamespace(sum=0.0, count=0)
-    return {"hard_loss": nothing, **original(teacher, student, sequences, weights)}
+    return {"hard_loss": nothing, **original(teacher, student, sequences, weights, **named)}
 
 
 def graph_built_in_evaluation(original: Any, student: Any, batch: Any) -> Any:
@@ -63,16 +67,18 @@ def graph_built_in_evaluation(original: Any, student: Any, batch: Any) -> Any:
     return student.forward(batch).logits
 
 
-def evaluated_at_temperature_1(original: Any, teacher: Any, student: Any, sequences: Any, weights: Any) -> Any:
+def evaluated_at_temperature_1(
+    original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, **named: Any
+) -> Any:
     """Report the divergence at temperature 1 as that at the temperature."""
-    return original(teacher, student, sequences, replace(weights, temperature=1.0))
+    return original(teacher, student, sequences, replace(weights, temperature=1.0), **named)
 
 
-def direction_reversed(original: Any, teacher: Any, student: Any, sequences: Any, weights: Any) -> Any:
+def direction_reversed(original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, **named: Any) -> Any:
     """Report KL(student || teacher)."""
-    swapped = original(student, teacher, sequences, weights)
+    swapped = original(student, teacher, sequences, weights, **named)
     changed = {name: swapped[name] for name in ("kl_at_1", "kl_at_T") if name in swapped}
-    return original(teacher, student, sequences, weights) | changed
+    return original(teacher, student, sequences, weights, **named) | changed
 
 
 def teacher_left_on_the_cpu(original: Any, student: Any, teacher: Any, *rest: Any, **settings: Any) -> Any:

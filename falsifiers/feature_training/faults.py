@@ -133,10 +133,10 @@ def projection_outside_the_optimizer(original: Any, parameters: Any, rate: float
     return original(given[: heads[-1] + 1], rate)
 
 
-def projection_exported(original: Any, decoder: Any, directory: Any, manifest: Any) -> None:
+def projection_exported(original: Any, decoder: Any, directory: Any, manifest: Any, **rest: Any) -> None:
     """Write one more tensor beside the student's."""
     more = {**decoder.state_dict(), "projection.weight": torch.zeros(1)}
-    original(SimpleNamespace(config=decoder.config, state_dict=lambda: more), directory, manifest)
+    original(SimpleNamespace(config=decoder.config, state_dict=lambda: more), directory, manifest, **rest)
 
 
 def layers_clamped(original: Any, student: Any, teacher: Any, *, layers: Any, **named: Any) -> Any:

@@ -62,6 +62,6 @@ def warmup_after_the_start(original: Any, annealed: Any, step: int, total: int) 
     return original(replace(annealed, warmup=longer), step, total)
 
 
-def always_deferred(original: Any, *given: Any, deferred: bool, **settings: Any) -> Any:
+def always_deferred(original: Any, *given: Any, deferred: bool = False, **settings: Any) -> Any:
     """Defer errors, whatever the optimizer."""
     return original(*given, deferred=True, **settings)

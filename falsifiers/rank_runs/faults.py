@@ -54,11 +54,11 @@ def file_of_rank_0(original: Any, path: Any, *, rank: int = 0) -> Any:
     return original(path, rank=0)
 
 
-def rank_0_alone(ranks: Any, directory: Any, manifest: Any, tensors: Any, *, keep: int = 0) -> Any:
+def rank_0_alone(ranks: Any, directory: Any, manifest: Any, tensors: Any, **rest: Any) -> Any:
     """Save the shard of rank 0 as if it were the whole."""
     from reference_trainer.storage.checkpoints import save_checkpoint
 
-    return save_checkpoint(directory, manifest, tensors, keep=keep) if ranks.rank == 0 else None
+    return save_checkpoint(directory, manifest, tensors, **rest) if ranks.rank == 0 else None
 
 
 def waited_for_without_limit(self: Any) -> None:

@@ -21,7 +21,7 @@ from reference_trainer.distillation.protocols import Batch
 
 V, STEPS = 11, 6
 """Tokens, and the steps of a run: two epochs of seven batches, three a step."""
-TIMEOUT_S = 15
+TIMEOUT_S = 10
 TIMES = ("elapsed_s", "steps_per_s", "tokens_per_s", "flops_per_s")
 
 

@@ -103,18 +103,18 @@ def saved_one_step_late(original: Any, schedule: Any, position: Any) -> bool:
     return bool(due)
 
 
-def stop_not_saved(original: Any, *given: Any, schedule: Any, save: Any, **rest: Any) -> Any:
-    """Save the steps that are due, and no other."""
+def stop_not_saved(original: Any, *given: Any, schedule: Any, save: Any = None, **rest: Any) -> Any:
+    """Save the steps that are due or evaluated, and no other."""
+    from reference_trainer.training.schedule import is_saved
 
-    def due(run: Any) -> None:
-        if run.state.position.step % schedule.save_every == 0:
-            save(run)
+    def due(run: Any) -> Any:
+        return save(run) if run.evaluated or is_saved(schedule, run.state.position.step) else None
 
-    return original(*given, schedule=schedule, save=due, **rest)
+    return original(*given, schedule=schedule, save=save and due, **rest)
 
 
 def stop_saved_as_an_answer(
-    original: Any, *given: Any, save: Any, stop_requested: Any = lambda: False, **rest: Any
+    original: Any, *given: Any, save: Any = None, stop_requested: Any = lambda: False, **rest: Any
 ) -> Any:
     """Save STOP as the answer to the step in which the run is asked to stop."""
     changed = _changed_when_stopped(
@@ -128,15 +128,17 @@ def stop_request_ignored(original: Any, *given: Any, stop_requested: Any = None,
     return original(*given, **rest)
 
 
-def stopped_step_unread(original: Any, *given: Any, save: Any, stop_requested: Any = lambda: False, **rest: Any) -> Any:
+def stopped_step_unread(
+    original: Any, *given: Any, save: Any = None, stop_requested: Any = lambda: False, **rest: Any
+) -> Any:
     """Forget the loss of the step in which the run is asked to stop."""
     changed = _changed_when_stopped(save, stop_requested, lambda state: replace(state, tokens=0, interval={}))
     return original(*given, **changed, **rest)
 
 
 def _changed_when_stopped(
-    save: Callable[[Any], object], stop_requested: Callable[[], bool], change: Callable[[Any], Any]
-) -> dict[str, Callable[..., object]]:
+    save: Callable[[Any], object] | None, stop_requested: Callable[[], bool], change: Callable[[Any], Any]
+) -> dict[str, Callable[..., object] | None]:
     """Return `save` and `stop_requested`: the step in which the run is asked to stop is saved with `change(state)`."""
     asked = False
 
@@ -145,17 +147,17 @@ def _changed_when_stopped(
         asked = stop_requested()
         return asked
 
-    def saved(run: Any) -> None:
-        save(replace(run, state=change(run.state)) if asked else run)
+    def saved(run: Any) -> Any:
+        return save(replace(run, state=change(run.state)) if asked else run)
 
-    return {"save": saved, "stop_requested": noted}
-
-
-def partial_checkpoint_refused(directory: Any, resume: Any) -> list[str]:
-    """Ignore checkpoints only to resume."""
-    return ["metrics.jsonl", *([] if resume is None else ["checkpoints"])]
+    return {"save": save and saved, "stop_requested": noted}
 
 
-def every_checkpoint_directory_ignored(directory: Any, resume: Any) -> list[str]:
+def partial_checkpoint_refused(directory: Any, resume: Any, *, rewinding: bool = False) -> list[str]:
+    """Ignore checkpoints only to resume or to rewind."""
+    return ["metrics.jsonl", *(["checkpoints"] if rewinding or resume is not None else [])]
+
+
+def every_checkpoint_directory_ignored(directory: Any, resume: Any, *, rewinding: bool = False) -> list[str]:
     """Ignore checkpoints always."""
     return ["metrics.jsonl", "checkpoints"]

@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 
 
-def untrained_teacher_cached(original: Any, decoder: Any, directory: Path, manifest: dict[str, Any]) -> None:
+def untrained_teacher_cached(
+    original: Any, decoder: Any, directory: Path, manifest: dict[str, Any], **rest: Any
+) -> None:
     """Save a newly initialized model of the same shape."""
-    original(type(decoder)(decoder.config), directory, manifest)
+    original(type(decoder)(decoder.config), directory, manifest, **rest)
 
 
-def cached_without_its_shape(original: Any, decoder: Any, directory: Path, manifest: dict[str, Any]) -> None:
+def cached_without_its_shape(
+    original: Any, decoder: Any, directory: Path, manifest: dict[str, Any], **rest: Any
+) -> None:
     """Leave the configuration out of the manifest of a cached teacher."""
-    original(decoder, directory, {name: value for name, value in manifest.items() if name != "config"})
+    original(decoder, directory, {name: value for name, value in manifest.items() if name != "config"}, **rest)
 
 
 def key_without_the_seed(original: Any, settings: Any, digest: str, device: Any, **rest: Any) -> Any:
@@ -124,11 +128,9 @@ def xdg_not_read(original: Any, settings: Any, environment: Any = None, **rest: 
     return original(settings, environment={}, **rest)
 
 
-def vocabulary_not_read(directory: Path) -> Any:
+def vocabulary_not_read(original: Any, directory: Path, *, any_vocabulary: bool = False) -> Any:
     """Accept a teacher of any vocabulary."""
-    from reference_trainer.storage.export import load_decoder
-
-    return load_decoder(directory)
+    return original(directory, any_vocabulary=True)
 
 
 def heads_of_16_features(width: int) -> int:

@@ -17,7 +17,7 @@ class _Command(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         try:
-            return super().main(*args, **{**kwargs, "standalone_mode": False})
+            return super().main(*args, **{"complete_var": "_PV_COMPLETE", **kwargs, "standalone_mode": False})
         except click.ClickException as error:
             error.show()
             sys.exit(REFUSED)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from pv.report import COMPARISON_FORMATS, FORMATS
 
@@ -25,10 +26,11 @@ def taking(*options: Option) -> Option:
 
 def form(kinds: Sequence[str], text: str = "Format on standard output.") -> Option:
     """Return the option `--format`."""
-    return click.option("--format", "form", type=click.Choice(kinds), default="text", show_default=True, help=text)
+    return click.option("--format", "form", type=click.Choice(kinds), default=kinds[0], show_default=True, help=text)
 
 
-def _output(text: str) -> Option:
+def outputs(text: str) -> Option:
+    """Return the option `--output`."""
     return click.option("--output", "outputs", multiple=True, metavar="FORMAT=FILE", help=text)
 
 
@@ -41,7 +43,23 @@ def _seed(noun: str) -> Option:
     return click.option("--seed", type=int, default=0, show_default=True, help=f"Seed of the {noun}.")
 
 
-PATHS = click.argument("paths", nargs=-1, type=click.Path(path_type=Path))
+def _names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Return the ids of the project that start like a word, and let the shell complete paths."""
+    from pv.commands.naming import ids
+    from pv.errors import PvError
+
+    try:
+        known = [CompletionItem(id_, help=text) for id_, text in ids().items() if id_.startswith(incomplete)]
+    except PvError:
+        known = []
+    return [*known, CompletionItem(incomplete, type="file")]
+
+
+PATHS = click.argument(
+    "paths", nargs=-1, metavar="[PATH|ID]...", type=click.Path(path_type=Path), shell_complete=_names
+)
+NAME = click.argument("name", metavar="CODE|ID", shell_complete=_names)
+VERBOSE = click.option("-v", "--verbose", is_flag=True, help="Show more about each contract.")
 SUBJECT = click.option(
     "--subject",
     "subjects",
@@ -53,7 +71,7 @@ _JOBS = click.option("--jobs", type=click.IntRange(1), help="Number of parallel 
 _EXAMPLES = click.option(
     "--examples", type=click.IntRange(1), help="Number of examples per falsifier (default: from the contract)."
 )
-_SPAWN = click.option("--spawn", is_flag=True, help="Start every worker in a new interpreter (slow; for debugging).")
+SPAWN = click.option("--spawn", is_flag=True, help="Start every worker in a new interpreter (slow; for debugging).")
 
 VALIDATE = taking(
     PATHS,
@@ -74,19 +92,19 @@ VALIDATE = taking(
         "--replay",
         default="",
         metavar="EXAMPLE",
-        help="Replay one example: VERSION:BLOB as printed, or JSON arguments.",
+        help="Replay one example: VERSION:BLOB as printed, JSON arguments, or @FILE.",
     ),
     click.option("--record", is_flag=True, help="Write proofs and device results to evidence/."),
     click.option("-v", "--verbose", is_flag=True, help="Show all figures of every contract, passing ones included."),
     form(tuple(FORMATS), "Format of the report on standard output."),
-    _output("Also write a report to a file."),
-    _SPAWN,
+    outputs("Also write a report to a file."),
+    SPAWN,
     click.option("--no-mutants", "mutants", is_flag=True, flag_value=False, default=True, help="Try no mutants."),
     click.option("--dry-run", is_flag=True, help="Build every task of the devices, run none, and list what would run."),
 )
 
 COMPARE = taking(
-    click.argument("contract"),
+    click.argument("contract", shell_complete=_names),
     PATHS,
     click.option(
         "--subject",
@@ -105,12 +123,12 @@ COMPARE = taking(
         "--strict", is_flag=True, help="Exit with 1 if any subject is falsified, not only the contract's own."
     ),
     form(COMPARISON_FORMATS, "Format of the comparison on standard output."),
-    _output("Also write the comparison to a file."),
-    _SPAWN,
+    outputs("Also write the comparison to a file."),
+    SPAWN,
 )
 
 MUTATE = taking(
-    click.argument("names", nargs=-1, metavar="[CONTRACT|FALSIFIER]..."),
+    click.argument("names", nargs=-1, metavar="[PATH|ID]...", shell_complete=_names),
     click.option(
         "--path",
         "paths",
@@ -132,5 +150,5 @@ MUTATE = taking(
     click.option("--record", is_flag=True, help="Write the mutation score of each contract to evidence/."),
     click.option("--fresh", is_flag=True, help="Ignore cached results."),
     form(("text", "json")),
-    _SPAWN,
+    SPAWN,
 )

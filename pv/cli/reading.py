@@ -3,18 +3,22 @@
 import json
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from pv.cli.group import FAILED, REFUSED, UNDECIDED
-from pv.cli.options import PATHS, SUBJECT, form, taking
-from pv.commands.terminal import pairs, print_whole, uncollected
+from pv.cli.options import PATHS, SUBJECT, VERBOSE, form, taking
+from pv.commands.terminal import columns, pairs, print_whole, uncollected
+from pv.report.excerpt import excerpt
 from pv.report.figures import count
+from pv.report.wrapping import hanging
 
 if TYPE_CHECKING:
     from pv.contract.finding import Finding
+    from pv.contract.model import Contract
 
 EQUATION_CODES = ("PV180", "PV181", "PV182", "PV183")
 
@@ -24,9 +28,10 @@ EQUATION_CODES = ("PV180", "PV181", "PV182", "PV183")
     PATHS,
     SUBJECT,
     form(("text", "json")),
+    VERBOSE,
     click.option("--codes", is_flag=True, help="List every code with its meaning and exit."),
 )
-def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, codes: bool) -> None:
+def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, verbose: bool, codes: bool) -> None:
     """Check contracts and the code they name. Nothing is imported or run."""
     with uncollected():
         from pv.commands.request import check
@@ -36,18 +41,20 @@ def lint(paths: Sequence[Path], subjects: Sequence[str], form: str, codes: bool)
             click.echo("\n".join(f"{code}  {meaning}" for code, meaning in CODES.items()))
             return
         contracts, findings = check(paths, subjects=pairs(subjects))
-    _print_findings(findings, form, len(contracts))
+    _print_findings(findings, form, len(contracts), verbose)
     sys.exit(_lint_exit(len(contracts), findings))
 
 
-def _print_findings(findings: "Sequence[Finding]", form: str, contracts: int) -> None:
+def _print_findings(findings: "Sequence[Finding]", form: str, contracts: int, verbose: bool) -> None:
     if form == "json":
         from pv.report.json_ import finding_data
 
         click.echo(json.dumps([finding_data(finding) for finding in findings], indent=1, ensure_ascii=False))
         return
     for finding in findings:
-        click.echo(f"{finding.severity.value}: {finding}")
+        click.echo(hanging(f"{finding.severity.value}: {finding}", columns()))
+        if verbose:
+            click.echo("".join(f"{line}\n" for line in excerpt(finding)), nl=False)
     click.echo(_lint_summary(contracts, findings))
 
 
@@ -68,29 +75,50 @@ def _lint_exit(contracts: int, findings: "Sequence[Finding]") -> int:
 
 
 @click.command("list")
-@taking(PATHS, form(("text", "json")))
-def list_(paths: Sequence[Path], form: str) -> None:
+@taking(PATHS, form(("text", "json")), VERBOSE)
+def list_(paths: Sequence[Path], form: str, verbose: bool) -> None:
     """List contracts with their falsifiers, subjects and mutants."""
-    from pv.commands.request import check
     from pv.report.listing import render
 
-    contracts, findings = check(paths)
+    contracts, findings = _named(paths)
     refused = _print_refused(finding for finding in findings if finding.severity.value == "refusal")
-    click.echo(render(contracts, form), nl=False)
+    print_whole(render(contracts, form, width=columns(), verbose=verbose))
     sys.exit(REFUSED if refused else 0 if contracts else UNDECIDED)
 
 
 @click.command()
 @taking(PATHS, form(("text", "latex")))
 def show(paths: Sequence[Path], form: str) -> None:
-    """Print the equations of contracts as parsed."""
-    from pv.commands.request import check
+    """Print the equations of contracts, or of single claims, as parsed."""
     from pv.report.formulas import render
 
-    contracts, findings = check(paths)
+    contracts, findings = _named(paths)
     refused = _print_refused(f for f in findings if f.code.startswith("PV0") or f.code in EQUATION_CODES)
-    print_whole(render(contracts, form))
+    text = render([_shown(contract, paths) for contract in contracts], form)
+    print_whole(text)
+    if not text and contracts and not refused:
+        ids = ", ".join(claim.id for contract in contracts[:1] for claim in contract.claims[:1])
+        click.echo(f"no executable equation; `pv explain {ids}` shows a claim, `pv list -v` all of them", err=True)
     sys.exit(REFUSED if refused else 0 if contracts else UNDECIDED)
+
+
+def _named(names: Sequence[Path]) -> "tuple[list[Contract], tuple[Finding, ...]]":
+    """Return the named contracts, each with its named claims, and all findings about them."""
+    from pv.commands.naming import resolve
+    from pv.commands.request import check, project_of
+
+    project = project_of(names)
+    named = resolve(names, project)
+    contracts, findings = check(named.paths, project=project)
+    return [named.of(contract) for contract in contracts], findings
+
+
+def _shown(contract: "Contract", names: Sequence[Path]) -> "Contract":
+    """Return the contract; if single claims are named, with only the equations that these check."""
+    if not names or contract == contract.known.get(contract.id):
+        return contract
+    wanted = {claim.equation for claim in contract.claims}
+    return replace(contract, equations=tuple(each for each in contract.equations if each.name in wanted))
 
 
 def _print_refused(findings: "Iterable[Finding]") -> bool:
@@ -107,11 +135,18 @@ def _print_refused(findings: "Iterable[Finding]") -> bool:
     type=click.Choice(["contract", "existing", "report", "comparison", "evidence", "mutants"]),
     default="contract",
 )
-def schema(name: str) -> None:
-    """Print a JSON Schema (default: contract)."""
+@form(("json", "markdown"))
+def schema(name: str, form: str) -> None:
+    """Print a JSON Schema (default: contract), or the reference of contracts as Markdown."""
     from pv.contract.load import schema as published
+    from pv.contract.reference import markdown
 
-    click.echo(json.dumps(published(name), indent=2))
+    if form == "json":
+        print_whole(json.dumps(published(name), indent=2, ensure_ascii=False) + "\n")
+    elif name == "contract":
+        print_whole(markdown(published(name)))
+    else:
+        raise click.UsageError("only the schema 'contract' has a reference in Markdown")
 
 
 COMMANDS = (lint, list_, show, schema)

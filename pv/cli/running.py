@@ -1,6 +1,5 @@
 """The commands that run code under contract: validate, compare, mutate."""
 
-import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from typing import Any
 import click
 
 from pv.cli.options import COMPARE, MUTATE, VALIDATE
-from pv.commands.terminal import live, output, pairs, print_whole, write
+from pv.commands.terminal import folder, live, output, pairs, print_whole, screen, write
 from pv.report import COMPARISON_FORMATS, FORMATS, render
 
 
@@ -20,8 +19,8 @@ def validate(
 ) -> None:
     """Test the claims of contracts.
 
-    PATHS are contract files or folders (default: the contracts of the project). Every falsifier runs in its own
-    worker process. A falsifier that holds must then kill its mutants.
+    Name contract files, folders, or ids of contracts or claims (default: the contracts of the project). Every falsifier
+    runs in its own worker process. A falsifier that holds must then kill its mutants.
     """
     from pv.commands.validate import Interrupted
     from pv.commands.validate import validate as run
@@ -34,11 +33,9 @@ def validate(
             report = run(subjects=pairs(subjects), on_progress=on_progress, **options)
         except Interrupted as stop:
             report = stop.report
-    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-    width = shutil.get_terminal_size().columns
-    print_whole(render(report, form, color=color, width=width, verbose=verbose))
+    print_whole(render(report, form, **screen(), verbose=verbose, folder=folder()))
     for kind, file in files:
-        write(file, render(report, kind, verbose=verbose))
+        write(file, render(report, kind, verbose=verbose, folder=folder()))
     sys.exit(report.exit_code)
 
 
@@ -60,8 +57,9 @@ def _dry_run(form: str, outputs: Sequence[str], subjects: dict[str, str], option
 def compare(contract: str, form: str, outputs: Sequence[str], **options: Any) -> None:
     """Test several subjects against one contract.
 
-    CONTRACT is an id, PATHS are contract files or folders (default: the contracts of the project). Exit code 1 if the
-    contract's own subject fails or a result is an error; with --strict, also if another subject is falsified.
+    CONTRACT is an id or a file, searched among the named files and folders (default: the contracts of the project).
+    Exit code 1 if the contract's own subject fails or a result is an error; with --strict, also if another subject is
+    falsified.
     """
     from pv.commands.compare import compare as run
     from pv.report.matrix import render
@@ -80,7 +78,8 @@ def compare(contract: str, form: str, outputs: Sequence[str], **options: Any) ->
 def mutate(form: str, **options: Any) -> None:
     """Generate mutants of the covered code and list the survivors.
 
-    Name contracts to use all their falsifiers, or falsifiers to use only those (default: all contracts).
+    Name contracts, by id or file, to use all their falsifiers, or falsifiers to use only those (default: all
+    contracts).
     """
     import time
 

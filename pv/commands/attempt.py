@@ -6,7 +6,7 @@ from pathlib import Path
 from pv.contract.claims import Falsifier, Run
 from pv.contract.model import Contract
 from pv.contract.mutants import Mutant
-from pv.results.trial import Trial
+from pv.results.trial import RunTrace, Trial
 from pv.workers import device
 from pv.workers.scheduler import OnProgress
 
@@ -53,6 +53,7 @@ class RunState:
     directory: Path
     trial: Trial | None = None
     waiting: list[Falsifier] = field(default_factory=list)
+    trace: RunTrace | None = None
 
 
 @dataclass(slots=True)

@@ -7,7 +7,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pv.commands.request import check, project_of
+from pv.commands.naming import contract_id
+from pv.commands.request import project_of, read
 from pv.commands.subjects import absent, named
 from pv.commands.validate import Interrupted, validate
 from pv.contract.check import did_you_mean
@@ -35,14 +36,15 @@ def compare(
 ) -> Comparison:
     """Return the results of a contract's claims for several subjects, on the CPU. No mutants are tried.
 
-    `contract` is the id of a contract under `paths` (default: the project's). `subjects` are names that the contract
-    declares, its own subject as it writes it, or any other `module` or `module:attribute`; default: all of them.
-    A subject whose package is not installed is a column without results. `only`, `examples`, `seed`, `jobs` and
+    `contract` is a file, or the id of a contract under `paths` (default: the project's). `subjects` are names that the
+    contract declares, its own subject as it writes it, or any other `module` or `module:attribute`; default: all of
+    them. A subject whose package is not installed is a column without results. `only`, `examples`, `seed`, `jobs` and
     `spawn` are those of `pv.validate`. With `strict` a refuted claim of any subject fails the comparison.
 
     Raise UsageError, before anything runs, for an unknown contract, subject or claim, and what `pv.validate` raises.
     """
     project = project or project_of(paths)
+    paths, contract = [contract] if not paths and Path(contract).is_file() else paths, contract_id(contract)
     known = _contract(contract, paths, project)
     columns: list[Column] = []
     _check_only(known, only)
@@ -68,11 +70,11 @@ def _tried(contract: Contract, column: Column, project: Project, **options: Any)
 
 
 def _contract(id_: str, paths: Sequence[str | Path], project: Project) -> Contract:
-    contracts, findings = check(paths, project=project)
-    found = [contract for contract in contracts if contract.id == id_]
+    loaded = read(paths, project)
+    found = [contract for contract in loaded.contracts if contract.id == id_]
     if not found:
-        refused = "".join(f"\n{finding}" for finding in findings if finding.severity.value == "refusal")
-        known = ", ".join(contract.id for contract in contracts) or "none"
+        refused = "".join(f"\n{finding}" for finding in loaded.findings if finding.severity.value == "refusal")
+        known = ", ".join(contract.id for contract in loaded.contracts) or "none"
         raise UsageError(f"there is no contract {id_!r}; the contracts are {known}{refused}")
     return found[0]
 

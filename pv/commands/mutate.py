@@ -6,6 +6,7 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from pv.commands.naming import contract_id
 from pv.commands.request import check, project_of
 from pv.contract.claims import Falsifier
 from pv.contract.finding import Finding, Severity
@@ -36,17 +37,20 @@ def mutate(
 ) -> tuple[MutationResult, ...]:
     """Return the status of the generated mutants of each contract, or of the code that named falsifiers execute.
 
-    `names` are patterns of contract or falsifier ids (default: all contracts). A contract is judged by all its bound
-    falsifiers and those of its judges; if falsifiers are named, by these alone. `sample`: the number of mutants to
-    draw by `seed` (default: all). `widely`: also mutate the modules that the subjects import. `modules`: patterns of
-    the only modules to mutate. `record`: write the score of each contract to the evidence folder; a result with
-    problems other than a low score is not recorded, and marked `unrecorded`. `fresh`: ignore cached kills, which are
-    otherwise reused while the falsifier, the subject, and the files that they read are unchanged.
+    `names` are contract files, or patterns of contract or falsifier ids (default: all contracts). A contract is
+    judged by all its bound falsifiers and those of its judges; if falsifiers are named, by these alone. `sample`: the
+    number of mutants to draw by `seed` (default: all). `widely`: also mutate the modules that the subjects import.
+    `modules`: patterns of the only modules to mutate. `record`: write the score of each contract to the evidence
+    folder; a result with problems other than a low score is not recorded, and marked `unrecorded`. `fresh`: ignore
+    cached kills, which are otherwise reused while the falsifier, the subject, and the files that they read are
+    unchanged.
 
     Raise UsageError for an invalid request or a contract that lint refuses, WorkerLost if no worker can be started.
     """
     project = project or project_of(paths)
-    contracts, findings = check(paths, project=project)
+    files = [name for name in names if os.path.lexists(name)]
+    names = [contract_id(name) for name in names]
+    contracts, findings = check([*(paths or project.contracts), *files] if files else paths, project=project)
     asked = _asked(project, [c for c in contracts if c.strict], names)
     if sample is not None and sample < 1:
         raise UsageError(f"sample is {sample}; it must be at least 1")

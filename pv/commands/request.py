@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from pv.commands.naming import resolve
 from pv.commands.subjects import must_be_installed, named, target_of
 from pv.contract.finding import Finding, Severity
-from pv.contract.load import load
+from pv.contract.load import Loaded, load
 from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.engines.kinds import kind_of
@@ -60,15 +61,31 @@ class Chosen:
 def check(
     paths: Sequence[str | Path] = (), *, project: Project | None = None, subjects: Mapping[str, str] | None = None
 ) -> tuple[tuple[Contract, ...], tuple[Finding, ...]]:
-    """Return the well-formed contracts under `paths` (default: the project's), and all findings of loading and lint.
+    """Return the well-formed contracts that `paths` name (default: the project's), and all findings about them.
 
-    Raise `UsageError` for a path that does not exist, `ProjectError` for an unusable [tool.pv].
+    `paths` are files, folders, or ids of contracts or claims of the project. Raise `UsageError` for an unknown one,
+    `ProjectError` for an unusable [tool.pv].
     """
     project = project or project_of(paths)
-    # The contracts that are not asked for are read only to resolve references to them.
-    loaded = load(_existing(paths or project.contracts), around=project.contracts if paths else ())
+    loaded = read(paths, project)
     targets = _targets(loaded.contracts, subjects or {}, project)
     return loaded.contracts, (*loaded.findings, *lint(loaded.contracts, project=project, subjects=targets))
+
+
+def read(paths: Sequence[str | Path], project: Project) -> Loaded:
+    """Return the contracts that `paths` name (default: the project's), and what was found in their files.
+
+    The contracts that are not asked for are read only to resolve references to them.
+    """
+    return load(resolve(paths or _folders(project), project).paths, around=project.contracts if paths else ())
+
+
+def _folders(project: Project) -> tuple[Path, ...]:
+    """Return the contract folders of a project. Raise UsageError if one is missing."""
+    for path in project.contracts:
+        if not os.path.lexists(path):
+            raise UsageError(f"no such file or folder: {path}; name a contract, or write a first one with `pv new`")
+    return project.contracts
 
 
 def project_of(paths: Sequence[str | Path]) -> Project:
@@ -97,6 +114,7 @@ def _targets(contracts: Sequence[Contract], subjects: Mapping[str, str], project
 def choose(project: Project, request: Request) -> Chosen:
     """Return the contracts that the request names, with what to run of each. Raise `UsageError` for a bad request."""
     _check(request)
+    request = _resolved(request, project)
     loaded, findings = check(request.paths, project=project, subjects=request.subjects)
     targets = _targets(loaded, request.subjects, project)
     for contract in loaded:
@@ -121,6 +139,17 @@ def choose(project: Project, request: Request) -> Chosen:
         notes=() if picked or refused else (_nothing(loaded, request),),
         unmatched=_unmatched(loaded, request) if picked else (),
     )
+
+
+def _resolved(request: Request, project: Project) -> Request:
+    """Return the request with the files of the contracts that it names by id, and only the claims that it names."""
+    named = resolve(request.paths, project)
+    if named.claims is None:
+        return replace(request, paths=named.paths)
+    claims = [id_ for id_ in named.claims if not request.only or _matches(id_, request.only)]
+    if not claims:
+        raise UsageError(f"--only {' '.join(request.only)} matches none of the named claims")
+    return replace(request, paths=named.paths, only=tuple(claims))
 
 
 def _recordable(picked: Sequence[Contract], selections: Mapping[str, Selection], request: Request) -> bool:
@@ -180,13 +209,6 @@ def _check(request: Request) -> None:
             "evidence is recorded for a contract as it stands: leave out --record, or --subject, --replay, "
             "--examples and --seed"
         )
-
-
-def _existing(paths: Sequence[str | Path]) -> list[Path]:
-    for path in paths:
-        if not os.path.lexists(path):
-            raise UsageError(f"no such file or folder: {path}; name a contract file or a folder of contracts")
-    return [Path(path) for path in paths]
 
 
 def _nothing(contracts: Sequence[Contract], request: Request) -> str:

@@ -6,8 +6,10 @@ from dataclasses import replace
 from pv.commands.attempt import Attempt, Known, RunState
 from pv.commands.submission import Submission
 from pv.contract.claims import Falsifier, Run
+from pv.engines import reference_run
 from pv.engines.kind import How
-from pv.results.trial import Trial, TrialStatus
+from pv.results.traces import trace_of
+from pv.results.trial import RunTrace, Trial, TrialStatus
 
 OnTrial = Callable[[Attempt, Falsifier, Trial], None]
 
@@ -32,6 +34,7 @@ class Runs:
         """Record the trial of a run and try the falsifiers that wait for it."""
         state = self._known[attempt.contract.id].runs[run.name, attempt.device, attempt.small]
         state.trial = found
+        state.trace = None if attempt.small else _trace(attempt, run, state, found)
         for falsifier in state.waiting:
             self._predicate(replace(attempt, falsifier=falsifier, run=None), falsifier, state, found)
 
@@ -54,3 +57,13 @@ class Runs:
             self._on_trial(attempt, falsifier, replace(run, falsifier=falsifier.id))
             return
         self._submission.falsify(attempt, falsifier, How(device=attempt.device, directory=str(state.directory)))
+
+
+def _trace(attempt: Attempt, run: Run, state: RunState, found: Trial) -> RunTrace | None:
+    """Return the trace of a run that finished. The subject may have damaged its record: then there is none."""
+    if found.status is not TrialStatus.HELD:
+        return None
+    try:
+        return trace_of(run.name, attempt.device, found.seconds, reference_run.read(state.directory).trace)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None

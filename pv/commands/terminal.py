@@ -2,11 +2,12 @@
 
 import gc
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pv.errors import UsageError
 
@@ -25,6 +26,18 @@ def pairs(texts: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
+def screen() -> dict[str, Any]:
+    """Return the options of `render` that depend on standard output: color and width."""
+    color = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return {"color": color, "width": shutil.get_terminal_size().columns}
+
+
+def folder() -> str:
+    """Return the working directory from the root of the repository in GitHub Actions; "" elsewhere."""
+    root, here = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd()).resolve(), Path.cwd().resolve()
+    return here.relative_to(root).as_posix() if here != root and here.is_relative_to(root) else ""
+
+
 def print_whole(text: str) -> None:
     """Write a report to standard output. A reader that closes it early does not change the exit code."""
     try:
@@ -32,6 +45,11 @@ def print_whole(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def columns() -> int:
+    """Return the width of the terminal on standard output; 0 if it is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def output(text: str, known: Sequence[str]) -> tuple[str, Path]:

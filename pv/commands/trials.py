@@ -58,6 +58,7 @@ class Trials:
             automatic=known.drawn,
             absent=self._absent,
             devices=self.devices,
+            runs=tuple(state.trace for state in known.runs.values() if state.trace is not None),
         )
 
     def fingerprints(self, contract: Contract) -> dict[str, store.Fingerprint]:

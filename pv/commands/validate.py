@@ -12,11 +12,13 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pv import __version__
+from pv.commands import replays
 from pv.commands.attempt import Options
 from pv.commands.request import DEVICES, Chosen, Request, choose, project_of
 from pv.commands.trials import Trials
 from pv.contract.finding import Finding
 from pv.contract.model import Contract
+from pv.engines.replay import read as read_example
 from pv.errors import PvError
 from pv.linting import MUTANT_STALE
 from pv.mutation import score
@@ -60,13 +62,13 @@ def validate(
 ) -> Report:
     """Try the claims of contracts, and return a report of the results and the effort.
 
-    paths: contract files and folders (default: the project's). only, contracts: glob patterns over the ids of claims
-    and of contracts. devices: the devices to run on (default: the CPU; results of other devices are read from the
-    evidence folder). require: devices whose recorded results must also hold. subjects: by contract id, the `module` or
-    `module:attribute` to test instead of the contract's own subject. replay: one example to run instead of a search:
-    "VERSION:BLOB" as a report prints it, or the arguments as a JSON object. mutants: whether falsifiers that hold are
-    then tried on mutants. record: write proofs and results of other devices to the evidence folder. probe: returns the
-    information on a device by name, None if it is absent.
+    paths: contract files and folders, or ids (default: the project's). only, contracts: glob patterns over the ids of
+    claims and of contracts. devices: the devices to run on (default: the CPU; results of other devices are read from
+    the evidence folder). require: devices whose recorded results must also hold. subjects: by contract id, the
+    `module` or `module:attribute` to test instead of the contract's own subject. replay: one example to run instead
+    of a search: "VERSION:BLOB" as a report prints it, the arguments as a JSON object, or "@FILE" with either. mutants:
+    whether falsifiers that hold are then tried on mutants. record: write proofs and results of other devices to the
+    evidence folder. probe: returns the information on a device by name, None if it is absent.
 
     Raise UsageError for an invalid request, ProjectError for an unusable [tool.pv], WorkerLost if no worker can be
     started, and Interrupted, which carries a report, after a KeyboardInterrupt.
@@ -79,7 +81,7 @@ def validate(
         devices=devices,
         require=frozenset(require),
         subjects=subjects or {},
-        replay=replay,
+        replay=read_example(replay),
         mutants=mutants,
         record=record,
         jobs=jobs,
@@ -92,7 +94,8 @@ def validate(
     interrupted = _stopped(trials)
     if record and not interrupted:
         _record(chosen, trials)
-    return _told(_report(chosen, trials, started, request), interrupted=interrupted)
+    report = _report(chosen, trials, started, replace(request, replay=replay))  # as it was written
+    return _told(report, interrupted=interrupted)
 
 
 def _options(
@@ -165,7 +168,7 @@ def _report(chosen: Chosen, trials: Trials, started: float, request: Request) ->
         mine = tuple(f for f in chosen.findings if f.location.path == contract.location.path)
         evidence, problems = _with_records(chosen, trials, contract)
         verdict = decide(contract, evidence, chosen.selections[contract.id], (*mine, *problems))
-        verdicts.append(replace(verdict, subject=request.subjects.get(contract.id, "")))
+        verdicts.append(replace(verdict, subject=request.subjects.get(contract.id, ""), repeat=_repeat(request)))
     verdicts.sort(key=lambda v: (_ORDER.index(v.status), v.contract.id))
     all_findings = (*chosen.findings, *(f for v in verdicts for f in v.findings if f not in chosen.findings))
     return Report(
@@ -180,8 +183,15 @@ def _report(chosen: Chosen, trials: Trials, started: float, request: Request) ->
         hypothesis=version("hypothesis"),
         notes=(*chosen.notes, *trials.notes, *(f"{pattern} names nothing" for pattern in chosen.unmatched)),
         unmatched=chosen.unmatched,
-        repeat=_repeat(request),
+        commit=store.commit_of(chosen.project.root),
+        project=_project(chosen),
     )
+
+
+def _project(chosen: Chosen) -> dict[str, str]:
+    """Return the path of every contract of the project by id. Each contract knows all of them."""
+    known = chosen.contracts[0].known.values() if chosen.contracts else ()
+    return {contract.id: str(contract.location.path) for contract in (*known, *chosen.contracts)}
 
 
 def _repeat(request: Request) -> tuple[str, ...]:
@@ -195,7 +205,7 @@ def _repeat(request: Request) -> tuple[str, ...]:
 
 def _with_records(chosen: Chosen, trials: Trials, contract: Contract) -> tuple[Evidence, list[Finding]]:
     """Return the evidence of a contract, recorded evidence included. Only the own subject has recorded evidence."""
-    evidence = trials.evidence(contract)
+    evidence = replays.kept(chosen.project, trials.evidence(contract))
     if not contract.strict or not chosen.runnable(contract):
         return evidence, []
     recorded: dict[tuple[str, str], Recorded] = {}

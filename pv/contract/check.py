@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
 MAX_NAMED = 24
+SPLIT = "quote the value: inside [ ] and { } YAML splits it at commas"
 
 
 def schema(name: str) -> dict[str, Any]:
@@ -105,7 +106,13 @@ def _unknown_keys(tree: Node, path: list[str | int], error: "ValidationError") -
         if key in known:
             continue
         location = holder.keys.get(key, holder.location)
-        yield _refusal("PV010", location, f"unknown key {key!r} in {_name(path)}", did_you_mean(key, known))
+        hint = SPLIT if _is_cut(key) else did_you_mean(key, known)
+        yield _refusal("PV010", location, f"unknown key {key!r} in {_name(path)}", hint)
+
+
+def _is_cut(text: str) -> bool:
+    """Return whether a text has an unmatched bracket, as the parts have into which YAML splits one at its commas."""
+    return any(text.count(left) != text.count(right) for left, right in ("()", "[]", "{}"))
 
 
 def did_you_mean(word: str, known: list[str]) -> str:

@@ -23,6 +23,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INT = re.compile(r"[-+]?[0-9]{1,400}")
 _HEX_OR_OCTAL = re.compile(r"0x[0-9a-fA-F]{1,400}|0o[0-7]{1,400}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_QUOTE = "check the indentation of this line, and quote a value that has ': ', ' #', or inside [ ] or { } a comma"
 _LINE_END = re.compile("\r\n|[\n\r\x85\u2028\u2029]")
 _WORDS: dict[str, Any] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
@@ -250,7 +251,13 @@ def _syntax(shown: Path, text: str, error: yaml.YAMLError) -> Finding:
     location = Location(shown, mark.line + 1, mark.column + 1) if mark else Location(shown)
     problem = getattr(error, "problem", None) or str(error).splitlines()[0]
     context = getattr(error, "context", None)
-    return _finding("PV002", location, f"not YAML: {problem}" + (f" {context}" if context else ""))
+    return _finding("PV002", location, f"not YAML: {problem}" + (f" {context}" if context else ""), _hint(error))
+
+
+def _hint(error: yaml.YAMLError) -> str:
+    """Return a hint where the structure is wrong, not a single scalar or directive."""
+    structure = isinstance(error, yaml.parser.ParserError) and error.context is not None
+    return _QUOTE if structure or (isinstance(error, yaml.scanner.ScannerError) and error.context is None) else ""
 
 
 def _finding(code: str, location: Location, message: str, hint: str = "") -> Finding:

@@ -3,8 +3,14 @@
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
+from types import FrameType
 
 from pv.engines.trial import TrialStatus
+
+ASSERTING = ("testing", "_testing", "unittest", "_pytest")
+"""Parts of the names of modules whose assertions are the caller's: numpy.testing, torch.testing, unittest.mock, ..."""
+DEVICES = {"torch.cuda", "torch.xpu", "torch.mtia"}
+"""The modules whose `_lazy_init` raises where the device, its driver or its build of torch is missing."""
 
 
 class Blame:
@@ -22,27 +28,61 @@ class Blame:
         if "BrokenMutant" in names:
             return TrialStatus.INVALID_MUTANT  # the fence of the hook: what the mutant then did says nothing
         # pytest.fail, and pytest.raises without an exception, raise `Failed`, which is not an AssertionError.
-        if isinstance(error, AssertionError) or "Failed" in names:
+        if "Failed" in names:
             return TrialStatus.REFUTED
-        own = [frame for frame in traceback.extract_tb(error.__traceback__) if self._in_project(frame.filename)]
         if self.mutated and isinstance(error, NameError):
             return TrialStatus.INVALID_MUTANT  # a missing name is no fault that anybody could ship
-        return TrialStatus.RAISED if own and own[-1].filename in self.subject_files else TrialStatus.ERROR
+        if lacks(error):
+            return TrialStatus.ERROR
+        if isinstance(error, AssertionError) and self._is_claim(error):
+            return TrialStatus.REFUTED
+        own = [frame for frame in _frames(error) if self._in_project(frame.f_code.co_filename)]
+        return TrialStatus.RAISED if own and own[-1].f_code.co_filename in self.subject_files else TrialStatus.ERROR
+
+    def _is_claim(self, error: AssertionError) -> bool:
+        """Return whether the falsifier, a helper of it, or a library of assertions called from them raised `error`."""
+        frames = _frames(error)
+        if not frames:
+            return True
+        own = [place for place, frame in enumerate(frames) if self._in_project(frame.f_code.co_filename)]
+        last = frames[own[-1]] if own else None
+        if last is not None and last.f_code.co_filename in self.subject_files:
+            return False
+        return last is frames[-1] or bool(set(_module(frames[-1]).split(".")) & set(ASSERTING))
 
     def frames(self, error: BaseException) -> list[str]:
         """Return the last three frames of the project, innermost last, each with its source line."""
         own = [frame for frame in traceback.extract_tb(error.__traceback__) if self._in_project(frame.filename)]
-        return [
-            f"{Path(frame.filename).relative_to(self.root)}:{frame.lineno} in {frame.name}: {frame.line}"
-            for frame in own[-3:]
-        ]
+        return [f"{self.shown(frame.filename)}:{frame.lineno} in {frame.name}: {frame.line}" for frame in own[-3:]]
+
+    def shown(self, filename: str) -> str:
+        """Return the path of a file as it is reported: relative to the project, if it is inside."""
+        path = Path(filename)
+        return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else filename
 
     def _in_project(self, filename: str) -> bool:
         path = Path(filename)
         return path.is_relative_to(self.root) and "site-packages" not in path.parts
 
 
+def lacks(error: BaseException) -> bool:
+    """Return whether the environment lacks something: a package, or a device that torch was asked for."""
+    if isinstance(error, ModuleNotFoundError):
+        return True
+    frames = _frames(error)
+    return bool(frames) and frames[-1].f_code.co_name == "_lazy_init" and _module(frames[-1]) in DEVICES
+
+
 def said(error: BaseException) -> str:
     """Return the type and text of an error, at most 4000 characters."""
     text = str(error).strip()
     return f"{type(error).__name__}: {text}"[:4000] if text else type(error).__name__
+
+
+def _frames(error: BaseException) -> list[FrameType]:
+    """Return the frames of the traceback, the innermost last."""
+    return [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 MAX_ITEMS = 4096
+MAX_ELEMENTS = 32_768  # of a tensor: as JSON they fit into one record of evidence
 MAX_TEXT = 4096
 MAX_DEPTH = 8
 MAX_DECIMAL_BITS = 10_000  # Python refuses to write much longer ones in decimal
@@ -60,7 +61,7 @@ def _sequence(value: Any, depth: int) -> tuple[Any, bool]:
 
 def _tensor(value: Any) -> tuple[Any, bool]:
     described: dict[str, Any] = {"dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
-    whole = value.numel() <= MAX_ITEMS and not value.is_meta and str(value.layout) == "torch.strided"
+    whole = value.numel() <= MAX_ELEMENTS and not value.is_meta and str(value.layout) == "torch.strided"
     if whole:
         flat = value.detach().cpu().resolve_conj().reshape(-1)
         described["data"] = encode((flat.float() if str(flat.dtype) == "torch.bfloat16" else flat).tolist())[0]

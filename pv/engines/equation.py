@@ -6,6 +6,7 @@ automatic differentiation. Its invariants are checked too.
 """
 
 import json
+import linecache
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,13 +15,15 @@ import torch
 from torch import Tensor
 
 from pv.engines.blame import Blame, said
-from pv.engines.encoding import decode, encode
+from pv.engines.encoding import decode, encode, show
 from pv.engines.equation_mutants import KeptExamples, tried
-from pv.engines.observed import Observation, Observer, Refuted, compare, given
+from pv.engines.layouts import layouts
+from pv.engines.observed import NoNumber, Observation, Observer, Refuted, arguments, compare, given
 from pv.engines.property import Settings
 from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
 from pv.equations.accuracy import UNITS
+from pv.equations.call import defined_at
 from pv.equations.draw import Drawer, Example
 from pv.equations.limits import Limits
 from pv.equations.parse import parse_equations
@@ -85,7 +88,7 @@ class _Attack:
 
     def _examples(self) -> Iterator[Example]:
         if self.how.replay:
-            yield self._given(self.how.replay)
+            yield from self._replayed()
             return
         drawer = Drawer(self.claim.equation.variables, self.how.seed, self.claim.accuracy.dtypes)
         while self.valid < self.how.examples and self.invalid < MAX_REJECTED * self.how.examples:
@@ -94,6 +97,13 @@ class _Attack:
                 yield example
             else:
                 self.invalid += 1
+
+    def _replayed(self) -> Iterator[Example]:
+        example = self._given(self.how.replay)
+        if self.system.admits(self.claim, example):
+            yield example
+        else:
+            self.invalid += 1
 
     def _given(self, text: str) -> Example:
         if not text.startswith("{"):
@@ -113,7 +123,7 @@ class _Attack:
         if status not in (TrialStatus.REFUTED, TrialStatus.RAISED):
             return self._end(status, said(error), example, error)
         self.stream.put("counterexample", status=status.value, **self._counterexample(example, error))
-        if self.how.stop_at_first:
+        if self.how.stop_at_first or self.how.replay:
             return self._end(status, said(error), example, error)
         plain = replace(example, dtype="float32")
         if "float32" in self.claim.accuracy.dtypes and self._fails(plain):
@@ -137,36 +147,83 @@ class _Attack:
         return False
 
     def _status(self, error: BaseException) -> TrialStatus:
-        return TrialStatus.REFUTED if isinstance(error, Refuted) else self.blame.status(error)
+        if isinstance(error, Refuted | NoNumber):
+            return TrialStatus.REFUTED if isinstance(error, Refuted) else TrialStatus.ERROR
+        return self.blame.status(error)
 
     def _check(self, example: Example) -> list[Observation]:
         """Return the observations of an example. Raise `Refuted`, `NoValue`, or what the code raises.
 
         The equation is evaluated before the code is called.
         """
+        limits = self._limits(example)
+        for broken in self.system.broken_invariants(self.claim, example):
+            raise Refuted(f"the invariant `{broken}` of {self.claim.equation.name} does not hold here")
+        observer, found = Observer(self.system, self.claim, self.subject, self.device), []
+        for seen in observer.seen(example):
+            compare(seen, limits)
+            found.append(seen)
+        for name, layout, laid_out in layouts(self.system, self.claim, example):
+            self._check_layout(name, replace(observer, layout=layout), laid_out)
+        return found
+
+    def _limits(self, example: Example) -> Limits:
+        """Return the allowed errors around the values of the equation on an example. Raise `NoValue`."""
         equation = self.claim.equation
         exact = equation.exact(example)
         if any(result.isnan().any() for result in exact):
             raise NoValue(
                 f"{equation.name} has no value (NaN) here, inside its domain; exclude the point with `requires`"
             )
-        for broken in self.system.broken_invariants(self.claim, example):
-            raise Refuted(f"the invariant `{broken}` of {equation.name} does not hold here")
-        limits, found = Limits(equation, self.claim.accuracy, example, exact), []
-        for seen in Observer(self.system, self.claim, self.subject, self.device).seen(example):
-            compare(seen, limits)
-            found.append(seen)
-        return found
+        return Limits(equation, self.claim.accuracy, example, exact)
+
+    def _check_layout(self, name: str, observer: Observer, example: Example) -> None:
+        limits = self._limits(example)
+        try:
+            for seen in observer.by_code(example):
+                compare(seen, limits)
+        except Refuted as error:
+            raise Refuted(f"with {name} {error}") from error
+        except Exception as error:
+            if self._status(error) is not TrialStatus.RAISED:
+                raise
+            raise Refuted(f"with {name} the code raised {said(error)}") from error
 
     def _counterexample(self, example: Example, error: BaseException) -> dict[str, Any]:
         kinds = {name: variable.kind for name, variable in self.claim.equation.variables.items()}
         encoded = {n: encode(given(each, kinds[n], example.dtype, "cpu")) for n, each in example.arrays.items()}
+        ours = isinstance(error, Refuted | NoValue | NoNumber)
         return {
             "arguments": {name: written for name, (written, _) in encoded.items()},
             "exact": all(exact for _, exact in encoded.values()),
             "error": said(error),
-            "frames": [] if isinstance(error, Refuted | NoValue) else self.blame.frames(error),
+            "frames": [] if isinstance(error, NoValue) else self._place() if ours else self.blame.frames(error),
+            "call": "" if isinstance(error, NoValue) else self._call(example),
         }
+
+    def _compared(self) -> Claim | None:
+        """Return the claim whose code is called: this one, or the equation that it is the derivative of."""
+        if self.claim.call is not None or self.claim.derivative is None:
+            return self.claim if self.claim.call is not None else None
+        of = self.system.claims[self.claim.derivative.equation]
+        return of if of.call is not None else None
+
+    def _call(self, example: Example) -> str:
+        """Return the call of the code as it was made, with its values."""
+        claim = self._compared()
+        if claim is None or claim.call is None:
+            return ""
+        values = arguments(claim, example, "cpu")
+        return claim.call.written(values, lambda value: show(encode(value)[0]))
+
+    def _place(self) -> list[str]:
+        """Return the definition of the called function, as a frame is shown."""
+        claim = self._compared()
+        place = defined_at(self.subject, claim.call.function) if claim is not None and claim.call is not None else None
+        if place is None:
+            return []
+        file, line, name = place
+        return [f"{self.blame.shown(file)}:{line} in {name}: {linecache.getline(file, line).strip()}"]
 
     def _end(
         self, status: TrialStatus, detail: str, example: Example | None = None, error: BaseException | None = None,

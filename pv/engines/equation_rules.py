@@ -8,13 +8,10 @@ from pv.contract.claims import Equation, Falsifier
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding
 from pv.contract.model import Contract
-from pv.contract.names import Target
 from pv.engines.rule import Context, error, rule
 from pv.equations.definition import Definition
 from pv.equations.parse import parse_equations
 from pv.equations.refusal import InvalidEquation, Part
-from pv.source import resolve
-from pv.source.resolve import Unbound
 
 CODES = {
     Part.NAME: "PV180",
@@ -42,7 +39,6 @@ def is_compared(claim: Falsifier) -> bool:
     Code("PV184", "a falsifier without a test whose equation cannot be evaluated, or is compared with no code"),
     Code("PV185", "an executable equation that no falsifier and no other equation uses", Stops.NOTHING),
     Code("PV187", "`use`, `domains` or `constants` do not fit: a name is unknown, defined twice, or in a circle"),
-    Code("PV186", "`implemented_by` of an equation names a function that the subject does not have"),
 )
 def equations(context: Context) -> Iterator[Finding]:
     contract = context.contract
@@ -62,7 +58,6 @@ def equations(context: Context) -> Iterator[Finding]:
             hint = f"required with {keys}"
             yield error("PV180", equation.location, f"{equation.name}: missing key 'expression'", hint)
     yield from _used(context, definitions)
-    yield from _implemented(context, definitions)
 
 
 def _unknown(contract: Contract) -> Iterator[tuple[str, Finding]]:
@@ -106,6 +101,8 @@ def _finding(equation: Equation, problem: InvalidEquation) -> Finding:
     if problem.part is Part.NAME:
         return error(code, equation.location, refusal.message, refusal.hint)
     text = equation.texts.get(problem.key)
+    if problem.part is Part.RESULT and text is None:
+        return error(code, equation.location, f"{equation.name}: missing key 'result': {refusal.message}", refusal.hint)
     location = text(refusal.line, refusal.column) if text is not None else equation.location
     return error(code, location, f"{problem.key} of {equation.name}: {refusal.message}", refusal.hint)
 
@@ -141,27 +138,3 @@ def _compares_code(definitions: dict[str, Definition], name: str) -> bool:
     derivative = definitions[name].derivative
     of = definitions.get(derivative.equation) if derivative is not None else None
     return definitions[name].call is not None or (of is not None and of.call is not None)
-
-
-def _implemented(context: Context, definitions: dict[str, Definition]) -> Iterator[Finding]:
-    """Check that the function of `implemented_by` exists in every subject that the equation is compared with."""
-    contract = context.contract
-    by_name = {equation.name: equation for equation in contract.equations}
-    for falsifier in contract.falsifiers:
-        equation = definitions.get(falsifier.equation or "") if is_compared(falsifier) else None
-        own = equation is not None and equation.name in by_name
-        if equation is None or not own or equation.call is None or context.subject is not None:
-            continue
-        try:
-            subject = contract.subject_of(falsifier)
-        except LookupError:
-            continue  # reported by the rule about subjects
-        path = ".".join(part for part in (subject.attribute, equation.call.function) if part)
-        try:
-            resolve.target_file(context.project, Target(subject.module, path))
-        except Unbound as problem:
-            if problem.kind != "name":
-                continue
-            location = by_name[equation.name].texts["implemented_by"](1, 1)
-            hint = did_you_mean(path, list(problem.known))
-            yield error("PV186", location, f"implemented_by of {equation.name}: {problem}", hint)

@@ -1,20 +1,27 @@
 """Observes, on an example, the values that must equal an equation: results of its code, and derivatives."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pv.equations.call import returned
+from pv.equations.checks import Check
 from pv.equations.draw import Example
 from pv.equations.limits import Limits
+from pv.equations.returns import returned
 from pv.equations.system import Claim, System
+
+Layout = Callable[[Tensor], Tensor]
 
 
 class Refuted(AssertionError):
     """Code and equation, or two equations, differ by more than rounding."""
+
+
+class NoNumber(Exception):
+    """The code returned an object that cannot be compared: an error of the contract, which must say what is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +50,35 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Observer:
-    """Calls the code under contract, and evaluates related equations. Only the code runs on `device`."""
+    """Calls the code under contract, and evaluates related equations. Only the code runs on `device`.
+
+    layout: changes how the arrays of the code are laid out in memory, not their values.
+    """
 
     system: System
     claim: Claim
     subject: Any
     device: str
+    layout: Layout = lambda array: array
 
     def seen(self, example: Example) -> Iterator[Observation]:
         """Yield every value that must equal the equation on an example. Raise what the code raises."""
         if self.claim.derivative is not None:
             yield from self._derivatives(example)
         if self.claim.call is not None:
-            count = len(self.claim.equation.results)
-            results = _several(self._called(self.claim, example)[0], count)
-            says = f"the code of {self.claim.call.function} returned {{}}, the equation gives {{}}"
-            yield from (Observation(says, result, True, place, count) for place, result in enumerate(results))
+            yield from self.by_code(example)
+
+    def by_code(self, example: Example) -> Iterator[Observation]:
+        """Yield the results of the code. Raise `Refuted` where another of its checks fails."""
+        assert self.claim.call is not None
+        count, function = len(self.claim.equation.results), self.claim.call.function
+        result = self._called(self.claim, example)[0]
+        _check_dtype(result, self.claim.checks.dtype(example.dtype), count, function)
+        results = _several(result, count, function)
+        if Check.REPEATABLE in self.claim.checks.names:
+            _check_same(results, _several(self._called(self.claim, example)[0], count, function), function)
+        says = f"the code of {function} returned {{}}, the equation gives {{}}"
+        yield from (Observation(says, each, True, place, count) for place, each in enumerate(results))
 
     def _derivatives(self, example: Example) -> Iterator[Observation]:
         derivative = self.claim.derivative
@@ -71,24 +91,28 @@ class Observer:
         yield Observation(f"the derivative of the equation {of.equation.name} by {by} {given}", slope[0], False)
         if of.call is not None:
             result, leaf = self._called(of, example, differentiable=by)
-            gradient = _gradient(_several(result, 1)[0], leaf, of.call.function, by)
+            gradient = _gradient(_several(result, 1, of.call.function)[0], leaf, of.call.function, by)
             yield Observation(f"the derivative of the code of {of.call.function} by {by} {given}", gradient)
 
     def _called(self, claim: Claim, example: Example, differentiable: str = "") -> tuple[Any, Any]:
         """Return the result of the code, and the tensor passed for the variable `differentiable`."""
         assert claim.call is not None
-        values: dict[str, Any] = dict(example.sizes)
-        for name, array in example.arrays.items():
-            values[name] = given(array, claim.equation.variables[name].kind, example.dtype, self.device)
+        values = arguments(claim, example, self.device)
+        values = {name: self.layout(each) if isinstance(each, Tensor) else each for name, each in values.items()}
         leaf = None
         if differentiable:
             leaf = values[differentiable] = torch.as_tensor(values[differentiable], device=self.device).requires_grad_()
-        function = self.subject
-        for part in claim.call.function.split("."):
-            function = getattr(function, part)
-        positional, named = claim.call.arguments(values)
-        result = function(*positional, **named)
+        result = claim.call.made(self.subject, values)
+        if Check.INPUTS_UNCHANGED in claim.checks.names:
+            _check_unchanged(values, arguments(claim, example, self.device), claim.call.function)
         return (returned(claim.returns, result) if claim.returns is not None else result), leaf
+
+
+def arguments(claim: Claim, example: Example, device: str) -> dict[str, Any]:
+    """Return the values of the variables and sizes as the code gets them, as new copies."""
+    variables = claim.equation.variables
+    arrays = {n: given(each, variables[n].kind, example.dtype, device) for n, each in example.arrays.items()}
+    return {**example.sizes, **arrays}
 
 
 def given(array: Tensor, kind: str, dtype: str, device: str) -> Any:
@@ -112,11 +136,53 @@ def _gradient(result: Tensor, leaf: Tensor, function: str, by: str) -> Tensor:
     return gradient
 
 
-def _several(result: Any, count: int) -> tuple[Tensor, ...]:
+def _several(result: Any, count: int, function: str) -> tuple[Tensor, ...]:
+    if count > 1 and (isinstance(result, str | Mapping) or not isinstance(result, Iterable)):
+        raise NoNumber(f"{function} returned {_kind(result)}: say in `returns` which parts are the {count} values")
     results = (result,) if count == 1 else tuple(result)
     if len(results) != count:
         raise Refuted(f"the code returns {len(results)} values, the equation has {count}")
-    return tuple(each if isinstance(each, Tensor) else torch.as_tensor(each, dtype=torch.float64) for each in results)
+    return tuple(_tensor(each, function) for each in results)
+
+
+def _tensor(value: Any, function: str) -> Tensor:
+    """Return a result as a tensor. Raise `NoNumber` for an object that is none: the contract must say which part is."""
+    if isinstance(value, Tensor):
+        return value
+    try:
+        return torch.as_tensor(value, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        hint = f", such as `result[{next(iter(value))!r}]`" if isinstance(value, Mapping) and value else ""
+        message = f"{function} returned {_kind(value)}: say in `returns` which part is the value{hint}"
+        raise NoNumber(message) from error
+
+
+def _kind(value: Any) -> str:
+    return "None" if value is None else f"an object of type {type(value).__name__}"
+
+
+def _check_dtype(result: Any, wanted: str, count: int, function: str) -> None:
+    for each in ((result,) if count == 1 else tuple(result)) if wanted else ():
+        found = str(each.dtype).removeprefix("torch.") if isinstance(each, Tensor) else type(each).__name__
+        if found != wanted:
+            raise Refuted(f"the code of {function} returned {found}, `result_dtype` is {wanted}")
+
+
+def _check_same(first: tuple[Tensor, ...], second: tuple[Tensor, ...], function: str) -> None:
+    for one, other in zip(first, second, strict=True):
+        if not _equal(one, other):
+            raise Refuted(f"the code of {function} returned another result in a second call with equal arguments")
+
+
+def _check_unchanged(values: Mapping[str, Any], before: Mapping[str, Any], function: str) -> None:
+    for name, value in values.items():
+        if isinstance(value, Tensor) and not _equal(value.detach(), torch.as_tensor(before[name], device=value.device)):
+            raise Refuted(f"the code of {function} changed its argument {name}")
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    same = one.shape == other.shape and one.dtype == other.dtype
+    return same and bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def compare(seen: Observation, limits: Limits) -> None:

@@ -9,9 +9,12 @@ from typing import Any
 
 import hypothesis
 from hypothesis import HealthCheck, Phase, errors, settings
+from hypothesis.strategies import DataObject
 
+from pv.engines.assertion import explained
 from pv.engines.blame import Blame, said
 from pv.engines.encoding import decode, encode
+from pv.engines.printing import kept_output
 from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
 
@@ -85,6 +88,8 @@ class _Watch:
         self.valid = self.invalid = 0
         self.first: BaseException | None = None
         self.arguments: Mapping[str, Any] = {}
+        self.draws: dict[str, Any] = {}
+        self.printed = ""
         self._last_put = 0.0
 
     def call(self) -> None:
@@ -112,9 +117,19 @@ class _Watch:
         test(**self.fixed)
 
     def once(self, *args: Any, **arguments: Any) -> None:
-        self.arguments = {k: v for k, v in arguments.items() if k not in self.fixed}
+        self.arguments, self.draws = {k: v for k, v in arguments.items() if k not in self.fixed}, {}
+        for value in self.arguments.values():
+            if isinstance(value, DataObject):
+                self._record(value)
         if self.handle is None:
             arguments = dict(self.fixed)
+        with kept_output() as kept:
+            try:
+                self._try(args, arguments)
+            finally:
+                self.printed = kept.getvalue()
+
+    def _try(self, args: tuple[Any, ...], arguments: Mapping[str, Any]) -> None:
         try:
             self.body(*args, **arguments)
         except errors.UnsatisfiedAssumption:
@@ -124,6 +139,18 @@ class _Watch:
             self._failed(error)
             raise
         self.valid += 1
+
+    def _record(self, data: DataObject) -> None:
+        """Record what an example draws from `data` by the label of the draw, or its number."""
+        draw = data.draw
+
+        def recorded(strategy: Any, label: Any = None) -> Any:
+            value = draw(strategy, label)
+            name = f"draw {len(self.draws) + 1}" if label is None else str(label)
+            self.draws[f"{name} ({len(self.draws) + 1})" if name in self.draws else name] = value
+            return value
+
+        data.draw = recorded  # type: ignore[method-assign]  # one object per example
 
     def _failed(self, error: BaseException) -> None:
         if isinstance(error, errors.StopTest | errors.Frozen):
@@ -141,13 +168,16 @@ class _Watch:
             if self.how.stop_at_first:
                 raise _Enough
 
-    def counterexample(self, error: BaseException) -> dict[str, Any]:
-        pairs = {name: encode(value) for name, value in self.arguments.items()}
+    def counterexample(self, error: BaseException, explanation: str = "") -> dict[str, Any]:
+        """Return the last arguments with the error. Drawn data cannot be given as arguments again."""
+        given = {name: value for name, value in self.arguments.items() if not isinstance(value, DataObject)}
+        pairs = {name: encode(value) for name, value in {**given, **self.draws}.items()}
         return {
             "arguments": {name: value for name, (value, _) in pairs.items()},
-            "exact": all(exact for _, exact in pairs.values()),
-            "error": said(error),
+            "exact": len(given) == len(self.arguments) and all(exact for _, exact in pairs.values()),
+            "error": f"{type(error).__name__}: {explanation}" if explanation else said(error),
             "frames": self.blame.frames(error),
+            "printed": self.printed,
         }
 
     def end(self, error: BaseException | None) -> dict[str, Any]:
@@ -159,7 +189,8 @@ class _Watch:
         status, detail = self._classify(error)
         record = {"status": status.value, "detail": detail, **counts}
         if status in (TrialStatus.REFUTED, TrialStatus.RAISED, TrialStatus.ERROR):
-            record |= self.counterexample(error)
+            # On a mutant nobody reads the values, and evaluating them again costs time.
+            record |= self.counterexample(error, "" if self.how.stop_at_first else explained(error))
             record |= {"shrunk": not self.how.stop_at_first, "blob": _blob(error)}
         return record | {"hypothesis": hypothesis.__version__}
 

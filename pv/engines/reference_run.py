@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -34,7 +34,7 @@ def execute(
     files.mkdir(parents=True)
     with _trace(directory / TRACE) as trace:
         result = callable_(subject, device=device, directory=files, trace=trace, **arguments)
-    text = json.dumps({"arguments": dict(arguments), "device": device, "result": result})
+    text = _json({"arguments": dict(arguments), "device": device, "result": result}, result, "result")
     (directory / RESULT).write_text(text, encoding="utf-8")
 
 
@@ -45,7 +45,46 @@ def _trace(path: Path) -> Iterator[Callable[[Mapping[str, Any]], None]]:
 
 
 def _append(file: TextIO, event: Mapping[str, Any]) -> None:
-    file.write(json.dumps(event) + "\n")
+    file.write(_json(event, event, "event") + "\n")
+
+
+def _json(whole: Any, part: Any, name: str) -> str:
+    """Return `whole` as JSON. Raise TypeError with the first value of its `part` that is none, and what to write."""
+    try:
+        return json.dumps(whole)
+    except (TypeError, ValueError) as error:
+        path, value = next(_not_json(part, name), (name, part))
+        kind = type(value).__name__
+        raise TypeError(f"{path} is a {kind}, which JSON does not have: {_instead(path, value)}") from error
+
+
+def _not_json(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield the paths and values that JSON does not have."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if isinstance(key, str | int | float | bool | None):
+                yield from _not_json(item, f"{path}[{key!r}]")
+            else:
+                yield f"the key {key!r} of {path}", key
+    elif isinstance(value, list | tuple):
+        for place, item in enumerate(value):
+            yield from _not_json(item, f"{path}[{place}]")
+    elif not isinstance(value, str | int | float | bool | None):
+        yield path, value
+
+
+def _instead(path: str, value: Any) -> str:
+    """Return what the run should return in place of a value that JSON does not have."""
+    if hasattr(value, "tolist") and hasattr(value, "item"):
+        single = getattr(value, "shape", ()) in ((), (1,))
+        return f"return `{path}.{'item' if single else 'tolist'}()`"
+    if is_dataclass(value):
+        return f"return `dataclasses.asdict({path})`"
+    if isinstance(value, set | frozenset):
+        return f"return `sorted({path})`"
+    if isinstance(value, Path):
+        return f"return `str({path})`"
+    return "return text, numbers, booleans, None, lists and dicts of these"
 
 
 def read(directory: Path) -> RunRecord:

@@ -3,7 +3,9 @@
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
 from reprlib import repr as short
 from typing import Any
 
@@ -14,13 +16,26 @@ from pv.engines.encoding import decode
 from pv.errors import UsageError
 
 MAX_SHOWN = 200
+MAX_INLINE = 300
+"""The longest example that is printed as an argument; a longer one is written to a file."""
 MAX_FAULTS = 8
+
+
+def read(replay: str) -> str:
+    """Return the example to replay: that in the file for `@FILE`. Raise `UsageError` if it cannot be read."""
+    if not replay.startswith("@"):
+        return replay
+    try:
+        return Path(replay[1:]).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        message = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise UsageError(f"the example to replay cannot be read: {replay[1:]}: {message}") from error
 
 
 def refuse_form(replay: str) -> None:
     """Raise `UsageError` unless it is VERSION:BLOB, or a JSON object that has every key once."""
     if not (_is_object(replay) if replay.startswith("{") else re.fullmatch(r"[0-9.]+:[A-Za-z0-9+/=_-]+", replay)):
-        message = "expected VERSION:BLOB as a report prints it, or a JSON object"
+        message = "expected VERSION:BLOB as a report prints it, a JSON object, or @FILE"
         raise UsageError(f"invalid example {replay[:MAX_SHOWN]!r}: {message}")
 
 
@@ -60,9 +75,12 @@ def refuse_point(replay: str, harness: Harness) -> None:
 
 def refuse_names(given: Mapping[str, Any], known: Sequence[str], replay: str, of: str) -> None:
     """Raise `UsageError`, with every name that is wrong, unless an example names all of `known` and no more."""
-    faults = [*_missing(given, known), *_unknown(given, known, "variable")]
-    if faults:
-        listed = "; ".join(faults[:MAX_FAULTS])
+    refuse_faults([*_missing(given, known), *_unknown(given, known, "variable")], replay, of)
+
+
+def refuse_faults(faults: Iterable[str], replay: str, of: str) -> None:
+    """Raise `UsageError` if anything is wrong with an example."""
+    if listed := "; ".join(islice(faults, MAX_FAULTS)):
         raise UsageError(f"{replay[:MAX_SHOWN]} is not an example of {of}: {listed}")
 
 

@@ -39,7 +39,11 @@ class TrialStatus(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counterexample:
-    """An input that refuted the claim. `arguments` are JSON (see `pv.engines.encoding`); `exact` if they rebuild it."""
+    """An input that refuted the claim. `arguments` are JSON (see `pv.engines.encoding`); `exact` if they rebuild it.
+
+    call: the call of the code as it was made. printed: what the example printed. file: the file that holds the
+    arguments, where they are too long for a command line.
+    """
 
     arguments: Mapping[str, Any]
     exact: bool
@@ -48,6 +52,9 @@ class Counterexample:
     shrunk: bool = False
     blob: str = ""
     hypothesis: str = ""
+    call: str = ""
+    printed: str = ""
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)

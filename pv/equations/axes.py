@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Generic
 
 from pv.equations.domain import MAX_ELEMENTS
+from pv.equations.habits import argument_for_axis
 from pv.equations.language import Formula
 from pv.equations.refusal import Refusal
 from pv.equations.values import Algebra, Axes, C, Value, ValueType
@@ -82,22 +83,23 @@ class AxisRules(ABC, Generic[C]):
         operands = [self.condition(test), self.number(yes), self.number(no)]
         return self.exact("where", operands, node, ValueType.NUMBER)
 
-    def axes(self, value: Value[C], names: Sequence[ast.expr], node: ast.AST) -> Axes:
+    def axes(self, value: Value[C], names: Sequence[ast.expr], node: ast.AST, function: str = "") -> Axes:
         """Return the named axes of a value, or its only one if none is named."""
         if not names:
             if len(value.axes) != 1:
                 raise self.refuse(f"missing axis: choose from {shown(value.axes)}", node)
             return value.axes
-        axes = tuple(self.axis(name, value) for name in names)
+        axes = tuple(self.axis(name, value, argument_for_axis(function, name)) for name in names)
         for place, axis in enumerate(axes):
             if axis in axes[:place]:
                 raise self.refuse(f"duplicate axis {axis}", names[place])
         return axes
 
-    def axis(self, name: ast.expr, value: Value[C]) -> str:
-        """Return the axis of a value that an expression names."""
+    def axis(self, name: ast.expr, value: Value[C], habit: str = "") -> str:
+        """Return the axis of a value that an expression names. habit: the hint if it is no axis."""
         if not isinstance(name, ast.Name) or name.id in self.environment or name.id not in self.sizes:
-            raise self.refuse("expected the name of an axis", name, f"the axes are {', '.join(value.axes) or 'none'}")
+            hint = f"the axes are {', '.join(value.axes) or 'none'}"
+            raise self.refuse("expected the name of an axis", name, habit or hint)
         if name.id not in value.axes:
             raise self.refuse(f"no axis {name.id} in {shown(value.axes)}", name)
         return name.id

@@ -1,60 +1,87 @@
-"""The call of the code: the keys `implemented_by` and `returns`.
+"""The call of the code: the key `implemented_by`.
 
-`implemented_by: kd_loss(s, t, y, temperature=tau)`; arguments are variables, numbers, strings, `True`, `False`, `None`,
-lists `[g, h]` and `zip(a, b)`, a list of pairs. `returns` is an expression over the returned object: `result`, its
-attributes, items by number, and arithmetic of them.
+`kd_loss(s, t, y, temperature=tau)`, `LoRA(rank=R).forward(x)`. Arguments are variables, literals, `+ - * / // % **` of
+them, lists `[g, h]`, tuples, dicts `{"input": x}`, and `zip(a, b)`, a list of pairs.
 """
 
 import ast
+import copy
+import inspect
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pv.contract.spelling import nearest
 from pv.equations.language import Formula, syntax_refusal
 from pv.equations.refusal import Refusal
 
 MAX_CHARACTERS = 500
-_OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
+MAX_VALUE = 80
+OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
 }  # fmt: skip
-_RETURNS_NODES = (
-    ast.Name, ast.Constant, ast.BinOp, ast.Attribute, ast.Subscript, ast.Tuple, ast.operator, ast.expr_context,
-)  # fmt: skip
+ARGUMENT = "a variable, a literal, arithmetic, [a, b], (a, b), {'key': a} or zip(a, b)"
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A parsed call: the dotted name of a function of the subject, and the syntax tree of the call."""
+    """A parsed call: the dotted name of the function, and the syntax tree of the call.
+
+    calls: its calls in the order in which they are made, each with its dotted name below the subject. More than one is
+    a method of a constructed object.
+    """
 
     function: str
     node: ast.Call
     text: str
+    calls: tuple[tuple[str, ast.Call], ...]
 
-    def arguments(self, values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return positional and keyword arguments for the given values of the variables."""
-        return (
-            [_argument(each, values) for each in self.node.args],
-            {str(each.arg): _argument(each.value, values) for each in self.node.keywords},
-        )
+    @property
+    def names(self) -> frozenset[str]:
+        """Return the names of the variables that it passes."""
+        parts = [part for _, call in self.calls for part in _parts(call)]
+        return frozenset(node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name))
+
+    def made(self, subject: Any, values: Mapping[str, Any]) -> Any:
+        """Return the result of the call for the given values of the variables."""
+        return _object(self.node, subject, values)
+
+    def written(self, values: Mapping[str, Any], show: Callable[[Any], str]) -> str:
+        """Return the call as it is made, with the values of its arguments as text; a long one stays an expression."""
+
+        def shown(node: ast.expr) -> ast.expr:
+            text = show(_argument(node, values))
+            return ast.Name(text) if len(text) <= MAX_VALUE else node
+
+        tree = copy.deepcopy(self.node)
+        for call in _chain(tree):
+            call.args = [shown(each) for each in call.args]
+            for keyword in call.keywords:
+                keyword.value = shown(keyword.value)
+        return ast.unparse(tree)
 
 
 def parse_call(text: str, names: frozenset[str]) -> Call:
     """Return the call that `text` describes. Raise `Refusal` if it is no call or uses a name outside `names`."""
-    tree = _parsed(text)
+    tree = parsed(text)
     formula = Formula(text, ())
     if not isinstance(tree, ast.Call):
         raise Refusal("expected a call, such as `kd_loss(s, t, temperature=tau)`")
-    if not _is_path(tree.func):
-        raise formula.refuse("invalid function: expected a dotted name", tree.func)
-    for each in (*tree.args, *(keyword.value for keyword in tree.keywords)):
-        _check_argument(formula, each, names)
-    if any(keyword.arg is None for keyword in tree.keywords):
-        raise formula.refuse("unsupported syntax: ** in a call", tree)
-    return Call(ast.unparse(tree.func), tree, text)
+    calls = tuple(_chain(tree))
+    for call in calls:
+        _check_function(formula, call)
+        for part in _parts(call):
+            _check_argument(formula, part, names)
+        if any(keyword.arg is None for keyword in call.keywords):
+            raise formula.refuse("unsupported syntax: ** in a call", call)
+    named = tuple((_dotted(call), call) for call in reversed(calls))
+    return Call(named[-1][0], tree, text, named)
 
 
-def _parsed(text: str) -> ast.expr:
+def parsed(text: str) -> ast.expr:
+    """Return the syntax tree of a text. Raise `Refusal`."""
     if len(text) > MAX_CHARACTERS:
         raise Refusal(f"too long: {len(text)} characters, expected at most {MAX_CHARACTERS}")
     try:
@@ -63,27 +90,94 @@ def _parsed(text: str) -> ast.expr:
         raise syntax_refusal(error) from error
 
 
-def _is_path(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) or (
-        isinstance(node, ast.Attribute) and not node.attr.startswith("_") and _is_path(node.value)
-    )
+def defined_at(subject: Any, dotted: str) -> tuple[str, int, str] | None:
+    """Return file, line and name of the Python function `dotted` of the subject; None if it is not one."""
+    try:
+        for part in dotted.split("."):
+            subject = getattr(subject, part)
+        subject = inspect.unwrap(getattr(subject, "__init__", subject) if isinstance(subject, type) else subject)
+    except (AttributeError, ValueError):
+        return None
+    code = getattr(subject, "__code__", None)
+    return (code.co_filename, code.co_firstlineno, subject.__qualname__) if code is not None else None
+
+
+def _chain(node: ast.expr) -> Iterator[ast.Call]:
+    """Yield the calls of `Scaler(2).scale(x)`, the outermost first."""
+    while isinstance(node, ast.Call | ast.Attribute):
+        if isinstance(node, ast.Call):
+            yield node
+            node = node.func
+        else:
+            node = node.value
+
+
+def _parts(call: ast.Call) -> list[ast.expr]:
+    return [*call.args, *(keyword.value for keyword in call.keywords)]
+
+
+def _dotted(call: ast.Call) -> str:
+    names: list[str] = []
+    node: ast.expr = call.func
+    while not isinstance(node, ast.Name):
+        if isinstance(node, ast.Attribute):
+            names.insert(0, node.attr)
+            node = node.value
+        else:
+            assert isinstance(node, ast.Call), "_check_function admits nothing else"
+            node = node.func
+    return ".".join([node.id, *names])
+
+
+def _check_function(formula: Formula, call: ast.Call) -> None:
+    node = call.func
+    while isinstance(node, ast.Attribute) and not node.attr.startswith("_"):
+        node = node.value
+    method = isinstance(node, ast.Call) and isinstance(call.func, ast.Attribute)
+    if not (isinstance(node, ast.Name) or method):
+        raise formula.refuse("invalid function: expected a dotted name", call.func)
 
 
 def _check_argument(formula: Formula, node: ast.expr, names: frozenset[str]) -> None:
     match node:
         case ast.Name(id=name):
             if name not in names:
-                raise formula.refuse(f"unknown variable {name!r}", node, f"the domain has {', '.join(sorted(names))}")
-        case (
-            ast.Constant(value=bool() | int() | float() | str() | None)
-            | ast.UnaryOp(op=ast.USub(), operand=ast.Constant())
-        ):
+                near = nearest(name, list(names))
+                known = f"did you mean {near!r}?" if near else f"the domain has {', '.join(sorted(names))}"
+                raise formula.refuse(f"unknown variable {name!r}", node, known)
+        case ast.Constant(value=bool() | int() | float() | str() | None):
             pass
-        case ast.List(elts=parts) | ast.Call(func=ast.Name(id="zip"), args=parts, keywords=[]):
+        case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Call(func=ast.Name(id="zip"), args=parts, keywords=[]):
             for part in parts:
                 _check_argument(formula, part, names)
+        case ast.Dict(keys=keys, values=parts) if all(_is_text(key) for key in keys):
+            for part in parts:
+                _check_argument(formula, part, names)
+        case ast.UnaryOp(op=ast.USub(), operand=part):
+            _check_argument(formula, part, names)
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in OPERATORS:
+            _check_argument(formula, left, names)
+            _check_argument(formula, right, names)
         case _:
-            raise formula.refuse("invalid argument: expected a variable, a literal, [a, b] or zip(a, b)", node)
+            raise formula.refuse(f"invalid argument: expected {ARGUMENT}", node)
+
+
+def _is_text(key: ast.expr | None) -> bool:
+    return isinstance(key, ast.Constant) and isinstance(key.value, str)
+
+
+def _object(node: ast.expr, subject: Any, values: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Name(id=name):
+            return getattr(subject, name)
+        case ast.Attribute(value=inner, attr=name):
+            return getattr(_object(inner, subject, values), name)
+        case ast.Call(func=function, args=positional, keywords=named):
+            called = _object(function, subject, values)
+            arguments = [_argument(each, values) for each in positional]
+            return called(*arguments, **{str(each.arg): _argument(each.value, values) for each in named})
+        case _:
+            raise AssertionError(f"parse_call must refuse {ast.dump(node)}")
 
 
 def _argument(node: ast.expr, values: Mapping[str, Any]) -> Any:
@@ -92,54 +186,19 @@ def _argument(node: ast.expr, values: Mapping[str, Any]) -> Any:
             return values[name]
         case ast.List(elts=parts):
             return [_argument(part, values) for part in parts]
+        case ast.Tuple(elts=parts):
+            return tuple(_argument(part, values) for part in parts)
+        case ast.Dict(keys=keys, values=parts):
+            texts = [ast.literal_eval(key) for key in keys if key is not None]
+            return {key: _argument(part, values) for key, part in zip(texts, parts, strict=True)}
         case ast.Call(args=parts):
             columns = [_argument(part, values).tolist() for part in parts]
             return list(zip(*columns, strict=True))
-        case _:
-            return ast.literal_eval(node)
-
-
-def parse_returns(text: str, results: int) -> ast.expr:
-    """Return the syntax tree of `returns`, which must have as many values as `results`. Raise `Refusal`."""
-    tree, formula = _parsed(text), Formula(text, ())
-    parts = tree.elts if isinstance(tree, ast.Tuple) else [tree]
-    if len(parts) != results:
-        raise Refusal(f"declares {len(parts)} values, `result` declares {results}")
-    for node in ast.walk(tree):
-        _check_returns(formula, node)
-    return tree
-
-
-def _check_returns(formula: Formula, node: ast.AST) -> None:
-    match node:
-        case ast.Subscript(slice=index) if not isinstance(index, ast.Constant):
-            raise formula.refuse("expected an integer in [ ]", node)
-        case ast.Constant(value=value) if type(value) not in (int, float):
-            raise formula.refuse(f"invalid literal {value!r}: expected a number", node)
-        case ast.Attribute(attr=name) if name.startswith("_"):
-            raise formula.refuse(f"private attribute {name!r}", node)
-        case ast.BinOp(op=sign) if type(sign) not in _OPERATORS:
-            raise formula.refuse("unsupported operator: expected + - * /", node)
-    if not isinstance(node, _RETURNS_NODES):
-        raise formula.refuse("unsupported syntax: expected attributes, items by number, and + - * /", node)
-
-
-def returned(node: ast.expr, result: Any) -> Any:
-    """Return the value of a `returns` expression for the object that the code returned."""
-    match node:
-        case ast.Name(id="result"):
-            return result
-        case ast.Name(id=name):
-            return getattr(result, name)
-        case ast.Attribute(value=inner, attr=name):
-            return getattr(returned(inner, result), name)
-        case ast.Subscript(value=inner, slice=ast.Constant(value=index)):
-            return returned(inner, result)[index]
+        case ast.UnaryOp(operand=part):
+            return -_argument(part, values)
         case ast.BinOp(left=left, op=sign, right=right):
-            return _OPERATORS[type(sign)](returned(left, result), returned(right, result))
-        case ast.Tuple(elts=parts):
-            return tuple(returned(part, result) for part in parts)
-        case ast.Constant(value=number):
-            return number
+            return OPERATORS[type(sign)](_argument(left, values), _argument(right, values))
+        case ast.Constant(value=value):
+            return value
         case _:
-            raise AssertionError(f"parse_returns must refuse {ast.dump(node)}")
+            raise AssertionError(f"parse_call must refuse {ast.dump(node)}")

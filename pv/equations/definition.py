@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from pv.equations.accuracy import Accuracy
 from pv.equations.call import Call
+from pv.equations.checks import Checks
 from pv.equations.domain import Variable
 from pv.equations.language import Formula
 from pv.equations.values import Axes, Callee
@@ -33,6 +34,7 @@ class Definition:
     returns: ast.expr | None
     derivative: Derivative | None
     accuracy: Accuracy
+    checks: Checks
 
     @property
     def callee(self) -> Callee:

@@ -9,6 +9,7 @@ from pv.equations.language import ALONG, ELEMENTWISE, REDUCTIONS
 from pv.equations.values import Axes, C, Value, ValueType
 
 _OF_CONDITIONS = frozenset({"any", "all", "count"})
+_DIMENSIONS = frozenset({"dim", "axis", "keepdim", "keepdims"})
 
 
 def apply(rules: AxisRules[C], name: str, node: ast.Call) -> Value[C]:
@@ -37,12 +38,13 @@ def _over(rules: AxisRules[C], name: str, node: ast.Call) -> tuple[Value[C], Axe
     if not node.args:
         raise rules.refuse(f"missing argument: expected `{name}(x, AXIS)`", node)
     value = (rules.condition if name in _OF_CONDITIONS else rules.number)(node.args[0])
-    return value, rules.axes(value, node.args[1:], node)
+    return value, rules.axes(value, node.args[1:], node, name)
 
 
 def _over_one(rules: AxisRules[C], name: str, node: ast.Call) -> tuple[Value[C], str]:
     if node.keywords:
-        raise rules.refuse(f"{name} accepts no keywords", node)
+        hint = f"name the axis: `{name}(x, D)`" if {each.arg for each in node.keywords} & _DIMENSIONS else ""
+        raise rules.refuse(f"{name} accepts no keywords", node, hint)
     value, axes = _over(rules, name, node)
     if len(axes) != 1:
         raise rules.refuse(f"{name} takes one axis, got {len(axes)}", node)
@@ -65,7 +67,8 @@ def _reduction(rules: AxisRules[C], name: str, node: ast.Call) -> Value[C]:
 def _where_keyword(rules: AxisRules[C], name: str, node: ast.Call) -> Value[C] | None:
     extra = [keyword.arg for keyword in node.keywords if keyword.arg != "where"]
     if extra or len(node.keywords) > 1:
-        raise rules.refuse(f"{name} accepts only the keyword `where`, once", node)
+        hint = f"name the axis: `{name}(x, D)`" if set(extra) & _DIMENSIONS else ""
+        raise rules.refuse(f"{name} accepts only the keyword `where`, once", node, hint)
     return rules.condition(node.keywords[0].value) if node.keywords else None
 
 

@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from pv.equations.habits import unsupported
 from pv.equations.refusal import Refusal
 
 MAX_CHARACTERS = 2000
@@ -99,7 +100,11 @@ def parse(text: str) -> Formula:
 def syntax_refusal(error: Exception) -> Refusal:
     """Return the refusal of a text that Python's parser rejects with `error`."""
     place = getattr(error, "lineno", 1) or 1, getattr(error, "offset", 1) or 1
-    return Refusal(f"not an expression: {getattr(error, 'msg', error)}", *place)
+    message = getattr(error, "msg", None) or str(error)
+    line = getattr(error, "text", None) or ""
+    cut = any(line.count(left) != line.count(right) for left, right in ("()", "[]", "{}"))
+    hint = "quote it if it is inside [ ] or { }: YAML splits there at commas" if cut else ""
+    return Refusal(f"not an expression: {message}", *place, hint=hint)
 
 
 def _check_text(text: str) -> None:
@@ -119,10 +124,17 @@ def _check_text(text: str) -> None:
 
 
 def _check(formula: Formula, node: ast.AST) -> None:
-    if not isinstance(node, _NODES) or isinstance(node, _EXCLUDED_OPERATORS):
-        raise formula.refuse(f"unsupported syntax: {type(node).__name__}", node)
+    operator_ = getattr(node, "op", None)
+    if not isinstance(node, _NODES) or isinstance(operator_, _EXCLUDED_OPERATORS):
+        message, hint = unsupported(node)
+        raise formula.refuse(message, node, hint)
+    if isinstance(node, ast.Compare) and any(isinstance(each, _EXCLUDED_OPERATORS) for each in node.ops):
+        raise formula.refuse("unsupported comparison: expected < <= > >= == !=", node)
     if isinstance(node, ast.Constant) and not _is_finite_number(node.value):
-        raise formula.refuse(f"invalid literal {str(node.value)[:40]!r}: expected a finite number", node)
+        message, hint = f"invalid literal {str(node.value)[:40]!r}: expected a finite number", ""
+        if node.value is ...:
+            message, hint = unsupported(node)
+        raise formula.refuse(message, node, hint)
     if isinstance(node, ast.BinOp) and not math.isfinite(_constant(node) or 0.0):
         raise formula.refuse(f"`{ast.unparse(node)[:40]}` is not a finite number", node)
     if isinstance(node, ast.Name) and "__" in node.id:

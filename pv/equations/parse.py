@@ -6,11 +6,13 @@ from typing import Any
 
 from pv.contract.spelling import nearest
 from pv.equations.accuracy import accuracy
-from pv.equations.call import parse_call, parse_returns
+from pv.equations.call import parse_call
+from pv.equations.checks import checks
 from pv.equations.definition import Definition, Derivative
 from pv.equations.domain import InvalidVariable, Variable, axis_bounds, parse_domain
 from pv.equations.language import FUNCTIONS, Formula, parse
 from pv.equations.refusal import InvalidEquation, Part, Refusal
+from pv.equations.returns import parse_returns
 from pv.equations.typecheck import check, located
 from pv.equations.values import Axes
 
@@ -58,6 +60,7 @@ def _definition(name: str, keys: Keys, raw: Mapping[str, Keys]) -> Definition:
         returns=None if returns is None else located(name, Part.RETURNS, lambda: parse_returns(returns, len(results))),
         derivative=derivative,
         accuracy=accuracy(keys, base),
+        checks=checks(keys),
     )
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pv.equations.accuracy import Accuracy
 from pv.equations.call import Call
+from pv.equations.checks import Checks
 from pv.equations.definition import Definition, Derivative
 from pv.equations.domain import axis_bounds
 from pv.equations.draw import Example
@@ -30,6 +31,7 @@ class Claim:
     requires: Formula | None
     invariants: tuple[Formula, ...]
     accuracy: Accuracy
+    checks: Checks
 
 
 class System:
@@ -46,6 +48,7 @@ class System:
                 each.requires,
                 each.invariants,
                 each.accuracy,
+                each.checks,
             )
             for name, each in definitions.items()
         }

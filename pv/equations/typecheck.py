@@ -57,7 +57,10 @@ def _check_results(equation: Definition, found: Values) -> None:
         raise Refusal(f"declares {len(equation.results)} values, the expression has {len(found)}")
     for axes, value in zip(equation.results, found, strict=True):
         if set(axes) != set(value.axes):
-            raise Refusal(f"declares axes {shown(axes)}, the expression has {shown(value.axes)}")
+            message = f"declares axes {shown(axes)}, the expression has {shown(value.axes)}"
+            raise Refusal(
+                message, hint=f"write `result: real{shown(value.axes)}`" if value.axes else "write `result: real`"
+            )
         if value.type is ValueType.INDEX:
             raise Refusal("a result cannot be an index", hint="compare it, or use one_hot")
 

@@ -49,7 +49,9 @@ def _function(
     missing = [name for name in needed if name not in found.parameters and not found.takes_any]
     if missing:
         takes = ", ".join(found.parameters) or "nothing"
-        yield error("PV112", location, f"{owner}: {bound} accepts {takes}", f"add the parameter `{missing[0]}`")
+        names = ", ".join(f"`{name}`" for name in missing)
+        hint = f"add the parameter{'s' if len(missing) > 1 else ''} {names}"
+        yield error("PV112", location, f"{owner}: {bound} accepts {takes}", hint)
     if found.is_lazy:
         yield error(
             "PV112",

@@ -1,8 +1,8 @@
-"""Runs `falsify_*` and `prove_*` under pytest, so that an author can debug one in an editor. The gate is `pv validate`.
+"""Runs the claims of contracts under pytest, so that an author can debug one in an editor. The gate is `pv validate`.
 
-It is active only in a project with a `[tool.pv]` table, and then only for files of these names. A falsifier is
-parametrized with the subject and devices of each clause that binds it: a fixture would be created once for all
-examples, which Hypothesis refuses.
+It is active in a project with contracts or a `[tool.pv]` table, for files `falsify_*.py` and `prove_*.py` and for the
+contracts themselves. A falsifier is parametrized with the subject and devices of each clause that binds it: a fixture
+would be created once for all examples, which Hypothesis refuses.
 """
 
 import contextlib
@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pv.pytest_plugin import proofs, runs
+from pv.pytest_plugin.attempts import Attempts
+from pv.pytest_plugin.claims import PREFIXES, ContractFile
+from pv.pytest_plugin.left_out import LeftOut, NoProject
 from pv.pytest_plugin.proofs import WholeBox
 from pv.pytest_plugin.runs import RunRequest
 
@@ -24,13 +27,12 @@ if TYPE_CHECKING:
     from pv.instrument.import_hook import Plan
     from pv.source.project import Project
 
-PREFIXES = ("falsify_", "prove_")
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("pv", "falsifiers under contract")
     group.addoption("--pv-subject", metavar="TARGET", help="attack module or module:attribute instead of the subject")
     group.addoption("--pv-mutant", metavar="ID", help="plant this mutant of a contract before anything is imported")
+    group.addoption("--pv-mutants", action="store_true", help="also collect the mutants that each claim must kill")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -38,12 +40,22 @@ def pytest_configure(config: pytest.Config) -> None:
 
     project = find_project(config.rootpath)
     if not project.declared:
+        # Without a configuration file, the root is the common folder of the arguments.
+        project = find_project(config.invocation_params.dir)
+    if not project.declared and not _has_contracts(project):
         if config.getoption("--pv-mutant") or config.getoption("--pv-subject"):
-            raise pytest.UsageError(f"there is no [tool.pv] table above {config.rootpath}")
+            raise pytest.UsageError(f"no contract below {project.contracts[0]}, and no [tool.pv] table above it")
+        config.pluginmanager.register(NoProject(project.root), "pv-no-project")
         return
     config.pluginmanager.register(FalsifierPlugin(config, project), "pv-falsifiers")
     config.pluginmanager.register(runs, "pv-runs")
     config.pluginmanager.register(proofs, "pv-proofs")
+
+
+def _has_contracts(project: "Project") -> bool:
+    """Return whether a file below the contracts' folders names our format, without loading any."""
+    files = (file for folder in project.contracts for file in folder.rglob("*.y*ml"))
+    return any(b"pv/1" in file.read_bytes() for file in files if file.is_file())
 
 
 @dataclass(frozen=True)
@@ -61,44 +73,58 @@ class FalsifierPlugin:
     clauses: list[_Clause] = field(default_factory=list)
     refused: str = ""
     runs: dict[tuple[str, str, str], RunRequest] = field(default_factory=dict)
+    contracts: dict[Path, "Contract"] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         import sys
 
         from pv.contract.finding import Severity
         from pv.contract.load import load
+        from pv.contract.names import Target
         from pv.instrument.import_hook import RootsFirst
 
         loaded = load(path for path in self.project.contracts if path.exists())
         contracts = loaded.contracts
-        self.refused = "; ".join(str(f) for f in loaded.findings if f.severity is Severity.REFUSAL)
+        refusals = [finding for finding in loaded.findings if finding.severity is Severity.REFUSAL]
+        self.refused = "; ".join(map(str, refusals))
+        self.refusals = [(finding.location.path.resolve(), str(finding)) for finding in refusals]
         self.clauses = [_Clause(c, f) for c in contracts for f in c.claims if f.test is not None]
+        self.contracts = {contract.location.path.resolve(): contract for contract in contracts}
+        self.left_out = LeftOut(self.config, self.project, contracts)
+        self.config.pluginmanager.register(self.left_out, "pv-left-out")
         roots = [str(root) for root in self.project.roots]
         sys.path[:0] = roots
-        sys.meta_path.insert(0, RootsFirst(self._packages(), roots))
+        modules = self._modules()
+        pytest.register_assert_rewrite(*modules, *(name.rpartition(".")[2] for name in modules))
+        # Behind pytest's own finder, which rewrites the assertions of these modules and finds them in the roots too.
+        behind = next((i for i, each in enumerate(sys.meta_path, 1) if "_pytest" in type(each).__module__), 0)
+        sys.meta_path.insert(behind, RootsFirst({name.partition(".")[0] for name in modules}, roots))
         for prefix in PREFIXES:
             self.config.addinivalue_line("python_functions", prefix)
-        self._plant({f"{c.id}/{m.id}": m for c in contracts for m in c.mutants})
+        mutant = self._plant({f"{c.id}/{m.id}": m for c in contracts for m in c.mutants})
+        override = self.config.getoption("--pv-subject")
+        self.attempts = Attempts(self.project, Target.parse(override) if override else None, mutant)
 
-    def _packages(self) -> set[str]:
-        """Return the top-level names of the modules that define falsifiers, if their files exist."""
+    def _modules(self) -> list[str]:
+        """Return the names of the modules that define falsifiers, if their files exist."""
         from pv.source.resolve import Unbound, function, module_name
 
-        found = set()
+        found = set[str]()
         for clause in self.clauses:
             with contextlib.suppress(Unbound):
                 assert clause.falsifier.test is not None
                 path = function(self.project, clause.falsifier.test).path
-                found.add(module_name(self.project, path).partition(".")[0])
-        return found
+                found.add(module_name(self.project, path))
+        return sorted(found)
 
-    def _plant(self, mutants: dict[str, Any]) -> None:
+    def _plant(self, mutants: dict[str, Any]) -> Any:
+        """Plant the mutant of `--pv-mutant`, if there is one, and return it."""
         from pv.instrument.import_hook import install
         from pv.workers.tasks import planted
 
         wanted = self.config.getoption("--pv-mutant")
         if not wanted:
-            return
+            return None
         found = [name for name, mutant in mutants.items() if wanted in (name, mutant.id)]
         if len(found) != 1:
             known = ", ".join(sorted(found or mutants))
@@ -106,14 +132,28 @@ class FalsifierPlugin:
             raise pytest.UsageError(f"{many} {wanted!r}; known: {known or 'none'}")
         plan: Plan = planted(self.project, mutants[found[0]])[0]
         install(plan)
+        return mutants[found[0]]
 
-    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+        if file_path.suffix in (".yaml", ".yml") and any(map(file_path.is_relative_to, self.project.contracts)):
+            return self._contract(file_path, parent)
         # A file that was named itself is collected by pytest already.
         named = parent.session.isinitpath(file_path)
         if file_path.suffix == ".py" and file_path.name.startswith(PREFIXES) and not named:
             module: pytest.Module = pytest.Module.from_parent(parent, path=file_path)
             return module
         return None
+
+    def _contract(self, path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+        contract = self.contracts.get(path.resolve())
+        refused = "\n".join(text for place, text in self.refusals if place == path.resolve())
+        if (contract is None and not refused) or (contract is not None and not contract.strict):
+            return None
+        file: pytest.Collector = ContractFile.of(parent, contract, self.attempts, refused, path=path)
+        return file
+
+    def pytest_unconfigure(self) -> None:
+        self.attempts.close()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Iterator[None]:
@@ -156,7 +196,8 @@ class FalsifierPlugin:
         ]
 
     def _row(self, clause: _Clause, device: str, wanted: list[str]) -> Any:
-        absent = _absent(device)
+        self.left_out.collected.add(clause.falsifier.id)
+        absent = self.attempts.absent(device)
         if absent:
             skip = pytest.mark.skip(reason=absent)
             return pytest.param(*(None for _ in wanted), marks=skip, id=f"{clause.falsifier.id}-{device}")
@@ -185,12 +226,3 @@ class FalsifierPlugin:
 def _bounds(claim: "Falsifier") -> tuple[str, ...]:
     """Return the names of a harness's bounds, () for other claims."""
     return tuple(getattr(claim, "bounds", ()))
-
-
-def _absent(device: str) -> str:
-    """Return why a device cannot be used here; "" if it can."""
-    if device == "cpu":
-        return ""
-    import torch
-
-    return "" if torch.cuda.is_available() else f"no {device} device is visible to torch {torch.__version__}"

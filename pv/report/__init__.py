@@ -9,31 +9,56 @@ from pv.errors import UsageError
 if TYPE_CHECKING:
     from pv.results.verdict import Report
 
-__all__ = ["COMPARISON_FORMATS", "FORMATS", "View", "render"]
+__all__ = ["COMPARISON_FORMATS", "FORMATS", "MAX_BYTES", "View", "render"]
 
 # Each format, and the module here whose `render(report, view)` writes it. The module is imported on use, so that the
 # command line can offer the formats without loading any.
-FORMATS = {"text": "text", "json": "json_", "markdown": "markdown", "junit": "junit"}
+FORMATS = {
+    "text": "text",
+    "json": "json_",
+    "markdown": "markdown",
+    "junit": "junit",
+    "github": "github",
+    "sarif": "sarif",
+    "html": "html.page",
+}
+MAX_BYTES = 1 << 20  # of the job summary of one step on GitHub
 COMPARISON_FORMATS = ("text", "json", "markdown")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """The display options of a report: color, width in columns, and whether to show all details."""
+    """The display options of a report: color, width in columns, and whether to show all details.
+
+    base: the report to compare with. max_bytes: the size of a Markdown report; what does not fit is counted.
+    folder: the working directory, from the root of the repository, which annotations and SARIF name files from.
+    """
 
     color: bool = False
     width: int = 100
     verbose: bool = False
+    base: "Report | None" = None
+    max_bytes: int = MAX_BYTES
+    folder: str = ""
 
 
 def render(
-    report: "Report", form: str = "text", *, color: bool = False, width: int = 100, verbose: bool = False
+    report: "Report",
+    form: str = "text",
+    *,
+    color: bool = False,
+    width: int = 100,
+    verbose: bool = False,
+    base: "Report | None" = None,
+    max_bytes: int = MAX_BYTES,
+    folder: str = "",
 ) -> str:
     """Return the report in one of FORMATS, as text that UTF-8 can hold. Raise `UsageError` for an unknown format."""
     if form not in FORMATS:
         raise UsageError(f"unknown format {form!r} (choose from {', '.join(FORMATS)})")
     module = import_module(f"pv.report.{FORMATS[form]}")
-    return writable(module.render(report, View(color=color, width=width, verbose=verbose)))
+    view = View(color=color, width=width, verbose=verbose, base=base, max_bytes=max_bytes, folder=folder)
+    return writable(module.render(report, view))
 
 
 def writable(text: str) -> str:

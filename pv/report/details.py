@@ -4,20 +4,21 @@ import json
 import shlex
 from collections.abc import Iterator
 
+from pv.contract.finding import Location
 from pv.engines.encoding import show
 from pv.engines.kinds import kind_of
+from pv.report import lookup
 from pv.results.outcome import Outcome, Result
-from pv.results.trial import Counterexample, TrialStatus
-from pv.results.verdict import ContractVerdict, Report
+from pv.results.trial import Counterexample, EquationMutant, TrialStatus
+from pv.results.verdict import ContractVerdict
 
 MAX_VALUE = 400
-MAX_EXAMPLE = 300
 MAX_MUTANTS = 5
 MAX_SURVIVORS = 6
 MAX_PRINTED = 2000
 
 
-def lines(result: Result, verdict: ContractVerdict, report: Report) -> Iterator[tuple[str, str]]:
+def lines(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]:
     """Yield the details of a result, each as label and text."""
     kind = kind_of(result.falsifier)
     yield "claim", result.falsifier.rule
@@ -41,19 +42,19 @@ def lines(result: Result, verdict: ContractVerdict, report: Report) -> Iterator[
     yield "tried", kind.effort(trial)
     if result.outcome is Outcome.ERROR and trial.output.text.strip():
         yield "printed", trial.output.text.strip()[-MAX_PRINTED:]
-    yield "rerun", command(result, report)
+    yield "rerun", command(result, verdict)
     example = _example(result, found) if found is not None else ""
-    if example and not any(word.startswith("--replay") for word in report.repeat):
-        yield "replay", f"{command(result, report)} --replay {shlex.quote(example)}"
+    if example and not any(word.startswith("--replay") for word in verdict.repeat):
+        yield "replay", f"{command(result, verdict)} --replay {shlex.quote(example)}"
 
 
 def _example(result: Result, found: Counterexample) -> str:
     """Return the counterexample for `--replay`: its arguments or Hypothesis's blob; "" where neither is exact."""
-    example = json.dumps(dict(found.arguments)) if found.exact else ""
-    short = len(example) <= MAX_EXAMPLE or not found.blob
-    if example and short and kind_of(result.falsifier).replays_arguments:
-        return example
-    return f"{found.hypothesis}:{found.blob}" if found.blob else ""
+    if found.blob and not kind_of(result.falsifier).replays_arguments:
+        return f"{found.hypothesis}:{found.blob}"
+    if found.file:
+        return f"@{found.file}"
+    return json.dumps(dict(found.arguments)) if found.exact and found.arguments else ""
 
 
 def _mutants(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]:
@@ -65,7 +66,7 @@ def _mutants(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, st
         )
         return
     for trial in result.mutants:
-        mutant = verdict.contract.mutant(trial.mutant or "")
+        mutant = lookup.mutants(verdict.contract)[trial.mutant or ""]
         if result.outcome is Outcome.VACUOUS and trial.status is TrialStatus.HELD:
             reach = "its code was reached" if trial.mutant_reached else "its code was never reached"
             yield "survivor", f"{mutant.id}: {mutant.fault} ({mutant.location}); {reach}"
@@ -76,11 +77,16 @@ def _mutants(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, st
 def survivors(result: Result, verdict: ContractVerdict) -> Iterator[str]:
     """Yield the equation mutants that survived the falsifier, each with its location in the contract."""
     mutants = result.trial.equation_mutants if result.trial is not None else None
-    texts = {equation.name: equation.texts for equation in verdict.contract.equations}
     for each in mutants.survivors if mutants is not None else ():
-        place = texts.get(each.equation, {}).get("expression")
-        location = place(each.line, each.column) if place is not None else result.falsifier.location
+        location = place(each, verdict) or result.falsifier.location
         yield f"{location} {each.equation}: {each.after} for {each.before}"
+
+
+def place(mutant: EquationMutant, verdict: ContractVerdict) -> Location | None:
+    """Return the location of an equation mutant in the contract; None if its equation is in another contract."""
+    equation = lookup.equations(verdict.contract).get(mutant.equation)
+    find = equation.texts.get("expression") if equation is not None else None
+    return find(mutant.line, mutant.column) if find is not None else None
 
 
 def _seen(found: Counterexample, reason: str) -> Iterator[tuple[str, str]]:
@@ -89,11 +95,15 @@ def _seen(found: Counterexample, reason: str) -> Iterator[tuple[str, str]]:
     for name, value in found.arguments.items():
         text = show(value)
         yield "with", f"{name} = {text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 3] + '...'}"
+    if found.call:
+        yield "call", found.call if len(found.call) <= MAX_VALUE else found.call[: MAX_VALUE - 3] + "..."
     if found.frames:
         yield "at", found.frames[-1]
+    if found.printed.strip():
+        yield "printed", found.printed.strip()[-MAX_PRINTED:]
 
 
-def command(result: Result, report: Report) -> str:
+def command(result: Result, verdict: ContractVerdict) -> str:
     """Return the command that repeats the result."""
     device = [f"--device {result.device}"] if result.device != "cpu" else []
-    return " ".join(["pv validate", *report.repeat, f"--only {shlex.quote(result.falsifier.id)}", *device])
+    return " ".join(["pv validate", *verdict.repeat, f"--only {shlex.quote(result.falsifier.id)}", *device])

@@ -5,14 +5,14 @@ from dataclasses import asdict
 from typing import Any
 
 from pv.contract.claims import Harness
-from pv.contract.finding import Finding
-from pv.report import View, details, phrases
+from pv.contract.finding import Finding, Location
+from pv.report import View, details, json_claims
 from pv.report.summary import sentence
 from pv.results.outcome import Result
-from pv.results.trial import MutationScore, Trial
+from pv.results.saved import REPORT_FORMAT
+from pv.results.trial import MutationScore, Recorded, RunTrace, Trial
 from pv.results.verdict import ContractVerdict, Report
 
-FORMAT = "pv-report/1"
 MAX_OUTPUT = 8192
 
 
@@ -24,8 +24,10 @@ def render(report: Report, view: View) -> str:
 def data(report: Report) -> dict[str, Any]:
     """Return the report as a JSON object."""
     return {
-        "format": FORMAT,
+        "format": REPORT_FORMAT,
         "exit_code": report.exit_code,
+        "interrupted": report.interrupted,
+        "commit": report.commit,
         "pv": report.version,
         "python": report.python,
         "hypothesis": report.hypothesis,
@@ -33,28 +35,50 @@ def data(report: Report) -> dict[str, Any]:
         "seconds": round(report.seconds, 3),
         "seed": report.seed,
         "devices": {name: {"name": info.name, "torch": info.torch} for name, info in report.devices.items()},
-        "notes": phrases.notes(report),
+        "project": dict(report.project),
+        "unmatched": list(report.unmatched),
+        "notes": list(report.notes),
         "findings": [finding_data(finding) for finding in report.findings],
-        "contracts": [_contract(verdict, report) for verdict in report.contracts],
+        "contracts": [_contract(verdict) for verdict in report.contracts],
     }
 
 
-def _contract(verdict: ContractVerdict, report: Report) -> dict[str, Any]:
+def _contract(verdict: ContractVerdict) -> dict[str, Any]:
     contract = verdict.contract
     return {
         "id": contract.id,
         "version": contract.version,
         "path": str(contract.location.path),
+        "strict": contract.strict,
         "status": verdict.status.value,
         "summary": sentence(verdict),
         "subject": verdict.subject,
         "partial": verdict.partial,
+        "absent": verdict.absent,
+        "repeat": list(verdict.repeat),
+        "unclaimed": list(verdict.unclaimed),
+        "findings": [finding_data(finding) for finding in verdict.findings],
         "mutation_scope": list(contract.mutation_scope.names),
         "judges": list(contract.mutation_scope.judge_ids),
-        "mutants": {"claimed": sorted(verdict.claimed), "killed": sorted(verdict.killed)},
+        "mutants": _mutants(verdict),
         "mutation_score": _score(verdict.score) if verdict.score is not None else None,
-        "results": [_result(result, report) for result in verdict.results],
+        "gate": json_claims.gate(contract.gate),
+        "claims": [json_claims.claim(claim) for claim in contract.claims],
+        "declared_mutants": [json_claims.mutant(mutant) for mutant in contract.mutants],
+        "tolerances": list(json_claims.tolerances(verdict)),
+        "runs": [_run(run) for run in verdict.runs],
+        "results": [_result(result, verdict) for result in verdict.results],
     }
+
+
+def _run(run: RunTrace) -> dict[str, Any]:
+    events = [{"event": event, "count": number} for event, number in run.events]
+    losses = [{"step": step, "loss": loss} for step, loss in run.losses]
+    return {"run": run.run, "device": run.device, "seconds": run.seconds, "events": events, "losses": losses}
+
+
+def _mutants(verdict: ContractVerdict) -> dict[str, Any]:
+    return {"claimed": sorted(verdict.claimed), "killed": sorted(verdict.killed), "untried": verdict.untried}
 
 
 def _score(score: MutationScore) -> dict[str, Any]:
@@ -63,7 +87,7 @@ def _score(score: MutationScore) -> dict[str, Any]:
     return {**data, "mutation_scope": list(score.scope), **lists, "value": score.value}
 
 
-def _result(result: Result, report: Report) -> dict[str, Any]:
+def _result(result: Result, verdict: ContractVerdict) -> dict[str, Any]:
     recorded = result.recorded
     return {
         "falsifier": result.falsifier.id,
@@ -74,33 +98,29 @@ def _result(result: Result, report: Report) -> dict[str, Any]:
         "rule": result.falsifier.rule,
         "prediction": result.falsifier.prediction,
         "if_fails": result.falsifier.if_fails,
-        "harness": _harness(result.falsifier) if isinstance(result.falsifier, Harness) else None,
+        "harness": json_claims.harness(result.falsifier) if isinstance(result.falsifier, Harness) else None,
         "line": result.falsifier.location.line,
-        "repeat": details.command(result, report),
-        "trial": _trial(result.trial) if result.trial is not None else None,
-        "mutants": [{"id": t.mutant, "reached": t.mutant_reached, **_trial(t)} for t in result.mutants],
-        "recorded": None
-        if recorded is None
-        else {
-            "hardware": recorded.hardware.name,
-            "torch": recorded.hardware.torch,
-            "when": recorded.when,
-            "commit": recorded.commit,
-            "changed": list(recorded.changed),
-        },
+        "repeat": details.command(result, verdict),
+        "trial": _trial(result.trial, verdict) if result.trial is not None else None,
+        "mutants": [{"id": t.mutant, "reached": t.mutant_reached, **_trial(t, verdict)} for t in result.mutants],
+        "recorded": _recorded(recorded) if recorded is not None else None,
     }
 
 
-def _harness(harness: Harness) -> dict[str, Any]:
+def _recorded(recorded: Recorded) -> dict[str, Any]:
     return {
-        "bounds": dict(harness.bounds),
-        "requires": harness.requires,
-        "engine": harness.engine,
-        "limit": harness.limit_s,
+        "hardware": recorded.hardware.name,
+        "torch": recorded.hardware.torch,
+        "when": recorded.when,
+        "commit": recorded.commit,
+        "changed": list(recorded.changed),
+        "status": recorded.status.value,
+        "valid": recorded.valid,
+        "detail": recorded.detail,
     }
 
 
-def _trial(trial: Trial) -> dict[str, Any]:
+def _trial(trial: Trial, verdict: ContractVerdict) -> dict[str, Any]:
     found = trial.counterexample
     return {
         "status": trial.status.value,
@@ -113,7 +133,7 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "peak_mib": trial.peak_mib,
         "output": trial.output.text[-MAX_OUTPUT:],
         "output_bytes": trial.output.size,
-        "equation_mutants": None if trial.equation_mutants is None else asdict(trial.equation_mutants),
+        "equation_mutants": _equation_mutants(trial, verdict),
         "counterexample": None
         if found is None
         else {
@@ -124,8 +144,25 @@ def _trial(trial: Trial) -> dict[str, Any]:
             "shrunk": found.shrunk,
             "blob": found.blob,
             "hypothesis": found.hypothesis,
+            "call": found.call,
+            "printed": found.printed,
         },
     }
+
+
+def _equation_mutants(trial: Trial, verdict: ContractVerdict) -> dict[str, Any] | None:
+    if trial.equation_mutants is None:
+        return None
+    places = [details.place(each, verdict) for each in trial.equation_mutants.survivors]
+    survivors = [
+        {**asdict(each), "location": _place(place) if place is not None else None}
+        for each, place in zip(trial.equation_mutants.survivors, places, strict=True)
+    ]
+    return {**asdict(trial.equation_mutants), "survivors": survivors}
+
+
+def _place(place: Location) -> dict[str, Any]:
+    return {"path": str(place.path), "line": place.line, "column": place.column}
 
 
 def finding_data(finding: Finding) -> dict[str, Any]:

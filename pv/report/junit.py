@@ -3,9 +3,10 @@
 import re
 from xml.etree import ElementTree as ET
 
-from pv.contract.finding import Severity
+from pv.contract.finding import Finding
 from pv.engines.kinds import kind_of
 from pv.report import View, details, phrases
+from pv.results import gates
 from pv.results.outcome import Outcome, Result
 from pv.results.verdict import ContractVerdict, Report
 
@@ -21,17 +22,28 @@ _TAGS = {
 
 
 def render(report: Report, view: View) -> str:
-    """Return JUnit XML. Undecided results are skipped cases with their reason, findings errors of the suite `lint`."""
+    """Return JUnit XML, in which something failed if and only if the exit code is not 0.
+
+    A suite per contract has a case per falsifier and device, and a case `gate`, which fails unless the contract passes.
+    Undecided results are skipped cases with their reason, findings errors of the suite `lint`.
+    """
     root = ET.Element("testsuites", name="pv")
     findings = phrases.refusals_and_errors(report)
     if findings:
-        _suite(root, "lint", [_finding(f.code, str(f), f.severity) for f in findings], 0.0)
+        _suite(root, "lint", [_finding(finding) for finding in findings], 0.0)
     for verdict in report.contracts:
-        cases = [_case(result, verdict, report) for result in verdict.results]
+        cases = [_case(result, verdict) for result in verdict.results]
         seconds = sum(result.trial.seconds for result in verdict.results if result.trial is not None)
-        _suite(root, verdict.contract.id, cases, seconds)
+        _suite(root, _name(verdict), [*cases, _gate(verdict)], seconds)
+    overall = gates.unmet_overall(report)
+    if overall:
+        _suite(root, "pv", [_failed("pv", "validation", "; ".join(overall), "undecided")], 0.0)
     ET.indent(root)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _name(verdict: ContractVerdict) -> str:
+    return f"{verdict.contract.id} on {verdict.subject}" if verdict.subject else verdict.contract.id
 
 
 def _suite(root: ET.Element, name: str, cases: list[ET.Element], seconds: float) -> None:
@@ -49,24 +61,48 @@ def _suite(root: ET.Element, name: str, cases: list[ET.Element], seconds: float)
     suite.extend(cases)
 
 
-def _case(result: Result, verdict: ContractVerdict, report: Report) -> ET.Element:
+def _case(result: Result, verdict: ContractVerdict) -> ET.Element:
     seconds = result.trial.seconds if result.trial is not None else 0.0
+    place = result.falsifier.location
     name = f"{result.falsifier.id}[{result.device}]"
-    case = ET.Element("testcase", classname=clean(verdict.contract.id), name=clean(name), time=f"{seconds:.3f}")
-    tag = _TAGS.get(result.outcome)
-    if tag is not None:
+    case = ET.Element("testcase", classname=clean(_name(verdict)), name=clean(name), time=f"{seconds:.3f}")
+    case.attrib |= {"file": clean(str(place.path)), "line": str(place.line)}
+    tag = _tag(result)
+    if tag:
         found = result.trial.counterexample if result.trial is not None else None
         message = found.error if found is not None else result.reason
         element = ET.SubElement(case, tag, message=clean(message), type=result.outcome.value)
-        element.text = clean("\n".join(f"{label}: {text}" for label, text in details.lines(result, verdict, report)))
+        element.text = clean("\n".join(f"{label}: {text}" for label, text in details.lines(result, verdict)))
     elif kind_of(result.falsifier).proves:
         ET.SubElement(case, "system-out").text = clean(result.reason)
     return case
 
 
-def _finding(code: str, text: str, severity: Severity) -> ET.Element:
-    case = ET.Element("testcase", classname="lint", name=clean(code), time="0")
-    ET.SubElement(case, "error", message=clean(text), type=severity.value)
+def _tag(result: Result) -> str:
+    """Return the element of a result; a failure that does not count is skipped."""
+    tag = _TAGS.get(result.outcome, "")
+    return tag if tag in ("", "skipped") or gates.counts(result) else "skipped"
+
+
+def _gate(verdict: ContractVerdict) -> ET.Element:
+    gate = verdict.contract.gate
+    name = f"gate {gate.id}".strip()
+    reasons = gates.unmet(verdict)
+    if reasons:
+        return _failed(_name(verdict), name, "; ".join(reasons), verdict.status.value)
+    return ET.Element("testcase", classname=clean(_name(verdict)), name=clean(name), time="0.000")
+
+
+def _failed(suite: str, name: str, message: str, kind: str) -> ET.Element:
+    case = ET.Element("testcase", classname=clean(suite), name=clean(name), time="0.000")
+    ET.SubElement(case, "failure", message=clean(message), type=kind)
+    return case
+
+
+def _finding(finding: Finding) -> ET.Element:
+    case = ET.Element("testcase", classname="lint", name=clean(finding.code), time="0.000")
+    case.attrib |= {"file": clean(str(finding.location.path)), "line": str(finding.location.line)}
+    ET.SubElement(case, "error", message=clean(str(finding)), type=finding.severity.value)
     return case
 
 

@@ -70,7 +70,7 @@ def _remarks(verdict: ContractVerdict) -> Iterator[str]:
     if not all(kind_of(result.falsifier).bound for result in verdict.results):
         yield f"{unbound(verdict)} unbound"
     if not verdict.results:
-        yield "no falsifier for the devices asked for"
+        yield verdict.absent or "no falsifier for the devices asked for"
     yield from (f"nothing claimed on {device}" for device in verdict.unclaimed)
     if unclaimed := sum(result.outcome is Outcome.NOT_CLAIMED for result in verdict.attacks):
         yield f"{unclaimed} not claimed"

@@ -7,20 +7,32 @@ from typing import Any
 from pv.contract.claims import Falsifier, Harness
 from pv.contract.model import Contract
 from pv.engines.kinds import kind_of
+from pv.report.wrapping import hanging
 
 
-def render(contracts: Sequence[Contract], form: str) -> str:
-    """Return the contracts with all their claims, in `form`: text or json."""
+def render(contracts: Sequence[Contract], form: str, *, width: int = 0, verbose: bool = False) -> str:
+    """Return the contracts with all their claims, in `form`: text or json.
+
+    width: of a terminal, 0 to wrap nothing. verbose: with predictions, faults and what the contract declares.
+    """
     if form == "json":
         return json.dumps([_data(contract) for contract in contracts], indent=1, ensure_ascii=False) + "\n"
-    return "".join(f"{line}\n" for contract in contracts for line in _text(contract))
+    lines = (line for contract in contracts for line in _text(contract, verbose))
+    return "".join(f"{hanging(line, width)}\n" for line in lines)
 
 
-def _text(contract: Contract) -> Iterator[str]:
+def _text(contract: Contract, verbose: bool) -> Iterator[str]:
     yield f"{contract.id} {contract.version}  {contract.location.path}"
+    if verbose:
+        yield f"  {contract.description}"
     for claim in contract.claims:
         yield f"  {claim.id}  [{', '.join(claim.devices)}]  {claim.rule}"
         yield f"      {_bound(claim)}" + (f"  kills {', '.join(claim.kills)}" if claim.kills else "")
+        if verbose:
+            yield f"      predicted {claim.prediction}" if claim.prediction else f"      at {claim.location}"
+            yield f"      if it fails {claim.if_fails}"
+    if verbose:
+        yield from (f"  mutant {each.id}  {each.fault}" for each in contract.mutants)
 
 
 def _bound(claim: Falsifier) -> str:

@@ -2,55 +2,108 @@
 
 import html
 import re
+from collections.abc import Iterator
 
 from pv.engines.kinds import kind_of
 from pv.report import View, details, phrases
 from pv.report.figures import count
 from pv.report.summary import sentence
+from pv.results.changes import changes
 from pv.results.outcome import Result
 from pv.results.verdict import ContractVerdict, Report
 
-# GitHub truncates a job summary at 1 MiB; this many blocks stay far below.
-MAX_BLOCKS = 50
+MAX_BLOCKS, MAX_CHANGES, MAX_NAMES = 50, 100, 50
+RESERVE = 120  # bytes for the remark about what was left out
 MARKS = {"fail": "❌", "undecided": "⚠️", "pass": "✅"}
 
 
 def render(report: Report, view: View) -> str:
-    """Return Markdown: a table of contracts, worst first, a section for each failure, and all results folded."""
-    parts = ["## Falsifier report", ""]
+    """Return Markdown: a table of contracts, worst first, a section for each failure, and all results folded.
+
+    The last parts are left out, and counted, where all are larger than `view.max_bytes`.
+    """
+    end = ["", *(f"> {escape(note)}" for note in phrases.notes(report)), escape(phrases.closing(report)), ""]
+    return "\n".join([*_fitting(list(_parts(report, view)), view.max_bytes - _size(end) - RESERVE), *end])
+
+
+def _parts(report: Report, view: View) -> Iterator[list[str]]:
+    """Yield the parts of the report, each of which is shown whole or not at all."""
+    yield ["## Falsifier report", ""]
     if report.contracts:
-        parts += ["| | contract | verdict | evidence |", "|---|---|---|---|"]
-    for verdict in report.contracts:
-        status = verdict.status.value
-        name = f"{code(verdict.contract.id)} {escape(verdict.contract.version)}"
-        name += f" on {code(verdict.subject)}" if verdict.subject else ""
-        parts.append(f"| {MARKS[status]} | {name} | **{status}** | {escape(sentence(verdict))} |")
-    parts.append("")
-    parts += [f"- {escape(str(finding))}" for finding in phrases.refusals_and_errors(report)]
+        yield ["| | contract | verdict | evidence |", "|---|---|---|---|"]
+    yield from ([_row(verdict)] for verdict in report.contracts)
+    yield [""]
+    if view.base is not None:
+        yield _changes(report, view.base)
+    yield from ([f"- {escape(str(finding))}"] for finding in phrases.refusals_and_errors(report))
     shown = [(result, verdict) for verdict in report.contracts for result in phrases.blocks(verdict)]
-    for result, verdict in shown[:MAX_BLOCKS]:
-        parts += ["", *_block(result, verdict, report)]
+    yield from (["", *_block(result, verdict)] for result, verdict in shown[:MAX_BLOCKS])
     if len(shown) > MAX_BLOCKS:
-        parts += ["", f"{len(shown) - MAX_BLOCKS} more are in the full report."]
+        yield ["", f"{len(shown) - MAX_BLOCKS} more are in the full report."]
     for verdict in report.contracts:
-        for result, said in phrases.close_to_their_limit(verdict):
-            parts += ["", f"**proved**: {code(result.falsifier.id)}: {escape(said)}"]
-        for reason, results in phrases.undecided(verdict).items():
-            names = ", ".join(code(result.falsifier.id) for result in results)
-            parts += ["", f"**undecided**: {names}: {escape(reason)}"]
-        parts += ["", *_table(verdict)] if verdict.results else []
-    parts += ["", *(f"> {escape(note)}" for note in phrases.notes(report)), escape(phrases.closing(report)), ""]
-    return "\n".join(parts)
+        yield from _remarks(verdict)
+        if verdict.results:
+            yield ["", *_table(verdict)]
 
 
-def _block(result: Result, verdict: ContractVerdict, report: Report) -> list[str]:
+def _row(verdict: ContractVerdict) -> str:
+    status = verdict.status.value
+    name = f"{code(verdict.contract.id)} {escape(verdict.contract.version)}"
+    name += f" on {code(verdict.subject)}" if verdict.subject else ""
+    return f"| {MARKS[status]} | {name} | **{status}** | {escape(sentence(verdict))} |"
+
+
+def _changes(report: Report, base: Report) -> list[str]:
+    """Return the section of the differences from the base: a weaker contract is as visible as a broken one."""
+    found = changes(base, report)
+    rows = [
+        f"| **{change.kind.value}** | {code(change.contract)} | {code(change.claim) if change.claim else ''} |"
+        f" {escape(change.text)} |"
+        for change in found[:MAX_CHANGES]
+    ]
+    if not found:
+        return ["### Compared with the base", "", "No difference.", ""]
+    more = [f"{len(found) - MAX_CHANGES} more changes.", ""] if len(found) > MAX_CHANGES else []
+    head = ["### Compared with the base", "", "| change | contract | claim or mutant | |", "|---|---|---|---|"]
+    return [*head, *rows, "", *more]
+
+
+def _remarks(verdict: ContractVerdict) -> Iterator[list[str]]:
+    for result, said in phrases.close_to_their_limit(verdict):
+        yield ["", f"**proved**: {code(result.falsifier.id)}: {escape(said)}"]
+    for reason, results in phrases.undecided(verdict).items():
+        names = ", ".join(code(result.falsifier.id) for result in results[:MAX_NAMES])
+        more = f" and {len(results) - MAX_NAMES} more" if len(results) > MAX_NAMES else ""
+        yield ["", f"**undecided**: {names}{more}: {escape(reason)}"]
+
+
+def _fitting(parts: list[list[str]], max_bytes: int) -> list[str]:
+    """Return the lines of the parts that fit, and a remark about those that do not."""
+    lines: list[str] = []
+    left_out = 0
+    for part in parts:
+        size = _size(part)
+        if size > max_bytes:
+            left_out += 1
+            continue
+        max_bytes -= size
+        lines += part
+    remark = f"{left_out} parts of this report are left out: they exceed its size limit. The JSON report has all."
+    return [*lines, "", remark] if left_out else lines
+
+
+def _size(lines: list[str]) -> int:
+    return sum(len(line.encode("utf-8", "backslashreplace")) + 1 for line in lines)
+
+
+def _block(result: Result, verdict: ContractVerdict) -> list[str]:
     parts = [
         f"### {result.outcome.value}: {code(result.falsifier.id)} on {result.device}",
         "",
         escape(str(result.falsifier.location)),
         "",
     ]
-    return [*parts, *fenced([f"{label:<10} {text}" for label, text in details.lines(result, verdict, report)])]
+    return [*parts, *fenced([f"{label:<10} {text}" for label, text in details.lines(result, verdict)])]
 
 
 def fenced(lines: list[str]) -> list[str]:

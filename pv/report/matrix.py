@@ -160,7 +160,7 @@ def _said(column: Column, falsifier: Falsifier) -> Iterator[tuple[str, str]]:
     if column.verdict is None or column.report is None:
         return
     result = next(result for result in column.results if result.falsifier.id == falsifier.id)
-    yield from details.lines(result, column.verdict, column.report)
+    yield from details.lines(result, column.verdict)
 
 
 def _findings(comparison: Comparison) -> list[Any]:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from pv.contract.finding import Finding, Severity
-from pv.engines.kinds import KINDS, kind_of
+from pv.engines.kinds import kind_of
+from pv.report import json_claims
 from pv.report.figures import count, lint_errors, ran
 from pv.results.outcome import Outcome, Result
 from pv.results.trial import TrialStatus
@@ -58,12 +59,9 @@ def notes(report: Report) -> list[str]:
 
 def tolerances(verdict: ContractVerdict) -> Iterator[str]:
     """Yield each tolerance that the contract sets for an equation that was tried, with its reason."""
-    tried = {result.falsifier.equation for result in verdict.results if kind_of(result.falsifier) is KINDS["equation"]}
-    for equation in verdict.contract.equations:
-        given = equation.executable.get("tolerance")
-        if given is not None and equation.name in tried:
-            bounds = ", ".join(f"{key} {given[key]:g}" for key in ("relative", "absolute") if key in given)
-            yield f"{verdict.contract.id}: the tolerance of {equation.name} is set, {bounds}: {given['why']}"
+    for given in json_claims.tolerances(verdict):
+        bounds = ", ".join(f"{key} {given[key]:g}" for key in ("relative", "absolute") if key in given)
+        yield f"{verdict.contract.id}: the tolerance of {given['equation']} is set, {bounds}: {given['why']}"
 
 
 def refusals_and_errors(report: Report) -> list[Finding]:

@@ -27,7 +27,7 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
     yield from (_device(verdict, device) for device in devices(verdict))
     yield from _searches(verdict)
     if not verdict.results:
-        yield "no falsifier for the devices asked for"
+        yield verdict.absent or "no falsifier for the devices asked for"
     yield from (f"nothing claimed on {device}" for device in verdict.unclaimed)
     yield from _score(verdict)
     if verdict.partial:

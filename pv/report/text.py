@@ -9,6 +9,8 @@ from rich.text import Text
 
 from pv.report import View, details, line, phrases
 from pv.report.summary import sentence
+from pv.report.wrapping import parts
+from pv.results.changes import changes
 from pv.results.outcome import Result
 from pv.results.verdict import ContractVerdict, Report
 
@@ -40,10 +42,11 @@ def render(report: Report, view: View) -> str:
         force_terminal=view.color,
         no_color=not view.color,
         highlight=False,
-        soft_wrap=not view.color,
+        soft_wrap=True,
     )
     for text in _lines(report, view):
-        console.print(text)
+        for part in parts(text, console, INDENT) if view.color else [text]:
+            console.print(part)
     return out.getvalue()
 
 
@@ -52,11 +55,16 @@ def _lines(report: Report, view: View) -> Iterator[Text]:
     for finding in phrases.refusals_and_errors(report):
         yield _headed(finding.severity.value, STYLES["error"], plain(str(finding)))
     for verdict in report.contracts:
-        yield from _failures(verdict, report)
+        yield from _failures(verdict)
         if view.verbose:
             for result, remark in phrases.close_to_their_limit(verdict):
                 yield from _folded("proved", [result], remark)
     if report.contracts:
+        yield Text()
+    if view.base is not None:
+        for change in changes(view.base, report):
+            name = f"{change.contract} {change.claim}".strip()
+            yield _headed(change.kind.value.upper(), STYLES["undecided"], plain(f"{name}: {change.text}"))
         yield Text()
     notes = phrases.notes(report) if view.verbose else report.notes
     yield from (Text(plain(f"note: {note}")) for note in notes)
@@ -81,11 +89,11 @@ def _name(verdict: ContractVerdict) -> str:
     return f"{verdict.contract.id} on {verdict.subject}" if verdict.subject else verdict.contract.id
 
 
-def _failures(verdict: ContractVerdict, report: Report) -> Iterator[Text]:
+def _failures(verdict: ContractVerdict) -> Iterator[Text]:
     failed = phrases.blocks(verdict)
     for result in failed[:MAX_BLOCKS]:
         yield Text()
-        yield from _block(result, verdict, report)
+        yield from _block(result, verdict)
     if len(failed) > MAX_BLOCKS:
         rest = failed[MAX_BLOCKS:]
         yield from _folded(f"{len(rest)} more", rest, "like these; the JSON report has them all")
@@ -101,12 +109,12 @@ def _folded(label: str, results: list[Result], remark: str) -> Iterator[Text]:
     yield _headed(label.upper(), STYLES["undecided"], plain(f"{', '.join(names[:MAX_NAMES])}{more}: {remark}"))
 
 
-def _block(result: Result, verdict: ContractVerdict, report: Report) -> Iterator[Text]:
+def _block(result: Result, verdict: ContractVerdict) -> Iterator[Text]:
     name = (plain(result.falsifier.id), "bold")
     outcome = result.outcome.value
     yield _headed(outcome.upper(), STYLES[outcome], name, plain(f" on {result.device}  {result.falsifier.location}"))
     previous = ""
-    for label, text in details.lines(result, verdict, report):
+    for label, text in details.lines(result, verdict):
         shown = "" if label == previous else label
         body = plain(text).replace("\n", "\n" + " " * INDENT)
         yield Text.assemble((f"  {shown:<{INDENT - 2}}", "dim"), body)

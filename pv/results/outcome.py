@@ -102,13 +102,14 @@ def _not_claimed(falsifier: Falsifier, device: str, selection: Selection) -> Res
     return Result(falsifier=falsifier, device=device, outcome=Outcome.NOT_CLAIMED, reason=reason, required=False)
 
 
-def _in_gate(contract: Contract, falsifier: Falsifier) -> bool:
+def in_gate(contract: Contract, falsifier: Falsifier) -> bool:
+    """Return whether the gate requires a claim."""
     required = contract.gate.harnesses if kind_of(falsifier).proves else contract.gate.falsifiers
     return required is None or falsifier.id in required
 
 
 def _live(contract: Contract, falsifier: Falsifier, device: str, evidence: Evidence, selection: Selection) -> Result:
-    required = _in_gate(contract, falsifier)
+    required = in_gate(contract, falsifier)
     if not kind_of(falsifier).bound:
         return Result(
             falsifier=falsifier, device=device, outcome=Outcome.UNDECIDED, reason="not bound: its test is prose"
@@ -246,7 +247,7 @@ def _recorded(
     contract: Contract, falsifier: Falsifier, device: str, evidence: Evidence, selection: Selection
 ) -> Result:
     """Return the result of another device: the recorded one, while everything that it depends on is unchanged."""
-    required = device in (selection.require | contract.gate.fresh) and _in_gate(contract, falsifier)
+    required = device in (selection.require | contract.gate.fresh) and in_gate(contract, falsifier)
     record = evidence.recorded.get((falsifier.id, device))
     if record is None:
         outcome, reason = Outcome.UNDECIDED, f"not measured on {device}"

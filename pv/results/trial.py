@@ -16,6 +16,7 @@ __all__ = [
     "MutationScore",
     "Output",
     "Recorded",
+    "RunTrace",
     "Trial",
     "TrialStatus",
 ]
@@ -89,6 +90,20 @@ class MutationScore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunTrace:
+    """The trace of one reference run: its events in order, and its loss by step, as `pv.results.traces` reads them.
+
+    events: name and number of equal events in a row. losses: step and loss, thinned out.
+    """
+
+    run: str
+    device: str
+    seconds: float = 0.0
+    events: tuple[tuple[str, int], ...] = ()
+    losses: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """The evidence about one contract: trials that ran now, and recorded results."""
 
@@ -100,3 +115,4 @@ class Evidence:
     score: MutationScore | None = None
     absent: Mapping[str, str] = field(default_factory=dict)
     devices: Mapping[str, DeviceInfo] = field(default_factory=dict)
+    runs: tuple[RunTrace, ...] = ()

@@ -1,7 +1,7 @@
 """Decides the verdict of a contract, as a pure function of its claims and evidence."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from pv.contract.finding import Finding, Severity
@@ -9,7 +9,7 @@ from pv.contract.model import Contract
 from pv.engines.kinds import kind_of
 from pv.results.outcome import Outcome, Result, Selection, killed
 from pv.results.outcome import results as results_of
-from pv.results.trial import DeviceInfo, Evidence, MutationScore, TrialStatus
+from pv.results.trial import DeviceInfo, Evidence, MutationScore, RunTrace, TrialStatus
 
 
 class Status(Enum):
@@ -41,6 +41,12 @@ class ContractVerdict:
     """The required devices on which the contract claims nothing, although its gate does not leave them out."""
     subject: str = ""
     """The subject that replaced the contract's own; "" for its own."""
+    runs: tuple[RunTrace, ...] = ()
+    """The traces of its reference runs, at their full size."""
+    repeat: tuple[str, ...] = ()
+    """The options of the command that repeats its results."""
+    absent: str = ""
+    """The reason why nothing is known of the contract; "" if it was tried."""
 
     def count(self, device: str, *outcomes: Outcome) -> int:
         return sum(result.device == device and result.outcome in outcomes for result in self.attacks)
@@ -75,7 +81,10 @@ class Report:
     notes: tuple[str, ...] = ()
     interrupted: bool = False
     unmatched: tuple[str, ...] = ()
-    repeat: tuple[str, ...] = ()
+    commit: str = ""
+    """The commit that was tested, with a plus sign if files were changed; "" without git."""
+    project: Mapping[str, str] = field(default_factory=dict)
+    """The path of every contract of the project by id, those that were not selected included."""
 
     @property
     def exit_code(self) -> int:
@@ -103,7 +112,7 @@ def decide(
     judged = {key[1] for key, trial in evidence.mutants.items() if trial.status is not TrialStatus.CANCELLED}
     return ContractVerdict(
         contract=contract,
-        status=_with_devices(unclaimed, _with_score(contract, evidence, selection, _status(results, findings))),
+        status=status_of(contract, results, findings, evidence.score, unclaimed, whole=selection.falsifiers is None),
         results=results,
         findings=findings,
         killed=frozenset((judged - survived) & claimed),
@@ -112,7 +121,24 @@ def decide(
         partial=len(selected) < len(contract.claims),
         score=evidence.score,
         unclaimed=unclaimed,
+        runs=evidence.runs,
     )
+
+
+def status_of(
+    contract: Contract,
+    results: tuple[Result, ...],
+    findings: tuple[Finding, ...],
+    score: MutationScore | None,
+    unclaimed: tuple[str, ...],
+    *,
+    whole: bool,
+) -> Status:
+    """Return the status that follows from the results. whole: no claim of the contract was left out by name."""
+    status = _status(results, findings)
+    if whole and status is not Status.FAIL:
+        status = _with_score(contract.gate.mutation_score, score, status)
+    return Status.UNDECIDED if unclaimed and status is Status.PASS else status
 
 
 def _unclaimed(contract: Contract, selection: Selection) -> set[str]:
@@ -122,14 +148,9 @@ def _unclaimed(contract: Contract, selection: Selection) -> set[str]:
     return set(selection.require) - claimed - excused
 
 
-def _with_devices(unclaimed: tuple[str, ...], status: Status) -> Status:
-    return Status.UNDECIDED if unclaimed and status is Status.PASS else status
-
-
-def _with_score(contract: Contract, evidence: Evidence, selection: Selection, status: Status) -> Status:
-    """Return the status after the gate on the recorded mutation score of a whole contract."""
-    least, score = contract.gate.mutation_score, evidence.score
-    if least is None or selection.falsifiers is not None or status is Status.FAIL:
+def _with_score(least: float | None, score: MutationScore | None, status: Status) -> Status:
+    """Return the status after the gate on the recorded mutation score."""
+    if least is None:
         return status
     if score is None or score.changed or score.value is None or score.sample:
         return Status.UNDECIDED

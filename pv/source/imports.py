@@ -58,6 +58,7 @@ def closure(project: Project, paths: list[Path]) -> tuple[frozenset[Path], froze
     """
     files: set[Path] = set()
     foreign: set[str] = set()
+    known: set[str] = set()
     todo = list(paths)
     find = cache(partial(resolve.find_module, project))
     while todo:
@@ -66,7 +67,9 @@ def closure(project: Project, paths: list[Path]) -> tuple[frozenset[Path], froze
             continue
         files.add(path)
         module = resolve.module_name(project, path)
-        for name in [*_parents(module), *names(path, module)]:
+        new = {*_parents(module), *names(path, module)} - known
+        known |= new
+        for name in new:
             inside = _files_of(find, name)
             todo.extend(inside)
             if not inside and not _is_folder(project, name):

@@ -21,12 +21,12 @@ class Project:
     declared: bool
 
 
-def find_project(start: Path) -> Project:
+def find_project(start: str | Path) -> Project:
     """Return the project around `start`: the nearest pyproject.toml with a `[tool.pv]` table, else `start` itself.
 
     Raise ProjectError when the table is malformed.
     """
-    start = start.resolve()
+    start = Path(start).resolve()
     for folder in (start, *start.parents):
         file = folder / "pyproject.toml"
         table = _table(file) if file.is_file() else None

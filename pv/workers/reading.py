@@ -67,6 +67,8 @@ def _counterexample(said: dict[str, Any]) -> Counterexample:
         shrunk=said.get("shrunk", False),
         blob=said.get("blob", ""),
         hypothesis=said.get("hypothesis", ""),
+        call=said.get("call", ""),
+        printed=said.get("printed", ""),
     )
 
 

@@ -38,3 +38,39 @@ def test_list_says_what_it_could_not_read(project: Project) -> None:
     assert done.returncode == 3
     assert "contracts/broken.yaml:1:9 PV014 unknown format 'pv/2'" in done.stderr
     assert "C-LIMIT" in done.stdout
+
+
+def test_ids_select_claims_in_list_and_show(project: Project) -> None:
+    project("small")
+    listed = run("list", "C-LIMIT", "-v").stdout
+    assert "C-LIMIT  [cpu]" in listed and "predicted " in listed and "if it fails " in listed
+    assert listed.count("[cpu") == 1
+    shown = run("show", "C-LIMIT")
+    assert (shown.returncode, shown.stdout) == (0, "")
+    assert shown.stderr.startswith("no executable equation; `pv explain C-LIMIT` shows a claim")
+
+
+def test_show_of_a_claim_has_only_its_equation(project: Project) -> None:
+    project("kernels")
+    whole = run("show").stdout
+    (first, *_) = [claim for c in json.loads(run("list", "--format", "json").stdout) for claim in c["falsifiers"]]
+    one = run("show", first["id"]).stdout
+    assert one and len(one) < len(whole)
+    assert f"{first['equation']} = " in one
+
+
+def test_lint_shows_the_line_of_a_finding_only_if_verbose(project: Project) -> None:
+    folder = project("small")
+    (folder / "contracts/broken.yaml").write_text("schema: pv/2\n")
+    assert " | schema: pv/2" not in run("lint").stdout
+    assert run("lint", "-v").stdout.splitlines()[1:4] == [
+        "      1 | schema: pv/2",
+        "        |         ^",
+        "        = pv explain PV014",
+    ]
+
+
+def test_shell_completes_ids_and_paths(project: Project) -> None:
+    project("small")
+    done = run(_PV_COMPLETE="bash_complete", COMP_WORDS="pv validate C-LI", COMP_CWORD="2")
+    assert done.stdout.split() == ["plain,C-LIMIT", "file,C-LI"]

@@ -39,3 +39,19 @@ def test_garbage_collection_resumes_after_an_error(monkeypatch: pytest.MonkeyPat
         assert not gc.isenabled()
         raise RuntimeError
     assert gc.isenabled()
+
+
+def test_the_folder_is_named_from_the_root_of_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "b")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
+    assert terminal.folder() == "a/b"
+    for elsewhere in (tmp_path / "a" / "b", tmp_path / "c"):
+        monkeypatch.setenv("GITHUB_WORKSPACE", str(elsewhere))
+        assert terminal.folder() == ""
+    monkeypatch.delenv("GITHUB_WORKSPACE")
+    assert terminal.folder() == ""
+
+
+def test_color_is_for_terminals_only() -> None:
+    assert terminal.screen()["color"] is False

@@ -85,6 +85,8 @@ def test_an_equations_counterexample_is_printed_to_be_replayed_until_it_is_mende
             "missing gamma; unknown variable 'gama' (did you mean 'gamma'?)",
         ),
         ("K-CE-GRADIENT", '{"x": [[1.0]]}', "cross_entropy_gradient: missing y"),
+        ("K-SOFTMAX", '{"x": [1.0]}', "x has the shape [1], its axes are ["),
+        ("K-SOFTMAX", "6.0:AAE=", "K-SOFTMAX is an equation: replay its arguments, as a JSON object"),
     ],
 )
 def test_an_example_of_an_equation_names_its_variables(

@@ -163,13 +163,13 @@ def fuzzed(examples: int) -> settings:
     )
 
 
-@fuzzed(500)
+@fuzzed(250)
 @given(data=st.sampled_from([SMALL, RUN]).flatmap(spoilt_trees))
 def test_a_contract_with_spoilt_nodes_is_answered(file: Path, data: bytes) -> None:
     answered(data, file, SMALL_PROJECT)
 
 
-@fuzzed(400)
+@fuzzed(200)
 @given(data=st.sampled_from([SMALL, RUN, EXISTING]).flatmap(spoilt_bytes))
 @example(data=SMALL.encode()[:-1])
 def test_a_contract_with_spoilt_bytes_is_answered(file: Path, data: bytes) -> None:
@@ -183,7 +183,7 @@ def test_a_contract_in_the_existing_format_with_spoilt_nodes_is_answered(file: P
 
 
 @pytest.mark.parametrize("contract", LARGE, ids=lambda path: path.stem)
-@fuzzed(12)
+@fuzzed(8)
 @given(data=st.data())
 def test_a_real_contract_that_is_spoilt_is_answered(file: Path, contract: Path, data: st.DataObject) -> None:
     text = contract.read_text(encoding="utf-8")
@@ -194,7 +194,7 @@ def test_the_fuzzer_reaches_lint_and_not_only_the_parser(file: Path) -> None:
     """A fuzzer whose files are all refused at once would show nothing."""
     codes: set[str] = set()
 
-    @fuzzed(600)
+    @fuzzed(400)
     @given(data=spoilt_trees(SMALL))
     def collect(data: bytes) -> None:
         codes.update(finding.code for finding in answered(data, file, SMALL_PROJECT))

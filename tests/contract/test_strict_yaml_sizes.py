@@ -13,7 +13,7 @@ Refusals = Callable[[Path], list[str]]
 Problems = Callable[..., list[Finding]]
 
 GOOD = (Path(__file__).parents[1] / "bad_contracts" / "good.yaml").read_text(encoding="utf-8")
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ Write = Callable[[str | bytes], Path]
 Refusals = Callable[[Path], list[str]]
 
 GOOD = (Path(__file__).parents[1] / "bad_contracts" / "good.yaml").read_text(encoding="utf-8")
+QUOTE = "check the indentation of this line, and quote a value that has ': ', ' #', or inside [ ] or { } a comma"
 EMPTY = "1:1 PV002 the file is empty; a contract starts with 'schema: pv/1'"
 NO_TAG = "contracts are plain data, without tags"
 NOT_UTF8 = "save the file as UTF-8"
@@ -45,18 +46,27 @@ SYNTAX = [
     (
         "truncated in a list",
         "schema: [pv/1",
-        "2:1 PV002 not YAML: did not find expected ',' or ']' while parsing a flow sequence",
+        f"2:1 PV002 not YAML: did not find expected ',' or ']' while parsing a flow sequence; {QUOTE}",
     ),
     (
         "a tab as indentation",
         "a:\n\tb: 1",
         "2:1 PV002 not YAML: found character that cannot start any token while scanning for the next token",
     ),
-    ("a stray bracket", "a: 1\n]", "2:1 PV002 not YAML: did not find expected key while parsing a block mapping"),
+    (
+        "an unquoted colon",
+        "a: b: c",
+        f"1:5 PV002 not YAML: mapping values are not allowed in this context; {QUOTE}",
+    ),
+    (
+        "a stray bracket",
+        "a: 1\n]",
+        f"2:1 PV002 not YAML: did not find expected key while parsing a block mapping; {QUOTE}",
+    ),
     (
         "bad indentation",
         "a:\n  b: 1\n c: 2",
-        "3:2 PV002 not YAML: did not find expected key while parsing a block mapping",
+        f"3:2 PV002 not YAML: did not find expected key while parsing a block mapping; {QUOTE}",
     ),
     ("a bad escape", 'a: "\\q"', "1:5 PV002 not YAML: found unknown escape character while parsing a quoted scalar"),
     (

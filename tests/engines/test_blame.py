@@ -1,17 +1,27 @@
 """The innermost frame of the project decides whether the subject or the falsifier raised."""
 
 import importlib.util
+import types
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import Mock
 
+import numpy
 import pytest
+import torch
 
 from pv.engines.blame import Blame, said
 from pv.engines.trial import TrialStatus
 
-SUBJECT = "def divide(a, b):\n    return a / b\ndef call(function):\n    return function()\n"
-FALSIFIER = "def attack(subject):\n    subject.divide(1, 0)\ndef broken():\n    raise KeyError('x')\n"
+SUBJECT = (
+    "def divide(a, b):\n    return a / b\ndef call(function):\n    return function()\n"
+    "def asserts():\n    assert False\ndef lacks():\n    import no_such_package\n"
+)
+FALSIFIER = (
+    "def attack(subject):\n    subject.divide(1, 0)\ndef broken():\n    raise KeyError('x')\n"
+    "def claim():\n    assert 1 == 2\ndef calls(function, *arguments):\n    return function(*arguments)\n"
+)
 
 
 def load(path: Path, text: str) -> ModuleType:
@@ -57,6 +67,36 @@ def test_failed_assertion_refutes_and_a_skip_is_a_skip(blamed: tuple[ModuleType,
     assert blame.status(AssertionError("2 == 3")) is TrialStatus.REFUTED
     assert blame.status(raised(lambda: pytest.fail("no"))) is TrialStatus.REFUTED
     assert blame.status(raised(lambda: pytest.skip("no GPU"))) is TrialStatus.SKIPPED
+
+
+def test_only_an_assertion_of_the_falsifier_refutes(blamed: tuple[ModuleType, ModuleType, Blame]) -> None:
+    subject, falsifier, blame = blamed
+    assert blame.status(raised(falsifier.claim)) is TrialStatus.REFUTED
+    assert blame.status(raised(lambda: subject.call(falsifier.claim))) is TrialStatus.REFUTED
+    assert blame.status(raised(lambda: falsifier.calls(subject.asserts))) is TrialStatus.RAISED
+
+
+def test_an_assertion_of_a_library_refutes_if_the_library_is_for_assertions(
+    blamed: tuple[ModuleType, ModuleType, Blame],
+) -> None:
+    subject, falsifier, blame = blamed
+    ones, twos = torch.ones(2), torch.full((2,), 2.0)
+    assert blame.status(raised(lambda: falsifier.calls(torch.testing.assert_close, ones, twos))) is TrialStatus.REFUTED
+    assert blame.status(raised(lambda: falsifier.calls(numpy.testing.assert_allclose, 1, 2))) is TrialStatus.REFUTED
+    assert blame.status(raised(lambda: falsifier.calls(Mock().assert_called_once))) is TrialStatus.REFUTED
+    library = types.FunctionType(compile("assert False", "/elsewhere/library.py", "exec"), {"__name__": "library"})
+    assert blame.status(raised(lambda: falsifier.calls(library))) is TrialStatus.ERROR
+    assert blame.status(raised(lambda: subject.call(library))) is TrialStatus.RAISED
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")
+def test_a_missing_device_or_package_is_an_error_also_in_the_subject(
+    blamed: tuple[ModuleType, ModuleType, Blame],
+) -> None:
+    subject, falsifier, blame = blamed
+    assert blame.status(raised(lambda: falsifier.calls(torch.zeros(1).cuda))) is TrialStatus.ERROR
+    assert blame.status(raised(lambda: subject.call(torch.zeros(1).cuda))) is TrialStatus.ERROR
+    assert blame.status(raised(subject.lacks)) is TrialStatus.ERROR
 
 
 def test_missing_name_on_a_mutant_is_an_invalid_mutant(tmp_path: Path) -> None:

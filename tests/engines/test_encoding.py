@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pv.engines.encoding import MAX_ITEMS, decode, encode, show
+from pv.engines.encoding import MAX_ELEMENTS, MAX_ITEMS, decode, encode, show
 
 DTYPES = [
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16),
@@ -184,7 +184,7 @@ def cyclic() -> list[Any]:
         "x" * 4097,
         list(range(MAX_ITEMS + 1)),
         Counted(1),
-        torch.zeros(MAX_ITEMS + 1),
+        torch.zeros(MAX_ELEMENTS + 1),
         torch.zeros(2, dtype=torch.complex64),
         torch.zeros(2, requires_grad=True),
         torch.zeros(2, device="meta"),
@@ -212,7 +212,7 @@ def test_a_class_inside_a_function_is_not_exact() -> None:
     ("value", "says"),
     [
         ({"$repr": "<x>"}, "<x> cannot be rebuilt from its text"),
-        (encode(torch.zeros(MAX_ITEMS + 1))[0], "the tensor was too large to be written"),
+        (encode(torch.zeros(MAX_ELEMENTS + 1))[0], "the tensor was too large to be written"),
         ([{"a": {"$repr": "<x>"}}], "<x> cannot be rebuilt from its text"),
     ],
 )
@@ -241,7 +241,7 @@ def test_what_was_not_exact_is_not_rebuilt(value: Any, says: str) -> None:
         (torch.zeros(0, 3), "tensor([], float32)"),
         (torch.zeros(2, 0), "tensor([[], []], float32)"),
         (torch.zeros(5, 20), "tensor(shape [5, 20], float32)"),
-        (torch.zeros(MAX_ITEMS + 1), "tensor(shape [4097], float32)"),
+        (torch.zeros(MAX_ELEMENTS + 1), f"tensor(shape [{MAX_ELEMENTS + 1}], float32)"),
     ],
 )
 def test_a_value_is_shown_as_a_person_would_write_it(value: Any, shown: str) -> None:

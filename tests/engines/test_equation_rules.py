@@ -19,9 +19,9 @@ falsifiers:
 """
 
 
-def findings(folder: Path, text: str) -> list[tuple[str, str]]:
+def findings(folder: Path, text: str, code: str = "") -> list[tuple[str, str]]:
     (folder / "pyproject.toml").write_text("[tool.pv]\n")
-    (folder / "tiny.py").write_text("def double(number):\n    return 2 * number\n")
+    (folder / "tiny.py").write_text(f"def double(number):\n    return 2 * number\n{code}")
     (folder / "c.yaml").write_text(text.lstrip())
     loaded = load([folder / "c.yaml"])
     return [(f.code, f.message) for f in [*loaded.findings, *lint(loaded.contracts, project=find_project(folder))]]

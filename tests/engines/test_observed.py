@@ -66,3 +66,62 @@ def test_nan_inside_the_domain_is_an_error_of_the_contract(tried) -> None:
     assert record["detail"].startswith("entropy has no value (NaN) here, inside its domain")
     whole = {**entropy, "expression": "-sum(p * log(p), V, where=p > 0)"}
     assert tried({"entropy": whole}, "entropy", {"f": lambda p: torch.special.entr(p).sum()})["status"] == "held"
+
+
+def doubled(**keys):
+    return {
+        "e": {"domain": {"x": "real[N]"}, "result": "real[N]", "expression": "2 * x", "implemented_by": "f(x)", **keys}
+    }
+
+
+def test_code_that_writes_into_an_argument_is_refuted_if_inputs_unchanged_is_checked(tried) -> None:
+    record = tried(doubled(checks=["inputs_unchanged"]), "e", {"f": lambda x: x.mul_(2)})
+    assert record["error"] == "Refuted: the code of f changed its argument x"
+    assert tried(doubled(checks=["inputs_unchanged"]), "e", {"f": lambda x: x * 2})["status"] == "held"
+    assert tried(doubled(), "e", {"f": lambda x: x.mul_(2)})["status"] == "held"
+
+
+def test_other_dtype_of_the_result_is_refuted(tried) -> None:
+    code = {"f": lambda x: (x * 2).double()}
+    record = tried(doubled(result_dtype="input"), "e", code)
+    assert record["error"] == "Refuted: the code of f returned float64, `result_dtype` is float32"
+    assert tried(doubled(result_dtype="float64"), "e", code)["status"] == "held"
+    assert tried(doubled(result_dtype="input", dtypes=["float64"]), "e", code)["status"] == "held"
+
+
+def test_other_result_of_a_second_call_is_refuted(tried) -> None:
+    noise = {"f": lambda x: x * 2 + 1e-9 * torch.rand(x.shape)}
+    tolerance = {"absolute": 1e-3, "why": "noise"}
+    record = tried(doubled(checks=["repeatable"], tolerance=tolerance), "e", noise)
+    assert record["error"] == "Refuted: the code of f returned another result in a second call with equal arguments"
+    assert tried(doubled(tolerance=tolerance), "e", noise)["status"] == "held"
+    assert tried(doubled(checks=["repeatable"]), "e", {"f": lambda x: x * 2})["status"] == "held"
+
+
+def test_object_that_is_no_number_is_an_error_that_says_what_to_write(tried) -> None:
+    record = tried(doubled(), "e", {"f": lambda x: {"loss": x}})
+    hint = "say in `returns` which part is the value, such as `result['loss']`"
+    assert record["status"] == "error"
+    assert record["detail"] == f"NoNumber: f returned an object of type dict: {hint}"
+    assert "f returned None: say" in tried(doubled(), "e", {"f": lambda x: None})["detail"]
+    held = tried(doubled(returns="result['loss'] / 2"), "e", {"f": lambda x: {"loss": 4 * x}})
+    assert held["status"] == "held"
+
+
+def test_counterexample_has_the_call_and_the_place_of_the_code(tried) -> None:
+    def wrong(x):
+        return x * 3
+
+    record = tried(doubled(), "e", {"f": wrong})
+    assert record["call"] == "f(tensor([1.0], float32))"
+    line = wrong.__code__.co_firstlineno
+    assert record["frames"] == [f"{__file__}:{line} in {wrong.__qualname__}: def wrong(x):"]
+
+
+def test_replay_tries_the_point_itself_and_does_not_shrink_it(tried) -> None:
+    arguments = '{"x": {"$tensor": {"dtype": "float32", "shape": [2], "data": [3.5, 0.0]}}}'
+    record = tried(doubled(), "e", {"f": lambda x: x * 3}, replay=arguments)
+    assert record["inputs"]["x"].tolist() == [3.5, 0.0]
+    assert (record["status"], record["valid"], record["shrunk"]) == ("refuted", 1, False)
+    outside = tried(doubled(requires="sum(x) > 9"), "e", {"f": lambda x: x * 3}, replay=arguments)
+    assert (outside["status"], outside["invalid"]) == ("no examples", 1)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from pv.engines import property as engine
 from pv.engines.blame import Blame
+from tests.engines import asserting
 
 
 class Records:
@@ -93,3 +94,31 @@ def test_blob_of_a_refutation_replays_it(limit: int) -> None:
     found, _ = attack(below(limit))
     again, _ = attack(below(limit), replay=f"{found['hypothesis']}:{found['blob']}")
     assert (again["status"], again["arguments"]) == ("refuted", found["arguments"])
+
+
+def test_labelled_draws_and_the_output_of_the_failing_example_are_shown(capsys: Any) -> None:
+    record, _ = attack(asserting.draws)
+    assert record["arguments"] == {"offset": 0, "n": 10, "draw 2": 0}
+    assert record["exact"] is False
+    assert record["blob"]
+    assert record["printed"] == "tried 10\n"
+    assert record["error"].splitlines() == [
+        "AssertionError: assert n + offset < 10 + 0 * m",
+        "  n + offset = 10",
+        "  10 + 0 * m = 10",
+        "  n = 10",
+        "  offset = 0",
+        "  0 * m = 0",
+        "  m = 0",
+    ]
+    assert "tried 10" in capsys.readouterr().out
+
+
+def test_values_are_not_evaluated_again_on_a_mutant() -> None:
+    calls = []
+
+    def falsify() -> None:
+        assert calls.append(1)
+
+    attack(falsify, stop_at_first=True)
+    assert calls == [1]

@@ -1,9 +1,11 @@
 """A run leaves its arguments, its result and its trace in a directory, from which predicates read them."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from pv.engines import reference_run
 
@@ -31,10 +33,32 @@ def test_second_attempt_starts_with_an_empty_directory(tmp_path: Path) -> None:
     assert not stale.exists()
 
 
-def test_result_that_is_not_json_raises(tmp_path: Path) -> None:
-    with pytest.raises(TypeError):
-        reference_run.execute(lambda *_, **__: object(), "s", device="cpu", directory=tmp_path / "run", arguments={})
+NOT_JSON = {
+    "result is a object, which JSON does not have: return text, numbers, booleans, None, lists": object(),
+    "result['loss'] is a Tensor, which JSON does not have: return `result['loss'].item()`": {"loss": torch.tensor(1.0)},
+    "result['parts'][1] is a Tensor, which JSON does not have: return `result['parts'][1].tolist()`": {
+        "parts": [1, torch.ones(2)]
+    },
+    "result['seen'] is a set, which JSON does not have: return `sorted(result['seen'])`": {"seen": {1, 2}},
+    "return `str(result['file'])`": {"file": Path("a")},
+    "the key (1, 2) of result is a tuple": {(1, 2): 3},
+}
+
+
+@pytest.mark.parametrize("says", NOT_JSON)
+def test_result_that_is_not_json_names_the_value_and_what_to_return(tmp_path: Path, says: str) -> None:
+    result = NOT_JSON[says]
+    with pytest.raises(TypeError, match=re.escape(says)):
+        reference_run.execute(lambda *_, **__: result, "s", device="cpu", directory=tmp_path / "run", arguments={})
     assert not (tmp_path / "run" / reference_run.RESULT).exists()
+
+
+def test_event_that_is_not_json_is_named(tmp_path: Path) -> None:
+    def traces(subject, *, device, directory, trace):
+        trace({"step": 0, "loss": torch.tensor([2.0])})
+
+    with pytest.raises(TypeError, match=r"event\['loss'\] is a Tensor"):
+        reference_run.execute(traces, "s", device="cpu", directory=tmp_path / "run", arguments={})
 
 
 def test_events_before_a_failure_are_kept(tmp_path: Path) -> None:

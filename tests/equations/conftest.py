@@ -35,6 +35,9 @@ class Foreign:
     def frames(self, error: BaseException) -> list[str]:
         return []
 
+    def shown(self, filename: str) -> str:
+        return filename
+
 
 class Deaf:
     """A stream whose messages are dropped."""

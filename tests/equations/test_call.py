@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pv.equations.call import parse_call, parse_returns, returned
+from pv.equations.call import defined_at, parse_call
 from pv.equations.refusal import Refusal
 
 NAMES = frozenset({"s", "t", "tau", "V"})
@@ -14,7 +14,12 @@ REFUSED_CALLS = {
     "s": (1, "expected a call, such as `kd_loss(s, t, temperature=tau)`"),
     "f(m)": (3, "unknown variable 'm'; the domain has V, s, t, tau"),
     "f(s, k=m)": (8, "unknown variable 'm'"),
-    "f(s + 1)": (3, "invalid argument: expected a variable, a literal, [a, b] or zip(a, b)"),
+    "f(s @ t)": (3, "invalid argument: expected a variable, a literal, arithmetic, [a, b], (a, b), {'key': a} or zip"),
+    "f({1: s})": (3, "invalid argument"),
+    "f({**s})": (3, "invalid argument"),
+    "f(ta)": (3, "unknown variable 'ta'; did you mean 'tau'?"),
+    "Scaler(m).scale(s)": (8, "unknown variable 'm'"),
+    "Scaler(2)._scale(s)": (1, "invalid function: expected a dotted name"),
     "f(b'text')": (3, "invalid argument"),
     "f(g(s))": (3, "invalid argument"),
     "f(*s)": (3, "invalid argument"),
@@ -36,47 +41,57 @@ def test_invalid_call_is_refused_at_its_column(text) -> None:
     assert refused.value.column == column
 
 
+class Recorder:
+    """Records the arguments of its call."""
+
+    def __call__(self, *positional, **named):
+        self.arguments = positional, named
+
+
 def test_arguments_are_variables_literals_lists_and_pairs() -> None:
     call = parse_call("losses.kd(s, -1, [s, 2.5], pairs=zip(s, t), size=V, flag=True, mask=None, by='name')", NAMES)
     s, t = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
-    positional, named = call.arguments({"s": s, "t": t, "tau": 2.0, "V": 2})
+    kd = Recorder()
+    call.made(SimpleNamespace(losses=SimpleNamespace(kd=kd)), {"s": s, "t": t, "tau": 2.0, "V": 2})
+    positional, named = kd.arguments
     assert call.function == "losses.kd"
     assert positional[0] is s and positional[1] == -1 and positional[2][0] is s and positional[2][1] == 2.5
     assert named == {"pairs": [(1.0, 3.0), (2.0, 4.0)], "size": 2, "flag": True, "mask": None, "by": "name"}
 
 
-RETURNS = {
-    "result": 7.0,
-    "total / count": 2.5,
-    "result.total": 10.0,
-    "inner.values[1]": 6,
-    "inner.values[0] + total * 2": 25.0,
-    "total - count, count": (6.0, 4.0),
-}
+def test_arguments_are_arithmetic_tuples_and_dicts() -> None:
+    call = parse_call(
+        "f(2 * tau + 1, -tau, (tau, V // 2), batch={'tau': tau, 'sizes': [V, V % 2]}, k=V**2 - 1 / 2)", NAMES
+    )
+    f = Recorder()
+    call.made(SimpleNamespace(f=f), {"tau": 3.0, "V": 4})
+    assert f.arguments == ((7.0, -3.0, (3.0, 2)), {"batch": {"tau": 3.0, "sizes": [4, 0]}, "k": 15.5})
+    assert call.names == {"tau", "V"}
 
 
-@pytest.mark.parametrize("text", RETURNS)
-def test_returns_is_computed_from_the_returned_object(text) -> None:
-    expected = RETURNS[text]
-    result = 7.0 if text == "result" else SimpleNamespace(total=10.0, count=4.0, inner=SimpleNamespace(values=(5, 6)))
-    tree = parse_returns(text, len(expected) if isinstance(expected, tuple) else 1)
-    assert returned(tree, result) == expected
+class Scaler:
+    def __init__(self, factor, *, shift=0.0):
+        self.factor, self.shift = factor, shift
+
+    def scale(self, x):
+        return self.factor * x + self.shift
 
 
-REFUSED_RETURNS = {
-    "total, count": "declares 2 values, `result` declares 1",
-    "total ** 2": "unsupported operator: expected + - * /",
-    "result._private": "private attribute '_private'",
-    "result['key']": "invalid literal 'key': expected a number",
-    "result[count]": "expected an integer in [ ]",
-    "result(1)": "unsupported syntax",
-    "-total": "unsupported syntax",
-    "True": "invalid literal True: expected a number",
-}
+def test_method_of_a_constructed_object_is_called() -> None:
+    subject = SimpleNamespace(Scaler=Scaler)
+    call = parse_call("Scaler(tau, shift=1).scale(s)", NAMES)
+    assert call.function == "Scaler.scale"
+    assert [name for name, _ in call.calls] == ["Scaler", "Scaler.scale"]
+    assert call.made(subject, {"tau": 2.0, "s": 5.0}) == 11.0
+    assert call.written({"tau": 2.0, "s": 5.0}, repr) == "Scaler(2.0, shift=1).scale(5.0)"
+    assert call.written({"tau": 2.0, "s": [5.0] * 99}, repr) == "Scaler(2.0, shift=1).scale(s)"
 
 
-@pytest.mark.parametrize("text", REFUSED_RETURNS)
-def test_invalid_returns_is_refused(text) -> None:
-    with pytest.raises(Refusal) as refused:
-        parse_returns(text, 1)
-    assert REFUSED_RETURNS[text] in str(refused.value)
+def test_definition_of_the_called_function_is_found() -> None:
+    subject = SimpleNamespace(Scaler=Scaler)
+    file, line, name = defined_at(subject, "Scaler.scale")
+    assert (file, name) == (__file__, "Scaler.scale")
+    assert line == Scaler.scale.__code__.co_firstlineno
+    assert defined_at(subject, "Scaler")[2] == "Scaler.__init__"
+    assert defined_at(subject, "Scaler.missing") is None
+    assert defined_at(torch, "exp") is None

@@ -6,9 +6,9 @@ from pv.equations.parse import parse_equations
 from pv.equations.refusal import Part
 
 RESULTS = {
-    ("real[V]", "sum(s)"): "declares axes [V], the expression has []",
+    ("real[V]", "sum(s)"): "declares axes [V], the expression has []; write `result: real`",
     ("real, real", "sum(s)"): "declares 2 values, the expression has 1",
-    ("real[V]", "y"): "declares axes [V], the expression has []",
+    ("real[V]", "y"): "declares axes [V], the expression has []; write `result: real`",
     ("real", "y"): "a result cannot be an index; compare it, or use one_hot",
     ("int", "sum(s)"): "invalid result 'int': expected `real`, `real[B,T]`, or several with commas",
 }

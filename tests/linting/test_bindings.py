@@ -25,7 +25,7 @@ def findings(folder: Path, test: str, contract: str = CONTRACT) -> list[tuple[st
     return [(f.code, f.hint) for f in [*loaded.findings, *lint(loaded.contracts, project=find_project(folder))]]
 
 
-@pytest.mark.parametrize("signature", ["subject", "subject, n", "*, subject", "**anything"])
+@pytest.mark.parametrize("signature", ["subject", "subject, n=1", "*, subject", "**anything"])
 def test_function_that_accepts_a_subject_has_no_finding(tmp_path: Path, signature: str) -> None:
     assert findings(tmp_path, f"def attack({signature}): pass\n") == []
 
@@ -50,6 +50,14 @@ def test_claim_on_two_devices_needs_the_parameter_device(tmp_path: Path) -> None
     contract = CONTRACT.replace('attack"', 'attack", devices: [cpu, cuda]')
     assert findings(tmp_path, "def attack(subject): pass\n", contract) == [("PV112", "add the parameter `device`")]
     assert findings(tmp_path, "def attack(subject, device): pass\n", contract) == []
+
+
+def test_all_missing_parameters_of_a_run_are_named_at_once(tmp_path: Path) -> None:
+    runs = 'runs:\n- {name: whole, callable: "t.py::execute", arguments: {steps: 3}, small: {steps: 1}}\n'
+    contract = CONTRACT.replace("falsifiers:", f"{runs}falsifiers:").replace('attack"', 'attack", run: whole')
+    test = "def attack(run): pass\ndef execute(subject, trace): pass\n"
+    hint = "add the parameters `device`, `directory`, `steps`"
+    assert findings(tmp_path, test, contract) == [("PV112", hint)]
 
 
 def test_missing_subject_is_reported_once(tmp_path: Path) -> None:

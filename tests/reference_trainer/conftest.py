@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.reference_trainer.forked import command
+
 TINY = {
     "LAYERS": "1",
     "WIDTH": "16",
@@ -37,7 +39,12 @@ class Trainer:
         given: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         return subprocess.Popen([*COMMAND, *arguments], cwd=self.folder, env=self.environment, text=True, **given)
 
-    def run(self, *arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run it in a fork of this process."""
+        return command(["distill", *arguments], self.folder, self.environment)
+
+    def spawn(self, *arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+        """Run it in a new interpreter, with other streams or limits."""
         process = self.start(*arguments, **options)
         try:
             said, complaints = process.communicate(timeout=100)

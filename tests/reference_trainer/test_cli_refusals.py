@@ -104,7 +104,9 @@ def test_data_that_is_none_is_refused_in_one_line(trainer, name: str, says: str)
 
 def test_a_model_larger_than_the_memory_is_no_bug_of_ours(trainer) -> None:
     limit = 4 << 30  # or a machine with more would begin to fill it
-    done = trainer.run("--width", "65536", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)))
+    done = trainer.spawn(
+        "--width", "65536", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    )
     assert done.returncode == 1 and done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ") and "can't allocate memory" in line

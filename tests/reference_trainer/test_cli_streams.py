@@ -45,7 +45,7 @@ def assert_lines(said: list[str]) -> None:
 
 
 def test_pipe_receives_the_documented_lines_and_trace_matches_its_schema(trainer) -> None:
-    done = trainer.run("--trace", "trace")
+    done = trainer.spawn("--trace", "trace")
     assert (done.returncode, done.stderr) == (0, "")
     assert_lines(done.stdout.splitlines())
     command = [sys.executable, "-m", "reference_trainer", "schema"]
@@ -70,14 +70,14 @@ def test_closed_pipe_does_not_end_the_run(trainer) -> None:
 
 def test_full_disk_does_not_end_the_run(trainer) -> None:
     with Path("/dev/full").open("w") as full:
-        done = trainer.run(stdout=full)
+        done = trainer.spawn(stdout=full)
     assert (done.returncode, done.stderr) == (0, LOST.format("[Errno 28] No space left on device"))
     assert trainer.left() == WHOLE
 
 
 def test_unencodable_file_name_is_escaped(trainer) -> None:
     trainer.environment["PYTHONIOENCODING"] = "ascii"
-    done = trainer.run("--teacher-cache", "cachée", "--out", "outé")
+    done = trainer.spawn("--teacher-cache", "cachée", "--out", "outé")
     assert (done.returncode, done.stderr) == (0, "")
     assert "cach\\xe9e" in done.stdout and done.stdout.endswith("out\\xe9\n")
     assert_lines(done.stdout.replace(r"\xe9e", "e").replace(r"\xe9", "").splitlines())
@@ -85,7 +85,7 @@ def test_unencodable_file_name_is_escaped(trainer) -> None:
 
 
 def test_missing_streams_do_not_end_the_run(trainer) -> None:
-    done = trainer.run(preexec_fn=lambda: os.closerange(1, 3), stdout=None, stderr=None)
+    done = trainer.spawn(preexec_fn=lambda: os.closerange(1, 3), stdout=None, stderr=None)
     assert done.returncode == 0
     assert trainer.left() == WHOLE
 

@@ -20,7 +20,7 @@ def test_an_attack_that_kills_no_equation_mutant_is_vacuous() -> None:
 def test_a_counterexample_is_shown_with_the_commands_that_repeat_and_replay_it() -> None:
     verdict = PLAIN.contracts[0]
     (result,) = (result for result in verdict.results if result.falsifier.id == "F-REFUTED")
-    shown = dict(details.lines(result, verdict, PLAIN))
+    shown = dict(details.lines(result, verdict))
     assert shown["seen"] == "AssertionError: plainly said"
-    assert shown["rerun"] == details.command(result, PLAIN) == "pv validate --only F-REFUTED"
+    assert shown["rerun"] == details.command(result, verdict) == "pv validate --only F-REFUTED"
     assert shown["replay"] == "pv validate --only F-REFUTED --replay 6.0:AAE="

@@ -33,7 +33,7 @@ def test_json_gives_every_result_its_outcome_and_the_exit_code() -> None:
     (contract,) = shown["contracts"]
     assert (shown["exit_code"], contract["status"], contract["mutants"]) == (
         *(3, "fail"),
-        {"claimed": ["tripled"], "killed": ["tripled"]},
+        {"claimed": ["tripled"], "killed": ["tripled"], "untried": 0},
     )
     assert [(result["falsifier"], result["device"], result["outcome"]) for result in contract["results"]] == [
         ("F-HELD", "cpu", "held"),
@@ -59,5 +59,20 @@ def test_equation_mutants_that_survived_have_their_location() -> None:
     assert data["contracts"][0]["results"][0]["trial"]["equation_mutants"] == {
         "killed": 1,
         "total": 2,
-        "survivors": [{"equation": "double", "line": 1, "column": 5, "before": "2 * n", "after": "2 + n"}],
+        "survivors": [
+            {
+                "equation": "double",
+                "line": 1,
+                "column": 5,
+                "before": "2 * n",
+                "after": "2 + n",
+                "location": {"path": "c.yaml", "line": 3, "column": 15},
+            }
+        ],
     }
+
+
+def test_a_set_tolerance_is_an_object_of_its_contract() -> None:
+    given = {"relative": 1e-3, "absolute": 0, "why": "a table of 10 bits"}
+    data = json.loads(render(equation_reports.report(None, tolerance=given), "json"))
+    assert data["contracts"][0]["tolerances"] == [{"equation": "double", **given}]

@@ -1,12 +1,27 @@
-"""The JUnit report is XML, whatever the code under contract prints."""
+"""The JUnit report is XML for any reader, and something in it fails if and only if the exit code is not 0."""
 
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
+from junitparser import Error, Failure, JUnitXml, Skipped
 
+from pv.contract.model import Gate
 from pv.report import render
-from pv.results.verdict import Report
+from pv.results.outcome import Outcome, Selection
+from pv.results.verdict import Report, Status, decide
 from tests.report.handmade import HOSTILE, PLAIN
+from tests.results.handmade import HELD, contract, evidence, falsifier
+
+
+def report(*contracts: object, **fields: object) -> Report:
+    return replace(PLAIN, **{"findings": (), "notes": (), **fields, "contracts": contracts})
+
+
+def failed(report: Report) -> list[str]:
+    """Return the cases that a reader of JUnit XML counts as failed."""
+    suites = JUnitXml.fromstring(render(report, "junit").encode())
+    return [case.name for suite in suites for case in suite if any(isinstance(r, Failure | Error) for r in case.result)]
 
 
 @pytest.mark.parametrize("report", [PLAIN, HOSTILE], ids=["plain", "hostile"])
@@ -15,10 +30,10 @@ def test_junit_parses_and_counts(report: Report) -> None:
     lint, suite = root.findall("testsuite")
     counts = ("tests", "failures", "errors", "skipped")
     assert [lint.get(count) for count in counts] == ["1", "0", "1", "0"]
-    assert [suite.get(count) for count in counts] == ["6", "2", "1", "1"]
+    assert [suite.get(count) for count in counts] == ["7", "3", "1", "1"]
     assert [case.get("name") for case in suite] == [
         *("F-HELD[cpu]", "F-HELD[cuda]", "F-REFUTED[cpu]"),
-        *("F-BROKEN[cpu]", "F-BARREN[cpu]", "F-SKIPPED[cpu]"),
+        *("F-BROKEN[cpu]", "F-BARREN[cpu]", "F-SKIPPED[cpu]", "gate"),
     ]
 
 
@@ -29,3 +44,48 @@ def test_junit_shows_characters_that_xml_cannot_hold_as_a_replacement() -> None:
     message = failure.get("message")
     assert message is not None
     assert message.startswith("AssertionError: a\ufffdb\ufffd[31mred\ufffd\ufffd <b>&amp;]]> | `x` *y* [z](u)\u2028")
+
+
+def test_a_case_has_the_file_and_the_line_of_its_claim() -> None:
+    case = ET.fromstring(render(PLAIN, "junit")).find("testsuite[@name='c']/testcase[@name='F-BROKEN[cpu]']")
+    assert case is not None and (case.get("file"), case.get("line")) == ("c.yaml", "7")
+
+
+def test_a_gate_that_is_not_met_fails_though_every_case_is_green_or_skipped() -> None:
+    gate = Gate(id="G-1", mutation_score=0.9)
+    gated = decide(contract(falsifier(), gate=gate), evidence(*HELD), Selection())
+    assert gated.status is Status.UNDECIDED
+    shown = report(gated)
+    assert failed(shown) == ["gate G-1"]
+    assert "the gate requires a mutation score of 90 %, none is recorded" in render(shown, "junit")
+
+
+PASSING = decide(contract(falsifier()), evidence(*HELD), Selection())
+CASES = {
+    "passing": report(PASSING),
+    "nothing": report(),
+    "unmatched": report(PASSING, unmatched=("--only X",)),
+    "interrupted": report(PASSING, interrupted=True),
+    "refused": report(PASSING, findings=PLAIN.findings),
+    "notice": report(PASSING, findings=PLAIN.findings[:1]),
+    "missing": report(PASSING, replace(PASSING, results=(), status=Status.UNDECIDED, absent="in none of the reports")),
+    "plain": PLAIN,
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_something_fails_if_and_only_if_the_exit_code_is_not_0(name: str) -> None:
+    assert bool(failed(CASES[name])) == bool(CASES[name].exit_code)
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+@pytest.mark.parametrize("required", [True, False])
+def test_a_result_fails_only_where_it_counts(outcome: Outcome, required: bool) -> None:
+    (held,) = PASSING.results
+    result = replace(held, outcome=outcome, required=required)
+    suites = JUnitXml.fromstring(render(report(replace(PASSING, results=(result,))), "junit").encode())
+    ((case, _),) = suites
+    fails = any(isinstance(each, Failure | Error) for each in case.result)
+    skipped = any(isinstance(each, Skipped) for each in case.result)
+    assert fails == (outcome is Outcome.FALSIFIED or (required and outcome in (Outcome.ERROR, Outcome.VACUOUS)))
+    assert skipped == (not fails and outcome not in (Outcome.HELD, Outcome.PROVED))

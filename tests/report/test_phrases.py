@@ -8,14 +8,14 @@ from tests.report.equation_reports import report
 from tests.report.handmade import PLAIN
 
 
-@pytest.mark.parametrize("form", ["text", "markdown", "json"])
+@pytest.mark.parametrize("form", ["text", "markdown"])
 def test_a_tolerance_that_a_contract_sets_is_shown_with_its_reason(form: str) -> None:
     given = report(None, tolerance={"relative": 1e-3, "absolute": 0, "why": "a table of 10 bits"})
     note = "the tolerance of double is set, relative 0.001, absolute 0: a table of 10 bits"
     assert note in render(given, form, verbose=True)
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", [form for form in FORMATS if form != "json"])
 def test_no_report_mentions_a_tolerance_that_was_measured(form: str) -> None:
     assert "tolerance" not in render(report(None), form, verbose=True)
 

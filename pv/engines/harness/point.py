@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pv.contract.bounds import Point
+from pv.engines.assertion import explained
 from pv.engines.blame import Blame, said
 from pv.engines.encoding import encode
 from pv.engines.trial import TrialStatus
@@ -30,7 +31,7 @@ class Claim:
         try:
             answer = self.predicate(self.subject, **point)
         except BaseException as error:
-            return self._record(point, self.blame.status(error), said(error), self.blame.frames(error))
+            return self._record(point, self.blame.status(error), _text(error), self.blame.frames(error))
         if answer is None or answer:
             return None
         return self._record(point, TrialStatus.REFUTED, f"the predicate answered {answer!r}"[:4000], [])
@@ -44,6 +45,11 @@ class Claim:
             "arguments": arguments(point),
             "exact": True,
         }
+
+
+def _text(error: BaseException) -> str:
+    explanation = explained(error)
+    return f"{type(error).__name__}: {explanation}" if explanation else said(error)
 
 
 def arguments(point: Point) -> Mapping[str, Any]:

@@ -107,6 +107,12 @@ def _impure(context: Context, harness: Harness) -> Iterator[Finding]:
     start = [predicate.path, resolve.target_file(context.project, subject)]
     files, _ = imports.closure(context.project, start)
     modules = [module_of(resolve.module_name(context.project, path), path, resolve.parse(path)) for path in files]
+
+    def is_module(name: str) -> bool:
+        if name == "subject":
+            return not subject.attribute
+        return "." not in name or resolve.find_module(context.project, name) is not None
+
     for definition in reached(modules, predicate.path, harness.test.name):
         place = f"{_shown(context, definition.module.path)}:{definition.line} ({definition.name})"
         for name, why in _outside(definition):
@@ -114,7 +120,7 @@ def _impure(context: Context, harness: Harness) -> Iterator[Finding]:
             hint = "prove a pure function of numbers, and move this to its caller"
             yield error("PV192", harness.at("test"), message, hint)
             break
-        for why in kept_state(definition):
+        for why in kept_state(definition, is_module):
             message = f"{harness.id} reaches {place}, which {why}"
             yield error("PV193", harness.at("test"), message, "return the new value instead of keeping it")
             break

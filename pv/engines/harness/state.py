@@ -1,7 +1,7 @@
 """Finds the state that a definition keeps between calls."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from pv.engines.harness.reach import Definition
 
@@ -13,14 +13,21 @@ MUTATORS = {
 }
 
 
-def kept_state(definition: Definition) -> Iterator[str]:
-    """Yield each state that it keeps, in words that follow "which"."""
+def kept_state(definition: Definition, is_module: Callable[[str], bool]) -> Iterator[str]:
+    """Yield each state that it keeps, in words that follow "which".
+
+    is_module: whether an imported name, or `subject`, is a module: a call of its function `add` changes nothing.
+    """
+    modules = {name for name, target in definition.imported().items() if is_module(target)}
+    modules |= {"subject"} if is_module("subject") else set()
     for node in ast.walk(definition.node):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from _kept_by(definition, node)
+            yield from _kept_by(definition, node, modules)
 
 
-def _kept_by(definition: Definition, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+def _kept_by(
+    definition: Definition, function: ast.FunctionDef | ast.AsyncFunctionDef, modules: set[str]
+) -> Iterator[str]:
     for decorator in function.decorator_list:
         word = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
         if word.rpartition(".")[2] in CACHES:
@@ -32,7 +39,8 @@ def _kept_by(definition: Definition, function: ast.FunctionDef | ast.AsyncFuncti
             yield f"assigns the global {node.names[0]!r}"
         for target in _changed(node):
             root = _root(target)
-            if root in shared:
+            called = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            if root in shared and not (called and isinstance(target, ast.Name) and root in modules):
                 yield f"changes {ast.unparse(target)!r}, which outlives the call"
 
 

@@ -3,17 +3,23 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from pv.contract import sharing
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
-from pv.engines import equation_rules
+from pv.engines import equation_point, equation_rules, equation_use
 from pv.engines.code import Code
 from pv.engines.kind import How, Kind, Worker, seed_of
-from pv.engines.replay import refuse_names
+from pv.engines.replay import refuse_faults, refuse_names
 from pv.engines.rule import rules_of
-from pv.engines.trial import Trial
+from pv.engines.trial import Trial, TrialStatus
+from pv.equations.domain import Kind as VariableKind
+from pv.equations.parse import parse_equations
+from pv.errors import UsageError
+
+NO_TORCH = "equations are evaluated with PyTorch, which is not installed: run `pip install torch`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +40,7 @@ class EquationKind(Kind[EquationPayload]):
     section = "falsifiers"
     payload_type = EquationPayload
     replays_arguments = True
-    rules = rules_of(equation_rules)
+    rules = rules_of(equation_rules, equation_use)
     preloads = ("torch", "pv.engines.equation")
 
     def takes(self, claim: Falsifier) -> bool:
@@ -50,6 +56,8 @@ class EquationKind(Kind[EquationPayload]):
         )
 
     def attack(self, payload: EquationPayload, worker: Worker) -> dict[str, Any]:
+        if find_spec("torch") is None:
+            return {"status": TrialStatus.ERROR.value, "detail": NO_TORCH}
         from pv.engines import equation as engine
         from pv.engines.property import Settings
 
@@ -66,18 +74,18 @@ class EquationKind(Kind[EquationPayload]):
         return f"equation {claim.equation}"
 
     def check_replay(self, replay: str, contract: Contract, claim: Falsifier) -> None:
-        names = _variables(contract, claim.equation or "")
-        if names is not None and replay.startswith("{"):
-            refuse_names(json.loads(replay), names, replay, f"the equation {claim.equation}")
+        """Check names, axes and domains; the worker checks `requires`. What is wrong with the equation lint reports."""
+        if not replay.startswith("{"):
+            raise UsageError(f"{claim.id} is an equation: replay its arguments, as a JSON object")
+        definitions, _ = parse_equations(sharing.executable(contract))
+        if claim.equation not in definitions:
+            return
+        variables = definitions[claim.equation].variables
+        drawn = {name: each for name, each in variables.items() if each.kind is not VariableKind.SIZE}
+        example, of = json.loads(replay), f"the equation {claim.equation}"
+        refuse_names(example, list(drawn), replay, of)
+        refuse_faults(equation_point.faults(variables, example), replay, of)
 
     def sensitivity(self, trial: Trial) -> str:
         found = trial.equation_mutants
         return f", {found.killed} of {found.total} equation mutants killed" if found is not None else ""
-
-
-def _variables(contract: Contract, equation: str) -> list[str] | None:
-    """Return the variables of an equation, or of the one that it derives; None if lint refuses it."""
-    keys = sharing.executable(contract).get(equation, {})
-    if isinstance(keys.get("derivative_of"), Mapping) and "domain" not in keys:
-        return _variables(contract, str(keys["derivative_of"].get("equation")))
-    return list(keys["domain"]) if isinstance(keys.get("domain"), Mapping) else None

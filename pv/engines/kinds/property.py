@@ -25,6 +25,7 @@ class PropertyKind(Kind[PropertyPayload]):
     name = "property"
     section = "falsifiers"
     payload_type = PropertyPayload
+    asserts = True
     preloads = ("pv.engines.property", "hypothesis")
 
     def takes(self, claim: Falsifier) -> bool:

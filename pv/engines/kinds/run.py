@@ -32,6 +32,7 @@ class RunKind(Kind[RunPayload]):
     name = "run"
     section = "falsifiers"
     payload_type = RunPayload
+    asserts = True
     preloads = ("pv.engines.reference_run", "pv.engines.property", "hypothesis")
 
     def takes(self, claim: Falsifier) -> bool:

@@ -11,7 +11,12 @@ from pv.engines.harness.state import kept_state
 
 def kept(text: str) -> list[str]:
     module = module_of("m", Path("m.py"), ast.parse(text))
-    return [state for d in module.definitions if d.name == "f" for state in kept_state(d)]
+    return [
+        state
+        for d in module.definitions
+        if d.name == "f"
+        for state in kept_state(d, {"subject", "ops", "package.ops"}.__contains__)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -45,3 +50,12 @@ def test_state_that_outlives_the_call_is_named(text: str, state: str) -> None:
 )
 def test_local_state_and_arguments_are_not_kept(text: str) -> None:
     assert kept(text) == []
+
+
+def test_a_call_of_a_modules_function_changes_nothing() -> None:
+    assert kept("import ops\ndef f(subject, n): return subject.add(n, 1) + ops.update(n)\n") == []
+    assert kept("from package import ops\ndef f(n): return ops.append(n, 1)\n") == []
+    changes = "changes 'ops', which outlives the call"
+    assert kept("from elsewhere import ops\ndef f(n): return ops.append(n)\n") == [changes]
+    assert kept("import ops\ndef f(n): ops.rows.append(n)\n") == ["changes 'ops.rows', which outlives the call"]
+    assert kept("def f(subject, n): subject.rows = n\n") == ["changes 'subject.rows', which outlives the call"]

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_st
 from reference_trainer.supervision.decision import Ending, Verdict
 from reference_trainer.supervision.until import Limits, until
 from tests.reference_trainer.faults.operations import Operation, Watch
+from tests.reference_trainer.forked import in_child
 
 STEPS, EVERY, KEEP = 30, 5, 2
 TINY = {
@@ -133,26 +133,6 @@ def _attempt(arguments: list[str], out: Path, fault: Fault) -> int:
                 os.write(2, text.encode())
             return int(ended.code or 0)
     return 0
-
-
-def in_child(work: Callable[[], int]) -> int:
-    """Return the exit code of `work` in a fork, or minus the signal that ended it."""
-    sys.stdout.flush()
-    pid = os.fork()
-    if pid == 0:
-        code = 99
-        try:
-            from reference_trainer import interrupts
-
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-            interrupts.exit_at_once()
-            code = work()
-        except BaseException as error:  # a fork never returns
-            os.write(2, f"{type(error).__name__}: {error}\n".encode())
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def whole(out: Path) -> list[int]:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.reference_trainer.faults import campaign, runs
-from tests.reference_trainer.faults.runs import Straight, in_child
+from tests.reference_trainer.faults.runs import Straight
+from tests.reference_trainer.forked import in_child
 
 EVERY_FAULT_OF = 45
 SAVE = [

@@ -24,6 +24,14 @@ def falsify_without_a_deadline(subject: ModuleType, number: int) -> None:
     assert subject.double(number) == number + number
 
 
+def falsify_with_a_folder(subject: ModuleType, tmp_path: Any) -> None:
+    assert subject.double(1) == len(str(tmp_path))
+
+
+def falsify_without_an_assert(subject: ModuleType) -> bool:
+    return bool(subject.double(1) == 2)
+
+
 def falsify_run(run: Any) -> None:
     assert run.result == 2
 

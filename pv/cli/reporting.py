@@ -1,0 +1,73 @@
+"""The command that renders saved reports: report."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pv.cli.options import form, outputs, taking
+from pv.commands.terminal import folder, output, print_whole, screen, write
+from pv.report import FORMATS, MAX_BYTES, render
+
+
+@click.command()
+@taking(
+    click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path)),
+    form(tuple(FORMATS), "Format of the report on standard output."),
+    outputs("Also write a report to a file."),
+    click.option(
+        "--baseline", type=click.Path(path_type=Path), metavar="FILE", help="Show the differences from this report."
+    ),
+    click.option("--partial", is_flag=True, help="Accept contracts and claims that are in none of the files."),
+    click.option(
+        "--max-bytes",
+        type=click.IntRange(1024),
+        default=MAX_BYTES,
+        show_default=True,
+        help="Limit the size of Markdown.",
+    ),
+    click.option("-v", "--verbose", is_flag=True, help="Show all figures of every contract, passing ones included."),
+)
+def report(
+    files: Sequence[Path],
+    form: str,
+    outputs: Sequence[str],
+    baseline: Path | None,
+    partial: bool,
+    max_bytes: int,
+    verbose: bool,
+) -> None:
+    """Render saved reports, merged into one.
+
+    FILE is what `pv validate --output json=FILE` wrote. The worst result of a claim on a device counts. A contract of
+    the project that is in none of the files is undecided. The exit code is that of a validation with these results.
+    `--format github` also appends the Markdown report to the job summary, if GITHUB_STEP_SUMMARY names its file.
+    """
+    from pv.commands.report import read
+
+    chosen = [output(text, tuple(FORMATS)) for text in outputs]
+    found = read(files, partial=partial)
+    base = read([baseline], partial=True) if baseline is not None else None
+    options: dict[str, Any] = {"verbose": verbose, "base": base, "max_bytes": max_bytes, "folder": folder()}
+    print_whole(render(found, form, **screen(), **options))
+    for kind, file in chosen:
+        write(file, render(found, kind, **options))
+    if form == "github" and os.environ.get("GITHUB_STEP_SUMMARY"):
+        _summarize(
+            Path(os.environ["GITHUB_STEP_SUMMARY"]),
+            lambda max_bytes: render(found, "markdown", base=base, max_bytes=max_bytes),
+        )
+    sys.exit(found.exit_code)
+
+
+def _summarize(path: Path, text: Callable[[int], str]) -> None:
+    """Append to a job summary the text of at most the size that is left in it."""
+    used = path.stat().st_size if path.exists() else 0
+    with path.open("a", encoding="utf-8") as file:
+        file.write(text(max(MAX_BYTES - used, 1024)))
+
+
+COMMANDS = (report,)

@@ -1,0 +1,94 @@
+"""The commands for authors: new, explain, doctor."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from pv.cli.group import FAILED
+from pv.cli.options import NAME, SPAWN
+from pv.commands.terminal import columns, print_whole, uncollected
+
+if TYPE_CHECKING:
+    from pv.commands.explain import Explained
+
+
+@click.command()
+@click.argument("name", default="")
+@click.option("--subject", default="", metavar="MODULE:FUNCTION", help="Write a contract about this function.")
+def new(name: str, subject: str) -> None:
+    """Write a first contract, with a falsifier and a mutant.
+
+    Without --subject, a small example that passes. NAME is the id of the contract (default: that of the function, or
+    `example`). Files that exist are never changed.
+    """
+    from pv.commands.new import new as write
+
+    written = write(name, subject=subject)
+    lines = [f"wrote {path}" for path in written.files] + list(written.advice)
+    print_whole("".join(f"{line}\n" for line in [*lines, f"next: {written.commands[0]}"]))
+
+
+@click.command()
+@NAME
+@click.option(
+    "--report",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Show the last results from a JSON report of `pv validate`.",
+)
+def explain(name: str, report: Path | None) -> None:
+    """Explain a lint code, or what was tried on a claim, mutant or contract.
+
+    A code is shown with a wrong and a right example, a claim with its test, its mutants and its recorded results.
+    """
+    with uncollected():
+        from pv.commands.explain import explain as collect
+        from pv.contract.explanations import explanation
+        from pv.linting import CODES
+        from pv.report import explanation as texts
+
+        if (code := name.upper()) in CODES:
+            print_whole(texts.code(code, CODES[code], explanation(code)))
+            return
+        found = collect(name, report=report)
+    print_whole("\n".join(_explained(each, name) for each in found))
+
+
+def _explained(found: "Explained", name: str) -> str:
+    from pv.report import explanation as texts
+
+    if found.claim is not None:
+        rows = texts.claim(
+            found.contract,
+            found.claim,
+            test=found.test,
+            recorded=found.recorded,
+            last=found.last,
+            findings=found.findings,
+        )
+        return texts.table(f"{name}  {found.claim.location}", rows, columns())
+    if found.mutant is not None:
+        return texts.table(f"{name}  {found.mutant.location}", texts.mutant(found.contract, found.mutant), columns())
+    rows = texts.contract(found.contract, score=found.score, findings=found.findings)
+    return texts.table(f"{name} {found.contract.version}  {found.contract.location.path}", rows, columns())
+
+
+@click.command()
+@SPAWN
+def doctor(spawn: bool) -> None:
+    """Check the installation, this machine and the project.
+
+    Exit code 0 if contracts can be validated here, 1 if there is a problem.
+    """
+    from pv.commands.doctor import Level
+    from pv.commands.doctor import doctor as examine
+    from pv.report.checks import render
+
+    checks = examine(spawn=spawn)
+    print_whole(render(checks, columns()))
+    sys.exit(FAILED if any(check.level is Level.PROBLEM for check in checks) else 0)
+
+
+COMMANDS = (new, explain, doctor)

@@ -1,0 +1,188 @@
+"""Checks whether this machine, this environment and this project can run contracts. Imports no library under test."""
+
+import os
+import platform
+import resource
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from importlib.util import find_spec
+from pathlib import Path
+
+from pv import __version__
+from pv.commands.packages import Package, core, extras
+from pv.commands.templates import SCHEMA_FILE
+from pv.contract.check import schema
+from pv.contract.finding import Severity
+from pv.contract.load import load, shown_path
+from pv.contract.model import Contract
+from pv.errors import PvError, WorkerLost
+from pv.linting import lint
+from pv.source.project import Project, find_project
+from pv.workers import device, tasks
+from pv.workers.pool import Pool
+
+PYTHON = (3, 11)
+LEAST_FREE_MIB = 512
+MIB = 1 << 20
+
+
+class Level(Enum):
+    """How a check ended: only a problem keeps contracts from being validated."""
+
+    OK = "ok"
+    NOTE = "note"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One observation; `remedy` is what to do about it, "" if nothing needs to be done."""
+
+    topic: str
+    level: Level
+    text: str
+    remedy: str = ""
+
+
+def doctor(start: Path | None = None, *, spawn: bool = False) -> tuple[Check, ...]:
+    """Return all checks, in the order in which they are best read. `start`: the folder whose project is checked."""
+    found = [*_versions(), *_extras(), *_limits()]
+    try:
+        project = find_project(start or Path.cwd())
+    except PvError as error:
+        return (*found, Check("project", Level.PROBLEM, str(error)))
+    found += _project(project)
+    return (*found, *_workers(project, spawn))
+
+
+def _versions() -> Iterator[Check]:
+    yield Check("pv", Level.OK, f"{__version__}, {Path(__file__).resolve().parents[1]}")
+    old = sys.version_info[:2] < PYTHON
+    text = f"{platform.python_version()}, {sys.executable}"
+    yield Check("python", Level.PROBLEM if old else Level.OK, text, "use Python 3.11 or newer" if old else "")
+    linux = sys.platform == "linux"
+    system = f"{platform.system()} {platform.release()}, {platform.machine()}"
+    yield Check("system", Level.OK if linux else Level.PROBLEM, system, "" if linux else "pv needs Linux")
+    for package in core():
+        yield _package(package, Level.PROBLEM)
+
+
+def _package(package: Package, level: Level) -> Check:
+    if package.usable:
+        return Check("package", Level.OK, f"{package.name} {package.installed}")
+    state = f"{package.installed} is older than {package.least}" if package.installed else "is not installed"
+    return Check("package", level, f"{package.name} {state}", f"pip install '{package.requirement}'")
+
+
+def _extras() -> Iterator[Check]:
+    """Yield what each extra lacks. Nobody needs all of them, so this is never a problem."""
+    for extra, packages in extras().items():
+        missing = [package.name for package in packages if not package.usable]
+        if missing:
+            remedy = f"pip install 'pv-contracts[{extra}]', or in a clone pip install '.[{extra}]'"
+            yield Check("extra", Level.NOTE, f"{extra} lacks {', '.join(missing)}", remedy)
+        else:
+            shown = ", ".join(f"{package.name} {package.installed}" for package in packages)
+            yield Check("extra", Level.OK, f"{extra}: {shown}")
+
+
+def _limits() -> Iterator[Check]:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    yield Check("cores", Level.OK, f"{cores}, one worker on each; `--jobs N` changes this")
+    free, needed = _free_memory_mib(), tasks.MEMORY_MIB
+    text = f"{free} MiB available; a task may use {needed} MiB, on CUDA {tasks.CUDA_MEMORY_MIB} MiB"
+    low = 0 < free < needed
+    yield Check("memory", Level.NOTE if low else Level.OK, text, "use `--jobs 1`" if low else "")
+    folder = Path(tempfile.gettempdir())
+    disk = shutil.disk_usage(folder).free // MIB
+    full = disk < LEAST_FREE_MIB
+    remedy = "free some space, or set TMPDIR" if full else ""
+    yield Check("disk", Level.PROBLEM if full else Level.OK, f"{disk} MiB free in {folder}", remedy)
+    processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    few = processes != resource.RLIM_INFINITY and processes < 64 * cores
+    shown = "unlimited" if processes == resource.RLIM_INFINITY else str(processes)
+    yield Check(
+        "processes", Level.NOTE if few else Level.OK, f"{shown} for this user", "raise `ulimit -u`" if few else ""
+    )
+
+
+def _free_memory_mib() -> int:
+    """Return the available memory, that of the control group if it is less; 0 if the system does not say."""
+    found: list[int] = []
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found.append(int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]) // 1024)
+    with suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        limit, used = (int((group / name).read_text(encoding="ascii")) for name in ("memory.max", "memory.current"))
+        found.append(max(limit - used, 0) // MIB)
+    return min(found, default=0)
+
+
+def _project(project: Project) -> Iterator[Check]:
+    text = f"{project.root}, roots {', '.join(map(str, project.roots))}"
+    remedy = "" if project.declared else "`pytest falsifiers/` needs a [tool.pv] table in pyproject.toml; see `pv new`"
+    yield Check("project", Level.OK if project.declared else Level.NOTE, text, remedy)
+    for path in (*project.roots, *project.contracts):
+        if not path.is_dir() and not path.is_file():
+            yield Check("project", Level.NOTE, f"there is no {path}", "create it, or write a contract with `pv new`")
+    loaded = load(path for path in project.contracts if path.exists())
+    findings = [*loaded.findings, *lint(loaded.contracts, project=project)]
+    bad = [finding for finding in findings if finding.severity is not Severity.NOTICE]
+    errors = f"{len(bad)} error{'' if len(bad) == 1 else 's'}"
+    yield Check(
+        "contracts",
+        Level.PROBLEM if bad else Level.OK,
+        f"{len(loaded.contracts)} readable, {errors}",
+        "run `pv lint`" if bad else "",
+    )
+    yield from _old_schema(project)
+    yield from _missing(project, loaded.contracts)
+
+
+def _old_schema(project: Project) -> Iterator[Check]:
+    import json
+
+    for folder in project.contracts:
+        copy = folder / SCHEMA_FILE
+        with suppress(OSError, ValueError):
+            if json.loads(copy.read_text(encoding="utf-8")) != schema("contract"):
+                shown = shown_path(copy)
+                yield Check("schema", Level.NOTE, f"{shown} is of another version", f"pv schema > {shown}")
+
+
+def _missing(project: Project, contracts: tuple[Contract, ...]) -> Iterator[Check]:
+    """Yield the packages that the code of the contracts imports and that are not installed."""
+    with suppress(PvError, LookupError):  # lint says what cannot be resolved
+        strict = [contract for contract in contracts if contract.strict]
+        subjects = {contract.subject_of(claim) for contract in strict for claim in contract.claims}
+        wanted = {name.partition(".")[0] for name in tasks.preload(project, strict, subjects)}
+        for name in sorted(name for name in wanted if find_spec(name) is None):
+            text = f"{name} is not installed, and claims of this project need it"
+            yield Check("package", Level.PROBLEM, text, f"install the package that provides `import {name}`")
+
+
+def _workers(project: Project, spawn: bool) -> Iterator[Check]:
+    """Start workers as a validation does, and ask them for the devices: this process never imports torch."""
+    torch = ["torch"] if find_spec("torch") is not None else []
+    preload = [*tasks.ALWAYS_LOADED, *torch]
+    try:
+        with Pool(preload, 1, spawn=spawn) as pool:
+            there, absent = device.find(pool, project, ("cpu", "cuda"), None)
+            note = pool.note
+    except (WorkerLost, OSError) as error:
+        yield Check("workers", Level.PROBLEM, f"no worker could be started: {error}", "report this with its output")
+        return
+    how = note or f"fork server, {'with torch loaded once' if torch else 'without torch'}"
+    yield Check("workers", Level.NOTE if note else Level.OK, how, "each task takes a second longer" if note else "")
+    for name, info in there.items():
+        shown = " ".join(part for part in (info.name, f"torch {info.torch}" if info.torch else "") if part)
+        yield Check("device", Level.OK, f"{name}: {shown or 'without torch'}")
+    for name, reason in absent.items():
+        level = Level.PROBLEM if name == "cpu" else Level.NOTE
+        yield Check("device", level, f"{name}: {reason}", "claims on it count as not measured")

@@ -1,0 +1,136 @@
+"""Finds what an id names, and collects what is known about it without running anything."""
+
+import ast
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pv.commands.request import check, project_of
+from pv.contract.claims import Falsifier
+from pv.contract.finding import Finding, Location, Severity
+from pv.contract.load import Loaded, load
+from pv.contract.model import Contract
+from pv.contract.mutants import Mutant
+from pv.contract.spelling import nearest
+from pv.errors import UsageError
+from pv.mutation import score
+from pv.results import store
+from pv.results.trial import PROOFS, MutationScore, Recorded
+from pv.source.project import Project
+from pv.source.resolve import Unbound, function
+
+DEVICES = ("cuda", PROOFS)
+REPORT = "pv-report/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """What is known about a claim, a mutant or a whole contract; exactly one of `claim` and `mutant`, or neither.
+
+    test: the place of its function, and the first line of its docstring. recorded: its results in the evidence folder.
+    last: its results in a report, as JSON.
+    """
+
+    contract: Contract
+    claim: Falsifier | None = None
+    mutant: Mutant | None = None
+    test: tuple[Location, str] | None = None
+    recorded: tuple[Recorded, ...] = ()
+    last: tuple[dict[str, Any], ...] = ()
+    score: MutationScore | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def explain(
+    id: str, *, paths: Sequence[str | Path] = (), project: Project | None = None, report: Path | None = None
+) -> tuple[Explained, ...]:
+    """Return what is known about each claim, mutant or contract of this id.
+
+    report: a JSON report of `pv validate`, from which the last results are taken. Raise UsageError for an unknown id,
+    or a report that cannot be read.
+    """
+    project = project or project_of(paths)
+    known = load(path for path in paths or project.contracts if Path(path).exists())
+    files = [contract.location.path for contract in known.contracts if id in _ids(contract)]
+    if not files:
+        raise UsageError(f"unknown id {id!r}: no code, contract, claim or mutant; {_hint(id, known)}")
+    contracts, findings = check(files, project=project)  # lints only these: linting all takes seconds
+    results = _results(report) if report is not None else []
+    return tuple(_named(id, project, contracts, findings, results))
+
+
+def _ids(contract: Contract) -> tuple[str, ...]:
+    return (contract.id, *(claim.id for claim in contract.claims), *(mutant.id for mutant in contract.mutants))
+
+
+def _named(
+    id_: str,
+    project: Project,
+    contracts: Sequence[Contract],
+    findings: Sequence[Finding],
+    results: Sequence[dict[str, Any]],
+) -> Iterator[Explained]:
+    for contract in contracts:
+        mine = tuple(f for f in findings if f.location.path == contract.location.path)
+        if contract.id == id_:
+            yield Explained(contract=contract, score=score.read(project, contract)[0], findings=mine)
+        for claim in (each for each in contract.claims if each.id == id_):
+            yield Explained(
+                contract=contract,
+                claim=claim,
+                test=_test(project, claim),
+                recorded=_recorded(project, contract, claim),
+                last=tuple(each for each in results if each["falsifier"] == id_),
+                findings=tuple(f for f in mine if _is_about(f, claim)),
+            )
+        yield from (Explained(contract=contract, mutant=each) for each in contract.mutants if each.id == id_)
+
+
+def _is_about(finding: Finding, claim: Falsifier) -> bool:
+    return claim.id in finding.message or finding.location in (claim.location, *claim.places.values())
+
+
+def _test(project: Project, claim: Falsifier) -> tuple[Location, str] | None:
+    """Return the place of a claim's function and what it says; None if there is none."""
+    with suppress(Unbound):
+        if claim.test is not None:
+            node = function(project, claim.test).node
+            says = (ast.get_docstring(node) or "").partition("\n")[0]
+            return Location(Path(claim.test.file), node.lineno, 1), says
+    return None
+
+
+def _recorded(project: Project, contract: Contract, claim: Falsifier) -> tuple[Recorded, ...]:
+    """Return the recorded results of a claim; () where its code cannot be resolved, which lint reports."""
+
+    def fingerprints() -> dict[str, store.Fingerprint]:
+        return {claim.id: store.fingerprint(project, contract, claim, contract.subject_of(claim))}
+
+    found: list[Recorded] = []
+    with suppress(Unbound, LookupError):
+        for device in DEVICES:
+            found += store.read(project, contract, device, fingerprints)[0].values()
+    return tuple(found)
+
+
+def _results(report: Path) -> list[dict[str, Any]]:
+    try:
+        content = json.loads(report.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read the report {report}: {error}") from error
+    if not isinstance(content, dict) or content.get("format") != REPORT:
+        raise UsageError(f"{report} is no JSON report; write one with `pv validate --output json={report}`")
+    started = content["started"]
+    return [{**result, "started": started} for each in content["contracts"] for result in each["results"]]
+
+
+def _hint(id_: str, known: Loaded) -> str:
+    if refused := [finding for finding in known.findings if finding.severity is Severity.REFUSAL]:
+        return f"a contract cannot be read: {refused[0]}"
+    ids = [each for contract in known.contracts for each in _ids(contract)]
+    start = id_.rpartition("-")[0]
+    near = nearest(id_, [each for each in ids if start and each.startswith(start)] or ids)
+    return f"did you mean {near!r}?" if near else "`pv list` shows all ids, `pv lint --codes` all codes"

@@ -1,0 +1,200 @@
+"""The texts of the files that `pv new` writes."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from string import Template
+
+from pv.commands.signature import UNKNOWN, Parameter
+
+SCHEMA_FILE = "pv-1.schema.json"
+"""The copy of the JSON Schema beside the contracts, for editors."""
+
+EXAMPLE = '''\
+"""The learning rate of a training run."""
+
+
+def warmup(step: int, steps: int, peak: float) -> float:
+    """Return the rate after `step` steps: it rises linearly to `peak` in `steps` steps, and stays there."""
+    return peak * min(step / steps, 1.0)
+'''
+
+EXAMPLE_TEST = '''\
+"""Attacks on `$module:warmup`."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@given(steps=st.integers(1, 100), after=st.integers(0, 100), peak=st.sampled_from([0.001, 0.5, 1.0]))
+def falsify_rate_stays_at_its_peak(subject, steps, after, peak):
+    rate = subject.warmup(steps + after, steps, peak)
+    assert rate == peak, f"{after} steps after the warm-up of {steps} steps the rate is {rate}, not {peak}"
+'''
+
+EXAMPLE_CONTRACT = """\
+# yaml-language-server: $$schema=$schema
+schema: pv/1
+metadata:
+  id: $name
+  version: 0.1.0
+  description: The learning rate of a training run
+  references: ["Goyal et al. 2017, arXiv:1706.02677, section 2.2 (gradual warm-up)"]
+subject: $module
+falsifiers:
+- id: $prefix-001
+  rule: The rate stays at its peak after the warm-up
+  prediction: After `steps` steps or more the rate is `peak`
+  if_fails: The rate rises beyond its peak, or the warm-up is one step too long
+  test: $test::falsify_rate_stays_at_its_peak
+  kills: [$name-rises-forever]
+mutants:
+- id: $name-rises-forever
+  fault: The rate is not limited, so it rises beyond its peak
+  edit: {function: "$module:warmup", find: "min(step / steps, 1.0)", replace: "step / steps"}
+"""
+
+TEST = '''\
+"""Attacks on `$module:$function`."""
+
+import copy
+$imports
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def values(result):
+    """Return a result as text, so that tensors and NaN are compared by value."""
+    return repr(result.tolist() if hasattr(result, "tolist") else result)
+
+
+# Replace each strategy by one that draws every valid value, and no invalid one.
+@given(
+$strategies
+)
+def falsify_equal_arguments_give_equal_results(subject, $names):
+    first = subject.$function($copies)
+    second = subject.$function($copies)
+    assert values(first) == values(second), f"{first}, then {second}"
+'''
+
+FAULTS = '''\
+"""Wrong versions of `$module`, which its contract declares as mutants."""
+
+calls = []
+
+
+def depends_on_earlier_calls(original, *arguments, **keywords):
+    """Return the result with the number of calls so far."""
+    calls.append(arguments)
+    return original(*arguments, **keywords), len(calls)
+'''
+
+CONTRACT = """\
+# yaml-language-server: $$schema=$schema
+schema: pv/1
+metadata:
+  id: $name
+  version: 0.1.0
+  description: $description
+  references: ["FILL IN: the paper, specification or issue that says what is right"]
+subject: $module
+## To compare the code with its definition, write that in place of FILL IN, and uncomment the lines that start with
+## one `#` (this needs PyTorch). The domain lists the values to try; docs/equations.md of pv describes the language.
+# equations:
+#   $function:
+#     domain: {$domain}
+#     expression: FILL IN
+#     implemented_by: $function($call)
+falsifiers:
+- id: $prefix-001
+  rule: Equal arguments give equal results
+  prediction: Two calls with equal arguments return equal values
+  if_fails: The result depends on earlier calls, on random numbers or on the time
+  test: $test::falsify_equal_arguments_give_equal_results
+  kills: [$name-depends-on-earlier-calls]
+# - id: $prefix-002
+#   equation: $function
+#   rule: $function follows its definition
+#   prediction: Code and equation agree within rounding
+#   if_fails: A term, a factor or a sign is wrong
+mutants:
+- id: $name-depends-on-earlier-calls
+  fault: The result depends on the number of earlier calls
+  swap: {object: "$module:$function", with: "$faults:depends_on_earlier_calls"}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """The names that the files of one contract share. `schema`: its path from the folder of the contract."""
+
+    name: str
+    module: str
+    test: str
+    faults: str
+    schema: str
+
+    @property
+    def prefix(self) -> str:
+        """Return the start of the ids of its claims."""
+        return re.sub(r"[^A-Z0-9]+", "-", self.name.upper()).strip("-")
+
+
+def project(roots: Sequence[str]) -> str:
+    """Return the table of a project."""
+    return f"[tool.pv]\nroots = {json.dumps(list(roots))}\n"
+
+
+def example(names: Names) -> tuple[str, str]:
+    """Return the contract of the example and its attack."""
+    return _filled(EXAMPLE_CONTRACT, names), _filled(EXAMPLE_TEST, names)
+
+
+def contract(names: Names, function: str, description: str, parameters: Sequence[Parameter]) -> str:
+    """Return the contract of a function."""
+    domain = ", ".join(f"{each.name}: {_quoted(each.domain or 'FILL IN')}" for each in parameters)
+    call = ", ".join(each.argument for each in parameters)
+    text = json.dumps(description or f"What {function} returns", ensure_ascii=False)
+    return _filled(CONTRACT, names, function=function, description=text, domain=domain, call=call)
+
+
+def _quoted(domain: str) -> str:
+    return f'"{domain}"' if "[" in domain else domain
+
+
+def attack(names: Names, function: str, parameters: Sequence[Parameter]) -> str:
+    """Return the falsifier of a function."""
+    copies = ", ".join(
+        f"{each.name}={copy}" if each.by_keyword else copy
+        for each in parameters
+        for copy in [f"copy.deepcopy({each.name})"]
+    )
+    imports = "\nimport torch" if any("torch." in each.strategy for each in parameters) else ""
+    return _filled(
+        TEST,
+        names,
+        function=function,
+        imports=imports,
+        strategies="\n".join(map(_strategy, parameters)),
+        names=", ".join(each.name for each in parameters),
+        copies=copies,
+    )
+
+
+def _strategy(parameter: Parameter) -> str:
+    remark = "" if parameter.annotation else "  # without annotation: is it a number?"
+    if parameter.strategy == UNKNOWN:
+        remark = f"  # FILL IN: values of {parameter.annotation}"
+    return f"    {parameter.name}={parameter.strategy},{remark}"
+
+
+def faults(names: Names) -> str:
+    """Return the wrong version of a function."""
+    return _filled(FAULTS, names)
+
+
+def _filled(text: str, shared: Names, **words: str) -> str:
+    common = {key: getattr(shared, key) for key in ("name", "module", "test", "faults", "schema", "prefix")}
+    return Template(text).substitute({**common, **words})

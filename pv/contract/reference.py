@@ -1,0 +1,133 @@
+"""Writes the reference of the contract format as Markdown, from its JSON Schema."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+Node = Mapping[str, Any]
+INTRO = """\
+# Contract reference
+
+Every key of a contract (format `pv/1`). This page is written by `pv schema --format markdown` from the JSON Schema that
+`pv` checks contracts against; edit the schema, not this page. Keys in bold are required, unknown keys are errors.
+[authoring.md](authoring.md), [equations.md](equations.md), [harnesses.md](harnesses.md) and [runs.md](runs.md) show how
+the keys are used, [api.md](api.md) how a contract is read from Python.
+
+An editor with the YAML language server (VS Code, Neovim, Emacs, Helix, ...) checks and completes a contract, and shows
+these descriptions, if the contract starts with the line
+
+```yaml
+# yaml-language-server: $schema=pv-1.schema.json
+```
+
+and `pv schema > contracts/pv-1.schema.json` has written the schema beside it. `pv new` does both. Without such a line,
+map the schema to the files in the settings of the editor, in VS Code by
+`"yaml.schemas": {"contracts/pv-1.schema.json": "contracts/*.yaml"}`.
+"""
+NAMED = {
+    "slug": "id",
+    "name": "name",
+    "prose": "text",
+    "seconds": "number of seconds",
+    "target": "`module` or `module:attribute`",
+    "attribute": "`module:attribute`",
+    "binding": "`path/to/file.py::function`",
+    "selection": "`all` or list of ids",
+    "modules": "list of modules",
+    "argument": "name",
+    "variable": "name",
+    "bound": "text",
+}
+"""The definitions that every reader knows, in words."""
+
+
+def markdown(schema: Node) -> str:
+    """Return the page about a schema."""
+    blocks = [INTRO, _table(schema, schema)]
+    for name, node in schema["properties"].items():
+        blocks += _sections(schema, name, node)
+    return "\n".join(blocks)
+
+
+def _sections(schema: Node, path: str, node: Node) -> Iterator[str]:
+    """Yield a section for each mapping with keys of its own, the outer ones first."""
+    found, path = _mapping(schema, node, path)
+    if found is None:
+        return
+    yield f"{'##' if '.' not in path.removesuffix('.NAME') else '###'} `{path}`\n"
+    notes = dict.fromkeys(filter(None, (node.get("description"), found.get("description"))))
+    yield "".join(f"{_sentence(note)}\n" for note in notes)
+    yield _table(schema, found)
+    for name, child in found["properties"].items():
+        yield from _sections(schema, f"{path}.{name}", child)
+
+
+def _mapping(schema: Node, node: Node, path: str) -> tuple[Node | None, str]:
+    """Return the mapping with named keys that a node is, has as items or as values, and the path to it."""
+    node = _resolved(schema, node)
+    if "properties" in node:
+        return node, path
+    if isinstance(node.get("items"), dict):
+        return _mapping(schema, node["items"], f"{path}[]")
+    if isinstance(node.get("additionalProperties"), dict):
+        return _mapping(schema, node["additionalProperties"], f"{path}.NAME")
+    options = (_mapping(schema, option, path) for option in node.get("anyOf", ()))
+    return next((found for found in options if found[0] is not None), (None, path))
+
+
+def _table(schema: Node, node: Node) -> str:
+    rows = [_row(schema, name, each, name in node.get("required", ())) for name, each in node["properties"].items()]
+    return "".join(f"{row}\n" for row in ("| key | value | meaning |", "|---|---|---|", *rows))
+
+
+def _row(schema: Node, name: str, node: Node, required: bool) -> str:
+    key = f"**`{name}`**" if required else f"`{name}`"
+    meaning = _sentence(node.get("description") or _resolved(schema, node).get("description", ""))
+    return f"| {key} | {_value(schema, node)} | {meaning} |".replace("\\|", "|")
+
+
+def _sentence(text: str) -> str:
+    text = text[:1].upper() + text[1:]
+    return text if not text or text.endswith(".") else f"{text}."
+
+
+def _value(schema: Node, node: Node) -> str:
+    """Return the values that a node accepts, in words."""
+    name = node.get("$ref", "").rpartition("/")[2]
+    if name in NAMED:
+        return NAMED[name]
+    node = _resolved(schema, node)
+    if "const" in node or "enum" in node:
+        return ", ".join(f"`{each}`" for each in node.get("enum", [node.get("const")]))
+    if "anyOf" in node and "type" not in node:
+        return " or ".join(_value(schema, option) for option in node["anyOf"])
+    return _typed(schema, node)
+
+
+def _typed(schema: Node, node: Node) -> str:
+    match node.get("type"):
+        case "array":
+            return f"list of {_plural(_value(schema, node.get('items', {})))}"
+        case "object":
+            values = node.get("additionalProperties")
+            return f"mapping of names to {_plural(_value(schema, values))}" if isinstance(values, dict) else "mapping"
+        case "number" | "integer" as kind:
+            noun = "number" if kind == "number" else "integer"
+            return f"{noun}{_range(node)}"
+        case _:
+            return "text"
+
+
+def _range(node: Node) -> str:
+    low, high = node.get("minimum"), node.get("maximum")
+    if low is None and high is None:
+        return ""
+    return f" from {low:,}" + (f" to {high:,}" if high is not None else "") if low is not None else f" up to {high:,}"
+
+
+def _plural(noun: str) -> str:
+    return f"{noun}s" if noun in ("id", "name", "mapping", "number", "text") else noun
+
+
+def _resolved(schema: Node, node: Node) -> Node:
+    name = node.get("$ref", "").rpartition("/")[2]
+    return schema["$defs"][name] if name else node

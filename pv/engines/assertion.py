@@ -1,0 +1,104 @@
+"""Shows the values in a failed `assert` that has no message: its sides, and what they consist of.
+
+The expressions of the assert are evaluated again in the frame that failed, after the search has ended. Nothing is shown
+if the assertion then holds, so code that keeps state does not give values that did not fail.
+"""
+
+import ast
+import linecache
+import traceback
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from pv.engines.encoding import encode, show
+
+MAX_VALUE = 300
+MAX_VALUES = 8
+_EVALUATED = (ast.Name, ast.Attribute, ast.Subscript, ast.Call, ast.BinOp, ast.UnaryOp)
+_EFFECTS = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom, ast.Lambda, ast.comprehension)
+
+
+def explained(error: BaseException) -> str:
+    """Return the failed assert of `error` with its values, "" if it is no plain assert or they cannot be told."""
+    if type(error) is not AssertionError or error.args:
+        return ""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    if not frames:
+        return ""
+    frame, line = frames[-1]
+    try:
+        test = _test(frame, line)
+        if test is None or _value(test, frame):
+            return ""
+        lines = [f"{ast.unparse(part)} = {_shown(value)}" for part, value in _values(test, frame)]
+    except Exception:  # an expression that cannot be evaluated again is not explained
+        return ""
+    return "\n".join([f"assert {ast.unparse(test)}", *(f"  {text}" for text in dict.fromkeys(lines))])
+
+
+def _test(frame: FrameType, line: int) -> ast.expr | None:
+    """Return the condition of the assert at a line of the frame's file, if it can be evaluated again."""
+    source = "".join(linecache.getlines(frame.f_code.co_filename, frame.f_globals))
+    nodes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Assert))
+    for node in nodes:
+        if node.lineno <= line <= (node.end_lineno or node.lineno):
+            return None if any(isinstance(each, _EFFECTS) for each in ast.walk(node.test)) else node.test
+    return None
+
+
+def _values(test: ast.expr, frame: FrameType) -> Iterator[tuple[ast.expr, Any]]:
+    """Yield the parts of a condition that have a value of their own, the sides of a comparison first."""
+    todo, count = _sides(test), 0
+    while todo and count < MAX_VALUES:
+        part = todo.pop(0)
+        if isinstance(part, _EVALUATED):
+            value = _value(part, frame)
+            if not callable(value) and not _is_module(value):
+                yield part, value
+                count += 1
+        todo += _inside(part)
+
+
+def _sides(test: ast.expr) -> list[ast.expr]:
+    match test:
+        case ast.Compare(left=left, comparators=others):
+            return [left, *others]
+        case ast.BoolOp(values=parts):
+            return [side for part in parts for side in _sides(part)]
+        case ast.UnaryOp(op=ast.Not(), operand=part):
+            return _sides(part)
+    return [test]
+
+
+def _inside(part: ast.expr) -> list[ast.expr]:
+    """Return the operands and arguments of an expression."""
+    match part:
+        case ast.Call(func=function, args=positional, keywords=named):
+            owner = [function.value] if isinstance(function, ast.Attribute) else []
+            return [*owner, *positional, *(each.value for each in named)]
+        case ast.Compare() | ast.BoolOp():
+            return _sides(part)
+        case ast.BinOp(left=left, right=right):
+            return [left, right]
+        case ast.UnaryOp(operand=operand):
+            return [operand]
+        case ast.Subscript(value=value):
+            return [value]
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return list(parts)
+    return []
+
+
+def _value(node: ast.expr, frame: FrameType) -> Any:
+    code = compile(ast.Expression(node), frame.f_code.co_filename, "eval")
+    return eval(code, frame.f_globals, frame.f_locals)
+
+
+def _is_module(value: Any) -> bool:
+    return type(value).__name__ in ("module", "SimpleNamespace")
+
+
+def _shown(value: Any) -> str:
+    text = show(encode(value)[0])
+    return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 3]}..."

@@ -1,0 +1,129 @@
+"""Checks an example of an equation that a user asks to replay, without torch: shapes, axes and domains."""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from reprlib import repr as short
+from typing import Any
+
+from pv.engines.encoding import decode
+from pv.equations.accuracy import UNITS
+from pv.equations.domain import DISTRIBUTIONS, Kind, Variable
+
+SUM_ERROR = 0.05
+"""The allowed difference of the sum of a distribution from 1: in bfloat16 every term is rounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """The shape of an argument and its numbers in order. () is the shape of a number.
+
+    rounding: the relative error that is allowed at a bound, since a number of the dtype need not be within the bounds.
+    """
+
+    shape: tuple[int, ...]
+    numbers: tuple[float, ...]
+    rounding: float
+
+
+def faults(variables: Mapping[str, Variable], given: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what keeps an example, whose names are right, from being one of the domain."""
+    arrays: dict[str, Array] = {}
+    for name, value in given.items():
+        array = _array(value)
+        if array is None:
+            yield f"{name} is {short(value)}: expected a number or an array of numbers"
+            return
+        arrays[name] = array
+    sizes: dict[str, tuple[int, str]] = {}
+    found = [fault for name, array in arrays.items() for fault in _shape_faults(variables[name], array, sizes)]
+    found += list(_size_faults(variables, sizes))
+    yield from found or _value_faults(variables, arrays, {axis: size for axis, (size, _) in sizes.items()})
+
+
+def _array(value: Any) -> Array | None:
+    try:
+        if isinstance(value, dict) and set(value) == {"$tensor"}:
+            numbers = tuple(float(each) for each in decode(value["$tensor"]["data"]))
+            shape = tuple(int(size) for size in value["$tensor"]["shape"])
+            dtype = str(value["$tensor"]["dtype"])
+        else:
+            (shape, numbers), dtype = _nested(decode(value)), "float32"
+        return Array(shape, numbers, 2 * UNITS.get(dtype, 0.0)) if math.prod(shape) == len(numbers) else None
+    except (TypeError, ValueError, KeyError, OverflowError):
+        return None
+
+
+def _nested(value: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Return the shape and the numbers of nested lists. Raise TypeError or ValueError for others."""
+    if not isinstance(value, list):
+        if not isinstance(value, int | float):
+            raise TypeError
+        return (), (float(value),)
+    parts = [_nested(each) for each in value]
+    if len({shape for shape, _ in parts}) > 1:
+        raise ValueError
+    return (len(parts), *(parts[0][0] if parts else ())), tuple(number for _, each in parts for number in each)
+
+
+def _shape_faults(variable: Variable, array: Array, sizes: dict[str, tuple[int, str]]) -> Iterator[str]:
+    name = variable.name
+    if len(array.shape) != len(variable.axes):
+        yield f"{name} has the shape {list(array.shape)}, its axes are [{','.join(variable.axes)}]"
+        return
+    for axis, size in zip(variable.axes, array.shape, strict=True):
+        known, of = sizes.setdefault(axis, (size, name))
+        if known != size:
+            yield f"axis {axis} has size {known} in {of} and {size} in {name}"
+
+
+def _size_faults(variables: Mapping[str, Variable], sizes: Mapping[str, tuple[int, str]]) -> Iterator[str]:
+    for axis, (size, of) in sizes.items():
+        declared = variables.get(axis)
+        if declared is not None and not float(declared.low) <= size <= float(declared.high):
+            yield f"axis {axis} has size {size} in {of}, its domain is {declared.low:g}..{declared.high:g}"
+
+
+def _value_faults(
+    variables: Mapping[str, Variable], arrays: Mapping[str, Array], sizes: Mapping[str, int]
+) -> Iterator[str]:
+    for name, array in arrays.items():
+        variable = variables[name]
+        low, high = _bounds(variable, arrays, sizes)
+        outside = [number for number in array.numbers if not _within(variable, number, low, high, array.rounding)]
+        if outside:
+            extra = f" or {variable.extra}" if variable.extra is not None else ""
+            yield f"{name} is {outside[0]:g}, its domain is {variable.kind} {low:g}..{high:g}{extra}"
+        elif variable.kind in DISTRIBUTIONS and not _sums_to_one(variable, array):
+            yield f"{name} does not sum to 1 along {variable.axes[-1]}"
+
+
+def _bounds(variable: Variable, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> tuple[float, float]:
+    if variable.kind is Kind.INDEX:
+        size = sizes.get(variable.of or "")
+        return 0.0, math.inf if size is None else float(size - 1)
+    return _number(variable.low, arrays, sizes), _number(variable.high, arrays, sizes)
+
+
+def _number(bound: float | str, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> float:
+    if isinstance(bound, str):
+        return float(sizes[bound]) if bound in sizes else arrays[bound].numbers[0]
+    return bound
+
+
+def _within(variable: Variable, number: float, low: float, high: float, rounding: float) -> bool:
+    if variable.extra is not None and number == variable.extra:
+        return True
+    whole = number == math.floor(number) if math.isfinite(number) else False
+    if variable.kind in (Kind.INT, Kind.INDEX, Kind.MASK) and not whole:
+        return False
+    slack = rounding * (1 if variable.kind in DISTRIBUTIONS else max(abs(low), abs(high)))
+    slack = 0.0 if whole or not math.isfinite(slack) else slack
+    return low - slack <= number <= high + slack
+
+
+def _sums_to_one(variable: Variable, array: Array) -> bool:
+    size = array.shape[-1]
+    rows = (array.numbers[start : start + size] for start in range(0, len(array.numbers), size)) if size else ()
+    exps = (map(math.exp, row) if variable.kind is Kind.LOGPROB else row for row in rows)
+    return all(abs(math.fsum(row) - 1) <= SUM_ERROR for row in exps)

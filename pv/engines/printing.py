@@ -1,0 +1,36 @@
+"""Keeps what the last example printed, while it is still written to the output of the worker."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
+from typing import Any, TextIO, cast
+
+MAX_PRINTED = 4000
+
+
+class _Tee:
+    """Writes text to a stream and to a buffer that is bounded; otherwise it is the stream."""
+
+    def __init__(self, stream: Any, kept: StringIO) -> None:
+        self._stream, self._kept = stream, kept
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> Any:
+        room = MAX_PRINTED - self._kept.tell()
+        self._kept.write(text[: max(0, room)])
+        return self._stream.write(text)
+
+
+@contextmanager
+def kept_output() -> Iterator[StringIO]:
+    """Keep what is printed in the body, at most `MAX_PRINTED` characters. Child processes are not seen."""
+    kept = StringIO()
+    before = sys.stdout
+    sys.stdout = cast("TextIO", _Tee(before, kept))
+    try:
+        yield kept
+    finally:
+        sys.stdout = before

@@ -1,0 +1,105 @@
+"""Rules about the function of a falsifier: every parameter is supplied, and its claim is asserted."""
+
+import ast
+import contextlib
+from collections.abc import Iterator
+
+from pv.contract.claims import Falsifier
+from pv.contract.codes import Code
+from pv.contract.finding import Finding
+from pv.engines.kinds import kind_of
+from pv.engines.rule import Context, error, rule
+from pv.source import resolve
+from pv.source.resolve import Unbound
+
+HYPOTHESIS = {"given", "settings", "example", "seed", "reproduce_failure"}
+FILES = {"tmp_path", "tmpdir", "tmp_path_factory"}
+DRAW = "draw it, such as `@given({0}=st.sampled_from([...]))`"
+FIXTURE = "falsifiers get no fixtures: draw it with `@given({0}=...)`, or make it in the body or in a helper"
+FOLDER = "falsifiers get no fixtures: use `with tempfile.TemporaryDirectory() as {0}:`"
+Node = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@rule(
+    Code("PV114", "a falsifier has a parameter that nothing supplies, or is parametrized by pytest"),
+    Code("PV115", "a falsifier returns a value, which is ignored"),
+)
+def attacks(context: Context) -> Iterator[Finding]:
+    for falsifier in context.contract.falsifiers:
+        if falsifier.test is None or not kind_of(falsifier).asserts:
+            continue
+        with contextlib.suppress(Unbound):  # has a finding of its own
+            node = resolve.function(context.project, falsifier.test).node
+            yield from _parametrized(falsifier, node)
+            yield from _unsupplied(falsifier, node)
+            yield from _returned(falsifier, node)
+
+
+def _parametrized(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
+    for decorator in node.decorator_list:
+        if isinstance(decorator, ast.Call) and _name(decorator) == "parametrize":
+            first = decorator.args[0] if decorator.args else None
+            names = str(first.value) if isinstance(first, ast.Constant) else "x"
+            message = f"{falsifier.id}: {falsifier.test} is parametrized by pytest, which `pv validate` does not do"
+            hint = DRAW.format(names.partition(",")[0].strip())
+            yield error("PV114", falsifier.at("test"), message, hint)
+
+
+def _unsupplied(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
+    drawn = _drawn(node)
+    if drawn is None or any(_name(each) == "parametrize" for each in node.decorator_list):
+        return
+    supplied = {*kind_of(falsifier).parameters(falsifier), "subject", "device", *drawn}
+    for name in _required(node):
+        if name not in supplied:
+            message = f"{falsifier.id}: {falsifier.test} has the parameter `{name}`, which nothing supplies"
+            yield error("PV114", falsifier.at("test"), message, (FOLDER if name in FILES else FIXTURE).format(name))
+
+
+def _required(node: Node) -> list[str]:
+    arguments = node.args
+    positional = [each.arg for each in (*arguments.posonlyargs, *arguments.args)]
+    required = positional[: len(positional) - len(arguments.defaults)]
+    return required + [a.arg for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is None]
+
+
+def _drawn(node: Node) -> set[str] | None:
+    """Return the parameters that `@given` draws; None if decorators may supply others."""
+    names: set[str] = set()
+    positional = [each.arg for each in node.args.args]
+    for decorator in node.decorator_list:
+        if not isinstance(decorator, ast.Call) or _name(decorator) not in HYPOTHESIS:
+            return None
+        if _name(decorator) != "given":
+            continue
+        parts = [*decorator.args, *(each for each in decorator.keywords if each.arg is None)]
+        if any(isinstance(each, ast.Starred | ast.keyword) or _is_ellipsis(each) for each in parts):
+            return None
+        names |= {str(each.arg) for each in decorator.keywords}
+        names |= set(positional[len(positional) - len(decorator.args) :] if decorator.args else ())
+    return names
+
+
+def _is_ellipsis(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and node.value is ...
+
+
+def _returned(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
+    todo: list[ast.AST] = list(node.body)
+    while todo:
+        each = todo.pop(0)
+        if isinstance(each, ast.Return) and each.value is not None and not _is_none(each.value):
+            message = f"{falsifier.id}: {falsifier.test} returns a value, which is ignored"
+            yield error("PV115", falsifier.at("test"), message, f"write `assert {ast.unparse(each.value)[:60]}`")
+            return
+        if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            todo += ast.iter_child_nodes(each)
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
+
+
+def _name(decorator: ast.expr) -> str:
+    """Return the last name of a decorator, such as `given` of `hypothesis.given(...)`."""
+    return ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator).rpartition(".")[2]

@@ -1,0 +1,145 @@
+"""Runs claims that have no test function of their own under pytest, and mutants on request, in workers.
+
+A contract is collected as a file. Its items are equations, falsifiers whose function pytest does not collect by name,
+and with `--pv-mutants` every mutant that a falsifier claims to kill.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pv.contract.claims import Falsifier
+    from pv.contract.model import Contract
+    from pv.contract.mutants import Mutant
+    from pv.engines.trial import Trial
+    from pv.pytest_plugin.attempts import Attempts
+
+PREFIXES = ("falsify_", "prove_")
+
+
+class ClaimFailed(Exception):
+    """A claim did not hold; the text says what was seen."""
+
+
+class ContractFile(pytest.File):
+    """One contract. `contract` is None where the file is refused, for the reason `refused`."""
+
+    contract: "Contract | None"
+    attempts: "Attempts"
+    refused: str
+
+    @classmethod
+    def of(cls, parent: Any, contract: "Contract | None", attempts: "Attempts", refused: str, **path: Any) -> Any:
+        """Return the collector of one file."""
+        file: Any = cls.from_parent(parent, **path)
+        file.contract, file.attempts, file.refused = contract, attempts, refused
+        return file
+
+    def collect(self) -> Iterator[pytest.Item]:
+        if self.contract is None:
+            raise self.CollectError(self.refused)
+        for claim in self.contract.claims:
+            for device in claim.devices if has_no_function(claim) else ():
+                yield ClaimItem.of(self, self.contract, claim, device)
+            for name in claim.kills if self.config.getoption("--pv-mutants") else ():
+                yield ClaimItem.of(self, self.contract, claim, "cpu", self.contract.mutant(name))
+
+
+class ClaimItem(pytest.Item):
+    """A claim on a device, or one of its mutants, which it must kill."""
+
+    contract: "Contract"
+    claim: "Falsifier"
+    device: str
+    mutant: "Mutant | None"
+
+    @classmethod
+    def of(
+        cls, parent: ContractFile, contract: "Contract", claim: "Falsifier", device: str, mutant: "Mutant | None" = None
+    ) -> Any:
+        """Return the item of a claim. Its name is that of the parametrized test of a falsifier."""
+        name = f"{claim.id}-{device}" if mutant is None else f"{claim.id}[{mutant.id}]"
+        item: Any = cls.from_parent(parent, name=name)
+        item.contract, item.claim, item.device, item.mutant = contract, claim, device, mutant
+        return item
+
+    def runtest(self) -> None:
+        from pv.engines.trial import TrialStatus
+
+        parent: Any = self.parent
+        absent = parent.attempts.absent(self.device)
+        if absent:
+            pytest.skip(absent)
+        trial: Trial = parent.attempts.trial(self.contract, self.claim, self.device, self.mutant)
+        if trial.status is TrialStatus.SKIPPED:
+            pytest.skip(trial.detail)
+        if self.mutant is not None:
+            _must_be_killed(trial, self.mutant)
+        else:
+            _must_hold(trial, self.claim)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        from pv.errors import PvError
+
+        if isinstance(excinfo.value, ClaimFailed | PvError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Any, int, str]:
+        return self.path, self.claim.location.line - 1, self.name
+
+
+def has_no_function(claim: "Falsifier") -> bool:
+    """Return whether pytest collects no function of the claim by its name, and a worker can try the claim alone."""
+    from pv.engines.kinds import kind_of
+
+    return kind_of(claim).name == "equation" or (kind_of(claim).name == "property" and not is_named(claim))
+
+
+def is_named(claim: "Falsifier") -> bool:
+    """Return whether file and function of the claim have the names that pytest collects."""
+    if claim.test is None:
+        return False
+    return all(part.startswith(PREFIXES) for part in (claim.test.file.rpartition("/")[2], claim.test.name))
+
+
+def _must_be_killed(trial: "Trial", mutant: "Mutant") -> None:
+    from pv.engines.trial import TrialStatus
+
+    if trial.status not in (TrialStatus.REFUTED, TrialStatus.RAISED) and trial.counterexample is None:
+        seen = "survived" if trial.status is TrialStatus.HELD else f"could not be judged: {trial.detail}"
+        raise ClaimFailed(f"the mutant {mutant.id} ({mutant.fault}) {seen}")
+
+
+def _must_hold(trial: "Trial", claim: "Falsifier") -> None:
+    from pv.engines.trial import TrialStatus
+
+    found = trial.equation_mutants
+    if trial.status is not TrialStatus.HELD:
+        raise ClaimFailed("\n".join(_lines(trial, claim)))
+    if not trial.reached:
+        raise ClaimFailed(f"{claim.id} is vacuous: no function of the subject ran")
+    if found is not None and found.total and not found.killed:
+        raise ClaimFailed(f"{claim.id} is vacuous: it kills none of {found.total} mutants of its equation")
+
+
+def _lines(trial: "Trial", claim: "Falsifier") -> Iterator[str]:
+    from pv.engines.encoding import show
+
+    found = trial.counterexample
+    yield f"{trial.status.value}: {claim.rule}"
+    yield from _labelled("seen", [found.error if found is not None else trial.detail])
+    if found is not None:
+        yield from _labelled("with", [f"{name} = {show(value)}" for name, value in found.arguments.items()])
+        yield from _labelled("call", [found.call])
+        yield from _labelled("at", found.frames[-1:])
+        yield from _labelled("printed", [found.printed.strip()])
+    yield from _labelled("likely", [claim.if_fails])
+    yield from _labelled("rerun", [f"pv validate --only {claim.id}"])
+
+
+def _labelled(label: str, texts: Sequence[str]) -> Iterator[str]:
+    for place, text in enumerate(filter(None, texts)):
+        yield f"  {label if not place else '':<8}{text}"

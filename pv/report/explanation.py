@@ -1,0 +1,162 @@
+"""Codes, claims, mutants and contracts explained as text, for `pv explain`."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pv.contract.claims import Falsifier, Run
+from pv.contract.explanations import Explanation
+from pv.contract.finding import Finding, Location
+from pv.contract.model import Contract
+from pv.contract.mutants import Edit, Mutant
+from pv.engines.kinds import kind_of
+from pv.report.figures import count
+from pv.report.wrapping import hanging
+from pv.results.trial import MutationScore, Recorded
+
+INDENT = 14
+Rows = Iterator[tuple[str, str]]
+
+
+def code(name: str, meaning: str, found: Explanation | None) -> str:
+    """Return a code, its rule and its examples."""
+    lines = [f"{name}  {meaning}"]
+    if found is not None:
+        lines += ["", *found.why.strip().splitlines()]
+        lines += ["", *_example("Wrong", found, found.wrong), "", *_example("Right", found, found.right)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _example(label: str, found: Explanation, text: str) -> Iterator[str]:
+    place = f" ({found.file})" if found.file else ""
+    yield f"{label}{place}:" if text else f"{label}: no such file{place}"
+    yield from (f"    {line}".rstrip() for line in text.splitlines())
+
+
+def table(title: str, rows: Iterable[tuple[str, str]], width: int = 0) -> str:
+    """Return a title and labelled rows below it; a label that repeats is printed once."""
+    lines, previous = [title], ""
+    for label, text in rows:
+        shown = "" if label == previous else label
+        lines.append(hanging(f"  {shown:<{INDENT - 2}}{text}", width, INDENT - 2))
+        previous = label
+    return "".join(f"{line}\n" for line in lines)
+
+
+def claim(
+    contract: Contract,
+    claim: Falsifier,
+    *,
+    test: tuple[Location, str] | None,
+    recorded: Sequence[Recorded],
+    last: Sequence[Mapping[str, Any]],
+    findings: Sequence[Finding],
+) -> Rows:
+    """Yield what a claim says, how it is tried, and what was seen."""
+    yield "claim", claim.rule
+    yield from _present({"predicted": claim.prediction, "if it fails": claim.if_fails})
+    statements = {each.id: each.statement for each in contract.obligations}
+    if claim.obligation:
+        yield "obligation", f"{claim.obligation}: {statements.get(claim.obligation, 'not declared')}"
+    yield "contract", f"{contract.id} {contract.version}: {contract.description}"
+    yield from _tried(contract, claim, test)
+    yield from _mutants(contract, claim)
+    yield from (("recorded", _record(each)) for each in recorded)
+    for result in last:
+        yield from (("last result", text) for text in _last(result))
+    yield from (("lint", str(finding)) for finding in findings)
+    yield "next", f"pv validate {claim.id}"
+
+
+def _present(rows: Mapping[str, str]) -> Rows:
+    yield from ((label, text) for label, text in rows.items() if text)
+
+
+def _tried(contract: Contract, claim: Falsifier, test: tuple[Location, str] | None) -> Rows:
+    kind = kind_of(claim)
+    yield "subject", str(claim.subject or contract.subject or "none")
+    yield "tried by", f"{kind.name}: {kind.binding(claim)}"
+    if test is not None:
+        place, says = test
+        yield "", f"{place.path}:{place.line}" + (f"  {says}" if says else "")
+    yield from _present({"over": kind.scope(claim)})
+    yield from (("run", _run(run)) for run in contract.runs if run.name == claim.run)
+    if kind.bound:
+        yield (
+            "effort",
+            f"{_effort(claim)}, at most {_limit_s(contract, claim):g} s; devices: {', '.join(claim.devices)}",
+        )
+
+
+def _effort(claim: Falsifier) -> str:
+    if kind_of(claim).proves:
+        return "every point of its bounds"
+    return "one run" if claim.run else count(claim.examples, "example")
+
+
+def _limit_s(contract: Contract, claim: Falsifier) -> float:
+    """Return the limit of what takes the time: the run that a predicate reads, or the attack itself."""
+    return next((run.limit_s for run in contract.runs if run.name == claim.run), claim.limit_s)
+
+
+def _run(run: Run) -> str:
+    small = f"; on mutants {dict(run.small)}" if run.small is not None else ""
+    return f"{run.name}: {run.callable} with {dict(run.arguments)}{small}"
+
+
+def _mutants(contract: Contract, claim: Falsifier) -> Rows:
+    declared = {each.id: each for each in contract.mutants}
+    for id_ in claim.kills:
+        yield "kills", f"{id_}: {declared[id_].fault} ({declared[id_].location})" if id_ in declared else id_
+    if not claim.kills:
+        yield "kills", "no declared mutant; it is judged by mutants of its equation, or generated ones of the code"
+
+
+def _record(recorded: Recorded) -> str:
+    machine = f" on {recorded.hardware.name}" if recorded.hardware.name else ""
+    effort = recorded.detail or f"{recorded.valid} valid examples"
+    stale = f"; stale, changed: {', '.join(recorded.changed)}" if recorded.changed else ""
+    return f"{recorded.device}: {recorded.status.value}, {effort}{machine}, {recorded.when}{stale}"
+
+
+def _last(result: Mapping[str, Any]) -> Iterator[str]:
+    trial = result["trial"]
+    effort = f", {trial['valid']} valid examples, seed {trial['seed']}, {trial['seconds']:.2f} s" if trial else ""
+    yield f"{result['device']}: {result['outcome']}{effort}, {result['started']}"
+    yield from ([result["reason"]] if result["reason"] else [])
+    found = trial["counterexample"] if trial else None
+    yield from (f"with {name} = {value}" for name, value in (found["arguments"] if found else {}).items())
+    for mutant in result["mutants"]:
+        yield f"mutant {mutant['id']}: {'survived' if mutant['status'] == 'held' else 'killed'}"
+
+
+def mutant(contract: Contract, mutant: Mutant) -> Rows:
+    """Yield what a mutant changes, and which claims must detect it."""
+    change = mutant.change
+    yield "fault", mutant.fault
+    yield from _present({"seen in": mutant.seen_in})
+    if isinstance(change, Edit):
+        yield "edit", f"{change.function}: {change.find}  ->  {change.replace}"
+    else:
+        yield "swap", f"{change.object}  ->  {change.replacement}"
+    yield from (("killed by", f"{each.id}: {each.rule}") for each in contract.claims if mutant.id in each.kills)
+    yield "next", f"pytest {_folder(contract, mutant)} --pv-mutant {mutant.id}"
+
+
+def _folder(contract: Contract, mutant: Mutant) -> str:
+    files = [each.test.file for each in contract.claims if each.test is not None and mutant.id in each.kills]
+    return " ".join(dict.fromkeys(files)) or "falsifiers/"
+
+
+def contract(contract: Contract, *, score: MutationScore | None, findings: Sequence[Finding]) -> Rows:
+    """Yield what a contract is about and what it claims."""
+    yield "about", contract.description
+    yield "subject", str(contract.subject or "none")
+    yield from (("reference", text) for text in contract.references)
+    yield from (("equation", f"{each.name}: {each.formula or 'executable'}") for each in contract.equations)
+    yield from (("claim", f"{each.id}: {each.rule}") for each in contract.claims)
+    yield from (("mutant", f"{each.id}: {each.fault}") for each in contract.mutants)
+    if score is not None:
+        stale = "; stale" if score.changed else ""
+        yield "score", f"{score.percent} of {count(score.judged, 'generated mutant')} killed, {score.when}{stale}"
+    yield from (("lint", str(finding)) for finding in findings)
+    yield "next", f"pv validate {contract.id}"

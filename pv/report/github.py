@@ -1,0 +1,92 @@
+"""The report as annotations of GitHub Actions: workflow commands on standard output, worst first."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from pv.contract.finding import Location
+from pv.report import View, details, phrases
+from pv.report.text import plain
+from pv.results import gates
+from pv.results.changes import ChangeKind, changes
+from pv.results.outcome import Outcome
+from pv.results.verdict import ContractVerdict, Report, Status
+
+MAX_ANNOTATIONS = 10  # GitHub shows no more of one kind from one step
+MAX_MESSAGE = 4000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Annotation:
+    """One workflow command: `level` is error, warning or notice."""
+
+    level: str
+    title: str
+    message: str
+    location: Location | None = None
+
+    def line(self, folder: str) -> str:
+        """Return the workflow command; paths are relative to `folder`."""
+        place = self.location
+        path = _property((PurePath(folder) / place.path).as_posix()) if place is not None else ""
+        file = f"file={path},line={place.line},col={place.column}," if place is not None else ""
+        return f"::{self.level} {file}title={_property(self.title)}::{_data(self.message)}"
+
+
+def render(report: Report, view: View) -> str:
+    """Return at most ten annotations, worst first, then a line without effect that counts the others."""
+    found = list(annotations(report, view))
+    rest = len(found) - MAX_ANNOTATIONS
+    more = f"{rest} more annotation{'' if rest == 1 else 's'} not shown; " if rest > 0 else ""
+    lines = [annotation.line(view.folder) for annotation in found[:MAX_ANNOTATIONS]]
+    return "".join(f"{line}\n" for line in [*lines, f"pv: {more}{_data(phrases.closing(report))}"])
+
+
+def annotations(report: Report, view: View) -> Iterator[Annotation]:
+    """Yield an annotation for each finding, failure, weaker requirement and unmet gate, worst first."""
+    for finding in phrases.refusals_and_errors(report):
+        said = f"{finding.message}; {finding.hint}" if finding.hint else finding.message
+        yield Annotation(level="error", title=finding.code, message=said, location=finding.location)
+    for outcome in (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS):
+        for verdict in report.contracts:
+            yield from _failures(verdict, outcome)
+    if view.base is not None:
+        for change in changes(view.base, report):
+            if change.kind in (ChangeKind.WEAKER, ChangeKind.STALE):
+                name = f"{change.kind.value}: {change.contract} {change.claim}".strip()
+                yield Annotation(
+                    level="warning", title=name, message=change.text, location=_place(report, change.contract)
+                )
+    for verdict in report.contracts:
+        if verdict.status is Status.UNDECIDED:
+            title = f"undecided: {phrases.title(verdict)}"
+            message = "; ".join(gates.unmet(verdict))
+            yield Annotation(level="warning", title=title, message=message, location=verdict.contract.location)
+    for text in gates.unmet_overall(report):
+        yield Annotation(level="warning", title="pv", message=text)
+
+
+def _failures(verdict: ContractVerdict, outcome: Outcome) -> Iterator[Annotation]:
+    for result in verdict.results:
+        if result.outcome is outcome:
+            said = [f"{label}: {text}" for label, text in details.lines(result, verdict)]
+            yield Annotation(
+                level="error" if gates.counts(result) else "warning",
+                title=f"{outcome.value}: {result.falsifier.id} on {result.device}",
+                message="\n".join(said)[:MAX_MESSAGE],
+                location=result.falsifier.location,
+            )
+
+
+def _place(report: Report, contract: str) -> Location | None:
+    return next((v.contract.location for v in report.contracts if v.contract.id == contract), None)
+
+
+def _data(text: str) -> str:
+    """Return the text as the message of a workflow command: one line, which ends no command."""
+    return plain(text.replace("\r", "\n")).replace("%", "%25").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    """Return the text as the value of a property of a workflow command."""
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,125 @@
+"""The section of one contract: verdict, failures, kill matrix, reference runs, all results with their evidence."""
+
+from collections.abc import Iterator
+from datetime import date
+from itertools import groupby
+
+from pv.engines.kinds import kind_of
+from pv.report import details, phrases
+from pv.report.figures import count
+from pv.report.html import charts, kills
+from pv.report.html.markup import Html, joined, table, tag
+from pv.report.summary import sentence
+from pv.results import gates
+from pv.results.outcome import Result
+from pv.results.trial import Recorded
+from pv.results.verdict import ContractVerdict, Report
+
+SYMBOLS = {
+    "fail": "✗",
+    "falsified": "✗",
+    "error": "!",
+    "vacuous": "○",
+    "undecided": "?",
+    "not claimed": "–",
+    "held": "✓",
+    "proved": "✓",
+    "pass": "✓",
+}
+MAX_BLOCKS = 50
+
+
+def badge(word: str) -> Html:
+    """Return a verdict or outcome as a symbol and a word: color alone tells nothing."""
+    symbol = tag("span", SYMBOLS[word], aria_hidden="true")
+    return tag("span", symbol, f" {word}", class_=f"badge {word.replace(' ', '-')}")
+
+
+def section(verdict: ContractVerdict, report: Report, number: int) -> Html:
+    """Return the section of a contract."""
+    name = f"contract-{number}"
+    title = tag("h2", phrases.title(verdict), " ", badge(verdict.status.value), id=f"{name}-title")
+    head = [title, tag("p", sentence(verdict)), tag("p", str(verdict.contract.location.path), class_="path")]
+    blocks = phrases.blocks(verdict)
+    more = tag("p", f"{len(blocks) - MAX_BLOCKS} more failures are in the table.") if len(blocks) > MAX_BLOCKS else None
+    body = [
+        _gate(verdict),
+        [_block(result, verdict) for result in blocks[:MAX_BLOCKS]],
+        more,
+        kills.matrix(verdict),
+        [charts.run(trace) for trace in verdict.runs],
+        _results(verdict, report),
+    ]
+    return tag("section", head, body, class_="contract", id=name, aria_labelledby=f"{name}-title")
+
+
+def _gate(verdict: ContractVerdict) -> Html:
+    reasons = gates.unmet(verdict)
+    if not reasons:
+        return joined(None)
+    items = [tag("li", reason) for reason in reasons]
+    return joined([tag("h3", "Not met"), tag("ul", items)])
+
+
+def _block(result: Result, verdict: ContractVerdict) -> Html:
+    """Return a failure with its counterexample and the commands that repeat it."""
+    heading = tag("h3", badge(result.outcome.value), f" {result.falsifier.id} on {result.device}")
+    place = tag("p", str(result.falsifier.location), class_="path")
+    groups = groupby(details.lines(result, verdict), key=lambda line: line[0])
+    listed = [(tag("dt", label), [tag("dd", tag("pre", text)) for _, text in same]) for label, same in groups]
+    return tag("article", heading, place, tag("dl", listed), data_search=True)
+
+
+def _results(verdict: ContractVerdict, report: Report) -> Html:
+    if not verdict.results:
+        return joined(None)
+    heads = ["outcome", "claim", "device", "tried", "evidence", "rule"]
+    rows = [_row(result, verdict, report) for result in verdict.results]
+    shown = table(f"All results of {verdict.contract.id}", heads, rows)
+    return tag("details", tag("summary", f"All results ({count(len(rows), 'result')})"), shown)
+
+
+def _row(result: Result, verdict: ContractVerdict, report: Report) -> Html:
+    kind = kind_of(result.falsifier)
+    tried = kind.effort(result.trial) if result.trial is not None else result.reason
+    missed = [tag("li", text) for text in details.survivors(result, verdict)]
+    return tag(
+        "tr",
+        tag("td", badge(result.outcome.value)),
+        tag("th", result.falsifier.id, scope="row"),
+        tag("td", result.device),
+        tag("td", tried),
+        tag("td", " ".join(evidence(result, report))),
+        tag(
+            "td",
+            result.falsifier.rule,
+            tag("ul", missed, aria_label="Equation mutants that survived") if missed else None,
+        ),
+        data_search=True,
+    )
+
+
+def evidence(result: Result, report: Report) -> Iterator[str]:
+    """Yield where and when the result was measured: now, or on the device and day of its record."""
+    if result.recorded is not None:
+        yield _record(result.recorded, report)
+    elif result.trial is not None:
+        info = report.devices.get(result.device)
+        yield f"measured now{f' on {info.name}' if info is not None and info.name else ''}"
+    else:
+        yield "none"
+
+
+def _record(recorded: Recorded, report: Report) -> str:
+    torch = f", torch {recorded.hardware.torch}" if recorded.hardware.torch else ""
+    stale = f"; stale, changed: {', '.join(recorded.changed)}" if recorded.changed else ""
+    return f"recorded on {recorded.hardware.name}{torch}, {recorded.when}{_age(recorded.when, report.started)}{stale}"
+
+
+def _age(when: str, started: str) -> str:
+    """Return how many days before the report a result was recorded; "" where a date is not one."""
+    try:
+        days = (date.fromisoformat(started[:10]) - date.fromisoformat(when)).days
+    except ValueError:
+        return ""
+    return f" ({count(days, 'day')} before this report)" if days >= 0 else ""

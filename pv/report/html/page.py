@@ -1,0 +1,127 @@
+"""The page: header, search, overview, a section for each contract, footer. It loads nothing and runs one script."""
+
+import base64
+import hashlib
+from importlib.resources import files
+
+from pv.report import View, phrases
+from pv.report.figures import count
+from pv.report.html.contract import badge, section
+from pv.report.html.markup import Html, joined, table, tag
+from pv.report.summary import sentence
+from pv.results import gates
+from pv.results.changes import changes
+from pv.results.verdict import Report, Status
+
+
+def render(report: Report, view: View) -> str:
+    """Return the page. Its content security policy allows only its own style and script."""
+    style, script = _file("style.css"), _file("script.js")
+    policy = f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}"
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=policy),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", f"Falsifier report: {_counts(report)}"),
+        tag("style", style),
+    )
+    skip = tag("a", "Skip to the results", href="#results", class_="skip")
+    body = tag("body", skip, _header(report), _search(), _main(report, view), _footer(report), tag("script", script))
+    return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
+
+
+def _file(name: str) -> Html:
+    return Html(files("pv.report.html").joinpath(name).read_text(encoding="utf-8"))
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _counts(report: Report) -> str:
+    found = [verdict.status for verdict in report.contracts]
+    return ", ".join(f"{found.count(status)} {status.value}" for status in Status)
+
+
+def _header(report: Report) -> Html:
+    found = [verdict.status for verdict in report.contracts]
+    tiles = [tag("li", tag("strong", str(found.count(s))), " ", badge(s.value)) for s in Status]
+    unmet = [tag("li", text) for text in gates.unmet_overall(report)]
+    return tag(
+        "header",
+        tag("h1", "Falsifier report"),
+        tag("ul", tiles, class_="tiles", aria_label="Contracts by verdict"),
+        tag("ul", unmet) if unmet else None,
+        tag("p", phrases.closing(report)),
+    )
+
+
+def _search() -> Html:
+    box = tag("input", type="search", id="search", autocomplete="off", aria_describedby="keys")
+    keys = tag("span", "Press / to search, Enter for the next match, Esc to clear.", id="keys", class_="keys")
+    status = tag("span", "", id="count", role="status")
+    return tag("search", tag("label", "Search claims, mutants and messages", for_="search"), box, keys, status)
+
+
+def _main(report: Report, view: View) -> Html:
+    sections = [section(verdict, report, number) for number, verdict in enumerate(report.contracts)]
+    parts = [_changes(report, view), _findings(report), _overview(report), sections, _notes(report)]
+    return tag("main", parts, id="results")
+
+
+def _overview(report: Report) -> Html:
+    rows = [
+        tag(
+            "tr",
+            tag("td", badge(verdict.status.value)),
+            tag("th", tag("a", phrases.title(verdict), href=f"#contract-{number}"), scope="row"),
+            tag("td", sentence(verdict)),
+            data_search=True,
+        )
+        for number, verdict in enumerate(report.contracts)
+    ]
+    shown = table("Contracts, worst first", ["verdict", "contract", "evidence"], rows)
+    return tag("section", tag("h2", "Contracts", id="contracts"), shown, aria_labelledby="contracts")
+
+
+def _changes(report: Report, view: View) -> Html:
+    if view.base is None:
+        return joined(None)
+    found = changes(view.base, report)
+    rows = [
+        tag(
+            "tr",
+            tag("td", change.kind.value),
+            tag("th", f"{change.contract} {change.claim}".strip(), scope="row"),
+            tag("td", change.text),
+            data_search=True,
+        )
+        for change in found
+    ]
+    shown = table(count(len(rows), "change"), ["change", "contract, claim or mutant", "difference"], rows)
+    title = tag("h2", "Compared with the base", id="changes")
+    return tag("section", title, shown if rows else tag("p", "No difference."), aria_labelledby="changes")
+
+
+def _findings(report: Report) -> Html:
+    found = phrases.refusals_and_errors(report)
+    if not found:
+        return joined(None)
+    items = [tag("li", badge("error"), f" {finding}", data_search=True) for finding in found]
+    return tag("section", tag("h2", "Lint", id="lint"), tag("ul", items), aria_labelledby="lint")
+
+
+def _notes(report: Report) -> Html:
+    items = [tag("li", note) for note in phrases.notes(report)]
+    title = tag("h2", "Notes", id="notes")
+    return tag("section", title, tag("ul", items), aria_labelledby="notes") if items else joined(None)
+
+
+def _footer(report: Report) -> Html:
+    devices = ", ".join(f"{name} {info.name} torch {info.torch}".strip() for name, info in report.devices.items())
+    commit = f"commit {report.commit}" if report.commit else ""
+    versions = f"pv {report.version}, Python {report.python}, Hypothesis {report.hypothesis}"
+    said = [report.started, commit, versions, devices]
+    return tag("footer", tag("p", "; ".join(part for part in said if part)))

@@ -1,0 +1,121 @@
+"""The report as SARIF 2.1.0: a result for each failure, unmet gate and finding."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import quote
+
+from pv.contract.finding import Location
+from pv.report import View, details, phrases
+from pv.report.text import plain
+from pv.results import gates
+from pv.results.outcome import Outcome, Result
+from pv.results.verdict import ContractVerdict, Report, Status
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+SHOWN = (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED)
+Found = tuple[dict[str, Any], dict[str, Any], Location]  # rule, result, place
+MAX_RESULTS = 5000  # GitHub's code scanning shows no more, and takes at most 25,000
+
+
+def render(report: Report, view: View) -> str:
+    """Return one SARIF log, worst result first. Claims that hold are no results: a viewer would list them as alerts."""
+    results = list(_results(report, view.folder))
+    rules = {rule["id"]: rule for rule, _ in results}
+    indices = {id_: index for index, id_ in enumerate(rules)}
+    shown = [result | {"ruleIndex": indices[result["ruleId"]]} for _, result in results]
+    driver = {"name": "pv", "semanticVersion": report.version, "rules": list(rules.values())}
+    run = {
+        "tool": {"driver": driver},
+        "invocations": [_invocation(report)],
+        "columnKind": "unicodeCodePoints",
+        "results": shown,
+    }
+    return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=1, ensure_ascii=False) + "\n"
+
+
+def _invocation(report: Report) -> dict[str, Any]:
+    notes = [{"level": "note", "message": {"text": plain(note)}} for note in phrases.notes(report) if note]
+    failed = [{"level": "warning", "message": {"text": plain(text)}} for text in gates.unmet_overall(report)]
+    return {
+        "executionSuccessful": report.exit_code in (0, 1, 2),
+        "exitCode": report.exit_code,
+        "toolExecutionNotifications": [*failed, *notes],
+    }
+
+
+def _results(report: Report, folder: str) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Yield a rule and a result for each finding, failure and unmet gate, at most `MAX_RESULTS`."""
+    found = [*_findings(report), *_failures(report), *_gates(report)]
+    for rule, result, location in found[:MAX_RESULTS]:
+        yield rule, result | {"locations": [{"physicalLocation": _place(location, folder)}]}
+
+
+def _findings(report: Report) -> Iterator[Found]:
+    for finding in phrases.refusals_and_errors(report):
+        rule = _described(finding.code, f"{finding.code}, which `pv lint --codes` describes")
+        said = f"{finding.message}; {finding.hint}" if finding.hint else finding.message
+        yield rule, _result(finding.code, "error", said, {"finding": str(finding)}), finding.location
+
+
+def _failures(report: Report) -> Iterator[Found]:
+    for outcome in SHOWN:
+        for verdict in report.contracts:
+            for result in verdict.results:
+                if result.outcome is outcome and (outcome is not Outcome.UNDECIDED or result.required):
+                    yield _rule(result, verdict), _failure(result, verdict), result.falsifier.location
+
+
+def _rule(result: Result, verdict: ContractVerdict) -> dict[str, Any]:
+    claim = result.falsifier
+    parts = (claim.rule, claim.prediction and f"Predicted: {claim.prediction}", claim.if_fails)
+    text = "\n\n".join(part for part in parts if part)
+    return _described(f"{verdict.contract.id}/{claim.id}", claim.rule or claim.id, text)
+
+
+def _described(id_: str, short: str, text: str = "") -> dict[str, Any]:
+    """Return a rule with the descriptions that GitHub requires."""
+    full = _message(text or short)
+    return {"id": id_, "shortDescription": _message(short), "fullDescription": full, "help": full}
+
+
+def _failure(result: Result, verdict: ContractVerdict) -> dict[str, Any]:
+    level = "error" if result.outcome is not Outcome.UNDECIDED and gates.counts(result) else "warning"
+    said = [f"{result.outcome.value} on {result.device}"]
+    said += [f"{label}: {text}" for label, text in details.lines(result, verdict)]
+    names = {"contract": verdict.contract.id, "subject": verdict.subject}
+    names |= {"claim": result.falsifier.id, "device": result.device}
+    id_ = f"{verdict.contract.id}/{result.falsifier.id}"
+    return _result(id_, level, "\n".join(said), names)
+
+
+def _gates(report: Report) -> Iterator[Found]:
+    for verdict in report.contracts:
+        if verdict.status is not Status.PASS:
+            gate, contract = verdict.contract.gate, verdict.contract
+            level = "error" if verdict.status is Status.FAIL else "warning"
+            id_ = f"{contract.id}/gate"
+            said = f"{phrases.title(verdict)}: {verdict.status.value}: {'; '.join(gates.unmet(verdict))}"
+            names = {"gate": contract.id, "subject": verdict.subject}
+            rule = _described(id_, f"The gate of {contract.id} {gate.name}".strip())
+            yield rule, _result(id_, level, said, names), gate.location or contract.location
+
+
+def _result(rule: str, level: str, text: str, names: Mapping[str, str]) -> dict[str, Any]:
+    """Return a result. Its fingerprint depends on the names alone: an edit above it makes no new alert."""
+    digest = hashlib.sha256(json.dumps(dict(names), sort_keys=True).encode()).hexdigest()
+    return {"ruleId": rule, "level": level, "message": _message(text), "partialFingerprints": {"pv/v1": digest}}
+
+
+def _place(location: Location, folder: str) -> dict[str, Any]:
+    path = PurePath(folder) / location.path
+    uri = quote(path.as_posix().encode("utf-8", "backslashreplace"))
+    artifact = {"uri": f"file://{uri}"} if path.is_absolute() else {"uri": uri, "uriBaseId": "%SRCROOT%"}
+    return {"artifactLocation": artifact, "region": {"startLine": location.line, "startColumn": location.column}}
+
+
+def _message(text: str) -> dict[str, str]:
+    """Return a message; escaped, brackets are no links."""
+    return {"text": plain(text).replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")}

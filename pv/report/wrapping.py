@@ -1,0 +1,35 @@
+"""Wraps long lines for a terminal, with the continuation indented below the text."""
+
+import textwrap
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+NARROWEST = 40
+COMMANDS = ("rerun", "replay")
+"""The labels of lines that are copied into a shell, so they stay whole."""
+
+
+def hanging(line: str, width: int, indent: int = 4) -> str:
+    """Return a line, wrapped if it is longer than `width`; the rest is indented by `indent` more than its start."""
+    if width < NARROWEST or len(line) <= width:
+        return line
+    margin = " " * (len(line) - len(line.lstrip()) + indent)
+    return textwrap.fill(line, width, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False)
+
+
+def parts(text: "Text", console: "Console", indent: int) -> "Iterator[Text]":
+    """Yield the lines of a styled text, wrapped to the width of the console; the rest is indented by `indent`."""
+    for line in text.split("\n", allow_blank=True):
+        short = line.cell_len <= console.width or console.width < NARROWEST
+        if short or line.plain.strip().startswith(COMMANDS):
+            yield line
+            continue
+        first, *rest = line.wrap(console, console.width - indent)
+        yield first
+        for each in rest:
+            each.pad_left(indent)
+            yield each

@@ -1,0 +1,113 @@
+"""Compares a report with that of a base: what fails now, what was fixed, and which requirements became weaker."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from pv.results import gates
+from pv.results.outcome import Outcome, Result
+from pv.results.verdict import FAILING, ContractVerdict, Report, Status
+from pv.results.weaker import weaker
+
+GOOD = (Outcome.HELD, Outcome.PROVED)
+
+
+class ChangeKind(Enum):
+    """The kind of a change, worst first."""
+
+    FAILING = "newly failing"
+    WEAKER = "weaker"
+    STALE = "evidence gone stale"
+    UNDECIDED = "newly undecided"
+    FIXED = "fixed"
+    ADDED = "added"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One difference from the base. claim: the id of a claim or mutant; "" for a whole contract."""
+
+    kind: ChangeKind
+    contract: str
+    text: str
+    claim: str = ""
+
+
+def changes(base: Report, now: Report) -> tuple[Change, ...]:
+    """Return the differences of a report from its base, worst first. Contracts that were not selected are left out."""
+    before, after = _by_name(base), _by_name(now)
+    found = list(_removed(before, after, now))
+    for name, verdict in after.items():
+        found += _added(name, verdict) if name not in before else _changed(name, before[name], verdict)
+    return tuple(sorted(found, key=lambda change: list(ChangeKind).index(change.kind)))
+
+
+def _by_name(report: Report) -> dict[str, ContractVerdict]:
+    return {f"{v.contract.id} on {v.subject}" if v.subject else v.contract.id: v for v in report.contracts}
+
+
+def _removed(
+    before: Mapping[str, ContractVerdict], after: Mapping[str, ContractVerdict], now: Report
+) -> Iterator[Change]:
+    for name, verdict in before.items():
+        if name not in after and verdict.contract.id not in now.project:
+            claims = len(verdict.contract.claims)
+            yield Change(kind=ChangeKind.WEAKER, contract=name, text=f"contract removed, with {claims} claims")
+
+
+def _added(name: str, verdict: ContractVerdict) -> Iterator[Change]:
+    claims, mutants = len(verdict.contract.claims), len(verdict.contract.mutants)
+    yield Change(kind=ChangeKind.ADDED, contract=name, text=f"contract with {claims} claims and {mutants} mutants")
+    yield from _outcomes(name, {}, verdict)
+
+
+def _changed(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
+    before = {(result.falsifier.id, result.device): result for result in old.results}
+    found = list(_outcomes(name, before, new))
+    yield from found
+    if not new.absent:
+        yield from (Change(kind=ChangeKind.WEAKER, contract=name, claim=c, text=text) for c, text in weaker(old, new))
+        yield from _grown(name, old, new)
+    explained = {ChangeKind.FAILING, ChangeKind.STALE, ChangeKind.UNDECIDED} & {change.kind for change in found}
+    if old.status is Status.PASS and new.status is not Status.PASS and not explained:
+        kind = ChangeKind.FAILING if new.status is Status.FAIL else ChangeKind.UNDECIDED
+        yield Change(kind=kind, contract=name, text="; ".join(gates.unmet(new)))
+
+
+def _outcomes(name: str, before: Mapping[tuple[str, str], Result], new: ContractVerdict) -> Iterator[Change]:
+    for result in new.results:
+        old = before.get((result.falsifier.id, result.device))
+        kind = _kind(old, result)
+        if kind is not None:
+            was = f", was {old.outcome.value}" if old is not None else ", new"
+            reason = f": {result.reason}" if result.reason else ""
+            text = f"{result.outcome.value} on {result.device}{was}{reason}"
+            yield Change(kind=kind, contract=name, claim=result.falsifier.id, text=text)
+
+
+def _kind(old: Result | None, new: Result) -> ChangeKind | None:
+    """Return the kind of the change of one result, None if it did not change for better or worse."""
+    if new.outcome in FAILING:
+        return ChangeKind.FAILING if old is None or old.outcome is not new.outcome else None
+    if old is None:
+        return None
+    if new.outcome is Outcome.UNDECIDED and old.outcome is not Outcome.UNDECIDED:
+        stale = new.recorded is not None and new.recorded.changed
+        return ChangeKind.STALE if stale else ChangeKind.UNDECIDED
+    if new.outcome is Outcome.NOT_CLAIMED and old.outcome is not Outcome.NOT_CLAIMED:
+        return ChangeKind.WEAKER
+    if new.outcome is Outcome.HELD and old.outcome is Outcome.PROVED:
+        return ChangeKind.WEAKER
+    return ChangeKind.FIXED if new.outcome in GOOD and old.outcome in FAILING else None
+
+
+def _grown(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
+    """Yield the claims and mutants that the base does not have."""
+    for noun, before, after in (
+        ("claim", old.contract.claims, new.contract.claims),
+        ("mutant", old.contract.mutants, new.contract.mutants),
+    ):
+        known = {item.id for item in before}
+        for item in after:
+            if item.id not in known:
+                yield Change(kind=ChangeKind.ADDED, contract=name, claim=item.id, text=noun)

@@ -1,0 +1,70 @@
+"""The requirements that a contract, or a whole validation, does not meet, as text for people."""
+
+from collections.abc import Iterator, Sequence
+
+from pv.contract.finding import Severity
+from pv.results.outcome import Outcome, Result
+from pv.results.verdict import FAILING, ContractVerdict, Report, Status
+
+MAX_NAMES = 6
+
+
+def unmet(verdict: ContractVerdict) -> tuple[str, ...]:
+    """Return what keeps a contract from passing, worst first; nothing if it passes."""
+    if verdict.status is Status.PASS:
+        return ()
+    return tuple(_unmet(verdict)) or ("nothing that the gate requires was measured",)
+
+
+def _unmet(verdict: ContractVerdict) -> Iterator[str]:
+    errors = sum(finding.severity is not Severity.NOTICE for finding in verdict.findings)
+    if errors:
+        yield f"{errors} lint error{'' if errors == 1 else 's'}"
+    if verdict.absent:
+        yield verdict.absent
+    for outcome in (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED):
+        found = [result for result in verdict.results if result.outcome is outcome and counts(result)]
+        if found:
+            yield f"{outcome.value}: {_named(found)}"
+    yield from _score(verdict)
+    yield from (f"nothing claimed on {device}" for device in verdict.unclaimed)
+
+
+def counts(result: Result) -> bool:
+    """Return whether a result keeps its contract from passing: a refutation does, whatever the gate requires."""
+    failing = result.outcome in FAILING or result.outcome is Outcome.UNDECIDED
+    return result.outcome is Outcome.FALSIFIED or (failing and result.required)
+
+
+def _named(results: Sequence[Result]) -> str:
+    names = [f"{result.falsifier.id} on {result.device}" for result in results[:MAX_NAMES]]
+    more = f" and {len(results) - MAX_NAMES} more" if len(results) > MAX_NAMES else ""
+    return ", ".join(names) + more
+
+
+def _score(verdict: ContractVerdict) -> Iterator[str]:
+    least, score = verdict.contract.gate.mutation_score, verdict.score
+    if least is None or verdict.partial:
+        return
+    asked = f"the gate requires a mutation score of {least * 100:g} %"
+    if score is None or score.value is None:
+        yield f"{asked}, none is recorded"
+    elif score.changed:
+        yield f"{asked}, the recorded one is stale"
+    elif score.sample:
+        yield f"{asked}, the recorded one is of a sample"
+    elif score.value < least:
+        yield f"{asked}, the recorded one is {score.percent}"
+
+
+def unmet_overall(report: Report) -> tuple[str, ...]:
+    """Return what keeps a validation from passing besides its contracts and findings."""
+    return tuple(_unmet_overall(report))
+
+
+def _unmet_overall(report: Report) -> Iterator[str]:
+    if report.interrupted:
+        yield "interrupted: what had not run is undecided"
+    if not report.contracts:
+        yield "nothing was measured: no contract was tried"
+    yield from (f"{pattern} names nothing" for pattern in report.unmatched)

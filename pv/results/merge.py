@@ -1,0 +1,123 @@
+"""Merges reports of one commit, each about some contracts or devices, into one report of the whole project."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from pv.contract.finding import Location
+from pv.contract.model import Contract
+from pv.errors import UsageError
+from pv.results.merge_contract import merged, with_missing_claims
+from pv.results.trial import DeviceInfo
+from pv.results.verdict import ContractVerdict, Report, Status
+
+T = TypeVar("T")
+ABSENT = "in none of the reports"
+
+
+def merge(reports: Mapping[str, Report], *, partial: bool = False) -> Report:
+    """Return one report of several, given by the names of their files.
+
+    The worst result of a claim on a device counts; one that was measured counts before one that was not. A contract of
+    the project, or a claim of a contract, that is in none of the reports is undecided, unless `partial`.
+
+    Raise `UsageError` if the reports are of different commits, or of different versions of a contract.
+    """
+    if not reports:
+        raise UsageError("no report given")
+    _check_commits(reports)
+    contracts = [_whole(same, partial) for same in _by_contract(reports)]
+    contracts += [] if partial else _absent(contracts, reports.values())
+    contracts.sort(key=lambda verdict: (list(Status).index(verdict.status), verdict.contract.id))
+    first = next(iter(reports.values()))
+    return replace(
+        first,
+        contracts=tuple(contracts),
+        findings=_unique(finding for report in reports.values() for finding in report.findings),
+        devices=_devices(reports.values()),
+        seconds=sum(report.seconds for report in reports.values()),
+        started=min(report.started for report in reports.values()),
+        notes=_unique((*_differences(reports.values()), *(n for report in reports.values() for n in report.notes))),
+        interrupted=any(report.interrupted for report in reports.values()),
+        unmatched=_unique(pattern for report in reports.values() for pattern in report.unmatched),
+        project={id_: path for report in reports.values() for id_, path in report.project.items()},
+    )
+
+
+def _check_commits(reports: Mapping[str, Report]) -> None:
+    commits = {name: report.commit.removesuffix("+") for name, report in reports.items() if report.commit}
+    (first, commit), *rest = commits.items() or [("", "")]
+    for name, other in rest:
+        if other != commit:
+            raise UsageError(
+                f"{first} is of commit {commit[:12]} and {name} of {other[:12]}: merge reports of one commit"
+            )
+
+
+def _by_contract(reports: Mapping[str, Report]) -> list[list[ContractVerdict]]:
+    """Return the verdicts of each contract and subject. Raise `UsageError` for different versions of a contract."""
+    found: dict[tuple[str, str], list[tuple[str, ContractVerdict]]] = {}
+    for name, report in reports.items():
+        for verdict in report.contracts:
+            found.setdefault((verdict.contract.id, verdict.subject), []).append((name, verdict))
+    for (first, one), *rest in found.values():
+        for name, other in rest:
+            if _clauses(one.contract) != _clauses(other.contract):
+                raise UsageError(f"{first} and {name} hold different versions of contract {one.contract.id!r}")
+    return [[verdict for _, verdict in same] for same in found.values()]
+
+
+def _clauses(contract: Contract) -> tuple[object, ...]:
+    return contract.version, contract.falsifiers, contract.harnesses, contract.mutants, contract.gate
+
+
+def _whole(verdicts: Sequence[ContractVerdict], partial: bool) -> ContractVerdict:
+    verdict = merged(verdicts)
+    return verdict if partial else with_missing_claims(verdict, ABSENT)
+
+
+def _absent(contracts: Sequence[ContractVerdict], reports: Iterable[Report]) -> list[ContractVerdict]:
+    """Return a verdict for each contract of the project that no report holds."""
+    known = {verdict.contract.id for verdict in contracts}
+    project = {id_: path for report in reports for id_, path in report.project.items() if id_ not in known}
+    return [
+        ContractVerdict(
+            contract=Contract(id=id_, version="", description="", location=Location(Path(path)), strict=True),
+            status=Status.UNDECIDED,
+            results=(),
+            absent=ABSENT,
+        )
+        for id_, path in project.items()
+    ]
+
+
+def _devices(reports: Iterable[Report]) -> dict[str, DeviceInfo]:
+    """Return the devices by name; those of one name but of several machines are listed with "and"."""
+    found: dict[str, list[DeviceInfo]] = {}
+    for report in reports:
+        for name, info in report.devices.items():
+            found.setdefault(name, []).append(info)
+    return {
+        name: DeviceInfo(
+            name=" and ".join(_unique(info.name for info in same if info.name)),
+            torch=" and ".join(_unique(info.torch for info in same if info.torch)),
+        )
+        for name, same in found.items()
+    }
+
+
+def _differences(reports: Iterable[Report]) -> list[str]:
+    """Return a note for each version or seed in which the reports differ."""
+    found = list(reports)
+    values = {
+        "versions of pv": _unique(report.version for report in found),
+        "versions of Python": _unique(report.python for report in found),
+        "versions of Hypothesis": _unique(report.hypothesis for report in found),
+        "seeds": _unique(str(report.seed) for report in found),
+    }
+    return [f"the reports have different {what}: {', '.join(each)}" for what, each in values.items() if len(each) > 1]
+
+
+def _unique(items: Iterable[T]) -> tuple[T, ...]:
+    return tuple(dict.fromkeys(items))

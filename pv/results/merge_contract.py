@@ -1,0 +1,109 @@
+"""Merges the verdicts of one contract, each about some of its claims or devices."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from pv.contract.claims import Falsifier
+from pv.contract.model import Contract
+from pv.results.outcome import Outcome, Result, in_gate
+from pv.results.trial import RunTrace, TrialStatus
+from pv.results.verdict import ContractVerdict, status_of
+
+NOT_TRIED = (TrialStatus.CANCELLED, TrialStatus.SKIPPED)
+
+
+def merged(verdicts: Sequence[ContractVerdict]) -> ContractVerdict:
+    """Return one verdict of several of the same contract and subject."""
+    first, *rest = verdicts
+    if not rest:
+        return first
+    results = _in_order(first.contract, _results(verdicts))
+    claimed = frozenset(mutant for verdict in verdicts for mutant in verdict.claimed)
+    missed = {mutant for verdict in verdicts for mutant in verdict.claimed - verdict.killed}
+    equations = tuple({e.name: e for verdict in verdicts for e in verdict.contract.equations}.values())
+    verdict = replace(
+        first,
+        contract=replace(first.contract, equations=equations),
+        results=results,
+        findings=tuple(dict.fromkeys(finding for verdict in verdicts for finding in verdict.findings)),
+        killed=claimed - missed,
+        claimed=claimed,
+        untried=len(claimed - _judged(results)),
+        partial=bool(_missing(first.contract, results)),
+        score=next((verdict.score for verdict in verdicts if verdict.score is not None), None),
+        unclaimed=tuple(sorted({device for verdict in verdicts for device in verdict.unclaimed})),
+        runs=_runs(verdicts),
+        absent="",
+    )
+    return _decided(verdict)
+
+
+def with_missing_claims(verdict: ContractVerdict, reason: str) -> ContractVerdict:
+    """Return the verdict in which each claim without a result is undecided for a reason."""
+    contract = verdict.contract
+    missing = _missing(contract, verdict.results)
+    if not missing:
+        return verdict
+    results = [_untried(contract, claim, reason) for claim in missing]
+    return _decided(replace(verdict, results=_in_order(contract, [*verdict.results, *results]), partial=False))
+
+
+def _decided(verdict: ContractVerdict) -> ContractVerdict:
+    whole = not verdict.partial
+    status = status_of(
+        verdict.contract, verdict.results, verdict.findings, verdict.score, verdict.unclaimed, whole=whole
+    )
+    return replace(verdict, status=status)
+
+
+def _results(verdicts: Iterable[ContractVerdict]) -> list[Result]:
+    """Return a result for each claim and device: the worst of those that were measured, else of the others."""
+    found: dict[tuple[str, str], list[Result]] = {}
+    for verdict in verdicts:
+        for result in verdict.results:
+            found.setdefault((result.falsifier.id, result.device), []).append(result)
+    return [_worst(same) for same in found.values()]
+
+
+def _worst(results: Sequence[Result]) -> Result:
+    best = max(map(_weight, results))
+    counting = [result for result in results if _weight(result) == best]
+    worst = min(counting, key=lambda result: list(Outcome).index(result.outcome))
+    return replace(worst, required=any(result.required for result in results))
+
+
+def _weight(result: Result) -> int:
+    """Return 2 if a result was measured, 1 if it is recorded, 0 if it is neither."""
+    if result.trial is not None and result.trial.status not in NOT_TRIED:
+        return 2
+    return int(result.recorded is not None)
+
+
+def _judged(results: Iterable[Result]) -> set[str]:
+    trials = (trial for result in results for trial in result.mutants)
+    return {trial.mutant or "" for trial in trials if trial.status is not TrialStatus.CANCELLED}
+
+
+def _runs(verdicts: Iterable[ContractVerdict]) -> tuple[RunTrace, ...]:
+    return tuple({(run.run, run.device): run for verdict in verdicts for run in verdict.runs}.values())
+
+
+def _in_order(contract: Contract, results: Iterable[Result]) -> tuple[Result, ...]:
+    """Return results in the order of the contract's claims and their devices."""
+    places = {claim.id: place for place, claim in enumerate(contract.claims)}
+    return tuple(sorted(results, key=lambda r: (places[r.falsifier.id], r.falsifier.devices.index(r.device))))
+
+
+def _missing(contract: Contract, results: Iterable[Result]) -> list[Falsifier]:
+    known = {result.falsifier.id for result in results}
+    return [claim for claim in contract.claims if claim.id not in known]
+
+
+def _untried(contract: Contract, claim: Falsifier, reason: str) -> Result:
+    return Result(
+        falsifier=claim,
+        device=claim.devices[0],
+        outcome=Outcome.UNDECIDED,
+        reason=reason,
+        required=in_gate(contract, claim),
+    )

@@ -1,0 +1,187 @@
+"""Reads reports that `--format json` wrote. A file that is damaged or of another version is refused."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+
+from pv.contract.accepts import accepts
+from pv.contract.check import schema
+from pv.contract.claims import Falsifier
+from pv.contract.finding import Finding, Location, Severity
+from pv.errors import UsageError
+from pv.results import saved_contract
+from pv.results.outcome import Outcome, Result
+from pv.results.trial import (
+    Counterexample,
+    DeviceInfo,
+    EquationMutant,
+    EquationMutants,
+    MutationScore,
+    Output,
+    Recorded,
+    RunTrace,
+    Trial,
+    TrialStatus,
+)
+from pv.results.verdict import ContractVerdict, Report, Status
+
+REPORT_FORMAT = "pv-report/2"
+MAX_MESSAGE = 200
+
+
+class _Damaged(ValueError):
+    """A file is not what `--format json` writes; its text says why."""
+
+
+def load(path: Path) -> Report:
+    """Return the report in a file. Raise `UsageError` if it cannot be read, or is no report of this version."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return _report(_checked(path, content))
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    except _Damaged as error:
+        raise UsageError(f"{path} is damaged: {error}; write it again with --output json={path}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is damaged: not JSON ({error}); write it again with --output json={path}") from error
+
+
+def _checked(path: Path, content: Any) -> Mapping[str, Any]:
+    """Return the content of a file that follows the schema."""
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != REPORT_FORMAT:
+        raise UsageError(f"{path} is not a report of this version: expected format {REPORT_FORMAT!r}, found {found!r}")
+    described = schema("report")
+    if not accepts(described)(content):  # jsonschema takes a hundred times as long, but says what is wrong
+        problem = best_match(Draft202012Validator(described).iter_errors(content))
+        raise _Damaged(f"{problem.json_path}: {problem.message}"[:MAX_MESSAGE] if problem is not None else "invalid")
+    return dict(content)
+
+
+def _report(data: Mapping[str, Any]) -> Report:
+    contracts = tuple(_verdict(each) for each in data["contracts"])
+    report = Report(
+        contracts=contracts,
+        findings=tuple(_finding(each) for each in data["findings"]),
+        devices={name: DeviceInfo(**info) for name, info in data["devices"].items()},
+        seed=data["seed"],
+        seconds=data["seconds"],
+        started=data["started"],
+        version=data["pv"],
+        python=data["python"],
+        hypothesis=data["hypothesis"],
+        notes=tuple(data["notes"]),
+        interrupted=data["interrupted"],
+        unmatched=tuple(data["unmatched"]),
+        commit=data["commit"],
+        project=data["project"],
+    )
+    if report.exit_code != data["exit_code"]:
+        raise _Damaged(f"its exit code is {data['exit_code']}, its contracts give {report.exit_code}")
+    return report
+
+
+def _verdict(data: Mapping[str, Any]) -> ContractVerdict:
+    contract = saved_contract.contract(data, _places(data))
+    mutants, score = data["mutants"], data["mutation_score"]
+    claims = {claim.id: claim for claim in contract.claims}
+    unknown = next((each["falsifier"] for each in data["results"] if each["falsifier"] not in claims), None)
+    if unknown is not None:
+        raise _Damaged(f"contract {data['id']!r} has a result of an unknown claim {unknown!r}")
+    return ContractVerdict(
+        contract=contract,
+        status=Status(data["status"]),
+        results=tuple(_result(each, claims[each["falsifier"]]) for each in data["results"]),
+        findings=tuple(_finding(each) for each in data["findings"]),
+        killed=frozenset(mutants["killed"]),
+        claimed=frozenset(mutants["claimed"]),
+        untried=mutants["untried"],
+        partial=data["partial"],
+        score=_score(score) if score is not None else None,
+        unclaimed=tuple(data["unclaimed"]),
+        subject=data["subject"],
+        runs=tuple(_run(each) for each in data["runs"]),
+        repeat=tuple(data["repeat"]),
+        absent=data["absent"],
+    )
+
+
+def _places(data: Mapping[str, Any]) -> dict[str, dict[tuple[int, int], Location]]:
+    """Return the locations in the contract of the equation mutants that survived, by equation, line and column."""
+    places: dict[str, dict[tuple[int, int], Location]] = {}
+    for trial in (trial for result in data["results"] for trial in (result["trial"], *result["mutants"])):
+        for each in ((trial or {}).get("equation_mutants") or {}).get("survivors", ()):
+            if each["location"] is not None:
+                at = saved_contract.location(each["location"])
+                places.setdefault(each["equation"], {})[each["line"], each["column"]] = at
+    return places
+
+
+def _result(data: Mapping[str, Any], claim: Falsifier) -> Result:
+    names = {"falsifier": claim.id, "device": data["device"]}
+    return Result(
+        falsifier=claim,
+        device=data["device"],
+        outcome=Outcome(data["outcome"]),
+        reason=data["reason"],
+        required=data["required"],
+        trial=_trial(data["trial"], **names) if data["trial"] is not None else None,
+        recorded=_recorded(data["recorded"], **names) if data["recorded"] is not None else None,
+        mutants=tuple(_trial(t, mutant=t["id"], mutant_reached=t["reached"], **names) for t in data["mutants"]),
+    )
+
+
+def _trial(data: Mapping[str, Any], **names: Any) -> Trial:
+    found, changes = data["counterexample"], data["equation_mutants"]
+    counts = {name: data[name] for name in ("detail", "valid", "invalid", "asked", "seed", "seconds", "peak_mib")}
+    return Trial(
+        **names,
+        **counts,
+        status=TrialStatus(data["status"]),
+        output=Output(head=data["output"], size=data["output_bytes"]),
+        counterexample=Counterexample(**{**found, "frames": tuple(found["frames"])}) if found is not None else None,
+        equation_mutants=_equation_mutants(changes) if changes is not None else None,
+    )
+
+
+def _equation_mutants(data: Mapping[str, Any]) -> EquationMutants:
+    names = ("equation", "line", "column", "before", "after")
+    survivors = (EquationMutant(**{name: each[name] for name in names}) for each in data["survivors"])
+    return EquationMutants(killed=data["killed"], total=data["total"], survivors=tuple(survivors))
+
+
+def _recorded(data: Mapping[str, Any], **names: Any) -> Recorded:
+    return Recorded(
+        **names,
+        status=TrialStatus(data["status"]),
+        valid=data["valid"],
+        detail=data["detail"],
+        when=data["when"],
+        hardware=DeviceInfo(name=data["hardware"], torch=data["torch"]),
+        commit=data["commit"],
+        changed=tuple(data["changed"]),
+    )
+
+
+def _score(data: Mapping[str, Any]) -> MutationScore:
+    lists: dict[str, Any] = {name: tuple(data[name]) for name in ("judges", "changed")}
+    counts = ("total", "judged", "killed", "by_timeout", "by_error", "no_coverage", "equivalent", "sampled")
+    return MutationScore(
+        **{name: data[name] for name in (*counts, "when", "commit")}, scope=tuple(data["mutation_scope"]), **lists
+    )
+
+
+def _run(data: Mapping[str, Any]) -> RunTrace:
+    events = tuple((each["event"], each["count"]) for each in data["events"])
+    losses = tuple((each["step"], each["loss"]) for each in data["losses"])
+    return RunTrace(run=data["run"], device=data["device"], seconds=data["seconds"], events=events, losses=losses)
+
+
+def _finding(data: Mapping[str, Any]) -> Finding:
+    location = Location(Path(data["path"]), data["line"], data["column"])
+    severity = Severity(data["severity"])
+    return Finding(code=data["code"], severity=severity, location=location, message=data["message"], hint=data["hint"])

@@ -1,0 +1,87 @@
+"""`pv report` renders saved reports, compares them with a base, and exits like the validation."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pv.cli import main
+from pv.report import FORMATS, render
+from pv.results.verdict import Report
+from tests.report.handmade import HOSTILE, PLAIN
+from tests.report.many import many
+
+
+@pytest.fixture
+def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
+    monkeypatch.delenv("GITHUB_WORKSPACE", raising=False)
+    return saved(HOSTILE, "results.json")
+
+
+def saved(report: Report, name: str) -> Path:
+    Path(name).write_text(render(report, "json"))
+    return Path(name)
+
+
+def call(*arguments: str, **environment: str) -> Result:
+    return CliRunner().invoke(main, ["report", *arguments], env=environment)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_every_format_is_that_of_the_validation(results: Path, form: str) -> None:
+    ended = call("results.json", "--format", form, "--output", f"{form}=out")
+    assert (ended.exit_code, ended.stdout) == (3, render(HOSTILE, form, width=80))
+    assert Path("out").read_text() == render(HOSTILE, form)
+
+
+def test_a_damaged_file_is_refused_without_a_traceback(results: Path) -> None:
+    results.write_text(results.read_text()[:1000])
+    ended = call("results.json")
+    assert ended.exit_code == 3
+    assert "pv: results.json is damaged: not JSON" in ended.stderr
+
+
+def test_another_version_and_a_damaged_base_are_refused_by_name(results: Path) -> None:
+    content = json.loads(results.read_text())
+    Path("old.json").write_text(json.dumps(content | {"format": "pv-report/1"}))
+    for arguments in (["old.json"], ["results.json", "--baseline", "old.json"]):
+        ended = call(*arguments)
+        assert ended.exit_code == 3
+        assert "old.json is not a report of this version: expected format 'pv-report/2'" in ended.stderr
+
+
+def test_the_differences_from_the_base_are_shown(results: Path) -> None:
+    (verdict,) = PLAIN.contracts
+    saved(PLAIN, "base.json")
+    saved(replace(PLAIN, contracts=(replace(verdict, contract=replace(verdict.contract, mutants=())),)), "now.json")
+    for form in ("text", "markdown", "html", "github"):
+        assert "mutant removed: three" in call("now.json", "--baseline", "base.json", "--format", form).stdout
+
+
+def test_the_job_summary_is_appended_within_the_limit_of_a_step(results: Path) -> None:
+    saved(many(3000), "many.json")
+    summary = Path("summary.md")
+    summary.write_text("x" * 1_000_000 + "\n")
+    ended = call("many.json", "--format", "github", GITHUB_STEP_SUMMARY=str(summary))
+    assert ended.stdout.startswith("::error ")
+    text = summary.read_text()
+    assert len(text.encode()) <= 1 << 20
+    assert text[1_000_001:].startswith("## Falsifier report")
+    call("results.json", "--format", "text", GITHUB_STEP_SUMMARY=str(summary))
+    assert summary.read_text() == text
+
+
+def test_files_are_named_from_the_root_of_the_repository(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = results.absolute().parent
+    (root / "sub").mkdir()
+    monkeypatch.chdir("sub")
+    ended = call("../results.json", "--format", "github", GITHUB_WORKSPACE=str(root.parent))
+    assert f"::error file={root.name}/sub/e.yaml,line=3," in ended.stdout
+
+
+def test_a_file_is_required() -> None:
+    assert call().exit_code == 3

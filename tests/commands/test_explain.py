@@ -1,0 +1,85 @@
+"""An id is explained from its contract, its code, the evidence and a report, and nothing is run."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pv.commands.explain import explain
+from pv.errors import UsageError
+from tests.cli.calls import run
+
+Project = Callable[[str], Path]
+
+
+def test_claim_has_the_place_of_its_test_and_its_mutants(project: Project) -> None:
+    folder = project("small")
+    (found,) = explain("C-LIMIT")
+    assert found.claim is not None and found.test is not None
+    place, _ = found.test
+    line = (folder / place.path).read_text().splitlines()[place.line - 1]
+    assert line.startswith(f"def {found.claim.test.name if found.claim.test else ''}(")
+
+
+def test_mutants_and_contracts_are_found_too(project: Project) -> None:
+    project("small")
+    (contract,) = explain("counting")
+    assert contract.claim is None and contract.mutant is None
+    (mutant,) = explain(contract.contract.mutants[0].id)
+    assert mutant.mutant == contract.contract.mutants[0]
+
+
+def test_broken_binding_is_explained_with_its_finding(project: Project) -> None:
+    folder = project("small")
+    file = folder / "contracts/counting.yaml"
+    file.write_text(file.read_text().replace("test: falsifiers/", "test: falsifiers/gone/"))
+    (found,) = explain("C-LIMIT")
+    assert [finding.code for finding in found.findings] == ["PV110"]
+    assert (found.test, found.recorded) == (None, ())
+
+
+def test_id_of_a_contract_that_cannot_be_read_is_refused_with_the_reason(project: Project) -> None:
+    folder = project("small")
+    (folder / "contracts/counting.yaml").write_text("schema: pv/2\n")
+    with pytest.raises(UsageError, match=r"a contract cannot be read: contracts/counting\.yaml:1:9 PV014"):
+        explain("C-LIMIT")
+
+
+def test_last_result_is_taken_from_a_report(project: Project, tmp_path: Path) -> None:
+    project("small")
+    report = tmp_path / "report.json"
+    assert run("validate", "C-LIMIT", "--output", f"json={report}").returncode == 0
+    (found,) = explain("C-LIMIT", report=report)
+    assert [result["outcome"] for result in found.last] == ["held"]
+    done = run("explain", "C-LIMIT", "--report", str(report))
+    assert done.returncode == 0, done.stderr
+    assert "  last result cpu: held, 100 valid examples, seed " in done.stdout
+    assert ": killed\n" in done.stdout
+
+
+@pytest.mark.parametrize("content", ["", "[]", json.dumps({"format": "other"})])
+def test_other_files_are_no_reports(project: Project, tmp_path: Path, content: str) -> None:
+    project("small")
+    (tmp_path / "report.json").write_text(content)
+    with pytest.raises(UsageError, match="report"):
+        explain("C-LIMIT", report=tmp_path / "report.json")
+
+
+def test_unknown_id_is_refused_with_a_similar_one(project: Project) -> None:
+    project("small")
+    with pytest.raises(UsageError, match=r"unknown id 'C-LIMITS': .*; did you mean 'C-LIMIT'\?"):
+        explain("C-LIMITS")
+
+
+def test_recorded_proof_is_shown_until_its_code_changes(project: Project) -> None:
+    folder = project("proofs")
+    run("validate", "--record", "--no-mutants")
+    record = json.loads(next((folder / "evidence").glob("*.proofs.json")).read_text())
+    result = record["results"][0]
+    (found,) = explain(result["falsifier"])
+    assert [(each.device, each.changed) for each in found.recorded] == [("proofs", ())]
+    file = next(folder / name for name in result["files"] if name.endswith(".py"))
+    file.write_text(file.read_text() + "\nadded = 1\n")
+    done = run("explain", result["falsifier"])
+    assert f"stale, changed: {file.relative_to(folder)}" in done.stdout

@@ -1,0 +1,105 @@
+"""Contracts and claims are named by path or by id."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import pv
+from pv.commands.naming import contract_id, resolve
+from pv.commands.request import Request, check, choose
+from pv.errors import UsageError
+from pv.source.project import find_project
+
+SECOND = """
+schema: pv/1
+metadata: {id: second, version: 1.0.0, description: Another, references: [none]}
+subject: counting
+falsifiers: []
+"""
+
+
+@pytest.fixture
+def folder(project: Callable[[str], Path]) -> Path:
+    found = project("small")
+    (found / "contracts/second.yaml").write_text(SECOND)
+    return found
+
+
+def test_id_of_a_contract_is_its_file_with_all_claims(folder: Path) -> None:
+    named = resolve(["counting"], find_project(folder))
+    assert ([path.name for path in named.paths], named.claims) == (["counting.yaml"], None)
+
+
+def test_id_of_a_claim_is_its_file_with_this_claim(folder: Path) -> None:
+    named = resolve(["C-LIMIT"], find_project(folder))
+    assert ([path.name for path in named.paths], named.claims) == (["counting.yaml"], ("C-LIMIT",))
+    (contract,) = check(["C-LIMIT"])[0]
+    assert [claim.id for claim in named.of(contract).claims] == ["C-LIMIT"]
+
+
+def test_patterns_and_paths_and_ids_can_be_mixed(folder: Path) -> None:
+    assert [path.name for path in resolve(["*co*"], find_project(folder)).paths] == ["counting.yaml", "second.yaml"]
+    named = resolve(["contracts/second.yaml", "C-LIMIT"], find_project(folder))
+    assert ([path.name for path in named.paths], named.claims) == (["second.yaml", "counting.yaml"], ("C-LIMIT",))
+
+
+def test_path_wins_over_an_equal_id(folder: Path) -> None:
+    (folder / "counting").mkdir()
+    assert resolve(["counting"], find_project(folder)).paths == (Path("counting"),)
+
+
+def test_malformed_contract_is_found_by_the_name_of_its_file(folder: Path) -> None:
+    (folder / "contracts/broken.yaml").write_text("schema: pv/2\n")
+    assert [finding.code for finding in check(["broken"])[1]] == ["PV014"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("countin", "no such file, folder, contract or claim: countin; did you mean 'counting'?"),
+        ("C-LIMITS", "no such file, folder, contract or claim: C-LIMITS; did you mean 'C-LIMIT'?"),
+        ("zzz", "no such file, folder, contract or claim: zzz; `pv list` shows all ids"),
+        ("a/b", "no such file or folder: a/b; name a contract file or a folder of contracts"),
+    ],
+)
+def test_unknown_name_is_refused_with_a_similar_one(folder: Path, name: str, message: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        resolve([name], find_project(folder))
+    assert str(refused.value) == message
+
+
+def test_request_runs_only_named_claims_that_only_selects_too(folder: Path) -> None:
+    project = find_project(folder)
+    both = choose(project, Request(paths=["C-LIMIT", "second"]))
+    assert both.selections["counting"].falsifiers == {"C-LIMIT"}
+    one = choose(project, Request(paths=["counting"], only=["C-L*"]))
+    assert one.selections["counting"].falsifiers == {"C-LIMIT"}
+    with pytest.raises(UsageError, match="--only X matches none of the named claims"):
+        choose(project, Request(paths=["C-LIMIT"], only=["X"]))
+
+
+def test_file_of_one_contract_stands_for_its_id(folder: Path) -> None:
+    assert contract_id("contracts/counting.yaml") == "counting"
+    assert contract_id("counting") == "counting"
+    with pytest.raises(UsageError, match="has 2 valid contracts, expected one"):
+        contract_id("contracts")
+
+
+def test_project_without_contracts_is_told_how_to_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="write a first one with `pv new`"):
+        check()
+
+
+def test_mutate_takes_a_file_for_its_contract(project: Callable[[str], Path]) -> None:
+    project("mutable")
+    (result,) = pv.mutate(["contracts/shop.yaml"], sample=1)
+    assert (result.contract.id, len(result.judged)) == ("shop", 1)
+
+
+def test_compare_takes_a_file_for_its_contract(project: Callable[[str], Path]) -> None:
+    folder = project("compared")
+    (folder / "contracts/mean.yaml").rename(folder / "elsewhere.yaml")
+    comparison = pv.compare("elsewhere.yaml", subjects=["mean"], only=["M-PAIR"])
+    assert [column.name for column in comparison.columns] == ["mean"]

@@ -1,0 +1,65 @@
+"""Saved reports are read and merged: a contract for each runner makes a whole validation."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pv.commands.report import read
+from pv.commands.validate import validate
+from pv.errors import UsageError
+from pv.report import render
+from pv.results.outcome import Outcome
+from pv.results.verdict import Status
+from tests.report.handmade import PLAIN
+
+Project = Callable[[str], Path]
+
+
+def saved(path: Path, **options: object) -> Path:
+    path.write_text(render(validate(mutants=False, **options), "json"))  # type: ignore[arg-type]  # for brevity
+    return path
+
+
+def test_a_claim_for_each_runner_makes_a_whole_contract(project: Project) -> None:
+    root = project("small")
+    first = saved(root / "a.json", only=["C-LIMIT", "C-WHOLE"])
+    second = saved(root / "b.json", only=["C-COMMAND", "C-RUN*"])
+    (lonely,) = read([first]).contracts
+    assert lonely.status is Status.UNDECIDED
+    assert [r.falsifier.id for r in lonely.results if r.reason == "in none of the reports"] == [
+        *("C-COMMAND", "C-RUN", "C-RUN-FIRST"),
+    ]
+    (whole,) = read([first, second]).contracts
+    assert (whole.status, whole.partial) == (Status.PASS, False)
+    assert {r.outcome for r in whole.results if r.device == "cpu"} == {Outcome.HELD}
+
+
+def test_a_contract_whose_runner_died_is_undecided(project: Project) -> None:
+    root = project("small")
+    text = (root / "contracts/counting.yaml").read_text()
+    (root / "contracts/other.yaml").write_text(text.replace("id: counting,", "id: other,"))
+    path = saved(root / "a.json", contracts=["counting"], only=["C-LIMIT"])
+    found = read([path])
+    assert [(v.contract.id, v.status, v.absent) for v in found.contracts] == [
+        ("counting", Status.UNDECIDED, ""),
+        ("other", Status.UNDECIDED, "in none of the reports"),
+    ]
+    assert read([path], partial=True).exit_code == 0
+    by_path = saved(root / "b.json", paths=[root / "contracts/counting.yaml"], only=["C-LIMIT"])
+    assert [v.contract.id for v in read([by_path]).contracts if v.absent] == ["other"]
+
+
+def test_files_of_different_commits_are_refused(tmp_path: Path) -> None:
+    paths = []
+    for commit in ("aaaa", "bbbb"):
+        paths.append(tmp_path / f"{commit}.json")
+        paths[-1].write_text(render(replace(PLAIN, commit=commit), "json"))
+    with pytest.raises(UsageError, match=r"aaaa\.json is of commit aaaa and .*bbbb\.json of bbbb"):
+        read(paths)
+
+
+def test_no_file_is_refused() -> None:
+    with pytest.raises(UsageError, match="no report given"):
+        read([])

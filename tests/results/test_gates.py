@@ -1,0 +1,72 @@
+"""What keeps a contract from passing is listed exactly where it does not pass."""
+
+from dataclasses import replace
+
+import pytest
+
+from pv.contract.model import Gate
+from pv.results import gates
+from pv.results.outcome import Outcome, Selection
+from pv.results.trial import MutationScore
+from pv.results.verdict import Status, decide
+from tests.report.handmade import PLAIN
+from tests.results.handmade import HELD, contract, evidence, falsifier, judged, trial
+
+
+def test_a_contract_that_passes_lacks_nothing() -> None:
+    assert gates.unmet(decide(contract(falsifier()), evidence(*HELD), Selection())) == ()
+
+
+def test_every_reason_is_listed_worst_first() -> None:
+    assert gates.unmet(PLAIN.contracts[0]) == (
+        "falsified: F-REFUTED on cpu",
+        "error: F-BROKEN on cpu",
+        "vacuous: F-BARREN on cpu",
+        "undecided: F-SKIPPED on cpu",
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (None, "none is recorded"),
+        ({"killed": 5}, "the recorded one is 50 %"),
+        ({"changed": ("a.py",)}, "the recorded one is stale"),
+        ({"sampled": 3}, "the recorded one is of a sample"),
+    ],
+)
+def test_a_score_below_the_gate_is_a_reason(fields: dict[str, object] | None, said: str) -> None:
+    full = {"total": 10, "judged": 10, "killed": 10, "sampled": 10}
+    score = None if fields is None else MutationScore(**{**full, **fields})
+    known = replace(evidence(*HELD), score=score)
+    verdict = decide(contract(falsifier(), gate=Gate(mutation_score=0.9)), known, Selection())
+    assert verdict.status is not Status.PASS
+    assert gates.unmet(verdict) == (f"the gate requires a mutation score of 90 %, {said}",)
+
+
+def test_a_required_device_without_a_claim_and_an_absent_contract_are_reasons() -> None:
+    verdict = decide(contract(falsifier()), evidence(*HELD), Selection(require=frozenset({"cuda"})))
+    assert gates.unmet(verdict) == ("nothing claimed on cuda",)
+    absent = replace(verdict, results=(), unclaimed=(), absent="in none of the reports")
+    assert gates.unmet(absent) == ("in none of the reports",)
+
+
+def test_a_gate_that_requires_nothing_is_not_met() -> None:
+    verdict = decide(contract(falsifier(), gate=Gate(falsifiers=frozenset())), evidence(*HELD), Selection())
+    assert gates.unmet(verdict) == ("nothing that the gate requires was measured",)
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_a_refutation_counts_though_it_is_not_required(outcome: Outcome) -> None:
+    (result,) = decide(contract(falsifier()), evidence(trial(), judged()), Selection()).results
+    assert gates.counts(replace(result, outcome=outcome, required=False)) == (outcome is Outcome.FALSIFIED)
+
+
+def test_what_is_wrong_besides_the_contracts_is_listed() -> None:
+    assert gates.unmet_overall(PLAIN) == ()
+    empty = replace(PLAIN, contracts=(), interrupted=True, unmatched=("--only X",))
+    assert gates.unmet_overall(empty) == (
+        "interrupted: what had not run is undecided",
+        "nothing was measured: no contract was tried",
+        "--only X names nothing",
+    )

@@ -1,0 +1,81 @@
+"""Of several results of a claim on a device the worst measured one counts, and mutants are killed where tried."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from pv.contract.model import Gate
+from pv.results.merge_contract import merged, with_missing_claims
+from pv.results.outcome import Outcome, Selection
+from pv.results.trial import RunTrace, TrialStatus
+from pv.results.verdict import ContractVerdict, Status, decide
+from tests.results.handmade import contract, evidence, falsifier, judged, recorded, trial
+
+CLAIM = falsifier(devices=("cpu", "cuda"))
+
+
+def verdict(*trials: object, claims: tuple[object, ...] = (CLAIM,), **options: object) -> ContractVerdict:
+    return decide(contract(*claims), evidence(*trials), Selection(**options))  # type: ignore[arg-type]  # for brevity
+
+
+def test_devices_from_two_machines_are_measured_both() -> None:
+    on_cpu = verdict(trial(), judged())
+    on_cuda = verdict(trial(device="cuda"), devices=("cuda",))
+    for order in itertools.permutations((on_cpu, on_cuda)):
+        whole = merged(order)
+        assert [(r.device, r.outcome) for r in whole.results] == [("cpu", Outcome.HELD), ("cuda", Outcome.HELD)]
+        assert (whole.status, whole.killed) == (Status.PASS, {"m"})
+
+
+def test_an_absent_device_gives_way_to_a_measured_one_and_to_a_record() -> None:
+    absent = decide(contract(CLAIM), evidence(absent={"cuda": "no device"}), Selection(devices=("cuda",)))
+    old = decide(contract(CLAIM), evidence(trial(), judged(), recorded=(recorded(),)), Selection())
+    now = verdict(trial(TrialStatus.REFUTED, device="cuda"), devices=("cuda",))
+    assert [r.outcome for r in merged([absent, old]).results] == [Outcome.HELD, Outcome.HELD]
+    assert [r.outcome for r in merged([absent, old, now]).results] == [Outcome.HELD, Outcome.FALSIFIED]
+
+
+def test_a_cancelled_trial_gives_way_to_one_that_ended() -> None:
+    stopped = verdict(trial(TrialStatus.CANCELLED), claims=(falsifier(),))
+    ended = verdict(trial(), judged(), claims=(falsifier(),))
+    assert merged([stopped, ended]).results[0].outcome is Outcome.HELD
+    assert merged([ended, stopped]).results[0].outcome is Outcome.HELD
+
+
+def test_a_mutant_is_killed_only_if_every_report_that_claims_it_killed_it() -> None:
+    claims = (falsifier("F"), falsifier("G"))
+    kills = verdict(trial(), judged(), claims=claims, falsifiers=frozenset({"F"}))
+    misses = verdict(trial(id_="G"), judged(TrialStatus.HELD, id_="G"), claims=claims, falsifiers=frozenset({"G"}))
+    whole = merged([kills, misses])
+    assert (whole.claimed, whole.killed, whole.untried, whole.status) == ({"m"}, frozenset(), 0, Status.FAIL)
+
+
+def test_a_requirement_of_one_report_holds_for_all() -> None:
+    asked = verdict(trial(), judged(), require=frozenset({"cuda"}))
+    whole = merged([verdict(trial(), judged()), asked])
+    assert whole.status is Status.UNDECIDED
+    assert [result.required for result in whole.results] == [True, True]
+
+
+def test_runs_of_all_reports_are_kept_once() -> None:
+    one = replace(verdict(trial(), judged()), runs=(RunTrace(run="r", device="cpu"),))
+    other = replace(one, runs=(RunTrace(run="r", device="cpu"), RunTrace(run="r", device="cuda")))
+    assert [(run.run, run.device) for run in merged([one, other]).runs] == [("r", "cpu"), ("r", "cuda")]
+
+
+@pytest.mark.parametrize(
+    ("gate", "status"), [(Gate(), Status.UNDECIDED), (Gate(falsifiers=frozenset({"F"})), Status.PASS)]
+)
+def test_a_missing_claim_counts_if_the_gate_requires_it(gate: Gate, status: Status) -> None:
+    both = contract(falsifier("F"), falsifier("G"), gate=gate)
+    part = decide(both, evidence(trial(), judged()), Selection(falsifiers=frozenset({"F"})))
+    whole = with_missing_claims(part, "lost")
+    assert (whole.status, whole.partial) == (status, False)
+    assert (whole.results[1].outcome, whole.results[1].reason) == (Outcome.UNDECIDED, "lost")
+
+
+def test_a_contract_whose_claims_all_have_results_stays_as_it_is() -> None:
+    whole = verdict(trial(), judged())
+    assert with_missing_claims(whole, "lost") is whole
+    assert merged([whole]) is whole

@@ -1,0 +1,130 @@
+"""A saved report is read back without a loss; a damaged file or one of another version is refused by name."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pv.commands.validate import validate
+from pv.contract.claims import Harness
+from pv.contract.finding import Finding, Location, Severity
+from pv.contract.model import Gate
+from pv.contract.mutants import MutationScope, Name
+from pv.errors import UsageError
+from pv.report import render
+from pv.results import saved
+from pv.results.trial import EquationMutants, MutationScore, RunTrace
+from pv.results.verdict import Report
+from tests.report.equation_reports import MISSED
+from tests.report.equation_reports import report as of_equation
+from tests.report.handmade import HOSTILE, PLAIN
+
+FORMS = ("json", "text", "markdown", "junit")
+HERE = Location(Path("c.yaml"), 4, 2)
+
+
+def full() -> Report:
+    """Return a report in which everything is set that a contract can have."""
+    verdict = PLAIN.contracts[0]
+    box = Harness(id="H", rule="r", if_fails="i", location=HERE, bounds={"n": "0..3"}, requires="n > 0", engine="both")
+    scope = MutationScope(modules=(Name(text="tiny", location=HERE),), judges=(Name(text="d", location=HERE),))
+    gate = Gate(id="G", name="g", falsifiers=frozenset({"F-HELD"}), mutation_score=0.9, fresh=frozenset({"cuda"}))
+    score = MutationScore(total=9, judged=8, killed=7, sampled=9, scope=("tiny",), judges=("d",), when="2026-11-20")
+    finding = Finding(code="PV101", severity=Severity.ERROR, location=HERE, message="m", hint="h")
+    contract = replace(verdict.contract, harnesses=(box,), gate=gate, mutation_scope=scope)
+    trace = RunTrace(run="whole", device="cpu", seconds=1.5, events=(("step", 3),), losses=((1.0, 0.5), (2.0, 0.25)))
+    shown = replace(
+        verdict, contract=contract, score=score, findings=(finding,), runs=(trace,), repeat=("--seed 3",), subject="x"
+    )
+    return replace(
+        PLAIN, contracts=(shown,), findings=(*PLAIN.findings, finding), unmatched=("--only X",), project={"c": "c.yaml"}
+    )
+
+
+def written(report: Report, folder: Path) -> Path:
+    path = folder / "results.json"
+    path.write_text(render(report, "json"))
+    return path
+
+
+REPORTS = {
+    "plain": PLAIN,
+    "hostile": HOSTILE,
+    "full": full(),
+    "nothing": replace(PLAIN, contracts=(), findings=()),
+    "interrupted": replace(PLAIN, interrupted=True),
+    "equation": of_equation(
+        EquationMutants(killed=1, total=2, survivors=(MISSED,)), tolerance={"why": "w", "relative": 1}
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", REPORTS)
+def test_every_format_of_a_read_report_is_that_of_the_report(name: str, form: str, tmp_path: Path) -> None:
+    again = saved.load(written(REPORTS[name], tmp_path))
+    assert render(again, form, verbose=True) == render(REPORTS[name], form, verbose=True)
+    assert again.exit_code == REPORTS[name].exit_code
+
+
+def test_a_real_report_with_runs_and_proofs_is_read_without_a_loss(project: Callable[[str], Path]) -> None:
+    root = project("small")
+    (root / "falsifiers/falsify_counting.py").write_text(
+        (root / "falsifiers/falsify_counting.py")
+        .read_text()
+        .replace('{"step": ', '{"event": "step", "loss": 0.5, "step": ')
+    )
+    report = validate()
+    again = saved.load(written(report, root))
+    assert [render(again, form) for form in FORMS] == [render(report, form) for form in FORMS]
+    assert again.contracts[0].runs == report.contracts[0].runs
+    assert again.project == {"counting": "contracts/counting.yaml"}
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        (lambda c: c | {"format": "pv-report/1"}, "expected format 'pv-report/2', found 'pv-report/1'"),
+        (lambda c: c | {"format": "pv-comparison/1"}, "found 'pv-comparison/1'"),
+        (lambda c: [c], "found None"),
+        (lambda c: c | {"seed": "0"}, "is damaged: $.seed: '0' is not of type 'integer'"),
+        (
+            lambda c: {k: v for k, v in c.items() if k != "contracts"},
+            "is damaged: $: 'contracts' is a required property",
+        ),
+        (lambda c: c | {"exit_code": 0}, "is damaged: its exit code is 0, its contracts give 3"),
+    ],
+)
+def test_another_version_and_a_damaged_file_are_refused_by_name(
+    edit: Callable[[Any], Any], said: str, tmp_path: Path
+) -> None:
+    path = written(PLAIN, tmp_path)
+    path.write_text(json.dumps(edit(json.loads(path.read_text()))))
+    with pytest.raises(UsageError, match=r"results\.json") as caught:
+        saved.load(path)
+    assert said in str(caught.value)
+
+
+def test_a_result_of_an_unknown_claim_is_refused(tmp_path: Path) -> None:
+    path = written(PLAIN, tmp_path)
+    content = json.loads(path.read_text())
+    content["contracts"][0]["results"][0]["falsifier"] = "F-OTHER"
+    path.write_text(json.dumps(content))
+    with pytest.raises(UsageError, match="is damaged: contract 'c' has a result of an unknown claim 'F-OTHER'"):
+        saved.load(path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, '{"format": '])
+def test_a_cut_file_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=r"results.json is damaged: not JSON"):
+        saved.load(path)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot read .*none.json: No such file"):
+        saved.load(tmp_path / "none.json")

@@ -1,0 +1,114 @@
+"""Everything by which a contract can ask for less than before is found; asking for more is not."""
+
+from dataclasses import replace
+
+import pytest
+
+from pv.contract.claims import Equation, Falsifier, Harness
+from pv.contract.model import Contract, Gate
+from pv.contract.names import Binding
+from pv.results.outcome import Selection
+from pv.results.trial import MutationScore
+from pv.results.verdict import ContractVerdict, decide
+from pv.results.weaker import weaker
+from tests.results.handmade import HELD, HERE, contract, evidence, falsifier, judged, trial
+
+BOX = Harness(id="H", rule="r", if_fails="i", location=HERE, test=Binding("f.py", "p"), bounds={"n": "0..9"})
+CLAIM = falsifier(kills=("m", "n"), devices=("cpu", "cuda"))
+BASE = replace(contract(CLAIM), harnesses=(BOX,))
+
+
+def said(old: Contract, new: Contract) -> list[tuple[str, str]]:
+    return list(weaker(verdict(old), verdict(new)))
+
+
+def verdict(given: Contract, **fields: object) -> ContractVerdict:
+    found = decide(given, evidence(*HELD, judged(mutant="n")), Selection())
+    return replace(found, **fields)  # type: ignore[arg-type]  # for brevity
+
+
+def with_claim(**fields: object) -> Contract:
+    claim: Falsifier = replace(CLAIM, **fields)  # type: ignore[arg-type]  # for brevity
+    return replace(BASE, falsifiers=(claim,))
+
+
+CHANGES = [
+    (with_claim(kills=("m",)), "F", "mutant no longer named: n"),
+    (with_claim(devices=("cpu",)), "F", "device no longer named: cuda"),
+    (with_claim(examples=50), "F", "fewer examples asked for: 50, was 100"),
+    (with_claim(rule="q"), "F", "rule changed: 'q', was 'r'"),
+    (with_claim(prediction="q"), "F", "prediction changed: 'q', was 'p'"),
+    (
+        with_claim(test=Binding("f.py", "g")),
+        "F",
+        "tried by f.py::g, was falsifiers/falsify_tiny.py::falsify_double",
+    ),
+    (replace(BASE, falsifiers=()), "F", "removed: r"),
+    (replace(BASE, harnesses=(replace(BOX, bounds={"n": "0..5"}),)), "H", "proved over n 0..5, was n 0..9"),
+    (replace(BASE, harnesses=()), "H", "removed: r"),
+    (replace(BASE, mutants=BASE.mutants[:1]), "n", "mutant removed: f"),
+    (
+        replace(
+            BASE, mutants=(BASE.mutants[0], replace(BASE.mutants[1], change=replace(BASE.mutants[1].change, find="4")))
+        ),
+        "n",
+        "mutant changed: f",
+    ),
+    (replace(BASE, gate=Gate(falsifiers=frozenset())), "F", "no longer required by the gate"),
+    (replace(BASE, gate=Gate(harnesses=frozenset())), "H", "no longer required by the gate"),
+    (replace(BASE, gate=Gate(mutants=frozenset({"m"}))), "n", "mutant no longer required by the gate"),
+]
+
+
+@pytest.mark.parametrize(("new", "id_", "text"), CHANGES, ids=[text for _, _, text in CHANGES])
+def test_a_weaker_clause_is_found_and_a_stronger_one_is_not(new: Contract, id_: str, text: str) -> None:
+    assert (id_, text) in said(BASE, new)
+    back = said(new, BASE)
+    assert back == [] or all(" changed: " in t or "tried by" in t or "proved over" in t for _, t in back)
+
+
+def test_an_equal_contract_is_not_weaker() -> None:
+    assert said(BASE, BASE) == []
+
+
+def test_a_lower_score_in_the_gate_and_dropped_devices_are_weaker() -> None:
+    strong, weak = (
+        replace(BASE, gate=gate)
+        for gate in (Gate(mutation_score=0.9, fresh=frozenset({"cuda"})), Gate(mutation_score=0.8))
+    )
+    assert said(strong, weak) == [
+        ("", "fresh evidence of cuda no longer required by the gate"),
+        ("", "the gate requires a mutation score of 80 %, was 90 %"),
+    ]
+    assert said(weak, strong) == []
+
+
+def test_fewer_valid_examples_are_weaker() -> None:
+    many, few = (decide(contract(falsifier()), evidence(trial(valid=n), judged()), Selection()) for n in (100, 40))
+    assert list(weaker(many, few)) == [("F", "fewer valid examples: 40, was 100")]
+    assert list(weaker(few, many)) == []
+
+
+def tolerant(**given: object) -> Contract:
+    equation = Equation(name="e", location=HERE, executable={"tolerance": given} if given else {})
+    claim = falsifier(kills=("m", "n"), test=None, equation="e")
+    return replace(contract(claim), equations=(equation,))
+
+
+def test_a_wider_tolerance_is_weaker() -> None:
+    one, ten = tolerant(relative=1, why="w"), tolerant(relative=10, why="w")
+    assert said(one, ten) == [("", "the relative tolerance of e is 10, was 1")]
+    assert said(ten, one) == []
+    assert said(tolerant(), one) == [("", "the tolerance of e is set, it was measured")]
+    assert said(one, tolerant()) == []
+
+
+def test_a_lower_a_stale_and_a_lost_score_are_weaker() -> None:
+    full = MutationScore(total=10, judged=10, killed=10, sampled=10)
+    good = verdict(BASE, score=full)
+    assert list(weaker(good, verdict(BASE, score=replace(full, killed=9)))) == [("", "mutation score 90 %, was 100 %")]
+    assert list(weaker(good, verdict(BASE, score=replace(full, changed=("a.py",))))) == [
+        ("", "the mutation score is stale, changed: a.py")
+    ]
+    assert list(weaker(good, verdict(BASE))) == [("", "no mutation score recorded, was 100 %")]
+    assert list(weaker(verdict(BASE), good)) == []
