@@ -7,7 +7,7 @@ import pytest
 from pv.contract.claims import Equation, Falsifier
 from pv.contract.finding import Location
 from pv.contract.model import Contract
-from pv.engines.kinds import kind_of
+from pv.engines.kinds import KINDS, kind_of
 from pv.errors import UsageError
 from tests.engines.kinds.claims import BASE, CLAIMS
 
@@ -41,3 +41,10 @@ def test_example_names_the_variables_of_the_domain(equation: str) -> None:
 
 def test_binding_names_the_equation() -> None:
     assert kind_of(CLAIMS["equation"]).binding(CLAIMS["equation"]) == "equation twice"
+
+
+def test_missing_torch_is_an_error_that_says_what_to_install(monkeypatch) -> None:
+    monkeypatch.setattr("pv.engines.kinds.equation.find_spec", lambda name: None)
+    record = KINDS["equation"].attack(None, None)
+    assert record["status"] == "error"
+    assert "run `pip install torch`" in record["detail"]
