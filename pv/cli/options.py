@@ -44,7 +44,10 @@ def _seed(noun: str) -> Option:
 
 
 def _names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the ids of the project that start like a word, and let the shell complete paths."""
+    """Return the ids of the project that start like a word; without one, the shell completes paths.
+
+    The file comes first: for one, the script of bash forgets what came before.
+    """
     from pv.commands.naming import ids
     from pv.errors import PvError
 
@@ -52,7 +55,7 @@ def _names(_: click.Context, __: click.Parameter, incomplete: str) -> list[Compl
         known = [CompletionItem(id_, help=text) for id_, text in ids().items() if id_.startswith(incomplete)]
     except PvError:
         known = []
-    return [*known, CompletionItem(incomplete, type="file")]
+    return [CompletionItem(incomplete, type="file"), *known]
 
 
 PATHS = click.argument(

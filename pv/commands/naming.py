@@ -94,7 +94,8 @@ def _unknown(name: str, known: Loaded) -> UsageError:
         return UsageError(f"no such file or folder: {name}; name a contract file or a folder of contracts")
     contracts = [contract.id for contract in known.contracts]
     near = nearest(name, contracts) or _nearest_claim(name, [c.id for each in known.contracts for c in each.claims])
-    hint = f"did you mean {near!r}?" if near else "`pv list` shows all ids"
+    start = "`pv list` shows all ids" if contracts else "the project has no contracts, `pv new` writes a first one"
+    hint = f"did you mean {near!r}?" if near else start
     return UsageError(f"no such file, folder, contract or claim: {name}; {hint}")
 
 

@@ -1,6 +1,7 @@
 """The commands that run no code under contract."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -73,4 +74,19 @@ def test_lint_shows_the_line_of_a_finding_only_if_verbose(project: Project) -> N
 def test_shell_completes_ids_and_paths(project: Project) -> None:
     project("small")
     done = run(_PV_COMPLETE="bash_complete", COMP_WORDS="pv validate C-LI", COMP_CWORD="2")
-    assert done.stdout.split() == ["plain,C-LIMIT", "file,C-LI"]
+    assert done.stdout.split() == ["file,C-LI", "plain,C-LIMIT"]
+
+
+def test_bash_offers_ids_and_leaves_other_words_to_its_own_completion(project: Project) -> None:
+    project("small")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+    def offered(word: str) -> list[str]:
+        words = f"COMP_WORDS=(pv explain {word}); COMP_CWORD=2; compopt() {{ :; }}"
+        script = f'eval "$(_PV_COMPLETE=bash_source pv)"; {words}; _pv_completion pv; echo "${{COMPREPLY[@]}}"'
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env={**os.environ, "PATH": path})
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    assert offered("C-LI") == ["C-LIMIT"]
+    assert offered("contr") == []
