@@ -63,9 +63,6 @@ class _Compiler:
             case "propertyNames":
                 name = self.compiled(wanted)
                 return lambda value: not isinstance(value, dict) or all(name(key) for key in value)
-            case "allOf":
-                parts = [self.compiled(part) for part in wanted]
-                return lambda value: all(part(value) for part in parts)
             case "anyOf" | "oneOf":
                 options, most = [self.compiled(option) for option in wanted], 1 if key == "oneOf" else len(wanted)
                 return lambda value: 1 <= sum(option(value) for option in options) <= most

@@ -32,7 +32,7 @@ def data(report: Report) -> dict[str, Any]:
         "python": report.python,
         "hypothesis": report.hypothesis,
         "started": report.started,
-        "seconds": round(report.seconds, 3),
+        "seconds": report.seconds,  # not rounded: another format would round it again
         "seed": report.seed,
         "devices": {name: {"name": info.name, "torch": info.torch} for name, info in report.devices.items()},
         "project": dict(report.project),
@@ -129,7 +129,7 @@ def _trial(trial: Trial, verdict: ContractVerdict) -> dict[str, Any]:
         "invalid": trial.invalid,
         "asked": trial.asked,
         "seed": trial.seed,
-        "seconds": round(trial.seconds, 4),
+        "seconds": trial.seconds,
         "peak_mib": trial.peak_mib,
         "output": trial.output.text[-MAX_OUTPUT:],
         "output_bytes": trial.output.size,
