@@ -1,12 +1,10 @@
 """Finds what an id names, and collects what is known about it without running anything."""
 
 import ast
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pv.commands.request import check, project_of
 from pv.contract.claims import Falsifier
@@ -17,13 +15,13 @@ from pv.contract.mutants import Mutant
 from pv.contract.spelling import nearest
 from pv.errors import UsageError
 from pv.mutation import score
-from pv.results import store
+from pv.results import saved, store
+from pv.results.outcome import Result
 from pv.results.trial import PROOFS, MutationScore, Recorded
 from pv.source.project import Project
 from pv.source.resolve import Unbound, function
 
 DEVICES = ("cuda", PROOFS)
-REPORT = "pv-report/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +29,7 @@ class Explained:
     """What is known about a claim, a mutant or a whole contract; exactly one of `claim` and `mutant`, or neither.
 
     test: the place of its function, and the first line of its docstring. recorded: its results in the evidence folder.
-    last: its results in a report, as JSON.
+    last: its results in a report, each with the start of that validation.
     """
 
     contract: Contract
@@ -39,7 +37,7 @@ class Explained:
     mutant: Mutant | None = None
     test: tuple[Location, str] | None = None
     recorded: tuple[Recorded, ...] = ()
-    last: tuple[dict[str, Any], ...] = ()
+    last: tuple[tuple[str, Result], ...] = ()
     score: MutationScore | None = None
     findings: tuple[Finding, ...] = ()
 
@@ -71,7 +69,7 @@ def _named(
     project: Project,
     contracts: Sequence[Contract],
     findings: Sequence[Finding],
-    results: Sequence[dict[str, Any]],
+    results: Sequence[tuple[str, Result]],
 ) -> Iterator[Explained]:
     for contract in contracts:
         mine = tuple(f for f in findings if f.location.path == contract.location.path)
@@ -83,7 +81,7 @@ def _named(
                 claim=claim,
                 test=_test(project, claim),
                 recorded=_recorded(project, contract, claim),
-                last=tuple(each for each in results if each["falsifier"] == id_),
+                last=tuple((started, each) for started, each in results if each.falsifier.id == id_),
                 findings=tuple(f for f in mine if _is_about(f, claim)),
             )
         yield from (Explained(contract=contract, mutant=each) for each in contract.mutants if each.id == id_)
@@ -116,15 +114,9 @@ def _recorded(project: Project, contract: Contract, claim: Falsifier) -> tuple[R
     return tuple(found)
 
 
-def _results(report: Path) -> list[dict[str, Any]]:
-    try:
-        content = json.loads(report.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read the report {report}: {error}") from error
-    if not isinstance(content, dict) or content.get("format") != REPORT:
-        raise UsageError(f"{report} is no JSON report; write one with `pv validate --output json={report}`")
-    started = content["started"]
-    return [{**result, "started": started} for each in content["contracts"] for result in each["results"]]
+def _results(report: Path) -> list[tuple[str, Result]]:
+    read = saved.load(report)
+    return [(read.started, result) for verdict in read.contracts for result in verdict.results]
 
 
 def _hint(id_: str, known: Loaded) -> str:

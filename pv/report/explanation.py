@@ -1,7 +1,6 @@
 """Codes, claims, mutants and contracts explained as text, for `pv explain`."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from pv.contract.claims import Falsifier, Run
 from pv.contract.explanations import Explanation
@@ -11,6 +10,7 @@ from pv.contract.mutants import Edit, Mutant
 from pv.engines.kinds import kind_of
 from pv.report.figures import count
 from pv.report.wrapping import hanging
+from pv.results.outcome import Result, killed
 from pv.results.trial import MutationScore, Recorded
 
 INDENT = 14
@@ -48,7 +48,7 @@ def claim(
     *,
     test: tuple[Location, str] | None,
     recorded: Sequence[Recorded],
-    last: Sequence[Mapping[str, Any]],
+    last: Sequence[tuple[str, Result]],
     findings: Sequence[Finding],
 ) -> Rows:
     """Yield what a claim says, how it is tried, and what was seen."""
@@ -61,8 +61,8 @@ def claim(
     yield from _tried(contract, claim, test)
     yield from _mutants(contract, claim)
     yield from (("recorded", _record(each)) for each in recorded)
-    for result in last:
-        yield from (("last result", text) for text in _last(result))
+    for started, result in last:
+        yield from (("last result", text) for text in _last(started, result))
     yield from (("lint", str(finding)) for finding in findings)
     yield "next", f"pv validate {claim.id}"
 
@@ -118,15 +118,15 @@ def _record(recorded: Recorded) -> str:
     return f"{recorded.device}: {recorded.status.value}, {effort}{machine}, {recorded.when}{stale}"
 
 
-def _last(result: Mapping[str, Any]) -> Iterator[str]:
-    trial = result["trial"]
-    effort = f", {trial['valid']} valid examples, seed {trial['seed']}, {trial['seconds']:.2f} s" if trial else ""
-    yield f"{result['device']}: {result['outcome']}{effort}, {result['started']}"
-    yield from ([result["reason"]] if result["reason"] else [])
-    found = trial["counterexample"] if trial else None
-    yield from (f"with {name} = {value}" for name, value in (found["arguments"] if found else {}).items())
-    for mutant in result["mutants"]:
-        yield f"mutant {mutant['id']}: {'survived' if mutant['status'] == 'held' else 'killed'}"
+def _last(started: str, result: Result) -> Iterator[str]:
+    trial = result.trial
+    effort = f", {trial.valid} valid examples, seed {trial.seed}, {trial.seconds:.2f} s" if trial else ""
+    yield f"{result.device}: {result.outcome.value}{effort}, {started}"
+    yield from ([result.reason] if result.reason else [])
+    found = trial.counterexample if trial else None
+    yield from (f"with {name} = {value}" for name, value in (found.arguments if found else {}).items())
+    for each in result.mutants:
+        yield f"mutant {each.mutant}: {'killed' if killed(each) else each.status.value}"
 
 
 def mutant(contract: Contract, mutant: Mutant) -> Rows:

@@ -146,6 +146,7 @@ def _trial(trial: Trial, verdict: ContractVerdict) -> dict[str, Any]:
             "hypothesis": found.hypothesis,
             "call": found.call,
             "printed": found.printed,
+            "file": found.file,
         },
     }
 

@@ -51,7 +51,7 @@ def test_last_result_is_taken_from_a_report(project: Project, tmp_path: Path) ->
     report = tmp_path / "report.json"
     assert run("validate", "C-LIMIT", "--output", f"json={report}").returncode == 0
     (found,) = explain("C-LIMIT", report=report)
-    assert [result["outcome"] for result in found.last] == ["held"]
+    assert [result.outcome.value for _, result in found.last] == ["held"]
     done = run("explain", "C-LIMIT", "--report", str(report))
     assert done.returncode == 0, done.stderr
     assert "  last result cpu: held, 100 valid examples, seed " in done.stdout
