@@ -133,14 +133,12 @@ def following(schedule: Schedule, position: Position, action: Action) -> Positio
     """
     stopping = position.stopping or action is Action.STOP
     skipping = position.skipping or action is Action.SKIP
-    now = replace(position, stopping=stopping, skipping=skipping)
+    now = position if action is Action.CONTINUE else replace(position, stopping=stopping, skipping=skipping)
     match position.event:
         case Event.TRAIN_BEGIN | Event.EPOCH_END:
-            ended = stopping or position.epoch == schedule.epochs or position.step >= schedule.total_steps
-            now = replace(now, skipping=False)
-            if ended:
-                return replace(now, event=Event.TRAIN_END)
-            return replace(now, event=Event.EPOCH_BEGIN, epoch=position.epoch + 1, epoch_step=0)
+            if stopping or position.epoch == schedule.epochs or position.step >= schedule.total_steps:
+                return replace(now, event=Event.TRAIN_END, skipping=False)
+            return replace(now, event=Event.EPOCH_BEGIN, epoch=position.epoch + 1, epoch_step=0, skipping=False)
         case Event.EPOCH_BEGIN | Event.STEP_END:
             full = position.epoch_step == schedule.steps_per_epoch or position.step >= schedule.total_steps
             return replace(now, event=Event.EPOCH_END if full or stopping or skipping else Event.STEP_BEGIN)
