@@ -34,11 +34,12 @@ class Named:
 
 
 def resolve(names: Sequence[str | Path], project: Project) -> Named:
-    """Return what paths and ids name. A path wins over an equal id; ids of the project may be glob patterns.
+    """Return what paths and ids name; ids of the project may be glob patterns.
 
-    Raise UsageError for a name that is neither.
+    A path wins over an equal id, unless it is a folder without a contract, such as a package of the same name. Raise
+    UsageError for a name that is neither.
     """
-    if all(os.path.lexists(name) for name in names):
+    if all(_may_hold_contracts(name) for name in names):
         return Named(tuple(map(Path, names)))
     known = load(path for path in project.contracts if path.exists())
     found = [_one(str(name), known) for name in names]
@@ -58,7 +59,7 @@ def ids() -> dict[str, str]:
 
 def contract_id(name: str) -> str:
     """Return the id of the only contract in a file of this name; the name itself if there is no such file."""
-    if not os.path.lexists(name):
+    if not _may_hold_contracts(name):
         return name
     found = load([name]).contracts
     if len(found) != 1:
@@ -66,8 +67,14 @@ def contract_id(name: str) -> str:
     return found[0].id
 
 
+def _may_hold_contracts(name: str | Path) -> bool:
+    """Return whether a path is a file, or a folder with YAML files."""
+    is_directory = os.path.isdir(name)  # noqa: PTH112  (Path.is_dir raises for a name that is too long)
+    return any(Path(name).rglob("*.y*ml")) if is_directory else os.path.lexists(name)
+
+
 def _one(name: str, known: Loaded) -> Named:
-    if os.path.lexists(name):
+    if _may_hold_contracts(name):
         return Named((Path(name),))
     contracts = [contract for contract in known.contracts if fnmatchcase(contract.id, name)]
     # The id in a malformed file cannot be read, but files are usually named by it.
@@ -76,6 +83,8 @@ def _one(name: str, known: Loaded) -> Named:
         return Named(paths)
     claims = [(contract, each.id) for contract in known.contracts for each in contract.claims]
     matching = [(contract, id_) for contract, id_ in claims if fnmatchcase(id_, name)]
+    if not matching and os.path.lexists(name):
+        return Named((Path(name),))
     if not matching:
         raise _unknown(name, known)
     return Named(tuple(c.location.path for c, _ in matching), tuple(id_ for _, id_ in matching))

@@ -44,9 +44,17 @@ def test_patterns_and_paths_and_ids_can_be_mixed(folder: Path) -> None:
     assert ([path.name for path in named.paths], named.claims) == (["second.yaml", "counting.yaml"], ("C-LIMIT",))
 
 
-def test_path_wins_over_an_equal_id(folder: Path) -> None:
+def test_folder_with_a_contract_wins_over_an_equal_id(folder: Path) -> None:
     (folder / "counting").mkdir()
+    (folder / "counting/second.yaml").write_text(SECOND)
     assert resolve(["counting"], find_project(folder)).paths == (Path("counting"),)
+
+
+def test_package_of_the_same_name_does_not_hide_a_contract(folder: Path) -> None:
+    (folder / "counting").mkdir()
+    (folder / "counting/__init__.py").write_text("")
+    assert [path.name for path in resolve(["counting"], find_project(folder)).paths] == ["counting.yaml"]
+    assert contract_id("counting") == "counting"
 
 
 def test_malformed_contract_is_found_by_the_name_of_its_file(folder: Path) -> None:
