@@ -60,9 +60,9 @@ def _print_findings(findings: "Sequence[Finding]", form: str, contracts: int, ve
 
 def _lint_summary(contracts: int, findings: "Sequence[Finding]") -> str:
     kinds = [finding.severity.value for finding in findings]
-    nouns = {"refusal": "invalid file", "error": "error", "notice": "notice"}
-    counts = ", ".join(count(kinds.count(kind), noun) for kind, noun in nouns.items())
-    return f"{count(contracts, 'contract')}: {counts}"
+    invalid = {finding.location.path for finding in findings if finding.severity.value == "refusal"}
+    counts = [count(len(invalid), "invalid file"), *(count(kinds.count(each), each) for each in ("error", "notice"))]
+    return f"{count(contracts, 'contract')}: {', '.join(counts)}"
 
 
 def _lint_exit(contracts: int, findings: "Sequence[Finding]") -> int:

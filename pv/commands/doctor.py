@@ -126,7 +126,7 @@ def _free_memory_mib() -> int:
 
 def _project(project: Project) -> Iterator[Check]:
     text = f"{project.root}, roots {', '.join(map(str, project.roots))}"
-    remedy = "" if project.declared else "`pytest falsifiers/` needs a [tool.pv] table in pyproject.toml; see `pv new`"
+    remedy = "" if project.declared else "a [tool.pv] table in pyproject.toml sets the folders; `pv new` writes one"
     yield Check("project", Level.OK if project.declared else Level.NOTE, text, remedy)
     for path in (*project.roots, *project.contracts):
         if not path.is_dir() and not path.is_file():
