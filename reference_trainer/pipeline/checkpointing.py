@@ -21,7 +21,13 @@ from reference_trainer.pipeline.evaluations import BestTracker
 from reference_trainer.pipeline.ranks import Ranks
 from reference_trainer.pipeline.strategies import ONE_PROCESS_STRATEGY
 from reference_trainer.storage.background import Background
-from reference_trainer.storage.checkpoint_files import Checkpoint, find_checkpoint, read_checkpoint, saved_steps
+from reference_trainer.storage.checkpoint_files import (
+    Checkpoint,
+    check_complete,
+    find_checkpoint,
+    read_checkpoint,
+    saved_steps,
+)
 from reference_trainer.storage.checkpoint_manifest import MANIFEST, Manifest
 from reference_trainer.storage.checkpoints import LEFT, save_checkpoint, sweep
 from reference_trainer.storage.paths import path_in_json
@@ -98,10 +104,12 @@ def ignored(directory: Path, resume: Path | None, *, rewinding: bool = False) ->
 def opened(directory: Path, resume: Path | None, *, rewinding: bool = False) -> Checkpoint | None:
     """Return the checkpoint that `resume` names: a path, or "latest" or "best" of those in `directory`; None for None.
 
-    Leftovers of killed runs are removed. Raise `CheckpointError` if it is missing or damaged, and unless `rewinding` if
-    later ones are in `directory`, or any at all for a run that starts over.
+    Leftovers of killed runs are removed. Raise `CheckpointError` if it is missing or damaged, if a directory has the
+    name of a checkpoint and no manifest, and unless `rewinding` if later ones are in `directory`, or any at all for a
+    run that starts over.
     """
     sweep(directory)
+    check_complete(directory, RUN_ID)
     steps = [] if rewinding else saved_steps(directory, RUN_ID)
     if resume is None:
         if steps:

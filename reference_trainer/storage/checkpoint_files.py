@@ -16,6 +16,7 @@ from reference_trainer.storage.retention import checkpoint_name, resumed, steps_
 
 __all__ = [
     "Checkpoint",
+    "check_complete",
     "check_files",
     "find_checkpoint",
     "read_checkpoint",
@@ -43,6 +44,22 @@ def saved_steps(directory: Path, run_id: str) -> list[int]:
     except OSError as error:
         raise CheckpointError(f"cannot read {directory}: {error.strerror}") from error
     return steps_of(run_id, names)
+
+
+def check_complete(directory: Path, run_id: str) -> None:
+    """Raise `CheckpointError` for a directory that has the name of a checkpoint, but no manifest.
+
+    It is none, and in its place no checkpoint can be written: a run would end at this step.
+    """
+    try:
+        names = [each.name for each in directory.iterdir() if each.is_dir() and not (each / MANIFEST).is_file()]
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise CheckpointError(f"cannot read {directory}: {error.strerror}") from error
+    for step in steps_of(run_id, names):
+        path = directory / checkpoint_name(run_id, step)
+        raise CheckpointError(f"{path} has no {MANIFEST}: step {step} cannot be saved there; rename or remove it")
 
 
 def find_checkpoint(directory: Path, run_id: str, wanted: str) -> Path:
