@@ -52,7 +52,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Resu
         patch.setattr(tasks, "MEMORY_MIB", 500)
         temporary = tmp_path_factory.mktemp("temporary")
         patch.setattr("tempfile.tempdir", str(temporary))
-        patch.setenv("HOSTILE_TEST", "1")
+        patch.setenv("HOSTILE_TEST", str(os.getpid()))
         patch.setenv("HOSTILE_FOLDER", str(tmp_path_factory.mktemp("signs")))
         report = pv.validate(jobs=2)
         assert list(temporary.iterdir()) == []
@@ -77,7 +77,10 @@ def test_nothing_is_left_behind(results: dict[str, Result]) -> None:
 
 def _is_ours(entry: Path) -> bool:
     try:
-        return entry.name != str(os.getpid()) and b"HOSTILE_TEST=1" in (entry / "environ").read_bytes()
+        return (
+            entry.name != str(os.getpid())
+            and f"HOSTILE_TEST={os.getpid()}\0".encode() in (entry / "environ").read_bytes()
+        )
     except OSError:
         return False
 
