@@ -76,11 +76,9 @@ def test_nothing_is_left_behind(results: dict[str, Result]) -> None:
 
 
 def _is_ours(entry: Path) -> bool:
+    mark = f"HOSTILE_TEST={os.getpid()}\0".encode()
     try:
-        return (
-            entry.name != str(os.getpid())
-            and f"HOSTILE_TEST={os.getpid()}\0".encode() in (entry / "environ").read_bytes()
-        )
+        return entry.name != str(os.getpid()) and mark in (entry / "environ").read_bytes()
     except OSError:
         return False
 
