@@ -140,7 +140,7 @@ class Runner:
             "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md"),
             "GITHUB_EVENT_PATH": str(self.folder / "event.json"),
             "GITHUB_API_URL": self.url,
-            "GITHUB_REPOSITORY": "somebody/else",
+            "GITHUB_REPOSITORY": "owner/name",
             "RUNNER_TEMP": str(self.temp),
         }
 
@@ -163,7 +163,7 @@ def runner(tmp_path: Path) -> Iterator[Runner]:
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         runner = Runner(tmp_path, f"http://127.0.0.1:{server.server_address[1]}")
-        runner.comments = handler.comments  # type: ignore[attr-defined]  # the fixture's own
+        runner.comments = handler.comments
         yield runner
         server.shutdown()
 

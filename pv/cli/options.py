@@ -46,7 +46,7 @@ def _seed(noun: str) -> Option:
 def _names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the ids of the project that start like a word; without one, the shell completes paths.
 
-    The file comes first: for one, the script of bash forgets what came before.
+    The file is the first item, because bash's completion script discards the items before it.
     """
     from pv.commands.naming import ids
     from pv.errors import PvError

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pv.contract.finding import Severity
-from pv.contract.load import Loaded, load
+from pv.contract.load import Loaded, is_folder, load
 from pv.contract.model import Contract
 from pv.contract.spelling import nearest
 from pv.errors import UsageError
@@ -69,8 +69,7 @@ def contract_id(name: str) -> str:
 
 def _may_hold_contracts(name: str | Path) -> bool:
     """Return whether a path is a file, or a folder with YAML files."""
-    is_directory = os.path.isdir(name)  # noqa: PTH112  (Path.is_dir raises for a name that is too long)
-    return any(Path(name).rglob("*.y*ml")) if is_directory else os.path.lexists(name)
+    return any(Path(name).rglob("*.y*ml")) if is_folder(name) else os.path.lexists(name)
 
 
 def _one(name: str, known: Loaded) -> Named:

@@ -9,7 +9,7 @@ from pathlib import Path
 from pv.commands.naming import resolve
 from pv.commands.subjects import must_be_installed, named, target_of
 from pv.contract.finding import Finding, Severity
-from pv.contract.load import Loaded, load
+from pv.contract.load import Loaded, is_folder, load
 from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.engines.kinds import kind_of
@@ -91,8 +91,7 @@ def _folders(project: Project) -> tuple[Path, ...]:
 def project_of(paths: Sequence[str | Path]) -> Project:
     """Return the project of the first path, else that of the working directory."""
     for path in paths[:1]:
-        is_directory = os.path.isdir(path)  # noqa: PTH112  (Path.is_dir raises for a name that is too long)
-        found = find_project(Path(path) if is_directory else Path(path).parent)
+        found = find_project(Path(path) if is_folder(path) else Path(path).parent)
         if found.declared:
             return found
     return find_project(Path.cwd())

@@ -150,7 +150,7 @@ def _origin(kind: Any) -> Any:
 
 def _model_hook(cls: type) -> Callable[[Any, Any], Any]:
     renamed = {field: override(rename=key) for field, key in RENAMED.get(cls, {}).items()}
-    structure: Any = make_dict_structure_fn(cls, _converter, **renamed)  # type: ignore[arg-type]  # cattrs' own example
+    structure: Any = make_dict_structure_fn(cls, _converter, **renamed)  # type: ignore[arg-type]  # mypy compares it with the options, too
     form = FORMS.get(cls, _fields)
     return lambda value, _: structure(form(value) if isinstance(value, Node) else value, cls)
 

@@ -12,7 +12,7 @@ from pv.contract.finding import Finding, Location, Severity
 from pv.contract.model import Contract
 from pv.contract.strict_yaml import Node, Refused, parse
 
-__all__ = ["Loaded", "load", "load_file", "schema"]
+__all__ = ["Loaded", "is_folder", "load", "load_file", "schema"]
 
 FORMATS = ("pv/1",)
 # Files of the existing format that are stored beside contracts and are not contracts.
@@ -107,11 +107,15 @@ def _refusal(location: Location, message: str, hint: str = "") -> Finding:
     return Finding(code="PV014", severity=Severity.REFUSAL, location=location, message=message, hint=hint)
 
 
+def is_folder(path: str | Path) -> bool:
+    """Return whether a path is a folder, also for a name that is too long for a file."""
+    return os.path.isdir(path)  # noqa: PTH112  (Path.is_dir raises for a name that is too long)
+
+
 def _files(paths: Sequence[Path]) -> Iterator[Path]:
     seen: set[Path] = set()
     for path in paths:
-        is_directory = os.path.isdir(path)  # noqa: PTH112  (Path.is_dir raises for a name that is too long)
-        for file in _below(path) if is_directory else [path]:
+        for file in _below(path) if is_folder(path) else [path]:
             place = _place(file)
             if place not in seen:
                 seen.add(place)

@@ -150,7 +150,7 @@ class _Watch:
             self.draws[f"{name} ({len(self.draws) + 1})" if name in self.draws else name] = value
             return value
 
-        data.draw = recorded  # type: ignore[method-assign]  # one object per example
+        data.draw = recorded  # type: ignore[method-assign]  # Hypothesis has no hook for draws; it makes `data` anew
 
     def _failed(self, error: BaseException) -> None:
         if isinstance(error, errors.StopTest | errors.Frozen):
@@ -189,7 +189,7 @@ class _Watch:
         status, detail = self._classify(error)
         record = {"status": status.value, "detail": detail, **counts}
         if status in (TrialStatus.REFUTED, TrialStatus.RAISED, TrialStatus.ERROR):
-            # On a mutant nobody reads the values, and evaluating them again costs time.
+            # The values are not reported for a mutant, and evaluating them again costs time.
             record |= self.counterexample(error, "" if self.how.stop_at_first else explained(error))
             record |= {"shrunk": not self.how.stop_at_first, "blob": _blob(error)}
         return record | {"hypothesis": hypothesis.__version__}

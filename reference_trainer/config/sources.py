@@ -79,7 +79,8 @@ class _Merged(Settings, BaseSettings):
     @field_validator("*", mode="wrap")
     @classmethod
     def _read(cls, given: Given, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
-        kind = kind_of(cls.model_fields[info.field_name])  # type: ignore[index]  # a validator of a field gets its name
+        assert info.field_name is not None, "a validator of fields gets the name of one"
+        kind = kind_of(cls.model_fields[info.field_name])
         try:
             return validate(kind.read(given.value) if _is_read(given, kind) else given.value)
         except ValidationError as error:  # its input would be the bare value; that of a ValueError is `given`

@@ -92,7 +92,7 @@ def kd_loss(
     )
     scale = 1.0 if torch.is_grad_enabled() and student_BTV.requires_grad else None
     rows = walk(student_BTV, teacher_BTV, labels_BT, weights, ignore_index=ignore_index, scale=scale)
-    total = _Loss.apply(student_BTV, rows, weights)  # type: ignore[no-untyped-call]  # so in torch
+    total = _Loss.apply(student_BTV, rows, weights)  # type: ignore[no-untyped-call]  # torch has no types for it
     return LossSum(sum=total, count=rows.count)
 
 

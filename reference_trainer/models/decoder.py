@@ -98,7 +98,8 @@ class _Block(nn.Module):
 
     def forward(self, x_BTW: Tensor, turn: tuple[Tensor, Tensor], mask_B1TT: Tensor | None) -> Tensor:
         x_BTW = x_BTW + self.attention(self.attention_norm(x_BTW), turn, mask_B1TT)
-        return x_BTW + self.feed_forward(self.feed_forward_norm(x_BTW))  # type: ignore[no-any-return]  # nn.Module's call
+        fed_BTW: Tensor = self.feed_forward(self.feed_forward_norm(x_BTW))
+        return x_BTW + fed_BTW
 
 
 class _Attention(nn.Module):

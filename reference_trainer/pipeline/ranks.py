@@ -20,7 +20,7 @@ import torch
 from torch import distributed as dist
 from torch import nn
 from torch.distributed.distributed_c10d import PrefixStore, Store
-from torch.distributed.rendezvous import TCPStore  # type: ignore[attr-defined]  # not in its stubs
+from torch.distributed.rendezvous import TCPStore  # type: ignore[attr-defined]  # public, but mypy sees no export
 
 from reference_trainer.config.place import Place, variable
 from reference_trainer.errors import LostRankError, RankError, SettingError, StopRequestedError
@@ -142,10 +142,10 @@ class Ranks:
         """Return what `work` returns here, if it raised on no rank; else raise its error, or `RankError` with it."""
         if self._store is None:
             return work()
-        result: Any = None
+        results: list[Result] = []
         failure: Exception | None = None
         try:
-            result = work()
+            results.append(work())
         except Exception as error:
             failure = error
         failures = self.exchanged(None if failure is None else _message(failure))
@@ -154,7 +154,7 @@ class Ranks:
         for rank, message in enumerate(failures):
             if message is not None:
                 raise RankError(f"rank {rank}: {message}")
-        return result  # type: ignore[no-any-return]  # what `work` returned
+        return results[0]
 
     def decided(self, work: Callable[[], Any]) -> Any:
         """Return on every rank what `work`, which only rank 0 calls, returns there: a JSON value."""

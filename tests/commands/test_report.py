@@ -18,7 +18,7 @@ Project = Callable[[str], Path]
 
 
 def saved(path: Path, **options: object) -> Path:
-    path.write_text(render(validate(mutants=False, **options), "json"))  # type: ignore[arg-type]  # for brevity
+    path.write_text(render(validate(mutants=False, **options), "json"))
     return path
 
 

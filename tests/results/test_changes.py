@@ -21,7 +21,7 @@ def report(*verdicts: ContractVerdict, project: tuple[str, ...] = ("c",)) -> Rep
 
 
 def result(outcome: Outcome, **fields: object) -> Result:
-    return replace(GOOD.results[0], outcome=outcome, **fields)  # type: ignore[arg-type]  # for brevity
+    return replace(GOOD.results[0], outcome=outcome, **fields)
 
 
 def between(old: Result, new: Result) -> list[tuple[ChangeKind, str]]:

@@ -16,7 +16,7 @@ CLAIM = falsifier(devices=("cpu", "cuda"))
 
 
 def verdict(*trials: object, claims: tuple[object, ...] = (CLAIM,), **options: object) -> ContractVerdict:
-    return decide(contract(*claims), evidence(*trials), Selection(**options))  # type: ignore[arg-type]  # for brevity
+    return decide(contract(*claims), evidence(*trials), Selection(**options))
 
 
 def test_devices_from_two_machines_are_measured_both() -> None:

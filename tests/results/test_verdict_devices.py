@@ -62,7 +62,7 @@ def test_a_required_device_counts_by_its_record(
         ((recorded(TrialStatus.RAISED),), Status.FAIL),
     ],
 )
-def test_a_device_nobody_requires_counts_only_by_a_fresh_refutation(
+def test_a_device_that_is_not_required_counts_only_by_a_fresh_refutation(
     records: tuple[Recorded, ...], status: Status
 ) -> None:
     verdict = decide(contract(CUDA), evidence(*HELD, recorded=records), Selection())

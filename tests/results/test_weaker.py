@@ -24,11 +24,11 @@ def said(old: Contract, new: Contract) -> list[tuple[str, str]]:
 
 def verdict(given: Contract, **fields: object) -> ContractVerdict:
     found = decide(given, evidence(*HELD, judged(mutant="n")), Selection())
-    return replace(found, **fields)  # type: ignore[arg-type]  # for brevity
+    return replace(found, **fields)
 
 
 def with_claim(**fields: object) -> Contract:
-    claim: Falsifier = replace(CLAIM, **fields)  # type: ignore[arg-type]  # for brevity
+    claim: Falsifier = replace(CLAIM, **fields)
     return replace(BASE, falsifiers=(claim,))
 
 

@@ -49,6 +49,7 @@ def test_a_module_comes_from_the_first_root_that_has_it(tree: Project) -> None:
     assert resolve.module_file(tree, "pkg.code") == tree.root / "src/pkg/code.py"
     assert resolve.module_file(tree, "other") == tree.root / "more/other.py"
     assert resolve.find_module(tree, "json") is None
+    assert resolve.find_module(tree, "a" * 300) is None
 
 
 def test_a_file_has_the_name_by_which_it_is_imported(tree: Project) -> None:
