@@ -87,6 +87,10 @@ class SmokeError(TrainerError, RuntimeError):
     """A smoke run ended before its first step, so it has no result."""
 
 
+class CallbackNote(str):
+    """A note on an exception that names the hook of a callback that raised it. Programs recognise it by its type."""
+
+
 class RankError(TrainerError, RuntimeError):
     """Another process of the run failed, or differs from this one."""
 

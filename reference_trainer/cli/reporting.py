@@ -13,6 +13,7 @@ import click
 from reference_trainer import interrupts
 from reference_trainer.config.place import placed
 from reference_trainer.errors import (
+    CallbackNote,
     LostRankError,
     RankError,
     SettingError,
@@ -46,7 +47,7 @@ def guarded(work: Callable[[], int]) -> int:
         print_error(line_of(error))
         return FAILED
     except KeyboardInterrupt as error:
-        written = any(isinstance(note, interrupts.WrittenNote) for note in getattr(error, "__notes__", []))
+        written = _has_note(error, interrupts.WrittenNote)
         print_error(line_of(error, "interrupted" if written else interrupts.NOT_WRITTEN))
         return interrupts.INTERRUPTED
     except Exception as error:
@@ -56,8 +57,16 @@ def guarded(work: Callable[[], int]) -> int:
         if (message := missing_package(error)) is not None:
             print_error(message)
             return FAILED
+        if _has_note(error, CallbackNote):  # an error of the user's code, who needs the place
+            print_line(traceback.format_exc().rstrip())
+            print_error(line_of(error))
+            return FAILED
         print_line(f"{traceback.format_exc()}{BUG_REPORT}")
         return INTERNAL_ERROR
+
+
+def _has_note(error: BaseException, kind: type[str]) -> bool:
+    return any(isinstance(note, kind) for note in getattr(error, "__notes__", []))
 
 
 def _is_out_of_memory(error: Exception) -> bool:

@@ -46,6 +46,7 @@ __all__ = [
     "RUN_ID",
     "Checkpoints",
     "WritingCallback",
+    "check_conditions",
     "conditions",
     "ignored",
     "metrics_length",
@@ -119,9 +120,20 @@ def opened(directory: Path, resume: Path | None, *, rewinding: bool = False) -> 
             )
         return None
     named = str(resume) in ("latest", "best")
-    checkpoint = read_checkpoint(find_checkpoint(directory, RUN_ID, str(resume)) if named else resume)
+    path = find_checkpoint(directory, RUN_ID, str(resume)) if named else resume
+    try:
+        checkpoint = read_checkpoint(path)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}{_earlier(path)}") from error
     check_follows(steps, checkpoint.manifest.step + 1)
     return checkpoint
+
+
+def _earlier(path: Path) -> str:
+    """Return what to try instead of a damaged checkpoint: the one before it, if there is one."""
+    names = [checkpoint_name(RUN_ID, step) for step in saved_steps(path.parent, RUN_ID)]
+    before = names[: names.index(path.name)] if path.name in names else []
+    return f"; to go on from the one before, use --rewind --resume {path.parent / before[-1]}" if before else ""
 
 
 def metrics_length(checkpoint: Checkpoint | None, directory: Path) -> int:
@@ -134,12 +146,23 @@ def metrics_length(checkpoint: Checkpoint | None, directory: Path) -> int:
     return length
 
 
+def check_conditions(manifest: Manifest, known: Mapping[str, Any]) -> None:
+    """Raise `CheckpointError`, with both values, for every condition that changed, of those that are `known` so far."""
+    _refuse_changes(manifest, {name: each for name, each in manifest.conditions.items() if name in known}, known)
+
+
+def _refuse_changes(manifest: Manifest, saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
+    if changed := drifts(saved, json.loads(json.dumps(present))):
+        raise CheckpointError(
+            f"{checkpoint_name(manifest.run_id, manifest.step)} cannot be resumed: {'; '.join(changed)}; resume with "
+            "what it was saved with, or begin a new run with its weights by --init-from"
+        )
+
+
 def resumable(manifest: Manifest, schedule: Schedule, present: Mapping[str, Any]) -> TrainState:
     """Return the state of a checkpoint. Raise `CheckpointError`, with both values, for every condition that changed."""
-    changed = drifts(manifest.conditions, json.loads(json.dumps(present)))
+    _refuse_changes(manifest, manifest.conditions, present)
     name = checkpoint_name(manifest.run_id, manifest.step)
-    if changed:
-        raise CheckpointError(f"{name} cannot be resumed: {'; '.join(changed)}; resume with what it was saved with")
     try:
         state = restored(json.dumps(manifest.state["train"]))
     except (KeyError, TypeError, ValueError) as error:

@@ -93,6 +93,8 @@ class Distillation(Parts):
         self.files = RunFiles(settings, self.ranks, self.lines)
         self.files.claim(self.student, self)
         self.directory = self.files.directory
+        self.schedule = self._planned()
+        self.files.check(self._conditions(self.digests))
         initial = InitialWeights(settings, self.ranks)
         initial.load_into("student", self.student, self.lines)
         # The trace may be in the output directory, so it is created after the check that this is empty.
@@ -109,7 +111,6 @@ class Distillation(Parts):
         if place.world_size > 1:
             self.features, self.parallel = reduced(self._trained, self.features)
         self.optimizer = new_optimizer([*self.student.parameters(), *self.features.parameters], settings.lr)
-        self.schedule = self._planned()
         self.checkpoints = self._checkpoints()
         self.checkpoints.initial = initial.recorded
         self.ranks.check_equal(self.checkpoints.conditions)
@@ -211,11 +212,15 @@ class Distillation(Parts):
             keep=settings.keep,
             modules={"student": self.student, "projections": self._projections},
             optimizer=self.optimizer,
-            conditions=conditions(settings, self.device, self.schedule, digests, self.place.world_size, self._strategy),
+            conditions=self._conditions(digests),
             ranks=self.ranks,
             best=BestTracker(metric=settings.best_metric, mode=settings.best_mode, min_delta=settings.best_min_delta),
             writer=Background(),
         )
+
+    def _conditions(self, digests: Mapping[str, str]) -> dict[str, Any]:
+        place, strategy = self.place, self._strategy
+        return conditions(self.settings, self.device, self.schedule, digests, place.world_size, strategy)
 
     def _models(self) -> tuple[Any, Any]:
         """Return the teacher and the student of the step, with one vocabulary."""

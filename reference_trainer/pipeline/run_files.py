@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
 from reference_trainer.config.settings import Settings
-from reference_trainer.errors import SettingError
-from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, ignored, metrics_length, opened
+from reference_trainer.errors import CheckpointError, SettingError
+from reference_trainer.pipeline.checkpointing import (
+    CHECKPOINTS,
+    RUN_ID,
+    Checkpoints,
+    check_conditions,
+    ignored,
+    metrics_length,
+    opened,
+)
 from reference_trainer.pipeline.ranks import Ranks
-from reference_trainer.storage.checkpoint_files import Checkpoint, read_checkpoint
+from reference_trainer.storage.checkpoint_files import Checkpoint, read_checkpoint, saved_steps
 from reference_trainer.storage.directories import exclusive_directory, refuse_existing
 from reference_trainer.storage.export import exported_bytes
 from reference_trainer.training.callbacks import Callback
@@ -62,11 +72,19 @@ class RunFiles:
         if self.directory is None:
             refuse_existing(settings.out, force=settings.force, kept=kept)  # the full run would be refused too
             return None
+        with suppress(CheckpointError):  # of a path that is refused below
+            if saved_steps(settings.out / CHECKPOINTS, RUN_ID):
+                kept.append(CHECKPOINTS)  # `opened` says how to go on from them
         needed = exported_bytes(student)
         claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=needed, kept=kept)
         directory = contexts.enter_context(claimed)
         self.resuming = opened(directory / CHECKPOINTS, settings.resume, rewinding=settings.rewind)
         return None if self.resuming is None else str(self.resuming.path)
+
+    def check(self, known: Mapping[str, Any]) -> None:
+        """Refuse a resume under other conditions, of those that are known before a teacher is trained, on all ranks."""
+        if self.resuming is not None:
+            self.ranks.together(partial(check_conditions, self.resuming.manifest, known))
 
     def callbacks(self, contexts: ExitStack) -> tuple[Callback, ...]:
         """Return the callbacks that write files, which are those of rank 0."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from reference_trainer.errors import CallbackError
+from reference_trainer.errors import CallbackError, CallbackNote
 from reference_trainer.training.context import Context
 from reference_trainer.training.schedule import Action, Event
 
@@ -162,16 +162,26 @@ def call_hooks(callbacks: Sequence[Callback], event: Event, context: Context) ->
     """Call the hook of an event on every callback, in order, and return the strongest action.
 
     Raise `CallbackError` if a hook returns anything but an `Action` or None, and anything but None from a hook that
-    answers nothing. Exceptions of hooks propagate.
+    answers nothing. Exceptions of hooks propagate; those of callbacks of other packages get a `CallbackNote`.
     """
     strongest = Action.CONTINUE
     for callback in callbacks:
-        answer = getattr(callback, event.value)(context)
+        try:
+            answer = getattr(callback, event.value)(context)
+        except Exception as error:
+            _name(callback, event, error)
+            raise
         if answer is not None and (event in SILENT or not isinstance(answer, Action)):
             expected = "None" if event in SILENT else "Action.CONTINUE, Action.SKIP, Action.STOP or None"
             raise CallbackError(f"{type(callback).__name__}.{event.value} returned {answer!r}; expected {expected}")
         strongest = max(strongest, answer or Action.CONTINUE)
     return strongest
+
+
+def _name(callback: Callback, event: Event, error: BaseException) -> None:
+    """Name the hook on an exception of it, unless the callback is one of this package."""
+    if type(callback).__module__.partition(".")[0] != __name__.partition(".")[0]:
+        error.add_note(CallbackNote(f"raised by {type(callback).__name__}.{event.value}"))
 
 
 def call_train_end(callbacks: Sequence[Callback], context: Context, cause: BaseException | None) -> None:
@@ -187,6 +197,7 @@ def call_train_end(callbacks: Sequence[Callback], context: Context, cause: BaseE
         except BaseException as error:  # an exit or interrupt in one callback must not skip the others
             if first is None:
                 first = error
+                _name(callback, Event.TRAIN_END, error)
             else:
                 first.add_note(f"and {type(callback).__name__}.on_train_end raised {type(error).__name__}: {error}")
     if cause is None and first is not None:

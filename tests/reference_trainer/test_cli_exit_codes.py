@@ -98,6 +98,17 @@ def test_internal_error_is_reported_with_its_traceback(kind: Any, text: str) -> 
     assert "raise error" in ended.complaints
 
 
+@pytest.mark.parametrize("kind", BUGS)
+def test_error_of_a_callback_is_no_internal_error(kind: Any) -> None:
+    """The note is recognised by its type. The user gets the traceback of the callback, and no request to report it."""
+    note = errors.CallbackNote("raised by Mine.on_log")
+    ended = distilling(raising(with_notes(kind("text"), [note])))
+    assert (ended.code, ended.said) == (1, "")
+    assert ended.complaints.startswith("Traceback (most recent call last):")
+    assert ended.complaints.splitlines()[-1] == f"error: {kind('text')} (raised by Mine.on_log)"
+    assert distilling(raising(with_notes(kind("text"), [str(note)]))).code == 70
+
+
 @given(notes=st.lists(st.sampled_from([WRITTEN, SAME_TEXT, "after 3 of 9 steps", "a callback\nheard it"]), max_size=3))
 @quick
 def test_interrupt_reports_whether_a_model_was_written(notes: list[str]) -> None:

@@ -42,6 +42,26 @@ def test_changed_setting_is_refused_with_both_values(trainer) -> None:
     assert done.returncode == 1
     assert "seed was 0 and is 9" in done.stderr
     assert "Traceback" not in done.stderr
+    before = sorted((trainer.folder / "cache").rglob("*"))
+    done = trainer.run("--out", "out", *FLAGS, "--resume", "latest", "--force", "--teacher-steps", "4")
+    assert "teacher_steps was 3 and is 4" in done.stderr
+    assert (done.stdout, sorted((trainer.folder / "cache").rglob("*"))) == ("", before), "a teacher was trained first"
+
+
+def test_run_that_was_killed_says_how_to_go_on(trainer) -> None:
+    assert trainer.run("--out", "out", *FLAGS).returncode == 0
+    for name in ("model.safetensors", "config.json", "manifest.json"):
+        (trainer.folder / "out" / name).unlink()
+    done = trainer.run("--out", "out", *FLAGS)
+    assert done.returncode == 1
+    assert "go on with --resume latest, or set them aside with --rewind" in done.stderr
+    newest = (trainer.folder / "out/checkpoints/student-latest").resolve()
+    (newest / "rank-00000.safetensors").write_bytes(b"")
+    done = trainer.run("--out", "out", *FLAGS, "--resume", "latest")
+    before = newest.with_name(f"student-step{int(newest.name.removeprefix('student-step')) - 1}")
+    assert f"; to go on from the one before, use --rewind --resume out/checkpoints/{before.name}" in done.stderr
+    done = trainer.run("--out", "out", *FLAGS, "--rewind", "--resume", f"out/checkpoints/{before.name}")
+    assert done.returncode == 0, done.stderr
 
 
 def test_resume_without_a_checkpoint_is_refused(trainer) -> None:

@@ -5,8 +5,10 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from reference_trainer.errors import CallbackError
-from reference_trainer.training.callbacks import Callback, checked
+from reference_trainer.errors import CallbackError, CallbackNote
+from reference_trainer.training.callbacks import Callback, Context, call_hooks, call_train_end, checked
+from reference_trainer.training.progress import ProgressCallback
+from reference_trainer.training.schedule import Event
 
 
 def test_mock_with_the_spec_of_a_callback_is_accepted() -> None:
@@ -76,3 +78,30 @@ def test_message_has_position_name_and_reason(odd: object, message: str) -> None
     with pytest.raises(CallbackError) as raised:
         checked([Callback(), callback])
     assert str(raised.value).startswith(message)
+
+
+class Raising(Callback):
+    """Callback whose hooks raise."""
+
+    def on_log(self, context: Context) -> None:
+        raise ValueError("planted")
+
+    def on_train_end(self, context: Context) -> None:
+        raise ValueError("planted")
+
+
+def notes(callback: Callback, event: Event) -> list[str]:
+    with pytest.raises(Exception) as caught:
+        if event is Event.TRAIN_END:
+            call_train_end([callback], MagicMock(), None)
+        else:
+            call_hooks([callback], event, MagicMock())
+    return [note for note in getattr(caught.value, "__notes__", []) if isinstance(note, CallbackNote)]
+
+
+def test_error_of_a_hook_names_it_unless_the_callback_is_the_trainers_own() -> None:
+    assert notes(Raising(), Event.LOG) == ["raised by Raising.on_log"]
+    assert notes(Raising(), Event.TRAIN_END) == ["raised by Raising.on_train_end"]
+    own = ProgressCallback(1)
+    own.on_log = MagicMock(side_effect=ValueError)
+    assert notes(own, Event.LOG) == []
