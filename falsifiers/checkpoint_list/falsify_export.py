@@ -23,6 +23,7 @@ from reference_trainer.pipeline.teachers import load_teacher
 from reference_trainer.storage.checkpoint_manifest import FileEntry, Manifest, rank_file
 from reference_trainer.storage.checkpoints import DISK, save_checkpoint, write_tensors
 from reference_trainer.storage.export import verify_manifest
+from reference_trainer.storage.retention import Best
 from reference_trainer.storage.snapshot import snapshot
 
 RUN, OTHER = "student", "other"
@@ -41,24 +42,28 @@ def _trained(seed: int) -> tuple[Decoder, dict[str, Any]]:
 
 @contextmanager
 def _saved(**state: Any) -> Iterator[tuple[Path, dict[int, Decoder]]]:
-    """A directory with the checkpoints of steps 1 and 12, and their students."""
+    """A directory with the checkpoints of steps 1, which is the best, and 12, and their students."""
     with place() as directory:
         students = {}
         for step in (1, 12):
             students[step], given_tensors = _trained(step)
             described = {"student": asdict(CONFIG), **state}
-            content = Manifest(run_id=RUN, step=step, conditions={"seed": 7}, state=described)
+            content = Manifest(
+                run_id=RUN, step=step, best=Best(step=1, score=0.5), conditions={"seed": 7}, state=described
+            )
             save_checkpoint(directory, content, given_tensors)
         yield directory, students
 
 
-@given(step=st.sampled_from([1, 12]), inside=st.booleans())
-def falsify_checkpoint_is_exported_as_a_teacher(subject: Any, step: int, inside: bool) -> None:
+@given(wanted=st.sampled_from([1, 12, "latest", "best"]), inside=st.booleans())
+@example(wanted="best", inside=True)
+def falsify_checkpoint_is_exported_as_a_teacher(subject: Any, wanted: Any, inside: bool) -> None:
     """The model of that step is loaded as a teacher, in every bit, and the checkpoint stays as it is."""
+    step = {"latest": 12, "best": 1}.get(wanted, wanted)
     with _saved() as (directory, students):
         before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
         out = directory.parent / "model"
-        subject.export_checkpoint(directory if inside else directory.parent, step, out)
+        subject.export_checkpoint(directory if inside else directory.parent, wanted, out)
         verify_manifest(out)
         teacher = load_teacher(out)
         assert teacher.config == CONFIG, f"the model has the shape {teacher.config}"

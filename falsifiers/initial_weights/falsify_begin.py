@@ -180,7 +180,7 @@ def falsify_source_is_recorded(subject: Any, cut: int, begun: tuple[int, str]) -
         resumed = launched(make, settings(directory, "cut", **again, **given), ranks)
         _assert_no_error(f"{begun}, resumed after step {cut}", [*straight, *resumed])
         _assert_same_end(f"{begun}, cut after step {cut}", directory, ("cut", resumed[0]), ("straight", straight[0]))
-        expected = {"path": str(given["init_from"]), "step": SAVED, "sha256": digest}
+        expected = {"path": str(given["init_from"].resolve()), "step": SAVED, "sha256": digest}
         files = [directory / out / "manifest.json" for out in ("straight", "cut")]
         seen = {str(each): json.loads(each.read_text()).get("initial_weights") for each in files}
         for each in sorted((directory / "cut" / "checkpoints").glob("student-step*/manifest.json")):

@@ -30,7 +30,7 @@ CHANGED: dict[str, tuple[dict[str, Any], list[str]]] = {
     "warm-up": ({"warmup": 3}, ["warmup was 2 and is 3"]),
     "temperature": ({"temperature": 3.0}, ["temperature was 2.0 and is 3.0"]),
     "clipping": ({"clip": 1.0}, ["clip was null and is 1.0"]),
-    "best metric": ({"best_metric": "eval/x"}, ['best_metric was "eval/hard_loss" and is "eval/x"']),
+    "best metric": ({"best_metric": "eval/agreement"}, ['best_metric was "eval/hard_loss" and is "eval/agreement"']),
     "best mode": ({"best_mode": "max"}, ['best_mode was "min" and is "max"']),
     "dtype": ({"dtype": "bfloat16"}, ['dtype was "float32" and is "bfloat16"']),
 }

@@ -129,12 +129,12 @@ def falsify_unknown_metric_is_refused(subject: Any) -> None:
 MISSPELT = ["hard_loss", "eval/hard_los", "eval/loss", "loss", "eval/", " eval/agreement", "eval/gradient_norm"]
 
 
-@given(misspelt=st.sampled_from(MISSPELT), smoke=st.booleans())
-def falsify_unknown_metric_is_refused_at_the_start(subject: Any, misspelt: str, smoke: bool) -> None:
+@given(misspelt=st.sampled_from(MISSPELT), every=st.sampled_from([0, 1]), smoke=st.booleans())
+def falsify_unknown_metric_is_refused_at_the_start(subject: Any, misspelt: str, every: int, smoke: bool) -> None:
     """The evaluation of the package: before text is read, a teacher trained or a file written, with all names."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
-        given = {"eval_every": 1, "best_metric": misspelt, "smoke": 1 if smoke else None}
+        given = {"eval_every": every, "best_metric": misspelt, "smoke": 1 if smoke else None}
         chosen = small(directory, out=directory / "out", **given)
         (directory / "text").unlink()
         before = found(directory)

@@ -44,8 +44,8 @@ def distill(run: Callable[..., DistillResult] | None, /, config: str | None, **f
 
     Every setting is also a key of the file --config (or REFERENCE_TRAINER_CONFIG) and an environment variable such as
     REFERENCE_TRAINER_BATCH_SIZE. A flag takes precedence over a variable, a variable over the file. The variables
-    APR_DISTILL_MAX_STEPS, APR_DISTILL_LOG_EVERY and APR_DISTILL_PROJECT_TO_STEPS are aliases of --smoke, --log-every
-    and --project-to-steps.
+    APR_DISTILL_MAX_STEPS, APR_DISTILL_LOG_EVERY, APR_DISTILL_CHECKPOINT_EVERY and APR_DISTILL_PROJECT_TO_STEPS are
+    aliases of --smoke, --log-every, --save-every and --project-to-steps.
 
     Exit codes: 0 success; 1 the run failed, or a check of a smoke run did not pass; 2 a setting was refused; 70 an
     internal error; 75 interrupted after a checkpoint was saved: go on with --resume latest; 130 interrupted otherwise.

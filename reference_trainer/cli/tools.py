@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -77,16 +77,25 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
     return 0
 
 
+class Checkpoint(click.ParamType[int | Literal["latest", "best"]]):
+    """The number of a step, "latest" or "best"."""
+
+    name = "checkpoint"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value if value in ("latest", "best") else click.IntRange(0, 10**18).convert(value, param, ctx)
+
+
 @main.command()
 @click.argument("directory", metavar="DIR")
 @click.option(
     "--export",
-    type=(click.IntRange(0, 10**18), click.Path(path_type=Path)),
-    metavar="STEP OUT",
+    type=(Checkpoint(), click.Path(path_type=Path)),
+    metavar="STEP|latest|best OUT",
     default=None,
-    help="Write the student of this step as a model directory.",
+    help="Write the student of this checkpoint as a model directory.",
 )
-def checkpoints(directory: str, export: tuple[int, Path] | None) -> int:
+def checkpoints(directory: str, export: tuple[int | Literal["latest", "best"], Path] | None) -> int:
     """List the checkpoints of a run and verify every file.
 
     DIR is the output directory of a run, or the directory of its checkpoints. With --export, one of them is written as
@@ -97,7 +106,7 @@ def checkpoints(directory: str, export: tuple[int, Path] | None) -> int:
     return guarded(lambda: _checkpoints(Path(directory), export))
 
 
-def _checkpoints(directory: Path, export: tuple[int, Path] | None) -> int:
+def _checkpoints(directory: Path, export: tuple[int | Literal["latest", "best"], Path] | None) -> int:
     from reference_trainer.pipeline.checkpoint_list import export_checkpoint, list_checkpoints, table
     from reference_trainer.training.lines import Lines
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from reference_trainer.errors import CheckpointError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
+from reference_trainer.storage.checkpoint_files import find_checkpoint
 from reference_trainer.storage.checkpoint_manifest import MANIFEST
 from reference_trainer.storage.directories import exclusive_directory
 from reference_trainer.storage.export import exported_bytes, save_decoder
@@ -59,16 +60,18 @@ def _state(entry: Listed, found: Sequence[Listed]) -> str:
     return f"whole{latest}{f', best (score {best.score:.6g})' if best is not None and is_best else ''}"
 
 
-def export_checkpoint(directory: Path, step: int, out: Path) -> None:
-    """Write the student of a checkpoint as a model that `--teacher` accepts.
+def export_checkpoint(directory: Path, step: int | Literal["latest", "best"], out: Path) -> None:
+    """Write the student of the checkpoint of a step, the latest or the best, as a model that `--teacher` accepts.
 
     Raise `CheckpointError` for a checkpoint that is missing, damaged, or not of a student of this package;
     `OutputError` if `out` is not empty or cannot be written.
     """
-    saved = read_weights(_place(directory) / checkpoint_name(RUN_ID, step))
+    place = _place(directory)
+    found = place / checkpoint_name(RUN_ID, step) if isinstance(step, int) else find_checkpoint(place, RUN_ID, step)
+    saved = read_weights(found)
     student = _student(saved)
     content: dict[str, Any] = {"kind": "checkpoint", "checkpoint": path_in_json(saved.path.absolute())}
-    content |= {"step": step, "conditions": saved.manifest.conditions}
+    content |= {"step": saved.manifest.step, "conditions": saved.manifest.conditions}
     with exclusive_directory(out, force=False, bytes_needed=exported_bytes(student)) as claimed:
         save_decoder(student, claimed, content)
 

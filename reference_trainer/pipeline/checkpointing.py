@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from safetensors.torch import save
@@ -50,11 +50,13 @@ __all__ = [
     "conditions",
     "ignored",
     "metrics_length",
+    "of_run",
     "opened",
     "resumable",
 ]
 
 CHECKPOINTS, RUN_ID = "checkpoints", "student"
+Result = TypeVar("Result")
 """Names of the directory in the output, and of its checkpoints: `checkpoints/student-step100`."""
 
 FREE = frozenset(
@@ -122,11 +124,20 @@ def opened(directory: Path, resume: Path | None, *, rewinding: bool = False) -> 
     named = str(resume) in ("latest", "best")
     path = find_checkpoint(directory, RUN_ID, str(resume)) if named else resume
     try:
-        checkpoint = read_checkpoint(path)
+        checkpoint = of_run(read_checkpoint, path)
     except CheckpointError as error:
         raise CheckpointError(f"{error}{_earlier(path)}") from error
     check_follows(steps, checkpoint.manifest.step + 1)
     return checkpoint
+
+
+def of_run(read: Callable[[Path], Result], path: Path) -> Result:
+    """Return `read(path)`. A `CheckpointError` for the output directory of a run names its latest checkpoint."""
+    try:
+        return read(path)
+    except CheckpointError as error:
+        latest = path / CHECKPOINTS / f"{RUN_ID}-latest"
+        raise CheckpointError(f"{error}; did you mean {latest}?" if latest.is_dir() else str(error)) from error
 
 
 def _earlier(path: Path) -> str:

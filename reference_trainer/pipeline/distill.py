@@ -124,7 +124,7 @@ class Distillation(Parts):
             callback.attach(self)
 
     def _make_inputs(self) -> None:
-        if self.settings.eval_every and type(self).evaluate is Parts.evaluate:  # an own one has metrics of its own
+        if type(self).evaluate is Parts.evaluate:  # an own one has metrics of its own
             check_metric(self.settings.best_metric)
         self.device = usable_device(local_device(self.settings.device, self.place))
         self.batches = self.make_batches()

@@ -8,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from reference_trainer.config.settings import Settings
+from reference_trainer.pipeline.checkpointing import of_run
 from reference_trainer.pipeline.ranks import Ranks
 from reference_trainer.storage.paths import path_in_json
 from reference_trainer.storage.whole_weights import SavedWeights, read_weights
@@ -27,7 +28,7 @@ class InitialWeights:
         self._ranks = ranks
         self._saved: SavedWeights | None = None
         if settings.init_from is not None and settings.resume is None:
-            self._saved = ranks.together(partial(read_weights, settings.init_from))
+            self._saved = ranks.together(partial(of_run, read_weights, settings.init_from))
             ranks.check_equal({"init_from": self._saved.manifest.sha256})
 
     @property
@@ -36,7 +37,7 @@ class InitialWeights:
         if self._saved is None:
             return None
         manifest = self._saved.manifest
-        return {"path": path_in_json(self._saved.path.absolute()), "step": manifest.step, "sha256": manifest.sha256}
+        return {"path": path_in_json(self._saved.path.resolve()), "step": manifest.step, "sha256": manifest.sha256}
 
     def load_into(self, name: str, module: nn.Module, lines: Lines) -> None:
         """Load the weights that were saved of a module, before it is spread over the ranks, and write a line.

@@ -69,7 +69,7 @@ def parsed_manifest(path: Path) -> Manifest:
         raise CheckpointError(f"{path / MANIFEST} is not JSON: {error}") from error
     found = raw.get("format") if isinstance(raw, dict) else None
     if found != FORMAT:
-        raise CheckpointError(f"{path / MANIFEST} has format {found!r}; this version reads {FORMAT!r}")
+        raise CheckpointError(f"{path / MANIFEST} has format {found!r}; expected a checkpoint, with {FORMAT!r}")
     try:
         manifest = Manifest.model_validate_json(content)
     except ValidationError as error:

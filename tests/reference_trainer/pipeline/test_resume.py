@@ -1,6 +1,7 @@
 """Real processes that are killed and resumed, and disks that take no checkpoint."""
 
 import hashlib
+import json
 import time
 from pathlib import Path
 
@@ -62,6 +63,20 @@ def test_run_that_was_killed_says_how_to_go_on(trainer) -> None:
     assert f"; to go on from the one before, use --rewind --resume out/checkpoints/{before.name}" in done.stderr
     done = trainer.run("--out", "out", *FLAGS, "--rewind", "--resume", f"out/checkpoints/{before.name}")
     assert done.returncode == 0, done.stderr
+
+
+def test_output_directory_is_no_checkpoint(trainer) -> None:
+    assert trainer.run("--out", "first", *FLAGS).returncode == 0
+    for option in ("--resume", "--init-from"):
+        done = trainer.run("--out", "second", *FLAGS, option, "first")
+        assert done.returncode == 1
+        assert "error: first/manifest.json has format None; expected a checkpoint" in done.stderr
+        assert done.stderr.endswith("; did you mean first/checkpoints/student-latest?\n")
+    done = trainer.run("--out", "second", *FLAGS, "--init-from", "first/checkpoints/student-latest")
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((trainer.folder / "second/manifest.json").read_text())
+    latest = (trainer.folder / "first/checkpoints/student-latest").resolve()
+    assert manifest["initial_weights"]["path"] == str(latest), "the path of a link that moves was recorded"
 
 
 def test_resume_without_a_checkpoint_is_refused(trainer) -> None:
