@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.reference_trainer.forked import command
+from tests.reference_trainer.forked import Process, command
 
 TINY = {
     "LAYERS": "1",
@@ -38,6 +38,10 @@ class Trainer:
     def start(self, *arguments: str, **options: Any) -> "subprocess.Popen[str]":
         given: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
         return subprocess.Popen([*COMMAND, *arguments], cwd=self.folder, env=self.environment, text=True, **given)
+
+    def fork(self, *arguments: str) -> Process:
+        """Start it in a fork of this process."""
+        return Process(["distill", *arguments], self.folder, self.environment)
 
     def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Run it in a fork of this process."""

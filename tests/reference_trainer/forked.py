@@ -20,6 +20,11 @@ LIMIT_S = 200
 
 def in_child(work: Callable[[], int]) -> int:
     """Return the exit code of `work` in a fork, or minus the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(_forked(work), 0)[1])
+
+
+def _forked(work: Callable[[], int]) -> int:
+    """Return the number of a fork that exits with what `work` returns."""
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
@@ -33,7 +38,35 @@ def in_child(work: Callable[[], int]) -> int:
             os.write(2, f"{type(error).__name__}: {error}\n".encode())
         finally:
             os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return pid
+
+
+class Process:
+    """`reference-trainer` in a fork, with what tests use of `subprocess.Popen`."""
+
+    def __init__(self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+        pipes = [os.pipe(), os.pipe()]
+        self.pid = _forked(partial(_command, arguments, folder, environment, (pipes[0][1], pipes[1][1])))
+        self.stdout, self.stderr = (os.fdopen(end) for end, _ in pipes)
+        for _, end in pipes:
+            os.close(end)
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        return self._ended(os.WNOHANG)
+
+    def wait(self) -> int | None:
+        return self._ended(0)
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def _ended(self, options: int) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, options)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
 
 
 def command(arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> "CompletedProcess[str]":

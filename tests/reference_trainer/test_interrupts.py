@@ -12,6 +12,7 @@ import pytest
 
 from reference_trainer import read_metrics
 from reference_trainer.storage.checkpoint_files import read_checkpoint
+from tests.reference_trainer.forked import Process
 
 WHOLE = ["config.json", "manifest.json", "metrics.jsonl", "model.safetensors"]
 SAVED = (["checkpoints"], ["checkpoints", "metrics.jsonl"])
@@ -33,7 +34,7 @@ AT_FILE = (".model.safetensors", ".config.json", ".manifest.json")
 BIG = ("--width", "512", "--max-steps", "1", "--log-every", "1")
 
 
-def reach(process: "subprocess.Popen[str]", seen: list[str], moment: float | str, out: Path) -> None:
+def reach(process: "subprocess.Popen[str] | Process", seen: list[str], moment: float | str, out: Path) -> None:
     """Wait for seconds, a line, the prefix of a temporary file's name, or the end of the process."""
     while isinstance(moment, float) and not handles_signals(process.pid) and process.poll() is None:
         time.sleep(0.0005)
@@ -56,7 +57,8 @@ def handles_signals(pid: int) -> bool:
 
 def hit(trainer, moment: float | str, *numbers: int, arguments: tuple[str, ...] = ()) -> tuple[int, str]:
     """Return exit code and standard error of a run that received these signals at that moment."""
-    process = trainer.start("--out", "new/out", "--trace", "trace", *arguments)
+    start = trainer.start if isinstance(moment, float) else trainer.fork  # the start of an interpreter counts for times
+    process = start("--out", "new/out", "--trace", "trace", *arguments)
     seen: list[str] = []
     reader = threading.Thread(target=lambda: seen.extend(iter(process.stdout.readline, "")))
     reader.start()
