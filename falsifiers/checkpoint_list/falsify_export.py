@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -63,7 +64,8 @@ def falsify_checkpoint_is_exported_as_a_teacher(subject: Any, wanted: Any, insid
     with _saved() as (directory, students):
         before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
         out = directory.parent / "model"
-        subject.export_checkpoint(directory if inside else directory.parent, wanted, out)
+        asked = Path(os.path.relpath(directory if inside else directory.parent))
+        subject.export_checkpoint(asked, wanted, out)
         verify_manifest(out)
         teacher = load_teacher(out)
         assert teacher.config == CONFIG, f"the model has the shape {teacher.config}"
@@ -71,7 +73,8 @@ def falsify_checkpoint_is_exported_as_a_teacher(subject: Any, wanted: Any, insid
         content = json.loads((out / "manifest.json").read_text())
         seen = {name: content.get(name) for name in ("step", "conditions")}
         assert seen == {"step": step, "conditions": {"seed": 7}}, f"the manifest of the export has {seen}"
-        assert content["checkpoint"].endswith(f"checkpoints/{RUN}-step{step}"), f"it names {content['checkpoint']}"
+        named = (content["kind"], Path(content["checkpoint"]).is_absolute(), Path(content["checkpoint"]).resolve())
+        assert named == ("checkpoint", True, directory.resolve() / f"{RUN}-step{step}"), f"the manifest has {named}"
         after = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
         assert after == before, "the export changed a file of the checkpoints"
 

@@ -27,6 +27,7 @@ RULES = st.fixed_dictionaries(
         "min_delta": st.sampled_from([0.0, 0.25, 1]),
     }
 )
+DEFAULTS = {"mode": "min", "patience": 3, "min_delta": 0.0}
 SOURCES = {"evaluation": ("on_evaluate", "validation_metrics"), "log": ("on_log", "metrics")}
 
 
@@ -53,12 +54,14 @@ def fed(callback: Any, values: Sequence[float], source: str) -> list[Any]:
 @given(values=VALUES, rules=RULES, source=st.sampled_from(sorted(SOURCES)))
 @example(values=[math.nan, 1.0, 1.0, 1.0], rules={"mode": "min", "patience": 2, "min_delta": 0.0}, source="log")
 @example(values=[1.0, math.nan, math.nan], rules={"mode": "max", "patience": 2, "min_delta": 0.0}, source="evaluation")
+@example(values=[1.0, 0.75, 0.75, 0.75, 0.75], rules=DEFAULTS, source="evaluation")
 def falsify_run_is_stopped_after_the_patience(
     subject: Any, values: list[float], rules: dict[str, Any], source: str
 ) -> None:
     """STOP at the value with which `patience` in a row are no improvement, and at none before."""
     at = stops_at(values, **rules)
-    seen = fed(subject.EarlyStopping("it", source=source, **rules), values[:at], source)
+    chosen = {name: value for name, value in rules.items() if value != DEFAULTS[name]}
+    seen = fed(subject.EarlyStopping("it", source=source, **chosen), values[:at], source)
     expected = [None] * (len(seen) - (at is not None)) + [Action.STOP] * (at is not None)
     assert seen == expected, f"{rules} of {values[:at]}: the answers are {seen}; expected {expected}"
 

@@ -42,7 +42,6 @@ class Background:
         """Wait until no work is left, and raise what it raised."""
         if self._thread is not None:
             self._thread.join()
-            self._thread = None
         self.check()
 
     def _do(self, work: Callable[[], object]) -> None:

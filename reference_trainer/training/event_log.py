@@ -66,7 +66,7 @@ def _opened(path: str | Path) -> LineFile:
 def _write(file: LineFile, fields: str, context: Context, **others: float) -> None:
     if context.is_world_process_zero or others:
         values = {name: getattr(context, name) for name in fields.split()} | others
-        file.write(json.dumps({name: _json_value(value) for name, value in values.items()}, allow_nan=False))
+        file.write(json.dumps({name: _json_value(value) for name, value in values.items()}))
 
 
 def _json_value(value: Any) -> Any:
