@@ -40,8 +40,11 @@ def falsify_masks_depend_on_nothing_else(subject: Any, device: str, seed: int, b
 
 @given(seed=SEEDS, other=SEEDS)
 def falsify_masks_differ(subject: Any, device: str, seed: int, other: int) -> None:
-    """Masks differ between micro-batches, ranks and seeds."""
-    runs = {f"seed {s}, rank {r}": masks(subject, device, seed=s, rank=r) for s in {seed, other} for r in (0, 1)}
+    """Masks differ between micro-batches, ranks and seeds, and from those that the data draw."""
+    runs: dict[str, list[str]] = {}
+    for name, s, rank in {(f"seed {s}, rank {r}", s, r) for s in (seed, other) for r in (0, 1)}:
+        data = runs[f"data of {name}"] = []
+        runs[name] = masks(subject, device, seed=s, rank=rank, data=data)
     every = [(f"{run}, micro-batch {n}", mask) for run, found in runs.items() for n, mask in enumerate(found)]
     first: dict[str, str] = {}
     for name, mask in every:

@@ -23,6 +23,16 @@ STEPS = (1, 1, 2, 3, 3, 4)
 """The step of each micro-batch of a run."""
 
 
+def dropped(device: torch.device | str, *, training: bool = True) -> Tensor:
+    """Return 48 ones after dropout."""
+    return F.dropout(torch.ones(48, device=device), training=training)
+
+
+def text(kept: Tensor) -> str:
+    """Return a mask as ones and zeros."""
+    return "".join("1" if each else "0" for each in kept.tolist())
+
+
 class Noisy(nn.Module):
     """A table of logits with dropout; `masks` has the mask of each forward in train mode, as ones and zeros."""
 
@@ -32,8 +42,8 @@ class Noisy(nn.Module):
         self.masks: list[str] = []
 
     def forward(self, tokens: Tensor) -> Tensor:
-        kept = F.dropout(torch.ones(48, device=self.table.device), training=self.training)
-        self.masks.append("".join("1" if each else "0" for each in kept.tolist()))
+        kept = dropped(self.table.device, training=self.training)
+        self.masks.append(text(kept))
         logits: Tensor = self.table[tokens] * kept[0]
         return logits
 
@@ -46,15 +56,31 @@ class Rank(OneProcess):
 
 
 def masks(
-    subject: Any, device: str, *, seed: int | None, rank: int = 0, callbacks: Sequence[Any] = (), module: Any = None
+    subject: Any,
+    device: str,
+    *,
+    seed: int | None,
+    rank: int = 0,
+    callbacks: Sequence[Any] = (),
+    module: Any = None,
+    data: list[str] | None = None,
 ) -> list[str]:
-    """Return the masks of the micro-batches of a run: two epochs of a full and a partial window."""
+    """Return the masks of the micro-batches of a run: two epochs of a full and a partial window.
+
+    data: gets the mask of each micro-batch that is loaded; by default the data draw no random numbers.
+    """
     module = module or Noisy(device)
     tokens = torch.tensor([[0, 1]], device=device)
+
+    def batch(epoch: int, number: int) -> Batch:
+        if data is not None:
+            data.append(text(dropped(device)))
+        return Batch(tokens=tokens, labels=tokens)
+
     subject.train(
         tables(torch.eye(2, dtype=torch.float64, device=device), torch.eye(2, dtype=torch.float64))[0],
         ModuleStudent(module, 2),
-        lambda epoch, k: Batch(tokens=tokens, labels=tokens),
+        batch,
         torch.optim.SGD(module.parameters(), lr=0.1),
         schedule=Schedule(
             epochs=EPOCHS, steps_per_epoch=2, accumulation=ACCUMULATION, micro_batches=MICRO_BATCHES, log_every=1

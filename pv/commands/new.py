@@ -4,12 +4,12 @@ import ast
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pv.commands import templates
-from pv.commands.signature import parameters
+from pv.commands.signature import UNKNOWN, parameters
 from pv.commands.templates import SCHEMA_FILE, Names
 from pv.contract.check import did_you_mean
 from pv.contract.load import load, schema, shown_path
@@ -58,7 +58,7 @@ def new(name: str = "", *, subject: str = "", folder: Path | None = None) -> Wri
     _check_name(name, project)
     place = _Place(project=project, code=project.root if project.root in project.roots else project.roots[0])
     files = _of_subject(place, name, Target.parse(subject), found) if found else _of_example(place, name)
-    return _write(project, files, name)
+    return _write(project, files, name, _to_fill_in(files, found) if found else ())
 
 
 def _project(folder: Path, subject: str) -> Project:
@@ -148,7 +148,14 @@ def _of_subject(place: _Place, name: str, target: Target, found: Function) -> di
     }
 
 
-def _write(project: Project, files: Mapping[Path, str], name: str) -> Written:
+def _to_fill_in(files: Iterable[Path], found: Function) -> tuple[str, ...]:
+    """Return what the author has to do before the falsifier can draw values; empty where all types are known."""
+    names = [each.name for each in parameters(found) if each.strategy == UNKNOWN]
+    (test,) = (shown_path(file) for file in files if file.name.startswith("falsify_"))
+    return (f"write strategies for {' and '.join(names)} in {test}, in place of st.nothing()",) if names else ()
+
+
+def _write(project: Project, files: Mapping[Path, str], name: str, to_do: tuple[str, ...]) -> Written:
     """Write the files, and those of the project that are missing. Raise UsageError if one of the files exists."""
     for path in files:
         if os.path.lexists(path):
@@ -162,7 +169,7 @@ def _write(project: Project, files: Mapping[Path, str], name: str) -> Written:
             file.write(text)
     return Written(
         files=tuple(shown_path(path) for path in {**shared, **files}),
-        advice=advice,
+        advice=(*advice, *to_do),
         commands=(f"pv validate {name}", f"pv explain {name}"),
     )
 

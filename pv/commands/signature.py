@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pv.source.resolve import Function
 
-UNKNOWN = "st.just(None)"
+UNKNOWN = "st.nothing()"
 """The strategy of a parameter whose values the author must name."""
 PROPOSALS = (
     (r"bool", "st.booleans()", "mask"),

@@ -96,4 +96,4 @@ def _counts(labels: Sequence[Tensor], flags: Sequence[bool]) -> tuple[Tensor, Te
     """Return the scored tokens of this rank, and int64 [K]: a copy of these, its sequences that have one, its flags."""
     count = torch.stack([(labels_BT != IGNORE_INDEX).sum() for labels_BT in labels]).sum()
     sequences = torch.stack([(labels_BT != IGNORE_INDEX).any(-1).sum() for labels_BT in labels]).sum()
-    return count, torch.stack([count, sequences, *(torch.full_like(count, int(flag)) for flag in flags)])
+    return count, torch.stack([count, sequences, *(torch.full_like(count, flag) for flag in flags)])

@@ -50,6 +50,17 @@ def test_contract_of_a_function_passes_before_and_after_its_equation_is_filled_i
     assert run("validate", "contracts").stdout.startswith("PASS  scaled  falsifiers 2/2  mutants 1/1\n")
 
 
+def test_parameters_of_unknown_types_are_named_and_draw_nothing(folder: Path) -> None:
+    (folder / "code.py").write_text("def scaled(x: float, plan: 'Plan', other: 'dict[str, Plan]'):\n    return 2 * x\n")
+    written = new(subject="code:scaled")
+    test = "falsifiers/scaled/falsify_scaled.py"
+    assert written.advice == (f"write strategies for plan and other in {test}, in place of st.nothing()",)
+    said = run("validate", "contracts").stdout
+    assert "no example was valid" in said and "plan=nothing(), other=nothing()" in said
+    (folder / test).write_text((folder / test).read_text().replace("st.nothing()", "st.none()"))
+    assert run("validate", "contracts").stdout.startswith("PASS  scaled  falsifiers 1/1  mutants 1/1\n")
+
+
 def test_editor_finds_the_schema_beside_the_contract(folder: Path) -> None:
     new("first")
     first = (folder / "contracts/first.yaml").read_text().splitlines()[0]
