@@ -5,14 +5,14 @@ import ast
 import pytest
 import yaml
 
-from pv.commands import templates
+from pv.commands import signature, templates
 from pv.commands.signature import Parameter
 from pv.commands.templates import Names
 
 NAMES = Names(name="a.b-c", module="m", test="falsifiers/a.py", faults="falsifiers.faults", schema="s.json")
 NUMBER = Parameter("x", "float", "st.floats()", "real 0..1", False)
 TENSOR = Parameter("t", "Tensor", "st.just([1.0]).map(torch.tensor)", "real[N]", True)
-UNKNOWN = Parameter("w", "Widget", "st.just(None)", "", False)
+UNKNOWN = Parameter("w", "Widget", signature.UNKNOWN, "", False)
 
 
 def test_ids_of_claims_are_upper_case_words() -> None:

@@ -55,10 +55,11 @@ def test_directory_without_checkpoints_has_exit_code_1(tmp_path: Path) -> None:
     assert f"{tmp_path} has no checkpoints" in ended.complaints
 
 
-def test_exported_checkpoint_is_a_teacher(out: Path, tmp_path: Path) -> None:
-    ended = command("checkpoints", str(out), "--export", "1", str(tmp_path / "model"))
+@pytest.mark.parametrize(("asked", "step"), [("1", 1), ("latest", 2), ("best", 1)])
+def test_exported_checkpoint_is_a_teacher(out: Path, tmp_path: Path, asked: str, step: int) -> None:
+    ended = command("checkpoints", str(out), "--export", asked, str(tmp_path / "model"))
     assert (ended.code, ended.said, ended.complaints) == (0, f"wrote {tmp_path / 'model'}\n", "")
-    exported, expected = load_teacher(tmp_path / "model").state_dict(), new_decoder(CONFIG, 1).state_dict()
+    exported, expected = load_teacher(tmp_path / "model").state_dict(), new_decoder(CONFIG, step).state_dict()
     assert all(torch.equal(exported[name], expected[name]) for name in expected)
 
 
@@ -68,7 +69,7 @@ def test_damaged_checkpoint_is_not_exported(out: Path, tmp_path: Path) -> None:
     assert ended.code == 1 and not (tmp_path / "model").exists()
 
 
-@pytest.mark.parametrize("step", ["latest", "-1", "1.5", ""])
-def test_step_that_is_no_number_is_refused(out: Path, step: str) -> None:
+@pytest.mark.parametrize("step", ["last", "-1", "1.5", ""])
+def test_step_that_is_no_number_and_no_name_is_refused(out: Path, step: str) -> None:
     ended = command("checkpoints", str(out), "--export", step, "model")
     assert ended.code == 2 and "Invalid value for '--export'" in ended.complaints
