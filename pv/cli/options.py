@@ -99,6 +99,9 @@ VALIDATE = taking(
     ),
     click.option("--record", is_flag=True, help="Write proofs and device results to evidence/."),
     click.option("-v", "--verbose", is_flag=True, help="Show all figures of every contract, passing ones included."),
+    click.option(
+        "--reuse", is_flag=True, help="Reuse results of earlier validations where no file that they read has changed."
+    ),
     form(tuple(FORMATS), "Format of the report on standard output."),
     outputs("Also write a report to a file."),
     SPAWN,

@@ -6,6 +6,7 @@ from pathlib import Path
 from pv.contract.claims import Falsifier, Run
 from pv.contract.model import Contract
 from pv.contract.mutants import Mutant
+from pv.results.reuse import Reuse
 from pv.results.trial import RunTrace, Trial
 from pv.workers import device
 from pv.workers.scheduler import OnProgress
@@ -23,6 +24,7 @@ class Options:
     spawn: bool = False
     probe: device.Probe | None = None
     on_progress: OnProgress | None = None
+    reuse: Reuse | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,8 @@ from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.engines.code import Code
 from pv.engines.kind import How
+from pv.results import store
+from pv.source import imports
 from pv.source.project import Project
 from pv.workers import tasks
 from pv.workers.tasks import Body
@@ -22,6 +24,7 @@ class Bodies:
     def __init__(self, project: Project, subjects: Mapping[str, Target], options: Options) -> None:
         self.project, self.subjects, self.options = project, subjects, options
         self._codes: dict[Target, Code] = {}
+        self._imported: dict[frozenset[Path], frozenset[str]] = {}
 
     def subject(self, contract: Contract, falsifier: Falsifier) -> Target:
         """Return the code that a falsifier attacks."""
@@ -53,6 +56,15 @@ class Bodies:
         arguments = (run.small or {}) if attempt.small else run.arguments
         code = self._code(attempt.contract, falsifier, own=attempt.small)
         return tasks.execute(code, run, How(device=attempt.device, directory=str(directory), execute=arguments))
+
+    def files(self, attempt: Attempt, falsifier: Falsifier) -> frozenset[str]:
+        """Return the project's files that the code of a falsifier imports, by their paths below the root."""
+        subject = self.subject(attempt.contract, falsifier)
+        paths = frozenset(store.paths(self.project, attempt.contract, falsifier, subject))
+        if paths not in self._imported:
+            found, _ = imports.closure(self.project, list(paths))
+            self._imported[paths] = frozenset(path.relative_to(self.project.root).as_posix() for path in found)
+        return self._imported[paths]
 
     def _code(self, contract: Contract, falsifier: Falsifier, *, own: bool = False) -> Code:
         """Return the resolved subject of a falsifier. Mutants are faults of the contract's own subject."""

@@ -1,6 +1,7 @@
 """Submits the attempts of a validation to its workers, and records those that are cancelled."""
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,10 +25,19 @@ class Submission:
         self, scheduler: Scheduler[Attempt], bodies: Bodies, options: Options, known: Mapping[str, Known]
     ) -> None:
         self._scheduler, self._bodies, self._options, self._known = scheduler, bodies, options, known
+        self._recalled: deque[tuple[Attempt, Trial]] = deque()
 
     def scratch(self) -> Path:
         """Return a new directory that lives as long as the workers."""
         return self._scheduler.scratch()
+
+    def trials(self) -> Iterator[tuple[Attempt, Trial]]:
+        """Yield every attempt with its trial, recalled or run; attempts may be submitted meanwhile."""
+        yield from self._all_recalled()
+        for attempt, found in self._scheduler.trials():
+            self._keep(attempt, found)
+            yield attempt, found
+            yield from self._all_recalled()
 
     def falsify(self, attempt: Attempt, falsifier: Falsifier, how: How | None = None) -> None:
         """Try a falsifier; by default as a search, or as the replay of what a first search found."""
@@ -56,11 +66,28 @@ class Submission:
         if self._scheduler.cancelled:
             self._cancel(attempt)
             return
+        if (recalled := self._recall(attempt, body)) is not None:
+            self._recalled.append((attempt, recalled))
+            return
         claim = attempt.falsifier.id if attempt.falsifier is not None else ""
         mutant = attempt.mutant.id if attempt.mutant is not None else None
         seed = seed_of(claim, self._options.seed)
         job = Job(key=attempt, body=body, limit_s=limit_s, claim=claim, label=str(attempt), mutant=mutant, seed=seed)
         self._scheduler.submit(job)
+
+    def _recall(self, attempt: Attempt, body: Body) -> Trial | None:
+        reuse = self._options.reuse
+        return reuse.recalled(body.as_json()) if reuse is not None and _reusable(attempt) else None
+
+    def _keep(self, attempt: Attempt, found: Trial) -> None:
+        reuse, falsifier = self._options.reuse, attempt.falsifier
+        if reuse is not None and falsifier is not None and _reusable(attempt) and _good(falsifier, found):
+            body = self._bodies.attack(attempt, falsifier, self._bodies.how(attempt))
+            reuse.keep(body.as_json(), found, self._bodies.files(attempt, falsifier))
+
+    def _all_recalled(self) -> Iterator[tuple[Attempt, Trial]]:
+        while self._recalled:
+            yield self._recalled.popleft()
 
     def _cancel(self, attempt: Attempt) -> None:
         known = self._known[attempt.contract.id]
@@ -76,3 +103,16 @@ class Submission:
         if attempt.falsifier is not None:
             return [attempt.falsifier]
         return list(known.runs[attempt.run.name if attempt.run else "", attempt.device, attempt.small].waiting)
+
+
+def _reusable(attempt: Attempt) -> bool:
+    """Return whether another validation can use its result: reference runs leave records, and are always executed."""
+    claim = attempt.falsifier
+    return attempt.device == "cpu" and claim is not None and kind_of(claim).run_of(attempt.contract, claim) is None
+
+
+def _good(falsifier: Falsifier, found: Trial) -> bool:
+    """Return whether a result speaks for its claim; others are measured again. A generated mutant may survive."""
+    if found.status in (TrialStatus.REFUTED, TrialStatus.RAISED):
+        return found.mutant is not None
+    return found.status is TrialStatus.HELD and (found.mutant is None or not falsifier.kills)

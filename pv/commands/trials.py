@@ -80,9 +80,15 @@ class Trials:
             scheduler = Scheduler[Attempt](pool, self.options.on_progress)
             self._prepare(scheduler)
             self._start()
-            for attempt, found in scheduler.trials():
+            for attempt, found in self._submission.trials():
                 self._ended(attempt, found)
-            self.notes = (pool.note,) if pool.note else ()
+            self.notes = tuple(filter(None, (pool.note, *self._reused())))
+
+    def _reused(self) -> tuple[str, ...]:
+        reuse = self.options.reuse
+        if reuse is None:
+            return ()
+        return f"results reused from earlier validations: {reuse.count}", reuse.problem
 
     def _prepare(self, scheduler: Scheduler[Attempt]) -> None:
         self._submission = Submission(scheduler, self._bodies, self.options, self._known)

@@ -23,6 +23,7 @@ from pv.errors import PvError
 from pv.linting import MUTANT_STALE
 from pv.mutation import score
 from pv.results import store
+from pv.results.reuse import Reuse
 from pv.results.trial import PROOFS, Evidence, Recorded, Trial, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, decide
 from pv.source.project import Project
@@ -56,6 +57,7 @@ def validate(
     replay: str = "",
     mutants: bool = True,
     record: bool = False,
+    reuse: bool = False,
     spawn: bool = False,
     probe: Probe | None = None,
     on_progress: OnProgress | None = None,
@@ -68,7 +70,8 @@ def validate(
     `module` or `module:attribute` to test instead of the contract's own subject. replay: one example to run instead
     of a search: "VERSION:BLOB" as a report prints it, the arguments as a JSON object, or "@FILE" with either. mutants:
     whether falsifiers that hold are then tried on mutants. record: write proofs and results of other devices to the
-    evidence folder. probe: returns the information on a device by name, None if it is absent.
+    evidence folder. reuse: take over good results of earlier validations where neither the task nor a file that it read
+    has changed, and keep the new ones. probe: returns the information on a device by name, None if it is absent.
 
     Raise UsageError for an invalid request, ProjectError for an unusable [tool.pv], WorkerLost if no worker can be
     started, and Interrupted, which carries a report, after a KeyboardInterrupt.
@@ -89,7 +92,8 @@ def validate(
         seed=seed,
     )
     chosen = choose(project or project_of(paths), request)
-    options = _options(request, fail_fast=fail_fast, spawn=spawn, probe=probe, on_progress=on_progress)
+    kept = Reuse(chosen.project) if reuse else None
+    options = _options(request, fail_fast=fail_fast, spawn=spawn, probe=probe, on_progress=on_progress, reuse=kept)
     trials = _trials(chosen, options)
     interrupted = _stopped(trials)
     if record and not interrupted:
@@ -105,6 +109,7 @@ def _options(
     spawn: bool,
     probe: Probe | None,
     on_progress: OnProgress | None,
+    reuse: Reuse | None,
 ) -> Options:
     return Options(
         jobs=request.jobs or os.cpu_count() or 1,
@@ -115,6 +120,7 @@ def _options(
         spawn=spawn,
         probe=probe,
         on_progress=on_progress,
+        reuse=reuse,
     )
 
 
@@ -131,6 +137,9 @@ def _stopped(trials: Trials) -> bool:
         trials.run()
     except KeyboardInterrupt:
         return True
+    finally:
+        if trials.options.reuse is not None:
+            trials.options.reuse.close()
     return False
 
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from pv.contract import build as strict
@@ -73,7 +74,20 @@ def load_file(path: Path) -> tuple[Contract | None, list[Finding]]:
 def _load(path: Path) -> tuple[Contract | None, list[Finding], bool]:
     """Return what `load_file` does, and whether the file says or shows that it is meant as a contract."""
     try:
-        tree, findings = parse(path, shown_path(path))
+        state = path.stat()
+    except (OSError, ValueError):
+        return _parsed(path, shown_path(path))
+    return _unchanged(path, shown_path(path), (state.st_mtime_ns, state.st_ctime_ns, state.st_size))
+
+
+@lru_cache(maxsize=1024)
+def _unchanged(path: Path, shown: Path, _: tuple[int, int, int]) -> tuple[Contract | None, list[Finding], bool]:
+    return _parsed(path, shown)
+
+
+def _parsed(path: Path, shown: Path) -> tuple[Contract | None, list[Finding], bool]:
+    try:
+        tree, findings = parse(path, shown)
     except Refused as refused:
         return None, [refused.finding], True
     form = tree.get("schema")

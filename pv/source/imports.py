@@ -35,7 +35,7 @@ def names(path: Path, module: str) -> Iterator[str]:
             yield from (f"{stem}.{alias.name}" for alias in node.names)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def _statements(path: Path, _: tuple[int, int]) -> tuple[ast.Import | ast.ImportFrom, ...]:
     """Return the import statements of a file that may run, so without the bodies of `if TYPE_CHECKING:`."""
     found: list[ast.Import | ast.ImportFrom] = []

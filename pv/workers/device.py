@@ -1,6 +1,7 @@
-"""Finds the available devices, in a worker: the process that forks workers never runs torch."""
+"""Finds the available devices. CUDA is asked for in a worker: the process that forks workers never runs torch."""
 
 from collections.abc import Callable, Iterable
+from importlib.metadata import PackageNotFoundError, version
 
 from pv.results.trial import DeviceInfo
 from pv.source.project import Project
@@ -8,6 +9,7 @@ from pv.workers import tasks
 from pv.workers.live import Task
 from pv.workers.pool import Pool
 
+CPU = "cpu"
 LIMIT_S = 60.0
 Probe = Callable[[str], DeviceInfo | None]
 
@@ -31,12 +33,23 @@ def _probed(names: Iterable[str], probe: Probe) -> dict[str, tuple[DeviceInfo | 
 
 
 def _ask(pool: Pool, project: Project, names: Iterable[str]) -> dict[str, tuple[DeviceInfo | None, str]]:
+    found: dict[str, tuple[DeviceInfo | None, str]] = {}
     for name in names:
+        if name == CPU:
+            found[name] = (DeviceInfo(torch=_installed_torch()), "")
+            continue
         body = tasks.device(project, name)
         pool.submit(Task(key=name, body=body, limit_s=LIMIT_S, memory_mib=tasks.memory_mib(name)))
-    found: dict[str, tuple[DeviceInfo | None, str]] = {}
     for task, reply in pool.replies():
         said = reply.last("end") or {"present": False, "detail": f"asking for {task.key} gave no answer"}
         info = DeviceInfo(name=said.get("name", ""), torch=said.get("torch", "")) if said["present"] else None
         found[task.key] = (info, said.get("detail", ""))
     return found
+
+
+def _installed_torch() -> str:
+    """Return the version of torch without the seconds of its import, "" if it is not installed."""
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return ""

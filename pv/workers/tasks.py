@@ -95,7 +95,7 @@ def _body(code: Code, kind: Kind[Any], payload: Any, how: How) -> Body:
         payload=cattrs.unstructure(payload),
         subject=str(code.subject),
         subject_file=str(code.subject_file),
-        subject_files=tuple(str(path) for path in files),
+        subject_files=tuple(sorted(map(str, files))),
         packages=_packages(code, payload, plan),
         plan=plan,
         # A burst between two polls of the parent must not take the machine; CUDA maps far more than it uses.

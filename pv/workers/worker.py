@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -153,8 +152,6 @@ def _module(name: str, expected: str) -> Any:
 
 def _device(name: str) -> dict[str, Any]:
     """Return whether the device is present, and its name. Called in a worker: torch never runs in the fork server."""
-    if name == "cpu":
-        return {"present": True, "name": "", "torch": _installed_torch()}
     try:
         import torch
     except ImportError:
@@ -162,14 +159,6 @@ def _device(name: str) -> dict[str, Any]:
     if not torch.cuda.is_available():
         return {"present": False, "detail": f"torch {torch.__version__} sees no CUDA device"}
     return {"present": True, "name": torch.cuda.get_device_name(0), "torch": torch.__version__}
-
-
-def _installed_torch() -> str:
-    """Return the version of torch without the seconds of its import, "" if it is not installed."""
-    try:
-        return version("torch")
-    except PackageNotFoundError:
-        return ""
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """The devices that are available, and the reason for each other one."""
 
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,9 +36,12 @@ def found(tmp_path: Path, records: dict[str, dict[str, Any] | None], probe: devi
 
 def test_available_devices_are_separated_from_absent_ones(tmp_path: Path) -> None:
     present = {"present": True, "name": "NVIDIA H200", "torch": "2.11.0"}
-    there, absent = found(tmp_path, {"cuda": present, "cpu": {"present": False, "detail": "no torch"}})
-    assert there == {"cuda": DeviceInfo(name="NVIDIA H200", torch="2.11.0")}
-    assert absent == {"cpu": "no torch"}
+    assert found(tmp_path, {"cuda": present}) == ({"cuda": DeviceInfo(name="NVIDIA H200", torch="2.11.0")}, {})
+    assert found(tmp_path, {"cuda": {"present": False, "detail": "no torch"}}) == ({}, {"cuda": "no torch"})
+
+
+def test_cpu_is_present_and_needs_no_worker(tmp_path: Path) -> None:
+    assert found(tmp_path, {"cpu": None}) == ({"cpu": DeviceInfo(torch=version("torch"))}, {})
 
 
 def test_device_whose_worker_gives_no_result_is_absent(tmp_path: Path) -> None:

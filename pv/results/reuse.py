@@ -1,0 +1,121 @@
+"""Keeps the results of trials, for later validations with the same tasks, while no file that they read has changed."""
+
+import hashlib
+import json
+import platform
+import sqlite3
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from cattrs.preconf.json import make_converter
+
+from pv.engines.trial import Trial
+from pv.results.toolkit import PACKAGE, ROOMS
+from pv.source.digest import digest_data
+from pv.source.project import Project
+
+FILE = ".pv_cache/trials.sqlite3"
+DAYS = 30
+"""A result is reused for so many days: what no digest covers, such as the machine, is then tried again."""
+CONVERTER = make_converter()
+
+
+class Reuse:
+    """The kept results of one project. If their file cannot be used, nothing is kept, and `problem` says why."""
+
+    def __init__(self, project: Project) -> None:
+        self.count, self.problem = 0, ""
+        self._root = project.root
+        self._started = time.time_ns()
+        self._digests: dict[tuple[str, int, int], str] = {}
+        self._environment = _environment()
+        self._kept = self._opened(project.root / FILE)
+
+    def recalled(self, task: Any) -> Trial | None:
+        """Return the result of a task, JSON data, from an earlier validation; None if there is none."""
+        for files, digest, content in self._run(
+            "SELECT files, digest, trial FROM trials WHERE task = ?", self._key(task)
+        ):
+            if self._digest(json.loads(files)) == digest:
+                self.count += 1
+                return CONVERTER.loads(content, Trial)
+        return None
+
+    def keep(self, task: Any, found: Trial, files: Iterable[str]) -> None:
+        """Keep the result of a task that depends on `files`, paths below the root, unless one changed meanwhile."""
+        names = sorted({*found.files, *files})
+        if any(map(self._is_new, names)):
+            return
+        row = (self._key(task), json.dumps(names), self._digest(names), CONVERTER.dumps(found), _today())
+        self._run("INSERT OR REPLACE INTO trials VALUES (?, ?, ?, ?, ?)", *row)
+
+    def close(self) -> None:
+        """Write what was kept."""
+        if self._kept is not None:
+            self._kept.close()
+
+    def _opened(self, path: Path) -> sqlite3.Connection | None:
+        try:
+            path.parent.mkdir(exist_ok=True)
+            (path.parent / ".gitignore").write_text("*\n", encoding="utf-8")
+            connection = sqlite3.connect(path, isolation_level=None)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS trials (task PRIMARY KEY, files, digest, trial, day INTEGER)"
+            )
+            connection.execute("DELETE FROM trials WHERE day < ?", (_today() - DAYS,))
+        except (OSError, sqlite3.Error) as error:
+            self.problem = f"no result is reused or kept: {path}: {error}"
+            return None
+        return connection
+
+    def _run(self, statement: str, *values: Any) -> list[Any]:
+        if self._kept is None:
+            return []
+        try:
+            return self._kept.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            self.problem, self._kept = f"no more results are reused or kept: {self._root / FILE}: {error}", None
+            return []
+
+    def _key(self, task: Any) -> str:
+        return digest_data([self._environment, task])
+
+    def _digest(self, names: Iterable[str]) -> str:
+        return digest_data({name: self._of_file(name) for name in names})
+
+    def _of_file(self, name: str) -> str:
+        """Return the digest of the bytes of a file, since coverage holds line numbers; "" if there is no file."""
+        try:
+            state = (self._root / name).stat()
+            key = (name, state.st_mtime_ns, state.st_size)
+            if key not in self._digests:
+                self._digests[key] = _sha(self._root / name)
+        except OSError:
+            return ""
+        return self._digests[key]
+
+    def _is_new(self, name: str) -> bool:
+        with suppress(OSError):
+            return (self._root / name).stat().st_mtime_ns >= self._started
+        return False
+
+
+def _environment() -> list[str]:
+    """Return what every result depends on: Python, the machine, the installed packages, and what decides in pv."""
+    packages = sorted({f"{each.metadata['Name']} {each.version}" for each in distributions()})
+    deciding = (path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py")))
+    source = [_sha(path) for path in deciding]
+    return [platform.python_version(), platform.platform(), *packages, *source]
+
+
+def _sha(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _today() -> int:
+    return int(time.time() // 86_400)

@@ -1,0 +1,79 @@
+"""`--reuse` runs only what has changed, and says how much was taken over."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pv
+from pv.results.outcome import Outcome
+from pv.results.verdict import Report
+from tests.commands.small import edit, outcomes, result
+
+REUSED = "results reused from earlier validations: {}"
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the labels of the jobs that are given to workers from now on."""
+    from pv.workers.scheduler import Scheduler
+
+    labels: list[str] = []
+    submit = Scheduler.submit
+
+    def noted(self: Any, job: Any) -> None:
+        labels.append(job.label)
+        submit(self, job)
+
+    monkeypatch.setattr(Scheduler, "submit", noted)
+    return labels
+
+
+def validate(**options: Any) -> Report:
+    return pv.validate(reuse=True, jobs=2, **options)
+
+
+def test_second_validation_runs_nothing_but_reference_runs(project: Callable[[str], Path], tried: list[str]) -> None:
+    project("small")
+    first = validate()
+    tried.clear()
+    second = validate()
+    assert outcomes(second) == outcomes(first)
+    assert [verdict.status for verdict in second.contracts] == [verdict.status for verdict in first.contracts]
+    assert tried != [] and all("RUN" in label or label.startswith("run ") for label in tried)
+    assert REUSED.format(7) in second.notes
+
+
+def test_changed_subject_is_tried_again_and_refuted(project: Callable[[str], Path], tried: list[str]) -> None:
+    folder = project("small")
+    validate(only=["C-LIMIT", "C-WHOLE"])
+    edit(folder / "counting.py", "epochs * steps", "epochs + steps")
+    report = validate(only=["C-LIMIT", "C-WHOLE"])
+    assert REUSED.format(0) in report.notes
+    assert result(report, "C-WHOLE").outcome is Outcome.FALSIFIED
+
+
+def test_failure_is_never_reused(project: Callable[[str], Path], tried: list[str]) -> None:
+    folder = project("small")
+    edit(folder / "counting.py", "epochs * steps", "epochs + steps")
+    validate(only=["C-WHOLE"])
+    tried.clear()
+    again = validate(only=["C-WHOLE"])
+    assert "C-WHOLE" in tried and result(again, "C-WHOLE").outcome is Outcome.FALSIFIED
+
+
+def test_other_options_of_a_task_are_another_task(project: Callable[[str], Path], tried: list[str]) -> None:
+    project("small")
+    validate(only=["C-WHOLE"])
+    for options in ({"seed": 1}, {"examples": 3}):
+        tried.clear()
+        validate(only=["C-WHOLE"], **options)
+        assert "C-WHOLE" in tried
+
+
+def test_without_the_option_nothing_is_kept(project: Callable[[str], Path]) -> None:
+    folder = project("small")
+    report = pv.validate(only=["C-WHOLE"], jobs=2)
+    assert not any("reused" in note for note in report.notes)
+    assert not (folder / ".pv_cache").exists()
