@@ -23,8 +23,6 @@ MEMORY_MIB = 4096
 # A CUDA context and what it pins count as the process's own memory.
 CUDA_MEMORY_MIB = 4 * MEMORY_MIB
 ALWAYS_LOADED = ("pv.workers.worker", "pv.engines.property", "pv.engines.reference_run", "hypothesis")
-# The first optimizer step imports it, at half a second; loaded once in the server it costs a worker nothing.
-LOADED_WITH = {"torch": ("torch._dynamo",)}
 DEVICE = "device"
 """The kind of a task that asks whether a device is there."""
 
@@ -136,7 +134,12 @@ def preload(project: Project, contracts: Sequence[Contract], subjects: Iterable[
     foreign |= {name for name in imports.modules(files) if name.partition(".")[0] in foreign}
     foreign |= {name for contract in contracts for claim in contract.claims for name in kind_of(claim).preloads}
     wanted = [*ALWAYS_LOADED, *sorted(foreign - {"pv", *ALWAYS_LOADED})]
-    return [*wanted, *(more for name in sorted(foreign) for more in LOADED_WITH.get(name, ()))]
+    return [*wanted, "torch._dynamo"] if "torch" in foreign and _optimizes(files) else wanted
+
+
+def _optimizes(files: Iterable[Path]) -> bool:
+    """Return whether code may step an optimizer of torch, which then imports `torch._dynamo`, at two seconds."""
+    return any("optim" in resolve.source(path) for path in files)
 
 
 def structured(body: Body) -> Any:

@@ -52,12 +52,14 @@ def until(command: tuple[str, ...], **options: Any) -> int:
 
 
 def _until(command: list[str], options: dict[str, Any]) -> int:
-    from reference_trainer.supervision.until import Limits, problems, supervised
-    from reference_trainer.training.lines import Lines
+    from reference_trainer.supervision.request import Limits, problems
 
     settings = settings_of(command)
     if (found := problems(settings, options["step"])) or settings is None:
         raise SettingError("; ".join(found))
+    from reference_trainer.supervision.until import supervised  # takes a while
+    from reference_trainer.training.lines import Lines
+
     ranks = options.pop("nproc_per_node")
     limits = Limits(
         step=options["step"],

@@ -6,7 +6,6 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from reference_trainer.config.settings import Settings
@@ -14,41 +13,15 @@ from reference_trainer.errors import OutputError
 from reference_trainer.supervision.decision import Attempt, Ending, Verdict, verdict
 from reference_trainer.supervision.heartbeat import Beat, kill_stale, watched
 from reference_trainer.supervision.progress import model_step, reached, whole_step
+from reference_trainer.supervision.request import Limits
 
-__all__ = ["HANG_S", "Limits", "problems", "supervised", "until"]
+__all__ = ["HANG_S", "Limits", "supervised", "until"]
 
 HANG_S = 1800.0
 """Seconds without a step after which a rank ends itself, unless --hang-after says otherwise."""
 
 Launch = Callable[[Sequence[str], Path, str], tuple[Ending, str]]
 """Carry out an attempt, from its arguments, the directory of heartbeats and a name."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """step: what is to be reached. silent_s: age of the heartbeat of a rank that is killed."""
-
-    step: int
-    max_retries: int
-    max_idle: int
-    silent_s: float
-
-
-def problems(settings: Settings | None, step: int | None) -> list[str]:
-    """Return everything that keeps a run with `settings` from being supervised up to `step`; None is missing."""
-    found = [] if step is not None else ["missing --step N"]
-    if settings is None:
-        return [*found, "missing the run after --, such as `-- distill --save-every 100`"]
-    for name, hint in (("smoke", "saves nothing"), ("max_steps", "is --step here"), ("resume", "is chosen here")):
-        if getattr(settings, name) is not None:
-            found.append(f"--{name.replace('_', '-')} {hint}; leave it out")
-    if not settings.save_every:
-        found.append("--save-every is 0; expected a number of steps")
-    elif step is not None and settings.save_every > step:
-        found.append(
-            f"--save-every is {settings.save_every}, so no step before {step} is saved; expected at most {step}"
-        )
-    return found
 
 
 def until(

@@ -25,6 +25,7 @@ OUT = {
     "reference_trainer.supervision.attempts": "processes: tests/reference_trainer/supervision/test_until.py",
     "reference_trainer.supervision.heartbeat": "processes: tests/reference_trainer/supervision/test_heartbeat.py",
     "reference_trainer.cli.rank": "processes: tests/reference_trainer/supervision/test_until.py",
+    "reference_trainer.supervision.request": "refusals: tests/reference_trainer/supervision/test_until.py",
     "reference_trainer.supervision.until": "processes: tests/reference_trainer/supervision/test_until.py",
     "reference_trainer.training.watchdog": "the timer of a process: tests/reference_trainer/training/test_watchdog.py",
     "reference_trainer.training.lines": "terminal, bar and streams: tests/reference_trainer/training",
