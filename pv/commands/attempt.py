@@ -9,12 +9,13 @@ from pv.contract.mutants import Mutant
 from pv.results.reuse import Reuse
 from pv.results.trial import RunTrace, Trial
 from pv.workers import device
+from pv.workers.pools import Pools
 from pv.workers.scheduler import OnProgress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of a validation; see `pv.validate`."""
+    """The options of a validation; see `pv.validate`. pools: workers that outlive it, None for workers of its own."""
 
     jobs: int
     fail_fast: bool = False
@@ -25,6 +26,7 @@ class Options:
     probe: device.Probe | None = None
     on_progress: OnProgress | None = None
     reuse: Reuse | None = None
+    pools: Pools | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,18 +5,18 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
+from pv.commands.attempt import Options
 from pv.commands.naming import contract_id
-from pv.commands.request import project_of, read
+from pv.commands.request import Request, project_of, read
 from pv.commands.subjects import absent, named
-from pv.commands.validate import Interrupted, validate
+from pv.commands.validate import Interrupted, options_of, validated
 from pv.contract.check import did_you_mean
 from pv.contract.model import Contract, OtherSubject
 from pv.errors import UsageError
 from pv.results.comparison import Column, Comparison
-from pv.results.verdict import Report
 from pv.source.project import Project
+from pv.workers.pools import Pools
 from pv.workers.scheduler import OnProgress
 
 
@@ -46,27 +46,37 @@ def compare(
     project = project or project_of(paths)
     paths, contract = [contract] if not paths and Path(contract).is_file() else paths, contract_id(contract)
     known = _contract(contract, paths, project)
-    columns: list[Column] = []
     _check_only(known, only)
-    for column in list(dict.fromkeys(_columns(known, subjects, project))):
-        try:
-            report = None if column.missing else _tried(
-                known, column, project, only=only, examples=examples, seed=seed, jobs=jobs, spawn=spawn,
-                on_progress=on_progress,
-            )  # fmt: skip
-            columns.append(replace(column, report=report))
-        except Interrupted as stop:
-            columns.append(replace(column, report=stop.report))
-            return Comparison(contract=known, columns=tuple(columns), strict=strict, interrupted=True)
-    return Comparison(contract=known, columns=tuple(columns), strict=strict)
-
-
-def _tried(contract: Contract, column: Column, project: Project, **options: Any) -> Report:
-    subjects = {} if column.own else {contract.id: column.target}
-    paths = [contract.location.path]
-    return validate(
-        paths, project=project, contracts=[contract.id], subjects=subjects, devices=["cpu"], mutants=False, **options
+    columns = list(dict.fromkeys(_columns(known, subjects, project)))
+    request = Request(
+        paths=[known.location.path],
+        only=only,
+        contracts=[known.id],
+        devices=["cpu"],
+        mutants=False,
+        examples=examples,
+        seed=seed,
+        jobs=jobs,
     )
+    options = options_of(request, spawn=spawn, on_progress=on_progress)
+    with Pools(options.jobs, spawn=spawn) as pools:
+        tried, interrupted = _tried(columns, project, request, replace(options, pools=pools))
+    return Comparison(contract=known, columns=tuple(tried), strict=strict, interrupted=interrupted)
+
+
+def _tried(
+    columns: Sequence[Column], project: Project, request: Request, options: Options
+) -> tuple[list[Column], bool]:
+    """Return the columns with their reports, up to the one that was interrupted, and whether one was."""
+    tried: list[Column] = []
+    for column in columns:
+        subjects = {} if column.own else {request.contracts[0]: column.target}
+        try:
+            report = None if column.missing else validated(project, replace(request, subjects=subjects), options)
+            tried.append(replace(column, report=report))
+        except Interrupted as stop:
+            return [*tried, replace(column, report=stop.report)], True
+    return tried, False
 
 
 def _contract(id_: str, paths: Sequence[str | Path], project: Project) -> Contract:

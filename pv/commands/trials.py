@@ -1,6 +1,7 @@
 """The trials of a validation: which attempt follows from which trial, until nothing is left to try."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from pv.commands.attempt import Attempt, Known, Options
@@ -75,7 +76,7 @@ class Trials:
         subjects = {self._bodies.subject(c, f) for c in self.contracts for f in c.claims}
         preload = tasks.preload(self.project, self.contracts, subjects)
         asked = sorted({device for contract in self.contracts for device in self.selections[contract.id].live})
-        with Pool(preload, self.options.jobs, spawn=self.options.spawn) as pool:
+        with self._pool(preload) as pool:
             self.devices, self._absent = devices.find(pool, self.project, asked, self.options.probe)
             scheduler = Scheduler[Attempt](pool, self.options.on_progress)
             self._prepare(scheduler)
@@ -83,6 +84,12 @@ class Trials:
             for attempt, found in self._submission.trials():
                 self._ended(attempt, found)
             self.notes = tuple(filter(None, (pool.note, *self._reused())))
+
+    def _pool(self, preload: list[str]) -> AbstractContextManager[Pool]:
+        options = self.options
+        if options.pools is not None:
+            return options.pools.pool(preload)
+        return Pool(preload, options.jobs, spawn=options.spawn)
 
     def _reused(self) -> tuple[str, ...]:
         reuse = self.options.reuse

@@ -76,7 +76,6 @@ def validate(
     Raise UsageError for an invalid request, ProjectError for an unusable [tool.pv], WorkerLost if no worker can be
     started, and Interrupted, which carries a report, after a KeyboardInterrupt.
     """
-    started = time.monotonic()
     request = Request(
         paths=paths,
         only=only,
@@ -91,26 +90,21 @@ def validate(
         examples=examples,
         seed=seed,
     )
-    chosen = choose(project or project_of(paths), request)
-    kept = Reuse(chosen.project) if reuse else None
-    options = _options(request, fail_fast=fail_fast, spawn=spawn, probe=probe, on_progress=on_progress, reuse=kept)
-    trials = _trials(chosen, options)
-    interrupted = _stopped(trials)
-    if record and not interrupted:
-        _record(chosen, trials)
-    report = _report(chosen, trials, started, replace(request, replay=replay))  # as it was written
-    return _told(report, interrupted=interrupted)
+    project = project or project_of(paths)
+    options = options_of(request, fail_fast=fail_fast, spawn=spawn, probe=probe, on_progress=on_progress)
+    options = replace(options, reuse=Reuse(project) if reuse else None)
+    return validated(project, request, options, replay)
 
 
-def _options(
+def options_of(
     request: Request,
     *,
-    fail_fast: bool,
-    spawn: bool,
-    probe: Probe | None,
-    on_progress: OnProgress | None,
-    reuse: Reuse | None,
+    fail_fast: bool = False,
+    spawn: bool = False,
+    probe: Probe | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Options:
+    """Return the options of a request, for workers of its own."""
     return Options(
         jobs=request.jobs or os.cpu_count() or 1,
         fail_fast=fail_fast,
@@ -120,8 +114,19 @@ def _options(
         spawn=spawn,
         probe=probe,
         on_progress=on_progress,
-        reuse=reuse,
     )
+
+
+def validated(project: Project, request: Request, options: Options, replay: str = "") -> Report:
+    """Carry out `validate`; `replay` is the example as it was written."""
+    started = time.monotonic()
+    chosen = choose(project, request)
+    trials = _trials(chosen, options)
+    interrupted = _stopped(trials)
+    if request.record and not interrupted:
+        _record(chosen, trials)
+    report = _report(chosen, trials, started, replace(request, replay=replay))
+    return _told(report, interrupted=interrupted)
 
 
 def _trials(chosen: Chosen, options: Options) -> Trials:
