@@ -69,6 +69,17 @@ class Process:
         return self.returncode
 
 
+def on_terminal(arguments: Sequence[str], folder: Path, environment: Mapping[str, str], terminal: int) -> int:
+    """Start `reference-trainer` on a terminal, in a session of its own; return its number."""
+
+    def work() -> int:
+        os.setsid()
+        os.dup2(terminal, 0)
+        return _command(arguments, folder, environment, (terminal, terminal))
+
+    return _forked(work)
+
+
 def command(arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> "CompletedProcess[str]":
     """Run `reference-trainer` in a fork, with standard streams, folder and environment of its own."""
     with TemporaryFile("w+") as out, TemporaryFile("w+") as complaints:

@@ -14,6 +14,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from tests.reference_trainer.forked import on_terminal
+
 WHOLE = ["config.json", "manifest.json", "metrics.jsonl", "model.safetensors"]
 LOST = "standard output failed ({}); the run continues without log lines\n"
 METRICS = (
@@ -45,7 +47,7 @@ def assert_lines(said: list[str]) -> None:
 
 
 def test_pipe_receives_the_documented_lines_and_trace_matches_its_schema(trainer) -> None:
-    done = trainer.spawn("--trace", "trace")
+    done = trainer.run("--trace", "trace")
     assert (done.returncode, done.stderr) == (0, "")
     assert_lines(done.stdout.splitlines())
     command = [sys.executable, "-m", "reference_trainer", "schema"]
@@ -106,13 +108,7 @@ def on_a_terminal(trainer, *arguments: str, interrupt_at: str = "") -> tuple[int
     """Return the exit code and the output on a terminal; Ctrl-C is sent once `interrupt_at` appears."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 100))
-    process = trainer.start(
-        *arguments,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        start_new_session=True,
-    )
+    pid = on_terminal(["distill", *arguments], trainer.folder, trainer.environment, theirs)
     os.close(theirs)
     seen = ""
     while select.select([ours], [], [], 100)[0]:
@@ -121,10 +117,10 @@ def on_a_terminal(trainer, *arguments: str, interrupt_at: str = "") -> tuple[int
         except OSError:  # the last process has closed the terminal
             break
         if interrupt_at and interrupt_at in seen:
-            os.killpg(process.pid, signal.SIGINT)
+            os.killpg(pid, signal.SIGINT)
             interrupt_at = ""
     os.close(ours)
-    return process.wait(100), seen
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen
 
 
 def readable(seen: str) -> list[str]:

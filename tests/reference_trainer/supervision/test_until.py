@@ -8,30 +8,26 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from reference_trainer import read_metrics
 from reference_trainer.supervision.heartbeat import Beat, is_alive
 from tests.reference_trainer.conftest import Trainer
+from tests.reference_trainer.forked import Process
 
 UNTIL = [sys.executable, "-m", "reference_trainer", "until"]
 RUN = ("--", "distill", "--epochs", "4000", "--log-every", "1", "--save-every", "5", "--keep", "2", "--warmup", "5")
 
 
-def started(trainer: Trainer, *options: str, more: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
-    command = [*UNTIL, *options, *RUN, "--out", "out", *more]
-    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, cwd=trainer.folder, env=trainer.environment, text=True, **streams)
+def started(trainer: Trainer, *options: str, more: tuple[str, ...] = ()) -> Process:
+    """Start a supervisor in a fork of this process; its ranks are new interpreters."""
+    return Process(["until", *options, *RUN, "--out", "out", *more], trainer.folder, trainer.environment)
 
 
-def ended(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
-    try:
-        said, complaints = process.communicate(timeout=200)
-    finally:
-        process.kill()
-    return process.returncode, said, complaints
+def ended(process: Process) -> tuple[int | None, str, str]:
+    said, complaints = process.stdout.read(), process.stderr.read()
+    return process.wait(), said, complaints
 
 
 def beat(trainer: Trainer, ready: Callable[[Beat], bool]) -> Beat:
@@ -98,14 +94,14 @@ def test_interrupted_supervisor_leaves_a_checkpoint_of_the_last_step(trainer: Tr
 def test_ranks_of_a_killed_supervisor_are_killed(trainer: Trainer) -> None:
     process = started(trainer, "--step", "100000")
     found = beat(trainer, lambda read: read.step > 3)
-    process.kill()
+    process.send_signal(signal.SIGKILL)
     ended(process)
     assert gone(found)
     process = started(trainer, "--step", "100000")  # the files of the killed run are accepted
     beat(trainer, lambda read: read.step > found.step and read.pid != found.pid)
     other = ended(started(trainer, "--step", "100000"))
     assert other[0] == 1 and "another supervisor" in other[2]
-    process.terminate()
+    process.send_signal(signal.SIGTERM)
     assert ended(process)[0] == 75
 
 
