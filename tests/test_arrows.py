@@ -30,7 +30,7 @@ ROOMS: dict[str, str] = {
 }
 THIRD_PARTIES: dict[str, str] = {
     "contract": "cattrs yaml jsonschema",
-    "results": "jsonschema",
+    "results": "cattrs jsonschema",
     "mutation": "jsonschema",
     "equations": "torch",
     "engines": "crosshair hypothesis torch",
