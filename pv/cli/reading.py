@@ -80,7 +80,7 @@ def list_(paths: Sequence[Path], form: str, verbose: bool) -> None:
     """List contracts with their falsifiers, subjects and mutants."""
     from pv.report.listing import render
 
-    contracts, findings = _named(paths)
+    contracts, findings = _named(paths, linted=False)
     refused = _print_refused(finding for finding in findings if finding.severity.value == "refusal")
     print_whole(render(contracts, form, width=columns(), verbose=verbose))
     sys.exit(REFUSED if refused else 0 if contracts else UNDECIDED)
@@ -102,14 +102,18 @@ def show(paths: Sequence[Path], form: str) -> None:
     sys.exit(REFUSED if refused else 0 if contracts else UNDECIDED)
 
 
-def _named(names: Sequence[Path]) -> "tuple[list[Contract], tuple[Finding, ...]]":
-    """Return the named contracts, each with its named claims, and all findings about them."""
+def _named(names: Sequence[Path], *, linted: bool = True) -> "tuple[list[Contract], tuple[Finding, ...]]":
+    """Return the named contracts, each with its named claims, and what loading, or also lint, found in them."""
     from pv.commands.naming import resolve
-    from pv.commands.request import check, project_of
+    from pv.commands.request import check, project_of, read
 
     project = project_of(names)
     named = resolve(names, project)
-    contracts, findings = check(named.paths, project=project)
+    if linted:
+        contracts, findings = check(named.paths, project=project)
+    else:
+        loaded = read(named.paths, project)
+        contracts, findings = loaded.contracts, loaded.findings
     return [named.of(contract) for contract in contracts], findings
 
 

@@ -4,7 +4,8 @@ A kind carries the rules about its own claims; `pv.linting` has those about ever
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 
 from pv.contract.check import did_you_mean
@@ -18,12 +19,16 @@ from pv.source.resolve import Unbound
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """One contract among all that are linted together. `subject` replaces the contract's own."""
+    """One contract among all that are linted together. `subject` replaces the contract's own.
+
+    closures: for files, those that they import, as far as a rule has asked for them.
+    """
 
     project: Project
     contract: Contract
     contracts: tuple[Contract, ...]
     subject: Target | None = None
+    closures: dict[frozenset[Path], frozenset[Path]] = field(default_factory=dict)
 
 
 Check = Callable[[Context], Iterator[Finding]]

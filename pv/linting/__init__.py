@@ -5,6 +5,7 @@ module is added to `RULES`; a rule about one kind of claim is carried by that ki
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from pv.contract.codes import EVIDENCE, LOADING, Stops
 from pv.contract.finding import Finding
@@ -39,12 +40,14 @@ def lint(
     `subjects` gives contracts (by id) another subject than their own, as `pv validate --subject` does.
     """
     found: list[Finding] = []
+    closures: dict[frozenset[Path], frozenset[Path]] = {}
     for contract in contracts:
         context = Context(
             project=project,
             contract=contract,
             contracts=tuple(contracts),
             subject=(subjects or {}).get(contract.id),
+            closures=closures,
         )
         for rule in RULES:
             if rule.existing is not contract.strict:

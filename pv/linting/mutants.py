@@ -41,14 +41,17 @@ def mutants(context: Context) -> Iterator[Finding]:
 
 def _subject_files(context: Context) -> frozenset[Path]:
     """Return the files of the contract's own subjects."""
-    files: list[Path] = []
+    files: set[Path] = set()
     for falsifier in context.contract.claims:
         # A missing subject has its own finding.
         with contextlib.suppress(LookupError, Unbound):
-            files.append(resolve.target_file(context.project, context.contract.subject_of(falsifier)))
-    with contextlib.suppress(Unbound):
-        return imports.closure(context.project, list(dict.fromkeys(files)))[0]
-    return frozenset()
+            files.add(resolve.target_file(context.project, context.contract.subject_of(falsifier)))
+    asked, known = frozenset(files), context.closures
+    if asked not in known:
+        known[asked] = frozenset()
+        with contextlib.suppress(Unbound):
+            known[asked] = imports.closure(context.project, sorted(files))[0]
+    return known[asked]
 
 
 def _outside(context: Context) -> frozenset[str]:

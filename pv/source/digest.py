@@ -13,19 +13,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from pv.source.resolve import stamp
-
 LEFT_OUT = {"lineno", "col_offset", "end_lineno", "end_col_offset", "ctx", "type_comment", "type_ignores", "kind"}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def digest_file(path: Path) -> str:
     """Return the digest of a Python file by its syntax tree, of another file by its bytes."""
-    return _digest_file(path, stamp(path))
+    stat = path.stat()
+    return _digest_file(path, stat.st_mtime_ns, stat.st_size)
 
 
 @lru_cache(maxsize=4096)
-def _digest_file(path: Path, _: tuple[int, int]) -> str:
+def _digest_file(path: Path, _: int, __: int) -> str:
     data = path.read_bytes()
     return digest_source(importlib.util.decode_source(data)) if path.suffix == ".py" else _sha(data)
 

@@ -61,6 +61,7 @@ def closure(project: Project, paths: list[Path]) -> tuple[frozenset[Path], froze
     known: set[str] = set()
     todo = list(paths)
     find = cache(partial(resolve.find_module, project))
+    inside = cache(lambda top: find(top) is not None or _is_folder(project, top))
     while todo:
         path = todo.pop()
         if path in files:
@@ -70,10 +71,11 @@ def closure(project: Project, paths: list[Path]) -> tuple[frozenset[Path], froze
         new = {*_parents(module), *names(path, module)} - known
         known |= new
         for name in new:
-            inside = _files_of(find, name)
-            todo.extend(inside)
-            if not inside and not _is_folder(project, name):
-                foreign.add(name.split(".")[0])
+            top = name.partition(".")[0]
+            found = _files_of(find, name) if inside(top) else []
+            todo.extend(found)
+            if not found and not (inside(top) and _is_folder(project, name)):
+                foreign.add(top)
     return frozenset(files), frozenset(foreign)
 
 

@@ -101,12 +101,12 @@ def module_file(project: Project, module: str) -> Path:
 
 def find_module(project: Project, module: str) -> Path | None:
     """Return the file that a module is loaded from: the first match below the roots, if there is one."""
+    inside = module.replace(".", os.sep)
     for root in project.roots:
-        base = root.joinpath(*module.split("."))
-        for path in (base / "__init__.py", base.with_name(f"{base.name}.py")):
-            is_file = os.path.isfile(path)  # noqa: PTH113  (Path.is_file raises for a name that is too long)
-            if is_file and path.resolve().is_relative_to(root):
-                return path
+        for name in (f"{root}{os.sep}{inside}{os.sep}__init__.py", f"{root}{os.sep}{inside}.py"):
+            is_file = os.path.isfile(name)  # noqa: PTH113  (Path.is_file raises for a name that is too long)
+            if is_file and Path(name).resolve().is_relative_to(root):
+                return Path(name)
     return None
 
 
