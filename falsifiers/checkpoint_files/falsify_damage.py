@@ -103,6 +103,8 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "an unknown field of a file": _set("files", RANK, "extra", value=1),
     "an unknown field of the best": _set("best", value={"step": 1, "score": 0.5, "extra": 1}),
     "a missing field": lambda p: _edit(p, lambda tree: tree.pop("world_size")),
+    "a missing field, with the digest of its default": lambda p: _without(p, "world_size"),
+    "tensors that cannot be read": lambda p: _not_a_file(p, lambda path: path.symlink_to("/proc/self/mem")),
     "no state": lambda p: _edit(p, lambda tree: tree.pop("state")),
     "a step in text": _set("step", value="2"),
     "a step that is true": _set("step", value=True),
@@ -115,10 +117,14 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "files of two ranks of three": lambda p: _two_of_three(p),
     "an object in place of tensors": lambda p: _forged(p, pickle.dumps(Planted(p.parent / "executed"))),
     "text in place of tensors": lambda p: _forged(p, b"not tensors at all"),
-    "tensors of unknown dtype": lambda p: _forged(
-        p, _header({"w": {"dtype": "F99", "shape": [], "data_offsets": [0, 0]}})
-    ),
+    "tensors of unknown dtype": lambda p: _forged(p, _header("F99")),
 }
+
+
+def _without(path: Path, name: str) -> None:
+    tree = json.loads((path / MANIFEST).read_text())
+    del tree[name]
+    (path / MANIFEST).write_text(json.dumps(tree))
 
 
 def _header(dtype: str) -> bytes:
@@ -141,7 +147,8 @@ def falsify_damaged_checkpoint_is_refused(subject: Any, kind: str) -> None:
     """A CheckpointError with the path, and no tensor; nothing is executed. The undamaged one is read."""
     with place(1, 2) as directory:
         path = directory / checkpoint_name(RUN, 2)
-        assert_same("undamaged", subject.read_checkpoint(path).tensors, tensors(2))
+        for good in (path, directory / f"{RUN}-latest"):
+            assert_same(f"{good.name}, undamaged", subject.read_checkpoint(good).tensors, tensors(2))
         DAMAGES[kind](path)
         complaint = refusal_complaint(kind, lambda: subject.read_checkpoint(path), str(path))
         assert complaint is None, complaint
@@ -181,6 +188,13 @@ def falsify_directory_without_manifest_is_no_checkpoint(subject: Any) -> None:
         found = subject.find_checkpoint(directory, RUN, "latest").name
         assert found == checkpoint_name(RUN, 1), f"the latest is {found}"
         assert subject.saved_steps(directory / "absent", RUN) == [], "a directory that does not exist has steps"
+        file = directory / checkpoint_name(RUN, 1) / MANIFEST
+        for what, ask in (
+            ("the steps in a file", lambda: subject.saved_steps(file, RUN)),
+            ("the files of a file", lambda: subject.check_files(file, subject.read_manifest(file.parent))),
+        ):
+            complaint = refusal_complaint(what, ask, str(file))
+            assert complaint is None, complaint
 
 
 def falsify_ranks_read_their_own_files(subject: Any) -> None:
@@ -195,5 +209,6 @@ def falsify_ranks_read_their_own_files(subject: Any) -> None:
         _set("files", "rank-00001.safetensors", value=entry)(path)
         for rank, step in ((0, 2), (1, 1)):
             assert_same(f"rank {rank} of 2", subject.read_checkpoint(path, rank=rank).tensors, tensors(step))
+        assert_same("no rank given", subject.read_checkpoint(path).tensors, tensors(2))
         complaint = refusal_complaint("rank 2 of 2", lambda: subject.read_checkpoint(path, rank=2), str(path))
         assert complaint is None, complaint

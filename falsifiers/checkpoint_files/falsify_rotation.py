@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,8 @@ def falsify_links_are_not_trusted(subject: Any) -> None:
             (directory / f"{RUN}-{name}" / "file").touch()
         for step in (1, 2, 3):
             subject.save_checkpoint(directory, manifest(step, best=2), tensors(step))
+        odd = [name for name in names(directory) if name.endswith(".partial")]
+        assert not odd, f"{odd} is left where a link cannot be made"
         seen = [find_checkpoint(directory, RUN, wanted).name for wanted in ("latest", "best")]
         expected = [checkpoint_name(RUN, step) for step in (3, 2)]
         assert seen == expected, f"latest and best are {seen} beside wrong links; expected {expected}"
@@ -88,6 +91,20 @@ def falsify_earlier_step_is_refused(subject: Any, step: int) -> None:
 
 LEFT = (".x.7.partial", f".{RUN}-step9.123.partial", f".{RUN}-latest.5.partial")
 KEPT = (".partial", "x.partial", ".x.partial", ".hidden", "file", f"{RUN}-step9.partial")
+
+
+def falsify_leftovers_of_the_same_number_do_not_count(subject: Any) -> None:
+    """A killed process had the number of this one, as in a container: what it left is in no checkpoint and no link."""
+    with place(1) as directory:
+        left = directory / f".{checkpoint_name(RUN, 2)}.{os.getpid()}.partial"
+        left.mkdir()
+        (left / "file").touch()
+        (directory / f".{RUN}-latest.{os.getpid()}.partial").symlink_to("nowhere")
+        path = subject.save_checkpoint(directory, manifest(2), tensors(2))
+        assert_whole(directory, [[1, 2]], "saved beside leftovers")
+        _assert_found(directory, "latest", 2)
+        expected = sorted([path.name, checkpoint_name(RUN, 1), f"{RUN}-latest"])
+        assert names(directory) == expected, f"there are {names(directory)}; expected {expected}"
 
 
 def falsify_leftovers_are_removed(subject: Any) -> None:

@@ -58,6 +58,18 @@ def falsify_space_is_checked(subject: Any, kib: int, more: int, free: int) -> No
             assert needed <= size + 2**16 + 2**11, f"{needed} bytes are called needed for tensors of {size}"
 
 
+def falsify_space_for_many_tensors_is_checked(subject: Any) -> None:
+    """Of 2,000 tensors of one number, whose names take more than they do, the whole file counts."""
+    many = {f"t{number:04d}": torch.zeros(1) for number in range(2000)}
+    with place(1) as directory:
+        enough = Small(2**30)
+        assert _refusal(subject, directory, many, enough) == "", "a save is refused although 1 GiB is free"
+    with place(1) as directory:
+        little = Small(enough.written - 1)
+        said = _refusal(subject, directory, many, little)
+        assert said, f"{enough.written} bytes are saved where {little.bytes} are free"
+
+
 def _refusal(subject: Any, directory: Path, given_tensors: Any, disk: Disk) -> str:
     try:
         subject.save_checkpoint(directory, manifest(2), given_tensors, disk=disk)

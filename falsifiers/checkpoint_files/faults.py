@@ -70,6 +70,16 @@ def space_not_checked(original: Any, *given: Any, disk: Any = None, **rest: Any)
     return original(*given, disk=endless, **rest)
 
 
+def leftovers_published(original: Any, directory: Path, manifest: Any, tensors: Any, **rest: Any) -> Any:
+    """Keep the files that lie under the name of the partial checkpoint."""
+    partial = directory / f".{manifest.run_id}-step{manifest.step}.{os.getpid()}.partial"
+    left = {each.name: each.read_bytes() for each in partial.iterdir()} if partial.exists() else {}
+    path = original(directory, manifest, tensors, **rest)
+    for name, content in left.items():
+        (path / name).write_bytes(content)
+    return path
+
+
 def damage_not_looked_for(original: Any, directory: Path, manifest: Any, tensors: Any, **rest: Any) -> Any:
     """Say that the newest is whole."""
     from reference_trainer.errors import OutputError

@@ -25,6 +25,25 @@ def first_rows_only(original: Any, self: Any, module: str, like: Any) -> Any:
     return taken
 
 
+def step_lost(original: Any, path: Any) -> Any:
+    """Record step 0."""
+    from dataclasses import replace
+
+    read = original(path)
+    return replace(read, manifest=read.manifest.model_copy(update={"step": 0}))
+
+
+def not_verified(original: Any, path: Any) -> Any:
+    """Read the weights as they are."""
+    from reference_trainer.storage.checkpoint_manifest import Manifest
+    from reference_trainer.storage.export import load_decoder
+    from reference_trainer.storage.whole_weights import SavedWeights
+
+    tensors = {f"student.{name}": each for name, each in load_decoder(path).state_dict().items()}
+    manifest = Manifest(run_id="student", step=2, conditions={}, state={})
+    return SavedWeights(path=path, manifest=manifest, files=[tensors])
+
+
 def student_alone(original: Any, self: Any, name: str, module: Any, lines: Any) -> None:
     """Leave the projections as they were drawn."""
     if name == "student":

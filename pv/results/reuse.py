@@ -20,7 +20,7 @@ from pv.source.project import Project
 
 FILE = ".pv_cache/trials.sqlite3"
 DAYS = 30
-"""A result is reused for so many days: what no digest covers, such as the machine, is then tried again."""
+"""A result is reused for so many days; then even what no digest covers, such as an environment variable, is seen."""
 CONVERTER = make_converter()
 
 
@@ -69,7 +69,7 @@ class Reuse:
             )
             connection.execute("DELETE FROM trials WHERE day < ?", (_today() - DAYS,))
         except (OSError, sqlite3.Error) as error:
-            self.problem = f"no result is reused or kept: {path}: {error}"
+            self.problem = f"no result is reused or kept: {path}: {error}; delete the file"
             return None
         return connection
 
@@ -79,7 +79,10 @@ class Reuse:
         try:
             return self._kept.execute(statement, values).fetchall()
         except sqlite3.Error as error:
-            self.problem, self._kept = f"no more results are reused or kept: {self._root / FILE}: {error}", None
+            self.problem, self._kept = (
+                f"no more results are reused or kept: {self._root / FILE}: {error}; delete the file",
+                None,
+            )
             return []
 
     def _key(self, task: Any) -> str:

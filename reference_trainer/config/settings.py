@@ -140,7 +140,7 @@ class Settings(BaseModel):
         None, "Go on from this checkpoint, or from latest or best in --out; text, models and settings must be the same."
     )
     init_from: Location | None = _setting(
-        None, "Begin with the weights of this checkpoint, of any number of processes; optimizer and steps start anew."
+        None, "Begin with the weights of this checkpoint or model; optimizer, steps and learning rate start anew."
     )
     rewind: Switch = _setting(False, "Set checkpoints in --out aside that are later than where the run goes on.")
     hang_after: Seconds | None = _setting(

@@ -1,8 +1,9 @@
-"""The weights that a run begins with: those of its own models, or of a checkpoint of any number of ranks."""
+"""The weights that a run begins with: those of its own models, of a model, or of a checkpoint of any ranks."""
 
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -10,30 +11,31 @@ from torch import nn
 from reference_trainer.config.settings import Settings
 from reference_trainer.pipeline.checkpointing import of_run
 from reference_trainer.pipeline.ranks import Ranks
+from reference_trainer.storage.export import WEIGHTS
 from reference_trainer.storage.paths import path_in_json
-from reference_trainer.storage.whole_weights import SavedWeights, read_weights
+from reference_trainer.storage.whole_weights import SavedWeights, read_model, read_weights
 from reference_trainer.training.lines import Lines
 
 __all__ = ["InitialWeights"]
 
 
 class InitialWeights:
-    """The checkpoint that `init_from` names; none for a run that resumes, whose checkpoint has later weights.
+    """The checkpoint or model that `init_from` names; none for a run that resumes: its checkpoint has later weights.
 
-    All ranks make this. Raise `CheckpointError` on all of them if it is missing or damaged, and `RankError` if ranks
-    read different ones.
+    All ranks make this. Raise `CheckpointError` or `ModelFileError` on all of them if it is missing or damaged, and
+    `RankError` if ranks read different ones.
     """
 
     def __init__(self, settings: Settings, ranks: Ranks) -> None:
         self._ranks = ranks
         self._saved: SavedWeights | None = None
         if settings.init_from is not None and settings.resume is None:
-            self._saved = ranks.together(partial(of_run, read_weights, settings.init_from))
+            self._saved = ranks.together(partial(_read, settings.init_from))
             ranks.check_equal({"init_from": self._saved.manifest.sha256})
 
     @property
     def recorded(self) -> dict[str, Any] | None:
-        """Return what a run records of the checkpoint: its path, its step and the SHA-256 of its manifest."""
+        """Return what a run records of it: its path, its step and the SHA-256 of its manifest."""
         if self._saved is None:
             return None
         manifest = self._saved.manifest
@@ -50,3 +52,7 @@ class InitialWeights:
             return
         self._ranks.together(partial(saved.load_into, name, module))
         lines.write(f"{name}: weights of {saved.path}, step {saved.manifest.step}")
+
+
+def _read(path: Path) -> SavedWeights:
+    return read_model(path) if (path / WEIGHTS).is_file() else of_run(read_weights, path)

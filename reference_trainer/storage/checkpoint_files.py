@@ -118,7 +118,8 @@ def check_files(path: Path, manifest: Manifest) -> None:
         present = {each.name for each in path.iterdir()} - {MANIFEST}
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror}") from error
-    for name in sorted(present.symmetric_difference(files)):
+    if odd := present.symmetric_difference(files):
+        name = min(odd)
         raise CheckpointError(f"{path / name} is {'missing' if name in files else 'not of this checkpoint'}")
     for name in files:
         _content(path / name, manifest.files[name])

@@ -140,7 +140,7 @@ def _partial(path: Path) -> Iterator[Path]:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], disk: Disk) -> FileEntry:
     """Write a file of tensors, and return its entry in the manifest. Errors: `OSError`, `SafetensorError`."""
-    content = save({name: each.detach().to("cpu", copy=True).contiguous() for name, each in tensors.items()})
+    content = save({name: each.to("cpu", copy=True).contiguous() for name, each in tensors.items()})
     disk.write(path, content)
     disk.sync(path)
     return FileEntry(size=len(content), sha256=hashlib.sha256(content).hexdigest())
@@ -148,7 +148,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], disk: Disk) -> File
 
 def _publish(partial: Path, path: Path, manifest: Manifest, disk: Disk) -> None:
     """Complete the directory `partial` by its manifest, check it as a reader would, and rename it to `path`."""
-    text = json.dumps(sealed(manifest).model_dump(), indent="  ", allow_nan=False) + "\n"
+    text = json.dumps(sealed(manifest).model_dump(), indent="  ") + "\n"
     disk.write(partial / MANIFEST, text.encode())
     disk.sync(partial / MANIFEST)
     disk.sync(partial)

@@ -28,10 +28,10 @@ def _link(link: Path, target: str | None) -> None:
     temporary = link.with_name(f".{link.name}.{os.getpid()}.partial")
     with suppress(OSError):
         temporary.unlink(missing_ok=True)
-        if target is not None:
-            temporary.symlink_to(target, target_is_directory=True)
-            temporary.replace(link)
-        elif link.is_symlink():
+        if target is None:
             link.unlink()
+        else:
+            temporary.symlink_to(target)
+            temporary.replace(link)
     with suppress(OSError):
-        temporary.unlink(missing_ok=True)
+        temporary.unlink()

@@ -1,7 +1,9 @@
-"""Weights of a checkpoint as one process has them, whatever number of ranks saved it, with whatever strategy."""
+"""Weights of a checkpoint as one process has them, whatever number of ranks saved it, or of a model."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +11,13 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from reference_trainer.errors import CheckpointError
+from reference_trainer.errors import CheckpointError, ModelFileError
 from reference_trainer.storage.checkpoint_files import read_every_file
 from reference_trainer.storage.checkpoint_manifest import Manifest
+from reference_trainer.storage.export import MANIFEST, load_decoder, verify_manifest
 from reference_trainer.storage.snapshot import Snapshot, restore
 
-__all__ = ["SavedWeights", "read_weights"]
+__all__ = ["SavedWeights", "read_model", "read_weights"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,3 +78,25 @@ def read_weights(path: Path) -> SavedWeights:
     if any(each.keys() != files[0].keys() for each in files):
         raise CheckpointError(f"{path}: its files have tensors of different names; expected shards of one model")
     return SavedWeights(path=path, manifest=checkpoints[0].manifest, files=files)
+
+
+def read_model(path: Path) -> SavedWeights:
+    """Return the weights of the model in the directory `path` as those of a student, saved by one rank.
+
+    The step is that of the run or of the checkpoint whose student it is, the digest that of its manifest. Raise
+    `ModelFileError` if the model is damaged, or was not written by this package.
+    """
+    verify_manifest(path)
+    content = (path / MANIFEST).read_bytes()
+    tensors = {f"student.{name}": each for name, each in load_decoder(path).state_dict().items()}
+    step, digest = _step(path, content), hashlib.sha256(content).hexdigest()
+    manifest = Manifest(run_id="student", step=step, conditions={}, state={}, sha256=digest)
+    return SavedWeights(path=path, manifest=manifest, files=[tensors])
+
+
+def _step(path: Path, content: bytes) -> int:
+    written = json.loads(content)
+    try:
+        return int(written["step"] if "step" in written else written["result"]["steps_completed"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelFileError(f"{path / MANIFEST} names no step; expected the model of a student") from error

@@ -85,7 +85,8 @@ class Delivery(Callback):
             idle = self._changed.wait_for(self._is_idle, 0 if self._late else max(until - time.monotonic(), 0))
         if not idle and not self._late:
             self._late = True
-            _LOG.warning("observer %s takes too long; the run does not wait for it any longer", self.name)
+            late = "observer %s takes too long, more than %g s for its events; the run does not wait for it any longer"
+            _LOG.warning(late, self.name, WAIT_S)
         return idle
 
     def finish(self) -> None:

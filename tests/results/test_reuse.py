@@ -89,7 +89,7 @@ def test_damaged_file_is_reported_and_nothing_is_kept(folder: Path) -> None:
     (folder / FILE).write_text("no database\n" * 100)
     broken = kept(folder)
     assert broken.recalled(TASK) is None
-    assert broken.problem == f"no result is reused or kept: {folder / FILE}: file is not a database"
+    assert broken.problem == f"no result is reused or kept: {folder / FILE}: file is not a database; delete the file"
 
 
 def test_cache_is_ignored_by_git(folder: Path) -> None:

@@ -67,10 +67,11 @@ def test_run_that_was_killed_says_how_to_go_on(trainer) -> None:
 
 def test_output_directory_is_no_checkpoint(trainer) -> None:
     assert trainer.run("--out", "first", *FLAGS).returncode == 0
-    for option in ("--resume", "--init-from"):
+    for option, damage in (("--resume", "manifest.json"), ("--init-from", "model.safetensors")):
+        (trainer.folder / "first" / damage).unlink()
         done = trainer.run("--out", "second", *FLAGS, option, "first")
         assert done.returncode == 1
-        assert "error: first/manifest.json has format None; expected a checkpoint" in done.stderr
+        assert "error: cannot read first/manifest.json: No such file or directory; expected a checkpoint" in done.stderr
         assert done.stderr.endswith("; did you mean first/checkpoints/student-latest?\n")
     done = trainer.run("--out", "second", *FLAGS, "--init-from", "first/checkpoints/student-latest")
     assert done.returncode == 0, done.stderr
