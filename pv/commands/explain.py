@@ -82,13 +82,20 @@ def _named(
                 test=_test(project, claim),
                 recorded=_recorded(project, contract, claim),
                 last=tuple((started, each) for started, each in results if each.falsifier.id == id_),
-                findings=tuple(f for f in mine if _is_about(f, claim)),
+                findings=tuple(f for f in mine if _is_about(f, claim) or _equation(f, contract) == claim.equation),
             )
         yield from (Explained(contract=contract, mutant=each) for each in contract.mutants if each.id == id_)
 
 
 def _is_about(finding: Finding, claim: Falsifier) -> bool:
     return claim.id in finding.message or finding.location in (claim.location, *claim.places.values())
+
+
+def _equation(finding: Finding, contract: Contract) -> str:
+    """Return the name of the equation in whose lines a finding is, "" if it is elsewhere."""
+    starts = {each.location.line: "" for each in (*contract.claims, *contract.mutants)}
+    starts |= {each.location.line: each.name for each in contract.equations}
+    return starts.get(max((line for line in starts if line <= finding.location.line), default=0), "")
 
 
 def _test(project: Project, claim: Falsifier) -> tuple[Location, str] | None:

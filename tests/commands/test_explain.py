@@ -39,6 +39,28 @@ def test_broken_binding_is_explained_with_its_finding(project: Project) -> None:
     assert (found.test, found.recorded) == (None, ())
 
 
+EQUATION = """equations:
+  whole:
+    domain: {epochs: whole 1..9, steps: whole 1..9}
+    expression: epochs * steps
+    implemented_by: total(epochs, steps)
+falsifiers:
+- id: C-EQUATION
+  rule: as many steps as the equation says
+  prediction: the value of the equation
+  if_fails: a step is lost
+  equation: whole
+"""
+
+
+def test_error_in_the_equation_of_a_claim_is_shown_with_this_claim_alone(project: Project) -> None:
+    folder = project("small")
+    file = folder / "contracts/counting.yaml"
+    file.write_text(file.read_text().replace("falsifiers:\n", EQUATION, 1))
+    (found,), (other,) = explain("C-EQUATION"), explain("C-WHOLE")
+    assert [finding.code for finding in found.findings] == ["PV181"] and other.findings == ()
+
+
 def test_id_of_a_contract_that_cannot_be_read_is_refused_with_the_reason(project: Project) -> None:
     folder = project("small")
     (folder / "contracts/counting.yaml").write_text("schema: pv/2\n")
