@@ -1,6 +1,5 @@
 """Checks whether this machine, this environment and this project can run contracts. Imports no library under test."""
 
-import os
 import platform
 import resource
 import shutil
@@ -24,7 +23,7 @@ from pv.errors import PvError, WorkerLost
 from pv.linting import lint
 from pv.source.project import Project, find_project
 from pv.workers import device, tasks
-from pv.workers.pool import Pool
+from pv.workers.pool import Pool, cores, default_jobs
 
 PYTHON = (3, 11)
 LEAST_FREE_MIB = 512
@@ -92,8 +91,7 @@ def _extras() -> Iterator[Check]:
 
 
 def _limits() -> Iterator[Check]:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    yield Check("cores", Level.OK, f"{cores}, one worker on each; `--jobs N` changes this")
+    yield Check("cores", Level.OK, f"{cores()}, so {default_jobs()} workers; `--jobs N` changes this")
     free, needed = _free_memory_mib(), tasks.MEMORY_MIB
     text = f"{free} MiB available; a task may use {needed} MiB, on CUDA {tasks.CUDA_MEMORY_MIB} MiB"
     low = 0 < free < needed

@@ -17,6 +17,7 @@ from pv.mutation import scope, score, summary
 from pv.mutation.result import MutationResult, Plan
 from pv.mutation.trials import MutantTrials
 from pv.source.project import Project
+from pv.workers.pool import default_jobs
 from pv.workers.scheduler import OnProgress
 
 
@@ -57,7 +58,7 @@ def mutate(
     for contract, falsifiers in asked:
         _refuse(contract, falsifiers, findings, part=record and (widely or bool(modules)), record=record)
     plan = Plan(
-        jobs=jobs or os.cpu_count() or 1,
+        jobs=jobs or default_jobs(),
         sample=sample,
         seed=seed,
         widely=widely,

@@ -1,6 +1,5 @@
 """Validates contracts: chooses them, runs their trials, records evidence, and reports."""
 
-import os
 import platform
 import shlex
 import time
@@ -28,6 +27,7 @@ from pv.results.trial import PROOFS, Evidence, Recorded, Trial, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, decide
 from pv.source.project import Project
 from pv.workers.device import Probe
+from pv.workers.pool import default_jobs
 from pv.workers.scheduler import OnProgress
 
 _ORDER = [Status.FAIL, Status.UNDECIDED, Status.PASS]
@@ -106,7 +106,7 @@ def options_of(
 ) -> Options:
     """Return the options of a request, for workers of its own."""
     return Options(
-        jobs=request.jobs or os.cpu_count() or 1,
+        jobs=request.jobs or default_jobs(),
         fail_fast=fail_fast,
         examples=request.examples,
         seed=request.seed,

@@ -1,6 +1,7 @@
 """Runs tasks in parallel workers and returns the records, the output and the exit status of each."""
 
 import contextlib
+import os
 import selectors
 import shutil
 import tempfile
@@ -17,6 +18,16 @@ from pv.workers.live import Live, Reply, Task
 TICK_S = 0.02
 LOSSES = 5
 """Number of times in a row that the fork server may be killed without any task ending in between."""
+
+
+def default_jobs() -> int:
+    """Return the number of workers that run at a time: one more than there are cores, since some tasks wait."""
+    return cores() + 1
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Pool:
