@@ -91,7 +91,7 @@ def _extras() -> Iterator[Check]:
 
 
 def _limits() -> Iterator[Check]:
-    yield Check("cores", Level.OK, f"{cores()}, so {default_jobs()} workers; `--jobs N` changes this")
+    yield Check("cores", Level.OK, f"{cores()}, so {default_jobs()} workers at a time; `--jobs N` changes this")
     free, needed = _free_memory_mib(), tasks.MEMORY_MIB
     text = f"{free} MiB available; a task may use {needed} MiB, on CUDA {tasks.CUDA_MEMORY_MIB} MiB"
     low = 0 < free < needed
@@ -102,7 +102,7 @@ def _limits() -> Iterator[Check]:
     remedy = "free some space, or set TMPDIR" if full else ""
     yield Check("disk", Level.PROBLEM if full else Level.OK, f"{disk} MiB free in {folder}", remedy)
     processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
-    few = processes != resource.RLIM_INFINITY and processes < 64 * cores
+    few = processes != resource.RLIM_INFINITY and processes < 64 * default_jobs()
     shown = "unlimited" if processes == resource.RLIM_INFINITY else str(processes)
     yield Check(
         "processes", Level.NOTE if few else Level.OK, f"{shown} for this user", "raise `ulimit -u`" if few else ""

@@ -93,7 +93,8 @@ def _is_about(finding: Finding, claim: Falsifier) -> bool:
 
 def _equation(finding: Finding, contract: Contract) -> str:
     """Return the name of the equation in whose lines a finding is, "" if it is elsewhere."""
-    starts = {each.location.line: "" for each in (*contract.claims, *contract.mutants)}
+    starts = {claim.location.line: "" for claim in contract.claims}
+    starts |= {mutant.location.line: "" for mutant in contract.mutants}
     starts |= {each.location.line: each.name for each in contract.equations}
     return starts.get(max((line for line in starts if line <= finding.location.line), default=0), "")
 
