@@ -46,9 +46,12 @@ class LeftOut:
             terminalreporter.write_line(f"  {line}")
 
     def _asked_for_all(self) -> bool:
-        """Return whether claims could be expected: pytest was given nothing, or a folder that has some."""
-        given = self.config.args_source is pytest.Config.ArgsSource.ARGS
-        return not given or (bool(self.collected) and any(Path(each).is_dir() for each in self.config.args))
+        """Return whether claims could be expected: pytest was given nothing, or a folder with claims or contracts."""
+        if self.config.args_source is not pytest.Config.ArgsSource.ARGS:
+            return True
+        folders = [Path(each).resolve() for each in self.config.args if Path(each).is_dir()]
+        contracts = [contract.location.path.resolve() for contract in self.contracts]
+        return any(self.collected or any(c.is_relative_to(folder) for c in contracts) for folder in folders)
 
     def _lines(self, missing: Iterable[tuple["Contract", "Falsifier"]]) -> Iterator[str]:
         grouped: dict[str, list[str]] = {}
