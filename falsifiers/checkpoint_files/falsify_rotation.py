@@ -75,6 +75,15 @@ def falsify_links_are_not_trusted(subject: Any) -> None:
         assert seen == expected, f"latest and best are {seen} beside wrong links; expected {expected}"
 
 
+def falsify_files_in_the_place_of_links_stay(subject: Any) -> None:
+    """Where there is no best checkpoint, a file of its link's name is not a link, and stays."""
+    with place(1) as directory:
+        note = directory / f"{RUN}-best"
+        note.write_text("mine")
+        subject.save_checkpoint(directory, manifest(2), tensors(2))
+        assert note.exists() and note.read_text() == "mine", f"the file {note.name} is gone"
+
+
 @given(step=st.integers(0, 4))
 def falsify_earlier_step_is_refused(subject: Any, step: int) -> None:
     """A step that is not later than all saved ones is refused, and what is saved stays as it is."""

@@ -39,6 +39,14 @@ def falsify_checkpoint_is_read_as_it_was_saved(subject: Any, kinds: list[Any], s
         expected = manifest(3, best=3).model_dump(exclude={"files", "sha256"})
         assert seen == expected, f"the manifest is {seen}; expected {expected}"
         assert names(path) == [MANIFEST, RANK], f"a checkpoint has the files {names(path)}"
+    odd = manifest(3).model_copy(update={"state": {"loss": float("nan")}})
+    with place() as directory:
+        try:
+            subject.save_checkpoint(directory, odd, given_tensors)
+        except ValueError:
+            assert not saved_steps(directory, RUN), "a manifest with NaN is published"
+        else:
+            raise AssertionError("NaN is saved in a manifest, which is no JSON")
 
 
 def _tensor(dtype: torch.dtype, shape: tuple[int, ...], numbers: torch.Generator) -> torch.Tensor:

@@ -80,6 +80,13 @@ def leftovers_published(original: Any, directory: Path, manifest: Any, tensors: 
     return path
 
 
+def unlinked(original: Any, directory: Path, run_id: str, *, latest: int | None, best: int | None) -> None:
+    """Remove everything that has the name of a link."""
+    for name in ("latest", "best"):
+        (directory / f"{run_id}-{name}").unlink(missing_ok=True)
+    original(directory, run_id, latest=latest, best=best)
+
+
 def damage_not_looked_for(original: Any, directory: Path, manifest: Any, tensors: Any, **rest: Any) -> Any:
     """Say that the newest is whole."""
     from reference_trainer.errors import OutputError

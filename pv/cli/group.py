@@ -1,7 +1,10 @@
 """The command `pv` itself, and its exit codes."""
 
+import errno
+import os
 import sys
 import traceback
+from contextlib import suppress
 from typing import Any
 
 import click
@@ -10,6 +13,8 @@ from pv import __version__
 from pv.errors import PvError
 
 BUG, REFUSED, FAILED, UNDECIDED, INTERRUPTED = 70, 3, 1, 2, 130
+
+OUTPUT_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EPIPE, errno.EBADF)
 
 
 class _Command(click.Group):
@@ -26,10 +31,20 @@ class _Command(click.Group):
         except PvError as error:
             click.echo(f"pv: {error}", err=True)
             sys.exit(REFUSED)
-        except Exception:
+        except Exception as error:
+            if isinstance(error, OSError) and error.filename is None and error.errno in OUTPUT_ERRORS:
+                _discard_output()
+                click.echo(f"pv: cannot write to standard output: {error.strerror}", err=True)
+                sys.exit(REFUSED)
             traceback.print_exc()
             click.echo("pv: this is a bug in pv, not in your contract; please report the lines above", err=True)
             sys.exit(BUG)
+
+
+def _discard_output() -> None:
+    """Discard what standard output still holds: Python would try again at its exit, and exit with code 120."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=_Command, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -37,6 +52,6 @@ class _Command(click.Group):
 def main() -> None:
     """Test the claims of contracts about training code, and report which held and how hard each was tried.
 
-    Exit codes, worst first: 70 a bug in pv, 3 refused (usage, malformed contract), 1 failed or lint errors,
+    Exit codes, worst first: 70 a bug in pv, 3 refused (usage, malformed contract, no output), 1 failed or lint errors,
     2 undecided or nothing measured, 0 passed; 130 interrupted.
     """

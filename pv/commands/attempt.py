@@ -15,7 +15,10 @@ from pv.workers.scheduler import OnProgress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """The options of a validation; see `pv.validate`. pools: workers that outlive it, None for workers of its own."""
+    """The options of a validation; see `pv.validate`.
+
+    reuse: the results of earlier ones. pools: workers that outlive it, None for workers of its own.
+    """
 
     jobs: int
     fail_fast: bool = False

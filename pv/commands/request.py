@@ -35,6 +35,7 @@ class Request:
     replay: str = ""
     mutants: bool = True
     record: bool = False
+    reuse: bool = False
     jobs: int | None = None
     examples: int | None = None
     seed: int = 0
@@ -113,6 +114,8 @@ def _targets(contracts: Sequence[Contract], subjects: Mapping[str, str], project
 def choose(project: Project, request: Request) -> Chosen:
     """Return the contracts that the request names, with what to run of each. Raise `UsageError` for a bad request."""
     _check(request)
+    if request.reuse and request.record:
+        raise UsageError("what is recorded is measured now: leave out --reuse")
     request = _resolved(request, project)
     loaded, findings = check(request.paths, project=project, subjects=request.subjects)
     targets = _targets(loaded, request.subjects, project)

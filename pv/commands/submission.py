@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from pv.engines.kind import How, seed_of
 from pv.engines.kinds import kind_of
 from pv.mutation.judge import limit_on_mutant
 from pv.results.trial import Trial, TrialStatus
+from pv.source.resolve import Unbound
 from pv.workers.scheduler import Job, Scheduler
 from pv.workers.tasks import Body
 
@@ -26,6 +28,8 @@ class Submission:
     ) -> None:
         self._scheduler, self._bodies, self._options, self._known = scheduler, bodies, options, known
         self._recalled: deque[tuple[Attempt, Trial]] = deque()
+        self._keys: dict[int, str] = {}
+        """For each attempt that runs, under which key its result is kept: of its task as it was when it began."""
 
     def scratch(self) -> Path:
         """Return a new directory that lives as long as the workers."""
@@ -66,8 +70,7 @@ class Submission:
         if self._scheduler.cancelled:
             self._cancel(attempt)
             return
-        if (recalled := self._recall(attempt, body)) is not None:
-            self._recalled.append((attempt, recalled))
+        if self._reused(attempt, body):
             return
         claim = attempt.falsifier.id if attempt.falsifier is not None else ""
         mutant = attempt.mutant.id if attempt.mutant is not None else None
@@ -75,15 +78,28 @@ class Submission:
         job = Job(key=attempt, body=body, limit_s=limit_s, claim=claim, label=str(attempt), mutant=mutant, seed=seed)
         self._scheduler.submit(job)
 
-    def _recall(self, attempt: Attempt, body: Body) -> Trial | None:
-        reuse = self._options.reuse
-        return reuse.recalled(body.as_json()) if reuse is not None and _reusable(attempt) else None
+    def _reused(self, attempt: Attempt, body: Body) -> bool:
+        """Return whether an earlier result of the attempt was found; then `trials` yields it."""
+        reuse, claim = self._options.reuse, attempt.falsifier
+        if reuse is None or claim is None or not _reusable(attempt, claim):
+            return False
+        limit_s = kind_of(claim).limit_s(attempt.contract, claim, self._bodies.how(attempt))
+        key = reuse.key([body.as_json(), limit_s, self._options.spawn])
+        found = reuse.recalled(key)
+        if found is None:
+            self._keys[id(attempt)] = key
+            return False
+        mutant = attempt.mutant.id if attempt.mutant is not None else None  # ids may have changed since
+        self._recalled.append((attempt, replace(found, falsifier=claim.id, mutant=mutant)))
+        return True
 
     def _keep(self, attempt: Attempt, found: Trial) -> None:
-        reuse, falsifier = self._options.reuse, attempt.falsifier
-        if reuse is not None and falsifier is not None and _reusable(attempt) and _good(falsifier, found):
-            body = self._bodies.attack(attempt, falsifier, self._bodies.how(attempt))
-            reuse.keep(body.as_json(), found, self._bodies.files(attempt, falsifier))
+        key = self._keys.pop(id(attempt), None)
+        reuse, claim = self._options.reuse, attempt.falsifier
+        if key is None or reuse is None or claim is None or not _good(claim, found):
+            return
+        with suppress(Unbound, OSError):  # the code is being edited: nothing is kept
+            reuse.keep(key, found, self._bodies.files(attempt, claim))
 
     def _all_recalled(self) -> Iterator[tuple[Attempt, Trial]]:
         while self._recalled:
@@ -105,10 +121,9 @@ class Submission:
         return list(known.runs[attempt.run.name if attempt.run else "", attempt.device, attempt.small].waiting)
 
 
-def _reusable(attempt: Attempt) -> bool:
+def _reusable(attempt: Attempt, claim: Falsifier) -> bool:
     """Return whether another validation can use its result: reference runs leave records, and are always executed."""
-    claim = attempt.falsifier
-    return attempt.device == "cpu" and claim is not None and kind_of(claim).run_of(attempt.contract, claim) is None
+    return attempt.device == "cpu" and kind_of(claim).run_of(attempt.contract, claim) is None
 
 
 def _good(falsifier: Falsifier, found: Trial) -> bool:

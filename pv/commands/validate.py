@@ -4,6 +4,7 @@ import platform
 import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -86,13 +87,13 @@ def validate(
         replay=read_example(replay),
         mutants=mutants,
         record=record,
+        reuse=reuse,
         jobs=jobs,
         examples=examples,
         seed=seed,
     )
     project = project or project_of(paths)
     options = options_of(request, fail_fast=fail_fast, spawn=spawn, probe=probe, on_progress=on_progress)
-    options = replace(options, reuse=Reuse(project) if reuse else None)
     return validated(project, request, options, replay)
 
 
@@ -121,8 +122,9 @@ def validated(project: Project, request: Request, options: Options, replay: str 
     """Carry out `validate`; `replay` is the example as it was written."""
     started = time.monotonic()
     chosen = choose(project, request)
-    trials = _trials(chosen, options)
-    interrupted = _stopped(trials)
+    with closing(Reuse(project)) if request.reuse else nullcontext() as kept:
+        trials = _trials(chosen, replace(options, reuse=kept))
+        interrupted = _stopped(trials)
     if request.record and not interrupted:
         _record(chosen, trials)
     report = _report(chosen, trials, started, replace(request, replay=replay))
@@ -142,9 +144,6 @@ def _stopped(trials: Trials) -> bool:
         trials.run()
     except KeyboardInterrupt:
         return True
-    finally:
-        if trials.options.reuse is not None:
-            trials.options.reuse.close()
     return False
 
 

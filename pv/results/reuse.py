@@ -31,26 +31,28 @@ class Reuse:
         self.count, self.problem = 0, ""
         self._root = project.root
         self._started = time.time_ns()
-        self._digests: dict[tuple[str, int, int], str] = {}
+        self._digests: dict[tuple[str, int, int, int], str] = {}
         self._environment = _environment()
         self._kept = self._opened(project.root / FILE)
 
-    def recalled(self, task: Any) -> Trial | None:
-        """Return the result of a task, JSON data, from an earlier validation; None if there is none."""
-        for files, digest, content in self._run(
-            "SELECT files, digest, trial FROM trials WHERE task = ?", self._key(task)
-        ):
+    def key(self, task: Any) -> str:
+        """Return the key of the result of a task, JSON data, in this environment."""
+        return digest_data([self._environment, task])
+
+    def recalled(self, key: str) -> Trial | None:
+        """Return a result of an earlier validation whose files are unchanged; None if there is none."""
+        for files, digest, content in self._run("SELECT files, digest, trial FROM trials WHERE task = ?", key):
             if self._digest(json.loads(files)) == digest:
                 self.count += 1
                 return CONVERTER.loads(content, Trial)
         return None
 
-    def keep(self, task: Any, found: Trial, files: Iterable[str]) -> None:
-        """Keep the result of a task that depends on `files`, paths below the root, unless one changed meanwhile."""
+    def keep(self, key: str, found: Trial, files: Iterable[str]) -> None:
+        """Keep a result that depends on `files`, paths below the root, unless one of them changed meanwhile."""
         names = sorted({*found.files, *files})
         if any(map(self._is_new, names)):
             return
-        row = (self._key(task), json.dumps(names), self._digest(names), CONVERTER.dumps(found), _today())
+        row = (key, json.dumps(names), self._digest(names), CONVERTER.dumps(found), _today())
         self._run("INSERT OR REPLACE INTO trials VALUES (?, ?, ?, ?, ?)", *row)
 
     def close(self) -> None:
@@ -69,7 +71,7 @@ class Reuse:
             )
             connection.execute("DELETE FROM trials WHERE day < ?", (_today() - DAYS,))
         except (OSError, sqlite3.Error) as error:
-            self.problem = f"no result is reused or kept: {path}: {error}; delete the file"
+            self.problem = _problem(path, error)
             return None
         return connection
 
@@ -79,14 +81,9 @@ class Reuse:
         try:
             return self._kept.execute(statement, values).fetchall()
         except sqlite3.Error as error:
-            self.problem, self._kept = (
-                f"no more results are reused or kept: {self._root / FILE}: {error}; delete the file",
-                None,
-            )
+            self.close()
+            self._kept, self.problem = None, _problem(self._root / FILE, error)
             return []
-
-    def _key(self, task: Any) -> str:
-        return digest_data([self._environment, task])
 
     def _digest(self, names: Iterable[str]) -> str:
         return digest_data({name: self._of_file(name) for name in names})
@@ -95,7 +92,7 @@ class Reuse:
         """Return the digest of the bytes of a file, since coverage holds line numbers; "" if there is no file."""
         try:
             state = (self._root / name).stat()
-            key = (name, state.st_mtime_ns, state.st_size)
+            key = (name, state.st_mtime_ns, state.st_ctime_ns, state.st_size)
             if key not in self._digests:
                 self._digests[key] = _sha(self._root / name)
         except OSError:
@@ -104,12 +101,18 @@ class Reuse:
 
     def _is_new(self, name: str) -> bool:
         with suppress(OSError):
-            return (self._root / name).stat().st_mtime_ns >= self._started
+            state = (self._root / name).stat()  # a file that is moved here keeps its time of modification
+            return max(state.st_mtime_ns, state.st_ctime_ns) >= self._started
         return False
 
 
+def _problem(path: Path, error: Exception) -> str:
+    damaged = type(error) is sqlite3.DatabaseError  # its subclasses are about locks, space and permissions
+    return f"no result is reused or kept: {path}: {error}" + ("; delete the file" if damaged else "")
+
+
 def _environment() -> list[str]:
-    """Return what every result depends on: Python, the machine, the installed packages, and what decides in pv."""
+    """Return what every result depends on: Python, the system, the installed packages, and what decides in pv."""
     packages = sorted({f"{each.metadata['Name']} {each.version}" for each in distributions()})
     deciding = (path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py")))
     source = [_sha(path) for path in deciding]

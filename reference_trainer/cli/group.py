@@ -47,10 +47,20 @@ class _Group(click.Group):
 
 def _leave(code: int) -> NoReturn:
     """Exit, also if an observer is stuck. Its module imports no torch, but a command without a run needs none of it."""
+    _drop_unwritten()
     observers = sys.modules.get("reference_trainer.training.observers")
     if observers is not None:
         observers.leave(code)
     sys.exit(code)
+
+
+def _drop_unwritten() -> None:
+    """Discard what a standard output that failed, and was reported, still holds: Python would exit with code 120."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})

@@ -1,7 +1,8 @@
-"""The weights that a run begins with: those of its own models, of a model, or of a checkpoint of any ranks."""
+"""The weights that a run begins with: those of its own models, or of a saved model or checkpoint."""
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,15 +45,19 @@ class InitialWeights:
     def load_into(self, name: str, module: nn.Module, lines: Lines) -> None:
         """Load the weights that were saved of a module, before it is spread over the ranks, and write a line.
 
-        Nothing is done for a module without tensors, and for projections if the checkpoint has none. Errors: those of
-        `SavedWeights.load_into`, on all ranks.
+        A module without tensors stays as it is; projections too, with another line, if the source has none. Errors:
+        those of `SavedWeights.load_into`, on all ranks.
         """
         saved = self._saved
-        if saved is None or not module.state_dict() or (name == "projections" and not saved.has(name)):
+        if saved is None or not module.state_dict():
+            return
+        if name == "projections" and not saved.has(name):
+            lines.write(f"projections: drawn anew; {saved.path} has none")
             return
         self._ranks.together(partial(saved.load_into, name, module))
         lines.write(f"{name}: weights of {saved.path}, step {saved.manifest.step}")
 
 
 def _read(path: Path) -> SavedWeights:
-    return read_model(path) if (path / WEIGHTS).is_file() else of_run(read_weights, path)
+    model = os.path.isfile(path / WEIGHTS)  # noqa: PTH113  (Path.is_file raises for a name that is too long)
+    return read_model(path) if model else of_run(read_weights, path)

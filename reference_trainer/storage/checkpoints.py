@@ -148,7 +148,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], disk: Disk) -> File
 
 def _publish(partial: Path, path: Path, manifest: Manifest, disk: Disk) -> None:
     """Complete the directory `partial` by its manifest, check it as a reader would, and rename it to `path`."""
-    text = json.dumps(sealed(manifest).model_dump(), indent="  ") + "\n"
+    text = json.dumps(sealed(manifest).model_dump(), indent="  ", allow_nan=False) + "\n"
     disk.write(partial / MANIFEST, text.encode())
     disk.sync(partial / MANIFEST)
     disk.sync(partial)

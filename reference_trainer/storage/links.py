@@ -28,10 +28,10 @@ def _link(link: Path, target: str | None) -> None:
     temporary = link.with_name(f".{link.name}.{os.getpid()}.partial")
     with suppress(OSError):
         temporary.unlink(missing_ok=True)
-        if target is None:
-            link.unlink()
-        else:
+        if target is not None:
             temporary.symlink_to(target)
             temporary.replace(link)
+        elif link.is_symlink():
+            link.unlink()
     with suppress(OSError):
         temporary.unlink()

@@ -1,5 +1,8 @@
 """Exit codes of refusals and of bugs."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,6 +36,17 @@ def test_a_bug_of_ours_is_exit_70_with_its_traceback(project: Project, monkeypat
     assert done.exit_code == 70
     assert "ZeroDivisionError" in done.stderr
     assert "this is a bug in pv, not in your contract" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["list", "schema report", "explain PV101", "--version", "validate --only C-WHOLE"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_full_disk_is_an_error_of_one_line(project: Project, command: str, unbuffered: str) -> None:
+    project("small")
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    with Path("/dev/full").open("w") as full:
+        program = [sys.executable, "-m", "pv", *command.split()]
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, timeout=120)
+    assert (done.returncode, done.stderr) == (3, "pv: cannot write to standard output: No space left on device\n")
 
 
 def test_an_unknown_command_is_refused() -> None:

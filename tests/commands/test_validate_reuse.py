@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 import pv
+from pv.commands.bodies import Bodies
+from pv.errors import UsageError
 from pv.results.outcome import Outcome
 from pv.results.verdict import Report
 from tests.commands.small import edit, outcomes, result
@@ -61,6 +63,48 @@ def test_failure_is_never_reused(project: Callable[[str], Path], tried: list[str
     tried.clear()
     again = validate(only=["C-WHOLE"])
     assert "C-WHOLE" in tried and result(again, "C-WHOLE").outcome is Outcome.FALSIFIED
+
+
+def test_renamed_mutant_and_lower_limit_are_seen(project: Callable[[str], Path], tried: list[str]) -> None:
+    folder = project("small")
+    validate(only=["C-WHOLE"])
+    contract = folder / "contracts/counting.yaml"
+    contract.write_text(contract.read_text().replace("epoch-lost", "one-epoch-lost"))
+    tried.clear()
+    report = validate(only=["C-WHOLE"])
+    assert tried == [] and result(report, "C-WHOLE").outcome is Outcome.HELD
+    assert [each.mutant for each in result(report, "C-WHOLE").mutants] == ["one-epoch-lost"]
+    edit(contract, "  prediction: epochs times steps\n", "  prediction: epochs times steps\n  limit: 7\n")
+    validate(only=["C-WHOLE"])
+    assert "C-WHOLE" in tried
+
+
+def test_nothing_is_kept_of_code_that_is_being_edited(
+    project: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project("small")
+
+    def edited(self: Any, attempt: Any, claim: Any) -> Any:
+        (folder / "counting.py").write_text("def (")
+        return files(self, attempt, claim)
+
+    files = Bodies.files
+    sound = (folder / "counting.py").read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr(Bodies, "files", edited)
+        report = validate(only=["C-LIMIT"], mutants=False)
+    assert result(report, "C-LIMIT").trial is not None
+    (folder / "counting.py").write_text(sound)
+    assert REUSED.format(0) in validate(only=["C-LIMIT"], mutants=False).notes
+
+
+def test_invalid_requests_leave_no_cache(project: Callable[[str], Path]) -> None:
+    folder = project("small")
+    with pytest.raises(UsageError, match="leave out --reuse"):
+        validate(record=True, devices=["cuda"])
+    with pytest.raises(UsageError):
+        validate(subjects={"counting": "no such module"})
+    assert not (folder / ".pv_cache").exists()
 
 
 def test_other_options_of_a_task_are_another_task(project: Callable[[str], Path], tried: list[str]) -> None:

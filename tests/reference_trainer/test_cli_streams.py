@@ -92,12 +92,13 @@ def test_missing_streams_do_not_end_the_run(trainer) -> None:
     assert trainer.left() == WHOLE
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("command", [["schema"], ["distill", "--help"], ["--version"]])
-def test_commands_that_only_print_fail_on_a_full_disk(command: list[str]) -> None:
+def test_commands_that_only_print_fail_on_a_full_disk(command: list[str], unbuffered: str) -> None:
+    program = [sys.executable, "-m", "reference_trainer", *command]
+    environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "reference_trainer", *command], stdout=full, stderr=subprocess.PIPE, text=True
-        )
+        done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
     assert (done.returncode, done.stderr) == (
         1,
         "error: cannot write to standard output: No space left on device\n",

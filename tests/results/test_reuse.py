@@ -1,6 +1,7 @@
 """A result is recalled for the same task while no file that it depends on has changed."""
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -28,26 +29,31 @@ def folder(tmp_path: Path) -> Path:
     for name in ("code.py", "data.txt"):
         (tmp_path / name).write_text("1\n")
         os.utime(tmp_path / name, (1_000_000_000, 1_000_000_000))
+    time.sleep(0.01)  # a file that changed since the start of a validation is not trusted
     return tmp_path
+
+
+def recalled(reuse: Reuse, task: object = TASK) -> Trial | None:
+    return reuse.recalled(reuse.key(task))
 
 
 def kept(folder: Path, task: object = TASK) -> Reuse:
     """Keep the result of a task in one validation, and return that of the next."""
     first = Reuse(find_project(folder))
-    first.keep(task, FOUND, ["data.txt"])
+    first.keep(first.key(task), FOUND, ["data.txt"])
     first.close()
     return Reuse(find_project(folder))
 
 
 def test_result_is_recalled_whole_and_counted(folder: Path) -> None:
     again = kept(folder)
-    assert again.recalled(TASK) == FOUND
+    assert recalled(again) == FOUND
     assert (again.count, again.problem) == (1, "")
 
 
 def test_another_task_has_no_result(folder: Path) -> None:
     again = kept(folder)
-    assert again.recalled({"kind": "property", "payload": {"examples": 11}}) is None
+    assert recalled(again, {"kind": "property", "payload": {"examples": 11}}) is None
     assert again.count == 0
 
 
@@ -59,36 +65,46 @@ def test_result_is_not_recalled_once_a_file_changed_or_is_gone(folder: Path, nam
         (folder / name).unlink()
     else:
         (folder / name).write_text(change)
-    assert again.recalled(TASK) is None
+    assert recalled(again) is None
 
 
 def test_result_is_not_kept_if_a_file_changed_while_the_validation_ran(folder: Path) -> None:
     first = Reuse(find_project(folder))
     (folder / "code.py").write_text("2\n")
-    first.keep(TASK, FOUND, [])
-    assert first.recalled(TASK) is None
+    first.keep(first.key(TASK), FOUND, [])
+    assert recalled(first) is None
+
+
+def test_result_is_not_kept_if_an_older_file_was_moved_into_place(folder: Path) -> None:
+    older = folder / "older.py"
+    older.write_text("3\n")
+    os.utime(older, (900_000_000, 900_000_000))
+    first = Reuse(find_project(folder))
+    older.replace(folder / "code.py")
+    first.keep(first.key(TASK), FOUND, [])
+    assert recalled(first) is None
 
 
 def test_result_of_another_environment_is_not_recalled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept(folder)
     monkeypatch.setattr("pv.results.reuse.distributions", lambda: ())
-    assert Reuse(find_project(folder)).recalled(TASK) is None
+    assert recalled(Reuse(find_project(folder))) is None
 
 
 def test_result_is_forgotten_after_thirty_days(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept(folder)
     now = Reuse(find_project(folder))._started / 1e9
     monkeypatch.setattr("time.time", lambda: now + 30 * 86_400)
-    assert Reuse(find_project(folder)).recalled(TASK) == FOUND
+    assert recalled(Reuse(find_project(folder))) == FOUND
     monkeypatch.setattr("time.time", lambda: now + 32 * 86_400)
-    assert Reuse(find_project(folder)).recalled(TASK) is None
+    assert recalled(Reuse(find_project(folder))) is None
 
 
 def test_damaged_file_is_reported_and_nothing_is_kept(folder: Path) -> None:
     (folder / FILE).parent.mkdir()
     (folder / FILE).write_text("no database\n" * 100)
     broken = kept(folder)
-    assert broken.recalled(TASK) is None
+    assert recalled(broken) is None
     assert broken.problem == f"no result is reused or kept: {folder / FILE}: file is not a database; delete the file"
 
 
