@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-from falsifiers.support.ranks import RankError, run_ranks  # noqa: E402  (it needs torch)
+from falsifiers.support.ranks import RankError, run_ranks
 
 
 def children() -> set[str]:

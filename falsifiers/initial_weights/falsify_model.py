@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.rank_runs.launched import lines
 from falsifiers.support.small_runs import found, refused, run, small
+from reference_trainer import Callback, Lines
 
 STEPS = 2
 """Steps of the run whose model is read."""
+
+
+class Drawn(Callback):
+    """Callback that keeps the projections with which a run begins, flat."""
+
+    def attach(self, pipeline: Any) -> None:
+        self.run = pipeline
+
+    def on_train_begin(self, context: Any) -> None:
+        self.tensors = [each.detach().clone().flatten() for each in self.run.features.parameters]
 
 
 def _first(subject: Any, directory: Path, seed: int = 0) -> Path:
@@ -49,6 +62,25 @@ def falsify_model_begins_a_run_like_its_last_checkpoint(subject: Any, seed: int,
         digest = hashlib.sha256((model / "manifest.json").read_bytes()).hexdigest()
         expected = {"path": str(model), "step": STEPS, "sha256": digest}
         assert seen == expected, f"{when}: the manifest records {seen}; expected {expected}"
+
+
+@given(seed=st.integers(0, 9), width=st.sampled_from([32, 48]))
+def falsify_projections_of_a_model_are_drawn_anew(subject: Any, seed: int, width: int) -> None:
+    """They are those of a run with the same seed that begins with no model, and a line says so."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        model = _first(subject, directory)
+        given = {"seed": seed, "teacher_width": width, "feature_weight": 0.5, "max_steps": 1}
+        alone, begun, written = Drawn(), Drawn(), io.StringIO()
+        run(subject, small(directory, out=directory / "alone", **given), callbacks=[alone])
+        chosen = small(directory, out=directory / "begun", init_from=model, **given)
+        subject.distill(chosen, lines=Lines(written), callbacks=[begun])
+        when = f"seed {seed}, teacher of width {width}"
+        assert alone.tensors and torch.equal(*(torch.cat(each.tensors) for each in (alone, begun))), (
+            f"{when}: the projections are not those of a run that begins with no model"
+        )
+        line = f"projections: drawn anew; {model} has none"
+        assert line in written.getvalue(), f"{when}: the run wrote {written.getvalue()!r}; expected {line!r}"
 
 
 def _flipped(path: Path) -> None:

@@ -50,6 +50,14 @@ def student_alone(original: Any, self: Any, name: str, module: Any, lines: Any) 
         original(self, name, module, lines)
 
 
+def zeros(original: Any, self: Any, name: str, module: Any, lines: Any) -> None:
+    """Clear the projections of a run that has a source."""
+    if name == "projections" and self.recorded is not None:
+        for each in module.parameters():
+            each.detach().zero_()
+    original(self, name, module, lines)
+
+
 def parameters_alone(original: Any, self: Any, name: str, module: Any) -> None:
     """Leave the buffers as they are."""
     buffers = {key: each.clone() for key, each in module.named_buffers()}

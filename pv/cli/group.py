@@ -1,15 +1,14 @@
 """The command `pv` itself, and its exit codes."""
 
 import errno
-import os
 import sys
 import traceback
-from contextlib import suppress
 from typing import Any
 
 import click
 
 from pv import __version__
+from pv.commands.terminal import discard_output
 from pv.errors import PvError
 
 BUG, REFUSED, FAILED, UNDECIDED, INTERRUPTED = 70, 3, 1, 2, 130
@@ -33,18 +32,12 @@ class _Command(click.Group):
             sys.exit(REFUSED)
         except Exception as error:
             if isinstance(error, OSError) and error.filename is None and error.errno in OUTPUT_ERRORS:
-                _discard_output()
+                discard_output()
                 click.echo(f"pv: cannot write to standard output: {error.strerror}", err=True)
                 sys.exit(REFUSED)
             traceback.print_exc()
             click.echo("pv: this is a bug in pv, not in your contract; please report the lines above", err=True)
             sys.exit(BUG)
-
-
-def _discard_output() -> None:
-    """Discard what standard output still holds: Python would try again at its exit, and exit with code 120."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=_Command, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})

@@ -149,8 +149,8 @@ def _origin(kind: Any) -> Any:
 
 
 def _model_hook(cls: type) -> Callable[[Any, Any], Any]:
-    renamed = {field: override(rename=key) for field, key in RENAMED.get(cls, {}).items()}
-    structure: Any = make_dict_structure_fn(cls, _converter, **renamed)  # type: ignore[arg-type]  # mypy compares it with the options, too
+    renamed: dict[str, Any] = {field: override(rename=key) for field, key in RENAMED.get(cls, {}).items()}
+    structure: Any = make_dict_structure_fn(cls, _converter, **renamed)
     form = FORMS.get(cls, _fields)
     return lambda value, _: structure(form(value) if isinstance(value, Node) else value, cls)
 

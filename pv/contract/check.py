@@ -45,7 +45,7 @@ def _validator(name: str) -> Any:
             yield ValidationError("duplicate item")
 
     keywords = {"pattern": matches_whole, "uniqueItems": unique}
-    validator: Any = extend(Draft202012Validator, keywords)  # type: ignore[no-untyped-call]  # no types in jsonschema
+    validator: Any = extend(Draft202012Validator, keywords)  # type: ignore[no-untyped-call]  # its stub has no types
     return validator(schema(name))
 
 

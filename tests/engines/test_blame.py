@@ -89,7 +89,7 @@ def test_an_assertion_of_a_library_refutes_if_the_library_is_for_assertions(
     assert blame.status(raised(lambda: subject.call(library))) is TrialStatus.RAISED
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is there")
+@pytest.mark.skipif(torch.cuda.is_available(), reason="no device is missing where there is CUDA")
 def test_a_missing_device_or_package_is_an_error_also_in_the_subject(
     blamed: tuple[ModuleType, ModuleType, Blame],
 ) -> None:
