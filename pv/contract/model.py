@@ -41,6 +41,7 @@ class Gate:
 
     devices: the devices on which it makes claims, () for those that its falsifiers name. fresh: the devices whose
     recorded results are required too. mutation_score: the least recorded share of generated mutants that are killed.
+    equivalents: the largest share of them that may be declared equivalent.
     """
 
     id: str = ""
@@ -51,6 +52,7 @@ class Gate:
     devices: tuple[str, ...] = ()
     fresh: frozenset[str] = frozenset()
     mutation_score: float | None = None
+    equivalents: float = 0.05
     location: Location | None = None
 
 

@@ -24,7 +24,6 @@ from pv.source.digest import digest_data
 from pv.source.project import Project
 
 FORMAT = "pv-mutants/1"
-MOST_EQUIVALENT = 0.05
 
 
 def of(result: MutationResult) -> MutationScore:
@@ -44,9 +43,9 @@ def of(result: MutationResult) -> MutationScore:
     )
 
 
-def most_equivalent(score: MutationScore) -> int:
-    """Return how many mutants may be declared equivalent: at least one."""
-    return max(1, math.floor(MOST_EQUIVALENT * (score.judged + score.equivalent)))
+def most_equivalent(score: MutationScore, share: float) -> int:
+    """Return how many mutants may be declared equivalent: a share of all, but at least one."""
+    return max(1, math.floor(share * (score.judged + score.equivalent)))
 
 
 def fingerprint(project: Project, contract: Contract) -> Fingerprint:

@@ -27,10 +27,11 @@ def objections(result: MutationResult) -> list[str]:
         f"declared equivalent, but {j.tried[-1]} kills it: {j.mutant.mutant.id}"
         for j in _of(result, MutantStatus.NOT_EQUIVALENT)
     ]
-    if result.whole and measured.equivalent > (most := score.most_equivalent(measured)):
+    share = result.contract.gate.equivalents
+    if result.whole and measured.equivalent > (most := score.most_equivalent(measured, share)):
         found.append(
             f"{measured.equivalent} mutants declared equivalent, at most {most} allowed "
-            f"({score.MOST_EQUIVALENT * 100:g} % of all mutants): "
+            f"(`equivalents` of the gate: {share * 100:g} % of all mutants): "
             "write a falsifier that tells them apart, or simpler code"
         )
     found += [f"no falsifier executes {name}" for name in result.idle]

@@ -74,6 +74,7 @@ def gate(gate: Gate) -> dict[str, Any]:
         "devices": list(gate.devices),
         "fresh": sorted(gate.fresh),
         "mutation_score": gate.mutation_score,
+        "equivalents": gate.equivalents,
         "line": gate.location.line if gate.location is not None else None,
     }
 

@@ -72,6 +72,7 @@ def _gate(data: Mapping[str, Any], path: Path) -> Gate:
         devices=tuple(data["devices"]),
         fresh=frozenset(data["fresh"]),
         mutation_score=data["mutation_score"],
+        equivalents=data["equivalents"],
         location=Location(path, data["line"]) if data["line"] is not None else None,
     )
 

@@ -72,6 +72,9 @@ def _gate(old: Contract, new: Contract) -> Weaker:
     before, least = old.gate.mutation_score or 0.0, new.gate.mutation_score or 0.0
     if least < before:
         yield "", f"the gate requires a mutation score of {least * 100:g} %, was {before * 100:g} %"
+    before, most = old.gate.equivalents, new.gate.equivalents
+    if most > before:
+        yield "", f"the gate accepts {most * 100:g} % of mutants as equivalent, was {before * 100:g} %"
 
 
 def _examples(old: ContractVerdict, new: ContractVerdict) -> Weaker:

@@ -26,13 +26,19 @@ def accept_two(shop: Any) -> None:
 def test_too_many_equivalents_fail_a_run_of_all_and_say_what_to_try(shop: Any) -> None:
     accept_two(shop)
     assert summary.problems(shop.mutate("shop")) == [
-        "2 mutants declared equivalent, at most 1 allowed (5 % of all mutants): "
+        "2 mutants declared equivalent, at most 1 allowed (`equivalents` of the gate: 5 % of all mutants): "
         "write a falsifier that tells them apart, or simpler code"
     ]
     drawn = shop.mutate("shop", sample=14)
     assert (drawn.count(MutantStatus.EQUIVALENT), summary.problems(drawn)) == (2, [])
     part = shop.mutate("shop", modules=["shop"])
     assert (part.count(MutantStatus.EQUIVALENT), summary.problems(part)) == (2, [])
+
+
+def test_a_gate_says_how_many_equivalents_are_accepted(shop: Any) -> None:
+    accept_two(shop)
+    shop.append("qa_gate: {id: G, name: all, require: {equivalents: 0.2}}\n")
+    assert summary.problems(shop.mutate("shop")) == []
 
 
 @pytest.mark.parametrize("replace", ["whole <= 0", "whole < -5", ""], ids=["told apart", "no mutant", "too many"])

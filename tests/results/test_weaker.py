@@ -71,14 +71,18 @@ def test_an_equal_contract_is_not_weaker() -> None:
     assert said(BASE, BASE) == []
 
 
-def test_a_lower_score_in_the_gate_and_dropped_devices_are_weaker() -> None:
+def test_a_gate_with_a_lower_score_fewer_devices_or_more_equivalents_is_weaker() -> None:
     strong, weak = (
         replace(BASE, gate=gate)
-        for gate in (Gate(mutation_score=0.9, fresh=frozenset({"cuda"})), Gate(mutation_score=0.8))
+        for gate in (
+            Gate(mutation_score=0.9, fresh=frozenset({"cuda"})),
+            Gate(mutation_score=0.8, equivalents=0.1),
+        )
     )
     assert said(strong, weak) == [
         ("", "fresh evidence of cuda no longer required by the gate"),
         ("", "the gate requires a mutation score of 80 %, was 90 %"),
+        ("", "the gate accepts 10 % of mutants as equivalent, was 5 %"),
     ]
     assert said(weak, strong) == []
 
