@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from falsifiers.resume.runs import STEPS, assert_same_end, ended, lines, settings
 from reference_trainer import Action, Callback
+from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import StopRequestedError
 from reference_trainer.storage.checkpoint_files import saved_steps
 
@@ -42,37 +43,51 @@ class Asked(Callback):
     skipped=st.integers(0, 2),
     save_every=st.integers(1, 3),
     log_every=st.integers(1, 3),
+    eval_every=st.integers(0, 2),
 )
-@example(stops=[1], times=2, skipped=0, save_every=2, log_every=1)
+@example(stops=[1], times=2, skipped=0, save_every=2, log_every=1, eval_every=0)
+@example(stops=[2, 4], times=1, skipped=0, save_every=3, log_every=1, eval_every=2)
 def falsify_stopped_run_is_saved_and_goes_on(
-    subject: Any, stops: list[int], times: int, skipped: int, save_every: int, log_every: int
+    subject: Any, stops: list[int], times: int, skipped: int, save_every: int, log_every: int, eval_every: int
 ) -> None:
     """Each leg ends after the step in which it is asked, saved; the last one ends like the straight run.
 
-    A resumed leg may be asked again before it takes a step.
+    A resumed leg may be asked again before it takes a step. Of the evaluated steps only the first is
+    saved as the best.
     """
     with tempfile.TemporaryDirectory() as name:
-        directory, every = Path(name).resolve(), {"save_every": save_every, "log_every": log_every}
+        directory = Path(name).resolve()
+        every = {
+            "save_every": save_every,
+            "log_every": log_every,
+            "eval_every": eval_every,
+            "best_metric": "eval/score",
+        }
         quiet = Asked([], 0, skipped)
-        straight = ended(subject, settings(directory, "straight", **every), [quiet])
+        straight = ended(subject, settings(directory, "straight", **every), [quiet], measure=_measured)
         stops = sorted(step for step in stops if step <= len(quiet.seen))
         asked, more = Asked(stops, times, skipped), {}
         for step in [step for step in stops for _ in range(times)]:
             _assert_leaves(subject, settings(directory, "cut", **every, **more), asked, step)
             more = {"resume": Path("latest")}
-        cut = ended(subject, settings(directory, "cut", **every, **more, force=True), [asked], asked)
+        cut = ended(subject, settings(directory, "cut", **every, **more, force=True), [asked], asked, _measured)
         when = f"saved every {save_every} steps and asked to stop {times} times in {stops}"
         legs = len(stops) * times + 1
         assert asked.ended == legs, f"{when}, on_train_end is called {asked.ended} times"
         assert_same_end(when, directory, ("cut", cut), ("straight", straight))
         steps = [line["step"] for line in lines(directory, "cut")]
-        assert steps == [step for step in asked.seen if step % log_every == 0], f"{when}, the lines are of {steps}"
+        due = [step for step in asked.seen if step % log_every == 0 or (eval_every and step % eval_every == 0)]
+        assert steps == due, f"{when}, the lines are of {steps}; expected {due}"
+
+
+def _measured(run: Any) -> dict[str, Any]:
+    return {"score": MetricSum(1.0, 1)}
 
 
 def _assert_leaves(subject: Any, chosen: Any, asked: Asked, step: int) -> None:
     """Assert that the leg ends after `step` and its hooks, with a checkpoint of it."""
     try:
-        ended(subject, chosen, [asked], asked)
+        ended(subject, chosen, [asked], asked, _measured)
     except StopRequestedError:
         there = saved_steps(chosen.out / "checkpoints", "student")
         assert asked.seen[-1:] == [step], f"asked to stop in step {step}, the run takes the steps {asked.seen}"
