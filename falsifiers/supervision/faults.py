@@ -110,3 +110,14 @@ def older_models_are_done(original: Any, settings: Any, arguments: Any, limits: 
 def age_of_the_file(original: Any, read: Any, now: float, after: float) -> Any:
     """Wait for half of the time."""
     return original(read, now, after / 2)
+
+
+def any_process_with_the_number(original: Any, beat: Any) -> bool:
+    """Take whatever process has the number of a rank for that rank."""
+    import os
+
+    try:
+        os.kill(beat.pid, 0)
+    except OSError:
+        return False
+    return True
