@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_trainer.config.settings import Settings
-from reference_trainer.errors import CheckpointError
+from reference_trainer.errors import CheckpointError, OutputError
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
 from reference_trainer.storage.checkpoint_manifest import Manifest
 from reference_trainer.storage.checkpoints import save_checkpoint
-from reference_trainer.storage.export import save_decoder
+from reference_trainer.storage.export import WEIGHTS, save_decoder
 from reference_trainer.supervision.decision import Ending, Verdict
 
 RUN, RANK = "student", "rank-00000.safetensors"
@@ -49,31 +49,36 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "a foreign file": lambda path: (path / "rank-00001.safetensors").write_bytes(b""),
     "half a manifest": lambda path: os.truncate(path / "manifest.json", 40),
     "no manifest": lambda path: (path / "manifest.json").unlink(),
-    "another step's manifest": lambda path: _renumber(path / "manifest.json"),
+    "another step's manifest": lambda path: _rewrite(path / "manifest.json", "step", 999),
 }
+
+
+def _rewrite(path: Path, name: str, value: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
 
 
 def _flipped(content: bytes) -> bytes:
     return content[:-1] + bytes([content[-1] ^ 1])
 
 
-def _renumber(path: Path) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), "step": 999}))
-
-
 @given(
     damages=st.lists(st.none() | st.sampled_from(sorted(DAMAGES)), min_size=1, max_size=4),
-    twice=st.booleans(),
+    taken=st.integers(0, 3),
 )
-def falsify_newest_whole_checkpoint_is_found(subject: Any, damages: list[str | None], twice: bool) -> None:
-    """The newest undamaged step is returned, and damaged ones after it are renamed; no byte of any is lost."""
+def falsify_newest_whole_checkpoint_is_found(subject: Any, damages: list[str | None], taken: int) -> None:
+    """The newest undamaged step is returned, and damaged ones after it are renamed; no byte of any is lost.
+
+    taken: how many names for the newest one earlier searches have taken.
+    """
     with _output() as out:
         for step, damage in enumerate(damages, start=1):
             path = _save(out, step)
             if damage is not None:
                 DAMAGES[damage](path)
-        if twice:  # a name that an earlier search has taken
-            (out / "checkpoints" / f"{RUN}-step{len(damages)}.damaged").mkdir()
+        for number in range(1, taken + 1):
+            aside = out / "checkpoints" / f"{RUN}-step{len(damages)}.damaged{number if number > 1 else ''}"
+            aside.mkdir()
+            (aside / "taken").write_text(str(number))
         before = _contents(out)
         whole = [step for step, damage in enumerate(damages, start=1) if damage is None]
         told: list[str] = []
@@ -84,13 +89,20 @@ def falsify_newest_whole_checkpoint_is_found(subject: Any, damages: list[str | N
         expected = whole[-1] if whole else "refused"
         assert seen == expected, f"with the damages {damages} the newest whole step is {seen}; expected {expected}"
         assert _contents(out) == before, f"with the damages {damages} a file is lost or changed"
-        left = sorted(
-            path.name for path in (out / "checkpoints").glob(f"{RUN}-step*[0-9]") if ".damaged" not in path.name
-        )
         stays = whole[-1] if whole else 1
-        names = sorted(f"{RUN}-step{step}" for step in range(1, stays + 1))
+        left = sorted(path.name for path in (out / "checkpoints").glob(f"{RUN}-step*"))
+        names = _names(len(damages), stays, taken)
         assert left == names, f"with the damages {damages} the checkpoints are {left}; expected {names}"
         assert len(told) == len(damages) - stays, f"with the damages {damages}, {told} is reported"
+
+
+def _names(steps: int, stays: int, taken: int) -> list[str]:
+    """Return the names after a search: steps up to `stays` keep theirs, and later ones get the first that is free."""
+    ends = [".damaged", *(f".damaged{number}" for number in range(2, taken + 2))]
+    kept = [f"{RUN}-step{step}" for step in range(1, stays + 1)]
+    aside = [f"{RUN}-step{step}.damaged" for step in range(stays + 1, steps)]
+    of_newest = ends[: taken + 1] if steps > stays else ends[:taken]
+    return sorted([*kept, *aside, *(f"{RUN}-step{steps}{end}" for end in of_newest)])
 
 
 def _contents(out: Path) -> list[bytes]:
@@ -103,6 +115,54 @@ def falsify_output_without_checkpoints_is_at_step_0(subject: Any) -> None:
         assert subject.whole_step(out, print) == 0 and not out.exists(), "an output that is not there"
         (out / "checkpoints" / "other-step3").mkdir(parents=True)
         assert subject.whole_step(out, print) == 0, "an output with a checkpoint of another run"
+
+
+def _file_in_place_of_the_directory(out: Path) -> tuple[type[Exception], Path]:
+    out.mkdir()
+    (out / "checkpoints").write_text("notes")
+    return CheckpointError, out / "checkpoints"
+
+
+def _link_in_place_of_the_new_name(out: Path) -> tuple[type[Exception], Path]:
+    _save(out, 1)
+    damaged = _save(out, 2)
+    DAMAGES["no manifest"](damaged)
+    damaged.with_name(f"{damaged.name}.damaged").symlink_to("nothing")
+    return OutputError, damaged
+
+
+@given(prepare=st.sampled_from([_file_in_place_of_the_directory, _link_in_place_of_the_new_name]))
+def falsify_search_that_fails_names_the_path(subject: Any, prepare: Any) -> None:
+    """The error of this package with the path and the reason; every byte stays."""
+    with _output() as out:
+        expected, path = prepare(out)
+        before = _contents(out)
+        try:
+            seen: Any = subject.whole_step(out, print)
+        except expected as error:
+            seen = str(error)
+        assert isinstance(seen, str) and f"{path}: " in seen, f"{prepare.__name__}: {seen!r}; expected {path} in it"
+        assert _contents(out) == before, f"{prepare.__name__}: a file is lost or changed"
+
+
+MODELS: dict[str, Callable[[Path], object]] = {
+    "a flipped bit": lambda out: (out / WEIGHTS).write_bytes(_flipped((out / WEIGHTS).read_bytes())),
+    "no weights": lambda out: (out / WEIGHTS).unlink(),
+    "no manifest": lambda out: (out / "manifest.json").unlink(),
+    "no result": lambda out: _rewrite(out / "manifest.json", "result", None),
+    "no number of steps": lambda out: _rewrite(out / "manifest.json", "result", {"steps_completed": "nine"}),
+}
+
+
+@given(steps=st.integers(1, 9), damage=st.none() | st.sampled_from(sorted(MODELS)))
+def falsify_only_a_whole_model_ends_a_run(subject: Any, steps: int, damage: str | None) -> None:
+    """The steps of the run that wrote it; 0 for a damaged one."""
+    with _output() as out:
+        _export(out, steps)
+        if damage is not None:
+            MODELS[damage](out)
+        seen, expected = subject.model_step(out), 0 if damage else steps
+        assert seen == expected, f"a model of {steps} steps with {damage or 'no damage'} is at step {seen!r}"
 
 
 class Attempts:

@@ -44,18 +44,18 @@ def whole_step(out: Path, report: Callable[[str], object]) -> int:
 def _steps(directory: Path) -> list[int]:
     """Return the steps of all directories with the name of a checkpoint, also of those that have no manifest."""
     try:
-        return steps_of(RUN_ID, [each.name for each in directory.iterdir()])
+        names = [each.name for each in directory.iterdir()]
     except FileNotFoundError:
-        return []
+        names = []
     except OSError as error:
         raise CheckpointError(f"cannot read {directory}: {error.strerror}") from error
+    return steps_of(RUN_ID, names)
 
 
 def _set_aside(path: Path) -> Path:
-    aside = path.with_name(f"{path.name}.damaged")
-    for number in range(2, 1000):
-        if not aside.exists():
-            break
+    aside, number = path.with_name(f"{path.name}.damaged"), 1
+    while aside.exists():
+        number += 1
         aside = path.with_name(f"{path.name}.damaged{number}")
     try:
         return path.rename(aside)
