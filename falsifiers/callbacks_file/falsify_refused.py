@@ -20,10 +20,15 @@ def entry(use: str, arguments: str = "") -> str:
 
 FILES: dict[str, tuple[str, list[str]]] = {
     "no TOML": ("[[callbacks]\n", ["not TOML", "line 1"]),
-    "another key": ("callback = []\n", ["unknown key 'callback'", "callbacks"]),
+    "a misspelt key": ("callback = []\n", ["unknown key 'callback'", "did you mean 'callbacks'?"]),
+    "another key": ("colour = []\n", ["unknown key 'colour'", "expected callbacks"]),
     "no list": ("[callbacks]\n", ["not a list"]),
     "no tables": ("callbacks = [3]\n", ["callback 1", "not a table"]),
-    "an unknown key": (entry(f"{HERE}:Mine", "argument = {}\n"), ["unknown key 'argument'", "arguments"]),
+    "a misspelt argument": (entry(f"{HERE}:Mine", "argument = {}\n"), ["callback 1", "did you mean 'arguments'?"]),
+    "an unknown key": (
+        entry(f"{HERE}:Mine", "colour = {}\n"),
+        ["callback 1: unknown key 'colour'", "use and arguments"],
+    ),
     "no use": ("[[callbacks]]\narguments = {}\n", ["callback 1", "None", "MODULE:CLASS"]),
     "no class": (entry(HERE), [HERE, "MODULE:CLASS"]),
     "two colons": (entry(f"{HERE}:Mine:Mine"), ["MODULE:CLASS"]),
@@ -43,6 +48,7 @@ FILES: dict[str, tuple[str, list[str]]] = {
     "a missing argument": (entry(f"{HERE}:Watching"), ["Watching", "TypeError", "token"]),
     "an unknown argument": (entry(f"{HERE}:Watching", 'arguments = {tokens = "a"}\n'), ["TypeError", "tokens"]),
     "a constructor that raises": (entry(f"{HERE}:Refusing"), ["Refusing", "ValueError", "cannot use"]),
+    "a constructor that quotes a word": (entry(f"{HERE}:Refusing", 'arguments = {mode = "low"}\n'), ["'mode': 'low'"]),
 }
 """Contents of files that are refused, and what the message says."""
 
@@ -82,20 +88,39 @@ def falsify_what_is_no_file_is_refused(subject: Any, kind: str) -> None:
     assert str(odd[kind]) in said, f"{kind}: refused with {said!r}; expected a SettingError that names the path"
 
 
+@given(more=st.integers(0, 1))
+def falsify_large_files_are_refused(subject: Any, more: int) -> None:
+    """A file of just the largest size is read; one that is a byte larger is refused with its path and the limit."""
+    text = entry(f"{HERE}:Mine") + "\n"
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name, "callbacks.toml")
+        path.write_text(text + "#" * (subject.LARGEST_FILE + more - len(text)))
+        said = refusal(lambda: subject.load_callbacks(path))
+        words = [str(path), str(subject.LARGEST_FILE)]
+    missing = [each for each in words if each not in said]
+    assert bool(missing) != bool(more), f"{more} bytes more than the limit: refused with {said!r}"
+
+
 SECRET = "s3cr3t-t0ken"
 
 
-@given(nested=st.booleans(), use=st.sampled_from(["Refusing", "Watching", "Misspelt", "Other"]))
-def falsify_no_message_holds_an_argument(subject: Any, nested: bool, use: str) -> None:
-    """A refusal names the arguments at most, whatever the constructor quotes; its chain of errors is hidden too."""
+@given(
+    nested=st.booleans(), use=st.sampled_from(["Refusing", "Watching", "Misspelt", "Other"]), length=st.integers(4, 12)
+)
+def falsify_no_message_holds_an_argument(subject: Any, nested: bool, use: str, length: int) -> None:
+    """A refusal names the arguments at most, whatever the constructor quotes; its chain of errors is hidden too.
+
+    length: that of the argument; shorter texts are words, such as a mode.
+    """
+    secret = SECRET[:length]
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "callbacks.toml")
-        write(path, [(f"{HERE}:{use}", {"key": {"inner": [SECRET]} if nested else SECRET})])
+        write(path, [(f"{HERE}:{use}", {"key": {"inner": [secret]} if nested else secret})])
         try:
             subject.load_callbacks(path)
         except SettingError as error:
             shown = f"{error} {error.__cause__} {'' if error.__suppress_context__ else error.__context__}"
-            assert SECRET not in shown, f"the refusal of {use} holds the argument: {shown}"
+            assert secret not in shown, f"the refusal of {use} holds the argument: {shown}"
             return
     raise AssertionError(f"{use} is accepted with an argument that it does not have")
 

@@ -62,7 +62,7 @@ def read_specs(path: Path) -> tuple[Spec, ...]:
         raise SettingError(f"{path} can't be read: {error.strerror}; expected a TOML file of callbacks") from error
     except ValueError as error:  # also of text that is not UTF-8
         raise SettingError(f"{path} is not TOML: {error}") from error
-    _refuse_unknown(str(path), tree, ("callbacks",))
+    _refuse_unknown(path, tree, ("callbacks",))
     entries = tree.get("callbacks", [])
     if not isinstance(entries, list):
         raise SettingError(f"{path}: callbacks is not a list; write each callback below [[callbacks]]")
@@ -85,8 +85,8 @@ def _spec(where: str, entry: Any) -> Spec:
     return Spec(where=where, use=use, arguments=arguments)
 
 
-def _refuse_unknown(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
-    for name in given.keys() - set(known):
+def _refuse_unknown(where: Path | str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+    for name in given.keys() - known:
         near = difflib.get_close_matches(name, known)
         hint = f"did you mean {near[0]!r}?" if near else f"expected {' and '.join(known)}"
         raise SettingError(f"{where}: unknown key {name!r} ({hint})")

@@ -77,7 +77,7 @@ class MetricsCallback(Callback):
 
     def __init__(self, path: Path, *, truncate_to: int | None = None) -> None:
         self._length = truncate_to or 0
-        self._last = (0, 0)  # the step of the last line, and the bytes before it
+        self._last = (0, self._length)  # the step of the last line, and the bytes before it
         mode = "x+b" if truncate_to is None or not os.path.lexists(path) else "r+b"
         try:
             self._file = LineFile(path, mode)
