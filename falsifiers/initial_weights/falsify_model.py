@@ -79,8 +79,8 @@ def falsify_projections_of_a_model_are_drawn_anew(subject: Any, seed: int, width
         assert alone.tensors and torch.equal(*(torch.cat(each.tensors) for each in (alone, begun))), (
             f"{when}: the projections are not those of a run that begins with no model"
         )
-        line = f"projections: drawn anew; {model} has none"
-        assert line in written.getvalue(), f"{when}: the run wrote {written.getvalue()!r}; expected {line!r}"
+        for line in (f"student: weights of {model}, step {STEPS}", f"projections: drawn anew; {model} has none"):
+            assert line in written.getvalue(), f"{when}: the run wrote {written.getvalue()!r}; expected {line!r}"
 
 
 def _flipped(path: Path) -> None:
@@ -89,16 +89,16 @@ def _flipped(path: Path) -> None:
     path.write_bytes(content)
 
 
-def _stepless(model: Path) -> None:
+def _with_result(model: Path, result: dict[str, Any]) -> None:
     tree = json.loads((model / "manifest.json").read_text())
-    del tree["result"]
-    (model / "manifest.json").write_text(json.dumps(tree))
+    (model / "manifest.json").write_text(json.dumps({**tree, "result": result}))
 
 
 CASES: dict[str, tuple[Callable[[Path], object] | None, dict[str, Any], str]] = {
     "a flipped bit": (lambda model: _flipped(model / "model.safetensors"), {}, "does not match the files beside it"),
     "no manifest": (lambda model: (model / "manifest.json").unlink(), {}, "cannot verify"),
-    "no step": (_stepless, {}, "names no step"),
+    "no step": (lambda model: _with_result(model, {}), {}, "names no step"),
+    "no number": (lambda model: _with_result(model, {"steps_completed": "nine"}), {}, "names no step"),
     "another width": (None, {"width": 32}, "does not fit the student of this run"),
     "another dtype": (None, {"dtype": "float64"}, "does not fit the student of this run"),
 }
