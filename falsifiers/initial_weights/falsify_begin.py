@@ -162,6 +162,22 @@ def falsify_misfits_are_refused(subject: Any, kind: str, saved: tuple[int, str],
         assert not changed, f"{kind}: the run was refused, and changed {changed}"
 
 
+@given(rank=st.integers(0, 2))
+def falsify_ranks_with_other_sources_are_refused(subject: Any, rank: int) -> None:
+    """Three ranks, one of which reads another checkpoint, are refused on all of them, with both digests."""
+    with tempfile.TemporaryDirectory() as name:
+        directory, make = Path(name).resolve(), own(subject)
+        _saved(make, directory, (1, "ddp"), save_every=1)
+        sources = [directory / "source" / "checkpoints" / f"student-step{step}" for step in (1, SAVED)]
+        digests = [json.loads((each / "manifest.json").read_text())["sha256"] for each in sources]
+        begun = [settings(directory, "out", strategy="ddp", init_from=each) for each in sources]
+        ended = launched(make, lambda number: begun[number == rank], 3)
+        for number, each in enumerate(ended):
+            missing = [word for word in ("RankError", "init_from was", *digests) if word not in each.error]
+            where = f"rank {rank} of 3 begins with another checkpoint"
+            assert not missing, f"{where}; rank {number} ended with {each.error or 'a result'}, without {missing}"
+
+
 @given(cut=st.integers(1, 4), begun=st.sampled_from([(1, "ddp"), (2, "fsdp2")]))
 def falsify_source_is_recorded(subject: Any, cut: int, begun: tuple[int, str]) -> None:
     """Path, step and digest are in every manifest; the resumed run keeps them, and does not read the source again."""
