@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from reference_trainer.errors import CheckpointError
-from reference_trainer.storage.checkpoint_manifest import Manifest
+from reference_trainer.storage.checkpoint_manifest import Manifest, rank_file
+from reference_trainer.storage.checkpoints import DISK, save_checkpoint, write_tensors
 
 ROWS = st.lists(st.integers(0, 3), min_size=1, max_size=4)
 AT = Path("checkpoints/student-step3")
@@ -60,3 +62,27 @@ def falsify_shards_of_several_tensors_are_refused(subject: Any, kind: str) -> No
         assert not missing, f"{kind}: the refusal {error} does not name {missing}"
         return
     raise AssertionError(f"{kind}: the shards become a tensor of the shape {list(seen.shape)}")
+
+
+@given(ranks=st.integers(2, 3), odd=st.booleans())
+def falsify_files_of_other_tensors_are_refused(subject: Any, ranks: int, odd: bool) -> None:
+    """CheckpointError with the path if a rank has another tensor of the model; those of optimizers do not count."""
+
+    def saved(rank: int) -> dict[str, Tensor]:
+        name = "student.v" if odd and rank == ranks - 1 else "student.w"
+        return {name: torch.full((1,), float(rank)), f"optimizer.{rank}": torch.zeros(1)}
+
+    def written(partial: Path) -> dict[str, Any]:
+        return {rank_file(k): write_tensors(partial / rank_file(k), saved(k), DISK) for k in range(1, ranks)}
+
+    with tempfile.TemporaryDirectory() as name:
+        manifest = Manifest(run_id="student", step=3, world_size=ranks, strategy="fsdp2", conditions={}, state={})
+        path = save_checkpoint(Path(name), manifest, saved(0), others=written)
+        try:
+            seen: Any = subject.read_weights(path).of("student", {"w": torch.zeros(ranks)})["w"].tolist()
+        except CheckpointError as error:
+            seen = str(error)
+    if odd:
+        assert isinstance(seen, str) and f"{path}: its files have tensors of different names" in seen, f"read: {seen}"
+    else:
+        assert seen == [float(rank) for rank in range(ranks)], f"files of {ranks} ranks are read as {seen}"
