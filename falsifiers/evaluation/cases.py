@@ -91,3 +91,16 @@ def entropy_and_agreement(student: Tensor, teacher: Tensor, text: Tensor, length
         "teacher_entropy": -math.fsum(math.exp(x) * x for log_p in logs for x in log_p if x > -math.inf),
         "agreement": float(sum(one.index(max(one)) == two.index(max(two)) for one, two in pairs)),
     }
+
+
+def assert_is_the_oracles(what: str, seen: Any, case: KdCase) -> None:
+    """Assert that a metric has the sum and the count of its case, within the rounding of the sum."""
+    expected = case.labels.numel()
+    assert seen.count == expected, f"{what} counts {seen.count} tokens; expected {expected}"
+    kinds = [type(seen.sum).__name__, type(seen.count).__name__]
+    assert kinds == ["float", "int"], f"{what}: sum and count are of the types {kinds}; expected float and int"
+    apart, allowed = abs(seen.sum - case.oracle_nats()), case.allowed_nats()
+    assert apart <= allowed, (
+        f"{what} is {seen.sum!r} nats, the oracle's value is {case.oracle_nats()!r}; apart by {apart:.3g}, allowed "
+        f"{allowed:.3g}"
+    )

@@ -18,6 +18,7 @@ from falsifiers.evaluation.cases import (
     VOCABULARY,
     Student,
     Teacher,
+    assert_is_the_oracles,
     cases_of,
     entropy_and_agreement,
     learner,
@@ -46,19 +47,7 @@ def falsify_evaluation_does_not_depend_on_batch_size(
             what, allowed = f"{name} in batches of {batch_size}", 1e-12 * len(text) * (name != "agreement")
             oracles.assert_close(what, seen[name].sum, value, allowed, "the sum over all scored tokens")
         for name, case in cases_of(student, teacher, text, length, temperature).items():
-            _assert_is_the_oracles(f"{name} in batches of {batch_size}", seen[name], case)
-
-
-def _assert_is_the_oracles(what: str, seen: Any, case: Any) -> None:
-    expected = case.labels.numel()
-    assert seen.count == expected, f"{what} counts {seen.count} tokens; expected {expected}"
-    kinds = [type(seen.sum).__name__, type(seen.count).__name__]
-    assert kinds == ["float", "int"], f"{what}: sum and count are of the types {kinds}; expected float and int"
-    apart, allowed = abs(seen.sum - case.oracle_nats()), case.allowed_nats()
-    assert apart <= allowed, (
-        f"{what} is {seen.sum!r} nats, the oracle's value is {case.oracle_nats()!r}; apart by {apart:.3g}, allowed "
-        f"{allowed:.3g}"
-    )
+            assert_is_the_oracles(f"{name} in batches of {batch_size}", seen[name], case)
 
 
 @given(

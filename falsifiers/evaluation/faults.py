@@ -30,6 +30,25 @@ def mean_of_batch_means(original: Any, teacher: Any, student: Any, sequences: An
     return metrics
 
 
+def padding_rank_scored(
+    original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, *, parallel: Any = None
+) -> Any:
+    """Repeat the first batches until every rank has equally many, and count them again."""
+    if parallel is None:
+        return original(teacher, student, sequences, weights)
+
+    class Repeated:
+        device, batches = sequences.device, -(-sequences.batches // parallel.world_size) * parallel.world_size
+
+        def __len__(self) -> int:
+            return len(sequences)
+
+        def batch(self, order: Any, position: int) -> Any:
+            return sequences.batch(order, (position - 1) % sequences.batches + 1)
+
+    return original(teacher, student, Repeated(), weights, parallel=parallel)
+
+
 def last_evaluation_batch_dropped(
     original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, **named: Any
 ) -> Any:

@@ -56,10 +56,8 @@ def _unscored(sequences: Rows, order: Tensor) -> Batch:
 
 def _over_ranks(totals: Mapping[str, MetricSum], parallel: Parallel) -> Mapping[str, MetricSum]:
     """Return the totals of all ranks, which have the same names."""
-    if parallel.world_size == 1 or not totals:
-        return totals
     sums = parallel.sum_metrics(torch.tensor([each.sum for each in totals.values()], dtype=torch.float64)).tolist()
-    counts = parallel.sum_counts(torch.tensor([each.count for each in totals.values()])).tolist()
+    counts = parallel.sum_counts(torch.tensor([each.count for each in totals.values()], dtype=torch.int64)).tolist()
     return {name: MetricSum(each, count) for name, each, count in zip(totals, sums, counts, strict=True)}
 
 
