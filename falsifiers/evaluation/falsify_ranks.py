@@ -66,7 +66,10 @@ class _Rank:
 def falsify_ranks_share_an_evaluation(
     subject: Any, tables: tuple[Tensor, Tensor], text: Tensor, length: int, size: int, ranks: int
 ) -> None:
-    """Every rank returns the oracle's sums and counts of all sequences, after as many forwards as the others."""
+    """Every rank returns the oracle's sums and counts of all sequences, after as many forwards as the others.
+
+    A rank without a batch passes one row.
+    """
     meeting, sequences = _Meeting(ranks), sequences_of(text, length, size)
     students = [Student(tables[0]) for _ in range(ranks)]
 
@@ -83,6 +86,8 @@ def falsify_ranks_share_an_evaluation(
     what = f"{len(sequences)} sequences in batches of {size} on {ranks} ranks"
     forwards = [student.calls for student in students]
     assert len({*forwards}) == 1, f"{what}: the ranks make {forwards} forwards; expected equally many"
+    passed, needed = sum(student.rows for student in students), len(sequences) + sum(forwards) - sequences.batches
+    assert passed == needed, f"{what}: {passed} rows are passed; expected {needed}, one by each rank without a batch"
     cases = cases_of(*tables, text, length, 2.0) if len(sequences) else {}
     for rank, metrics in enumerate(results):
         assert metrics or not cases, f"{what}: rank {rank} has no metrics"

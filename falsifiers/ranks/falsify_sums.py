@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -29,18 +31,20 @@ def falsify_sums_are_exact(
     def work(rank: int) -> Any:
         made = [dist.new_group(list(each)) for each in members]
         mine = next(n for n, each in enumerate(members) if rank in each)
-        parallel = subject.DataParallel(DistributedDataParallel(nn.Linear(1, 1), process_group=made[mine]))
+        with mock.patch.dict(os.environ, {"LOCAL_RANK": str(rank + 5)}):
+            parallel = subject.DataParallel(DistributedDataParallel(nn.Linear(1, 1), process_group=made[mine]))
         given_K = torch.tensor(counts) + rank, torch.tensor(sums, dtype=torch.float64) + rank
         kept = [each.clone() for each in given_K]
         summed = parallel.sum_counts(given_K[0]), parallel.sum_metrics(given_K[1])
         unchanged = all(torch.equal(a, b) for a, b in zip(given_K, kept, strict=True))
-        return (parallel.rank, parallel.world_size, parallel.gradient_factor), *summed, unchanged
+        described = parallel.rank, parallel.local_rank, parallel.world_size, parallel.gradient_factor
+        return described, *summed, unchanged
 
     for rank, (described, count_sums, metric_sums, unchanged) in enumerate(run_ranks(ranks, work)):
         group = next(each for each in members if rank in each)
-        place = (group.index(rank), len(group), float(len(group)))
-        assert described == place and type(described[2]) is float, (
-            f"rank, world_size and gradient_factor are {described}; expected {place} in {group}"
+        place = (group.index(rank), rank + 5, len(group), float(len(group)))
+        assert described == place and type(described[3]) is float, (
+            f"rank, local_rank, world_size and gradient_factor are {described}; expected {place} in {group}"
         )
         wanted_counts = [sum(count + other for other in group) for count in counts]
         wanted_sums = [sum(each + other for other in group) for each in sums]
@@ -74,7 +78,9 @@ def falsify_one_process_sums_nothing(subject: Any, counts: list[int], sums: list
     """One process is rank 0 of 1, divides by 1, and returns its arguments."""
     alone = subject.OneProcess()
     described = alone.rank, alone.world_size, alone.gradient_factor
-    assert described == (0, 1, 1.0), f"rank, world_size and gradient_factor are {described}; expected (0, 1, 1.0)"
+    assert described == (0, 1, 1.0), (
+        f"rank, local_rank, world_size and gradient_factor are {described}; expected (0, 1, 1.0)"
+    )
     given_K = torch.tensor(counts), torch.tensor(sums, dtype=torch.float64)
     summed = alone.sum_counts(given_K[0]), alone.sum_metrics(given_K[1])
     assert all(torch.equal(a, b) for a, b in zip(given_K, summed, strict=True)), f"{summed}; expected {given_K}"

@@ -105,3 +105,12 @@ def evaluated_with_a_graph(
     with torch.enable_grad():
         student.forward(sequences.batch(torch.arange(len(sequences)), 1))
     return original(teacher, student, sequences, weights, **named)
+
+
+def sharded_as_a_whole(original: Any, module: Any, device: Any) -> Any:
+    """Divide the module without a look at its layers."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    return fully_shard(module, mesh=mesh, reshard_after_forward=True)

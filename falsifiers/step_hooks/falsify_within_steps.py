@@ -5,7 +5,9 @@ The expected numbers come from a small table of logits and its closed-form gradi
 
 from __future__ import annotations
 
+import copy
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -48,14 +50,34 @@ def runs(draw: st.DrawFn) -> tuple[Script, list[tuple[tuple[int, int], ...]], fl
     return script, batches, draw(st.none() | st.sampled_from([1e-3, 0.5, 1e3]))
 
 
-class Run:
-    """A real run of these micro-batches, with the contexts of every event and the student's table at that time."""
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a run hands over to be saved. seen: the number of contexts before its on_save."""
 
-    def __init__(self, subject: Any, script: Script, batches: Any, clip: float | None) -> None:
+    state: Any
+    weights: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    seen: int
+
+
+class Run:
+    """A real run of these micro-batches, with the contexts of every event and the student's table at that time.
+
+    saved: its checkpoints; `resumed` is one of an equal run.
+    """
+
+    def __init__(
+        self, subject: Any, script: Script, batches: Any, clip: float | None, resumed: Checkpoint | None = None
+    ) -> None:
         self.script, self.batches = script, batches
         self.seen: list[tuple[Context, Tensor, Tensor | None]] = []
+        self.saved: list[Checkpoint] = []
         self.teacher = torch.tensor([[2.0, 0, -1], [0, 4, 0], [1, -2, 0]], dtype=torch.float64)
         module = Table(self.teacher.flip(0, 1))
+        optimizer = new_optimizer(module.parameters(), 0.1)
+        if resumed is not None:
+            module.load_state_dict(resumed.weights)
+            optimizer.load_state_dict(resumed.optimizer)
         now = [0.0]
 
         def clock() -> float:
@@ -68,13 +90,20 @@ class Run:
                 (context.snapshot(), module.table.detach().clone(), None if gradient is None else gradient.clone())
             )
 
+        def save(state: Any) -> None:
+            files = copy.deepcopy((module.state_dict(), optimizer.state_dict()))
+            self.saved.append(Checkpoint(state, *files, len(self.seen)))
+
         given = parts() | {
             "teacher": FixtureTeacher(self.teacher),
             "student": module_student(module),
             "batch_at": lambda epoch, k: self.batch(epoch, k),
-            "optimizer": new_optimizer(module.parameters(), 0.1),
+            "optimizer": optimizer,
+            "learning_rate": lambda step: 0.1 / step,
             "clock": clock,
             "clip": clip,
+            "save": save,
+            "resumed": None if resumed is None else resumed.state,
         }
         run(subject, script, recording_callbacks(1, act), given)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -82,3 +83,14 @@ def path_on_rank_0_alone(original: Any, self: Any, *given: Any) -> Any:
     """Return the path of the checkpoint to rank 0 only, so that others have no on_save."""
     path = original(self, *given)
     return path if self.ranks.rank == 0 else None
+
+
+def metrics_lost(original: Any, record: Any, *given: Any) -> None:
+    """Begin a resumed run without the metrics of the step that was saved."""
+    original(record, *given)
+    record.begin_step()
+
+
+def peak_memory(*given: Any) -> int:
+    """Return the largest memory that the process has held."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
