@@ -30,11 +30,20 @@ def _expected(name: str, start: float, end: float | None, warmup: int, step: int
     ends=st.tuples(*[st.none() | st.floats(0.25, 4)] * 4),
     warmup=st.integers(0, 4),
     to_zero=st.sampled_from([None, *NAMES[1:]]),
+    kept=st.sampled_from([None, *NAMES]),
 )
 def falsify_weights_with_an_end_warm_up(
-    subject: Any, starts: tuple[float, ...], ends: tuple[float | None, ...], warmup: int, to_zero: str | None
+    subject: Any,
+    starts: tuple[float, ...],
+    ends: tuple[float | None, ...],
+    warmup: int,
+    to_zero: str | None,
+    kept: str | None,
 ) -> None:
-    """Weights with an end rise from 0 over the warm-up, then go to it; others and the temperature have no warm-up."""
+    """Weights with an end rise from 0 over the warm-up, then go to it; others and the temperature have no warm-up.
+
+    An end that equals the start is an end.
+    """
     seen: list[dict[str, float]] = []
 
     def act(callback: int, event: str, context: Any) -> None:
@@ -42,6 +51,7 @@ def falsify_weights_with_an_end_warm_up(
             seen.append(dict(context.metrics))
 
     ends = tuple(0.0 if name == to_zero else end for name, end in zip(NAMES, ends, strict=True))
+    ends = tuple(start if name == kept else end for name, start, end in zip(NAMES, starts, ends, strict=True))
     given = dict(zip(NAMES, starts, strict=True)) | {f"{n}_end": end for n, end in zip(NAMES, ends, strict=True)}
     with tempfile.TemporaryDirectory() as name:
         settings = small(Path(name), smoke=STEPS, log_every=1, anneal_warmup=warmup, **given)

@@ -58,7 +58,7 @@ def _over_ranks(totals: Mapping[str, MetricSum], parallel: Parallel) -> Mapping[
     """Return the totals of all ranks, which have the same names."""
     sums = parallel.sum_metrics(torch.tensor([each.sum for each in totals.values()], dtype=torch.float64)).tolist()
     counts = parallel.sum_counts(torch.tensor([each.count for each in totals.values()], dtype=torch.int64)).tolist()
-    return {name: MetricSum(each, count) for name, each, count in zip(totals, sums, counts, strict=True)}
+    return {name: MetricSum(sums[place], counts[place]) for place, name in enumerate(totals)}
 
 
 def _batch_metrics(teacher: Teacher, student: Teacher, batch: Batch, weights: Weights) -> dict[str, MetricSum]:
@@ -69,4 +69,4 @@ def _batch_metrics(teacher: Teacher, student: Teacher, batch: Batch, weights: We
     rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True)
     sums = sums_of(rows, weights, metrics=True)
     numbers = torch.stack([rows.count, *(sums[name] for name in EVALUATED_SUMS)]).tolist()  # one transfer
-    return {name: MetricSum(numbers[place], int(numbers[0])) for place, name in enumerate(EVALUATED_SUMS, start=1)}
+    return {name: MetricSum(numbers[place], numbers[0]) for place, name in enumerate(EVALUATED_SUMS, start=1)}
