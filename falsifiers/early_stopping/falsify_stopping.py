@@ -17,9 +17,14 @@ from falsifiers.observers.events import context
 from reference_trainer import Action, Callback, EarlyStopping, SettingError
 
 # Multiples of a quarter: differences are exact.
-VALUES = st.lists(
+JUMPS = st.lists(
     st.integers(-8, 8).map(lambda n: n / 4) | st.sampled_from([math.nan, math.inf, -math.inf]), max_size=12
 )
+DRIFTS = st.lists(st.integers(-1, 1).map(lambda n: n / 8), max_size=12).map(
+    lambda gains: [*itertools.accumulate(gains)]
+)
+"""Values whose gains are smaller than min_delta one by one, but not together."""
+VALUES = JUMPS | DRIFTS
 RULES = st.fixed_dictionaries(
     {
         "mode": st.sampled_from(["min", "max"]),
@@ -55,6 +60,7 @@ def fed(callback: Any, values: Sequence[float], source: str) -> list[Any]:
 @example(values=[math.nan, 1.0, 1.0, 1.0], rules={"mode": "min", "patience": 2, "min_delta": 0.0}, source="log")
 @example(values=[1.0, math.nan, math.nan], rules={"mode": "max", "patience": 2, "min_delta": 0.0}, source="evaluation")
 @example(values=[1.0, 0.75, 0.75, 0.75, 0.75], rules=DEFAULTS, source="evaluation")
+@example(values=[1.0, 0.875, 0.75, 0.625], rules={"mode": "min", "patience": 3, "min_delta": 0.25}, source="log")
 def falsify_run_is_stopped_after_the_patience(
     subject: Any, values: list[float], rules: dict[str, Any], source: str
 ) -> None:

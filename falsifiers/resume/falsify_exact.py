@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,31 @@ def falsify_run_forks_into_another_directory(subject: Any, step: int, linked: bo
         after = found(directory)
         changed = [each for each in before if after.get(each) != before[each]]
         assert not changed, f"{when}, files of other runs are changed: {changed}"
+
+
+SPELLINGS: dict[str, Callable[[Path], Path]] = {
+    "relative": lambda out: Path(os.path.relpath(out)),
+    "through a link": lambda out: _linked(out),
+    "with ..": lambda out: out / ".." / out.name,
+}
+
+
+def _linked(out: Path) -> Path:
+    link = out.with_name("link")
+    link.symlink_to(out, target_is_directory=True)
+    return link
+
+
+@given(step=st.integers(1, STEPS - 1), spelling=st.sampled_from(sorted(SPELLINGS)))
+def falsify_any_path_of_a_checkpoint_resumes_its_run(subject: Any, step: int, spelling: str) -> None:
+    """Resumed by another path of its own checkpoint, the run ends as the straight one, with every step once."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        straight = ended(subject, settings(directory, "straight"))
+        ended(subject, settings(directory, "cut", max_steps=step))
+        path = SPELLINGS[spelling](directory / "cut") / "checkpoints" / f"student-step{step}"
+        cut = ended(subject, settings(directory, "cut", resume=path, force=True))
+        assert_same_end(f"resumed from a path {spelling}", directory, ("cut", cut), ("straight", straight))
 
 
 KILLS = 4

@@ -29,6 +29,21 @@ def falsify_silent_ranks_are_found_by_the_age_of_their_beat(subject: Any, ages: 
     assert seen == expected, f"of beats of the ages {ages} s, {seen} are silent after 10 s; expected {expected}"
 
 
+@given(numbers=st.sets(st.integers(0, 2000), max_size=20))
+def falsify_every_rank_is_watched(subject: Any, numbers: set[int]) -> None:
+    """All beats in a directory are read, whatever the numbers of their ranks; other files are no beats."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        for number in numbers:
+            beat = subject.Beat(pid=os.getpid(), born="1", step=number, time=0.0)
+            (directory / f"rank-{number}.json").write_text(json.dumps(asdict(beat)))
+        (directory / "rank-x.json").write_text("not a beat")
+        seen = sorted(beat.step for beat in subject.beats(directory))
+        assert seen == sorted(numbers), f"beats of the ranks {seen} are read; expected {sorted(numbers)}"
+        left = [path.name for path in directory.iterdir() if subject.kill_stale(directory) or path.exists()]
+        assert not left, f"once a supervisor begins, {left} are left of an earlier one"
+
+
 @contextmanager
 def _ranks(subject: Any, directory: Path, count: int) -> Iterator[list[Any]]:
     """Yield the first beats of processes that were started one after another, at least two ticks of a clock apart."""

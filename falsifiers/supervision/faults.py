@@ -121,3 +121,8 @@ def any_process_with_the_number(original: Any, beat: Any) -> bool:
     except OSError:
         return False
     return True
+
+
+def ten_ranks_watched(original: Any, directory: Any) -> Any:
+    """Read the beats of ranks with one digit."""
+    return [beat for beat in original(directory) if beat.step < 10]
