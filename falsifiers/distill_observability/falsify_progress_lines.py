@@ -63,11 +63,15 @@ def context(schedule: tuple[int, int], step: int, loss: float | None, elapsed: f
     )
 
 
-def call_all(callback: Any, schedule: tuple[int, int], losses: list[float | None]) -> None:
+METRICS = {"": {}, "nothing scored": {"temperature": 2.0}, "scored": {"temperature": 2.0, "loss": 0.25}}
+"""Metrics of a logged step, by what they say of it."""
+
+
+def call_all(callback: Any, schedule: tuple[int, int], losses: list[float | None], metrics: str = "") -> None:
     """Call the callback for a whole run; step k has loss k of the repeated list and takes 3/4 s."""
     callback.on_train_begin(context(schedule, 0, None))
     for step in range(1, schedule[0] * schedule[1] + 1):
-        now = context(schedule, step, losses[step % len(losses)], 0.75 * step)
+        now = context(schedule, step, losses[step % len(losses)], 0.75 * step, metrics=METRICS[metrics])
         callback.on_step_end(now)
         if step % schedule[1] == 0:
             callback.on_epoch_end(now)
@@ -78,23 +82,32 @@ def _shown(loss: float | None) -> str:
     return "nan" if loss is None else f"{loss:.4f}"
 
 
-def expected_lines(schedule: tuple[int, int], losses: list[float | None], every: int) -> list[str]:
+def expected_lines(schedule: tuple[int, int], losses: list[float | None], every: int, metrics: str) -> list[str]:
     """Return the lines of such a run."""
     (epochs, per_epoch), lines = schedule, list[str]()
     for step in range(1, epochs * per_epoch + 1):
         loss = _shown(losses[step % len(losses)])
-        lines += [f"  Step {step}/{epochs * per_epoch}: loss: {loss}"] if every and not step % every else []
+        if every and not step % every:
+            lines.append(f"  Step {step}/{epochs * per_epoch}: loss: {loss}")
+            lines += ["Distillation metrics | loss=0.25"] * (metrics == "scored")
         ended = f"Epoch {step // per_epoch}/{epochs}: loss: {loss} ({0.75 * step:.1f}s)"
         lines += [ended] if step % per_epoch == 0 else []
     return lines
 
 
-@given(schedule=SCHEDULES, losses=st.lists(LOSSES, min_size=1, max_size=4), every=EVERY)
-def falsify_log_lines(subject: Any, schedule: tuple[int, int], losses: list[float | None], every: int) -> None:
-    """floor(steps / k) step lines, at steps k, 2k, ..., and a line for each epoch for every k."""
+@given(
+    schedule=SCHEDULES,
+    losses=st.lists(LOSSES, min_size=1, max_size=4),
+    every=EVERY,
+    metrics=st.sampled_from(sorted(METRICS)),
+)
+def falsify_log_lines(
+    subject: Any, schedule: tuple[int, int], losses: list[float | None], every: int, metrics: str
+) -> None:
+    """floor(steps / k) step lines, each with one of its metrics if there are any, and a line for each epoch."""
     stream = Stream()
-    call_all(subject.ProgressCallback(every, lines=Lines(stream)), schedule, losses)
-    seen, expected = stream.getvalue().splitlines(keepends=True), expected_lines(schedule, losses, every)
+    call_all(subject.ProgressCallback(every, lines=Lines(stream)), schedule, losses, metrics)
+    seen, expected = stream.getvalue().splitlines(keepends=True), expected_lines(schedule, losses, every, metrics)
     matching, steps = [line for line in seen if STEP.fullmatch(line.rstrip("\n"))], schedule[0] * schedule[1]
     due = steps // every if every else 0
     assert len(matching) == due, f"{len(matching)} step lines for {steps} steps, logged every {every}; expected {due}"
@@ -105,7 +118,7 @@ def falsify_log_lines(subject: Any, schedule: tuple[int, int], losses: list[floa
 def falsify_titled_lines_differ_from_student_lines(subject: Any, schedule: tuple[int, int], every: int) -> None:
     """Lines about another model than the student name it, and do not match the formats of the student's lines."""
     stream = Stream()
-    call_all(subject.ProgressCallback(every, lines=Lines(stream), title="teacher"), schedule, [1.0])
+    call_all(subject.ProgressCallback(every, lines=Lines(stream), title="teacher"), schedule, [1.0], "scored")
     seen, steps = stream.getvalue().splitlines(), schedule[0] * schedule[1]
     assert len(seen) == steps // every and all("teacher" in line for line in seen), (
         f"{steps} steps of a teacher, logged every {every}: {seen}; expected {steps // every} lines that name it"

@@ -34,13 +34,11 @@ class ProgressCallback(Callback):
         if is_logged(context.step, self.log_every):
             loss = math.nan if context.loss is None else context.loss
             self._lines.write(self._step_line.format(step=context.step, total=context.total_steps, loss=loss))
-            if context.metrics and not self._title:
-                self._lines.write(metrics_line(context.metrics))
+            if not self._title:
+                self._write(metrics_line(context.metrics))
 
     def on_evaluate(self, context: Context) -> None:
-        line = evaluation_line(context.step, context.total_steps, context.validation_metrics)
-        if line:
-            self._lines.write(line)
+        self._write(evaluation_line(context.step, context.total_steps, context.validation_metrics))
 
     def on_epoch_end(self, context: Context) -> None:
         if not self._title:
@@ -48,3 +46,7 @@ class ProgressCallback(Callback):
             self._lines.write(
                 EPOCH_LINE.format(epoch=context.epoch, epochs=context.epochs, loss=loss, elapsed_s=context.elapsed_s)
             )
+
+    def _write(self, line: str) -> None:
+        if line:
+            self._lines.write(line)
