@@ -1,0 +1,1 @@
+"""Attacks on the end of an observer, for `contracts/observer-end.yaml`."""

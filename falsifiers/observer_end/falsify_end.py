@@ -1,0 +1,173 @@
+"""Attacks on what is left of an observer. The subject has `Delivery` and `leave`, as `training.observers` does."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import json
+import math
+import os
+import threading
+import time
+import weakref
+from types import MappingProxyType
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falsifiers.observers.events import SAFETY_S, Blocked, context, logged, observer
+from falsifiers.support.interruptions import in_child
+from reference_trainer import Callback
+from reference_trainer.training.schedule import Event
+
+
+def _blocked(subject: Any, events: int, **attributes: Any) -> tuple[Any, Blocked]:
+    """Return the delivery of an observer that is blocked in the first of these events, and what blocks it."""
+    blocked = Blocked()
+    delivery = subject.Delivery(observer(blocked, **attributes))
+    delivery.put(Event.LOG, context(0))
+    assert blocked.entered.wait(SAFETY_S), "the observer is not called"
+    for step in range(1, events):
+        delivery.put(Event.LOG, context(step))
+    return delivery, blocked
+
+
+@given(events=st.integers(1, 6), limit=st.integers(1, 4))
+def falsify_what_is_left_is_lost_and_counted(subject: Any, events: int, limit: int) -> None:
+    """After the wait, the events that were not begun are dropped for good, and their number is logged once."""
+    delivery, blocked = _blocked(subject, events, queue_limit=limit)
+    with logged() as records:
+        for _ in range(2):
+            delivery.close(time.monotonic())
+        delivery.put(Event.LOG, context(events))
+    blocked.go.set()
+    for _ in range(500):
+        if not delivery.is_alive:
+            break
+        time.sleep(0.01)
+    case = f"{events} events beside a hook that does not return, in a queue of {limit}"
+    assert blocked.steps == [0], f"{case}: after the end, the observer has got {blocked.steps}"
+    assert not delivery.is_alive, f"{case}: its thread goes on after its last hook has returned"
+    said = [each for each in (record.getMessage() for record in records) if "lost" in each]
+    numbers = [int(word) for each in said for word in each.split() if word.isdigit()]
+    expected = [events - 1] * (events > 1)
+    assert numbers == expected, f"{case}: {events - 1} are lost; the log says {said}"
+
+
+@given(events=st.integers(1, 5))
+def falsify_removed_observers_are_waited_for(subject: Any, events: int) -> None:
+    """`settle` waits for the events of an observer that was removed meanwhile; then its thread ends."""
+    go, seen = threading.Event(), list[int]()
+
+    def slowly(hook: str, at: Any) -> None:
+        go.wait(SAFETY_S)
+        seen.append(at.step)
+
+    watching = observer(slowly, name="removed")
+    callbacks = subject.Callbacks([watching])
+    before = set(threading.enumerate())
+    for step in range(events):
+        callbacks.fire("on_log", context(step))
+    (thread,) = set(threading.enumerate()) - before
+    callbacks.remove(watching)
+    threading.Timer(0.02, go.set).start()
+    callbacks.settle()
+    got = list(seen)
+    thread.join(SAFETY_S)
+    alive = thread.is_alive()
+    callbacks.close()
+    assert got == list(range(events)), f"{events} events were fired before the removal; {got} were waited for"
+    assert not alive, "the thread of a removed observer waits for events that never come"
+
+
+@given(events=st.integers(1, 5), named=st.booleans())
+def falsify_threads_end_with_their_observer(subject: Any, events: int, named: bool) -> None:
+    """Its thread is a daemon of its own; `close` ends it, and nothing keeps the observer from then on."""
+    seen, before = list[int](), set(threading.enumerate())
+    delivery = subject.Delivery(observer(lambda hook, at: seen.append(at.step)))
+    assert not set(threading.enumerate()) - before, "a thread is started before there is an event"
+    for step in range(events):
+        delivery.put(Event.LOG, context(step))
+    (thread,) = set(threading.enumerate()) - before
+    assert thread.daemon, "a stuck observer keeps the process from ending"
+    delivery.close(time.monotonic() + SAFETY_S if named else None)
+    kept = weakref.ref(delivery)
+    del delivery
+    gc.collect()
+    assert not thread.is_alive(), f"after {events} events and close, the thread is still alive"
+    assert kept() is None, f"after {events} events and close, the exit still has a call for the observer"
+    assert seen == list(range(events)), f"of {events} events, {seen} were delivered before close returned"
+
+
+@given(events=st.integers(1, 5))
+def falsify_exit_delivers_what_waits(subject: Any, events: int) -> None:
+    """A process that ends without close delivers its events first."""
+
+    def exits() -> None:
+        seen = list[int]()
+
+        def slowly(hook: str, at: Any) -> None:
+            time.sleep(0.01)
+            seen.append(at.step)
+
+        atexit._clear()
+        delivery = subject.Delivery(observer(slowly))
+        for step in range(events):
+            delivery.put(Event.LOG, context(step))
+        atexit._run_exitfuncs()
+        assert seen == list(range(events)), f"{events} events wait at the exit; delivered were {seen}"
+
+    ended = in_child(exits)
+    assert ended == "done", ended
+
+
+@given(stuck=st.booleans(), code=st.integers(1, 100))
+def falsify_stuck_observers_do_not_keep_the_process(subject: Any, stuck: bool, code: int) -> None:
+    """`leave` ends the process at once beside a hook that is running, and raises SystemExit where there is none."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        raised = 0
+        try:
+            delivery, blocked = _blocked(subject, 1)
+            if not stuck:
+                blocked.go.set()
+            with logged():
+                delivery.close(time.monotonic() + (0 if stuck else SAFETY_S))
+            subject.leave(code)
+        except SystemExit as error:
+            raised = int(error.code or 0)
+        finally:
+            os.write(writing, bytes([raised]))
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        raised = pipe.read()
+    ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    expected = (code, b"") if stuck else (0, bytes([code]))
+    what = "beside a hook that does not return" if stuck else "after all hooks have returned"
+    assert (ended, raised) == expected, f"{what}, the exit code is {ended}, raised {raised!r}; expected {expected}"
+
+
+class Keeping(Callback):
+    """A control callback whose state is what it was given."""
+
+    def __init__(self, state: Any) -> None:
+        self.state = state
+
+    def state_dict(self) -> Any:
+        return self.state
+
+
+@given(numbers=st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.just(math.nan), min_size=1, max_size=3))
+def falsify_states_are_strict_json(subject: Any, numbers: list[float]) -> None:
+    """The state of any mapping is strict JSON; NaN, which JSON has not, raises ValueError."""
+    callbacks = subject.Callbacks([Keeping(MappingProxyType({"numbers": numbers})), Keeping({})])
+    try:
+        states = callbacks.states()
+    except ValueError:
+        assert any(map(math.isnan, numbers)), f"the state {numbers} is refused"
+        return
+    assert not any(map(math.isnan, numbers)), f"the state {numbers} is saved as {states}"
+    assert [json.loads(each) for each in states.values()] == [{"numbers": numbers}], f"{numbers} is saved as {states}"
