@@ -137,6 +137,23 @@ def falsify_any_path_of_a_checkpoint_resumes_its_run(subject: Any, step: int, sp
         assert_same_end(f"resumed from a path {spelling}", directory, ("cut", cut), ("straight", straight))
 
 
+@given(step=st.integers(1, STEPS), limit=st.integers(1, STEPS))
+def falsify_limit_that_is_reached_takes_no_step(subject: Any, step: int, limit: int) -> None:
+    """Resumed with a limit that is not beyond the saved step, a run ends there, with its weights."""
+    limit = min(step, limit)
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        before, _ = ended(subject, settings(directory, "out", max_steps=step))
+        resumed = settings(directory, "out", max_steps=limit, resume=Path("latest"), force=True)
+        after, result = ended(subject, resumed)
+        what = f"resumed after step {step} with a limit of {limit}"
+        seen = [line["step"] for line in lines(directory, "out")]
+        assert seen == list(range(1, step + 1)), f"{what}, the metrics file has the steps {seen}"
+        taken = result.train.steps_completed
+        assert taken == step, f"{what}, {taken} steps are reported; expected {step}"
+        assert_same(what, after.student.state_dict(), before.student.state_dict())
+
+
 KILLS = 4
 
 

@@ -53,6 +53,14 @@ def spelling_compared(original: Any, checkpoint: Any, directory: Any) -> int:
     return original(checkpoint, directory) if checkpoint and checkpoint.path.parent == directory else 0
 
 
+def limit_compared_exactly(original: Any, schedule: Any, position: Any, action: Any) -> Any:
+    """Ignore a limit that the run is beyond."""
+    from dataclasses import replace
+
+    beyond = schedule.limit is not None and position.step > schedule.limit
+    return original(replace(schedule, limit=None) if beyond else schedule, position, action)
+
+
 def metrics_start_over(checkpoint: Any, directory: Any) -> int:
     """Replace the metrics file."""
     return 0
