@@ -93,7 +93,10 @@ class Raising:
 
 
 def run(subject: Any, script: Script, callbacks: Sequence[Any], given: dict[str, Any], log_every: int = 0) -> Any:
-    """Train these parts, with an evaluation and checkpoints that write nothing, and return the result."""
+    """Train these parts, with an evaluation and checkpoints that write nothing, and return the result.
+
+    `every_best` in `given`: each evaluated step is saved as the best so far, whether a checkpoint is due or not.
+    """
     log, evaluate, save = script.every
     positional = [given[name] for name in ("teacher", "student", "batch_at", "optimizer")]
     return subject.train(
@@ -111,6 +114,6 @@ def run(subject: Any, script: Script, callbacks: Sequence[Any], given: dict[str,
         objective=subject.Objective(**SETTINGS),
         callbacks=callbacks,
         evaluate=given.get("evaluate", lambda: {"hard_loss": 2.0}),
-        save=lambda saved: _noted(saved, given) if saved.due else None,
+        save=lambda saved: _noted(saved, given) if saved.due or given.get("every_best") else None,
         **{name: value for name, value in given.items() if name in NAMED},
     )

@@ -83,15 +83,16 @@ def falsify_state_survives_a_checkpoint(subject: Any, values: list[float], rules
     assert before + after == straight, f"{rules} of {values}, cut after {cut}: {before + after}; expected {straight}"
 
 
-@given(values=VALUES.filter(bool), rules=RULES, cut=st.integers(1, 12))
+@given(values=VALUES.filter(bool), rules=RULES, cut=st.integers(1, 12), save_every=st.sampled_from([0, 1, 3]))
 def falsify_resumed_run_stops_at_the_same_step(
-    subject: Any, values: list[float], rules: dict[str, Any], cut: int
+    subject: Any, values: list[float], rules: dict[str, Any], cut: int, save_every: int
 ) -> None:
-    """A real run that evaluates in every step ends at the same step, cut at any checkpoint or not."""
+    """A real run that evaluates in every step ends at the same step, cut at any checkpoint or not, due or the best."""
     steps = len(values)
     at = stops_at(values, **rules) or steps
-    script, saved = Script(1, steps, None, ((),), every=(0, 1, 1)), list[Any]()
-    given = parts() | {"save": lambda state: saved.append(state), "evaluate": _evaluations(values, 0)}
+    script, saved = Script(1, steps, None, ((),), every=(0, 1, save_every)), list[Any]()
+    given = parts() | {"save": lambda state: saved.append(state), "every_best": True}
+    given["evaluate"] = _evaluations(values, 0)
     result = run(subject, script, [EarlyStopping("it", **rules)], given)
     assert result.steps_completed == at, f"{rules} of {values}: the run has {result.steps_completed} steps; not {at}"
     cut = (cut - 1) % at + 1
