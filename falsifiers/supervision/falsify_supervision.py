@@ -241,3 +241,22 @@ def _expected(gains: list[int], retries: int, idle: int) -> tuple[str, int]:
         if number > retries:
             return "RETRIES_SPENT", number
     return "DONE", len(gains) + 1
+
+
+@given(damage=st.none() | st.sampled_from(sorted(MODELS)))
+def falsify_checkpoint_without_a_model_is_not_the_end(subject: Any, damage: str | None) -> None:
+    """With a checkpoint of the last step and no whole model, one attempt resumes from it and writes the model."""
+    with _output() as out:
+        _save(out, TARGET)
+        if damage is not None:
+            _export(out, TARGET)
+            MODELS[damage](out)
+        run = Attempts(out, [], TARGET)
+        run.at = TARGET
+        limits = subject.Limits(step=TARGET, max_retries=3, max_idle=2, silent_s=60.0)
+        seen = subject.until(Settings(out=out, save_every=1), [], limits, launch=run, report=lambda line: None)
+        resumed = ["--resume" in arguments for arguments, _ in run.given]
+        case = "without a model" if damage is None else f"with a model that has {damage}"
+        assert (seen, resumed) == (Verdict.DONE, [True]), (
+            f"{case}, the verdict is {seen.name} after attempts that resume: {resumed}; expected one"
+        )

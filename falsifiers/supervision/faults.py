@@ -126,3 +126,10 @@ def any_process_with_the_number(original: Any, beat: Any) -> bool:
 def ten_ranks_watched(original: Any, directory: Any) -> Any:
     """Read the beats of ranks with one digit."""
     return [beat for beat in original(directory) if beat.step < 10]
+
+
+def checkpoint_for_a_model(original: Any, out: Any) -> int:
+    """Take the newest checkpoint for the model."""
+    from reference_trainer.supervision.progress import whole_step
+
+    return max(original(out), whole_step(out, lambda line: None))
