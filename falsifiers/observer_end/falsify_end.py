@@ -82,8 +82,8 @@ def falsify_removed_observers_are_waited_for(subject: Any, events: int) -> None:
     assert not alive, "the thread of a removed observer waits for events that never come"
 
 
-@given(events=st.integers(1, 5), named=st.booleans())
-def falsify_threads_end_with_their_observer(subject: Any, events: int, named: bool) -> None:
+@given(events=st.integers(1, 5), timed=st.booleans())
+def falsify_threads_end_with_their_observer(subject: Any, events: int, timed: bool) -> None:
     """Its thread is a daemon of its own; `close` ends it, and nothing keeps the observer from then on."""
     seen, before = list[int](), set(threading.enumerate())
     delivery = subject.Delivery(observer(lambda hook, at: seen.append(at.step)))
@@ -92,7 +92,7 @@ def falsify_threads_end_with_their_observer(subject: Any, events: int, named: bo
         delivery.put(Event.LOG, context(step))
     (thread,) = set(threading.enumerate()) - before
     assert thread.daemon, "a stuck observer keeps the process from ending"
-    delivery.close(time.monotonic() + SAFETY_S if named else None)
+    delivery.close(time.monotonic() + SAFETY_S if timed else None)
     kept = weakref.ref(delivery)
     del delivery
     gc.collect()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import json
 import sys
 from typing import Any
+from unittest import mock
 
 
 def left_events_kept(original: Any, self: Any, until: float | None = None) -> None:
@@ -12,18 +15,14 @@ def left_events_kept(original: Any, self: Any, until: float | None = None) -> No
     self.drain(until or 0.0)
 
 
-def removed_with_its_events(original: Any, self: Any, callback: Any) -> None:
-    """Forget an observer with its events."""
-    for each, delivery in self._registered:
-        if each is callback and delivery is not None:
-            delivery._events.clear()
+def removed_without_a_wait(original: Any, self: Any, callback: Any) -> None:
+    """Wait for no observer once one was removed."""
     original(self, callback)
+    self.settle = lambda: None
 
 
 def nothing_at_exit(original: Any, self: Any, event: Any, context: Any) -> None:
     """Leave the exit of the process to the thread."""
-    import atexit
-
     original(self, event, context)
     atexit.unregister(self.close)
 
@@ -35,6 +34,7 @@ def exit_waits(original: Any, code: int) -> None:
 
 def not_a_number_saved(original: Any, self: Any) -> dict[str, str]:
     """Save NaN as Python's json does by default."""
-    import json
-
-    return {name: json.dumps(dict(state)) for name, each in self._named() if (state := each.state_dict())}
+    dumps = json.dumps
+    with mock.patch.object(json, "dumps", lambda state, **options: dumps(state)):
+        saved: dict[str, str] = original(self)
+        return saved
