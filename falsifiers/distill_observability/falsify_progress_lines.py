@@ -63,11 +63,11 @@ def context(schedule: tuple[int, int], step: int, loss: float | None, elapsed: f
     )
 
 
-METRICS = {"": {}, "nothing scored": {"temperature": 2.0}, "scored": {"temperature": 2.0, "loss": 0.25}}
-"""Metrics of a logged step, by what they say of it."""
+METRICS = {"none": {}, "nothing scored": {"temperature": 2.0}, "scored": {"temperature": 2.0, "loss": 0.25}}
+"""Metrics of a logged step, by a name of the case."""
 
 
-def call_all(callback: Any, schedule: tuple[int, int], losses: list[float | None], metrics: str = "") -> None:
+def call_all(callback: Any, schedule: tuple[int, int], losses: list[float | None], metrics: str = "none") -> None:
     """Call the callback for a whole run; step k has loss k of the repeated list and takes 3/4 s."""
     callback.on_train_begin(context(schedule, 0, None))
     for step in range(1, schedule[0] * schedule[1] + 1):

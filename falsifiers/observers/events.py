@@ -41,15 +41,15 @@ def observer(act: Callable[[str, Context], object], *hooks: str, **attributes: A
 class Blocked:
     """A hook that waits, in its first call, until it is released; `released` says whether it was."""
 
-    def __init__(self) -> None:
-        self.entered, self.go = threading.Event(), threading.Event()
+    def __init__(self, patience_s: float = SAFETY_S) -> None:
+        self.entered, self.go, self.patience_s = threading.Event(), threading.Event(), patience_s
         self.released: bool | None = None
         self.steps: list[int] = []
 
     def __call__(self, hook: str, context: Context) -> None:
         if self.released is None:
             self.entered.set()
-            self.released = self.go.wait(SAFETY_S)
+            self.released = self.go.wait(self.patience_s)
         self.steps.append(context.step)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import assert_same
@@ -138,6 +138,7 @@ def falsify_any_path_of_a_checkpoint_resumes_its_run(subject: Any, step: int, sp
 
 
 @given(step=st.integers(1, STEPS), limit=st.integers(1, STEPS))
+@example(step=3, limit=1)
 def falsify_limit_that_is_reached_takes_no_step(subject: Any, step: int, limit: int) -> None:
     """Resumed with a limit that is not beyond the saved step, a run ends there, with its weights."""
     limit = min(step, limit)

@@ -32,15 +32,22 @@ def falsify_silent_ranks_are_found_by_the_age_of_their_beat(subject: Any, ages: 
 @given(numbers=st.sets(st.integers(0, 2000), max_size=20))
 def falsify_every_rank_is_watched(subject: Any, numbers: set[int]) -> None:
     """All beats in a directory are read, whatever the numbers of their ranks; other files are no beats."""
+    ended = os.fork()
+    if ended == 0:
+        os._exit(0)
+    os.waitpid(ended, 0)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         for number in numbers:
-            beat = subject.Beat(pid=os.getpid(), born="1", step=number, time=0.0)
+            beat = subject.Beat(pid=ended, born="1", step=number + 1, time=0.0)
             (directory / f"rank-{number}.json").write_text(json.dumps(asdict(beat)))
-        (directory / "rank-x.json").write_text("not a beat")
-        seen = sorted(beat.step for beat in subject.beats(directory))
-        assert seen == sorted(numbers), f"beats of the ranks {seen} are read; expected {sorted(numbers)}"
-        left = [path.name for path in directory.iterdir() if subject.kill_stale(directory) or path.exists()]
+        for other in ("rank-x.json", ".rank-3.json.7.partial"):
+            (directory / other).write_text("not a beat")
+        seen, expected = sorted(beat.step for beat in subject.beats(directory)), sorted(n + 1 for n in numbers)
+        assert seen == expected, f"the beats of the ranks {sorted(numbers)} are at {expected}; those read are at {seen}"
+        killed = subject.kill_stale(directory)
+        assert killed == [], f"of processes that have ended, {killed} are killed"
+        left = sorted(path.name for path in directory.iterdir())
         assert not left, f"once a supervisor begins, {left} are left of an earlier one"
 
 

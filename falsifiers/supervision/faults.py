@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 
@@ -125,7 +127,10 @@ def any_process_with_the_number(original: Any, beat: Any) -> bool:
 
 def ten_ranks_watched(original: Any, directory: Any) -> Any:
     """Read the beats of ranks with one digit."""
-    return [beat for beat in original(directory) if beat.step < 10]
+    with tempfile.TemporaryDirectory() as name:
+        for path in directory.glob("rank-?.json"):
+            shutil.copy(path, name)
+        return original(Path(name))
 
 
 def checkpoint_for_a_model(original: Any, out: Any) -> int:

@@ -56,8 +56,11 @@ def _unscored(sequences: Rows, order: Tensor) -> Batch:
 
 def _over_ranks(totals: Mapping[str, MetricSum], parallel: Parallel) -> Mapping[str, MetricSum]:
     """Return the totals of all ranks, which have the same names."""
-    sums = parallel.sum_metrics(torch.tensor([each.sum for each in totals.values()], dtype=torch.float64)).tolist()
-    counts = parallel.sum_counts(torch.tensor([each.count for each in totals.values()], dtype=torch.int64)).tolist()
+    if not totals:
+        return totals
+    sums_K = torch.tensor([each.sum for each in totals.values()], dtype=torch.float64, device="cpu")
+    counts_K = torch.tensor([each.count for each in totals.values()], dtype=torch.int64, device="cpu")
+    sums, counts = parallel.sum_metrics(sums_K).tolist(), parallel.sum_counts(counts_K).tolist()
     return {name: MetricSum(sums[place], counts[place]) for place, name in enumerate(totals)}
 
 
@@ -69,4 +72,4 @@ def _batch_metrics(teacher: Teacher, student: Teacher, batch: Batch, weights: We
     rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True)
     sums = sums_of(rows, weights, metrics=True)
     numbers = torch.stack([rows.count, *(sums[name] for name in EVALUATED_SUMS)]).tolist()  # one transfer
-    return {name: MetricSum(numbers[place], numbers[0]) for place, name in enumerate(EVALUATED_SUMS, start=1)}
+    return {name: MetricSum(numbers[place], int(numbers[0])) for place, name in enumerate(EVALUATED_SUMS, start=1)}
