@@ -140,8 +140,8 @@ def of_hidden(subject: Any, problem: Problem) -> Tensor:
 
 
 PEERS = {
-    "torchtune ForwardKLLoss": ("torchtune", "forward_kl", of_logits),
-    "torchtune ForwardKLWithChunkedOutputLoss": ("torchtune", "forward_kl_chunked", of_logits),
+    "torchtune ForwardKLLoss": ("torchtune", "forward", of_logits),
+    "torchtune ForwardKLWithChunkedOutputLoss": ("torchtune", "forward_chunked", of_logits),
     "Liger LigerFusedLinearJSDLoss": ("liger", "chunked_jsd", of_hidden),
     "TRL generalized_jsd_loss": ("trl", "gkd", of_logits),
     "ModelOpt LogitsDistillationLoss": ("modelopt", "masked", of_logits),
