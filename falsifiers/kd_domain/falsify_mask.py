@@ -15,7 +15,7 @@ from falsifiers.support.strategies import IGNORED, KdCase, kd_cases
 from falsifiers.support.torch_modes import MODES
 
 FILLED = "deterministic algorithms"
-"""The mode in which PyTorch fills new memory with NaN, so that what is read before it is written shows."""
+"""In this mode PyTorch fills uninitialized memory with NaN."""
 
 
 @given(

@@ -1,1 +1,1 @@
-"""Attacks on the end of an observer, for `contracts/observer-end.yaml`."""
+"""Attacks on the shutdown of observers, for `contracts/observer-end.yaml`."""

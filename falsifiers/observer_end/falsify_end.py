@@ -1,4 +1,4 @@
-"""Attacks on what is left of an observer. The subject has `Delivery` and `leave`, as `training.observers` does."""
+"""Attacks on the shutdown of observers. The subject has `Delivery` and `leave`, as `training.observers` does."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def _blocked(subject: Any, events: int, **attributes: Any) -> tuple[Any, Blocked
 
 
 @given(events=st.integers(1, 6), limit=st.integers(1, 4))
-def falsify_what_is_left_is_lost_and_counted(subject: Any, events: int, limit: int) -> None:
-    """After the wait, the events that were not begun are dropped for good, and their number is logged once."""
+def falsify_undelivered_events_are_dropped_and_counted(subject: Any, events: int, limit: int) -> None:
+    """Events that are queued after the deadline are dropped, and their number is logged once."""
     delivery, blocked = _blocked(subject, events, queue_limit=limit)
     with logged() as records:
         for _ in range(2):
@@ -60,7 +60,7 @@ def falsify_what_is_left_is_lost_and_counted(subject: Any, events: int, limit: i
 
 
 @given(events=st.integers(1, 5))
-def falsify_removed_observers_are_waited_for(subject: Any, events: int) -> None:
+def falsify_checkpoint_waits_for_removed_observers(subject: Any, events: int) -> None:
     """`settle` waits for the events of an observer that was removed meanwhile; then its thread ends."""
     go, seen = threading.Event(), list[int]()
 
@@ -87,7 +87,7 @@ def falsify_removed_observers_are_waited_for(subject: Any, events: int) -> None:
 
 @given(events=st.integers(1, 5), timed=st.booleans())
 def falsify_threads_end_with_their_observer(subject: Any, events: int, timed: bool) -> None:
-    """Its thread is a daemon of its own; `close` ends it, and nothing keeps the observer from then on."""
+    """The thread of an observer is a daemon; after `close` it has ended, and nothing refers to the observer."""
     seen, before = list[int](), set(threading.enumerate())
     delivery = subject.Delivery(observer(lambda hook, at: seen.append(at.step)))
     assert not set(threading.enumerate()) - before, "a thread is started before there is an event"
@@ -105,8 +105,8 @@ def falsify_threads_end_with_their_observer(subject: Any, events: int, timed: bo
 
 
 @given(events=st.integers(2, 5))
-def falsify_exit_delivers_what_waits(subject: Any, events: int) -> None:
-    """A process that ends without close delivers its events first."""
+def falsify_queued_events_are_delivered_at_exit(subject: Any, events: int) -> None:
+    """A process that exits without `close` delivers the queued events first."""
 
     def exits() -> None:
         go, seen = threading.Event(), list[int]()
@@ -129,8 +129,8 @@ def falsify_exit_delivers_what_waits(subject: Any, events: int) -> None:
 
 
 @given(stuck=st.booleans(), code=st.integers(1, 100))
-def falsify_stuck_observers_do_not_keep_the_process(subject: Any, stuck: bool, code: int) -> None:
-    """`leave` ends the process beside a hook that is running, once its output is written; else it raises SystemExit."""
+def falsify_blocked_observer_does_not_prevent_exit(subject: Any, stuck: bool, code: int) -> None:
+    """`leave` flushes the output and exits while a hook is running; otherwise it raises SystemExit."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -15,6 +15,12 @@ def left_events_kept(original: Any, self: Any, until: float | None = None) -> No
     self.drain(until or 0.0)
 
 
+def closed_observer_kept(original: Any, self: Any, until: float | None = None) -> None:
+    """Leave a call for the exit of the process."""
+    original(self, until)
+    atexit.register(original, self)
+
+
 def removed_without_a_wait(original: Any, self: Any, callback: Any) -> None:
     """Wait for no observer once one was removed."""
     original(self, callback)

@@ -139,8 +139,8 @@ def falsify_any_path_of_a_checkpoint_resumes_its_run(subject: Any, step: int, sp
 
 @given(step=st.integers(1, STEPS), limit=st.integers(1, STEPS))
 @example(step=3, limit=1)
-def falsify_limit_that_is_reached_takes_no_step(subject: Any, step: int, limit: int) -> None:
-    """Resumed with a limit that is not beyond the saved step, a run ends there, with its weights."""
+def falsify_no_step_is_taken_beyond_the_limit(subject: Any, step: int, limit: int) -> None:
+    """Resumed with a limit at or below the saved step, a run ends without a step, with its weights."""
     limit = min(step, limit)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
