@@ -9,6 +9,7 @@ __all__ = [
     "CallbackError",
     "CheckpointError",
     "DataError",
+    "DriftError",
     "LabelError",
     "LogitsError",
     "LostRankError",
@@ -69,6 +70,10 @@ class ModelFileError(TrainerError, ValueError):
 
 class CheckpointError(TrainerError, ValueError):
     """A checkpoint is missing, damaged, or of another run."""
+
+
+class DriftError(CheckpointError, SettingError):
+    """A run was saved with another setting, text, model or machine, so it cannot be resumed."""
 
 
 class OutputError(TrainerError, OSError):

@@ -25,7 +25,7 @@ ROOMS: dict[str, str] = {
     "mutation": "errors contract source instrument engines results workers",
     "report": "errors contract equations engines results",
     "commands": "errors contract source linting results workers mutation engines",
-    "pytest_plugin": "errors contract source instrument engines workers",
+    "pytest_plugin": "errors contract source instrument engines results workers",
     "cli": "errors contract linting mutation report commands",
 }
 THIRD_PARTIES: dict[str, str] = {

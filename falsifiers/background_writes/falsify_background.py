@@ -11,6 +11,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reference_trainer.errors import StopRequestedError
+
 PATIENCE_S = 5.0
 """How long a thread is waited for that should be free to go on; a right subject never needs it."""
 
@@ -172,3 +174,22 @@ def falsify_error_is_a_note_on_what_ended_the_block(subject: Any) -> None:
         assert seen is cause, f"the block ended with {seen!r}; expected {cause!r}"
         notes = getattr(seen, "__notes__", [])
         assert notes == ["and the disk is full"], f"the notes of {cause!r} are {notes}"
+
+
+@given(fails=st.booleans())
+def falsify_request_to_stop_needs_its_checkpoint(subject: Any, fails: bool) -> None:
+    """A run that leaves on request ends with the error of its last write, if it had one: nothing was saved."""
+
+    def work() -> None:
+        if fails:
+            raise OSError("the disk is full")
+
+    request = StopRequestedError("stopped on request")
+    try:
+        with subject.Background() as background:
+            background.start(work, "writer")
+            raise request
+    except (OSError, StopRequestedError) as error:
+        seen: BaseException = error
+    expected = OSError if fails else StopRequestedError
+    assert type(seen) is expected, f"with {'a failed' if fails else 'its'} checkpoint, the run ended with {seen!r}"

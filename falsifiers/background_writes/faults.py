@@ -50,6 +50,16 @@ def error_raised_twice(original: Any, self: Any) -> None:
         raise
 
 
+def request_hides_the_error(self: Any, kind: Any, cause: Any, _: Any) -> None:
+    """Add the error of the work as a note to whatever ended the block."""
+    try:
+        self.wait()
+    except Exception as error:
+        if cause is None:
+            raise
+        cause.add_note(f"and {error}")
+
+
 def error_hides_the_cause(self: Any, *given: Any) -> None:
     """Raise the error of the work, whatever ended the block."""
     self.wait()

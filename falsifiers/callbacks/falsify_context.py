@@ -9,8 +9,11 @@ import math
 from typing import Any
 
 from hypothesis import given
+from hypothesis import strategies as st
 
+from falsifiers.callbacks.lifecycle import Script, scripts
 from falsifiers.callbacks.plain_loop import ByHand, RealRun, Text, assert_same_fields, same, texts
+from falsifiers.callbacks.real_run import parts, recording_callbacks, run
 
 
 @given(text=texts())
@@ -41,3 +44,20 @@ def falsify_train_result(subject: Any, device: str, text: Text) -> None:
         assert same(getattr(result, name), wanted), f"{name} is {getattr(result, name)}; expected {wanted}"
     rate = by_hand.step / max(by_hand.elapsed, 1e-9)
     assert same(result.steps_per_s, rate), f"{by_hand.step} steps in {by_hand.elapsed} s: {result.steps_per_s} a second"
+
+
+@given(script=scripts(st.none(), fewest=1), name=st.sampled_from(["lost", "validation", "_private", "epoch_step"]))
+def falsify_unknown_fields_are_refused(subject: Any, script: Script, name: str) -> None:
+    """A context and its snapshot raise AttributeError with the name; a run without a name is "", attempt 1."""
+
+    def act(callback: int, event: str, context: Any) -> None:
+        for each in (context, context.snapshot()):
+            try:
+                got = getattr(each, name)
+            except AttributeError as error:
+                assert name in str(error), f"{name!r} was refused with {str(error)!r}, which does not name it"
+            else:
+                raise AssertionError(f"{event}: {name!r} is no field of a context, but is {got!r}")
+            assert (each.run, each.attempt) == ("", 1), f"{event}: run and attempt are {(each.run, each.attempt)}"
+
+    run(subject, script, recording_callbacks(len(script.answers), act), parts())

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from falsifiers.callbacks.lifecycle import ANSWERS, Call, Recorder, Script, assert_same_calls, lifecycle, scripts
 from falsifiers.callbacks.real_run import Raising, parts, recording_callbacks, run
+from reference_trainer.errors import CallbackNote
 
 FAULTS = (RuntimeError, KeyboardInterrupt, SystemExit, StopIteration)
 PLACES = st.integers(0, 200) | st.integers(-3, -1)  # from the end: among the calls of on_train_end
@@ -30,11 +31,11 @@ UPDATED = ("on_optimizer_step", "on_log", "on_evaluate", "on_save", "on_step_end
 
 
 def exception_of(
-    subject: Any, script: Script, act: Callable[[int, str, Any], Any], given: dict[str, Any]
+    subject: Any, script: Script, act: Callable[[int, str, Any], Any], given: dict[str, Any], made: Any = None
 ) -> BaseException:
-    """Return the exception that a run ends with."""
+    """Return the exception that a run ends with. made: its callbacks, if they are not recorders of `act`."""
     try:
-        run(subject, script, recording_callbacks(len(script.answers), act), given)
+        run(subject, script, made or recording_callbacks(len(script.answers), act), given)
     except AssertionError:
         raise
     except BaseException as error:
@@ -67,6 +68,30 @@ def falsify_exception_in_a_hook(subject: Any, script: Script, place: int, fault:
     assert seen is original, f"{raising} raised {original!r}; the caller sees {seen!r}"
     _assert_counted(seen, script, raising.taken)
     _assert_last_loss_at_the_end(recorder)
+
+
+PACKAGES = ("mine", "reference_trainers.mine", "__main__", "reference_trainer.mine")
+"""Modules of callbacks; those of the last are the trainer's own."""
+
+
+@drawn(script=scripts(st.none(), fewest=2), place=PLACES, module=st.sampled_from(PACKAGES))
+def falsify_exceptions_name_their_hook(subject: Any, script: Script, place: int, module: str) -> None:
+    """A note names class and hook of the callback that raised; the trainer's own describe themselves."""
+    planned = lifecycle(script).calls
+    raising = planned[place % len(planned)]
+    recorder = Recorder(script)
+
+    def act(callback: int, event: str, context: Any) -> Any:
+        recorder.act(callback, event, context)
+        if len(recorder.calls) == planned.index(raising) + 1:
+            raise RuntimeError("raised on purpose")
+
+    made = recording_callbacks(len(script.answers), act)
+    type(made[0]).__module__ = module
+    seen = exception_of(subject, script, act, parts(), made)
+    notes = [str(note) for note in getattr(seen, "__notes__", []) if isinstance(note, CallbackNote)]
+    expected = [] if module is PACKAGES[-1] else [f"raised by Recorder.{raising.event}"]
+    assert notes == expected, f"{raising} of the module {module} raised; the notes on it are {notes}"
 
 
 def _assert_last_loss_at_the_end(recorder: Recorder) -> None:

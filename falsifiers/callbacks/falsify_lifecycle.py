@@ -33,7 +33,7 @@ def assert_lifecycle(subject: Any, script: Script, device: str = "cpu") -> None:
         registered.append(late)
         return recorder.act(callback, event, context)
 
-    result = run(subject, script, registered, parts(device))
+    result = run(subject, script, iter(registered), parts(device))
     assert_same_calls(recorder.calls, expected.calls)
     assert (result.steps_completed, result.stopped) == (expected.steps, expected.stopped), (
         f"the result says {result.steps_completed} steps, stopped {result.stopped}; expected {expected.steps} steps, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -66,14 +66,6 @@ def last_answer_counts(original: Any, callbacks: Sequence[Any], event: Any, cont
     return answers[-1] if answers else original((), event, context)
 
 
-def odd_answers_ignored(callbacks: Sequence[Any], event: Any, context: Any) -> Any:
-    """Treat an answer that is not an action as None."""
-    from reference_trainer.training.schedule import Action
-
-    answers = [getattr(callback, event.value)(context) for callback in callbacks]
-    return max([Action.CONTINUE, *(answer for answer in answers if isinstance(answer, Action))])
-
-
 def stop_at_epoch_begin_ignored(original: Any, schedule: Any, position: Any, action: Any) -> Any:
     """Take the first step of an epoch although on_epoch_begin answered STOP."""
     ignored = position.event.name == "EPOCH_BEGIN" and action.name == "STOP"
@@ -88,38 +80,6 @@ def skip_ignored(original: Any, schedule: Any, position: Any, action: Any) -> An
 def skip_taken_for_stop(original: Any, schedule: Any, position: Any, action: Any) -> Any:
     """Treat SKIP as STOP."""
     return original(schedule, position, type(action).STOP if action.name == "SKIP" else action)
-
-
-def callbacks_unchecked(callbacks: Iterable[Any]) -> tuple[Any, ...]:
-    """Accept any object as a callback."""
-    return tuple(callbacks)
-
-
-def hooks_unchecked(original: Any, callbacks: Iterable[Any]) -> tuple[Any, ...]:
-    """Check the type of callbacks, but not their hooks."""
-    callbacks = tuple(callbacks)
-    original([callback for callback in callbacks if not hasattr(type(callback), "on_train_end")])
-    return callbacks
-
-
-def only_similar_names_refused(original: Any, callbacks: Iterable[Any]) -> tuple[Any, ...]:
-    """Accept an unknown hook whose name resembles none."""
-    callbacks = tuple(callbacks)
-    try:
-        original(callbacks)
-    except Exception as error:
-        if "choose from" not in str(error):
-            raise
-    return callbacks
-
-
-def properties_evaluated(original: Any, callbacks: Iterable[Any]) -> Any:
-    """Evaluate every attribute of a callback before the run."""
-    callbacks = tuple(callbacks)
-    for callback in callbacks:
-        for name in dir(callback):
-            getattr(callback, name)
-    return original(callbacks)
 
 
 def objective_weights_swapped(original: Any, *models: Any, objective: Any, **others: Any) -> Any:
@@ -139,14 +99,16 @@ def final_loss_is_the_best(original: Any, *models: Any, **others: Any) -> Any:
     return replace(result, final_loss=result.best_loss)
 
 
-def answers_kept(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
-    """Accept an answer to on_save."""
-    if event.value != "on_save":
-        return original(callbacks, event, context)
-    return max(((each.on_save(context) or 0) for each in callbacks), default=0)
-
-
 def begin_late(original: Any, self: Any, event: Any, *batch: Any) -> Any:
     """Give the begin of a step the number of the steps taken."""
     context = original(self, event, *batch)
     return replace(context, step=context.step - 1) if event.value == "on_step_begin" else context
+
+
+def hook_not_named(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
+    """Let an exception of a hook pass without the name of the hook."""
+    try:
+        return original(callbacks, event, context)
+    except Exception as error:
+        vars(error).pop("__notes__", None)
+        raise

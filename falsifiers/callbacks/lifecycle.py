@@ -75,6 +75,11 @@ class Script:
         planned = self.epochs * self.steps_per_epoch
         return planned if self.limit is None else min(planned, self.limit)
 
+    def is_saved(self, step: int) -> bool:
+        """Whether a checkpoint of the step is due: after so many steps, and at a limit before the planned end."""
+        every, early = self.every[2], step == self.limit and step < self.epochs * self.steps_per_epoch
+        return every > 0 and (step % every == 0 or early)
+
     @property
     def micro_batches(self) -> int:
         return (self.steps_per_epoch - 1) * self.accumulation + self.left
@@ -110,8 +115,8 @@ def lifecycle(script: Script) -> Lifecycle:
             call("on_after_backward", epoch, step, k)
         call("on_pre_optimizer_step", epoch, step)
         call("on_optimizer_step", epoch, step)
-        logged, evaluated, saved = (every > 0 and step % every == 0 for every in script.every)
-        for event, due in (("on_log", logged), ("on_evaluate", evaluated), ("on_save", saved)):
+        logged, evaluated = (every > 0 and step % every == 0 for every in script.every[:2])
+        for event, due in (("on_log", logged), ("on_evaluate", evaluated), ("on_save", script.is_saved(step))):
             if due:
                 call(event, epoch, step)
         call("on_step_end", epoch, step)

@@ -7,7 +7,7 @@ callbacks are the trainer's own: they are not under attack.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -92,25 +92,30 @@ class Raising:
         return self if name == self.method else getattr(self.inner, name)
 
 
-def run(subject: Any, script: Script, callbacks: Sequence[Any], given: dict[str, Any], log_every: int = 0) -> Any:
+def schedule_of(script: Script, log_every: int = 0) -> Schedule:
+    """Return the schedule of a script, logged every `log_every` steps if that is not 0."""
+    log, evaluate, save = script.every
+    return Schedule(
+        epochs=script.epochs,
+        steps_per_epoch=script.steps_per_epoch,
+        limit=script.limit,
+        accumulation=script.accumulation,
+        micro_batches=script.micro_batches,
+        log_every=log_every or log,
+        eval_every=evaluate,
+        save_every=save,
+    )
+
+
+def run(subject: Any, script: Script, callbacks: Iterable[Any], given: dict[str, Any], log_every: int = 0) -> Any:
     """Train these parts, with an evaluation and checkpoints that write nothing, and return the result.
 
     `every_best` in `given`: each evaluated step is saved as the best so far, whether a checkpoint is due or not.
     """
-    log, evaluate, save = script.every
     positional = [given[name] for name in ("teacher", "student", "batch_at", "optimizer")]
     return subject.train(
         *positional,
-        schedule=Schedule(
-            epochs=script.epochs,
-            steps_per_epoch=script.steps_per_epoch,
-            limit=script.limit,
-            accumulation=script.accumulation,
-            micro_batches=script.micro_batches,
-            log_every=log_every or log,
-            eval_every=evaluate,
-            save_every=save,
-        ),
+        schedule=schedule_of(script, log_every),
         objective=subject.Objective(**SETTINGS),
         callbacks=callbacks,
         evaluate=given.get("evaluate", lambda: {"hard_loss": 2.0}),

@@ -17,6 +17,7 @@ from reference_trainer.errors import CheckpointError
 from reference_trainer.storage.checkpoints import save_checkpoint
 from reference_trainer.storage.retention import checkpoint_name
 
+STEPS = (9, 10, 100)
 OTHER = "ab"
 """A run whose checkpoints the id of the other one matches as a pattern."""
 
@@ -42,18 +43,20 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @given(
-    damage=st.dictionaries(st.sampled_from([9, 10, 100]), st.sampled_from(list(DAMAGES)), max_size=3),
-    best=st.sampled_from([None, 9, 10]),
+    damage=st.dictionaries(st.sampled_from(STEPS), st.sampled_from(list(DAMAGES)), max_size=3),
+    better=st.sets(st.sampled_from(STEPS)),
     inside=st.booleans(),
 )
 def falsify_every_checkpoint_is_listed_and_verified(
-    subject: Any, damage: dict[int, str], best: int | None, inside: bool
+    subject: Any, damage: dict[int, str], better: set[int], inside: bool
 ) -> None:
-    """Run, step, bytes, time and fault of each, in order of run and step; damaged ones too, links not."""
+    """Run, step, bytes, time and fault of each, in order of run and step; damaged ones too, links not.
+
+    better: the steps that were better than those before.
+    """
     with place() as directory:
-        for step in (9, 10, 100):
-            chosen = best if best is not None and best <= step else None
-            save_checkpoint(directory, manifest(step, best=chosen), tensors(step))
+        for step in STEPS:
+            save_checkpoint(directory, manifest(step, best=_best_at(step, better)), tensors(step))
             os.utime(directory / checkpoint_name(RUN, step) / "manifest.json", (1e9 + step, 1e9 + step))
         save_checkpoint(directory, manifest(7, run=OTHER), tensors(7))
         (directory / f"{RUN}-rewound-1").mkdir()
@@ -66,7 +69,11 @@ def falsify_every_checkpoint_is_listed_and_verified(
         assert seen == expected, f"{seen} are listed; expected {expected}"
         for each in found:
             _assert_entry(each, damage.get(each.step), directory)
-        _assert_lines(subject.table(found), found, damage, best)
+        _assert_lines(subject.table(found), found, damage, better)
+
+
+def _best_at(step: int, better: set[int]) -> int | None:
+    return max((each for each in better if each <= step), default=None)
 
 
 def _assert_entry(each: Any, kind: str | None, directory: Path) -> None:
@@ -81,10 +88,10 @@ def _assert_entry(each: Any, kind: str | None, directory: Path) -> None:
     assert (each.saved_at is None) == (kind == "no manifest"), f"step {each.step} was saved at {each.saved_at}"
 
 
-def _assert_lines(lines: list[str], found: list[Any], damage: dict[int, str], best: int | None) -> None:
+def _assert_lines(lines: list[str], found: list[Any], damage: dict[int, str], better: set[int]) -> None:
     """One line for each, which says what the entry says, and marks the latest and the best of what is whole."""
-    whole = [each for each in (9, 10, 100) if each not in damage]
-    known = bool(whole) and best is not None and best <= whole[-1]
+    whole = [each for each in STEPS if each not in damage]
+    best = _best_at(whole[-1], better) if whole else None
     assert len(lines) == len(found), f"{len(found)} checkpoints have {len(lines)} lines"
     for line, each in zip(lines, found, strict=True):
         words = [each.path.name, f"{each.size:,} bytes"]
@@ -95,7 +102,7 @@ def _assert_lines(lines: list[str], found: list[Any], damage: dict[int, str], be
         assert not missing, f"the line of step {each.step} lacks {missing}: {line}"
         marks = [mark for mark in (", latest", ", best (score 0.5)") if mark in line]
         expected = [", latest"] * (each.fault is None and each.step in (7, 100))
-        expected += [", best (score 0.5)"] * (each.fault is None and each.step == best and known)
+        expected += [", best (score 0.5)"] * (each.fault is None and each.step == best)
         assert marks == expected, f"the line of step {each.step} has the marks {marks}; expected {expected}"
 
 

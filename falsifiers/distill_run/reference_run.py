@@ -25,7 +25,7 @@ from reference_trainer.models.decoder import DecoderConfig, new_decoder
 from reference_trainer.pipeline.teachers import heads_for
 
 SHAPE = {"length": 32, "batch_size": 8, "layers": 1, "width": 32, "teacher_layers": 2, "teacher_width": 64}
-CHOSEN = {"temperature": 3.0, "ce_weight": 0.2, "kd_weight": 0.7, "lr": 3e-3, "warmup": 7}
+CHOSEN = {"temperature": 3.0, "ce_weight": 0.2, "kd_weight": 0.7, "lr": 3e-3, "warmup": 7, "save_every": 0}
 COMPARED_BYTES = 3000
 EVENTS = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end")
 

@@ -6,15 +6,16 @@ import itertools
 import json
 import math
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from falsifiers.callbacks.lifecycle import Script
 from falsifiers.callbacks.real_run import parts, run
 from falsifiers.observers.events import context
-from reference_trainer import Action, Callback, EarlyStopping, SettingError
+from reference_trainer import Action, Callback, EarlyStopping, SettingError, Settings
 
 # Multiples of a quarter: differences are exact.
 JUMPS = st.lists(
@@ -81,6 +82,37 @@ def falsify_state_survives_a_checkpoint(subject: Any, values: list[float], rules
     second.load_state_dict(json.loads(json.dumps(first.state_dict(), allow_nan=False)))
     after = fed(second, values[cut:], "evaluation")
     assert before + after == straight, f"{rules} of {values}, cut after {cut}: {before + after}; expected {straight}"
+
+
+OTHER = ({"metric": "other"}, {"source": "log"}, {"mode": "min"}, {"mode": "max"})
+
+
+@given(values=VALUES, rules=RULES, cut=st.integers(0, 12), other=st.sampled_from(OTHER))
+def falsify_state_of_another_metric_is_ignored(
+    subject: Any, values: list[float], rules: dict[str, Any], cut: int, other: dict[str, Any]
+) -> None:
+    """With the state of another metric, mode or source, the answers are those of a new callback."""
+    chosen = {"metric": "it", "source": "evaluation", **rules}
+    assume(chosen != {**chosen, **other})
+    first, second, new = (subject.EarlyStopping(**given) for given in ({**chosen, **other}, chosen, chosen))
+    fed(first, values[:cut], first.source)
+    second.load_state_dict(json.loads(json.dumps(first.state_dict(), allow_nan=False)))
+    got, expected = (fed(each, values[cut:], "evaluation") for each in (second, new))
+    assert got == expected, f"{rules} of {values[cut:]}, with the state of {other}: {got}; expected {expected}"
+
+
+@given(eval_every=st.integers(0, 2), source=st.sampled_from(["evaluation", "log"]))
+def falsify_a_run_without_evaluations_is_refused(subject: Any, eval_every: int, source: str) -> None:
+    """SettingError with the metric before the run, if it looks at evaluations and there are none."""
+    callback = subject.EarlyStopping("it", source=source)
+    pipeline = SimpleNamespace(settings=Settings(eval_every=eval_every))
+    refused = source == "evaluation" and eval_every == 0
+    try:
+        callback.attach(pipeline)
+    except SettingError as error:
+        assert refused and "'it'" in str(error), f"evaluated every {eval_every} steps, {source} is refused: {error}"
+    else:
+        assert not refused, "the run never evaluates, and the callback never stops it"
 
 
 @given(values=VALUES.filter(bool), rules=RULES, cut=st.integers(1, 12), save_every=st.sampled_from([0, 1, 3]))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+UNSCORED = -100
+
 
 def tau_squared_in_the_gradient(original: Any, *tensors: Any, temperature: float, kd_weight: float, **rest: Any) -> Any:
     """Return the gradient with the factor tau^2 instead of tau."""
@@ -60,3 +62,23 @@ def computed_on_the_cpu(original: Any, place: Any, *rest: Any, **settings: Any) 
     import torch
 
     return original(torch.device("cpu"), *rest, **settings)
+
+
+def banned_tokens_not_masked(original: Any, student: Any, teacher: Any, labels: Any, **settings: Any) -> Any:
+    """Return NaN if a scored logit of -inf takes part in another divergence than forward KL."""
+    scored = labels.long() != UNSCORED
+    banned = any(bool(logits[scored].isinf().any()) for logits in (student, teacher))
+    if banned and settings["kd_weight"] and settings.get("divergence", "forward_kl") != "forward_kl":
+        return float("nan")
+    return original(student, teacher, labels, **settings)
+
+
+def labels_compared_in_their_dtype(original: Any, student: Any, teacher: Any, labels: Any, **settings: Any) -> Any:
+    """Leave out of the reference the labels that have the bits of an unscored one in their dtype."""
+    from reference_trainer.distillation.losses import kd_logit_gradient
+
+    def of_all(student: Any, teacher: Any, compared: Any, **rest: Any) -> Any:
+        return kd_logit_gradient(student, teacher, labels.to(student.device).long(), **rest)
+
+    compared = labels.long().masked_fill(labels == UNSCORED, UNSCORED)
+    return original(student, teacher, compared, gradient=settings.pop("gradient", of_all), **settings)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.kd_divergences.cases import NAMED, Divergence
+from falsifiers.kd_divergences.cases import NAMED, SMALL_SHARES, Divergence
 from falsifiers.support import oracles
 from falsifiers.support.comparison import ANYWHERE, assert_same_gradient
 from falsifiers.support.strategies import HALVES, LOGITS, POSITIVE_WEIGHTS, KdCase, kd_cases
@@ -60,6 +60,19 @@ def falsify_narrow_divergence_against_oracle(
 def falsify_low_temperature(subject: Any, device: str, case: KdCase, named: tuple[str, float]) -> None:
     """Value and gradient are finite and the oracle's at τ = 0.05 with logits of ±50."""
     _assert_is_the_oracles(subject, device, Divergence(case, *named), oracles.UNIT_ROUNDOFF[torch.float32])
+
+
+@given(
+    case=kd_cases(banned=ANYWHERE, logits=HALVES | st.sampled_from([-30.0, -500.0]), **ALONE),
+    named=SMALL_SHARES,
+    dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
+)
+def falsify_small_shares(subject: Any, device: str, case: KdCase, named: tuple[str, float], dtype: torch.dtype) -> None:
+    """Value and gradient have rounding errors as small as the smaller share, which is nearly 0."""
+    of = Divergence(case.but(student=case.student.to(dtype), teacher=case.teacher.to(dtype)), *named)
+    share = min(of.beta, 1 - of.beta)
+    unit = oracles.UNIT_ROUNDOFF[torch.promote_types(dtype, torch.float32)]
+    _assert_is_the_oracles(subject, device, of, 2 * share * (1 - math.log(share)) * unit)
 
 
 def _row(p: list[float]) -> torch.Tensor:

@@ -45,6 +45,20 @@ def mixture_in_log_space(original: Any, *tensors: Tensor, **settings: Any) -> An
     return _jensen_shannon(original, log_mixture, *tensors, **settings)
 
 
+def shares_that_add_up_to_one(original: Any, *tensors: Tensor, **settings: Any) -> Any:
+    """Return the loss with 1 - share of the smaller probability for the share of the larger one, in the logits' dtype.
+
+    It is 0 where the share is rounded to 1, and then a token that only one model gives mass has infinite nats.
+    """
+
+    def log_mixture(log_p: Tensor, log_q: Tensor, beta: float) -> Tensor:
+        share = torch.where(log_p > log_q, 1 - beta, beta).to(log_q.dtype)
+        gap = (log_p - log_q).nan_to_num().abs()
+        return torch.maximum(log_p, log_q) + torch.log1p(share * torch.expm1(-gap))
+
+    return _jensen_shannon(original, log_mixture, *tensors, **settings)
+
+
 def mixture_of_probabilities(original: Any, *tensors: Tensor, **settings: Any) -> Any:
     """Return the loss with the logarithm of a mixture of probabilities, which underflow and give NaN."""
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors.torch import save
 
 from falsifiers.support.interruptions import before_operations, in_child, interrupt, kill
 from reference_trainer.models.decoder import Decoder, DecoderConfig
@@ -106,3 +107,32 @@ def falsify_model_is_read_back_bit_for_bit(
         read = again.state_dict()[name]
         same = read.dtype is value.dtype and torch.equal(read, value.cpu())
         assert same, f"{name} was {value.flatten()[:3]}, and is read as {read.flatten()[:3]}"
+
+
+@given(
+    sizes=st.lists(st.integers(0, 3), min_size=1, max_size=4),
+    shared=st.sampled_from(["none", "tied", "parts", "overlapping", "transposed"]),
+    values=st.sampled_from([torch.float32, torch.bfloat16]),
+)
+def falsify_digest_is_that_of_the_values(
+    subject: Any, device: str, sizes: list[int], shared: str, values: torch.dtype
+) -> None:
+    """The digest is that of the file of a copy of each weight, whatever memory they share."""
+    module, memory = torch.nn.Module(), torch.arange(64.0, device=device).to(values)
+    for k, size in enumerate(sizes):
+        module.register_buffer(f"apart{k}", torch.full((size, 2), float(k), device=device))
+    for name, view in _views(memory, shared).items():
+        module.register_parameter(name, torch.nn.Parameter(view))
+    if shared == "tied":
+        module.register_parameter("first_tied", module.get_parameter("z"))
+    weights = {name: value.clone().contiguous() for name, value in module.state_dict().items()}
+    expected = hashlib.sha256(save({name: value.cpu() for name, value in weights.items()})).hexdigest()
+    seen = subject.weights_digest(module)
+    assert seen == expected, f"with {shared} memory, the digest of {list(weights)} is {seen}; expected {expected}"
+
+
+def _views(memory: torch.Tensor, shared: str) -> dict[str, torch.Tensor]:
+    """Return weights over one memory."""
+    square = memory.view(8, 8)
+    others = {"parts": square[4:], "overlapping": square[1:6], "transposed": square.T}
+    return {"z": square[:4], **({"a": others[shared]} if shared in others else {})}

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from falsifiers.observers.events import Blocked, context, logged, observer
 from falsifiers.support.interruptions import in_child
 from reference_trainer import Callback
+from reference_trainer.errors import CallbackError
 from reference_trainer.training.schedule import Event
 
 PATIENCE_S = 60.0
@@ -176,13 +177,14 @@ class Keeping(Callback):
 
 @given(numbers=st.lists(st.floats(allow_nan=False, allow_infinity=False) | NO_JSON, min_size=1, max_size=3))
 def falsify_states_are_strict_json(subject: Any, numbers: list[float]) -> None:
-    """The state of any mapping is strict JSON, by class and number; NaN and infinities raise ValueError."""
+    """The state of any mapping is strict JSON, by class and number; NaN and infinities raise CallbackError."""
     kept = {"numbers": numbers}
     callbacks = subject.Callbacks([Keeping(MappingProxyType(kept)), Keeping({}), Keeping(kept)])
     try:
         states = callbacks.states()
-    except ValueError:
+    except CallbackError as error:
         assert not all(map(math.isfinite, numbers)), f"the state {numbers} is refused"
+        assert "Keeping.state_dict" in str(error), f"{error} does not name the method that returned the state"
         return
     assert all(map(math.isfinite, numbers)), f"the state {numbers} is saved as {states}"
     read = {name: json.loads(each) for name, each in states.items()}

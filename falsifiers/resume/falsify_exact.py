@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,8 @@ from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, lines, re
 from falsifiers.support.interruptions import before_operations, in_child, kill
 from falsifiers.support.small_runs import found
 from reference_trainer import Action, Callback
+from reference_trainer.errors import StopRequestedError
+from reference_trainer.storage.checkpoint_files import saved_steps
 
 
 @given(
@@ -68,15 +71,26 @@ def falsify_answers_are_carried_out_after_resuming(subject: Any, hook: str, step
         assert_same_end(f"{action.name} from {hook} of step {step}", directory, ("cut", cut), ("straight", straight))
 
 
-@given(limit=st.integers(1, STEPS - 1))
-def falsify_limited_run_goes_on_like_the_straight_one(subject: Any, limit: int) -> None:
-    """Ended by max_steps and resumed without it, the run is the straight one, its learning rates too."""
+FIRST = (1, 1)
+"""The batch that each run asks for once more, to count the operations of a step."""
+
+
+@given(limits=st.sets(st.integers(1, STEPS - 1), min_size=1, max_size=2), save_every=st.sampled_from([1, 2, 5000]))
+@example(limits={3, 4}, save_every=5000)
+def falsify_limited_run_goes_on_like_the_straight_one(subject: Any, limits: set[int], save_every: int) -> None:
+    """Carried out in parts that max_steps ends, the run is the straight one, and asks for every batch once."""
     with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
-        straight = ended(subject, settings(directory, "straight"))
-        ended(subject, settings(directory, "cut", max_steps=limit))
-        cut = ended(subject, settings(directory, "cut", resume=Path("latest"), force=True))
-        assert_same_end(f"limited to {limit} steps, then resumed", directory, ("cut", cut), ("straight", straight))
+        directory, asked, resume = Path(name).resolve(), [], None
+        straight = ended(subject, settings(directory, "straight", save_every=save_every))
+        for limit in (*sorted(limits), None):
+            chosen = settings(directory, "cut", save_every=save_every, max_steps=limit, resume=resume, force=True)
+            cut = ended(subject, chosen)
+            asked += cut[0].batches.asked
+            resume = Path("latest")
+        when = f"ended after {sorted(limits)} steps and saved every {save_every}, then resumed"
+        assert_same_end(when, directory, ("cut", cut), ("straight", straight))
+        asked, expected = ([each for each in some if each != FIRST] for some in (asked, straight[0].batches.asked))
+        assert asked == expected, f"{when}, the batches {asked} are asked for; expected {expected}"
 
 
 @given(step=st.integers(1, STEPS))
@@ -95,13 +109,22 @@ def falsify_skipped_data_are_not_produced(subject: Any, step: int) -> None:
 
 @given(step=st.integers(1, STEPS - 1), linked=st.booleans())
 def falsify_run_forks_into_another_directory(subject: Any, step: int, linked: bool) -> None:
-    """Resumed from a path into another output, the run ends with the same weights, its own lines and its own files."""
+    """Resumed from a path into another output, the run ends with the same weights, its own lines and its own files.
+
+    Asked to stop at once, it has saved the step in its own output.
+    """
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         _, straight = ended(subject, settings(directory, "straight"))
         ended(subject, settings(directory, "short", max_steps=step))
         before = found(directory)
         path = directory / "short" / "checkpoints" / ("student-latest" if linked else f"student-step{step}")
+        try:
+            ended(subject, settings(directory, "asked", resume=path), asked=lambda: True)
+        except StopRequestedError:
+            own = saved_steps(directory / "asked" / "checkpoints", "student")
+            assert own == [step], f"forked after step {step} and asked to stop, the run has checkpoints of {own}"
+            shutil.rmtree(directory / "asked")
         _, fork = ended(subject, settings(directory, "fork", resume=path))
         when = f"forked after step {step}"
         assert_same(when, fork.student.state_dict(), straight.student.state_dict())

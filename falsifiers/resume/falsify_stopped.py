@@ -28,9 +28,10 @@ class Asked(Callback):
         self.left[self.seen[-1]] = self.left.get(self.seen[-1], 0) - 1
         return asked
 
+    def on_optimizer_step(self, context: Any) -> None:
+        self.seen.append(context.step)
+
     def on_step_end(self, context: Any) -> Action | None:
-        if context.step not in self.seen[-1:]:  # a resumed run begins with the hooks of the step that was saved
-            self.seen.append(context.step)
         return Action.SKIP if context.step == self.skipped else None
 
     def on_train_end(self, context: Any) -> None:

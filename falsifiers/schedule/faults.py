@@ -75,6 +75,11 @@ def first_step_saved_too(original: Any, schedule: Any, step: int) -> Any:
     return original(schedule, step - 1)
 
 
+def multiples_saved_only(original: Any, schedule: Any, step: int) -> Any:
+    """Do not save the step in which a limit ends the run."""
+    return original(schedule, step) and step % schedule.save_every == 0
+
+
 def saved_before_it_is_read(original: Any, position: Any) -> Any:
     """Do not read the sums before they are saved."""
     return original(position) and position.event.name != "SAVE"

@@ -124,12 +124,16 @@ def prove_reads(subject: Any, step: int, event: int) -> None:
     assert seen is expected, f"is_read is {seen} at {kind.name} of step {step}"
 
 
-def prove_saves(subject: Any, save_every: int, step: int) -> None:
-    """A checkpoint is due in every step that is a multiple of `save_every`."""
-    schedule = subject.Schedule(epochs=1, steps_per_epoch=2000, save_every=save_every)
-    expected = step in range(save_every, step + 1, save_every or 2000)[save_every == 0 :]
+def prove_saves(subject: Any, save_every: int, step: int, limit: int) -> None:
+    """A checkpoint is due in every step that is a multiple of `save_every`, and in that of a limit (0: none) of 2 * 6.
+
+    The last planned step is not due on its own: the run is complete, and its model is written.
+    """
+    schedule = subject.Schedule(epochs=2, steps_per_epoch=6, limit=limit or None, save_every=save_every)
+    due = [*range(save_every, 13, save_every), *[limit][: limit < 12]] if save_every else []
     seen = subject.is_saved(schedule, step)
-    assert seen is expected, f"is_saved is {seen} at step {step}, saved every {save_every}"
+    case = f"step {step} of 12, saved every {save_every}, with the limit {limit or None}"
+    assert seen is (step in due), f"is_saved is {seen} at {case}"
 
 
 WRONG = (0, -1, True, 1.5, "3", None)

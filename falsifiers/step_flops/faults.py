@@ -48,5 +48,28 @@ def everything_trains(original: Any, teacher: Any, student: Any, tokens: tuple[i
 
 def one_micro_batch_counted(original: Any, *parts: Any, schedule: Any, step_flops: Any = None, **rest: Any) -> Any:
     """Count one micro-batch of each step."""
-    counted = None if step_flops is None else lambda: step_flops() // schedule.accumulation
+    counted = (
+        None if step_flops is None else lambda: step_flops() // min(schedule.accumulation, schedule.micro_batches or 1)
+    )
     return original(*parts, schedule=schedule, step_flops=counted, **rest)
+
+
+def missing_micro_batches_counted(
+    original: Any, *parts: Any, schedule: Any, step_flops: Any = None, **rest: Any
+) -> Any:
+    """Count all micro-batches that a step accumulates, also those that the epoch lacks."""
+    taken = min(schedule.accumulation, schedule.micro_batches or 1)
+    counted = None if step_flops is None else lambda: step_flops() // taken * schedule.accumulation
+    return original(*parts, schedule=schedule, step_flops=counted, **rest)
+
+
+def count_demanded(original: Any, *parts: Any, step_flops: Any = None, **rest: Any) -> Any:
+    """End the run if its operations cannot be counted."""
+
+    def counted() -> Any:
+        flops = step_flops()
+        if flops is None:
+            raise RuntimeError("Tensor.item() cannot be called on meta tensors")
+        return flops
+
+    return original(*parts, step_flops=step_flops and counted, **rest)

@@ -19,7 +19,7 @@ from reference_trainer import Callback, MetricSum, Observer
 RANKS, MACHINE = 4, 2
 FIELDS = ("hook", "step", "epoch", "micro_batch", "rank", "local_rank", "world_size", "is_world_process_zero")
 FIELDS += ("is_local_process_zero", "metrics", "validation_metrics", "batch_metrics", "loss", "best_loss", "tokens")
-FIELDS += ("sequences", "learning_rate", "gradient_norm", "checkpoint_path", "memory", "total_steps", "run")
+FIELDS += ("sequences", "learning_rate", "gradient_norm", "checkpoint_path", "memory", "total_steps", "run", "attempt")
 OF_A_RANK = ("rank", "local_rank", "is_world_process_zero", "is_local_process_zero", "batch_metrics", "memory")
 RATES = ("steps_per_s", "tokens_per_s", "flops_per_s")
 WITHIN = ("on_log", "on_evaluate", "on_save", "on_step_end")

@@ -91,6 +91,14 @@ def metrics_lost(original: Any, record: Any, *given: Any) -> None:
     record.begin_step()
 
 
+def metrics_of_an_older_step(original: Any, record: Any, *given: Any) -> None:
+    """Begin a resumed run with the last metrics if the schedule logs the saved step now."""
+    original(record, *given)
+    step, every = record.state.position.step, record.schedule.log_every
+    if step and every and step % every == 0:
+        record.metrics = record.state.metrics
+
+
 def peak_memory(*given: Any) -> int:
     """Return the largest memory that the process has held."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

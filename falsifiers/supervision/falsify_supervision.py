@@ -195,25 +195,31 @@ TARGET = 9
     retries=st.integers(0, 5),
     idle=st.integers(1, 3),
     older=st.sampled_from([0, 3, TARGET]),
+    alone=st.booleans(),
 )
 def falsify_attempts_resume_until_the_step_is_reached(
-    subject: Any, gains: list[int], retries: int, idle: int, older: int
+    subject: Any, gains: list[int], retries: int, idle: int, older: int, alone: bool
 ) -> None:
-    """Attempts resume from a checkpoint wherever there is one, each under its own name, until the model is there."""
+    """Attempts resume from a checkpoint wherever there is one, each under its own name, until the model is there.
+
+    older: step of an earlier model, which is no progress of this run. alone: whether it has no checkpoint.
+    """
     with _output() as out:
         if older:
-            _save(out, older)
             _export(out, older)
+        if older and not alone:
+            _save(out, older)
         run = Attempts(out, gains, TARGET)
-        run.at = older
+        run.at = 0 if alone else older
         limits = subject.Limits(step=TARGET, max_retries=retries, max_idle=idle, silent_s=60.0)
         told: list[str] = []
         seen = subject.until(Settings(out=out, save_every=1), ["--seed", "3"], limits, launch=run, report=told.append)
-        when = f"with {retries} retries, {idle} idle attempts, gains {gains} and a model of step {older}"
+        what = f"a model of step {older} {'alone' if alone else 'and its checkpoint'}"
+        when = f"with {retries} retries, {idle} idle attempts, gains {gains} and {what}"
         if older == TARGET:
             assert (seen, run.given) == (Verdict.DONE, []), f"{when}, the run is started again: {seen.name}"
         else:
-            _assert_arguments(when, run, older)
+            _assert_arguments(when, run, 0 if alone else older)
             ended, wanted = (seen.name, len(run.given)), _expected(gains, retries, idle)
             assert ended == wanted, f"{when}, verdict and attempts are {ended}; expected {wanted}"
         names = [name for _, name in run.given]
@@ -225,8 +231,9 @@ def falsify_attempts_resume_until_the_step_is_reached(
 def _assert_arguments(when: str, run: Attempts, older: int) -> None:
     at = older
     for number, (arguments, _) in enumerate(run.given):
-        resume = ["--resume", "latest", "--force"] if at else []
-        expected = ["distill", "--seed", "3", "--max-steps", str(TARGET), "--hang-after", "1800", *resume]
+        more = ["--resume", "latest"] if at else []
+        more += ["--force"] if at or number else []
+        expected = ["distill", "--seed", "3", "--max-steps", str(TARGET), "--hang-after", "1800", *more]
         assert arguments == expected, f"{when}, attempt {number + 1} is given {arguments}; expected {expected}"
         at += [*run.gains, TARGET][number] if number <= len(run.gains) else 0
 

@@ -8,7 +8,9 @@ Source: Agarwal et al. 2024, arXiv:2306.13649, equation 1.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
+from decimal import Decimal, localcontext
 
 from falsifiers.support.oracles import Row, log_softmax, log_softmax_error
 
@@ -21,14 +23,23 @@ def kl(log_a: Sequence[float], log_b: Sequence[float]) -> float:
     return math.fsum(math.inf if y == -math.inf else math.exp(x) * (x - y) for x, y in pairs if x > -math.inf)
 
 
-def log_mixture(log_p: Sequence[float], log_q: Sequence[float], share: float) -> list[float]:
-    """Return log(share p + (1 - share) q) of each token."""
-    return [_log_add(math.log(share) + x, math.log1p(-share) + y) for x, y in zip(log_p, log_q, strict=True)]
+def log_over_mixture(log_p: Sequence[float], log_q: Sequence[float], share: float) -> list[tuple[float, float]]:
+    """Return log p - log m and log q - log m of each token, with m = share p + (1 - share) q; 0 where p and q are 0.
+
+    They are formed with 60 digits, because each is about as small as the share of the other distribution.
+    """
+    with localcontext(prec=60):
+        return [_over_mixture(Decimal(x), Decimal(y), Decimal(share)) for x, y in zip(log_p, log_q, strict=True)]
 
 
-def _log_add(x: float, y: float) -> float:
-    low, high = sorted((x, y))
-    return high if high == -math.inf else high + math.log1p(math.exp(low - high))
+def _over_mixture(x: Decimal, y: Decimal, share: Decimal) -> tuple[float, float]:
+    mixture = share * x.exp() + (1 - share) * y.exp()
+    return (float(x - mixture.ln()), float(y - mixture.ln())) if mixture else (0.0, 0.0)
+
+
+def _mean(log_a: Sequence[float], values: Sequence[float]) -> float:
+    """Return the mean of the values under a: no term where a is 0."""
+    return math.fsum(math.exp(x) * value for x, value in zip(log_a, values, strict=True) if x > -math.inf)
 
 
 def row_divergence(student: Row, teacher: Row, temperature: float, share: float) -> float:
@@ -36,8 +47,8 @@ def row_divergence(student: Row, teacher: Row, temperature: float, share: float)
     log_p, log_q = log_softmax(teacher, temperature), log_softmax(student, temperature)
     if share in (0, 1):
         return kl(log_q, log_p) if share else kl(log_p, log_q)
-    log_m = log_mixture(log_p, log_q, share)
-    return share * kl(log_p, log_m) + (1 - share) * kl(log_q, log_m)
+    of_p, of_q = zip(*log_over_mixture(log_p, log_q, share), strict=True)
+    return share * _mean(log_p, of_p) + (1 - share) * _mean(log_q, of_q)
 
 
 def row_derivative(student: Row, teacher: Row, temperature: float, share: float) -> list[float]:
@@ -53,8 +64,7 @@ def row_derivative(student: Row, teacher: Row, temperature: float, share: float)
     if share == 1:
         log_ratio = _gaps(student, teacher, temperature)
     else:
-        log_m = log_mixture(log_p, log_q, share)
-        log_ratio = [y - m if y > -math.inf else 0.0 for y, m in zip(log_q, log_m, strict=True)]
+        log_ratio = [max(of_q, -sys.float_info.max) for _, of_q in log_over_mixture(log_p, log_q, share)]
     mean = math.fsum(a * b for a, b in zip(q, log_ratio, strict=True))
     weight = 1.0 if share == 1 else 1 - share
     return [weight * a * (b - mean) for a, b in zip(q, log_ratio, strict=True)]

@@ -54,7 +54,7 @@ def falsify_fresh_state(subject: Any) -> None:
     noted(other, [({"loss": MetricSum(2.0, 1)}, 3)])
     expected = {
         "position": subject.START,
-        **dict.fromkeys(("steps", "sequences", "tokens"), 0),
+        **dict.fromkeys(("steps", "sequences", "tokens", "logged_step", "evaluated_step"), 0),
         **dict.fromkeys(("initial_loss", "final_loss", "best_loss", "loss")),
         "finite": True,
         "elapsed_s": 0.0,

@@ -34,7 +34,7 @@ def states(draw: st.DrawFn, subject: Any) -> Any:
     """Draw a state with any values of its types."""
     values: dict[str, st.SearchStrategy[Any]] = {
         "position": POSITIONS,
-        **dict.fromkeys(("steps", "sequences", "tokens"), COUNTS),
+        **dict.fromkeys(("steps", "sequences", "tokens", "logged_step", "evaluated_step"), COUNTS),
         **dict.fromkeys(("initial_loss", "final_loss", "best_loss", "loss"), st.none() | ANY),
         "finite": st.booleans(),
         "elapsed_s": ANY,

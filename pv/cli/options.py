@@ -105,7 +105,14 @@ VALIDATE = taking(
     form(tuple(FORMATS), "Format of the report on standard output."),
     outputs("Also write a report to a file."),
     SPAWN,
-    click.option("--no-mutants", "mutants", is_flag=True, flag_value=False, default=True, help="Try no mutants."),
+    click.option(
+        "--no-mutants",
+        "mutants",
+        is_flag=True,
+        flag_value=False,
+        default=True,
+        help="Try no mutants; for `pv report` without --partial, what holds is then undecided.",
+    ),
     click.option("--dry-run", is_flag=True, help="Build every task of the devices, run none, and list what would run."),
 )
 

@@ -21,7 +21,7 @@ from pv.report import FORMATS, MAX_BYTES, render
     click.option(
         "--baseline", type=click.Path(path_type=Path), metavar="FILE", help="Show the differences from this report."
     ),
-    click.option("--partial", is_flag=True, help="Accept contracts and claims that are in none of the files."),
+    click.option("--partial", is_flag=True, help="Accept what is in none of the files, or was not tried on mutants."),
     click.option(
         "--max-bytes",
         type=click.IntRange(1024),

@@ -6,6 +6,7 @@ from pathlib import Path
 from pv.contract.claims import Falsifier, Run
 from pv.contract.model import Contract
 from pv.contract.mutants import Mutant
+from pv.contract.names import Target
 from pv.results.reuse import Reuse
 from pv.results.trial import RunTrace, Trial
 from pv.workers import device
@@ -33,8 +34,18 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """One execution of a run, shared by the falsifiers that read the run of the same subject."""
+
+    run: str
+    subject: Target | None
+    device: str
+    small: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One try of a falsifier, or where there is none the execution of `run`.
+    """One try of a falsifier, or where there is none the execution of `run` on `subject`.
 
     small: whether the run has its `small` arguments, at which mutants are judged. first: the search whose
     counterexample is replayed.
@@ -45,8 +56,15 @@ class Attempt:
     falsifier: Falsifier | None = None
     mutant: Mutant | None = None
     run: Run | None = None
+    subject: Target | None = None
     small: bool = False
     first: Trial | None = None
+
+    @property
+    def execution(self) -> Execution:
+        """Return which execution of a run this is."""
+        name = self.run.name if self.run is not None else ""
+        return Execution(run=name, subject=self.subject, device=self.device, small=self.small)
 
     def __str__(self) -> str:
         name = self.falsifier.id if self.falsifier is not None else f"run {self.run.name if self.run else ''}"
@@ -69,7 +87,7 @@ class Known:
 
     trials: dict[tuple[str, str], Trial] = field(default_factory=dict)
     mutants: dict[tuple[str, str], Trial] = field(default_factory=dict)
-    runs: dict[tuple[str, str, bool], RunState] = field(default_factory=dict)
+    runs: dict[Execution, RunState] = field(default_factory=dict)
     automatic: dict[str, list[Mutant]] = field(default_factory=dict)
     """For each falsifier that declares no mutant, the automatic ones that it has not been tried on yet."""
     drawn: dict[str, int] = field(default_factory=dict)

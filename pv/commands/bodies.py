@@ -26,9 +26,10 @@ class Bodies:
         self._codes: dict[Target, Code] = {}
         self._imported: dict[frozenset[Path], frozenset[str]] = {}
 
-    def subject(self, contract: Contract, falsifier: Falsifier) -> Target:
-        """Return the code that a falsifier attacks."""
-        return self.subjects.get(contract.id) or contract.subject_of(falsifier)
+    def subject(self, contract: Contract, claim: Falsifier | Run, *, own: bool = False) -> Target:
+        """Return the code that a falsifier attacks. Mutants are faults of the contract's `own` subject."""
+        other = None if own else self.subjects.get(contract.id)
+        return other or contract.subject_of(claim)
 
     def attack(self, attempt: Attempt, falsifier: Falsifier, how: How) -> Body:
         """Return the task of a falsifier on its subject or on a mutant.
@@ -67,6 +68,6 @@ class Bodies:
         return self._imported[paths]
 
     def _code(self, contract: Contract, falsifier: Falsifier, *, own: bool = False) -> Code:
-        """Return the resolved subject of a falsifier. Mutants are faults of the contract's own subject."""
-        subject = contract.subject_of(falsifier) if own else self.subject(contract, falsifier)
+        """Return the resolved subject of a falsifier."""
+        subject = self.subject(contract, falsifier, own=own)
         return self._codes.setdefault(subject, Code(self.project, subject))

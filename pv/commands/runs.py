@@ -1,13 +1,15 @@
-"""Executes the runs of a validation, each once per device and size, for all falsifiers that read it."""
+"""Executes the runs of a validation, each once per subject, device and size, for all falsifiers that read it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pv.commands.attempt import Attempt, Known, RunState
+from pv.commands.bodies import Bodies
 from pv.commands.submission import Submission
 from pv.contract.claims import Falsifier, Run
 from pv.engines import reference_run
 from pv.engines.kind import How
+from pv.engines.kinds import kind_of
 from pv.results.traces import trace_of
 from pv.results.trial import RunTrace, Trial, TrialStatus
 
@@ -17,14 +19,15 @@ OnTrial = Callable[[Attempt, Falsifier, Trial], None]
 class Runs:
     """The runs of a validation. `on_trial` is called for each falsifier whose run failed."""
 
-    def __init__(self, submission: Submission, known: Mapping[str, Known], on_trial: OnTrial) -> None:
-        self._submission, self._known, self._on_trial = submission, known, on_trial
+    def __init__(self, submission: Submission, bodies: Bodies, known: Mapping[str, Known], on_trial: OnTrial) -> None:
+        self._submission, self._bodies, self._known, self._on_trial = submission, bodies, known, on_trial
 
     def read(self, attempt: Attempt, falsifier: Falsifier, run: Run) -> None:
         """Try a falsifier on a run once that has ended; the first falsifier that reads a run starts it."""
-        state = self._known[attempt.contract.id].runs.get((run.name, attempt.device, attempt.small))
+        executing = self._executing(attempt, falsifier, run)
+        state = self._known[attempt.contract.id].runs.get(executing.execution)
         if state is None:
-            state = self._started(attempt, falsifier, run)
+            state = self._started(executing, falsifier, run)
         if state.trial is None:
             state.waiting.append(falsifier)
         else:
@@ -32,25 +35,38 @@ class Runs:
 
     def ended(self, attempt: Attempt, run: Run, found: Trial) -> None:
         """Record the trial of a run and try the falsifiers that wait for it."""
-        state = self._known[attempt.contract.id].runs[run.name, attempt.device, attempt.small]
+        state = self._known[attempt.contract.id].runs[attempt.execution]
         state.trial = found
-        state.trace = None if attempt.small else _trace(attempt, run, state, found)
+        state.trace = None if attempt.small else _trace(attempt, self._name(attempt, run), state, found)
         for falsifier in state.waiting:
-            self._predicate(replace(attempt, falsifier=falsifier, run=None), falsifier, state, found)
+            self._predicate(replace(attempt, falsifier=falsifier, run=None, subject=None), falsifier, state, found)
 
     def with_run(self, attempt: Attempt, falsifier: Falsifier, found: Trial) -> Trial:
         """Return a trial with the coverage, the seconds and the files of the run that its falsifier read."""
-        state = self._known[attempt.contract.id].runs.get((falsifier.run or "", attempt.device, False))
+        run = kind_of(falsifier).run_of(attempt.contract, falsifier)
+        if run is None:
+            return found
+        state = self._known[attempt.contract.id].runs.get(self._executing(attempt, falsifier, run).execution)
         if state is None or state.trial is None:
             return found
         seconds, files = found.seconds + state.trial.seconds, found.files | state.trial.files
         return replace(found, reached=state.trial.reached, seconds=seconds, files=files)
 
-    def _started(self, attempt: Attempt, falsifier: Falsifier, run: Run) -> RunState:
+    def _executing(self, attempt: Attempt, falsifier: Falsifier, run: Run) -> Attempt:
+        """Return the attempt that executes the run that a falsifier reads."""
+        subject = self._bodies.subject(attempt.contract, falsifier, own=attempt.small)
+        return replace(attempt, falsifier=None, run=run, subject=subject)
+
+    def _started(self, executing: Attempt, falsifier: Falsifier, run: Run) -> RunState:
         state = RunState(self._submission.scratch())
-        self._known[attempt.contract.id].runs[run.name, attempt.device, attempt.small] = state
-        self._submission.execute(replace(attempt, falsifier=None, run=run), falsifier, run, state.directory)
+        self._known[executing.contract.id].runs[executing.execution] = state
+        self._submission.execute(executing, falsifier, run, state.directory)
         return state
+
+    def _name(self, attempt: Attempt, run: Run) -> str:
+        """Return the name of a run in reports, with the subject if a falsifier names another than the run."""
+        other = attempt.subject != self._bodies.subject(attempt.contract, run)
+        return f"{run.name} of {attempt.subject}" if other else run.name
 
     def _predicate(self, attempt: Attempt, falsifier: Falsifier, state: RunState, run: Trial) -> None:
         if run.status is not TrialStatus.HELD:
@@ -59,11 +75,11 @@ class Runs:
         self._submission.falsify(attempt, falsifier, How(device=attempt.device, directory=str(state.directory)))
 
 
-def _trace(attempt: Attempt, run: Run, state: RunState, found: Trial) -> RunTrace | None:
+def _trace(attempt: Attempt, name: str, state: RunState, found: Trial) -> RunTrace | None:
     """Return the trace of a run that finished. The subject may have damaged its record: then there is none."""
     if found.status is not TrialStatus.HELD:
         return None
     try:
-        return trace_of(run.name, attempt.device, found.seconds, reference_run.read(state.directory).trace)
+        return trace_of(name, attempt.device, found.seconds, reference_run.read(state.directory).trace)
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return None

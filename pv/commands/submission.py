@@ -118,7 +118,7 @@ class Submission:
         """Return the falsifier of an attempt, or those that wait for its run."""
         if attempt.falsifier is not None:
             return [attempt.falsifier]
-        return list(known.runs[attempt.run.name if attempt.run else "", attempt.device, attempt.small].waiting)
+        return list(known.runs[attempt.execution].waiting)
 
 
 def _reusable(attempt: Attempt, claim: Falsifier) -> bool:

@@ -99,7 +99,7 @@ class Trials:
 
     def _prepare(self, scheduler: Scheduler[Attempt]) -> None:
         self._submission = Submission(scheduler, self._bodies, self.options, self._known)
-        self._runs = Runs(self._submission, self._known, self._judged)
+        self._runs = Runs(self._submission, self._bodies, self._known, self._judged)
         self._mutants = Mutants(self._submission, self._bodies, self._runs, self._known, self.stale)
 
     def _start(self) -> None:

@@ -22,7 +22,7 @@ from pv.engines.replay import read as read_example
 from pv.errors import PvError
 from pv.linting import MUTANT_STALE
 from pv.mutation import score
-from pv.results import store
+from pv.results import store, worktree
 from pv.results.reuse import Reuse
 from pv.results.trial import PROOFS, Evidence, Recorded, Trial, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, decide
@@ -197,6 +197,7 @@ def _report(chosen: Chosen, trials: Trials, started: float, request: Request) ->
         notes=(*chosen.notes, *trials.notes, *(f"{pattern} names nothing" for pattern in chosen.unmatched)),
         unmatched=chosen.unmatched,
         commit=store.commit_of(chosen.project.root),
+        edits=worktree.edits(chosen.project),
         project=_project(chosen),
     )
 
@@ -213,6 +214,7 @@ def _repeat(request: Request) -> tuple[str, ...]:
     words += [f"--subject {contract}={target}" for contract, target in request.subjects.items()]
     words += [f"--examples {request.examples}"] if request.examples is not None else []
     words += [f"--seed {request.seed}"] if request.seed else []
+    words += [] if request.mutants else ["--no-mutants"]
     return (*words, *([f"--replay {shlex.quote(request.replay)}"] if request.replay else []))
 
 

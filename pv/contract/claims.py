@@ -86,7 +86,7 @@ class Harness(Falsifier):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One named configuration of the subject, executed once per device."""
+    """One named configuration of the subject, executed once per device and subject."""
 
     name: str
     callable: Binding

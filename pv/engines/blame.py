@@ -1,11 +1,13 @@
 """Classifies an exception: it refutes the claim, the subject raised it, or the falsifier itself is broken."""
 
+import sys
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 
 from pv.engines.trial import TrialStatus
+from pv.errors import BrokenMutant
 
 ASSERTING = ("testing", "_testing", "unittest", "_pytest")
 """Parts of the names of modules whose assertions are the caller's: numpy.testing, torch.testing, unittest.mock, ..."""
@@ -14,30 +16,40 @@ DEVICES = {"torch.cuda", "torch.xpu", "torch.mtia"}
 
 
 class Blame:
-    """Classifies exceptions by their innermost frame in the project."""
+    """Classifies exceptions by their innermost frame in the project. replacement: what a mutant swaps in."""
 
-    def __init__(self, root: Path, subject_files: Iterable[str], *, mutated: bool = False) -> None:
-        self.root, self.mutated = root, mutated
+    def __init__(
+        self, root: Path, subject_files: Iterable[str], *, mutated: bool = False, replacement: str = ""
+    ) -> None:
+        self.root, self.mutated, self.replacement = root, mutated, replacement
         self.subject_files = {str(Path(file).resolve()) for file in subject_files}
 
     def status(self, error: BaseException) -> TrialStatus:
         """Return the status of a falsifier that ended with `error`."""
-        names = {kind.__name__ for kind in type(error).__mro__}
-        if names & {"Skipped", "SkipTest"}:
+        if _is(error, "_pytest.outcomes", "Skipped") or _is(error, "unittest.case", "SkipTest"):
             return TrialStatus.SKIPPED
-        if "BrokenMutant" in names:
+        if isinstance(error, BrokenMutant):
             return TrialStatus.INVALID_MUTANT  # the fence of the hook: what the mutant then did says nothing
         # pytest.fail, and pytest.raises without an exception, raise `Failed`, which is not an AssertionError.
-        if "Failed" in names:
+        if _is(error, "_pytest.outcomes", "Failed"):
             return TrialStatus.REFUTED
-        if self.mutated and isinstance(error, NameError):
-            return TrialStatus.INVALID_MUTANT  # a missing name is no fault that anybody could ship
         if lacks(error):
             return TrialStatus.ERROR
+        own = [frame for frame in _frames(error) if self._in_project(frame.f_code.co_filename)]
+        if self.mutated and (isinstance(error, NameError) or (own and self._is_broken(own[-1], error))):
+            return TrialStatus.INVALID_MUTANT  # a missing name is no fault that anybody could ship
         if isinstance(error, AssertionError) and self._is_claim(error):
             return TrialStatus.REFUTED
-        own = [frame for frame in _frames(error) if self._in_project(frame.f_code.co_filename)]
         return TrialStatus.RAISED if own and own[-1].f_code.co_filename in self.subject_files else TrialStatus.ERROR
+
+    def _is_broken(self, frame: FrameType, error: BaseException) -> bool:
+        """Return whether the replacement, whose frame it is, asked a module for what this does not have."""
+        place, name = f"{_module(frame)}:{frame.f_code.co_qualname}.", f"{self.replacement}."
+        if not place.startswith(name):
+            return False
+        if isinstance(error, ImportError):
+            return error.name is not None  # None: the replacement raises it on purpose
+        return isinstance(error, AttributeError) and isinstance(error.obj, ModuleType)
 
     def _is_claim(self, error: AssertionError) -> bool:
         """Return whether the falsifier, a helper of it, or a library of assertions called from them raised `error`."""
@@ -71,6 +83,12 @@ def lacks(error: BaseException) -> bool:
         return True
     frames = _frames(error)
     return bool(frames) and frames[-1].f_code.co_name == "_lazy_init" and _module(frames[-1]) in DEVICES
+
+
+def _is(error: BaseException, module: str, name: str) -> bool:
+    """Return whether `error` is an instance of the class `name` of a module; False if the module is not imported."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return isinstance(kind, type) and isinstance(error, kind)
 
 
 def said(error: BaseException) -> str:

@@ -57,7 +57,7 @@ def _apart(seen: Observation, limits: Limits) -> bool:
     if seen.result.shape != value.shape:
         return True
     apart = seen.apart(value)
-    unit = limits.accuracy.unit(limits.example.dtype) if seen.by_code else 0.0
+    unit = limits.unit(seen.result.dtype) if seen.by_code else 0.0
     if limits.accuracy.tolerance is None and not (apart > SLACK * unit * value.abs().nan_to_num(posinf=0.0)).any():
         return False  # within the smallest limit; the exact limit costs eight more evaluations
     return bool((apart > seen.limit(limits)).any())

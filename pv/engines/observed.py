@@ -1,12 +1,14 @@
 """Observes, on an example, the values that must equal an equation: results of its code, and derivatives."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from pv.engines.unchanged import Arguments, same
 from pv.equations.checks import Check
 from pv.equations.draw import Example
 from pv.equations.limits import Limits
@@ -102,9 +104,10 @@ class Observer:
         leaf = None
         if differentiable:
             leaf = values[differentiable] = torch.as_tensor(values[differentiable], device=self.device).requires_grad_()
-        result = claim.call.made(self.subject, values)
-        if Check.INPUTS_UNCHANGED in claim.checks.names:
-            _check_unchanged(values, arguments(claim, example, self.device), claim.call.function)
+        given = Arguments() if Check.INPUTS_UNCHANGED in claim.checks.names else None
+        result = claim.call.made(self.subject, values, given.add if given is not None else None)
+        for text in given.changed() if given is not None else ():
+            raise Refuted(f"the code of {claim.call.function} changed its argument {text}")
         return (returned(claim.returns, result) if claim.returns is not None else result), leaf
 
 
@@ -146,15 +149,28 @@ def _several(result: Any, count: int, function: str) -> tuple[Tensor, ...]:
 
 
 def _tensor(value: Any, function: str) -> Tensor:
-    """Return a result as a tensor. Raise `NoNumber` for an object that is none: the contract must say which part is."""
-    if isinstance(value, Tensor):
-        return value
+    """Return a result as a tensor of real numbers. Raise `Refuted` for complex ones.
+
+    Raise `NoNumber` for an object that is no number: the contract must say which part is.
+    """
+    found = _inferred(value)
+    if found is not None and found.is_complex():
+        raise Refuted(f"the code of {function} returned complex numbers, the equation has real values")
+    if found is not None and (isinstance(value, Tensor) or not found.is_floating_point()):
+        return found
     try:
         return torch.as_tensor(value, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
         hint = f", such as `result[{next(iter(value))!r}]`" if isinstance(value, Mapping) and value else ""
         message = f"{function} returned {_kind(value)}: say in `returns` which part is the value{hint}"
         raise NoNumber(message) from error
+
+
+def _inferred(value: Any) -> Tensor | None:
+    """Return a value as a tensor of the kind of its numbers, None where torch finds none that holds them."""
+    with suppress(TypeError, ValueError, RuntimeError, OverflowError):
+        return torch.as_tensor(value)
+    return None
 
 
 def _kind(value: Any) -> str:
@@ -170,19 +186,8 @@ def _check_dtype(result: Any, wanted: str, count: int, function: str) -> None:
 
 def _check_same(first: tuple[Tensor, ...], second: tuple[Tensor, ...], function: str) -> None:
     for one, other in zip(first, second, strict=True):
-        if not _equal(one, other):
+        if not same(one, other):
             raise Refuted(f"the code of {function} returned another result in a second call with equal arguments")
-
-
-def _check_unchanged(values: Mapping[str, Any], before: Mapping[str, Any], function: str) -> None:
-    for name, value in values.items():
-        if isinstance(value, Tensor) and not _equal(value.detach(), torch.as_tensor(before[name], device=value.device)):
-            raise Refuted(f"the code of {function} changed its argument {name}")
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    same = one.shape == other.shape and one.dtype == other.dtype
-    return same and bool(((one == other) | (one.isnan() & other.isnan())).all())
 
 
 def compare(seen: Observation, limits: Limits) -> None:

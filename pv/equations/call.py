@@ -24,6 +24,9 @@ OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 ARGUMENT = "a variable, a literal, arithmetic, [a, b], (a, b), {'key': a} or zip(a, b)"
 
+Watch = Callable[[str, Any], None]
+"""Called with each argument as it is written, and its value, before the code gets it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -44,9 +47,9 @@ class Call:
         parts = [part for _, call in self.calls for part in _parts(call)]
         return frozenset(node.id for part in parts for node in ast.walk(part) if isinstance(node, ast.Name))
 
-    def made(self, subject: Any, values: Mapping[str, Any]) -> Any:
-        """Return the result of the call for the given values of the variables."""
-        return _object(self.node, subject, values)
+    def made(self, subject: Any, values: Mapping[str, Any], watch: Watch | None = None) -> Any:
+        """Return the result of the call for the given values of the variables. `watch` gets the arguments first."""
+        return _object(self.node, subject, values, watch)
 
     def written(self, values: Mapping[str, Any], show: Callable[[Any], str]) -> str:
         """Return the call as it is made, with the values of its arguments as text; a long one stays an expression."""
@@ -166,18 +169,25 @@ def _is_text(key: ast.expr | None) -> bool:
     return isinstance(key, ast.Constant) and isinstance(key.value, str)
 
 
-def _object(node: ast.expr, subject: Any, values: Mapping[str, Any]) -> Any:
+def _object(node: ast.expr, subject: Any, values: Mapping[str, Any], watch: Watch | None) -> Any:
     match node:
         case ast.Name(id=name):
             return getattr(subject, name)
         case ast.Attribute(value=inner, attr=name):
-            return getattr(_object(inner, subject, values), name)
-        case ast.Call(func=function, args=positional, keywords=named):
-            called = _object(function, subject, values)
-            arguments = [_argument(each, values) for each in positional]
-            return called(*arguments, **{str(each.arg): _argument(each.value, values) for each in named})
+            return getattr(_object(inner, subject, values, watch), name)
+        case ast.Call(func=function):
+            called = _object(function, subject, values, watch)
+            positional = [_watched(each, values, watch) for each in node.args]
+            return called(*positional, **{str(each.arg): _watched(each.value, values, watch) for each in node.keywords})
         case _:
             raise AssertionError(f"parse_call must refuse {ast.dump(node)}")
+
+
+def _watched(node: ast.expr, values: Mapping[str, Any], watch: Watch | None) -> Any:
+    value = _argument(node, values)
+    if watch is not None:
+        watch(ast.unparse(node), value)
+    return value
 
 
 def _argument(node: ast.expr, values: Mapping[str, Any]) -> Any:

@@ -1,11 +1,12 @@
 """Evaluation of an equation on an example in float64, exactly or with every operation disturbed by one rounding."""
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from pv.equations.domain import Variable, axis_bounds
+from pv.equations.domain import Kind, Variable, axis_bounds
 from pv.equations.draw import Example
 from pv.equations.interpret import Interpreter
 from pv.equations.language import Formula
@@ -14,6 +15,11 @@ from pv.equations.values import Axes, Callee, Value, variable_value
 
 RUNS = 8
 """Number of disturbed evaluations, with different signs of the roundings."""
+
+_WHOLE_KINDS = (Kind.INT, Kind.INDEX, Kind.MASK, Kind.SIZE)
+_WHOLE_FUNCTIONS = frozenset(
+    {"abs", "sign", "maximum", "minimum", "clip", "where", "sum", "prod", "max", "min", "count", "any", "all"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +31,13 @@ class Equation:
     variables: Mapping[str, Variable]
     results: tuple[Axes, ...]
     callees: Mapping[str, Callee]
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether it computes whole numbers from whole numbers, without a rounding, and calls no equation."""
+        nodes = [node for line in self.formula.lines for node in ast.walk(line.value)]
+        whole = all(variable.kind in _WHOLE_KINDS for variable in self.variables.values())
+        return whole and all(map(_is_whole, nodes))
 
     def at(
         self, example: Example, *, differentiable: str = "", unit: float = 0.0
@@ -51,6 +64,19 @@ class Equation:
 def environment_of(variables: Mapping[str, Variable], example: Example) -> dict[str, Value[Tensor]]:
     """Return the values of the variables on an example, each [1, *axes]."""
     return {name: variable_value(variables[name], array.unsqueeze(0)) for name, array in example.arrays.items()}
+
+
+def _is_whole(node: ast.AST) -> bool:
+    """Return whether a node keeps whole numbers whole; what its parts are is asked of them."""
+    match node:
+        case ast.Constant(value=number):
+            return isinstance(number, int)
+        case ast.Name(id=name):
+            return name not in ("pi", "inf")
+        case ast.Call(func=ast.Name(id=name)):
+            return name in _WHOLE_FUNCTIONS
+        case _:
+            return not isinstance(node, ast.Call | ast.Div)
 
 
 def _ordered(tensors: Tensors, value: Value[Tensor], axes: Axes, example: Example) -> Tensor:

@@ -32,8 +32,13 @@ class Limits:
         """
         override, value = self.accuracy.tolerance, self.values[place]
         if override is not None:
-            return override.relative * value.abs() + override.absolute
-        return self._within(self.accuracy.unit(self.example.dtype))[place] + _rounding(value, returned)
+            return override.relative * _size(value) + override.absolute
+        return self._within(self.unit(returned))[place] + _rounding(value, returned)
+
+    def unit(self, returned: torch.dtype) -> float:
+        """Return the unit roundoff of code that returned a dtype: whole numbers of an equation of these are exact."""
+        floating = returned.is_floating_point or not self.equation.is_whole
+        return self.accuracy.unit(self.example.dtype) if floating else FLOAT64
 
     def _within(self, unit: float) -> tuple[Tensor, ...]:
         if unit not in self._measured:
@@ -51,7 +56,7 @@ def allowed(runs: Tensor, value: Tensor, unit: float) -> Tensor:
     number, as in the logarithm of a difference that cancels, any result is allowed.
     """
     spread = torch.where(runs == value, 0.0, (runs - value).abs()).nan_to_num(nan=torch.inf, posinf=torch.inf).amax(0)
-    size = value.abs().nan_to_num(nan=0.0, posinf=0.0)
+    size = _size(value)
     largest = size.amax() if value.numel() else torch.zeros((), dtype=F64)
     return SLACK * (spread + unit * size + unit * 1e-3 * largest) + 1e-37
 
@@ -61,4 +66,9 @@ def _rounding(value: Tensor, dtype: torch.dtype) -> Tensor:
     if dtype not in (torch.float16, torch.bfloat16):
         return torch.zeros_like(value)
     limits = torch.finfo(dtype)
-    return value.abs() * limits.eps / 2 + limits.tiny * limits.eps
+    return _size(value) * limits.eps / 2 + limits.tiny * limits.eps
+
+
+def _size(value: Tensor) -> Tensor:
+    """Return the size of each element, 0 where it is infinite: only the same infinity is near it."""
+    return value.abs().nan_to_num(nan=0.0, posinf=0.0)

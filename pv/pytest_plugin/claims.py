@@ -73,10 +73,10 @@ class ClaimItem(pytest.Item):
         if absent:
             pytest.skip(absent)
         trial: Trial = parent.attempts.trial(self.contract, self.claim, self.device, self.mutant)
-        if trial.status is TrialStatus.SKIPPED:
-            pytest.skip(trial.detail)
         if self.mutant is not None:
             _must_be_killed(trial, self.mutant)
+        elif trial.status is TrialStatus.SKIPPED:
+            pytest.skip(trial.detail)
         else:
             _must_hold(trial, self.claim)
 
@@ -107,8 +107,9 @@ def is_named(claim: "Falsifier") -> bool:
 
 def _must_be_killed(trial: "Trial", mutant: "Mutant") -> None:
     from pv.engines.trial import TrialStatus
+    from pv.results.outcome import killed
 
-    if trial.status not in (TrialStatus.REFUTED, TrialStatus.RAISED) and trial.counterexample is None:
+    if not killed(trial):
         seen = "survived" if trial.status is TrialStatus.HELD else f"could not be judged: {trial.detail}"
         raise ClaimFailed(f"the mutant {mutant.id} ({mutant.fault}) {seen}")
 

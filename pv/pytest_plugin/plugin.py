@@ -24,6 +24,7 @@ from pv.pytest_plugin.runs import RunRequest
 if TYPE_CHECKING:
     from pv.contract.claims import Falsifier, Harness
     from pv.contract.model import Contract
+    from pv.contract.names import Target
     from pv.instrument.import_hook import Plan
     from pv.source.project import Project
 
@@ -72,7 +73,7 @@ class FalsifierPlugin:
     project: "Project"
     clauses: list[_Clause] = field(default_factory=list)
     refused: str = ""
-    runs: dict[tuple[str, str, str], RunRequest] = field(default_factory=dict)
+    runs: dict[tuple[str, str, str, "Target"], RunRequest] = field(default_factory=dict)
     contracts: dict[Path, "Contract"] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -201,26 +202,26 @@ class FalsifierPlugin:
         if absent:
             skip = pytest.mark.skip(reason=absent)
             return pytest.param(*(None for _ in wanted), marks=skip, id=f"{clause.falsifier.id}-{device}")
-        subject = self._subject(clause)
-        run = self._run(clause, device, subject)
+        target = self._target(clause)
+        subject = target.inside(importlib.import_module(target.module))
+        run = self._run(clause, device, target, subject)
         values = {"device": device, "subject": subject, "run": run}
         values |= dict.fromkeys(_bounds(clause.falsifier), WholeBox(cast("Harness", clause.falsifier)))
         return pytest.param(*(values[name] for name in wanted), id=f"{clause.falsifier.id}-{device}")
 
-    def _subject(self, clause: _Clause) -> Any:
+    def _target(self, clause: _Clause) -> "Target":
         from pv.contract.names import Target
 
         override = self.config.getoption("--pv-subject")
-        target = Target.parse(override) if override else clause.contract.subject_of(clause.falsifier)
-        return target.inside(importlib.import_module(target.module))
+        return Target.parse(override) if override else clause.contract.subject_of(clause.falsifier)
 
-    def _run(self, clause: _Clause, device: str, subject: Any) -> RunRequest | None:
-        """Return one request per run and device: pytest shares a fixture among requests with the same object."""
+    def _run(self, clause: _Clause, device: str, target: "Target", subject: Any) -> RunRequest | None:
+        """Return one request per run, device and subject: pytest shares a fixture where the object is the same."""
         name = clause.falsifier.run
         if name is None:
             return None
         fresh = RunRequest(self.project, clause.contract, name, device, subject)
-        return self.runs.setdefault((clause.contract.id, name, device), fresh)
+        return self.runs.setdefault((clause.contract.id, name, device, target), fresh)
 
 
 def _bounds(claim: "Falsifier") -> tuple[str, ...]:

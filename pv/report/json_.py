@@ -28,6 +28,7 @@ def data(report: Report) -> dict[str, Any]:
         "exit_code": report.exit_code,
         "interrupted": report.interrupted,
         "commit": report.commit,
+        **({"edits": report.edits} if report.edits is not None else {}),
         "pv": report.version,
         "python": report.python,
         "hypothesis": report.hypothesis,
@@ -67,6 +68,7 @@ def _contract(verdict: ContractVerdict) -> dict[str, Any]:
         "declared_mutants": [json_claims.mutant(mutant) for mutant in contract.mutants],
         "tolerances": list(json_claims.tolerances(verdict)),
         "runs": [_run(run) for run in verdict.runs],
+        **({"definitions": verdict.definitions} if verdict.definitions is not None else {}),
         "results": [_result(result, verdict) for result in verdict.results],
     }
 
@@ -104,6 +106,7 @@ def _result(result: Result, verdict: ContractVerdict) -> dict[str, Any]:
         "trial": _trial(result.trial, verdict) if result.trial is not None else None,
         "mutants": [{"id": t.mutant, "reached": t.mutant_reached, **_trial(t, verdict)} for t in result.mutants],
         "recorded": _recorded(recorded) if recorded is not None else None,
+        "unjudged": result.unjudged,
     }
 
 

@@ -76,5 +76,7 @@ def _remarks(verdict: ContractVerdict) -> Iterator[str]:
         yield f"{unclaimed} not claimed"
     if verdict.score is None and verdict.contract.gate.mutation_score is not None:
         yield f"no mutation score recorded: pv mutate {verdict.contract.id} --record"
+    if unjudged := sum(result.unjudged for result in verdict.results):
+        yield f"{unjudged} of {selected(verdict)} not tried on mutants"
     if verdict.partial:
         yield f"{selected(verdict)} of {len(verdict.contract.claims)} selected"

@@ -13,6 +13,9 @@ from pv.results.verdict import FAILING, ContractVerdict, Report
 # Worst first. A result with another outcome is not shown in detail.
 DETAILED = (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS, Outcome.UNDECIDED)
 
+FEW = 10
+"""A claim that held on fewer than one in so many of the requested examples is named in the text report."""
+
 
 def title(verdict: ContractVerdict) -> str:
     """Return the contract's name and version, and its subject where another one was attacked than its own."""
@@ -50,6 +53,14 @@ def close_to_their_limit(verdict: ContractVerdict) -> Iterator[tuple[Result, str
         if trial is not None and result.outcome is Outcome.PROVED and result.strained:
             limit = f"more than half of its limit of {limit_s:g} s"
             yield result, f"{result.reason}; with its start {trial.seconds:.2f} s, {limit}"
+
+
+def few_examples(verdict: ContractVerdict) -> Iterator[tuple[Result, str]]:
+    """Yield the claims that held on fewer than a tenth of the examples that were requested, with a remark."""
+    for result in verdict.results:
+        trial = result.trial
+        if trial is not None and result.outcome is Outcome.HELD and FEW * trial.valid < trial.asked:
+            yield result, f"on only {count(trial.valid, 'example')} of {trial.asked} requested"
 
 
 def notes(report: Report) -> list[str]:

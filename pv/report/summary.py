@@ -30,6 +30,8 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
         yield verdict.absent or "no falsifier for the devices asked for"
     yield from (f"nothing claimed on {device}" for device in verdict.unclaimed)
     yield from _score(verdict)
+    if unjudged := sum(result.unjudged for result in verdict.results):
+        yield f"{unjudged} of {selected(verdict)} not tried on mutants"
     if verdict.partial:
         kinds = "falsifiers and harnesses" if verdict.contract.harnesses else "falsifiers"
         yield f"{selected(verdict)} of {len(verdict.contract.claims)} {kinds} selected"
@@ -73,7 +75,8 @@ def _source(results: Sequence[Result]) -> str:
     stale = sum(bool(record.changed) for record in records)
     if stale:
         return f"recorded, {stale} stale"
-    return f"recorded on {records[0].hardware.name}, {records[0].when}" if records else results[0].reason
+    places = sorted({f"{record.hardware.name}, {record.when}" for record in records})
+    return f"recorded on {'; '.join(places)}" if places else results[0].reason
 
 
 def _score(verdict: ContractVerdict) -> Iterator[str]:

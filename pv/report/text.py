@@ -56,6 +56,8 @@ def _lines(report: Report, view: View) -> Iterator[Text]:
         yield _headed(finding.severity.value, STYLES["error"], plain(str(finding)))
     for verdict in report.contracts:
         yield from _failures(verdict)
+        for result, remark in phrases.few_examples(verdict):
+            yield from _folded("held", [result], remark)
         if view.verbose:
             for result, remark in phrases.close_to_their_limit(verdict):
                 yield from _folded("proved", [result], remark)

@@ -34,7 +34,7 @@ class Change:
 
 
 def changes(base: Report, now: Report) -> tuple[Change, ...]:
-    """Return the differences of a report from its base, worst first. Contracts that were not selected are left out."""
+    """Return the differences of a report from its base, worst first. What was not selected is left out."""
     before, after = _by_name(base), _by_name(now)
     found = list(_removed(before, after, now))
     for name, verdict in after.items():
@@ -63,7 +63,7 @@ def _added(name: str, verdict: ContractVerdict) -> Iterator[Change]:
 
 def _changed(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
     before = {(result.falsifier.id, result.device): result for result in old.results}
-    found = list(_outcomes(name, before, new))
+    found = [*_outcomes(name, before, new), *_unmeasured(name, old, new)]
     yield from found
     if not new.absent:
         yield from (Change(kind=ChangeKind.WEAKER, contract=name, claim=c, text=text) for c, text in weaker(old, new))
@@ -85,6 +85,19 @@ def _outcomes(name: str, before: Mapping[tuple[str, str], Result], new: Contract
             yield Change(kind=kind, contract=name, claim=result.falsifier.id, text=text)
 
 
+def _unmeasured(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:
+    """Yield the decided results whose claim still names the device, and that the report does not hold."""
+    known = {(result.falsifier.id, result.device) for result in new.results}
+    selected = {id_ for id_, _ in known}
+    devices = {c.id: c.devices for c in new.contract.claims if c.id in selected or not new.partial}
+    for result in old.results:
+        claim, device = result.falsifier.id, result.device
+        decided = result.outcome not in (Outcome.UNDECIDED, Outcome.NOT_CLAIMED)
+        if decided and (claim, device) not in known and device in devices.get(claim, ()):
+            text = f"not measured on {device}, was {result.outcome.value}"
+            yield Change(kind=ChangeKind.UNDECIDED, contract=name, claim=claim, text=text)
+
+
 def _kind(old: Result | None, new: Result) -> ChangeKind | None:
     """Return the kind of the change of one result, None if it did not change for better or worse."""
     if new.outcome in FAILING:
@@ -98,7 +111,8 @@ def _kind(old: Result | None, new: Result) -> ChangeKind | None:
         return ChangeKind.WEAKER
     if new.outcome is Outcome.HELD and old.outcome is Outcome.PROVED:
         return ChangeKind.WEAKER
-    return ChangeKind.FIXED if new.outcome in GOOD and old.outcome in FAILING else None
+    unknown = old.outcome is Outcome.VACUOUS and new.unjudged
+    return ChangeKind.FIXED if new.outcome in GOOD and old.outcome in FAILING and not unknown else None
 
 
 def _grown(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[Change]:

@@ -9,6 +9,7 @@ from pv.results.outcome import Outcome, Result
 from pv.results.verdict import ContractVerdict, Report, Status
 
 BROKEN = (Outcome.ERROR, Outcome.VACUOUS)
+MEASURED = (Outcome.HELD, Outcome.PROVED, Outcome.FALSIFIED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,7 @@ class Comparison:
     def rows(self) -> tuple[Falsifier, ...]:
         """Return the claims that were selected."""
         shown = {result.falsifier.id for column in self.columns for result in column.results}
-        return tuple(f for f in self.contract.falsifiers if f.id in shown or not shown)
+        return tuple(f for f in self.contract.claims if f.id in shown or not shown)
 
     @property
     def exit_code(self) -> int:
@@ -67,7 +68,7 @@ class Comparison:
             return 1
         own = [column for column in self.columns if column.own]
         decided = all(column.verdict is not None and column.verdict.status is Status.PASS for column in own)
-        measured = any(column.count(o) for column in self.columns for o in (Outcome.HELD, Outcome.FALSIFIED))
+        measured = any(column.count(outcome) for column in self.columns for outcome in MEASURED)
         return 0 if decided and measured else 2
 
     def _fails(self, column: Column) -> bool:

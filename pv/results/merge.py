@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,6 +14,8 @@ from pv.results.trial import DeviceInfo
 from pv.results.verdict import ContractVerdict, Report, Status
 
 T = TypeVar("T")
+UNCOMPARED = "the reports are of trees with changes that are not committed, and do not tell whether these are the same"
+UNKNOWN = "unknown"
 ABSENT = "in none of the reports"
 
 
@@ -22,11 +25,13 @@ def merge(reports: Mapping[str, Report], *, partial: bool = False) -> Report:
     The worst result of a claim on a device counts; one that was measured counts before one that was not. A contract of
     the project, or a claim of a contract, that is in none of the reports is undecided, unless `partial`.
 
-    Raise `UsageError` if the reports are of different commits, or of different versions of a contract.
+    Raise `UsageError` if the reports are of different commits, of different changes to one, or of different versions
+    of a contract.
     """
     if not reports:
         raise UsageError("no report given")
     _check_commits(reports)
+    _check_edits(reports)
     contracts = [_whole(same, partial) for same in _by_contract(reports)]
     contracts += [] if partial else _absent(contracts, reports.values())
     contracts.sort(key=lambda verdict: (list(Status).index(verdict.status), verdict.contract.id))
@@ -55,6 +60,21 @@ def _check_commits(reports: Mapping[str, Report]) -> None:
             )
 
 
+def _check_edits(reports: Mapping[str, Report]) -> None:
+    """Raise `UsageError` if files were changed in one tree and not, or in another way, in the other."""
+    found = {name: _edits(report) for name, report in reports.items() if report.commit}
+    for (first, one), (second, other) in combinations(found.items(), 2):
+        if one != other and (UNKNOWN not in (one, other) or "" in (one, other)):
+            raise UsageError(f"{first} and {second} have different changes to one commit: merge reports of one tree")
+
+
+def _edits(report: Report) -> str:
+    """Return the digest of the files that were changed in a report's tree; "" if none was."""
+    if not report.commit.endswith("+"):
+        return ""
+    return UNKNOWN if report.edits is None else report.edits
+
+
 def _by_contract(reports: Mapping[str, Report]) -> list[list[ContractVerdict]]:
     """Return the verdicts of each contract and subject. Raise `UsageError` for different versions of a contract."""
     found: dict[tuple[str, str], list[tuple[str, ContractVerdict]]] = {}
@@ -63,7 +83,7 @@ def _by_contract(reports: Mapping[str, Report]) -> list[list[ContractVerdict]]:
             found.setdefault((verdict.contract.id, verdict.subject), []).append((name, verdict))
     for (first, one), *rest in found.values():
         for name, other in rest:
-            if _clauses(one.contract) != _clauses(other.contract):
+            if _clauses(one.contract) != _clauses(other.contract) or _redefined(one, other):
                 raise UsageError(f"{first} and {name} hold different versions of contract {one.contract.id!r}")
     return [[verdict for _, verdict in same] for same in found.values()]
 
@@ -72,14 +92,18 @@ def _clauses(contract: Contract) -> tuple[object, ...]:
     return contract.version, contract.falsifiers, contract.harnesses, contract.mutants, contract.gate
 
 
+def _redefined(one: ContractVerdict, other: ContractVerdict) -> bool:
+    return None not in (one.definitions, other.definitions) and one.definitions != other.definitions
+
+
 def _whole(verdicts: Sequence[ContractVerdict], partial: bool) -> ContractVerdict:
     verdict = merged(verdicts)
     return verdict if partial else with_missing_claims(verdict, ABSENT)
 
 
 def _absent(contracts: Sequence[ContractVerdict], reports: Iterable[Report]) -> list[ContractVerdict]:
-    """Return a verdict for each contract of the project that no report holds."""
-    known = {verdict.contract.id for verdict in contracts}
+    """Return a verdict for each contract of the project whose own subject is in no report."""
+    known = {verdict.contract.id for verdict in contracts if not verdict.subject}
     project = {id_: path for report in reports for id_, path in report.project.items() if id_ not in known}
     return [
         ContractVerdict(
@@ -108,15 +132,17 @@ def _devices(reports: Iterable[Report]) -> dict[str, DeviceInfo]:
 
 
 def _differences(reports: Iterable[Report]) -> list[str]:
-    """Return a note for each version or seed in which the reports differ."""
+    """Return a note for each version or seed in which the reports differ, and where their trees may."""
     found = list(reports)
+    unknown = [report for report in found if report.commit and _edits(report) == UNKNOWN]
     values = {
         "versions of pv": _unique(report.version for report in found),
         "versions of Python": _unique(report.python for report in found),
         "versions of Hypothesis": _unique(report.hypothesis for report in found),
         "seeds": _unique(str(report.seed) for report in found),
     }
-    return [f"the reports have different {what}: {', '.join(each)}" for what, each in values.items() if len(each) > 1]
+    notes = [f"the reports have different {what}: {', '.join(each)}" for what, each in values.items() if len(each) > 1]
+    return notes + ([UNCOMPARED] if unknown and len(found) > 1 else [])
 
 
 def _unique(items: Iterable[T]) -> tuple[T, ...]:

@@ -1,6 +1,6 @@
 """Merges the verdicts of one contract, each about some of its claims or devices."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from pv.contract.claims import Falsifier
@@ -9,6 +9,7 @@ from pv.results.outcome import Outcome, Result, in_gate
 from pv.results.trial import RunTrace, TrialStatus
 from pv.results.verdict import ContractVerdict, status_of
 
+UNJUDGED = "its mutants were not tried"
 NOT_TRIED = (TrialStatus.CANCELLED, TrialStatus.SKIPPED)
 
 
@@ -29,7 +30,7 @@ def merged(verdicts: Sequence[ContractVerdict]) -> ContractVerdict:
         killed=claimed - missed,
         claimed=claimed,
         untried=len(claimed - _judged(results)),
-        partial=bool(_missing(first.contract, results)),
+        partial=bool(_unselected(first.contract, results)),
         score=next((verdict.score for verdict in verdicts if verdict.score is not None), None),
         unclaimed=tuple(sorted({device for verdict in verdicts for device in verdict.unclaimed})),
         runs=_runs(verdicts),
@@ -39,13 +40,14 @@ def merged(verdicts: Sequence[ContractVerdict]) -> ContractVerdict:
 
 
 def with_missing_claims(verdict: ContractVerdict, reason: str) -> ContractVerdict:
-    """Return the verdict in which each claim without a result is undecided for a reason."""
+    """Return the verdict in which each claim is undecided, for a reason, where the gate requires a result of it.
+
+    So is a claim whose mutants were not tried.
+    """
     contract = verdict.contract
-    missing = _missing(contract, verdict.results)
-    if not missing:
-        return verdict
-    results = [_untried(contract, claim, reason) for claim in missing]
-    return _decided(replace(verdict, results=_in_order(contract, [*verdict.results, *results]), partial=False))
+    tried = map(_settled, verdict.results)
+    results = [_untried(contract, claim, device, reason) for claim, device in _missing(contract, verdict.results)]
+    return _decided(replace(verdict, results=_in_order(contract, [*tried, *results]), partial=False))
 
 
 def _decided(verdict: ContractVerdict) -> ContractVerdict:
@@ -68,7 +70,7 @@ def _results(verdicts: Iterable[ContractVerdict]) -> list[Result]:
 def _worst(results: Sequence[Result]) -> Result:
     best = max(map(_weight, results))
     counting = [result for result in results if _weight(result) == best]
-    worst = min(counting, key=lambda result: list(Outcome).index(result.outcome))
+    worst = min(counting, key=lambda result: (list(Outcome).index(result.outcome), result.unjudged))
     return replace(worst, required=any(result.required for result in results))
 
 
@@ -94,15 +96,41 @@ def _in_order(contract: Contract, results: Iterable[Result]) -> tuple[Result, ..
     return tuple(sorted(results, key=lambda r: (places[r.falsifier.id], r.falsifier.devices.index(r.device))))
 
 
-def _missing(contract: Contract, results: Iterable[Result]) -> list[Falsifier]:
+def _unselected(contract: Contract, results: Iterable[Result]) -> list[Falsifier]:
+    """Return the claims without a result on any device."""
     known = {result.falsifier.id for result in results}
     return [claim for claim in contract.claims if claim.id not in known]
 
 
-def _untried(contract: Contract, claim: Falsifier, reason: str) -> Result:
+def _missing(contract: Contract, results: Sequence[Result]) -> Iterator[tuple[Falsifier, str]]:
+    """Yield each claim and device without a result, where the gate requires one, or the claim has none at all."""
+    known = {(result.falsifier.id, result.device) for result in results}
+    unclaimed = {result.falsifier.id for result in results if result.outcome is Outcome.NOT_CLAIMED}
+    unselected = _unselected(contract, results)
+    for claim in contract.claims:
+        devices = _required_devices(contract, claim)
+        if claim in unselected:
+            devices = devices or claim.devices[:1]
+        if claim.id not in unclaimed:
+            yield from ((claim, device) for device in devices if (claim.id, device) not in known)
+
+
+def _settled(result: Result) -> Result:
+    """Return the result; it is undecided if it held and its mutants were not tried."""
+    return replace(result, outcome=Outcome.UNDECIDED, reason=UNJUDGED) if result.unjudged else result
+
+
+def _required_devices(contract: Contract, claim: Falsifier) -> tuple[str, ...]:
+    """Return the devices on which the gate requires a claim: the CPU, unless it leaves it out, and those of records."""
+    gate = contract.gate
+    required = gate.fresh | {"cpu"} if not gate.devices or "cpu" in gate.devices else gate.fresh
+    return tuple(device for device in claim.devices if device in required)
+
+
+def _untried(contract: Contract, claim: Falsifier, device: str, reason: str) -> Result:
     return Result(
         falsifier=claim,
-        device=claim.devices[0],
+        device=device,
         outcome=Outcome.UNDECIDED,
         reason=reason,
         required=in_gate(contract, claim),

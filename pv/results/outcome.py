@@ -73,6 +73,8 @@ class Result:
     trial: Trial | None = None
     recorded: Recorded | None = None
     mutants: tuple[Trial, ...] = ()
+    unjudged: bool = False
+    """It held, and the mutants that would show that it can fail were not tried on request."""
 
     @property
     def strained(self) -> bool:
@@ -127,9 +129,11 @@ def _live(contract: Contract, falsifier: Falsifier, device: str, evidence: Evide
     recorded = None
     if kind_of(falsifier).proves:
         outcome, reason, recorded = _proof(falsifier, trial, evidence, outcome, reason)
-    if outcome in (Outcome.HELD, Outcome.PROVED) and device == "cpu" and selection.mutants:
+    unjudged = False
+    if outcome in (Outcome.HELD, Outcome.PROVED) and device == "cpu":
         sensitive, why = _sensitivity(contract, falsifier, mutants, evidence)
-        outcome, reason = (outcome, reason) if sensitive is Outcome.HELD else (sensitive, why)
+        unjudged = sensitive is not Outcome.HELD and not selection.mutants
+        outcome, reason = (outcome, reason) if sensitive is Outcome.HELD or unjudged else (sensitive, why)
     return Result(
         falsifier=falsifier,
         device=device,
@@ -139,6 +143,7 @@ def _live(contract: Contract, falsifier: Falsifier, device: str, evidence: Evide
         trial=trial,
         recorded=recorded,
         mutants=mutants,
+        unjudged=unjudged,
     )
 
 
@@ -201,7 +206,7 @@ def _sensitivity(
     if small is not None:
         return Outcome.ERROR, f"the clean subject fails at the run's `small` arguments: {small.detail or 'refuted'}"
     if not falsifier.kills:
-        return _automatic_sensitivity(contract, falsifier, mutants, evidence)
+        return _automatic_sensitivity(falsifier, mutants, evidence)
     for trial in mutants:
         if contract.gate.mutants is not None and trial.mutant not in contract.gate.mutants:
             continue
@@ -219,11 +224,9 @@ def _sensitivity(
     return Outcome.HELD, ""
 
 
-def _automatic_sensitivity(
-    contract: Contract, falsifier: Falsifier, mutants: tuple[Trial, ...], evidence: Evidence
-) -> tuple[Outcome, str]:
+def _automatic_sensitivity(falsifier: Falsifier, mutants: tuple[Trial, ...], evidence: Evidence) -> tuple[Outcome, str]:
     """Return HELD if a falsifier that names no mutant killed an automatic one in the code that it reaches."""
-    if contract.gate.mutants is not None or any(map(killed, mutants)) or kills_equation_mutants(evidence, falsifier):
+    if any(map(killed, mutants)) or kills_equation_mutants(evidence, falsifier):
         return Outcome.HELD, ""
     drawn = evidence.automatic.get(falsifier.id)
     cancelled = next((trial for trial in mutants if trial.status is TrialStatus.CANCELLED), None)

@@ -101,8 +101,9 @@ class Reuse:
 
     def _is_new(self, name: str) -> bool:
         with suppress(OSError):
-            state = (self._root / name).stat()  # a file that is moved here keeps its time of modification
-            return max(state.st_mtime_ns, state.st_ctime_ns) >= self._started
+            path = self._root / name
+            states = (path.stat(), path.lstat())  # a file that is moved here keeps its time of modification
+            return any(max(state.st_mtime_ns, state.st_ctime_ns) >= self._started for state in states)
         return False
 
 

@@ -78,6 +78,7 @@ def _report(data: Mapping[str, Any]) -> Report:
         interrupted=data["interrupted"],
         unmatched=tuple(data["unmatched"]),
         commit=data["commit"],
+        edits=data.get("edits"),
         project=data["project"],
     )
     if report.exit_code != data["exit_code"]:
@@ -107,6 +108,7 @@ def _verdict(data: Mapping[str, Any]) -> ContractVerdict:
         runs=tuple(_run(each) for each in data["runs"]),
         repeat=tuple(data["repeat"]),
         absent=data["absent"],
+        definitions=data.get("definitions"),
     )
 
 
@@ -132,6 +134,7 @@ def _result(data: Mapping[str, Any], claim: Falsifier) -> Result:
         trial=_trial(data["trial"], **names) if data["trial"] is not None else None,
         recorded=_recorded(data["recorded"], **names) if data["recorded"] is not None else None,
         mutants=tuple(_trial(t, mutant=t["id"], mutant_reached=t["reached"], **names) for t in data["mutants"]),
+        unjudged=data.get("unjudged", False),
     )
 
 

@@ -84,26 +84,41 @@ def write(
     trials: Mapping[str, Trial],
     fingerprints: Mapping[str, Fingerprint],
 ) -> Path:
-    """Write the evidence file of one contract and device atomically. Results that were not measured now are kept."""
-    path = record_path(project, contract, device)
-    kept = [result for result in _results(path) if result["falsifier"] not in trials]
+    """Write the evidence file of one contract and device atomically.
+
+    Results that were not measured now are kept, with where and when they were.
+    """
+    path, measured = record_path(project, contract, device), _measured(project, hardware)
     known = {falsifier.id for falsifier in contract.claims}
+    kept = [_unlike(measured, result) for result in _results(path) if result["falsifier"] not in trials]
     results = [result for result in kept if result["falsifier"] in known]
     results += [_result(project, trial, fingerprints[name]) for name, trial in trials.items()]
-    content = {
+    content: dict[str, Any] = {
         "format": FORMAT,
         "contract": contract.id,
         "device": device,
-        "hardware": hardware.name or platform.machine(),
-        "torch": hardware.torch,
-        "python": platform.python_version(),
-        "when": datetime.now(UTC).date().isoformat(),
-        "commit": commit_of(project.root),
+        **measured,
         "renew": f"pv validate --contract {contract.id} {'' if device == PROOFS else f'--device {device} '}--record",
         "results": sorted(results, key=lambda result: str(result["falsifier"])),
     }
     write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return path
+
+
+def _measured(project: Project, hardware: DeviceInfo) -> dict[str, str]:
+    """Return where and when a result is measured that is measured now."""
+    return {
+        "hardware": hardware.name or platform.machine(),
+        "torch": hardware.torch,
+        "python": platform.python_version(),
+        "when": datetime.now(UTC).date().isoformat(),
+        "commit": commit_of(project.root),
+    }
+
+
+def _unlike(measured: Mapping[str, str], result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result without what the head of the file, `measured`, says of it too."""
+    return {name: value for name, value in result.items() if name not in measured or value != measured[name]}
 
 
 def _result(project: Project, trial: Trial, fingerprint: Fingerprint) -> dict[str, Any]:
@@ -133,14 +148,18 @@ def _digest(project: Project, name: str) -> str:
 
 
 def _results(path: Path) -> list[dict[str, Any]]:
-    """Return the results of a valid evidence file; an invalid one is written again."""
+    """Return the results of a valid evidence file, each measured where it says; an invalid file is written again."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
     sound = Draft202012Validator(schema("evidence")).is_valid(content)
-    results: list[dict[str, Any]] = content["results"] if sound else []
-    return results
+    return [result | {**_head(content), **result} for result in content["results"]] if sound else []
+
+
+def _head(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an evidence file says of where and when its results were measured, if they do not say it."""
+    return {name: content[name] for name in ("hardware", "torch", "python", "when", "commit")}
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -195,8 +214,8 @@ def broken(path: Path, why: str, renew: str = "--record") -> Finding:
 def _recorded(
     project: Project, content: Mapping[str, Any], fingerprints: Mapping[str, Fingerprint]
 ) -> Iterator[tuple[tuple[str, str], Recorded]]:
-    hardware = DeviceInfo(name=content["hardware"], torch=content["torch"])
     for result in content["results"]:
+        measured = {**_head(content), **result}
         now = fingerprints.get(result["falsifier"])
         if now is not None:
             key = (result["falsifier"], content["device"])
@@ -208,9 +227,9 @@ def _recorded(
                     status=TrialStatus(result["status"]),
                     valid=result["valid"],
                     detail=result["detail"],
-                    when=content["when"],
-                    hardware=hardware,
-                    commit=content["commit"],
+                    when=measured["when"],
+                    hardware=DeviceInfo(name=measured["hardware"], torch=measured["torch"]),
+                    commit=measured["commit"],
                     reached=result["reached"],
                     changed=tuple(changed(project, result, now)),
                 ),

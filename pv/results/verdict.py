@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Contract
 from pv.engines.kinds import kind_of
+from pv.results.definitions import definitions
 from pv.results.outcome import Outcome, Result, Selection, killed
 from pv.results.outcome import results as results_of
 from pv.results.trial import DeviceInfo, Evidence, MutationScore, RunTrace, TrialStatus
@@ -47,6 +49,8 @@ class ContractVerdict:
     """The options of the command that repeats its results."""
     absent: str = ""
     """The reason why nothing is known of the contract; "" if it was tried."""
+    definitions: Mapping[str, Any] | None = None
+    """Its subjects, executable equations and runs; None in a report of an older version."""
 
     def count(self, device: str, *outcomes: Outcome) -> int:
         return sum(result.device == device and result.outcome in outcomes for result in self.attacks)
@@ -83,6 +87,8 @@ class Report:
     unmatched: tuple[str, ...] = ()
     commit: str = ""
     """The commit that was tested, with a plus sign if files were changed; "" without git."""
+    edits: str | None = None
+    """The digest of the files that were changed; "" if none was, None if it is not known."""
     project: Mapping[str, str] = field(default_factory=dict)
     """The path of every contract of the project by id, those that were not selected included."""
 
@@ -107,21 +113,23 @@ def decide(
     selected = [f for f in contract.claims if selection.takes(f)]
     tried = [f for f in selected if selection.tries(f)]
     claimed = {m for f in tried for m in f.kills} if "cpu" in selection.live and selection.mutants else set()
+    partial = len(selected) < len(contract.claims)
     unclaimed = tuple(sorted(_unclaimed(contract, selection)))
     survived = {key[1] for key, trial in evidence.mutants.items() if not killed(trial)}
     judged = {key[1] for key, trial in evidence.mutants.items() if trial.status is not TrialStatus.CANCELLED}
     return ContractVerdict(
         contract=contract,
-        status=status_of(contract, results, findings, evidence.score, unclaimed, whole=selection.falsifiers is None),
+        status=status_of(contract, results, findings, evidence.score, unclaimed, whole=not partial),
         results=results,
         findings=findings,
         killed=frozenset((judged - survived) & claimed),
         claimed=frozenset(claimed),
         untried=len(claimed - judged),
-        partial=len(selected) < len(contract.claims),
+        partial=partial,
         score=evidence.score,
         unclaimed=unclaimed,
         runs=evidence.runs,
+        definitions=definitions(contract),
     )
 
 
@@ -134,7 +142,7 @@ def status_of(
     *,
     whole: bool,
 ) -> Status:
-    """Return the status that follows from the results. whole: no claim of the contract was left out by name."""
+    """Return the status that follows from the results. whole: no claim of the contract was left out."""
     status = _status(results, findings)
     if whole and status is not Status.FAIL:
         status = _with_score(contract.gate.mutation_score, score, status)

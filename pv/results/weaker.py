@@ -5,19 +5,21 @@ from typing import Any
 
 from pv.contract.claims import Falsifier, Harness
 from pv.contract.model import Contract
-from pv.results.outcome import Outcome, in_gate
+from pv.results.definitions import changed, short
+from pv.results.outcome import Outcome, Result, in_gate
 from pv.results.verdict import ContractVerdict
 
 Weaker = Iterator[tuple[str, str]]
-MAX_TEXT = 120
 
 
 def weaker(old: ContractVerdict, new: ContractVerdict) -> Weaker:
     """Yield what became weaker, each as the id of a claim or mutant ("" for the contract) and a text."""
     yield from _claims(old.contract, new.contract)
+    yield from _definitions(old, new)
     yield from _mutants(old.contract, new.contract)
     yield from _gate(old.contract, new.contract)
     yield from _examples(old, new)
+    yield from _judged(old, new)
     yield from _tolerances(old, new)
     yield from _score(old, new)
 
@@ -43,9 +45,15 @@ def _claim(old: Falsifier, new: Falsifier) -> Iterator[str]:
     for noun in ("rule", "prediction"):
         before, after = getattr(old, noun), getattr(new, noun)
         if before != after:
-            yield f"{noun} changed: {_short(after)}, was {_short(before)}"
+            yield f"{noun} changed: {short(after)}, was {short(before)}"
     if isinstance(old, Harness) and isinstance(new, Harness) and old.box != new.box:
         yield f"proved over {new.box}, was {old.box}"
+
+
+def _definitions(old: ContractVerdict, new: ContractVerdict) -> Weaker:
+    """Yield the definitions that changed; reports of an older version do not hold them."""
+    if old.definitions is not None and new.definitions is not None:
+        yield from changed(old.definitions, new.definitions)
 
 
 def _mutants(old: Contract, new: Contract) -> Weaker:
@@ -88,6 +96,18 @@ def _examples(old: ContractVerdict, new: ContractVerdict) -> Weaker:
             yield result.falsifier.id, f"fewer valid examples: {result.trial.valid}, was {was.trial.valid}"
 
 
+def _judged(old: ContractVerdict, new: ContractVerdict) -> Weaker:
+    """Yield the claims that held and were tried on mutants before, and now are not."""
+    judged = {(result.falsifier.id, result.device) for result in old.results if _held(result) and not result.unjudged}
+    for result in new.results:
+        if result.unjudged and _held(result) and (result.falsifier.id, result.device) in judged:
+            yield result.falsifier.id, "no longer tried on mutants"
+
+
+def _held(result: Result) -> bool:
+    return result.outcome in (Outcome.HELD, Outcome.PROVED)
+
+
 def _tolerances(old: ContractVerdict, new: ContractVerdict) -> Weaker:
     before, after = (_given(verdict.contract) for verdict in (old, new))
     for name, given in after.items():
@@ -114,7 +134,3 @@ def _score(old: ContractVerdict, new: ContractVerdict) -> Weaker:
         yield "", f"mutation score {new.score.percent}, was {old.score.percent}"
     if new.score.changed and not old.score.changed:
         yield "", f"the mutation score is stale, changed: {', '.join(new.score.changed[:3])}"
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "...")

@@ -20,6 +20,7 @@ from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
 from pv.errors import BrokenMutant
 from pv.instrument import coverage, import_hook
+from pv.workers.files import FilesRead
 from pv.workers.streams import EVIDENCE_FD, adopt
 from pv.workers.tasks import DEVICE, Body, structured
 
@@ -28,29 +29,6 @@ SITE = Path(__file__).parents[1] / "instrument" / "site"
 
 class WrongFile(Exception):
     """A module came from another file than the one that was linted."""
-
-
-class FilesRead:
-    """The files of the project that this process reads from now on, data and code: its evidence depends on them."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._before = frozenset(sys.modules)
-        self._opened: set[str] = set()
-        sys.addaudithook(self._note)
-
-    def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(arguments[0], str | bytes):
-            path, mode, flags = arguments
-            if not (flags or 0) & (os.O_WRONLY | os.O_RDWR) and not set(mode or "") & set("wax+"):
-                self._opened.add(os.fsdecode(path))
-
-    def read(self) -> list[str]:
-        """Return their paths below the root, those of modules included that came from a cache."""
-        loaded = (getattr(m, "__file__", None) for name, m in list(sys.modules.items()) if name not in self._before)
-        paths = {Path(self.root, name).resolve() for name in [*self._opened, *filter(None, loaded)]}
-        inside = (path.relative_to(self.root) for path in paths if path.is_relative_to(self.root) and path.is_file())
-        return sorted(p.as_posix() for p in inside if p.suffix != ".pyc" and not p.parts[0].startswith("."))
 
 
 def run(task: Mapping[str, Any], evidence_fd: int) -> None:
@@ -85,7 +63,8 @@ def prepare(body: Body) -> None:
 
 
 def _try(body: Body, stream: Stream) -> dict[str, Any]:
-    blame = Blame(Path(body.root), body.subject_files, mutated=bool(body.plan.module))
+    plan = body.plan
+    blame = Blame(Path(body.root), body.subject_files, mutated=bool(plan.module), replacement=plan.swap_with)
     planted: import_hook.ImportHook | None = None
     files = FilesRead(Path(body.root))
     try:

@@ -85,7 +85,8 @@ def launch(command: tuple[str, ...], nproc_per_node: int) -> int:
 
     On several machines, use torchrun -m reference_trainer distill SETTING..., or a scheduler that sets its variables.
 
-    Exit codes: 0 success; 1 a process failed; 2 a setting was refused; 130 interrupted.
+    Exit codes: 0 success; 1 a process failed; 2 a setting was refused; 75 interrupted, a checkpoint was saved; 130
+    interrupted.
     """
     return guarded(lambda: _launch(list(command), nproc_per_node))
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from reference_trainer import interrupts
 from reference_trainer.supervision.heartbeat import Heart
+from reference_trainer.supervision.launch import SAVED
 
 if TYPE_CHECKING:
     from reference_trainer.pipeline.distill import DistillResult
@@ -52,7 +53,12 @@ def main() -> None:
 
     from reference_trainer.cli import main as command
 
-    command(arguments, prog_name="reference-trainer", obj=distil)
+    try:
+        command(arguments, prog_name="reference-trainer", obj=distil)
+    except SystemExit as ended:
+        if ended.code == interrupts.SAVED:
+            (Path(directory) / SAVED).touch()  # the agent of torch does not tell the exit code after a signal
+        raise
 
 
 if __name__ == "__main__":

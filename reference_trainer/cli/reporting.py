@@ -32,6 +32,8 @@ def guarded(work: Callable[[], int]) -> int:
     """Return the exit code of `work`. Print a failure in one line, an internal error with its traceback."""
     try:
         return work()
+    except click.ClickException:
+        raise
     except SettingError as error:
         print_error(line_of(error))
         return REFUSED

@@ -88,7 +88,8 @@ class Settings(BaseModel):
     accumulate: Count = _setting(1, "Number of batches per optimizer step; their gradient is that of one large batch.")
     epochs: Count = _setting(3, "Number of epochs.")
     max_steps: Count | None = _setting(
-        None, "End the run after N steps and save; the learning-rate schedule still spans the full run."
+        None,
+        "End the run after N steps and save model and checkpoint; the learning-rate schedule still spans the full run.",
     )
     smoke: Count | None = _setting(
         None, "Run N steps, report whether a full run looks healthy, save nothing.", alias="APR_DISTILL_MAX_STEPS"
@@ -133,7 +134,9 @@ class Settings(BaseModel):
     best_mode: Mode = _setting("min", "Whether a smaller or a larger value of --best-metric is better.")
     best_min_delta: Weight = _setting(0.0, "Take a step for better only if it is by more than X.")
     save_every: CountOrZero = _setting(
-        5000, "Save a checkpoint every N steps, to resume from; 0 saves none.", alias="APR_DISTILL_CHECKPOINT_EVERY"
+        5000,
+        "Save a checkpoint every N steps and at the end of --max-steps; 0 saves none.",
+        alias="APR_DISTILL_CHECKPOINT_EVERY",
     )
     keep: CountOrZero = _setting(3, "Keep the last N checkpoints, and the best one; 0 keeps all.")
     resume: Location | None = _setting(

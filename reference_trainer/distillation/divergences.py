@@ -99,18 +99,29 @@ def jensen_shannon(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor, bet
     total_p_C, log_p_C = _softmax(teacher_CV)
     # A banned token gets a finite gap, so that its probability of 0 removes it; NaN is a token banned twice.
     gap_CV.add_((log_p_C - log_q_C)[:, None]).nan_to_num_()
-    larger_CV = _larger_over_mixture(gap_CV, beta)
-    of_p_C = _mean(teacher_CV.mul_(larger_CV + gap_CV.clamp_max(0)), total_p_C)
-    q_over_m_CV = larger_CV.sub_(gap_CV.clamp_min_(0))
+    p_over_m_CV, q_over_m_CV = _over_mixture(gap_CV, beta)
+    of_p_C = _mean(teacher_CV.mul_(p_over_m_CV), total_p_C)
     of_q_C = _centre(q_over_m_CV, student_CV, total_q_C, teacher_CV)
     student_CV.mul_(q_over_m_CV).mul_(1 - beta)
     return beta * of_p_C + (1 - beta) * of_q_C
 
 
-def _larger_over_mixture(gap_CV: Tensor, beta: float) -> Tensor:
-    """Return log max(p, q) - log m from log p - log q: exact near 0, without overflow far from it."""
-    share_CV = gap_CV.sign().mul_(0.5 - beta).add_(0.5)  # of the smaller one in the mixture; any if they are equal
-    return gap_CV.abs().neg_().expm1_().mul_(share_CV).log1p_().neg_()
+def _over_mixture(gap_CV: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+    """Return log p - log m and log q - log m from log p - log q, which is overwritten.
+
+    Of the distributions a and b with shares w <= 1/2 and 1 - w, and g = log a - log b, the second has the log ratio
+    -log(1 + w (e^g - 1)), which is exact also near 0. To it the first adds g. Nothing overflows, because for g beyond
+    k = min(g, -log w) the logarithm is taken of 1 + w (e^k - 1) e^(k - g), and k - g is added.
+    """
+    share = max(min(beta, 1 - beta), torch.finfo(gap_CV.dtype).tiny)  # a smaller one is 0 in this dtype
+    if beta > share:
+        gap_CV.neg_()
+    smaller_CV = gap_CV.clamp_max(-math.log(share))
+    larger_CV = smaller_CV - gap_CV
+    torch.exp(larger_CV, out=gap_CV).mul_(smaller_CV.expm1()).mul_(share).log1p_()
+    smaller_CV.sub_(gap_CV)
+    larger_CV.sub_(gap_CV)
+    return (larger_CV, smaller_CV) if beta > share else (smaller_CV, larger_CV)
 
 
 def _softmax(logits_CV: Tensor) -> tuple[Tensor, Tensor]:

@@ -36,12 +36,14 @@ def relative_difference(
 ) -> float:
     """Return ||closed form - autograd|| / ||autograd||, both computed in float64 from these logits.
 
-    student_BTV, teacher_BTV: floating logits [B, T, V]; labels_BT: integers [B, T]. The denominator is the norm of the
-    gradient's two terms where that is larger, because they nearly cancel at a high temperature; if both weights are 0,
-    the result is 0 or +inf. A result up to `AGREE` is rounding. gradient: the closed form; it is called like
-    `losses.kd_logit_gradient`. Errors: as for `losses.kd_loss`; scored logits must be finite.
+    student_BTV, teacher_BTV: floating logits [B, T, V]; labels_BT: integers [B, T]. Teacher and labels are moved to the
+    student's device. The denominator is the norm of the gradient's two terms where that is larger, because they nearly
+    cancel at a high temperature; if both weights are 0, the result is 0 or +inf. A result up to `AGREE` is rounding.
+    gradient: the closed form; it is called like `losses.kd_logit_gradient`. Errors: as for `losses.kd_loss`. Scored
+    logits may be -inf; a reverse KL that this makes infinite has no derivative, and the result is NaN.
     """
     student_BTV = student_BTV.detach().double().requires_grad_()
+    teacher_BTV, labels_BT = teacher_BTV.to(student_BTV.device), labels_BT.to(student_BTV.device).long()
     tensors = (student_BTV, teacher_BTV, labels_BT)
     scored_BT = labels_BT != IGNORE_INDEX
     numbers = {"temperature": temperature, "ce_weight": ce_weight, "kd_weight": kd_weight, "beta": beta}
@@ -56,20 +58,29 @@ def relative_difference(
 
 
 def _textbook_loss(student_NV: Tensor, teacher_NV: Tensor, labels_N: Tensor, weights: Weights) -> Tensor:
-    """Return the loss in float64, formed by differentiable operations alone."""
-    hard = F.cross_entropy(student_NV, labels_N.long(), reduction="sum")
-    log_q_NV, log_p_NV = ((x.double() / weights.temperature).log_softmax(-1) for x in (student_NV, teacher_NV))
-    beta, soft = weights.mixture, _kl(log_p_NV, log_q_NV)
-    if beta == 1:
-        soft = _kl(log_q_NV, log_p_NV)
-    elif beta:
-        log_m_NV = torch.logaddexp(log_p_NV + math.log(beta), log_q_NV + math.log(1 - beta))
-        soft = beta * _kl(log_p_NV, log_m_NV) + (1 - beta) * _kl(log_q_NV, log_m_NV)
-    return weights.ce_weight * hard + weights.kd_weight * weights.temperature**2 * soft
+    """Return the loss in float64, formed by differentiable operations alone; a term of weight 0 is absent."""
+    loss = student_NV[:, :0].sum()
+    if weights.ce_weight:
+        loss = loss + weights.ce_weight * F.cross_entropy(student_NV, labels_N, reduction="sum")
+    if weights.kd_weight:
+        log_q_NV, log_p_NV = ((x.double() / weights.temperature).log_softmax(-1) for x in (student_NV, teacher_NV))
+        loss = loss + weights.kd_weight * weights.temperature**2 * _divergence(log_p_NV, log_q_NV, weights.mixture)
+    return loss
+
+
+def _divergence(log_p_NV: Tensor, log_q_NV: Tensor, beta: float) -> Tensor:
+    if beta in (0, 1):
+        return _kl(log_q_NV, log_p_NV) if beta else _kl(log_p_NV, log_q_NV)
+    least = torch.finfo(torch.float64).min / 2  # the derivative of a mixture of two -inf is NaN
+    log_m_NV = torch.logaddexp(
+        log_p_NV.clamp_min(least) + math.log(beta), log_q_NV.clamp_min(least) + math.log1p(-beta)
+    )
+    return beta * _kl(log_p_NV, log_m_NV) + (1 - beta) * _kl(log_q_NV, log_m_NV)
 
 
 def _kl(log_a_NV: Tensor, log_b_NV: Tensor) -> Tensor:
-    return (log_a_NV.exp() * (log_a_NV - log_b_NV)).sum()
+    banned_NV = log_a_NV == -math.inf  # has no term, although -inf is subtracted from it
+    return (log_a_NV.exp() * (log_a_NV.masked_fill(banned_NV, 0) - log_b_NV.masked_fill(banned_NV, 0))).sum()
 
 
 def differences(

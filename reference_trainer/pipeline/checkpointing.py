@@ -15,7 +15,7 @@ from safetensors.torch import save
 from torch import nn
 
 from reference_trainer.config.settings import Settings
-from reference_trainer.errors import CheckpointError
+from reference_trainer.errors import CheckpointError, DriftError
 from reference_trainer.models.decoder import Decoder
 from reference_trainer.pipeline.evaluations import BestTracker
 from reference_trainer.pipeline.ranks import Ranks
@@ -158,20 +158,23 @@ def metrics_length(checkpoint: Checkpoint | None, directory: Path) -> int:
 
 
 def check_conditions(manifest: Manifest, known: Mapping[str, Any]) -> None:
-    """Raise `CheckpointError`, with both values, for every condition that changed, of those that are `known` so far."""
+    """Raise `DriftError`, with both values, for every condition that changed, of those that are `known` so far."""
     _refuse_changes(manifest, {name: each for name, each in manifest.conditions.items() if name in known}, known)
 
 
 def _refuse_changes(manifest: Manifest, saved: Mapping[str, Any], present: Mapping[str, Any]) -> None:
     if changed := drifts(saved, json.loads(json.dumps(present))):
-        raise CheckpointError(
+        raise DriftError(
             f"{checkpoint_name(manifest.run_id, manifest.step)} cannot be resumed: {'; '.join(changed)}; resume with "
             "what it was saved with, or begin a new run with its weights by --init-from"
         )
 
 
 def resumable(manifest: Manifest, schedule: Schedule, present: Mapping[str, Any]) -> TrainState:
-    """Return the state of a checkpoint. Raise `CheckpointError`, with both values, for every condition that changed."""
+    """Return the state of a checkpoint.
+
+    Raise `DriftError`, with both values, for every condition that changed, and `CheckpointError` for an invalid state.
+    """
     _refuse_changes(manifest, manifest.conditions, present)
     name = checkpoint_name(manifest.run_id, manifest.step)
     try:

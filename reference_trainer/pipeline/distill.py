@@ -129,6 +129,8 @@ class Distillation(Parts):
         self.device = usable_device(local_device(self.settings.device, self.place))
         self.batches = self.make_batches()
         self.student = self.make_student().to(self.device)
+        if self.settings.smoke is None:  # a smoke run neither evaluates nor writes a model
+            self.check_parts()
 
     def run(self) -> TrainResult:
         """Train the student. Errors: those of `loop.train`."""
@@ -155,8 +157,8 @@ class Distillation(Parts):
                 resumed=self.resumed,
                 stop_requested=stop_requested,
                 resumed_from=self.files.resumed_from,
-                run=settings.out.name,
-                attempt=time.time_ns() // 10**6,
+                run=settings.out.resolve().name,
+                attempt=self.ranks.decided(lambda: time.time_ns() // 10**6),
             )
 
     def conclude(self, result: TrainResult) -> DistillResult:
@@ -232,15 +234,22 @@ class Distillation(Parts):
         learner = ModuleStudent(self._trained, self.vocab_size)
         if mode is None:
             return ModuleTeacher(wrap(self.teacher), self.vocab_size), learner
+        self.check_tokens()
         return share_vocabulary(ModuleTeacher(wrap(self.teacher), self.teacher_vocab_size()), learner, mode)
 
     def _weights(self, step: int) -> Weights:
         return objective(self.settings).weights(step, self.schedule.planned_steps)
 
-    def _step_flops(self) -> int:
+    def _step_flops(self) -> int | None:
         B, T = self.batches.batch(1, 1).tokens.shape
-        student = self.student if self._strategy != "fsdp2" else self.make_student()  # shards cannot be counted
-        return self.place.world_size * self.settings.accumulate * step_flops(self.teacher, student, (B, T))
+        try:
+            student = self.student if self._strategy != "fsdp2" else self.make_student()  # shards cannot be counted
+            flops = step_flops(self.teacher, student, (B, T))
+        except Exception as error:  # of an own model, which may read values or name a device
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            self.lines.write(f"metrics: without flops_per_s, because a model does not run on shapes alone: {reason}")
+            return None
+        return self.place.world_size * min(self.settings.accumulate, self.batches.batches) * flops
 
     def _reporting_divergence(self) -> AbstractContextManager[None]:
         return smoke.reporting_divergence(self.lines, smoke=self.settings.smoke is not None)

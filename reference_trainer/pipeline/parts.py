@@ -20,6 +20,7 @@ from reference_trainer.data.documents import document_rows
 from reference_trainer.data.epochs import Batches, ShuffledBatches
 from reference_trainer.data.text import VOCABULARY, Rows, Sequences, read_text
 from reference_trainer.distillation.step import MetricSum
+from reference_trainer.errors import SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import computing_in, stored_in
 from reference_trainer.pipeline.loss import objective
@@ -50,6 +51,7 @@ class Parts(ExitStack):
     """Text, models, evaluation and export of one student; `Distillation` puts them together."""
 
     vocab_size = VOCABULARY
+    _largest_byte = 0  # of the text, where the teacher's vocabulary may be smaller
 
     ranks: Ranks
     device: torch.device
@@ -80,8 +82,11 @@ class Parts(ExitStack):
     def make_batches(self) -> Batches:
         """Return the batches to train on, and keep the text for teacher and evaluation."""
         text = read_text(self.settings.data, self.settings.length)
-        self._training, self._held_back = self._rows(text.training), self._rows(text.held_back[:EVALUATED_BYTES])
+        evaluated = text.held_back[: max(EVALUATED_BYTES, self.settings.length)]
+        self._training, self._held_back = self._rows(text.training), self._rows(evaluated)
         self.digests["data_sha256"] = text.digest
+        if self.settings.share_vocabulary is not None:
+            self._largest_byte = max(int(part.max()) for part in (text.training, evaluated))
         place = {"rank": self.place.rank, "world_size": self.place.world_size}
         return ShuffledBatches(sequences=self._training, seed=self.settings.seed, **place)
 
@@ -110,6 +115,24 @@ class Parts(ExitStack):
             given = (settings, self._training, digest, callbacks, lines.write, wrap)
             teacher = self.ranks.shared(partial(cached_or_trained, *given), partial(untrained_teacher, settings))
         return stored_in(settings.dtype, teacher)
+
+    def check_parts(self) -> None:
+        """Raise `SettingError` for own parts with which the default evaluation or export would fail after the run."""
+        kind = type(self)
+        if kind.evaluate is Parts.evaluate and not hasattr(self, "_held_back"):
+            raise SettingError(f"{kind.__name__} has batches of its own and no evaluate: override evaluate too")
+        if kind.save is Parts.save and not isinstance(self.student, Decoder):
+            name = type(self.student).__name__
+            raise SettingError(f"{kind.__name__} has a student of its own, {name}, and no save: override save too")
+
+    def check_tokens(self) -> None:
+        """Raise `SettingError` if the text has a byte that the teacher has no token for."""
+        largest, tokens = self._largest_byte, self.teacher_vocab_size()
+        if largest >= tokens:
+            raise SettingError(
+                f"the text has byte {largest}, and the teacher has {tokens} tokens: expected a teacher with more than "
+                f"{largest} tokens, or a text with bytes below {tokens}"
+            )
 
     def teacher_vocab_size(self) -> int:
         """Return the number of tokens that the teacher has logits for; used only with a `share_vocabulary`."""

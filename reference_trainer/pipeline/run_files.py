@@ -51,7 +51,10 @@ class RunFiles:
 
     @property
     def resumed_from(self) -> Path | None:
-        return None if self.resuming is None else self.resuming.path
+        """Return the path of the checkpoint that is resumed, if it is one of this output."""
+        path = None if self.resuming is None else self.resuming.path
+        own = (self.settings.out / CHECKPOINTS).resolve()
+        return path if path is not None and path.resolve().parent == own else None
 
     @property
     def metrics_length(self) -> int:

@@ -7,14 +7,17 @@ from threading import Thread
 from types import TracebackType
 from typing import Self
 
+from reference_trainer.errors import StopRequestedError
+
 __all__ = ["Background"]
 
 
 class Background:
     """Do work in another thread while the caller goes on. Leaving the `with` block waits for the last piece.
 
-    An exception of the work is raised once, in the caller's thread, by the next `start`, `check` or `wait`, or as a
-    note on the exception that ends the block. The thread is no daemon: a process that exits finishes the work first.
+    An exception of the work is raised once, in the caller's thread, by the next `start`, `check` or `wait`, or at the
+    end of the block: there as a note on the exception that ends it, or instead of a `StopRequestedError`, which says
+    that the work is done. The thread is no daemon: a process that exits finishes the work first.
     """
 
     def __init__(self) -> None:
@@ -57,6 +60,6 @@ class Background:
         try:
             self.wait()
         except Exception as error:
-            if cause is None:
+            if cause is None or isinstance(cause, StopRequestedError):
                 raise
             cause.add_note(f"and {error}")

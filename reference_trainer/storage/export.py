@@ -107,8 +107,11 @@ def weights_digest(decoder: nn.Module) -> str:
 
 
 def _contiguous(decoder: nn.Module) -> dict[str, Tensor]:
-    """Return the weights as `save` takes them: contiguous, on any device."""
-    return {name: value.contiguous() for name, value in decoder.state_dict().items()}
+    """Return the weights as `save` takes them: contiguous, on any device, and copied if they share memory."""
+    weights = {name: value.contiguous() for name, value in decoder.state_dict().items()}
+    first = {value.untyped_storage().data_ptr(): name for name, value in reversed(weights.items())}
+    own = set(first.values())
+    return {name: value if name in own else value.clone() for name, value in weights.items()}
 
 
 def _inodes(directory: Path) -> dict[Path, int | None]:

@@ -39,7 +39,7 @@ class Verdict(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """reached: the step of the newest whole checkpoint, or of the model, after the attempt."""
+    """reached: the step of the model of a finished attempt, of the newest whole checkpoint after any other one."""
 
     ending: Ending
     reached: int

@@ -12,12 +12,7 @@ from reference_trainer.storage.checkpoint_files import check_files, read_manifes
 from reference_trainer.storage.export import MANIFEST, verify_manifest
 from reference_trainer.storage.retention import checkpoint_name, steps_of
 
-__all__ = ["model_step", "reached", "whole_step"]
-
-
-def reached(out: Path, report: Callable[[str], object]) -> int:
-    """Return the step of the newest whole checkpoint, or of the model if that is later; 0 if there is neither."""
-    return max(whole_step(out, report), model_step(out))
+__all__ = ["model_step", "whole_step"]
 
 
 def whole_step(out: Path, report: Callable[[str], object]) -> int:

@@ -12,7 +12,7 @@ from reference_trainer.config.settings import Settings
 from reference_trainer.errors import OutputError
 from reference_trainer.supervision.decision import Attempt, Ending, Verdict, verdict
 from reference_trainer.supervision.heartbeat import Beat, kill_stale, watched
-from reference_trainer.supervision.progress import model_step, reached, whole_step
+from reference_trainer.supervision.progress import model_step, whole_step
 from reference_trainer.supervision.request import Limits
 
 __all__ = ["HANG_S", "Limits", "supervised", "until"]
@@ -71,26 +71,32 @@ def _attempts(
         kill_stale(directory)
         with watched(directory, limits.silent_s, killed):
             ending, why = launch(
-                _arguments(settings, arguments, limits.step, at), directory, f"{os.getpid()}-{len(made)}"
+                _arguments(settings, arguments, limits.step, at, again=bool(made)),
+                directory,
+                f"{os.getpid()}-{len(made)}",
             )
-        made.append(Attempt(ending, reached(settings.out, report)))
+        # A model that is there although the attempt failed is of another run.
+        ended = ending is Ending.FINISHED
+        made.append(Attempt(ending, model_step(settings.out) if ended else whole_step(settings.out, report)))
         report(f"attempt {len(made)}: {why}; step {made[-1].reached} of {limits.step} is reached")
         next_ = verdict(limits.step, before, made, max_retries=limits.max_retries, max_idle=limits.max_idle)
         if next_ is not Verdict.RETRY:
             return next_
 
 
-def _arguments(settings: Settings, arguments: Sequence[str], step: int, at: int) -> list[str]:
-    """Return the arguments of an attempt. What an earlier one exported in part may be overwritten when resuming."""
+def _arguments(settings: Settings, arguments: Sequence[str], step: int, at: int, *, again: bool) -> list[str]:
+    """Return the arguments of an attempt, which may overwrite the trace and the model of an attempt before it."""
     hang = [] if settings.hang_after is not None else ["--hang-after", f"{HANG_S:g}"]
-    resume = ["--resume", "latest", "--force"] if at else []
-    return ["distill", *arguments, "--max-steps", str(step), *hang, *resume]
+    resume = ["--resume", "latest"] if at else []
+    force = ["--force"] if at or again else []
+    return ["distill", *arguments, "--max-steps", str(step), *hang, *resume, *force]
 
 
 @contextmanager
 def _claimed(out: Path) -> Iterator[Path]:
     """Create and lock the directory of a supervisor beside the output; at the end no rank is left, and no file."""
-    directory = out.with_name(f"{out.name}.until")
+    directory = out.resolve()
+    directory = directory.with_name(f"{directory.name}.until")
     with ExitStack() as stack:
         try:
             directory.mkdir(parents=True, exist_ok=True)

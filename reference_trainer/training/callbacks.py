@@ -29,7 +29,8 @@ class Callback:
     hooks. An exception in a hook ends the run; `on_train_end` is still called. The answer of `on_step_begin` counts
     before its step; the strongest answer of the later hooks of a step is carried out after its `on_step_end`.
 
-    In a resumed run `on_train_begin` is followed by `on_save` and `on_step_end` of the step that was saved.
+    In a resumed run `on_train_begin` is followed by `on_save`, if the checkpoint is one of its own output, and
+    `on_step_end` of the step that was saved.
     """
 
     def attach(self, pipeline: Any) -> None:
@@ -180,7 +181,7 @@ def call_hooks(callbacks: Sequence[Callback], event: Event, context: Context) ->
 
 def _name(callback: Callback, event: Event, error: BaseException) -> None:
     """Name the hook on an exception of it, unless the callback is one of this package."""
-    if type(callback).__module__.partition(".")[0] != __name__.partition(".")[0]:
+    if callback.__module__.partition(".")[0] != __name__.partition(".")[0]:
         error.add_note(CallbackNote(f"raised by {type(callback).__name__}.{event.value}"))
 
 

@@ -2,7 +2,7 @@
 
     [[callbacks]]
     use = "reference_trainer.training.stopping:EarlyStopping"
-    arguments = { metric = "hard_loss", patience = 3 }
+    arguments = { metric = "eval/hard_loss", patience = 3 }
 
 Nothing of a command line is executed but what this file names, and no message holds an argument: it may be a secret.
 """

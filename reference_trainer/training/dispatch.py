@@ -81,9 +81,12 @@ class Callbacks:
         drain_all(self._deliveries(), self._wait_s)
 
     def states(self) -> dict[str, str]:
-        """Return the states of the control callbacks that have one, as JSON, by class and number of the instance."""
-        every = {name: callback.state_dict() for name, callback in self._named()}
-        return {name: json.dumps(dict(state), allow_nan=False) for name, state in every.items() if state}
+        """Return the states of the control callbacks that have one, as JSON, by class and number of the instance.
+
+        Raise `CallbackError` for a state that JSON cannot hold.
+        """
+        every = {name: _json_state(callback) for name, callback in self._named()}
+        return {name: state for name, state in every.items() if state is not None}
 
     def restore(self, states: Mapping[str, str]) -> None:
         """Give the states back to the callbacks that `states` had them of; one that is new keeps its own."""
@@ -122,6 +125,15 @@ class Callbacks:
 
 def _delivery(callback: Callback) -> Delivery | None:
     return Delivery(callback) if isinstance(callback, Observer) else None
+
+
+def _json_state(callback: Callback) -> str | None:
+    state = callback.state_dict()
+    try:
+        return json.dumps(dict(state), allow_nan=False) if state else None
+    except (TypeError, ValueError) as error:
+        name = f"{type(callback).__name__}.state_dict"
+        raise CallbackError(f"{name} returned {state!r}; expected values that JSON can hold: {error}") from error
 
 
 def _matches(callback: Callback, wanted: Callback | type[Callback]) -> bool:

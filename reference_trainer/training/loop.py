@@ -60,7 +60,7 @@ def train(
     parallel: Parallel = ONE_PROCESS,
     seed: int | None = None,
     deferred: bool | None = None,
-    step_flops: Callable[[], int] | None = None,
+    step_flops: Callable[[], int | None] | None = None,
     features: FeatureMatching | None = None,
     evaluate: Callable[[], Mapping[str, float]] | None = None,
     save: Callable[[Saved], Path | None] | None = None,
@@ -79,14 +79,15 @@ def train(
     deferred: whether an error in the values of a step leaves out its update and is raised when the step is read,
     instead of at once; by default where reading waits for a device. It needs an optimizer that takes `found_inf`, as
     the fused ones of PyTorch do. step_flops: returns the floating-point operations of a whole step, for the metric
-    flops_per_s; it is called once, at the first logged step. features: the hidden states that are matched in steps
-    with a feature_weight, by default those of the last layers. evaluate: returns the metrics of an evaluation, at
-    the steps that `schedule` evaluates. save: called in each step that is evaluated or whose checkpoint is due; returns
-    the path of the checkpoint, or None if it wrote none. resumed: the state that it was given in an earlier run, whose
-    student and optimizer the caller has restored: the run goes on with `on_train_begin`, `on_save` if `resumed_from` is
-    the path of that checkpoint, and the `on_step_end` of that step. callbacks: a `Callbacks` of the caller's is not
-    closed. run, attempt: as in `Context`. stop_requested: asked after each step, on several ranks before it; once it
-    returns True, on any of them, that step is saved, and `StopRequestedError` is raised.
+    flops_per_s, or None to leave it out; it is called once, at the first logged step. features: the hidden states that
+    are matched in steps with a feature_weight, by default those of the last layers. evaluate: returns the metrics of an
+    evaluation, at the steps that `schedule` evaluates. save: called in each step that is evaluated or whose checkpoint
+    is due; returns the path of the checkpoint, or None if it wrote none. resumed: the state that it was given in an
+    earlier run, whose student and optimizer the caller has restored: the run goes on with `on_train_begin`, `on_save`
+    if `resumed_from` is the path of that checkpoint, and the `on_step_end` of that step. resumed_from: None if it is
+    not one of this run. callbacks: a `Callbacks` of the caller's is not closed. run, attempt: as in `Context`.
+    stop_requested: asked before the `on_step_end` of each step, on several ranks before the step; once it returns True,
+    on any of them, that step is saved, and `StopRequestedError` is raised.
     Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
     propagate after `on_train_end`, with the step in a note.
     """
@@ -134,8 +135,8 @@ class _Run:
         self.callbacks, self.learning_rate, self.evaluate, self.save = callbacks, learning_rate, evaluate, save
         self.state = record.state
         self.agreement = agreement
-        self.answer = Action.CONTINUE  # of the hooks within the current step
-        self.saved_step = self.state.position.step  # a resumed run is saved where it begins
+        # A run that goes on from a checkpoint of its own is saved where it begins.
+        self.saved_step = self.state.position.step if record.checkpoint is not None else 0
 
     def carry_out(self) -> TrainResult:
         try:
@@ -165,9 +166,12 @@ class _Run:
             state.position = after = self._next(action)
             if is_read(after):
                 self.record.read()
+            leaving = after.event is Event.STEP_END and self.agreement.is_leaving()
+            # A resumed run calls the hooks of this event again, so the states are those before it.
+            states = self.callbacks.states() if leaving else {}
             action = self.agreement.noted(self._carry_out(after.event))
-            if after.event is Event.STEP_END and self.agreement.is_leaving():
-                self._leave(after)
+            if leaving:
+                self._leave(after, states)
 
     def _next(self, action: Action) -> Position:
         """Return the position after this one; if that is an optimizer step, take it.
@@ -178,8 +182,9 @@ class _Run:
         after = self._following(action)
         if at.event in BETWEEN_EPOCHS or Event.EPOCH_BEGIN is at.event or Event.SAVE is after.event:
             after = self._following(agreement.agreed(action, between_epochs=at.event in BETWEEN_EPOCHS))
-        if after.event is Event.OPTIMIZER_STEP and not self._take_step(after):
-            return self._following(agreement.answer)
+        if after.event is Event.OPTIMIZER_STEP:
+            self._take_step(after)
+            return self._following(agreement.answer)  # it is left out if a rank has answered
         return after
 
     def _following(self, action: Action) -> Position:
@@ -200,20 +205,27 @@ class _Run:
             case Event.LOG:
                 record.log()
             case Event.EVALUATE if self.evaluate is not None:
-                record.validation = self.state.validation = dict(self.evaluate())
+                record.note_evaluation(self.evaluate())
             case Event.SAVE if self.save is not None:
                 evaluated = self.evaluate is not None and is_logged(step, self.schedule.eval_every)
-                return self._save(self.save, due=is_saved(self.schedule, step), evaluated=evaluated)
+                due = is_saved(self.schedule, step)
+                return self._save(self.save, Saved(state=self.state, due=due, evaluated=evaluated))
             case Event.EVALUATE | Event.SAVE | Event.TRAIN_END:
                 return Action.CONTINUE
         return self._call(event)
 
-    def _save(self, save: Callable[[Saved], Path | None], *, due: bool, evaluated: bool) -> Action:
-        """Save the run after all observers have taken the events so far, and call `on_save` if a file was written."""
+    def _save(
+        self, save: Callable[[Saved], Path | None], handed: Saved, states: Mapping[str, str] | None = None
+    ) -> Action:
+        """Save the run after all observers have taken the events so far, and call `on_save` if a file was written.
+
+        states: of the callbacks; by default the present ones.
+        """
         self.callbacks.settle()
-        self.state.callbacks = self.callbacks.states()
+        self.saved_step = handed.state.position.step if handed.due else self.saved_step
+        self.state.callbacks = dict(self.callbacks.states() if states is None else states)
         self.record.note_time()
-        self.record.checkpoint = save(Saved(state=self.state, due=due, evaluated=evaluated))
+        self.record.checkpoint = save(handed)
         return Action.CONTINUE if self.record.checkpoint is None else self._call(Event.SAVE)
 
     def _call(self, event: Event, *batch: Any) -> Action:
@@ -221,26 +233,24 @@ class _Run:
             return Action.CONTINUE
         return self.callbacks.fire(event, self.record.context(event, *batch))
 
-    def _take_step(self, position: Position) -> bool:
-        """Return whether the step was taken, and not left out because of an answer of another rank."""
-        self.answer = Action.CONTINUE
+    def _take_step(self, position: Position) -> None:
+        """Take a step, unless it is left out because of an answer of another rank."""
+        self.answer = Action.CONTINUE  # of the hooks within this step
         rate = self.learning_rate(position.step)
         taken = self.update.take(position, rate, self)
-        if taken is None:
-            return False
-        self.record.pending.add(*taken)
-        self.record.rate = rate
-        return True
+        if taken is not None:
+            self.record.pending.add(*taken)
+            self.record.rate = rate
 
-    def _leave(self, position: Position) -> None:
+    def _leave(self, position: Position, states: Mapping[str, str]) -> None:
         """Save the step that has just been taken, unless it has been, and raise `StopRequestedError`."""
         self.record.read()
-        if self.save is not None and position.step != self.saved_step and not is_saved(self.schedule, position.step):
+        if self.save is not None and position.step != self.saved_step:
             answer = self.agreement.agreed(Action.CONTINUE)
             stopping = position.stopping or answer is Action.STOP
             skipping = position.skipping or answer is Action.SKIP
             self.state.position = replace(position, event=Event.SAVE, skipping=skipping, stopping=stopping)
-            self._save(self.save, due=True, evaluated=False)
+            self._save(self.save, Saved(state=self.state, due=True, evaluated=False), states)
         raise StopRequestedError("stopped on request")
 
     def before_forward(self, micro_batch: int) -> None:
@@ -252,7 +262,7 @@ class _Run:
 
     def _after_backward(self, micro_batch: int, sums: Mapping[str, Tensor], count: Tensor) -> None:
         def batch_metrics() -> dict[str, float]:
-            loss, tokens = torch.stack([sums["loss"], count.to(sums["loss"])]).tolist()
+            loss, tokens = torch.stack([sums["loss"], count]).tolist()
             return {"tokens": int(tokens)} | ({"loss": loss / tokens} if tokens else {})
 
         self._call_within(Event.AFTER_BACKWARD, micro_batch + 1, batch_metrics)

@@ -87,7 +87,10 @@ class MetricsCallback(Callback):
             raise OutputError(f"{path} can't be written: {error.strerror}") from error
         if not self._file.goes_to_end_of_line(self._length):
             self.close()
-            raise OutputError(f"{path} has no line that ends at byte {self._length}; it is not the file of that run")
+            raise OutputError(
+                f"{path} has no line that ends at byte {self._length}, where the run goes on; restore the file of that "
+                "run, or resume by the path of its checkpoint into another --out"
+            )
 
     @property
     def length(self) -> int:

@@ -16,7 +16,7 @@ from reference_trainer.training.metrics import derived, rates
 from reference_trainer.training.objective import Objective
 from reference_trainer.training.pending import Pending
 from reference_trainer.training.result import TrainResult
-from reference_trainer.training.schedule import Event, is_logged
+from reference_trainer.training.schedule import Event
 from reference_trainer.training.state import TrainState, fresh
 from reference_trainer.training.update import Update
 
@@ -43,7 +43,7 @@ class Record:
         objective: Objective,
         learning_rate: Callable[[int], float],
         clock: Callable[[], float],
-        step_flops: Callable[[], int] | None,
+        step_flops: Callable[[], int | None] | None,
         resumed: TrainState | None,
         identity: Mapping[str, Any],
     ) -> None:
@@ -65,9 +65,9 @@ class Record:
             "world_size": parallel.world_size,
         }
         self.begin_step()
-        if resumed is not None and is_logged(self.state.position.step, self.schedule.log_every):
+        if resumed is not None and self.state.logged_step == self.state.position.step:
             self.metrics = self.state.metrics
-        if resumed is not None and is_logged(self.state.position.step, self.schedule.eval_every):
+        if resumed is not None and self.state.evaluated_step == self.state.position.step:
             self.validation = self.state.validation
 
     def begin_step(self) -> None:
@@ -77,6 +77,10 @@ class Record:
 
     def note_time(self) -> None:
         self.state.elapsed_s = self.clock() - self.began
+
+    def note_evaluation(self, metrics: Mapping[str, float]) -> None:
+        self.validation = self.state.validation = dict(metrics)
+        self.state.evaluated_step = self.state.position.step
 
     def read(self) -> None:
         """Note the steps whose sums are still on the device, and complete the contexts that were made meanwhile."""
@@ -93,14 +97,15 @@ class Record:
     def log(self) -> None:
         """Set the metrics of the steps since the last logged one."""
         state, schedule = self.state, self.schedule
-        sums, state.interval = state.interval, {}
+        sums, state.interval, state.logged_step = state.interval, {}, state.position.step
         weights = self.objective.weights(state.position.step, schedule.planned_steps)
         elapsed, tokens = self.clock() - self.began, state.tokens
         before, self.logged = self.logged, (elapsed, state.steps, tokens)
         steps = state.steps - before[1]
         amounts = {"steps": steps, "tokens": tokens - before[2]}
         if self.step_flops is not None:
-            self.flops = self.step_flops() if self.flops is None else self.flops
+            self.flops, self.step_flops = self.step_flops(), None
+        if self.flops is not None:
             amounts["flops"] = self.flops * steps
         self.metrics = state.metrics = {
             **derived(sums),
@@ -148,8 +153,8 @@ class Record:
         if event not in _STEP:
             return {"metrics": {}, "validation_metrics": {}, "checkpoint_path": None}
         return {
-            "metrics": self.metrics,
-            "validation_metrics": self.validation,
+            "metrics": dict(self.metrics),  # a callback may change its own
+            "validation_metrics": dict(self.validation),
             "checkpoint_path": None if self.checkpoint is None else str(self.checkpoint),
         }
 

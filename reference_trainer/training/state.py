@@ -26,9 +26,9 @@ class TrainState:
     position: the last event. steps, sequences, tokens: noted, consumed and scored so far, by all ranks.
     initial_loss, final_loss: of the first and last step that scored a token; best_loss: the smallest finite one; each
     None if there is none. loss: of the last step. finite: whether every loss was. epoch: the loss summed since the
-    epoch began. interval: sums by name since the last logged step. metrics: of the last logged step. validation: of the
-    last evaluation. callbacks: their states as JSON, by name. elapsed_s: seconds from the begin of the run to its last
-    event.
+    epoch began. interval: sums by name since the last logged step. metrics: of the last logged step, `logged_step`.
+    validation: of the last evaluation, in `evaluated_step`; both steps are 0 before. callbacks: their states as JSON,
+    by name. elapsed_s: seconds from the begin of the run to its last event.
     """
 
     position: Position
@@ -44,7 +44,9 @@ class TrainState:
     epoch: MetricSum
     interval: dict[str, MetricSum]
     metrics: dict[str, float]
+    logged_step: int
     validation: dict[str, float]
+    evaluated_step: int
     callbacks: dict[str, str]
 
     def note(self, sums: Mapping[str, MetricSum], sequences: int) -> None:
@@ -85,7 +87,9 @@ def fresh() -> TrainState:
         epoch=NOTHING,
         interval={},
         metrics={},
+        logged_step=0,
         validation={},
+        evaluated_step=0,
         callbacks={},
     )
 

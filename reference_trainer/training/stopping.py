@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from reference_trainer.errors import SettingError
 from reference_trainer.training.callbacks import Callback
@@ -20,7 +20,8 @@ class EarlyStopping(Callback):
     mode: whether smaller ("min") or larger ("max") is better. min_delta: an improvement is larger than this. source:
     "evaluation" looks at `validation_metrics` of each evaluation, "log" at `metrics` of each logged step. A value that
     is not finite is never the best, and improves nothing. best: the best value so far; None before the first.
-    waited: evaluations since then. Both are saved with the run.
+    waited: evaluations since then. Both are saved with the run; a resumed run that looks at another metric, mode or
+    source begins without them.
     Raise `SettingError` for arguments outside their domains, and in the run for a metric that is not there.
     """
 
@@ -51,11 +52,23 @@ class EarlyStopping(Callback):
     def on_log(self, context: Context) -> Action | None:
         return self._judge(context.metrics) if self.source == "log" else None
 
-    def state_dict(self) -> dict[str, float | None]:
-        return {"best": self.best, "waited": self.waited}
+    def attach(self, pipeline: Any) -> None:
+        """Raise `SettingError` for a metric of evaluations if there are none."""
+        if self.source == "evaluation" and not pipeline.settings.eval_every:
+            raise SettingError(
+                f"EarlyStopping needs evaluations for {self.metric!r}: set --eval-every, or source 'log'"
+            )
 
-    def load_state_dict(self, state: Mapping[str, float | None]) -> None:
-        self.best, self.waited = state["best"], int(state["waited"] or 0)
+    def state_dict(self) -> dict[str, Any]:
+        return {"of": self._of, "best": self.best, "waited": self.waited}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if state.get("of") == self._of:
+            self.best, self.waited = state["best"], state["waited"]
+
+    @property
+    def _of(self) -> list[str]:
+        return [self.metric, self.mode, self.source]
 
     def _judge(self, metrics: Mapping[str, float]) -> Action | None:
         if self.metric not in metrics:

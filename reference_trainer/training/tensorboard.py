@@ -15,7 +15,7 @@ __all__ = ["TensorBoardCallback"]
 
 
 class TensorBoardCallback(Callback):
-    """Callback that writes the metrics and the learning rate of each step that has metrics, at that step.
+    """Callback that writes metrics and learning rate of each logged or evaluated step, at that step, on rank 0.
 
     Every call adds an event file to the directory, so runs need directories of their own. Raise `PackageError` if
     tensorboard is not installed, `OutputError` if the directory cannot be created.
@@ -25,10 +25,11 @@ class TensorBoardCallback(Callback):
         self._writer = _writer(directory)
 
     def on_step_end(self, context: Context) -> None:
-        if not context.metrics:
+        metrics = {**context.metrics, **context.validation_metrics}
+        if not metrics or not context.is_world_process_zero:
             return
         rate = {} if context.learning_rate is None else {"learning_rate": context.learning_rate}
-        for name, value in {**rate, **context.metrics}.items():
+        for name, value in {**rate, **metrics}.items():
             self._writer.add_scalar(name, value, context.step)
         self._writer.flush()  # a killed run keeps its scalars
 

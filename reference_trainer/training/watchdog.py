@@ -38,11 +38,17 @@ class WatchdogCallback(Callback):
         self._descriptor = os.dup(2) if descriptor is None else descriptor
         self._armed = float("-inf")
 
+    def attach(self, pipeline: object) -> None:
+        self._start()
+
     def on_train_end(self, context: Context) -> None:
         faulthandler.cancel_dump_traceback_later()
         self._armed = float("-inf")
 
     def _arm(self, context: Context) -> None:
+        self._start()
+
+    def _start(self) -> None:
         """Start the timer again. It runs longer by the time in which it is not started again, so it is never early."""
         now = self._clock()
         if now - self._armed >= REARMED_S:

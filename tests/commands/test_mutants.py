@@ -61,6 +61,14 @@ def test_a_mutant_that_names_what_is_not_there_kills_nothing(project: Project) -
     assert "'limit-ignored' could not be judged: NameError: name 'undefined' is not defined" in found.reason
 
 
+def test_a_swap_that_imports_what_is_not_there_kills_nothing(project: Project) -> None:
+    folder = project("small")
+    edit(folder / "falsifiers/swaps.py", "    return epochs", "    from json import no_such_name\n\n    return epochs")
+    found = result(pv.validate(), "C-LIMIT")
+    assert found.outcome is Outcome.ERROR
+    assert found.reason.startswith("the mutant 'limit-forgotten' could not be judged: ImportError: cannot import name")
+
+
 def test_a_vacuous_falsifier_is_shown_with_the_fault_that_it_missed(project: Project) -> None:
     folder = project("small")
     edit(folder / "falsifiers/falsify_counting.py", "== sorted([limit, epochs * steps])[0]", ">= 0")

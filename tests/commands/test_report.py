@@ -18,7 +18,7 @@ Project = Callable[[str], Path]
 
 
 def saved(path: Path, **options: object) -> Path:
-    path.write_text(render(validate(mutants=False, **options), "json"))
+    path.write_text(render(validate(**options), "json"))
     return path
 
 
@@ -34,6 +34,17 @@ def test_a_claim_for_each_runner_makes_a_whole_contract(project: Project) -> Non
     (whole,) = read([first, second]).contracts
     assert (whole.status, whole.partial) == (Status.PASS, False)
     assert {r.outcome for r in whole.results if r.device == "cpu"} == {Outcome.HELD}
+
+
+def test_a_claim_whose_mutants_were_not_tried_is_undecided_and_marked(project: Project) -> None:
+    root = project("small")
+    report = validate(only=["C-LIMIT"], contracts=["counting"], mutants=False)
+    (root / "a.json").write_text(render(report, "json"))
+    assert (report.exit_code, report.contracts[0].repeat) == (0, ("--no-mutants",))
+    assert "1 of 1 not tried on mutants" in render(report, "text")
+    (verdict,) = read([root / "a.json"]).contracts
+    assert verdict.results[0].reason == "its mutants were not tried"
+    assert read([root / "a.json"], partial=True).exit_code == 0
 
 
 def test_a_contract_whose_runner_died_is_undecided(project: Project) -> None:

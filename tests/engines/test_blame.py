@@ -2,6 +2,7 @@
 
 import importlib.util
 import types
+import unittest
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -13,6 +14,7 @@ import torch
 
 from pv.engines.blame import Blame, said
 from pv.engines.trial import TrialStatus
+from pv.errors import BrokenMutant, MutantProblem
 
 SUBJECT = (
     "def divide(a, b):\n    return a / b\ndef call(function):\n    return function()\n"
@@ -69,6 +71,18 @@ def test_failed_assertion_refutes_and_a_skip_is_a_skip(blamed: tuple[ModuleType,
     assert blame.status(raised(lambda: pytest.skip("no GPU"))) is TrialStatus.SKIPPED
 
 
+def test_exceptions_of_libraries_are_known_by_their_class_not_by_its_name(tmp_path: Path) -> None:
+    names = "Skipped", "SkipTest", "Failed", "BrokenMutant"
+    text = "".join(f"class {name}(Exception): pass\ndef raises_{name}(): raise {name}\n" for name in names)
+    subject = load(tmp_path / "subject.py", text)
+    blame = Blame(tmp_path, [str(tmp_path / "subject.py")])
+    statuses = [blame.status(raised(getattr(subject, f"raises_{name}"))) for name in names]
+    assert statuses == [TrialStatus.RAISED] * 4
+    forbidden = BrokenMutant(MutantProblem.FORBIDDEN, "it may not do os.remove")
+    assert blame.status(forbidden) is TrialStatus.INVALID_MUTANT
+    assert blame.status(unittest.SkipTest("no GPU")) is TrialStatus.SKIPPED
+
+
 def test_only_an_assertion_of_the_falsifier_refutes(blamed: tuple[ModuleType, ModuleType, Blame]) -> None:
     subject, falsifier, blame = blamed
     assert blame.status(raised(falsifier.claim)) is TrialStatus.REFUTED
@@ -102,6 +116,52 @@ def test_a_missing_device_or_package_is_an_error_also_in_the_subject(
 def test_missing_name_on_a_mutant_is_an_invalid_mutant(tmp_path: Path) -> None:
     assert Blame(tmp_path, [], mutated=True).status(NameError("x")) is TrialStatus.INVALID_MUTANT
     assert Blame(tmp_path, [], mutated=False).status(NameError("x")) is TrialStatus.ERROR
+
+
+FAULTS = """
+import math
+
+def lacks_a_name(original):
+    from json import no_such_name
+def lacks_an_attribute(original):
+    return math.no_such_name
+def lacks_it_inside(original):
+    return [math.no_such_name for _ in range(2)]
+def calls_the_original(original):
+    return original()
+def refuses(original):
+    raise ImportError("there is no tensorboard")
+def has_no_value(original):
+    raise AttributeError("there is no value")
+def of_an_object(original):
+    return (1).no_such_name
+class Fault:
+    def method(self):
+        return math.no_such_name
+"""
+
+
+def test_replacement_that_names_what_a_module_does_not_have_is_an_invalid_mutant(tmp_path: Path) -> None:
+    """What it raises on purpose, or what the code raises that it calls, is a fault."""
+    faults = load(tmp_path / "faults.py", FAULTS)
+    subject = load(tmp_path / "subject.py", "import math\ndef asks():\n    return math.no_such_name\n")
+
+    def status(name: str, call: Callable[[], object], *, mutated: bool = True) -> TrialStatus:
+        files = [str(tmp_path / "subject.py"), str(tmp_path / "faults.py")]
+        blame = Blame(tmp_path, files, mutated=mutated, replacement=f"faults:{name}" if mutated else "")
+        return blame.status(raised(call))
+
+    broken = "lacks_a_name", "lacks_an_attribute", "lacks_it_inside"
+    assert {status(name, lambda name=name: getattr(faults, name)(None)) for name in broken} == {
+        TrialStatus.INVALID_MUTANT
+    }
+    assert status("Fault", faults.Fault().method) is TrialStatus.INVALID_MUTANT
+    meant = "refuses", "has_no_value", "of_an_object", "calls_the_original"
+    assert {status(name, lambda name=name: getattr(faults, name)(subject.asks)) for name in meant} == {
+        TrialStatus.RAISED
+    }
+    assert status("refuses", lambda: faults.lacks_an_attribute(None)) is TrialStatus.RAISED
+    assert status("", lambda: faults.lacks_an_attribute(None), mutated=False) is TrialStatus.RAISED
 
 
 def test_text_of_an_error_is_bounded() -> None:

@@ -1,5 +1,6 @@
 """Calls of the code under contract: its arguments, its device, its gradient."""
 
+import pytest
 import torch
 
 from tests.equations.conftest import tried as tried
@@ -81,12 +82,92 @@ def test_code_that_writes_into_an_argument_is_refuted_if_inputs_unchanged_is_che
     assert tried(doubled(), "e", {"f": lambda x: x.mul_(2)})["status"] == "held"
 
 
+def pair(call, **keys):
+    domain = {"g": "real[N] 1..5", "h": "real[N] 1..5", "n": "int 2..3", "N": "size 1..3"}
+    equation = {"domain": domain, "result": "real[N]", "expression": "g + h", "implemented_by": call}
+    return {"e": {**equation, "checks": ["inputs_unchanged"], **keys}}
+
+
+def replaced(xs, name):
+    total = xs["g"] + xs["h"]
+    xs[name] = total
+    return total
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "argument"),
+    [
+        ("f([g, h])", lambda xs: (xs[0] + xs[1], xs.clear())[0], "[g, h]"),
+        ("f([g, h])", lambda xs: (xs[0] + xs[1], xs.reverse())[0] + 0, "[g, h]"),
+        ("f(xs={'g': g, 'h': h})", lambda xs: replaced(xs, "sum"), "{'g': g, 'h': h}"),
+        ("f(xs={'g': g, 'h': h})", lambda xs: replaced(xs, "g"), "{'g': g, 'h': h}"),
+        ("f((g, [h]))", lambda xs: xs[0] + xs[1].pop(), "(g, [h])"),
+        ("f([g, h])", lambda xs: xs[0].add_(xs[1]), "[g, h]"),
+        ("f(zip(g, h))", lambda xs: torch.tensor([sum(xs.pop(0)) for _ in list(xs)]), "zip(g, h)"),
+        ("f(2 * g, h)", lambda twice, h: twice.div_(2) + h, "2 * g"),
+    ],
+)
+def test_code_that_changes_a_container_of_the_call_is_refuted(tried, call, code, argument) -> None:
+    domain = {"domain": {"g": "real[N] 1..5", "h": "real[N] 6..9", "N": "size 1..3"}}
+    record = tried(pair(call, **domain), "e", {"f": code})
+    assert record["error"] == f"Refuted: the code of f changed its argument {argument}"
+    assert tried(pair(call, **domain, checks=[]), "e", {"f": code})["status"] == "held"
+
+
+def test_code_that_only_reads_its_containers_holds(tried) -> None:
+    reading = {"f": lambda xs, by: [*xs["g"], by[0]][-2] + xs["h"] * 1}
+    assert tried(pair("f({'g': [h, g], 'h': h}, by=(n, 'name', None))"), "e", reading)["status"] == "held"
+
+
+def test_constructor_that_changes_its_argument_is_refuted(tried) -> None:
+    class Sum:
+        def __init__(self, xs):
+            self.first, self.second = xs.pop(), xs.pop()
+
+        def of(self, n):
+            return self.first + self.second
+
+    record = tried(pair("Sum([g, h]).of(n)"), "e", {"Sum": Sum})
+    assert record["error"] == "Refuted: the code of Sum.of changed its argument [g, h]"
+
+
 def test_other_dtype_of_the_result_is_refuted(tried) -> None:
     code = {"f": lambda x: (x * 2).double()}
     record = tried(doubled(result_dtype="input"), "e", code)
     assert record["error"] == "Refuted: the code of f returned float64, `result_dtype` is float32"
     assert tried(doubled(result_dtype="float64"), "e", code)["status"] == "held"
     assert tried(doubled(result_dtype="input", dtypes=["float64"]), "e", code)["status"] == "held"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        lambda x: torch.complex(x * 2, x),
+        lambda x: (x.double() * 2).numpy() + 1j * x.numpy(),
+        lambda x: [complex(2 * float(each), 0.0) for each in x],
+    ],
+)
+def test_complex_result_is_refuted_whatever_holds_it(tried, code) -> None:
+    record = tried(doubled(), "e", {"f": code})
+    assert (record["status"], record["error"]) == (
+        "refuted",
+        "Refuted: the code of f returned complex numbers, the equation has real values",
+    )
+
+
+def test_complex_gradient_is_refuted(tried) -> None:
+    equations = {
+        "square": {"domain": {"x": "real 1..2"}, "expression": "x**2", "implemented_by": "square(x)"},
+        "slope": {"derivative_of": {"equation": "square", "with_respect_to": "x"}, "expression": "2 * x"},
+    }
+    record = tried(equations, "slope", {"square": lambda x: torch.complex(x**2, x)})
+    assert record["error"] == "Refuted: the code of square returned complex numbers, the equation has real values"
+
+
+def test_python_integers_beyond_64_bits_and_real_arrays_of_numpy_are_numbers(tried) -> None:
+    power = {"domain": {"n": "int 60..80"}, "expression": "2**n", "implemented_by": "power(n)"}
+    assert tried({"power": power}, "power", {"power": lambda n: 2**n})["status"] == "held"
+    assert tried(doubled(), "e", {"f": lambda x: (x.double() * 2).numpy()})["status"] == "held"
 
 
 def test_other_result_of_a_second_call_is_refuted(tried) -> None:

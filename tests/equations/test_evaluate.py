@@ -85,3 +85,19 @@ def test_disturbed_evaluation_has_several_runs_near_the_exact_value(formulas) ->
     assert runs.shape == (RUNS, *exact.shape)
     assert not torch.equal(runs[0], runs[1])
     assert ((runs - exact).abs() <= 100 * 2.0**-24 * exact).all()
+
+
+@pytest.mark.parametrize(
+    ("domain", "expression", "whole"),
+    [
+        ({"n": "int 0..9"}, "2 * n**2 - n % 3", True),
+        ({"n": "int 0..9", "m": "mask[V]"}, "sum(where(m, n, V), V)", True),
+        ({"n": "int 0..9"}, "n / 2", False),
+        ({"n": "int 0..9"}, "0.5 * n", False),
+        ({"n": "int 0..9"}, "pi * n", False),
+        ({"n": "int 0..9"}, "sqrt(n)", False),
+        ({"n": "int 0..9", "x": "real 0..1"}, "n", False),
+    ],
+)
+def test_equation_of_whole_numbers_has_no_rounding(domain, expression, whole) -> None:
+    assert claim({"e": {"domain": domain, "expression": expression}}, "e").equation.is_whole is whole

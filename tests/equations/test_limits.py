@@ -3,6 +3,7 @@
 import json
 import math
 
+import numpy
 import pytest
 import torch
 
@@ -64,11 +65,69 @@ def test_other_equations_are_held_to_float64() -> None:
     assert ratio == pytest.approx(UNITS["float32"] / UNITS["float64"], rel=1e-3)
 
 
+def count(expression, **keys):
+    domain = {"steps": "int 50000..100000", "batch": "int 2048..4096", **keys}
+    return {"tokens": {"domain": domain, "expression": expression, "implemented_by": "tokens(steps, batch)"}}
+
+
+@pytest.mark.parametrize("form", [lambda n: n, torch.tensor, numpy.int32])
+@pytest.mark.parametrize(
+    "expression", ["steps * batch", "maximum(steps, 0) * batch**1", "where(steps > 0, 1, -1) * steps * batch"]
+)
+def test_integers_of_an_equation_of_whole_numbers_are_exact(tried, form, expression) -> None:
+    right = tried(count(expression), "tokens", {"tokens": lambda steps, batch: form(steps * batch)})
+    wrong = tried(count(expression), "tokens", {"tokens": lambda steps, batch: form(steps * batch + 1)})
+    assert (right["status"], wrong["status"]) == ("held", "refuted")
+
+
+@pytest.mark.parametrize(
+    ("expression", "returned"),
+    [("steps * batch", float), ("2.0 * steps * batch / 2", int), ("exp(log(steps) + log(batch))", int)],
+)
+def test_results_that_may_be_rounded_keep_the_measured_error(tried, expression, returned) -> None:
+    code = {"tokens": lambda steps, batch: returned(torch.tensor(steps, dtype=torch.float32) * batch)}
+    assert tried(count(expression), "tokens", code)["status"] == "held"
+
+
+def test_tolerance_and_real_variables_keep_integers_from_being_exact(tried) -> None:
+    near = {"tokens": lambda steps, batch: steps * batch + 1}
+    tolerant = count("steps * batch")
+    tolerant["tokens"]["tolerance"] = {"absolute": 1, "why": "a test"}
+    assert tried(tolerant, "tokens", near)["status"] == "held"
+    real = count("steps * batch * where(r > 0, 1, 2)", r="real 1..2")
+    assert tried(real, "tokens", near)["status"] == "held"
+
+
 def test_tolerance_replaces_the_measured_error_of_code_only() -> None:
     tolerance = Tolerance(relative=1e-3, absolute=0.5, why="a test")
     fixed = limits("2 * x", [4.0], Accuracy(tolerance=tolerance))
     assert float(fixed.of_code(0, torch.float32)) == pytest.approx(0.508)
     assert float(fixed.of_equation(0)) < 1e-10
+
+
+@pytest.mark.parametrize(
+    "accuracy",
+    [Accuracy(tolerance=Tolerance(relative=relative, absolute=0.5, why="a test")) for relative in (0.0, 1e-3)]
+    + [Accuracy()],
+)
+@pytest.mark.parametrize("returned", [torch.float32, torch.bfloat16, torch.float16])
+def test_infinite_value_allows_no_other_result_under_any_tolerance(accuracy, returned) -> None:
+    limit = limits("where(x > 1, -inf, x)", [2.0, 0.5], accuracy).of_code(0, returned)
+    assert limit.max() <= 0.501
+
+
+def test_finite_result_is_refuted_where_the_equation_is_infinite(tried) -> None:
+    log = {
+        "domain": {"x": "real[N] 0..5"},
+        "result": "real[N]",
+        "expression": "log(x)",
+        "implemented_by": "logarithm(x)",
+        "tolerance": {"relative": 1e-3, "why": "a test"},
+    }
+    record = tried({"e": log}, "e", {"logarithm": lambda x: torch.where(x == 0, 5.0, x.log())})
+    assert record["status"] == "refuted"
+    assert record["error"].startswith("Refuted: the code of logarithm returned 5 at [0], the equation gives -inf")
+    assert tried({"e": log}, "e", {"logarithm": torch.log})["status"] == "held"
 
 
 def test_any_result_holds_where_rounding_may_leave_no_number(tried) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pv
 from tests.pytest_plugin.subprocesses import run_pytest
 
 Project = Callable[[str], Path]
@@ -43,6 +44,32 @@ def test_all_claims_are_collected_without_a_configuration(tmp_path: Path, monkey
     assert passed == ["T-EQUATION-cpu", "T-NAMED[tripled]", "T-OTHER-cpu", "falsify_double[T-NAMED-cpu]"]
     assert "the mutant harmless (the sum) survived" in done.stdout
     assert "were not collected" not in done.stdout
+
+
+SWAPS = """
+def imports_nothing(original, n):
+    import no_such_package
+    return 3 * n
+def skips(original, n):
+    import unittest
+    raise unittest.SkipTest("no device")
+"""
+
+
+def test_a_mutant_that_could_not_be_judged_fails_as_in_a_validation(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny(tmp_path)
+    (tmp_path / "swaps.py").write_text(SWAPS)
+    declared = 'swap: {object: "tiny:double", with: "swaps:%s"}}\n'
+    swaps = f"- {{id: absent, fault: a, {declared % 'imports_nothing'}- {{id: skipped, fault: a, {declared % 'skips'}"
+    text = CONTRACT.replace("kills: [tripled]", "kills: [tripled, absent, skipped]") + swaps
+    (tmp_path / "contracts/tiny.yaml").write_text(text.lstrip())
+    done = run_pytest("contracts", "--pv-mutants", "-k", "T-NAMED", "-rA")
+    assert "PASSED contracts/tiny.yaml::T-NAMED[tripled]" in done.stdout
+    assert "the mutant absent (a) could not be judged: ModuleNotFoundError" in done.stdout
+    assert "the mutant skipped (a) could not be judged: SkipTest: no device" in done.stdout
+    assert "2 failed, 1 passed" in done.stdout
+    assert pv.validate(["contracts"], only=["T-NAMED"]).exit_code == 1
 
 
 def test_failures_show_the_call_the_place_and_the_values_of_an_assert(tmp_path: Path, monkeypatch) -> None:

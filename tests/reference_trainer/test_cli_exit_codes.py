@@ -60,7 +60,7 @@ def in_brackets(notes: list[str]) -> list[str]:
 def test_error_is_reported_in_one_line_with_its_notes(kind: Any, text: str, notes: list[str]) -> None:
     ended = distilling(raising(with_notes(kind(text), notes)))
     said = words("error:", text.strip() or kind.__name__, *in_brackets(notes))
-    assert ended == Ended(2 if kind is errors.SettingError else 1, "", f"{said}\n")
+    assert ended == Ended(2 if issubclass(kind, errors.SettingError) else 1, "", f"{said}\n")
 
 
 @given(notes=NOTES)

@@ -31,7 +31,7 @@ AT_LINE = (
 INTERRUPTED = [(130, "error: interrupted"), (130, "error: interrupted; no model was written")]
 AT_FILE = (".model.safetensors", ".config.json", ".manifest.json")
 # Enough weights to send a signal during the export, and a logged step: a run without one has no metrics file.
-BIG = ("--width", "512", "--max-steps", "1", "--log-every", "1")
+BIG = ("--width", "512", "--max-steps", "1", "--log-every", "1", "--save-every", "0")
 
 
 def reach(process: "subprocess.Popen[str] | Process", seen: list[str], moment: float | str, out: Path) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from pv.contract.finding import Finding, Severity
 from pv.report.line import cells, lines
+from pv.report.summary import sentence
 from pv.results.trial import MutationScore
 from tests.report.equation_reports import report
 from tests.report.handmade import PLAIN
@@ -27,6 +28,13 @@ def test_the_same_figure_of_all_contracts_is_in_one_column() -> None:
     first, second = lines([replace(PASSING, score=score, partial=True), FAILING])
     assert first == "falsifiers 0/1               score 90 %                     1 of 1 selected"
     assert second == "falsifiers 1/5  mutants 1/1              cuda 1/1 recorded"
+
+
+def test_claims_whose_mutants_were_not_tried_are_counted() -> None:
+    untried = replace(PASSING.results[0], unjudged=True)
+    verdict = replace(PASSING, results=(untried,))
+    assert cells(verdict)["remarks"] == "1 of 1 not tried on mutants"
+    assert "1 of 1 not tried on mutants" in sentence(verdict)
 
 
 @pytest.mark.parametrize(

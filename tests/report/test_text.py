@@ -50,6 +50,20 @@ def test_text_shows_the_worst_first_with_all_a_reader_needs() -> None:
     ]
 
 
+@pytest.mark.parametrize(("valid", "asked", "said"), [(1, 200, True), (19, 200, True), (20, 200, False), (1, 1, False)])
+def test_text_names_claims_that_held_on_a_fraction_of_their_examples(valid: int, asked: int, said: bool) -> None:
+    """The others of the report did not hold."""
+    verdict = PLAIN.contracts[0]
+    tried = [
+        replace(each, trial=replace(each.trial, valid=valid, asked=asked)) if each.trial is not None else each
+        for each in verdict.results
+    ]
+    shown = render(replace(PLAIN, contracts=(replace(verdict, results=tuple(tried)),)), "text", width=200)
+    noun = "example" if valid == 1 else "examples"
+    line = f"HELD       F-HELD on cpu: on only {valid} {noun} of {asked} requested\n"
+    assert shown.count("requested") == shown.count(line) == said
+
+
 def test_text_counts_notices_and_shows_refusals() -> None:
     shown = render(PLAIN, "text", width=200)
     assert "refusal    e.yaml:3:4 PV002 plainly said; plainly said\n" in shown

@@ -51,6 +51,15 @@ def test_the_outcome_decides_the_kind(old: Outcome, new: Outcome, kind: ChangeKi
     assert between(result(old), result(new, reason="why")) == [(kind, f"{new.value} on cpu, was {old.value}: why")]
 
 
+def test_a_vacuous_claim_is_not_fixed_by_leaving_out_its_mutants() -> None:
+    vacuous = result(Outcome.VACUOUS)
+    assert between(vacuous, result(Outcome.HELD, unjudged=True)) == []
+    assert [kind for kind, _ in between(vacuous, result(Outcome.HELD))] == [ChangeKind.FIXED]
+    assert [kind for kind, _ in between(result(Outcome.ERROR), result(Outcome.HELD, unjudged=True))] == [
+        ChangeKind.FIXED
+    ]
+
+
 @pytest.mark.parametrize("outcome", Outcome)
 def test_an_unchanged_outcome_is_no_change(outcome: Outcome) -> None:
     assert between(result(outcome), result(outcome)) == []
@@ -65,6 +74,35 @@ def test_evidence_gone_stale_is_told_from_other_undecided_results() -> None:
     (change,) = changes(report(fresh), report(stale))
     assert (change.kind, change.claim) == (ChangeKind.STALE, "F")
     assert change.text == "undecided on cuda, was held: stale, changed: a.py"
+
+
+ON_BOTH = decide(
+    contract(falsifier(devices=("cpu", "cuda"))),
+    evidence(*HELD, trial(device="cuda")),
+    Selection(devices=("cpu", "cuda")),
+)
+
+
+def test_a_device_that_is_no_longer_measured_is_newly_undecided() -> None:
+    on_cpu = decide(ON_BOTH.contract, evidence(*HELD), Selection(devices=("cpu",)))
+    (change,) = changes(report(ON_BOTH), report(on_cpu))
+    assert (change.kind, change.claim, change.text) == (ChangeKind.UNDECIDED, "F", "not measured on cuda, was held")
+    assert changes(report(on_cpu), report(ON_BOTH)) == ()
+
+
+@pytest.mark.parametrize("outcome", [Outcome.UNDECIDED, Outcome.NOT_CLAIMED])
+def test_a_device_on_which_nothing_was_decided_is_not_missed(outcome: Outcome) -> None:
+    on_cpu, on_cuda = ON_BOTH.results
+    old = replace(ON_BOTH, results=(on_cpu, replace(on_cuda, outcome=outcome)))
+    assert changes(report(old), report(replace(ON_BOTH, results=(on_cpu,)))) == ()
+
+
+def test_a_claim_that_was_not_selected_and_a_device_that_was_given_up_are_not_newly_undecided() -> None:
+    both = contract(falsifier(), falsifier("G"))
+    old = decide(both, evidence(*HELD, trial(id_="G"), judged(id_="G")), Selection())
+    part = decide(both, evidence(*HELD), Selection(falsifiers=frozenset({"F"})))
+    assert changes(report(old), report(part)) == ()
+    assert [change.text for change in changes(report(ON_BOTH), report(GOOD))] == ["device no longer named: cuda"]
 
 
 def test_a_removed_contract_is_weaker_and_one_that_was_not_selected_is_no_change() -> None:

@@ -1,8 +1,12 @@
 """The exit code of a comparison, and what its columns show."""
 
+from dataclasses import replace
+
 import pytest
 
+from pv.contract.claims import Harness
 from pv.contract.finding import Finding, Severity
+from pv.contract.names import Binding
 from pv.results.comparison import Column, Comparison
 from pv.results.outcome import Outcome, Selection
 from pv.results.trial import Evidence, Trial, TrialStatus
@@ -10,22 +14,15 @@ from pv.results.verdict import Report, decide
 from tests.results.handmade import FOUND, HELD, HERE, contract, evidence, falsifier, trial
 
 CONTRACT = contract(falsifier())
+EMPTY = Report(
+    contracts=(), findings=(), devices={}, seed=0, seconds=0.0, started="", version="", python="", hypothesis=""
+)
 REFUTED = (trial(TrialStatus.REFUTED, counterexample=FOUND),)
 
 
 def column(name: str, found: Evidence, *, own: bool = False, findings: tuple[Finding, ...] = ()) -> Column:
     verdict = decide(CONTRACT, found, Selection(), findings)
-    report = Report(
-        contracts=(verdict,),
-        findings=findings,
-        devices={},
-        seed=0,
-        seconds=0.0,
-        started="",
-        version="",
-        python="",
-        hypothesis="",
-    )
+    report = replace(EMPTY, contracts=(verdict,), findings=findings)
     return Column(name=name, target=name, own=own, report=report)
 
 
@@ -67,6 +64,22 @@ def test_refuted_results_are_listed_by_column_and_rows_are_the_claims() -> None:
     assert [(each.name, result.falsifier.id) for each, result in comparison.refuted()] == [("peer", "F")]
     assert [row.id for row in comparison.rows] == ["F"]
     assert list(comparison.unclaimed()) == []
+
+
+def test_proofs_are_rows_and_count_as_measured() -> None:
+    box = Harness(id="H", rule="r", if_fails="i", location=HERE, test=Binding("f.py", "p"), bounds={"n": "0..9"})
+    proofs = replace(contract(), harnesses=(box,))
+    proved, refuted = (
+        replace(column(name, evidence(), own=name == "own"), report=replace(EMPTY, contracts=(verdict,)))
+        for name, verdict in (
+            ("own", decide(proofs, evidence(trial(id_="H")), Selection(mutants=False))),
+            ("peer", decide(proofs, evidence(trial(TrialStatus.REFUTED, "H", counterexample=FOUND)), Selection())),
+        )
+    )
+    comparison = Comparison(contract=proofs, columns=(proved, refuted))
+    assert [row.id for row in comparison.rows] == ["H"]
+    assert [each.outcome(box) for each in comparison.columns] == [Outcome.PROVED, Outcome.FALSIFIED]
+    assert Comparison(contract=proofs, columns=(proved,)).exit_code == comparison.exit_code == 0
 
 
 def test_claims_that_a_subject_does_not_make_are_grouped_by_reason() -> None:

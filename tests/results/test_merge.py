@@ -15,6 +15,7 @@ from pv.results.verdict import ContractVerdict, Report, Status, decide
 from tests.report.handmade import PLAIN
 from tests.results.handmade import contract, evidence, falsifier, judged, trial
 
+DIFFERENT = "one.json and other.json have different changes to one commit"
 PROJECT = {"c": "c.yaml", "d": "d.yaml"}
 
 
@@ -31,7 +32,7 @@ def report(*verdicts: ContractVerdict, **fields: object) -> Report:
 
 
 def test_a_contract_each_makes_a_whole_project() -> None:
-    whole = merge({"a.json": report(passing("c"), commit="1"), "b.json": report(passing("d"), commit="1+")})
+    whole = merge({"a.json": report(passing("c"), commit="1"), "b.json": report(passing("d"), commit="1")})
     assert [verdict.contract.id for verdict in whole.contracts] == ["c", "d"]
     assert (whole.exit_code, whole.seconds) == (0, 2.5)
 
@@ -45,6 +46,17 @@ def test_a_contract_that_is_in_no_report_is_undecided_unless_partial() -> None:
     ]
     assert whole.exit_code == 2
     assert merge(only, partial=True).exit_code == 0
+
+
+def test_a_contract_of_which_only_another_subject_was_tried_is_undecided() -> None:
+    other = report(replace(passing("c"), subject="peer"), passing("d"))
+    assert [(v.contract.id, v.subject, v.status, v.absent) for v in merge({"o.json": other}).contracts] == [
+        ("c", "", Status.UNDECIDED, "in none of the reports"),
+        ("c", "peer", Status.PASS, ""),
+        ("d", "", Status.PASS, ""),
+    ]
+    assert merge({"o.json": other, "own.json": report(passing("c"))}).exit_code == 0
+    assert merge({"o.json": other}, partial=True).exit_code == 0
 
 
 def test_one_whole_report_stays_as_it_is() -> None:
@@ -78,11 +90,17 @@ def test_a_failure_in_one_report_is_not_hidden_by_a_pass_in_another() -> None:
     ("one", "other", "said_of"),
     [
         ({"commit": "aaaa"}, {"commit": "bbbb"}, "one.json is of commit aaaa and other.json of bbbb"),
-        ({"commit": "aaaa"}, {"commit": "aaaa+"}, ""),
+        ({"commit": "aaaa"}, {"commit": "aaaa"}, ""),
+        ({"commit": "aaaa"}, {"commit": "aaaa+", "edits": ""}, ""),
+        ({"commit": "aaaa+", "edits": "12"}, {"commit": "aaaa+", "edits": "12"}, ""),
+        ({"commit": "aaaa+", "edits": "12"}, {"commit": "aaaa+"}, ""),
+        ({"commit": "aaaa"}, {"commit": "aaaa+"}, DIFFERENT),
+        ({"commit": "aaaa"}, {"commit": "aaaa+", "edits": "12"}, DIFFERENT),
+        ({"commit": "aaaa+", "edits": "34"}, {"commit": "aaaa+", "edits": "12"}, DIFFERENT),
         ({"commit": ""}, {"commit": "bbbb"}, ""),
     ],
 )
-def test_reports_of_different_commits_are_refused(one: dict[str, str], other: dict[str, str], said_of: str) -> None:
+def test_reports_of_different_trees_are_refused(one: dict[str, str], other: dict[str, str], said_of: str) -> None:
     reports = {"one.json": report(passing("c"), **one), "other.json": report(passing("d"), **other)}
     if said_of:
         with pytest.raises(UsageError, match=said_of):
@@ -91,10 +109,28 @@ def test_reports_of_different_commits_are_refused(one: dict[str, str], other: di
         assert merge(reports).exit_code == 0
 
 
+def test_reports_that_do_not_describe_their_changes_are_merged_with_a_note() -> None:
+    old, now = report(passing("c"), commit="1+"), report(passing("d"), commit="1+", edits="12")
+    said = "do not tell whether these are the same"
+    assert [said in note for note in merge({"a": old, "b": now}).notes] == [True]
+    assert merge({"a": now, "b": now}).notes == merge({"a": old}).notes == ()
+    third = report(passing("d"), commit="1+", edits="34")
+    with pytest.raises(UsageError, match=r"b and c have different changes to one commit"):
+        merge({"a": old, "b": now, "c": third})
+
+
 def test_different_versions_of_a_contract_are_refused_by_name() -> None:
     reports = {"a.json": report(passing("c")), "b.json": report(passing("c", "G"))}
     with pytest.raises(UsageError, match=r"a\.json and b\.json hold different versions of contract 'c'"):
         merge(reports)
+
+
+def test_different_definitions_of_a_contract_are_refused_where_both_reports_hold_them() -> None:
+    moved = replace(passing("c"), definitions={**(passing("c").definitions or {}), "subject": "other"})
+    with pytest.raises(UsageError, match="different versions of contract 'c'"):
+        merge({"a.json": report(passing("c")), "b.json": report(moved)})
+    older = replace(moved, definitions=None)
+    assert merge({"a.json": report(passing("c"), passing("d")), "b.json": report(older)}).exit_code == 0
 
 
 def test_differences_of_the_machines_are_noted_and_devices_joined() -> None:

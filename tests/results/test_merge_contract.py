@@ -77,5 +77,53 @@ def test_a_missing_claim_counts_if_the_gate_requires_it(gate: Gate, status: Stat
 
 def test_a_contract_whose_claims_all_have_results_stays_as_it_is() -> None:
     whole = verdict(trial(), judged())
-    assert with_missing_claims(whole, "lost") is whole
+    assert with_missing_claims(whole, "lost") == whole
     assert merged([whole]) is whole
+
+
+@pytest.mark.parametrize(
+    ("gate", "devices", "missing"),
+    [
+        (Gate(), ("cuda",), ["cpu"]),
+        (Gate(), ("cpu",), []),
+        (Gate(devices=("cpu", "cuda")), ("cuda",), ["cpu"]),
+        (Gate(devices=("cuda",)), ("cuda",), []),
+        (Gate(fresh=frozenset({"cuda"})), ("cpu",), ["cuda"]),
+        (Gate(devices=("cpu",), fresh=frozenset({"cuda"})), ("cpu",), ["cuda"]),
+    ],
+)
+def test_a_device_that_the_gate_requires_is_undecided_where_it_was_not_tried(
+    gate: Gate, devices: tuple[str, ...], missing: list[str]
+) -> None:
+    trials = (trial(device=devices[0]), judged())
+    part = decide(contract(CLAIM, gate=gate), evidence(*trials), Selection(devices=devices))
+    assert part.status is Status.PASS
+    whole = with_missing_claims(part, "lost")
+    assert [result.device for result in whole.results if result.reason == "lost"] == missing
+    assert whole.status is (Status.UNDECIDED if missing else Status.PASS)
+
+
+def test_a_claim_that_a_subject_does_not_make_is_missing_on_no_device() -> None:
+    part = decide(contract(CLAIM), evidence(), Selection(devices=("cuda",), not_claimed={"F": "why"}))
+    assert [result.outcome for result in with_missing_claims(part, "lost").results] == [Outcome.NOT_CLAIMED]
+
+
+def test_a_contract_that_was_tried_on_one_device_only_is_not_partial() -> None:
+    on_cuda = verdict(trial(device="cuda"), devices=("cuda",))
+    assert merged([on_cuda, on_cuda]).partial is False
+
+
+def test_the_gate_on_the_score_holds_however_a_verdict_was_put_together() -> None:
+    gated = contract(CLAIM, gate=Gate(mutation_score=0.9))
+    lax = replace(decide(gated, evidence(trial(), judged()), Selection()), status=Status.PASS)
+    assert with_missing_claims(lax, "lost").status is Status.UNDECIDED
+    assert with_missing_claims(merged([lax, lax]), "lost").status is Status.UNDECIDED
+
+
+def test_a_claim_whose_mutants_were_not_tried_is_undecided_unless_another_report_tried_them() -> None:
+    untried, tried = verdict(trial(), mutants=False), verdict(trial(), judged())
+    assert [result.unjudged for result in untried.results if result.device == "cpu"] == [True]
+    whole = with_missing_claims(untried, "lost")
+    assert (whole.status, whole.results[0].reason) == (Status.UNDECIDED, "its mutants were not tried")
+    for order in itertools.permutations((untried, tried)):
+        assert with_missing_claims(merged(order), "lost").status is Status.PASS

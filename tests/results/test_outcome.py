@@ -3,6 +3,7 @@
 import pytest
 
 from pv.contract.finding import Finding, Severity
+from pv.contract.model import Gate
 from pv.results.outcome import Outcome, Selection
 from pv.results.trial import Trial, TrialStatus
 from pv.results.verdict import Status, decide
@@ -120,7 +121,18 @@ def test_a_refuted_falsifier_needs_no_mutant() -> None:
 
 
 def test_mutants_are_not_asked_where_they_are_not_wanted() -> None:
-    assert said(decide(contract(falsifier()), evidence(trial()), Selection(mutants=False))) == SURVIVED
+    verdict = decide(contract(falsifier()), evidence(trial()), Selection(mutants=False))
+    assert said(verdict) == SURVIVED
+    assert verdict.results[0].unjudged
+
+
+@pytest.mark.parametrize("gate", [Gate(mutants=frozenset({"m"})), Gate()])
+def test_a_result_is_unjudged_only_where_mutants_that_count_were_left_out(gate: Gate) -> None:
+    unneeded = contract(falsifier(kills=("n",)), gate=gate)
+    verdict = decide(unneeded, evidence(trial()), Selection(mutants=False))
+    assert verdict.results[0].unjudged is (gate.mutants is None)
+    refuted = decide(contract(falsifier()), evidence(trial(TrialStatus.REFUTED)), Selection(mutants=False))
+    assert not refuted.results[0].unjudged
 
 
 def test_nothing_measured_is_not_a_pass() -> None:

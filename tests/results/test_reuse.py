@@ -85,6 +85,16 @@ def test_result_is_not_kept_if_an_older_file_was_moved_into_place(folder: Path) 
     assert recalled(first) is None
 
 
+def test_result_is_not_kept_if_a_link_was_pointed_at_an_older_file(folder: Path) -> None:
+    (folder / "link.txt").symlink_to("code.py")
+    time.sleep(0.01)
+    first = Reuse(find_project(folder))
+    (folder / "link.txt").unlink()
+    (folder / "link.txt").symlink_to("data.txt")
+    first.keep(first.key(TASK), FOUND, ["link.txt"])
+    assert recalled(first) is None
+
+
 def test_result_of_another_environment_is_not_recalled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept(folder)
     monkeypatch.setattr("pv.results.reuse.distributions", lambda: ())

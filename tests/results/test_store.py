@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from jsonschema import Draft202012Validator
 
+from pv.contract.check import schema
 from pv.contract.load import load
 from pv.contract.model import Contract
 from pv.contract.names import Target
@@ -89,6 +91,30 @@ def test_results_that_were_not_measured_now_are_kept(project: Project, contract:
     assert [result["falsifier"] for result in json.loads(path.read_text())["results"]] == ["F-GOOD", "F-TWO"]
     record(project, contract)  # the second claim was removed from the contract
     assert [result["falsifier"] for result in json.loads(path.read_text())["results"]] == ["F-GOOD"]
+
+
+HEAD = {"hardware": "OLD", "torch": "2.0.0", "python": "3.0.0", "when": "2020-01-01", "commit": "old"}
+
+
+def test_results_that_were_not_measured_now_say_where_and_when_they_were(project: Project, contract: Contract) -> None:
+    (claim,) = contract.falsifiers
+    claims = tuple(replace(claim, id=f"F-{name}") for name in ("ONE", "TWO"))
+    both = replace(contract, falsifiers=claims)
+    prints = {each.id: store.fingerprint(project, both, each, Target("tiny")) for each in both.claims}
+    trials = {each.id: trial(id_=each.id, device="cuda") for each in both.claims}
+    path = store.write(project, both, "cuda", H200, trials, prints)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **HEAD}))
+    for _ in range(2):  # what is kept once more is still that of its own time
+        store.write(project, both, "cuda", H200, {"F-ONE": trials["F-ONE"]}, prints)
+        content = json.loads(path.read_text())
+        assert Draft202012Validator(schema("evidence")).is_valid(content)
+        assert [{**HEAD, **each} == each for each in content["results"]] == [False, True]
+        found, _ = store.read(project, both, "cuda", lambda: prints)
+        one, two = found["F-ONE", "cuda"], found["F-TWO", "cuda"]
+        assert (one.hardware, one.when > "2020-01-01", one.commit) == (H200, True, content["commit"])
+        assert (two.hardware, two.when, two.commit) == (DeviceInfo(name="OLD", torch="2.0.0"), "2020-01-01", "old")
+    store.write(project, both, "cuda", H200, trials, prints)
+    assert not any(HEAD.keys() & each.keys() for each in json.loads(path.read_text())["results"])
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"format": "pv-evidence/1"}'])

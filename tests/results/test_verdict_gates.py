@@ -1,5 +1,7 @@
 """Which of several falsifiers and mutants count, by the gate and by what was selected."""
 
+from dataclasses import replace
+
 import pytest
 
 from pv.contract.model import Gate
@@ -61,6 +63,15 @@ def test_a_mutant_outside_the_gate_may_survive() -> None:
     assert decide(contract(claim), held, Selection()).status is Status.FAIL
 
 
+@pytest.mark.parametrize("gate", [Gate(), Gate(mutants=frozenset()), Gate(mutants=frozenset({"m"}))])
+def test_a_list_of_mutants_does_not_waive_the_automatic_ones(gate: Gate) -> None:
+    survived = trial(TrialStatus.HELD, mutant="a")
+    found = replace(evidence(trial(), survived), automatic={"F": 1})
+    verdict = decide(contract(falsifier(kills=()), gate=gate), found, Selection())
+    assert [result.outcome for result in verdict.results] == [Outcome.VACUOUS]
+    assert verdict.status is Status.FAIL
+
+
 def test_a_mutant_counts_as_killed_if_every_falsifier_that_claims_it_kills_it() -> None:
     found = evidence(trial(), judged(), trial(id_="G"), judged(TrialStatus.HELD, "G"))
     verdict = decide(contract(*BOTH), found, Selection())
@@ -73,6 +84,15 @@ def test_a_selection_is_partial_and_counts_only_itself() -> None:
     )
     assert (verdict.status, verdict.partial, verdict.total("cpu")) == (Status.PASS, True, 1)
     assert verdict.count("cpu", Outcome.HELD, Outcome.PROVED) == 1
+
+
+@pytest.mark.parametrize(
+    ("selected", "status"), [(None, Status.UNDECIDED), ({"F", "G"}, Status.UNDECIDED), ({"F"}, Status.PASS)]
+)
+def test_the_gate_on_the_score_is_left_out_only_with_a_claim(selected: set[str] | None, status: Status) -> None:
+    names = None if selected is None else frozenset(selected)
+    gated = contract(*BOTH, gate=Gate(mutation_score=0.9))
+    assert decide(gated, two(TrialStatus.HELD, TrialStatus.HELD), Selection(falsifiers=names)).status is status
 
 
 def test_the_verdict_is_pure() -> None:

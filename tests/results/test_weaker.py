@@ -6,7 +6,7 @@ import pytest
 
 from pv.contract.claims import Equation, Falsifier, Harness
 from pv.contract.model import Contract, Gate
-from pv.contract.names import Binding
+from pv.contract.names import Binding, Target
 from pv.results.outcome import Selection
 from pv.results.trial import MutationScore
 from pv.results.verdict import ContractVerdict, decide
@@ -67,6 +67,12 @@ def test_a_weaker_clause_is_found_and_a_stronger_one_is_not(new: Contract, id_: 
     assert back == [] or all(" changed: " in t or "tried by" in t or "proved over" in t for _, t in back)
 
 
+def test_a_changed_definition_is_weaker_unless_a_report_does_not_hold_it() -> None:
+    moved = replace(BASE, subject=Target("worse"))
+    assert said(replace(BASE, subject=Target("tiny")), moved) == [("", "subject changed: 'worse', was 'tiny'")]
+    assert list(weaker(verdict(BASE, definitions=None), verdict(moved))) == []
+
+
 def test_an_equal_contract_is_not_weaker() -> None:
     assert said(BASE, BASE) == []
 
@@ -93,8 +99,16 @@ def test_fewer_valid_examples_are_weaker() -> None:
     assert list(weaker(few, many)) == []
 
 
+def test_mutants_that_are_no_longer_tried_are_weaker() -> None:
+    tried = decide(contract(falsifier()), evidence(*HELD), Selection())
+    untried = decide(contract(falsifier()), evidence(trial()), Selection(mutants=False))
+    assert list(weaker(tried, untried)) == [("F", "no longer tried on mutants")]
+    assert list(weaker(untried, tried)) == list(weaker(untried, untried)) == []
+
+
 def tolerant(**given: object) -> Contract:
-    equation = Equation(name="e", location=HERE, executable={"tolerance": given} if given else {})
+    tolerance = {"tolerance": given} if given else {}
+    equation = Equation(name="e", location=HERE, executable={"expression": "1", **tolerance})
     claim = falsifier(kills=("m", "n"), test=None, equation="e")
     return replace(contract(claim), equations=(equation,))
 

@@ -27,7 +27,7 @@ class RunPayload:
 
 
 class RunKind(Kind[RunPayload]):
-    """Judges the record of a reference run, which is executed once per device; it counts as one example."""
+    """Judges the record of a reference run, which is executed once per device and subject; it counts as one example."""
 
     name = "run"
     section = "falsifiers"

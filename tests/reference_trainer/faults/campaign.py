@@ -64,8 +64,8 @@ def _at_steps() -> Iterator[Case]:
         yield Case("kill -9 after a step", f"step {step}", (partial(runs.killed_after, step),))
         for number in (signal.SIGTERM, signal.SIGINT):
             last = [*range(EVERY, step, EVERY), step][-KEEP:]
-            fault = partial(runs.interrupted_after, step, number)
-            yield Case(f"{number.name} after a step", f"step {step}", (fault,), last)
+            fault = partial(runs.interrupted_in, step, number)
+            yield Case(f"{number.name} in a step", f"step {step}", (fault,), last)
 
 
 RANK, MANIFEST = "rank-00000.safetensors", "manifest.json"

@@ -47,10 +47,14 @@ TIMES = ("elapsed_s", "steps_per_s", "tokens_per_s", "flops_per_s")
 
 @dataclass
 class Seen:
-    """What a fault sees of the process in which it is injected: an operation, or the step that just ended."""
+    """What a fault sees of the process in which it is injected: an operation, or the step.
+
+    taken: the step whose update has just been taken. step: the one that just ended.
+    """
 
     out: Path
     operation: Operation | None = None
+    taken: int = 0
     step: int = 0
 
     def note(self) -> None:
@@ -121,6 +125,9 @@ def _attempt(arguments: list[str], out: Path, fault: Fault) -> int:
     Watch(out, lambda operation: fault(Seen(out, operation=operation))).begin()
 
     class Steps(Callback):
+        def on_optimizer_step(self, context: Any) -> None:
+            fault(Seen(out, taken=context.step))
+
         def on_step_end(self, context: Any) -> None:
             fault(Seen(out, step=context.step))
 
@@ -222,8 +229,8 @@ def killed_after(step: int, seen: Seen) -> None:
         kill(seen)
 
 
-def interrupted_after(step: int, number: int, seen: Seen) -> None:
-    if seen.step == step:
+def interrupted_in(step: int, number: int, seen: Seen) -> None:
+    if seen.taken == step:
         os.kill(os.getpid(), number)
 
 

@@ -40,7 +40,7 @@ def test_killed_process_is_resumed_to_the_same_model(trainer) -> None:
 def test_changed_setting_is_refused_with_both_values(trainer) -> None:
     assert trainer.run("--out", "out", *FLAGS, "--max-steps", "1").returncode == 0
     done = trainer.run("--out", "out", *FLAGS, "--resume", "latest", "--force", "--seed", "9")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "seed was 0 and is 9" in done.stderr
     assert "Traceback" not in done.stderr
     before = sorted((trainer.folder / "cache").rglob("*"))

@@ -27,6 +27,28 @@ def test_two_processes_train_one_student(tmp_path: Path) -> None:
     assert (tmp_path / "distilled" / "model.safetensors").is_file()
 
 
+def test_interrupted_processes_save_and_exit_75(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(bytes(range(100)) * 20)
+    given = [*SMALL.split(), "--data", "text", "--teacher-cache", "cache", "--device", "cpu", "--epochs", "4000"]
+    called = [sys.executable, "-m", "reference_trainer", "launch", "--nproc-per-node", "2", "--", "distill", *given]
+    process = subprocess.Popen(
+        [*called, "--log-every", "1"],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    next(line for line in process.stdout if line.startswith("  Step 3/"))
+    process.terminate()
+    _, complaints = process.communicate(timeout=300)
+    assert process.returncode == 75, complaints
+    assert len([line for line in complaints.splitlines() if "a checkpoint was saved" in line]) == 1
+    assert "no model was written" not in complaints
+    assert list(tmp_path.glob("distilled/checkpoints/student-step*"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
@@ -34,6 +56,8 @@ def test_two_processes_train_one_student(tmp_path: Path) -> None:
         (["launch", "--nproc-per-node", "0"], 2, "0 is not in the range"),
         (["launch", "--nproc-per-node", "2"], 2, "missing the run after --, such as `-- distill --out DIR`"),
         (["launch", "--nproc-per-node", "2", "--", "plot", "x"], 2, "missing the run after --"),
+        (["launch", "--nproc-per-node", "2", "--", "distill", "--nonsense"], 2, "No such option '--nonsense'"),
+        (["until", "--step", "5", "--", "distill", "--nonsense"], 2, "No such option '--nonsense'"),
         (["launch", "--nproc-per-node", "2", "--", "distill", "--epochs", "x"], 2, "invalid value 'x' for --epochs"),
     ],
 )

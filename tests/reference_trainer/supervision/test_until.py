@@ -78,6 +78,21 @@ def test_run_that_is_killed_and_stopped_ends_like_the_straight_one(trainer: Trai
     assert (code, said) == (0, "done: step 150 is reached\n")
 
 
+def test_output_may_be_the_working_directory(trainer: Trainer) -> None:
+    (trainer.folder / "here").mkdir()
+    text = trainer.folder / "text"
+    done = subprocess.run(
+        [*UNTIL, "--step", "5", *RUN, "--data", str(text), "--out", ".", "--save-every", "2"],
+        cwd=trainer.folder / "here",
+        env=trainer.environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (trainer.folder / "here" / "model.safetensors").is_file()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_interrupted_supervisor_leaves_a_checkpoint_of_the_last_step(trainer: Trainer, number: int) -> None:
     process = started(trainer, "--step", "100000")
@@ -114,6 +129,14 @@ def test_damaged_newest_checkpoint_is_renamed(trainer: Trainer) -> None:
     assert f"renamed to student-step20.damaged: {newest}" in said.replace("out/check", f"{trainer.folder}/out/check")
     assert "attempt 1: resumes from step 15" in said
     assert steps(trainer) == list(range(1, 31))
+
+
+def test_changed_setting_is_refused_once(trainer: Trainer) -> None:
+    assert ended(started(trainer, "--step", "10"))[0] == 0
+    code, said, complaints = ended(started(trainer, "--step", "20", more=("--seed", "9")))
+    assert code == 2
+    assert said.count("attempt") == 2 and "attempt 1: rank 0 ended with exit code 2" in said
+    assert "cannot be resumed: seed" in complaints
 
 
 def test_run_without_progress_is_given_up(trainer: Trainer) -> None:

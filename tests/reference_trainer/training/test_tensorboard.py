@@ -15,7 +15,7 @@ from reference_trainer.training.tensorboard import TensorBoardCallback
 Scalars = dict[str, list[tuple[int, float]]]
 
 
-def context(step: int, metrics: dict[str, float], rate: float | None = 0.5) -> Context:
+def context(step: int, metrics: dict[str, float], rate: float | None = 0.5, **others: Any) -> Context:
     return Context(
         step=step,
         epoch=1,
@@ -28,6 +28,7 @@ def context(step: int, metrics: dict[str, float], rate: float | None = 0.5) -> C
         steps_per_epoch=9,
         total_steps=9,
         metrics=metrics,
+        **others,
     )
 
 
@@ -44,6 +45,24 @@ def scalars(directory: Path) -> Scalars:
 def directory(tmp_path: Path) -> Path:
     pytest.importorskip("tensorboard", reason="the extra `tensorboard` is not installed")
     return tmp_path / "events" / "run"
+
+
+def test_evaluations_are_written_at_their_step(directory: Path) -> None:
+    callback = TensorBoardCallback(directory)
+    callback.on_step_end(context(3, {}, validation_metrics={"eval/hard_loss": 4.0}))
+    callback.on_step_end(context(4, {"loss": 2.5}, validation_metrics={"eval/hard_loss": 3.0}))
+    callback.on_train_end(context(4, {}))
+    read = scalars(directory)
+    assert read["eval/hard_loss"] == [(3, 4.0), (4, 3.0)]
+    assert read["loss"] == [(4, 2.5)]
+
+
+def test_rank_0_writes(directory: Path) -> None:
+    for rank in (0, 1):
+        callback = TensorBoardCallback(directory)
+        callback.on_step_end(context(1, {"loss": 2.5 + rank}, rank=rank, world_size=2))
+        callback.on_train_end(context(1, {}))
+    assert scalars(directory)["loss"] == [(1, 2.5)]
 
 
 def test_scalars_have_names_values_and_steps(directory: Path) -> None:

@@ -11,8 +11,13 @@ from typing import Any
 from unittest import mock
 
 import pytest
+import torch
 
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher
 from reference_trainer.training import watchdog
+from reference_trainer.training.loop import Objective, train
+from reference_trainer.training.schedule import Schedule
 from reference_trainer.training.watchdog import WatchdogCallback
 
 HANGS = {
@@ -84,6 +89,39 @@ def test_timer_is_started_at_most_once_a_second_and_never_ends_early() -> None:
     assert {(seconds, tuple(sorted(given.items()))) for _, seconds, given in asked} == {
         (31.0, (("exit", True), ("file", 7)))
     }
+
+
+def test_slow_micro_batches_evaluations_and_saves_start_the_timer_again() -> None:
+    callback, asked, now = watched()
+
+    def slowly(result: Any) -> Any:
+        now[0] += 20
+        assert now[0] < asked[-1][0] + asked[-1][1], f"{now[0]} s: the timer of {asked[-1]} ends a run that goes on"
+        return result
+
+    class Slow(FixtureStudent):
+        def forward(self, tokens: Any) -> Any:
+            return slowly(super().forward(tokens))
+
+    table, tokens = torch.eye(2), torch.tensor([[0, 1]])
+    train(
+        FixtureTeacher(table),
+        Slow(table, 1.0),
+        lambda epoch, k: Batch(tokens=tokens, labels=tokens),
+        None,
+        schedule=Schedule(epochs=2, steps_per_epoch=2, accumulation=4, eval_every=1, save_every=1),
+        objective=Objective(temperature=1.0, ce_weight=0.5, kd_weight=0.5),
+        learning_rate=lambda step: 0.1,
+        callbacks=[callback],
+        evaluate=lambda: slowly({"loss": 1.0}),
+        save=lambda saved: slowly(Path("checkpoint")),
+    )
+
+
+def test_timer_is_started_before_the_first_event() -> None:
+    callback, asked, _ = watched()
+    callback.attach(None)
+    assert [seconds for _, seconds, _ in asked] == [31.0]
 
 
 def test_timer_is_stopped_at_the_end_and_started_again_by_the_next_run() -> None:

@@ -14,7 +14,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from falsifiers.callbacks.falsify_exceptions import PLACES, exception_of
-from falsifiers.callbacks.lifecycle import HOOKS, Call, Recorder, Script, assert_same_calls, lifecycle, scripts
+from falsifiers.callbacks.lifecycle import HOOKS, SILENT, Call, Recorder, Script, assert_same_calls, lifecycle, scripts
 from falsifiers.callbacks.real_run import parts, recording_callbacks, run
 from reference_trainer.errors import CallbackError
 from reference_trainer.training.callbacks import Callback
@@ -49,7 +49,8 @@ def _assert_refused_answer(subject: Any, script: Script, calls: list[Call], inva
         return answer if recorder.calls[-1] == invalid else None
 
     seen = exception_of(subject, script, act, parts())
-    shown = (f"Recorder.{invalid.event}", repr(answer))
+    expected = "expected None" if invalid.event in SILENT else "expected Action.CONTINUE"
+    shown = (f"Recorder.{invalid.event}", repr(answer), expected)
     assert isinstance(seen, CallbackError) and all(part in str(seen) for part in shown), (
         f"{invalid} was answered with {answer!r}; the run ended with {seen!r}, expected a CallbackError naming {shown}"
     )
@@ -132,6 +133,8 @@ def falsify_misspelt_hooks_are_refused(
     method = WRAPPERS["function" if origin == "instance" else wrapper](lambda *arguments: None)
     position, message = refusal(subject, script, with_attributes(origin, **{name: method}), place)
     assert_refused(position, message, name, "Mine", hook)
+    others = [each for each in HOOKS if each != hook and re.search(rf"\b{each}\b", message)]
+    assert not others, f"{name} was refused with {message!r}, which names {others} too"
 
 
 @drawn(script=SCRIPTS, place=POSITIONS, name=st.sampled_from(["on_fit_start", "on_validation", "on_"]))
@@ -181,13 +184,14 @@ def _generator(*arguments: Any) -> Any:
     yield
 
 
-UNAWAITED = [_coroutine, _async_generator, _generator]
+UNAWAITED = {_coroutine: "async", _async_generator: "async", _generator: "generator"}
+BODIES = st.sampled_from(list(UNAWAITED))
 
 
-@drawn(script=SCRIPTS, place=POSITIONS, hook=st.sampled_from(HOOKS), body=st.sampled_from(UNAWAITED), origin=ORIGINS)
+@drawn(script=SCRIPTS, place=POSITIONS, hook=st.sampled_from(HOOKS), body=BODIES, origin=ORIGINS)
 def falsify_async_and_generator_hooks_are_refused(
     subject: Any, script: Script, place: int, hook: str, body: Any, origin: str
 ) -> None:
-    """A hook whose body would never run: CallbackError with position, class and hook."""
+    """A hook whose body would never run: CallbackError with position, class, hook and the kind of function."""
     position, message = refusal(subject, script, with_attributes(origin, **{hook: body}), place)
-    assert_refused(position, message, "Mine", hook)
+    assert_refused(position, message, "Mine", hook, UNAWAITED[body])

@@ -1,0 +1,1 @@
+"""Attacks on the checks of callbacks, for `contracts/callback-checks.yaml`."""

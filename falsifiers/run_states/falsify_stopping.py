@@ -1,0 +1,109 @@
+"""Attacks on a run that is asked to stop. The subject is that of `kept`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from falsifiers.callbacks.lifecycle import ANSWERS, Call, Script, answering_once, assert_same_calls, lifecycle, scripts
+from falsifiers.run_states.kept import KeptRun, rest_of
+
+ASKED = st.integers(0, 300)
+
+
+@st.composite
+def stopped(draw: st.DrawFn) -> tuple[Script, int]:
+    """Draw a script and the call in which its run is asked to stop."""
+    script = draw(scripts(st.none(), fewest=1) | scripts(ANSWERS, fewest=1))
+    return script, draw(ASKED) % len(lifecycle(script).calls)
+
+
+def until_asked(script: Script, at: int) -> tuple[list[Call], int]:
+    """Return the calls up to the end of the first step that ends after call `at`, and the number of that step.
+
+    A request in its `on_step_end` comes too late for a step. The number is 0 if no step ends after the call: the run
+    ends as if it had not been asked.
+    """
+    calls, count = lifecycle(script).calls, len(script.answers)
+    ends = [place for place, call in enumerate(calls) if (call.event, call.callback) == ("on_step_end", 0)]
+    after = [place for place in ends if place > at]
+    return (calls[: after[0] + count], calls[after[0]].step) if after else (calls, 0)
+
+
+def _saves(script: Script, step: int) -> list[tuple[bool, bool]]:
+    """Return whether the step is due and evaluated, for each time that it is handed over in a run that leaves."""
+    evaluated = script.every[1] > 0 and step % script.every[1] == 0
+    if script.is_saved(step):
+        return [(True, evaluated)]
+    return [*[(False, True)] * evaluated, (True, False)]
+
+
+@given(drawn=stopped())
+def falsify_a_request_is_met_after_its_step(subject: Any, drawn: tuple[Script, int]) -> None:
+    """The step is taken, saved once and ends the run; a request after the last step changes nothing."""
+    script, at = drawn
+    run, (expected, step) = KeptRun(subject, script, asked_at=at), until_asked(script, at)
+    if step == 0:
+        assert run.left is None, f"asked to stop after the last step, the run ended with {run.left!r}"
+        assert_same_calls(run.calls, expected)
+        return
+    assert run.left is not None, f"asked to stop in {expected[at]}, the run went on"
+    leaving = [] if script.is_saved(step) else ["on_save"]
+    ends = [
+        Call(c, e, expected[-1].epoch, step) for e in (*leaving, "on_train_end") for c in range(len(script.answers))
+    ]
+    assert_same_calls(run.calls, expected + ends)
+    last = run.kept[-1]
+    seen = [(kept.due, kept.evaluated) for kept in run.kept if kept.state.position.step == step]
+    wanted = _saves(script, step)
+    assert seen == wanted, f"asked to stop in step {step}, (due, evaluated) of its saves are {seen}; expected {wanted}"
+    assert last.state.steps == step, f"the state saved after {step} steps has the losses of {last.state.steps}"
+    notes, says = getattr(run.left, "__notes__", []), f"after {step} of {script.total} steps"
+    assert any(says in note for note in notes), f"the exception has the notes {notes}; expected {says!r}"
+
+
+@st.composite
+def answered(draw: st.DrawFn) -> tuple[Script, int]:
+    """Draw a script in which a callback answers to one event, in which the run is asked to stop too."""
+    silent, nth = draw(scripts(st.none(), fewest=1)), draw(ASKED)
+    script = answering_once(silent, nth, [draw(st.sampled_from(["SKIP", "STOP"]))])
+    first = len(script.answers[0]) - 1
+    return script, first * len(script.answers)
+
+
+@given(drawn=stopped() | answered())
+def falsify_a_stopped_run_goes_on(subject: Any, drawn: tuple[Script, int]) -> None:
+    """It goes on from that step like the run that was not asked, with the answers that were given in the step."""
+    script, at = drawn
+    stopped_run = KeptRun(subject, script, asked_at=at)
+    assume(stopped_run.left is not None)
+    kept, count = stopped_run.kept[-1], len(script.answers)
+    step = kept.state.position.step
+    rest, expected = rest_of(script, step, named=True)
+    resumed = KeptRun(subject, rest, resumed=kept)
+    assert_same_calls(resumed.calls, expected)
+    planned = lifecycle(script).calls
+    hook = "on_save" if script.is_saved(step) else "on_step_end"
+    events = next(place for place, call in enumerate(planned) if (call.event, call.step) == (hook, step)) // count
+    states = [(number, {"events": events}) for number in range(count)]
+    got = [(number, state) for _, number, state in resumed.loaded]
+    assert got == states, f"asked to stop in step {step}, the callbacks get back {got}; expected {states}"
+
+
+@given(drawn=stopped(), save=st.integers(1, 3))
+def falsify_a_resumed_run_saves_no_step_again(subject: Any, drawn: tuple[Script, int], save: int) -> None:
+    """Asked to stop at once, a resumed run ends at the saved step, without another checkpoint of it."""
+    script = replace(drawn[0], every=(*drawn[0].every[:2], save))
+    whole = KeptRun(subject, script)
+    assume(whole.kept)
+    kept = whole.kept[drawn[1] % len(whole.kept)]
+    step = kept.state.position.step
+    rest, calls = rest_of(script, step, named=True)
+    run = KeptRun(subject, rest, resumed=kept, asked_at=0)
+    count = len(script.answers)
+    ends = [Call(callback, "on_train_end", calls[0].epoch, step) for callback in range(count)]
+    assert_same_calls(run.calls, calls[: 3 * count] + ends)
+    assert run.left is not None and not run.kept, f"step {step} was saved again: {run.left!r}"

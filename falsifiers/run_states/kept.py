@@ -1,0 +1,110 @@
+"""Runs in one process that keep what they hand over to be saved, and go on from it.
+
+The subject has `train` and `Objective`, as `training.loop` does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from falsifiers.callbacks.lifecycle import Call, Recorder, Script, lifecycle
+from falsifiers.callbacks.real_run import SETTINGS, checkpoint, parts, recording_callbacks, schedule_of
+from reference_trainer.errors import StopRequestedError
+from reference_trainer.training.state import TrainState, restored, saved
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a run hands over to be saved. calls: the number of calls of hooks before."""
+
+    text: str
+    due: bool
+    evaluated: bool
+    calls: int
+
+    @property
+    def state(self) -> TrainState:
+        return restored(self.text)
+
+
+class KeptRun:
+    """A real run of a script; its clock shows the calls of hooks so far.
+
+    resumed: what an equal run handed over. named: whether that checkpoint has a path. asked_at: the call in which the
+    run is asked to stop. kept: what it hands over. loaded: states that its callbacks get back, with the calls before.
+    """
+
+    def __init__(
+        self,
+        subject: Any,
+        script: Script,
+        *,
+        resumed: Kept | None = None,
+        named: bool = True,
+        asked_at: int | None = None,
+        evaluate: Any = lambda: {"hard_loss": 2.0},
+        **others: Any,
+    ) -> None:
+        self.recorder, self.asked_at = Recorder(script), asked_at
+        self.kept: list[Kept] = []
+        self.loaded: list[tuple[int, int, Any]] = []
+        self.elapsed: list[float] = []
+        self.result: Any = None
+        self.left: StopRequestedError | None = None
+        needed = {name: others.pop(name, part) for name, part in parts().items()}
+        step = None if resumed is None else resumed.state.position.step
+        try:
+            self.result = subject.train(
+                **needed,
+                schedule=schedule_of(script),
+                objective=subject.Objective(**SETTINGS),
+                callbacks=self._callbacks(),
+                clock=lambda: float(len(self.calls)),
+                evaluate=evaluate,
+                save=self._save,
+                resumed=None if resumed is None else resumed.state,
+                resumed_from=checkpoint(step) if named and step else None,
+                stop_requested=lambda: self.asked,
+                **others,
+            )
+        except StopRequestedError as error:
+            self.left = error
+
+    @property
+    def calls(self) -> list[Call]:
+        return self.recorder.calls
+
+    @property
+    def asked(self) -> bool:
+        return self.asked_at is not None and len(self.calls) > self.asked_at
+
+    def _callbacks(self) -> list[Any]:
+        made = recording_callbacks(len(self.recorder.script.answers), self._act)
+        for number, callback in enumerate(made):
+            callback.state_dict = lambda number=number: {"events": self.recorder.events[number]}
+            callback.load_state_dict = lambda state, number=number: self.loaded.append((len(self.calls), number, state))
+        return made
+
+    def _act(self, callback: int, event: str, context: Any) -> Any:
+        self.elapsed.append(context.elapsed_s)
+        return self.recorder.act(callback, event, context)
+
+    def _save(self, given: Any) -> Any:
+        self.kept.append(Kept(saved(given.state), given.due, given.evaluated, len(self.calls)))
+        return checkpoint(given.state.position.step) if given.due else None
+
+
+def rest_of(script: Script, step: int, *, named: bool) -> tuple[Script, list[Call]]:
+    """Return the script of the run that goes on from a saved step, and its calls.
+
+    They are `on_train_begin`, `on_save` if the checkpoint is named, and those of the whole run from the `on_step_end`
+    of the step. The answers of the whole run are given by its later events only.
+    """
+    count = len(script.answers)
+    whole = lifecycle(script).calls
+    first = next(place for place, call in enumerate(whole) if (call.event, call.step) == ("on_step_end", step))
+    begin = ["on_train_begin", *(["on_save"] if named else [])]
+    calls = [Call(callback, event, whole[first].epoch, step) for event in begin for callback in range(count)]
+    answers = tuple((None,) * len(begin) + given[first // count :] for given in script.answers)
+    return replace(script, answers=answers), calls + whole[first:]

@@ -1,0 +1,47 @@
+"""Identifies the changes of a working tree, so that results of different code are not merged."""
+
+import hashlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from pv.source.digest import digest_data
+from pv.source.project import Project
+
+SOURCES = (".py", ".yaml", ".yml", ".toml")
+"""The untracked files that count; others, such as a saved report, are what a validation leaves behind."""
+STATUS = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
+LIMIT_S = 10
+
+
+def edits(project: Project) -> str | None:
+    """Return the digest of the files that differ from the commit, evidence apart; "" if none does, None without git."""
+    try:
+        top = Path(_git(project.root, "rev-parse", "--show-toplevel").rstrip("\n"))
+        names = [name for name in _changed(_git(project.root, *STATUS)) if _counts(project, top / name)]
+        return digest_data({name: _digest(top / name) for name in names}) if names else ""
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(folder: Path, *words: str) -> str:
+    found = subprocess.run(["git", *words], cwd=folder, capture_output=True, timeout=LIMIT_S, check=True)
+    return found.stdout.decode("utf-8", "surrogateescape")
+
+
+def _changed(status: str) -> Iterator[str]:
+    """Yield the tracked files that `git status` lists, and the untracked ones that are source."""
+    for entry in filter(None, status.split("\0")):
+        state, name = entry[:2], entry[3:]
+        if state != "??" or name.endswith(SOURCES):
+            yield name
+
+
+def _counts(project: Project, path: Path) -> bool:
+    """Return whether a file decides what a trial does; evidence is compared result by result."""
+    return not path.is_relative_to(project.evidence.resolve())
+
+
+def _digest(path: Path) -> str:
+    """Return the digest of the bytes of a file; "" if it was removed."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

@@ -1,0 +1,69 @@
+"""The files of the project that a worker reads, data and code: its evidence depends on them."""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from os import getcwd, listdir, readlink  # code under test may replace those of `os`, which `Path` calls
+from pathlib import Path
+from typing import Any
+
+BLIND = os.O_WRONLY | os.O_TRUNC | os.O_EXCL
+"""An open with one of these flags reads nothing that was in the file before."""
+DESCRIPTORS = "/proc/self/fd"
+
+
+class FilesRead:
+    """Notes the files that this process opens from now on, and returns those of the project at its end."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._before = frozenset(sys.modules)
+        self._opened: set[str] = set()
+        sys.addaudithook(self._note)
+
+    def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(arguments[0], str | bytes):
+            path, mode, flags = arguments
+            if not (flags or 0) & BLIND:
+                self._opened.update(_places(os.fsdecode(path), mode))
+
+    def read(self) -> list[str]:
+        """Return their paths below the root, those of modules included that came from a cache.
+
+        A file that was read through a link has both names, since the link may change as well as the file.
+        """
+        loaded = (getattr(m, "__file__", None) for name, m in list(sys.modules.items()) if name not in self._before)
+        paths = {_source(str(Path(self._root, name))) for name in [*self._opened, *filter(None, loaded)]}
+        named = {Path(name) for path in paths for name in (os.path.normpath(path), os.path.realpath(path))}
+        inside = (path.relative_to(self._root) for path in named if path.is_relative_to(self._root) and _is_file(path))
+        return sorted(path.as_posix() for path in inside if path.name == str(path) or not path.parts[0].startswith("."))
+
+
+def _places(path: str, mode: str | None) -> Iterable[str]:
+    """Return the absolute paths that `path` may mean now. Only `os.open` has no mode, and it may have a `dir_fd`."""
+    if path.startswith("/"):
+        return (path,)
+    return [f"{folder}/{path}" for folder in _folders(every=mode is None)]
+
+
+def _folders(*, every: bool) -> Iterator[str]:
+    """Yield the current folder, and `every` open one (with other open files): no event tells its `dir_fd`."""
+    with suppress(OSError):
+        yield getcwd()  # noqa: PTH109  (Path.cwd calls what code under test may replace)
+    with suppress(OSError):
+        for number in listdir(DESCRIPTORS) if every else ():  # noqa: PTH208  (as for getcwd)
+            with suppress(OSError):  # the one that listed them is closed again
+                yield readlink(f"{DESCRIPTORS}/{number}")  # noqa: PTH115  (as for getcwd)
+
+
+def _source(path: str) -> str:
+    """Return the path of the source if `path` is its cached bytecode, else `path`."""
+    with suppress(ValueError):
+        return importlib.util.source_from_cache(path) if path.endswith(".pyc") else path
+    return path
+
+
+def _is_file(path: Path) -> bool:
+    return os.path.isfile(path)  # noqa: PTH113  (Path.is_file raises for a name that is too long)

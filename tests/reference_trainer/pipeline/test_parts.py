@@ -1,0 +1,57 @@
+"""Parts of a distillation that are refused before a step is taken."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from reference_trainer import Distillation, SettingError, Settings, distill
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.models.decoder import DecoderConfig, new_decoder
+from reference_trainer.storage.export import save_decoder
+
+SMALL: dict[str, Any] = {
+    **dict.fromkeys(("layers", "teacher_layers", "teacher_steps"), 1),
+    **dict.fromkeys(("width", "teacher_width", "length"), 16),
+    "batch_size": 2,
+    "device": "cpu",
+}
+
+
+class OwnBatches(Distillation):
+    def make_batches(self) -> Any:
+        tokens = torch.ones(2, 4, dtype=torch.int64)
+        return type("Ones", (), {"batches": 1, "batch": lambda self, epoch, k: Batch(tokens=tokens, labels=tokens)})()
+
+
+class OwnStudent(Distillation):
+    def make_student(self) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Embedding(256, 8), torch.nn.Linear(8, 256))
+
+
+@pytest.mark.parametrize(("kind", "part"), [(OwnBatches, "evaluate"), (OwnStudent, "save")])
+def test_part_that_the_default_would_need_is_asked_for_before_the_run(
+    kind: type[Distillation], part: str, tmp_path: Path
+) -> None:
+    text = tmp_path / "text"
+    text.write_bytes(bytes(range(97, 123)) * 40)
+    settings = Settings(data=text, out=tmp_path / "out", teacher_cache=tmp_path / "cache", **SMALL)
+    with pytest.raises(SettingError, match=f"{kind.__name__} .*override {part} too"), kind(settings) as run:
+        run.prepare()
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("largest", [99, 100])
+def test_text_with_bytes_that_the_teacher_has_no_token_for_is_refused(tmp_path: Path, largest: int) -> None:
+    (tmp_path / "teacher").mkdir()
+    save_decoder(new_decoder(DecoderConfig(vocab_size=100, layers=1, width=16, heads=1), 0), tmp_path / "teacher", {})
+    text = tmp_path / "text"
+    text.write_bytes(bytes(range(50, largest + 1)) * 40)
+    given = {"data": text, "teacher": tmp_path / "teacher", "share_vocabulary": "pad", "max_steps": 1}
+    settings = Settings(out=tmp_path / "out", **given, **SMALL)
+    if largest < 100:
+        assert distill(settings).train.steps_completed == 1
+        return
+    with pytest.raises(SettingError, match="byte 100, and the teacher has 100 tokens"):
+        distill(settings)

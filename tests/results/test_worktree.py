@@ -1,0 +1,71 @@
+"""The changes of a working tree have one digest, whichever files a validation leaves behind."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pv.results.worktree import edits
+from pv.source.project import Project, find_project
+
+
+def git(root: Path, *words: str) -> None:
+    subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e", *words], cwd=root, check=True)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in ("own.py", "data.txt", "evidence/c.cuda.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("1\n")
+    (tmp_path / "pyproject.toml").write_text("[tool.pv]\n")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "m")
+    return tmp_path
+
+
+def project(root: Path) -> Project:
+    return find_project(root)
+
+
+def test_a_tree_without_changes_or_with_reports_and_evidence_only_has_none(tree: Path) -> None:
+    assert edits(project(tree)) == ""
+    (tree / "results.json").write_text("{}")
+    (tree / "evidence/c.cuda.json").write_text("2\n")
+    assert edits(project(tree)) == ""
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "tracked source": lambda tree: (tree / "own.py").write_text("2\n"),
+    "tracked data": lambda tree: (tree / "data.txt").write_text("2\n"),
+    "new source": lambda tree: (tree / "new.py").write_text("2\n"),
+    "new contract": lambda tree: (tree / "new.yaml").write_text("2\n"),
+    "removed": lambda tree: (tree / "own.py").unlink(),
+    "renamed": lambda tree: git(tree, "mv", "own.py", "other.py"),
+}
+
+
+def test_each_change_has_a_digest_of_its_own(tree: Path) -> None:
+    found = []
+    for change in CHANGES.values():
+        change(tree)
+        found.append(edits(project(tree)))
+        git(tree, "reset", "-q", "--hard")
+        git(tree, "clean", "-qfd")
+    assert edits(project(tree)) == ""
+    assert all(found)
+    assert len(set(found)) == len(CHANGES)
+
+
+def test_equal_changes_have_one_digest_in_every_folder(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    copy = tmp_path_factory.mktemp("copy") / "tree"
+    git(tree, "clone", "-q", str(tree), str(copy))
+    for each in (tree, copy):
+        (each / "own.py").write_text("2\n")
+    assert edits(project(tree)) == edits(project(copy)) != ""
+
+
+def test_without_a_repository_nothing_is_known(tmp_path: Path) -> None:
+    assert edits(project(tmp_path)) is None

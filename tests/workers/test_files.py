@@ -1,0 +1,109 @@
+"""Which files of the project a worker says that it has read. Audit hooks stay, so each case is a process of its own."""
+
+import json
+import os
+import py_compile
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+READER = """
+import importlib.util, json, os, sys
+from pathlib import Path
+from pv.workers.files import FilesRead
+
+files = FilesRead(Path.cwd())
+{}
+print(json.dumps(files.read()))
+"""
+LOADED = """
+spec = importlib.util.spec_from_file_location("helper", "data/code.py")
+spec.loader.exec_module(importlib.util.module_from_spec(spec))
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "root"
+    for name in ("data/one.txt", "data/two.txt", "data/code.py", ".env", ".store/kept.txt"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("1\n")
+    (tmp_path / "outside.txt").write_text("1\n")
+    (folder / "link.txt").symlink_to("data/one.txt")
+    (folder / "folder").symlink_to("data")
+    (folder / "stored.txt").symlink_to(".store/kept.txt")
+    return folder
+
+
+def read(root: Path, code: str) -> list[str]:
+    command = [sys.executable, "-c", READER.format(code)]
+    found = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
+    return sorted(json.loads(found.stdout))
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ('open("data/one.txt")', ["data/one.txt"]),
+        ('open(b"data/one.txt")', ["data/one.txt"]),
+        ('open(Path.cwd() / "data/../data/one.txt")', ["data/one.txt"]),
+        ('os.chdir("data"); open("one.txt"); os.chdir("..")', ["data/one.txt"]),
+        ('os.open("two.txt", os.O_RDONLY, dir_fd=os.open("data", os.O_RDONLY))', ["data/two.txt"]),
+        ('open("data/one.txt", "r+")', ["data/one.txt"]),
+        ('open("data/one.txt", "a+")', ["data/one.txt"]),
+        ('open(".env")', [".env"]),
+        ('os.listdir = os.getcwd = os.readlink = None; os.open("data/one.txt", os.O_RDONLY)', ["data/one.txt"]),
+    ],
+)
+def test_file_that_was_read_is_named(root: Path, code: str, names: list[str]) -> None:
+    assert read(root, code) == names
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ('open("link.txt")', ["data/one.txt", "link.txt"]),
+        ('open("folder/one.txt")', ["data/one.txt", "folder/one.txt"]),
+        ('open("stored.txt")', ["stored.txt"]),
+    ],
+)
+def test_link_is_named_beside_its_target(root: Path, code: str, names: list[str]) -> None:
+    assert read(root, code) == names
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_module_of_no_name_is_its_source(root: Path, cached: bool) -> None:
+    if cached:
+        py_compile.compile(str(root / "data/code.py"), doraise=True)
+    assert read(root, LOADED) == ["data/code.py"]
+
+
+def test_bytecode_without_a_source_is_a_file(root: Path) -> None:
+    py_compile.compile(str(root / "data/code.py"), str(root / "data/code.pyc"), doraise=True)
+    assert read(root, 'open("data/code.pyc", "rb")') == ["data/code.pyc"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        'open("data/one.txt", "w")',
+        'open("data/one.txt", "a")',
+        'open("data/one.txt", "w+")',
+        'open("data/new.txt", "x+")',
+        'open("data/new.txt", "w"); open("data/new.txt"); os.remove("data/new.txt")',
+        'open(".store/kept.txt")',
+        'open("../outside.txt")',
+        'os.open("data", os.O_RDONLY)',
+        'try: open("data/" + "x" * 300)\nexcept OSError: pass',
+    ],
+)
+def test_what_was_only_written_and_what_is_not_of_the_project_is_not_named(root: Path, code: str) -> None:
+    assert read(root, code) == []
+
+
+def test_file_is_opened_where_the_current_folder_is_gone(root: Path) -> None:
+    gone = f'os.mkdir("gone"); os.chdir("gone"); os.rmdir("../gone"); open({os.fspath(root / "data/one.txt")!r})'
+    absent = 'try: open("one.txt")\nexcept FileNotFoundError: pass'
+    assert read(root, f"{gone}\n{absent}") == ["data/one.txt"]
