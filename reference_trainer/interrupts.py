@@ -61,8 +61,9 @@ def raise_once() -> None:
 def noted() -> Iterator[Callable[[], bool]]:
     """Only note an interrupt in this block; the yielded function returns whether there was one.
 
-    Interrupts within 1 s count as one; a later one raises `KeyboardInterrupt`, and so does the end of the block after
-    an interrupt that the function has not returned. Nothing is noted unless `raise_once` was called before.
+    Interrupts within 1 s count as one, also when the block ends in that second; a later one raises
+    `KeyboardInterrupt`, and so does the end of the block after an interrupt that the function has not returned. Nothing
+    is noted unless `raise_once` was called before.
     """
     note = _Note()
     before = {each: signal.getsignal(each) for each in _NUMBERS if isinstance(signal.getsignal(each), _Once)}
@@ -72,8 +73,9 @@ def noted() -> Iterator[Callable[[], bool]]:
         yield note.asked
     finally:
         for number, handler in before.items():
+            handler.quiet_until = note.quiet_until
             signal.signal(number, handler)
-    if note.since is not None and not note.returned:
+    if note.received and not note.returned:
         raise KeyboardInterrupt
 
 
@@ -100,27 +102,27 @@ def _exit(number: int, frame: Any) -> None:
 
 class _Once:
     def __init__(self) -> None:
-        self._raised_at = float("-inf")
+        self.quiet_until = float("-inf")
 
     def __call__(self, number: int, frame: Any) -> None:
         now = time.monotonic()
-        if now - self._raised_at > _REPEATED_S:
-            self._raised_at = now
+        if now > self.quiet_until:
+            self.quiet_until = now + _REPEATED_S
             raise KeyboardInterrupt
 
 
-class _Note:
+class _Note(_Once):
     def __init__(self) -> None:
-        self.since: float | None = None
-        self.returned = False
+        super().__init__()
+        self.received = self.returned = False
 
     def asked(self) -> bool:
-        self.returned = self.since is not None
+        self.returned = self.received
         return self.returned
 
     def __call__(self, number: int, frame: Any) -> None:
-        now = time.monotonic()
-        if self.since is None:
-            self.since = now
-        elif now - self.since > _SAME_S:
-            raise KeyboardInterrupt
+        if self.received:
+            super().__call__(number, frame)
+        else:
+            self.received = True
+            self.quiet_until = time.monotonic() + _SAME_S

@@ -106,6 +106,24 @@ def test_noted_interrupt_that_was_not_returned_is_raised_at_the_end(number: int)
     assert child(lambda: noted(number, (0.0,), asked=False)) == (0, "KeyboardInterrupt: ", b"")
 
 
+@pytest.mark.parametrize(("wait", "answer"), [(0.0, "nothing"), (0.9, "nothing"), (1.1, "interrupt")])
+@pytest.mark.parametrize("number", NUMBERS)
+def test_noted_interrupt_and_one_after_the_block_count_as_one_within_a_second(
+    number: int, wait: float, answer: str
+) -> None:
+    def work() -> str:
+        begin(signal.SIGINT, DEFAULT)
+        interrupts.exit_at_once()
+        interrupts.raise_once()
+        with mock.patch.object(interrupts.time, "monotonic", lambda: 1000.0), interrupts.noted() as requested:
+            os.kill(os.getpid(), number)
+            assert requested()
+        with mock.patch.object(interrupts.time, "monotonic", lambda: 1000.0 + wait):
+            return sent(number, [])
+
+    assert child(work) == (0, answer, b"")
+
+
 def test_nothing_is_noted_in_a_program_with_handlers_of_its_own() -> None:
     assert child(lambda: noted(signal.SIGINT, (0.0,), began=False)) == (0, "KeyboardInterrupt: ", b"")
 
