@@ -66,7 +66,7 @@ def noted() -> Iterator[Callable[[], bool]]:
     is noted unless `raise_once` was called before.
     """
     note = _Note()
-    before = {each: signal.getsignal(each) for each in _NUMBERS if isinstance(signal.getsignal(each), _Once)}
+    before = {each: handler for each in _NUMBERS if isinstance(handler := signal.getsignal(each), _Once)}
     for number in before:
         signal.signal(number, note)
     try:
