@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_trainer.config.settings import Settings
-from reference_trainer.errors import CheckpointError, OutputError
+from reference_trainer.errors import CheckpointError, DriftError, OutputError
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
 from reference_trainer.storage.checkpoint_manifest import Manifest
 from reference_trainer.storage.checkpoints import save_checkpoint
@@ -181,10 +181,10 @@ class Attempts:
         return Ending.FINISHED, "ended"
 
 
-def _export(out: Path, steps: int) -> None:
+def _export(out: Path, steps: int, **content: Any) -> None:
     out.mkdir(exist_ok=True)
     decoder = new_decoder(DecoderConfig(vocab_size=4, layers=1, width=16, heads=1), 0)
-    save_decoder(decoder, out, {"result": {"steps_completed": steps}})
+    save_decoder(decoder, out, {"result": {"steps_completed": steps}, **content})
 
 
 TARGET = 9
@@ -267,3 +267,30 @@ def falsify_checkpoint_without_a_model_is_not_the_end(subject: Any, damage: str 
         assert (seen, resumed) == (Verdict.DONE, [True]), (
             f"{case}, the verdict is {seen.name} after attempts that resume: {resumed}; expected one"
         )
+
+
+CHANGES: list[dict[str, Any]] = [{}, {"lr": 0.5}, {"clip": 1.0}, {"layers": 7}, {"divergence": "reverse_kl"}]
+FREE: list[dict[str, Any]] = [{}, {"log_every": 7}, {"keep": 9}, {"max_steps": TARGET + 1}, {"device": "cuda"}]
+
+
+@given(changed=st.sampled_from(CHANGES), free=st.sampled_from(FREE), older=st.booleans())
+def falsify_model_of_other_settings_is_not_the_end(
+    subject: Any, changed: dict[str, Any], free: dict[str, Any], older: bool
+) -> None:
+    """A model that was trained with other settings is refused by their names; no attempt is made, no byte changes.
+
+    free: settings that a run may change when it resumes. older: the manifest lacks settings of newer versions.
+    """
+    with _output() as out:
+        settings = Settings(out=out)
+        recorded = {**({} if older else settings.model_dump(mode="json")), **changed, **free}
+        _export(out, TARGET, **({"settings": recorded} if recorded else {}))
+        before, run = _contents(out), Attempts(out, [], TARGET)
+        limits = subject.Limits(step=TARGET, max_retries=3, max_idle=2, silent_s=60.0)
+        try:
+            seen = subject.until(settings, [], limits, launch=run, report=lambda line: None).name
+        except DriftError as error:
+            seen = str(error)
+        case = f"with a model of {recorded}, the end is {seen!r}"
+        assert all(name in seen for name in changed) if changed else seen == "DONE", case
+        assert (run.given, _contents(out)) == ([], before), f"{case}, after the attempts {run.given}"

@@ -55,6 +55,10 @@ def first_checkpoint_awaited(original: Any, target: int, before: int, attempts: 
     return original(target, before - (before == 0), reached, **limits)
 
 
+def any_model_is_the_end(out: Any, settings: Any) -> None:
+    """Take every model for that of the run."""
+
+
 def newest_believed(out: Any, report: Any) -> int:
     """Take the newest checkpoint for whole."""
     from reference_trainer.storage.checkpoint_files import saved_steps

@@ -49,6 +49,7 @@ __all__ = [
     "check_conditions",
     "conditions",
     "ignored",
+    "kept_settings",
     "metrics_length",
     "of_run",
     "opened",
@@ -56,14 +57,20 @@ __all__ = [
 ]
 
 CHECKPOINTS, RUN_ID = "checkpoints", "student"
-Result = TypeVar("Result")
 """Names of the directory in the output, and of its checkpoints: `checkpoints/student-step100`."""
+
+Result = TypeVar("Result")
 
 FREE = frozenset(
     "data out force trace callbacks teacher teacher_cache max_steps smoke log_every project_to_steps device save_every "
     "keep resume init_from rank_timeout hang_after eval_every rewind".split()
 )
 """Settings that a run may change when it resumes. Text, teacher and device are compared by what they are."""
+
+
+def kept_settings(settings: Settings) -> dict[str, Any]:
+    """Return the settings that a run may not change when it resumes."""
+    return {name: value for name, value in settings if name not in FREE}
 
 
 def conditions(
@@ -77,7 +84,7 @@ def conditions(
     """Return what a resumed run must have in common with the saved one, to end with the same bits."""
     began = {} if settings.init_from is None else {"init_from": path_in_json(settings.init_from.absolute())}
     return {
-        **{name: value for name, value in settings if name not in FREE},
+        **kept_settings(settings),
         **began,
         **digests,
         "steps_per_epoch": schedule.steps_per_epoch,

@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from reference_trainer.config.settings import Settings
+from reference_trainer.config.unused import unused
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
@@ -88,6 +89,8 @@ class Distillation(Parts):
         settings, place = self.settings, self.place
         self.ranks = self.enter_context(joined(place, self._environment, timeout_s=settings.rank_timeout))
         self.lines = self.lines if place.rank == 0 else SilentLines()
+        for line in unused(settings):
+            self.lines.write(line)
         self.ranks.together(self._make_inputs)
         self.ranks.start(self.device)
         self.files = RunFiles(settings, self.ranks, self.lines)
@@ -129,8 +132,7 @@ class Distillation(Parts):
         self.device = usable_device(local_device(self.settings.device, self.place))
         self.batches = self.make_batches()
         self.student = self.make_student().to(self.device)
-        if self.settings.smoke is None:  # a smoke run neither evaluates nor writes a model
-            self.check_parts()
+        self.check_parts()
 
     def run(self) -> TrainResult:
         """Train the student. Errors: those of `loop.train`."""

@@ -117,11 +117,14 @@ class Parts(ExitStack):
         return stored_in(settings.dtype, teacher)
 
     def check_parts(self) -> None:
-        """Raise `SettingError` for own parts with which the default evaluation or export would fail after the run."""
-        kind = type(self)
-        if kind.evaluate is Parts.evaluate and not hasattr(self, "_held_back"):
+        """Raise `SettingError` for own parts with which the default teacher, evaluation or export would fail."""
+        kind, settings = type(self), self.settings
+        without_text, full_run = not hasattr(self, "_held_back"), settings.smoke is None
+        if kind.make_teacher is Parts.make_teacher and without_text and settings.teacher is None:
+            raise SettingError(f"{kind.__name__} has batches of its own: override make_teacher too, or give a teacher")
+        if kind.evaluate is Parts.evaluate and without_text and (full_run or settings.eval_every):
             raise SettingError(f"{kind.__name__} has batches of its own and no evaluate: override evaluate too")
-        if kind.save is Parts.save and not isinstance(self.student, Decoder):
+        if kind.save is Parts.save and not isinstance(self.student, Decoder) and full_run:
             name = type(self.student).__name__
             raise SettingError(f"{kind.__name__} has a student of its own, {name}, and no save: override save too")
 

@@ -6,13 +6,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from reference_trainer.errors import CheckpointError, ModelFileError, OutputError
-from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
+from reference_trainer.config.settings import Settings
+from reference_trainer.errors import CheckpointError, DriftError, ModelFileError, OutputError
+from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID, kept_settings
 from reference_trainer.storage.checkpoint_files import check_files, read_manifest
 from reference_trainer.storage.export import MANIFEST, verify_manifest
-from reference_trainer.storage.retention import checkpoint_name, steps_of
+from reference_trainer.storage.retention import checkpoint_name, drifts, steps_of
 
-__all__ = ["model_step", "whole_step"]
+__all__ = ["check_model", "model_step", "whole_step"]
 
 
 def whole_step(out: Path, report: Callable[[str], object]) -> int:
@@ -66,3 +67,11 @@ def model_step(out: Path) -> int:
         return int(read["result"]["steps_completed"])
     except (ModelFileError, OSError, ValueError, KeyError, TypeError):
         return 0
+
+
+def check_model(out: Path, settings: Settings) -> None:
+    """Raise `DriftError`, with both values, if the run whose model is in `out` had other settings."""
+    saved = json.loads((out / MANIFEST).read_bytes()).get("settings", {})
+    present = {name: value for name, value in kept_settings(settings).items() if name in saved}
+    if changed := drifts({name: saved[name] for name in present}, present):
+        raise DriftError(f"{out} has the model of another run: {'; '.join(changed)}; choose another --out")

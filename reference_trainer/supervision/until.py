@@ -12,7 +12,7 @@ from reference_trainer.config.settings import Settings
 from reference_trainer.errors import OutputError
 from reference_trainer.supervision.decision import Attempt, Ending, Verdict, verdict
 from reference_trainer.supervision.heartbeat import Beat, kill_stale, watched
-from reference_trainer.supervision.progress import model_step, whole_step
+from reference_trainer.supervision.progress import check_model, model_step, whole_step
 from reference_trainer.supervision.request import Limits
 
 __all__ = ["HANG_S", "Limits", "supervised", "until"]
@@ -30,12 +30,14 @@ def until(
     """Run `distill` with `arguments`, which give `settings`, again and again, and return how it ended.
 
     The run is done if its model is there, of a run that took `limits.step` steps. Progress goes to `report`.
-    Raise `OutputError` if another supervisor has this output, and `CheckpointError` if no checkpoint is whole.
+    Raise `OutputError` if another supervisor has this output, `CheckpointError` if no checkpoint is whole, and
+    `DriftError` if the model that is there was trained with other settings.
     """
     with _claimed(settings.out) as directory:
         for beat in kill_stale(directory):
             report(f"killed process {beat.pid}, which an earlier supervisor left")
         if model_step(settings.out) >= limits.step:
+            check_model(settings.out, settings)
             report(f"done: step {model_step(settings.out)} is reached")
             return Verdict.DONE
         return _attempts(settings, arguments, limits, directory, launch, report)

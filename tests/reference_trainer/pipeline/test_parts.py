@@ -30,16 +30,47 @@ class OwnStudent(Distillation):
         return torch.nn.Sequential(torch.nn.Embedding(256, 8), torch.nn.Linear(8, 256))
 
 
-@pytest.mark.parametrize(("kind", "part"), [(OwnBatches, "evaluate"), (OwnStudent, "save")])
+class OwnBatchesAndTeacher(OwnBatches):
+    def make_teacher(self) -> torch.nn.Module:
+        return self.make_student()
+
+
+@pytest.mark.parametrize(
+    ("kind", "part", "given"),
+    [
+        (OwnBatches, "make_teacher", {}),
+        (OwnBatches, "make_teacher", {"smoke": 1}),
+        (OwnBatchesAndTeacher, "evaluate", {}),
+        (OwnBatchesAndTeacher, "evaluate", {"smoke": 2, "eval_every": 1}),
+        (OwnStudent, "save", {}),
+    ],
+)
 def test_part_that_the_default_would_need_is_asked_for_before_the_run(
-    kind: type[Distillation], part: str, tmp_path: Path
+    kind: type[Distillation], part: str, given: dict[str, Any], tmp_path: Path
 ) -> None:
     text = tmp_path / "text"
     text.write_bytes(bytes(range(97, 123)) * 40)
-    settings = Settings(data=text, out=tmp_path / "out", teacher_cache=tmp_path / "cache", **SMALL)
+    settings = Settings(data=text, out=tmp_path / "out", teacher_cache=tmp_path / "cache", **SMALL, **given)
     with pytest.raises(SettingError, match=f"{kind.__name__} .*override {part} too"), kind(settings) as run:
         run.prepare()
     assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.parametrize("kind", [OwnBatchesAndTeacher, OwnStudent])
+def test_smoke_run_needs_no_part_that_it_does_not_use(kind: type[Distillation], tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_bytes(bytes(range(97, 123)) * 40)
+    settings = Settings(data=text, out=tmp_path / "out", teacher_cache=tmp_path / "cache", smoke=1, **SMALL)
+    with kind(settings) as run:
+        run.prepare()
+        assert run.run().steps_completed == 1
+
+
+def test_settings_without_effect_are_written_before_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "text"
+    text.write_bytes(bytes(range(97, 123)) * 40)
+    distill(Settings(data=text, out=tmp_path / "out", teacher_cache=tmp_path / "cache", smoke=1, beta=0.2, **SMALL))
+    assert capsys.readouterr().out.startswith("settings: beta has no effect without divergence jensen_shannon\n")
 
 
 @pytest.mark.parametrize("largest", [99, 100])
