@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from falsifiers.kd_loss.faults import divergence, with_term
@@ -55,4 +57,16 @@ def gradient_scaled_in_place(original: Any, *args: Any, **settings: Any) -> Any:
 
     if loss.sum.requires_grad:
         loss.sum.register_hook(scaled)
+    return loss
+
+
+def rounded_before_scaling(original: Any, student: Tensor, *others: Tensor, **settings: Any) -> Any:
+    """Return the loss whose gradient is rounded to the dtype of the logits before it is scaled."""
+    leaf = student.detach().requires_grad_()
+    loss = original(leaf, *others, **settings)
+    if student.requires_grad:
+        (rounded,) = torch.autograd.grad(loss.sum, leaf)
+        finite = student.nan_to_num()
+        scaled = ((finite - finite.detach()) * rounded).sum(dtype=loss.sum.dtype)
+        return dataclasses.replace(loss, sum=loss.sum.detach() + scaled)
     return loss

@@ -37,9 +37,16 @@ class BreakingTeacher:
 
 
 def _run(
-    subject: Any, steps: int, every: int, broken: int, *, fused: bool = True, deferred: bool | None = True
+    subject: Any,
+    steps: int,
+    every: int,
+    broken: int,
+    *,
+    fused: bool = True,
+    deferred: bool | None = True,
+    accumulation: int = 1,
 ) -> tuple[list[Tensor], LogitsError | None]:
-    """Return the weights after each step, and the error."""
+    """Return the weights after each step, and the error. broken: the forward with NaN, of `accumulation` a step."""
     table, weights = nn.Embedding(3, 3, _weight=torch.zeros(3, 3, dtype=torch.float64)), list[Tensor]()
 
     optimizer = torch.optim.AdamW(table.parameters(), lr=0.1, fused=fused)
@@ -55,7 +62,13 @@ def _run(
             ModuleStudent(table, 3),
             lambda epoch, k: Batch(tokens=TOKENS, labels=TOKENS),
             optimizer,
-            schedule=Schedule(epochs=1, steps_per_epoch=steps, log_every=every),
+            schedule=Schedule(
+                epochs=1,
+                steps_per_epoch=steps,
+                log_every=every,
+                accumulation=accumulation,
+                micro_batches=steps * accumulation,
+            ),
             objective=subject.Objective(temperature=2.0, ce_weight=0.5, kd_weight=0.5),
             learning_rate=lambda step: 0.1,
             callbacks=recording_callbacks(1, act),
@@ -66,10 +79,26 @@ def _run(
     return weights, None
 
 
-@given(steps=st.integers(2, 8), every=st.integers(1, 9), broken=st.integers(1, 8))
-def falsify_a_broken_step_is_left_out_and_raised_when_read(subject: Any, steps: int, every: int, broken: int) -> None:
-    """Its update is left out; the error comes at the next step that is read, with the place and the step."""
-    weights, error = _run(subject, steps, every, broken)
+def _at(accumulation: int) -> st.SearchStrategy[tuple[int, int]]:
+    return st.tuples(st.just(accumulation), st.integers(1, accumulation))
+
+
+@given(
+    steps=st.integers(2, 8),
+    every=st.integers(1, 9),
+    broken=st.integers(1, 8),
+    accumulated=st.integers(1, 3).flatmap(_at),
+)
+def falsify_a_broken_step_is_left_out_and_raised_when_read(
+    subject: Any, steps: int, every: int, broken: int, accumulated: tuple[int, int]
+) -> None:
+    """Its update is left out; the error comes at the next step that is read, with the place and the step.
+
+    accumulated: micro-batches of a step, and which of them is broken.
+    """
+    accumulation, within = accumulated
+    forward = (broken - 1) * accumulation + within
+    weights, error = _run(subject, steps, every, forward, accumulation=accumulation)
     if broken > steps:
         assert error is None, f"a sound run of {steps} steps raised {error}"
         return

@@ -114,3 +114,10 @@ def sharded_as_a_whole(original: Any, module: Any, device: Any) -> Any:
 
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     return fully_shard(module, mesh=mesh, reshard_after_forward=True)
+
+
+def statistics_kept(original: Any, module: Any, tokens: Tensor, **options: Tensor) -> None:
+    """Leave buffers as the forward of the warm-up has changed them."""
+    original(module, tokens, **options)
+    with torch.random.fork_rng(), torch.no_grad():
+        module(tokens, **options)

@@ -2,7 +2,7 @@
 
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
 from reference_trainer.training.evaluation import evaluate
-from reference_trainer.training.parallel import DataParallel, OneProcess, ShardedParallel, shard
+from reference_trainer.training.parallel import DataParallel, OneProcess, ShardedParallel, shard, warm_up
 from reference_trainer.training.window import kd_window
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "evaluate",
     "kd_window",
     "shard",
+    "warm_up",
 ]

@@ -4,7 +4,7 @@ import sys
 import traceback
 from collections.abc import Iterable
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import FrameType
 
 from pv.engines.trial import TrialStatus
 from pv.errors import BrokenMutant
@@ -43,13 +43,16 @@ class Blame:
         return TrialStatus.RAISED if own and own[-1].f_code.co_filename in self.subject_files else TrialStatus.ERROR
 
     def _is_broken(self, frame: FrameType, error: BaseException) -> bool:
-        """Return whether the replacement, whose frame it is, asked a module for what this does not have."""
+        """Return whether the replacement, whose frame it is, asked a module or an object for what this does not have.
+
+        None stays a fault: code that was given nothing may be what the fault is about.
+        """
         place, name = f"{_module(frame)}:{frame.f_code.co_qualname}.", f"{self.replacement}."
         if not place.startswith(name):
             return False
         if isinstance(error, ImportError):
             return error.name is not None  # None: the replacement raises it on purpose
-        return isinstance(error, AttributeError) and isinstance(error.obj, ModuleType)
+        return isinstance(error, AttributeError) and error.obj is not None  # None also: raised on purpose
 
     def _is_claim(self, error: AssertionError) -> bool:
         """Return whether the falsifier, a helper of it, or a library of assertions called from them raised `error`."""

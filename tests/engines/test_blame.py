@@ -135,13 +135,15 @@ def has_no_value(original):
     raise AttributeError("there is no value")
 def of_an_object(original):
     return (1).no_such_name
+def of_nothing(original):
+    return None.no_such_name
 class Fault:
     def method(self):
         return math.no_such_name
 """
 
 
-def test_replacement_that_names_what_a_module_does_not_have_is_an_invalid_mutant(tmp_path: Path) -> None:
+def test_replacement_that_names_what_there_is_not_is_an_invalid_mutant(tmp_path: Path) -> None:
     """What it raises on purpose, or what the code raises that it calls, is a fault."""
     faults = load(tmp_path / "faults.py", FAULTS)
     subject = load(tmp_path / "subject.py", "import math\ndef asks():\n    return math.no_such_name\n")
@@ -151,12 +153,12 @@ def test_replacement_that_names_what_a_module_does_not_have_is_an_invalid_mutant
         blame = Blame(tmp_path, files, mutated=mutated, replacement=f"faults:{name}" if mutated else "")
         return blame.status(raised(call))
 
-    broken = "lacks_a_name", "lacks_an_attribute", "lacks_it_inside"
+    broken = "lacks_a_name", "lacks_an_attribute", "lacks_it_inside", "of_an_object"
     assert {status(name, lambda name=name: getattr(faults, name)(None)) for name in broken} == {
         TrialStatus.INVALID_MUTANT
     }
     assert status("Fault", faults.Fault().method) is TrialStatus.INVALID_MUTANT
-    meant = "refuses", "has_no_value", "of_an_object", "calls_the_original"
+    meant = "refuses", "has_no_value", "of_nothing", "calls_the_original"
     assert {status(name, lambda name=name: getattr(faults, name)(subject.asks)) for name in meant} == {
         TrialStatus.RAISED
     }
