@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from falsifiers.distill_smoke.cases import Place, place
 from falsifiers.settings.attempts import origins_of, started, toml_file
-from falsifiers.settings.cases import LEGAL, PATH_SETTINGS, SWITCHES, as_text, as_toml, variables
+from falsifiers.settings.cases import ALIASES, LEGAL, PATH_SETTINGS, SWITCHES, as_text, as_toml, variables
 from reference_trainer.config.settings import Settings
 
 
@@ -38,7 +38,8 @@ class Given:
 @st.composite
 def given_settings(draw: st.DrawFn) -> Given:
     """Draw settings with one origin or more; the origin that counts has another value than the rest."""
-    names = draw(st.sets(st.sampled_from(sorted(LEGAL)), min_size=1, max_size=6))
+    name = st.sampled_from(sorted(ALIASES)) | st.sampled_from(sorted(LEGAL))  # few have two variables
+    names = draw(st.sets(name, min_size=1, max_size=6))
     found = Given({}, {}, {}, {})
     for name in sorted(names - {"max_steps", "resume"} if "smoke" in names else names):
         origins = draw(st.lists(st.sampled_from(origins_of(name)), min_size=1, unique=True))

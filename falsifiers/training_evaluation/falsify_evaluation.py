@@ -16,6 +16,8 @@ from torch import nn
 
 from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, lines, resumed_to_the_end, settings
+from falsifiers.support.small_runs import run as small_run
+from falsifiers.support.small_runs import small
 from falsifiers.training_evaluation.held_back import Text, measured
 from reference_trainer import Callback
 
@@ -57,6 +59,39 @@ def falsify_evaluation_leaves_the_training_as_it_is(subject: Any, every: int, ac
         found = [_without_evaluation(line["metrics"]) for line in lines(directory, "evaluated")]
         wanted = [line["metrics"] for line in lines(directory, "straight")]
         assert found == wanted, f"{when}, the training metrics are {found}; expected {wanted}"
+
+
+@given(
+    limit=st.integers(1, 5) | st.none(),
+    first=st.sampled_from([1.0, 8.0]),
+    last=st.fixed_dictionaries(
+        {"temperature": st.sampled_from([0.5, 2.0]), "ce_weight": st.sampled_from([0.0, 1.0])},
+        optional={"kd_weight": st.sampled_from([0.25, 3.0])},
+    ),
+)
+def falsify_evaluations_use_the_last_planned_values(
+    subject: Any, limit: int | None, first: float, last: dict[str, float]
+) -> None:
+    """The sums of a run that anneals from `first` to `last` are those of one that has `last` in every step.
+
+    Both have the same weights, because their learning rate is too small to change any.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        still = {"lr": 1e-30, "epochs": 2, "eval_every": 1, "max_steps": limit}
+        ends = {f"{key}_end": value for key, value in last.items()}
+        annealed = small(directory, out=directory / "annealed", **still, **dict.fromkeys(last, first), **ends)
+        constant = small(directory, out=directory / "constant", **still, **last)
+        seen, expected = (small_run(subject, each) for each in (annealed, constant))
+        when = f"annealed from {first} to {last} and ended after {limit} steps"
+        assert seen.held_back == expected.held_back, (
+            f"{when}, the evaluation gives {seen.held_back}; expected {expected.held_back}"
+        )
+        found, wanted = (
+            [{k: v for k, v in line["metrics"].items() if k.startswith("eval/")} for line in lines(directory, out)]
+            for out in ("annealed", "constant")
+        )
+        assert found == wanted, f"{when}, the evaluations are {found}; expected {wanted}"
 
 
 @given(modes=st.lists(st.booleans(), min_size=4, max_size=4), fails=st.booleans())

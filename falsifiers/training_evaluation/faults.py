@@ -96,3 +96,9 @@ def share_of_one_rank(original: Any, *given: Any, parallel: Any = None, **rest: 
         sum_counts = sum_metrics
 
     return original(*given, parallel=Alone(), **rest)
+
+
+def first_values(original: Any, settings: Any) -> Any:
+    """Give every value without its end."""
+    ends = [name for name, _ in settings if name.endswith("_end")]
+    return original(settings.model_copy(update=dict.fromkeys(ends)))
