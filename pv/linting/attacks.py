@@ -3,17 +3,20 @@
 import ast
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 from pv.contract.claims import Falsifier
-from pv.contract.codes import Code
+from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding
+from pv.engines.harness.reach import Definition, module_of, reached
 from pv.engines.kinds import kind_of
-from pv.engines.rule import Context, error, rule
+from pv.engines.rule import Context, error, notice, rule
 from pv.source import resolve
 from pv.source.resolve import Unbound
 
 HYPOTHESIS = {"given", "settings", "example", "seed", "reproduce_failure"}
 FILES = {"tmp_path", "tmpdir", "tmp_path_factory"}
+ASSERTING = ("assert", "raises", "warns", "fail", "check", "expect")
 DRAW = "draw it, such as `@given({0}=st.sampled_from([...]))`"
 FIXTURE = "falsifiers get no fixtures: draw it with `@given({0}=...)`, or make it in the body or in a helper"
 FOLDER = "falsifiers get no fixtures: use `with tempfile.TemporaryDirectory() as {0}:`"
@@ -23,16 +26,18 @@ Node = ast.FunctionDef | ast.AsyncFunctionDef
 @rule(
     Code("PV114", "a falsifier has a parameter that nothing supplies, or is parametrized by pytest"),
     Code("PV115", "a falsifier returns a value, which is ignored"),
+    Code("PV204", "a falsifier without an assert, which only an exception can refute", Stops.NOTHING),
 )
 def attacks(context: Context) -> Iterator[Finding]:
     for falsifier in context.contract.falsifiers:
         if falsifier.test is None or not kind_of(falsifier).asserts:
             continue
         with contextlib.suppress(Unbound):  # has a finding of its own
-            node = resolve.function(context.project, falsifier.test).node
-            yield from _parametrized(falsifier, node)
-            yield from _unsupplied(falsifier, node)
-            yield from _returned(falsifier, node)
+            found = resolve.function(context.project, falsifier.test)
+            yield from _parametrized(falsifier, found.node)
+            yield from _unsupplied(falsifier, found.node)
+            returned = list(_returned(falsifier, found.node))
+            yield from returned or _unasserted(context, falsifier, found.path)
 
 
 def _parametrized(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
@@ -94,6 +99,27 @@ def _returned(falsifier: Falsifier, node: Node) -> Iterator[Finding]:
             return
         if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             todo += ast.iter_child_nodes(each)
+
+
+def _unasserted(context: Context, falsifier: Falsifier, path: Path) -> Iterator[Finding]:
+    """Yield a notice if neither the function nor the functions of its file that it may call can assert anything."""
+    assert falsifier.test is not None
+    module = module_of(resolve.module_name(context.project, path), path, resolve.parse(path))
+    definitions = reached([module], path, falsifier.test.name)
+    if not any(_may_assert(each, node) for each in definitions for node in ast.walk(each.node)):
+        message = f"{falsifier.id}: {falsifier.test} has no assert, so only an exception can refute it"
+        yield notice("PV204", falsifier.at("test"), message, "assert the prediction")
+
+
+def _may_assert(definition: Definition, node: ast.AST) -> bool:
+    """Return whether a node asserts or raises, or calls a function from elsewhere or with the name of an assertion."""
+    if isinstance(node, ast.Assert | ast.Raise):
+        return True
+    if not isinstance(node, ast.Call):
+        return False
+    name = _name(node)
+    source = definition.imported().get(name, "hypothesis") if isinstance(node.func, ast.Name) else "hypothesis"
+    return source.partition(".")[0] != "hypothesis" or any(word in name.lower() for word in ASSERTING)
 
 
 def _is_none(node: ast.expr) -> bool:

@@ -19,7 +19,7 @@ def small_project(folder: Path, **sources: str) -> Project:
     for name, source in sources.items():
         (folder / f"{name}.py").write_text(source)
     (folder / "falsifiers").mkdir()
-    (folder / "falsifiers" / "falsify_tiny.py").write_text("import tiny\ndef falsify_double(subject): pass\n")
+    (folder / "falsifiers" / "falsify_tiny.py").write_text("import tiny\ndef falsify_double(subject): assert True\n")
     return find_project(folder)
 
 
