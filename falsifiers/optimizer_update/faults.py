@@ -73,7 +73,7 @@ def micro_batches_clipped(original: Any, self: Any, position: Any, rate: float, 
     if self.clip is None or self.optimizer is None:
         return original(self, position, rate, *hooks)
     parameters = [each for group in self.optimizer.param_groups for each in group["params"]]
-    return original(replace(self, parallel=_Clipping(self.parallel, parameters, self.clip)), position, rate)
+    return original(replace(self, parallel=_Clipping(self.parallel, parameters, self.clip)), position, rate, *hooks)
 
 
 class _Clipping:

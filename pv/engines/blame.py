@@ -1,5 +1,6 @@
 """Classifies an exception: it refutes the claim, the subject raised it, or the falsifier itself is broken."""
 
+import dis
 import sys
 import traceback
 from collections.abc import Iterable
@@ -43,15 +44,17 @@ class Blame:
         return TrialStatus.RAISED if own and own[-1].f_code.co_filename in self.subject_files else TrialStatus.ERROR
 
     def _is_broken(self, frame: FrameType, error: BaseException) -> bool:
-        """Return whether the replacement, whose frame it is, asked a module or an object for what this does not have.
+        """Return whether the replacement, whose frame it is, asked for what there is not, or called it wrongly.
 
-        None stays a fault: code that was given nothing may be what the fault is about.
+        An attribute of None stays a fault: code that was given nothing may be what the fault is about.
         """
         place, name = f"{_module(frame)}:{frame.f_code.co_qualname}.", f"{self.replacement}."
         if not place.startswith(name):
             return False
         if isinstance(error, ImportError):
             return error.name is not None  # None: the replacement raises it on purpose
+        if isinstance(error, TypeError):
+            return _is_of_an_operation(error, frame)
         return isinstance(error, AttributeError) and error.obj is not None  # None also: raised on purpose
 
     def _is_claim(self, error: AssertionError) -> bool:
@@ -98,6 +101,16 @@ def said(error: BaseException) -> str:
     """Return the type and text of an error, at most 4000 characters."""
     text = str(error).strip()
     return f"{type(error).__name__}: {text}"[:4000] if text else type(error).__name__
+
+
+def _is_of_an_operation(error: BaseException, frame: FrameType) -> bool:
+    """Return whether an operation of `frame` itself raised, such as a call with other arguments; no `raise` did."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or trace.tb_frame is not frame:
+        return False
+    return not dis.opname[frame.f_code.co_code[trace.tb_lasti]].startswith("RAISE")
 
 
 def _frames(error: BaseException) -> list[FrameType]:

@@ -215,7 +215,7 @@ class _Run:
         return self._call(event)
 
     def _save(
-        self, save: Callable[[Saved], Path | None], handed: Saved, states: Mapping[str, str] | None = None
+        self, save: Callable[[Saved], Path | None], handed: Saved, states: dict[str, str] | None = None
     ) -> Action:
         """Save the run after all observers have taken the events so far, and call `on_save` if a file was written.
 
@@ -223,7 +223,7 @@ class _Run:
         """
         self.callbacks.settle()
         self.saved_step = handed.state.position.step if handed.due else self.saved_step
-        self.state.callbacks = dict(self.callbacks.states() if states is None else states)
+        self.state.callbacks = self.callbacks.states() if states is None else states
         self.record.note_time()
         self.record.checkpoint = save(handed)
         return Action.CONTINUE if self.record.checkpoint is None else self._call(Event.SAVE)
@@ -242,7 +242,7 @@ class _Run:
             self.record.pending.add(*taken)
             self.record.rate = rate
 
-    def _leave(self, position: Position, states: Mapping[str, str]) -> None:
+    def _leave(self, position: Position, states: dict[str, str]) -> None:
         """Save the step that has just been taken, unless it has been, and raise `StopRequestedError`."""
         self.record.read()
         if self.save is not None and position.step != self.saved_step:

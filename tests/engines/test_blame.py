@@ -137,6 +137,10 @@ def of_an_object(original):
     return (1).no_such_name
 def of_nothing(original):
     return None.no_such_name
+def calls_it_wrongly(original):
+    return original(1, 2, 3)
+def refuses_a_type(original):
+    raise TypeError("expected a number")
 class Fault:
     def method(self):
         return math.no_such_name
@@ -153,12 +157,12 @@ def test_replacement_that_names_what_there_is_not_is_an_invalid_mutant(tmp_path:
         blame = Blame(tmp_path, files, mutated=mutated, replacement=f"faults:{name}" if mutated else "")
         return blame.status(raised(call))
 
-    broken = "lacks_a_name", "lacks_an_attribute", "lacks_it_inside", "of_an_object"
-    assert {status(name, lambda name=name: getattr(faults, name)(None)) for name in broken} == {
+    broken = "lacks_a_name", "lacks_an_attribute", "lacks_it_inside", "of_an_object", "calls_it_wrongly"
+    assert {status(name, lambda name=name: getattr(faults, name)(subject.asks)) for name in broken} == {
         TrialStatus.INVALID_MUTANT
     }
     assert status("Fault", faults.Fault().method) is TrialStatus.INVALID_MUTANT
-    meant = "refuses", "has_no_value", "of_nothing", "calls_the_original"
+    meant = "refuses", "refuses_a_type", "has_no_value", "of_nothing", "calls_the_original"
     assert {status(name, lambda name=name: getattr(faults, name)(subject.asks)) for name in meant} == {
         TrialStatus.RAISED
     }
