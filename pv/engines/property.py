@@ -24,6 +24,7 @@ HIDDEN = (
     "an example failed, and the test passed: a decorator or `.xfail()` of an example hides the failure, "
     "so remove it; the failure: {}"
 )
+RETURNED = "the test returned a value of type {}: assert the claim, and return nothing"
 _BLOB = re.compile(r"@reproduce_failure\('([^']+)', b'([^']+)'\)")
 # Slow draws are ended by the time limit; a filter that rejects almost everything stays an error.
 _TOLERATED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -136,7 +137,9 @@ class _Watch:
 
     def _try(self, args: tuple[Any, ...], arguments: Mapping[str, Any]) -> None:
         try:
-            self.body(*args, **arguments)
+            returned = self.body(*args, **arguments)
+            if returned is not None:  # a generator or a coroutine has run nothing of the test
+                raise TypeError(RETURNED.format(type(returned).__name__))
         except errors.UnsatisfiedAssumption:
             self.invalid += 1
             raise

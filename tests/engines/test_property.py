@@ -109,6 +109,24 @@ def test_example_that_is_expected_to_fail_and_passes_is_an_error() -> None:
     assert (record["status"], "no exception was raised" in record["detail"]) == ("error", True)
 
 
+def compares(n: int) -> Any:
+    return n == 1
+
+
+def waits(n: int) -> Any:
+    yield n
+    raise AssertionError("never reached")
+
+
+@pytest.mark.parametrize(("test", "kind"), [(compares, "bool"), (waits, "generator")])
+@pytest.mark.parametrize("drawn", [False, True])
+def test_test_that_returns_a_value_is_an_error(test: Any, kind: str, drawn: bool) -> None:
+    body = settings(max_examples=5, database=None, deadline=None)(given(n=st.integers())(test)) if drawn else test
+    record, _ = attack(body, fixed={} if drawn else {"n": 1})
+    assert record["status"] == "error"
+    assert record["detail"].startswith(f"TypeError: the test returned a value of type {kind}: assert the claim")
+
+
 def test_plain_function_is_one_example() -> None:
     def falsify(subject: int) -> None:
         assert subject == 2
