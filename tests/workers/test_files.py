@@ -14,8 +14,9 @@ import importlib.util, json, os, sys
 from pathlib import Path
 from pv.workers.files import FilesRead
 
+{before}
 files = FilesRead(Path.cwd())
-{}
+{code}
 print(json.dumps(files.read()))
 """
 LOADED = """
@@ -37,8 +38,8 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def read(root: Path, code: str) -> list[str]:
-    command = [sys.executable, "-c", READER.format(code)]
+def read(root: Path, code: str, before: str = "") -> list[str]:
+    command = [sys.executable, "-c", READER.format(code=code, before=before)]
     found = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
     return sorted(json.loads(found.stdout))
 
@@ -78,6 +79,15 @@ def test_module_of_no_name_is_its_source(root: Path, cached: bool) -> None:
     if cached:
         py_compile.compile(str(root / "data/code.py"), doraise=True)
     assert read(root, LOADED) == ["data/code.py"]
+
+
+@pytest.mark.parametrize(("folder", "names"), [("shared", ["shared/scale.py"]), ("env/lib/site-packages", [])])
+def test_module_that_was_loaded_before_is_named_unless_it_is_installed(
+    root: Path, folder: str, names: list[str]
+) -> None:
+    (root / folder).mkdir(parents=True)
+    (root / folder / "scale.py").write_text("FACTOR = 2\n")
+    assert read(root, "import scale", before=f"sys.path.append({folder!r}); import scale") == names
 
 
 def test_bytecode_without_a_source_is_a_file(root: Path) -> None:
