@@ -9,11 +9,14 @@ from os import getcwd, listdir, readlink  # code under test may replace those of
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from pv.source.project import is_installed
 
 BLIND = os.O_WRONLY | os.O_TRUNC | os.O_EXCL
 """An open with one of these flags reads nothing that was in the file before."""
+NATIVE = {"ctypes.dlopen", "sqlite3.connect"}
+"""The events of Python that name a file which native code then opens. They come with its name alone."""
 DESCRIPTORS = "/proc/self/fd"
 
 
@@ -31,6 +34,8 @@ class FilesRead:
             path, mode, flags = arguments
             if not (flags or 0) & BLIND:
                 self._opened.update(_places(os.fsdecode(path), mode))
+        elif event in NATIVE and isinstance(arguments[0], str | bytes | os.PathLike):
+            self._opened.update(_places(_path(os.fsdecode(arguments[0])), ""))
 
     def read(self) -> list[str]:
         """Return their paths below the root, those of modules included that came from a cache.
@@ -55,6 +60,14 @@ def _modules() -> Iterator[tuple[str, str]]:
 def _is_own(name: str) -> bool:
     """Return whether it is a module of pv, on whose version every result depends anyway."""
     return name.partition(".")[0] in ("pv", "__main__")
+
+
+def _path(name: str) -> str:
+    """Return the path in a URI, as a database may be named, else the name."""
+    if name.startswith("file:"):
+        with suppress(ValueError):  # it is no URI
+            name = unquote(urlsplit(name).path)
+    return name.partition("\0")[0]  # no file can have the rest in its name
 
 
 def _places(path: str, mode: str | None) -> Iterable[str]:

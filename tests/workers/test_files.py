@@ -1,11 +1,14 @@
 """Which files of the project a worker says that it has read. Audit hooks stay, so each case is a process of its own."""
 
+import _ctypes
 import json
 import os
 import py_compile
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,11 +58,23 @@ def read(root: Path, code: str, before: str = "") -> list[str]:
         ('open("data/one.txt", "r+")', ["data/one.txt"]),
         ('open("data/one.txt", "a+")', ["data/one.txt"]),
         ('open(".env")', [".env"]),
+        ('import sqlite3; sqlite3.connect("data/one.txt")', ["data/one.txt"]),
+        ('import sqlite3; sqlite3.connect(Path("data/one.txt"))', ["data/one.txt"]),
+        ('import sqlite3; sqlite3.connect("file:data/on%65.txt?mode=ro", uri=True)', ["data/one.txt"]),
+        ('import sqlite3; sqlite3.connect(Path("data/one.txt").absolute().as_uri(), uri=True)', ["data/one.txt"]),
         ('os.listdir = os.getcwd = os.readlink = None; os.open("data/one.txt", os.O_RDONLY)', ["data/one.txt"]),
     ],
 )
 def test_file_that_was_read_is_named(root: Path, code: str, names: list[str]) -> None:
     assert read(root, code) == names
+
+
+@pytest.mark.parametrize("name", ["./data/native.so", str, Path])
+def test_library_that_ctypes_loads_is_named(root: Path, name: Any) -> None:
+    library = root / "data/native.so"
+    shutil.copy(_ctypes.__file__, library)
+    given = name if isinstance(name, str) else name(library)
+    assert read(root, f"import ctypes; from pathlib import *; ctypes.CDLL({given!r})") == ["data/native.so"]
 
 
 @pytest.mark.parametrize(
@@ -106,6 +121,8 @@ def test_bytecode_without_a_source_is_a_file(root: Path) -> None:
         'open(".store/kept.txt")',
         'open("../outside.txt")',
         'os.open("data", os.O_RDONLY)',
+        'import sqlite3\ntry: sqlite3.connect("data/\\0")\nexcept ValueError: pass',
+        'import ctypes, sqlite3; ctypes.CDLL(None); sqlite3.connect(":memory:"); sqlite3.connect("")',
         'try: open("data/" + "x" * 300)\nexcept OSError: pass',
     ],
 )
