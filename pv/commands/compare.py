@@ -16,6 +16,7 @@ from pv.contract.model import Contract, OtherSubject
 from pv.errors import UsageError
 from pv.results.comparison import Column, Comparison
 from pv.source.project import Project
+from pv.workers.pool import refuse_optimized
 from pv.workers.pools import Pools
 from pv.workers.scheduler import OnProgress
 
@@ -43,6 +44,7 @@ def compare(
 
     Raise UsageError, before anything runs, for an unknown contract, subject or claim, and what `pv.validate` raises.
     """
+    refuse_optimized()
     project = project or project_of(paths)
     paths, contract = [contract] if not paths and Path(contract).is_file() else paths, contract_id(contract)
     known = _contract(contract, paths, project)

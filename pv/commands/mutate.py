@@ -17,7 +17,7 @@ from pv.mutation import scope, score, summary
 from pv.mutation.result import MutationResult, Plan
 from pv.mutation.trials import MutantTrials
 from pv.source.project import Project
-from pv.workers.pool import default_jobs
+from pv.workers.pool import default_jobs, refuse_optimized
 from pv.workers.scheduler import OnProgress
 
 
@@ -48,6 +48,7 @@ def mutate(
 
     Raise UsageError for an invalid request or a contract that lint refuses, WorkerLost if no worker can be started.
     """
+    refuse_optimized()
     project = project or project_of(paths)
     files = [name for name in names if os.path.lexists(name)]
     names = [contract_id(name) for name in names]

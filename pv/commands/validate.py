@@ -28,7 +28,7 @@ from pv.results.trial import PROOFS, Evidence, Recorded, Trial, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, decide
 from pv.source.project import Project
 from pv.workers.device import Probe
-from pv.workers.pool import default_jobs
+from pv.workers.pool import default_jobs, refuse_optimized
 from pv.workers.scheduler import OnProgress
 
 _ORDER = [Status.FAIL, Status.UNDECIDED, Status.PASS]
@@ -77,6 +77,7 @@ def validate(
     Raise UsageError for an invalid request, ProjectError for an unusable [tool.pv], WorkerLost if no worker can be
     started, and Interrupted, which carries a report, after a KeyboardInterrupt.
     """
+    refuse_optimized()
     request = Request(
         paths=paths,
         only=only,

@@ -1,13 +1,14 @@
 """Shows the values in a failed `assert` that has no message: its sides, and what they consist of.
 
-The expressions of the assert are evaluated again in the frame that failed, after the search has ended. Nothing is shown
-if the assertion then holds, so code that keeps state does not give values that did not fail.
+The expressions of the assert are evaluated again, twice, in the frame that failed, after the search has ended. Nothing
+is shown if the assertion then holds, and no value that is another the second time: code that keeps state would give
+values that did not fail. A value that changes once, after the assert has failed, cannot be told from one that failed.
 """
 
 import ast
 import linecache
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -31,10 +32,18 @@ def explained(error: BaseException) -> str:
         test = _test(frame, line)
         if test is None or _value(test, frame):
             return ""
-        lines = [f"{ast.unparse(part)} = {_shown(value)}" for part, value in _values(test, frame)]
+        lines = _stable([(ast.unparse(part), _shown(value)) for _ in range(2) for part, value in _values(test, frame)])
     except Exception:  # an expression that cannot be evaluated again is not explained
         return ""
-    return "\n".join([f"assert {ast.unparse(test)}", *(f"  {text}" for text in dict.fromkeys(lines))])
+    return "\n".join([f"assert {ast.unparse(test)}", *lines])
+
+
+def _stable(seen: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line for each expression that had one value only, whenever it was evaluated."""
+    values: dict[str, set[str]] = {}
+    for part, value in seen:
+        values.setdefault(part, set()).add(value)
+    return [f"  {part} = {_cut(found.pop())}" for part, found in values.items() if len(found) == 1]
 
 
 def _test(frame: FrameType, line: int) -> ast.expr | None:
@@ -100,5 +109,8 @@ def _is_module(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    text = show(encode(value)[0])
+    return show(encode(value)[0])
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 3]}..."

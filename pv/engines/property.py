@@ -20,6 +20,11 @@ from pv.engines.trial import TrialStatus
 
 PROFILE = "pv"
 BETTER_EVERY_S = 0.25
+HIDDEN = (
+    "an example failed, and the test passed: a decorator or `.xfail()` of an example hides the failure, "
+    "so remove it; the failure: {}"
+)
+RETURNED = "the test returned a value of type {}: assert the claim, and return nothing"
 _BLOB = re.compile(r"@reproduce_failure\('([^']+)', b'([^']+)'\)")
 # Slow draws are ended by the time limit; a filter that rejects almost everything stays an error.
 _TOLERATED = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
@@ -87,6 +92,7 @@ class _Watch:
         self.how, self.blame, self.stream = how, blame, stream
         self.valid = self.invalid = 0
         self.first: BaseException | None = None
+        self.failed: BaseException | None = None
         self.arguments: Mapping[str, Any] = {}
         self.draws: dict[str, Any] = {}
         self.printed = ""
@@ -131,7 +137,9 @@ class _Watch:
 
     def _try(self, args: tuple[Any, ...], arguments: Mapping[str, Any]) -> None:
         try:
-            self.body(*args, **arguments)
+            returned = self.body(*args, **arguments)
+            if returned is not None:  # a generator or a coroutine has run nothing of the test
+                raise TypeError(RETURNED.format(type(returned).__name__))
         except errors.UnsatisfiedAssumption:
             self.invalid += 1
             raise
@@ -156,6 +164,8 @@ class _Watch:
         if isinstance(error, errors.StopTest | errors.Frozen):
             return  # Hypothesis's own control flow
         status = self.blame.status(error)
+        if status is not TrialStatus.SKIPPED:
+            self.failed = error
         if status not in (TrialStatus.REFUTED, TrialStatus.RAISED):
             return
         now = time.monotonic()
@@ -183,6 +193,8 @@ class _Watch:
     def end(self, error: BaseException | None) -> dict[str, Any]:
         asked = self.how.examples if self.handle is not None and not self.how.replay else 1
         counts = {"valid": self.valid, "invalid": self.invalid, "asked": asked}
+        if error is None and self.failed is not None:
+            return {"status": TrialStatus.ERROR.value, "detail": HIDDEN.format(said(self.failed)), **counts}
         if error is None:
             status = TrialStatus.HELD if self.valid else TrialStatus.NO_EXAMPLES
             return {"status": status.value, "detail": "" if self.valid else "no example was valid", **counts}

@@ -48,9 +48,20 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(f"no contract below {project.contracts[0]}, and no [tool.pv] table above it")
         config.pluginmanager.register(NoProject(project.root), "pv-no-project")
         return
+    _refuse_optimized()
     config.pluginmanager.register(FalsifierPlugin(config, project), "pv-falsifiers")
     config.pluginmanager.register(runs, "pv-runs")
     config.pluginmanager.register(proofs, "pv-proofs")
+
+
+def _refuse_optimized() -> None:
+    from pv.errors import UsageError
+    from pv.workers.pool import refuse_optimized
+
+    try:
+        refuse_optimized()
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 def _has_contracts(project: "Project") -> bool:

@@ -54,7 +54,8 @@ def _statements(path: Path, _: tuple[int, int]) -> tuple[ast.Import | ast.Import
 def closure(project: Project, paths: list[Path]) -> tuple[frozenset[Path], frozenset[str]]:
     """Return the project's files that `paths` import, directly or not, with `paths`, and the libraries they import.
 
-    A package's `__init__.py` counts for every module in it, since Python runs it.
+    A package's `__init__.py` counts for every module in it, since Python runs it. A package of which the project has a
+    file is no library, also where it lacks a module that is imported from it.
     """
     files: set[Path] = set()
     foreign: set[str] = set()
@@ -76,7 +77,8 @@ def closure(project: Project, paths: list[Path]) -> tuple[frozenset[Path], froze
             todo.extend(found)
             if not found and not (inside(top) and _is_folder(project, name)):
                 foreign.add(top)
-    return frozenset(files), frozenset(foreign)
+    own = {resolve.module_name(project, path).partition(".")[0] for path in files}
+    return frozenset(files), frozenset(foreign - own)
 
 
 def _is_folder(project: Project, name: str) -> bool:

@@ -1,5 +1,6 @@
 """The `[tool.pv]` table: where a project keeps its contracts, its modules and its evidence."""
 
+import sysconfig
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 from pv.errors import ProjectError
 
 KEYS = {"roots", "contracts", "evidence"}
+_INSTALLED = ("/site-packages/", "/dist-packages/", f"{sysconfig.get_path('stdlib')}/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +37,11 @@ def find_project(start: str | Path) -> Project:
     return Project(
         root=start, roots=(start,), contracts=(start / "contracts",), evidence=start / "evidence", declared=False
     )
+
+
+def is_installed(file: str) -> bool:
+    """Return whether a file is of Python or of an installed package, also where their folder lies in a project."""
+    return any(part in file for part in _INSTALLED)
 
 
 def _table(file: Path) -> dict[str, Any] | None:

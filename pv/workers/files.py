@@ -7,10 +7,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from os import getcwd, listdir, readlink  # code under test may replace those of `os`, which `Path` calls
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from pv.source.project import is_installed
 
 BLIND = os.O_WRONLY | os.O_TRUNC | os.O_EXCL
 """An open with one of these flags reads nothing that was in the file before."""
+NATIVE = {"ctypes.dlopen", "sqlite3.connect"}
+"""The events of Python that name a file which native code then opens. They come with its name alone."""
 DESCRIPTORS = "/proc/self/fd"
 
 
@@ -19,7 +25,7 @@ class FilesRead:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._before = frozenset(sys.modules)
+        self._before = frozenset(name for name, file in _modules() if is_installed(file) or _is_own(name))
         self._opened: set[str] = set()
         sys.addaudithook(self._note)
 
@@ -28,17 +34,40 @@ class FilesRead:
             path, mode, flags = arguments
             if not (flags or 0) & BLIND:
                 self._opened.update(_places(os.fsdecode(path), mode))
+        elif event in NATIVE and isinstance(arguments[0], str | bytes | os.PathLike):
+            self._opened.update(_places(_path(os.fsdecode(arguments[0])), ""))
 
     def read(self) -> list[str]:
         """Return their paths below the root, those of modules included that came from a cache.
 
         A file that was read through a link has both names, since the link may change as well as the file.
         """
-        loaded = (getattr(m, "__file__", None) for name, m in list(sys.modules.items()) if name not in self._before)
-        paths = {_source(str(Path(self._root, name))) for name in [*self._opened, *filter(None, loaded)]}
+        loaded = (file for name, file in _modules() if name not in self._before)
+        paths = {_source(str(Path(self._root, name))) for name in [*self._opened, *loaded]}
         named = {Path(name) for path in paths for name in (os.path.normpath(path), os.path.realpath(path))}
         inside = (path.relative_to(self._root) for path in named if path.is_relative_to(self._root) and _is_file(path))
         return sorted(path.as_posix() for path in inside if path.name == str(path) or not path.parts[0].startswith("."))
+
+
+def _modules() -> Iterator[tuple[str, str]]:
+    """Yield every loaded module with its file. An attribute of a module may be code that loads others."""
+    for name, module in list(sys.modules.items()):
+        file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
+        if file:
+            yield name, file
+
+
+def _is_own(name: str) -> bool:
+    """Return whether it is a module of pv, on whose version every result depends anyway."""
+    return name.partition(".")[0] in ("pv", "__main__")
+
+
+def _path(name: str) -> str:
+    """Return the path in a URI, as a database may be named, else the name."""
+    if name.startswith("file:"):
+        with suppress(ValueError):  # it is no URI
+            name = unquote(urlsplit(name).path)
+    return name.partition("\0")[0]  # no file can have the rest in its name
 
 
 def _places(path: str, mode: str | None) -> Iterable[str]:

@@ -4,13 +4,14 @@ import contextlib
 import os
 import selectors
 import shutil
+import sys
 import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pv.errors import WorkerLost
+from pv.errors import UsageError, WorkerLost
 from pv.workers import tree
 from pv.workers.launch import Ended, Launcher, Started, launcher
 from pv.workers.live import Live, Reply, Task
@@ -23,6 +24,13 @@ LOSSES = 5
 def default_jobs() -> int:
     """Return the number of workers that run at a time: one more than there are cores, since some tasks wait."""
     return cores() + 1
+
+
+def refuse_optimized() -> None:
+    """Raise `UsageError` if this Python removes assertions, since its workers would too."""
+    if sys.flags.optimize:
+        message = f"Python removes every `assert` (-O, or PYTHONOPTIMIZE={sys.flags.optimize}), so no claim could fail"
+        raise UsageError(f"{message}; start it without -O, and unset PYTHONOPTIMIZE")
 
 
 def cores() -> int:

@@ -1,7 +1,9 @@
 """The task of a worker: one frozen dataclass, with every name resolved to the file that it must come from."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from pv.engines.kinds import KINDS, kind_of
 from pv.engines.kinds.run import RunKind
 from pv.instrument.import_hook import Plan
 from pv.source import imports, resolve
-from pv.source.project import Project
+from pv.source.project import Project, is_installed
 
 MEMORY_MIB = 4096
 # A CUDA context and what it pins count as the process's own memory.
@@ -123,18 +125,32 @@ def planted(project: Project, mutant: Mutant) -> tuple[Plan, set[Path]]:
 
 
 def preload(project: Project, contracts: Sequence[Contract], subjects: Iterable[Target]) -> list[str]:
-    """Return the third-party modules that the contracts' code imports, and what every worker needs."""
+    """Return the modules from outside the project that the contracts' code imports, and what every worker needs."""
     paths = [resolve.target_file(project, subject) for subject in subjects]
     for contract in contracts:
         tests = [f.test for f in contract.claims if f.test is not None]
         callables = [run.callable for run in contract.runs]
         paths += [resolve.function(project, bound).path for bound in [*tests, *callables]]
-    files, foreign = imports.closure(project, paths)
+    files, imported = imports.closure(project, paths)
+    foreign = {name for name in imported if not _is_inside(project, name)}
     # A package that loads its parts when they are asked for costs every worker seconds, unless they are named.
     foreign |= {name for name in imports.modules(files) if name.partition(".")[0] in foreign}
     foreign |= {name for contract in contracts for claim in contract.claims for name in kind_of(claim).preloads}
     wanted = [*ALWAYS_LOADED, *sorted(foreign - {"pv", *ALWAYS_LOADED})]
     return [*wanted, "torch._dynamo"] if "torch" in foreign and _optimizes(files) else wanted
+
+
+def _is_inside(project: Project, name: str) -> bool:
+    """Return whether Python loads a top-level module from a file of the project, although it lies below no root.
+
+    A fork server that had loaded it would run it before any worker watches what it reads.
+    """
+    spec = None
+    with suppress(ImportError, ValueError):  # ValueError: a module without a spec
+        spec = find_spec(name)
+    places = [spec.origin, *(spec.submodule_search_locations or ())] if spec is not None else []
+    real = (Path(place).resolve() for place in places if place and not is_installed(place))
+    return any(place.is_relative_to(project.root) for place in real)
 
 
 def _optimizes(files: Iterable[Path]) -> bool:

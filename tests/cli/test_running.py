@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+import pytest
+
 from tests.cli.calls import run
 
 Project = Callable[[str], Path]
@@ -22,6 +24,15 @@ def test_a_pass_as_a_pipe_shows_it(project: Project) -> None:
     assert blank == ""
     assert last.startswith("0 fail, 0 undecided, 1 pass; ") and last.endswith("; seed 0; exit 0")
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("arguments", [("validate",), ("mutate", "counting"), ("compare", "counting")])
+def test_python_that_removes_assertions_is_refused(project: Project, arguments: tuple[str, ...]) -> None:
+    project("small")
+    done = run(*arguments, PYTHONOPTIMIZE="1")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("pv: Python removes every `assert` (-O, or PYTHONOPTIMIZE=1)")
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_reports_are_written_beside_the_screen(project: Project, tmp_path: Path) -> None:

@@ -69,6 +69,22 @@ def test_link_that_points_at_another_file_is_seen(project: Callable[[str], Path]
     assert result(validate(only=["C-WHOLE"], mutants=False), "C-WHOLE").outcome is Outcome.FALSIFIED
 
 
+def test_module_that_only_the_python_path_finds_is_seen(
+    project: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project("small")
+    shared = folder / "shared"
+    shared.mkdir()
+    (shared / "scale.py").write_text("FACTOR = 1\n")
+    monkeypatch.setenv("PYTHONPATH", str(shared))
+    edit(folder / "counting.py", "epochs * steps", "epochs * steps * scale.FACTOR")
+    edit(folder / "counting.py", "import sys", "import scale")
+    assert result(validate(only=["C-WHOLE"], mutants=False), "C-WHOLE").outcome is Outcome.HELD
+    assert REUSED.format(1) in validate(only=["C-WHOLE"], mutants=False).notes
+    (shared / "scale.py").write_text("FACTOR = 2\n")
+    assert result(validate(only=["C-WHOLE"], mutants=False), "C-WHOLE").outcome is Outcome.FALSIFIED
+
+
 def test_failure_is_never_reused(project: Callable[[str], Path], tried: list[str]) -> None:
     folder = project("small")
     edit(folder / "counting.py", "epochs * steps", "epochs + steps")

@@ -33,6 +33,30 @@ def consumes():
     assert next(numbers) == 2
 
 
+class Average:
+    """Its value changes with every update, and it shows it."""
+
+    def __init__(self):
+        self.value = 0.0
+
+    def __repr__(self):
+        return f"Average({self.value})"
+
+    def update(self, x):
+        self.value = 0.5 * self.value + 0.5 * x
+        return self.value
+
+
+def changes(n=1.0):
+    average = Average()
+    assert average.update(n) == n + 0.0
+
+
+def draws_twice():
+    numbers = iter(range(9))
+    assert next(numbers) == next(numbers)
+
+
 def assigns():
     assert (value := 1) == 2, value
 

@@ -37,6 +37,13 @@ def test_nothing_is_shown_if_the_values_would_not_be_those_that_failed(name: str
     assert explanation(getattr(asserting, name)) == []
 
 
+def test_value_that_changes_when_it_is_evaluated_again_is_not_shown() -> None:
+    assert explanation(asserting.changes) == ["assert average.update(n) == n + 0.0", "  n + 0.0 = 1.0", "  n = 1.0"]
+    assert [line for line in explanation(asserting.draws_twice) if "next" in line] == [
+        "assert next(numbers) == next(numbers)"
+    ]
+
+
 def test_other_errors_are_not_explained() -> None:
     assert explained(ValueError("no assert")) == ""
 

@@ -1,10 +1,12 @@
 """The attack with a Hypothesis test or a plain function, in this process."""
 
+import contextlib
+import functools
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from pv.engines import property as engine
@@ -62,6 +64,67 @@ def test_same_seed_finds_the_same_first_counterexample() -> None:
 def test_arguments_are_replayed() -> None:
     assert attack(below(10), replay='{"n": 11}')[0]["arguments"] == {"n": 11}
     assert attack(below(10), replay='{"n": 9}')[0]["status"] == "held"
+
+
+def tolerant(test: Any) -> Any:
+    @functools.wraps(test)
+    def run(*args: Any, **arguments: Any) -> None:
+        with contextlib.suppress(Exception):
+            test(*args, **arguments)
+
+    return run
+
+
+def broken() -> Any:
+    @settings(max_examples=50, database=None, deadline=None)
+    @given(n=st.integers(0, 1000))
+    def falsify(n: int) -> None:
+        raise LookupError("a mistake of the test")
+
+    return falsify
+
+
+@pytest.mark.parametrize(
+    ("test", "seen"),
+    [
+        (tolerant(below(10)), "AssertionError: 10 is too large"),
+        (tolerant(broken()), "LookupError: a mistake of the test"),
+        (example(n=1001).xfail()(below(1001)), "AssertionError: 1001 is too large"),
+        (example(n=1001).xfail(raises=AssertionError)(below(1001)), "AssertionError: 1001 is too large"),
+    ],
+)
+def test_failure_that_the_test_hides_is_an_error(test: Any, seen: str) -> None:
+    record, _ = attack(test)
+    assert record["status"] == "error"
+    assert record["detail"].startswith("an example failed, and the test passed: ")
+    assert record["detail"].splitlines()[0].endswith(seen)
+
+
+def test_tolerant_test_of_code_that_never_fails_held() -> None:
+    assert attack(tolerant(below(1001)))[0]["status"] == "held"
+
+
+def test_example_that_is_expected_to_fail_and_passes_is_an_error() -> None:
+    record, _ = attack(example(n=0).xfail()(below(1001)))
+    assert (record["status"], "no exception was raised" in record["detail"]) == ("error", True)
+
+
+def compares(n: int) -> Any:
+    return n == 1
+
+
+def waits(n: int) -> Any:
+    yield n
+    raise AssertionError("never reached")
+
+
+@pytest.mark.parametrize(("test", "kind"), [(compares, "bool"), (waits, "generator")])
+@pytest.mark.parametrize("drawn", [False, True])
+def test_test_that_returns_a_value_is_an_error(test: Any, kind: str, drawn: bool) -> None:
+    body = settings(max_examples=5, database=None, deadline=None)(given(n=st.integers())(test)) if drawn else test
+    record, _ = attack(body, fixed={} if drawn else {"n": 1})
+    assert record["status"] == "error"
+    assert record["detail"].startswith(f"TypeError: the test returned a value of type {kind}: assert the claim")
 
 
 def test_plain_function_is_one_example() -> None:

@@ -21,6 +21,21 @@ def test_a_mutant_is_planted(project: Project) -> None:
     assert "unknown mutant 'nothing'; known: counting/epoch-lost, counting/from-zero" in unknown.stderr
 
 
+def test_python_that_removes_assertions_is_refused_in_a_project_with_contracts(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project("small")
+    monkeypatch.setenv("PYTHONOPTIMIZE", "1")
+    done = run_pytest("falsifiers/")
+    assert done.returncode == 4
+    assert "Python removes every `assert` (-O, or PYTHONOPTIMIZE=1)" in done.stderr
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "test_plain.py").write_text("def test_nothing():\n    pass\n")
+    monkeypatch.chdir(elsewhere)
+    assert run_pytest().returncode == 0
+
+
 def test_another_subject(project: Project) -> None:
     folder = project("small")
     (folder / "theirs.py").write_text("def total(epochs, steps, limit=None):\n    return epochs * steps\n")

@@ -33,6 +33,15 @@ def test_the_closure_has_every_file_that_may_run(tree: Project) -> None:
     assert foreign == {"yaml", "numpy", "json", "typing", "attr"}
 
 
+def test_package_of_the_project_is_not_foreign_where_one_of_its_modules_is_missing(tree: Project) -> None:
+    (tree.root / "spread").mkdir()
+    (tree.root / "spread/core.py").write_text(
+        "try:\n    from spread import _fast\nexcept ImportError:\n    import json"
+    )
+    files, foreign = imports.closure(tree, [tree.root / "spread/core.py"])
+    assert (files, foreign) == ({tree.root / "spread/core.py"}, {"json"})
+
+
 def test_relative_names_are_resolved_in_their_package(tree: Project) -> None:
     found = list(imports.names(tree.root / "pkg/sub/deep.py", "pkg.sub.deep"))
     assert sorted(found) == ["pkg", "pkg.a", "pkg.a", "pkg.a.algebra"]

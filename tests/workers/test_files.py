@@ -1,11 +1,14 @@
 """Which files of the project a worker says that it has read. Audit hooks stay, so each case is a process of its own."""
 
+import _ctypes
 import json
 import os
 import py_compile
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,8 +17,9 @@ import importlib.util, json, os, sys
 from pathlib import Path
 from pv.workers.files import FilesRead
 
+{before}
 files = FilesRead(Path.cwd())
-{}
+{code}
 print(json.dumps(files.read()))
 """
 LOADED = """
@@ -37,8 +41,8 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def read(root: Path, code: str) -> list[str]:
-    command = [sys.executable, "-c", READER.format(code)]
+def read(root: Path, code: str, before: str = "") -> list[str]:
+    command = [sys.executable, "-c", READER.format(code=code, before=before)]
     found = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
     return sorted(json.loads(found.stdout))
 
@@ -54,11 +58,23 @@ def read(root: Path, code: str) -> list[str]:
         ('open("data/one.txt", "r+")', ["data/one.txt"]),
         ('open("data/one.txt", "a+")', ["data/one.txt"]),
         ('open(".env")', [".env"]),
+        ('import sqlite3; sqlite3.connect("data/one.txt")', ["data/one.txt"]),
+        ('import sqlite3; sqlite3.connect(Path("data/one.txt"))', ["data/one.txt"]),
+        ('import sqlite3; sqlite3.connect("file:data/on%65.txt?mode=ro", uri=True)', ["data/one.txt"]),
+        ('import sqlite3; sqlite3.connect(Path("data/one.txt").absolute().as_uri(), uri=True)', ["data/one.txt"]),
         ('os.listdir = os.getcwd = os.readlink = None; os.open("data/one.txt", os.O_RDONLY)', ["data/one.txt"]),
     ],
 )
 def test_file_that_was_read_is_named(root: Path, code: str, names: list[str]) -> None:
     assert read(root, code) == names
+
+
+@pytest.mark.parametrize("name", ["./data/native.so", str, Path])
+def test_library_that_ctypes_loads_is_named(root: Path, name: Any) -> None:
+    library = root / "data/native.so"
+    shutil.copy(_ctypes.__file__, library)
+    given = name if isinstance(name, str) else name(library)
+    assert read(root, f"import ctypes; from pathlib import *; ctypes.CDLL({given!r})") == ["data/native.so"]
 
 
 @pytest.mark.parametrize(
@@ -80,6 +96,15 @@ def test_module_of_no_name_is_its_source(root: Path, cached: bool) -> None:
     assert read(root, LOADED) == ["data/code.py"]
 
 
+@pytest.mark.parametrize(("folder", "names"), [("shared", ["shared/scale.py"]), ("env/lib/site-packages", [])])
+def test_module_that_was_loaded_before_is_named_unless_it_is_installed(
+    root: Path, folder: str, names: list[str]
+) -> None:
+    (root / folder).mkdir(parents=True)
+    (root / folder / "scale.py").write_text("FACTOR = 2\n")
+    assert read(root, "import scale", before=f"sys.path.append({folder!r}); import scale") == names
+
+
 def test_bytecode_without_a_source_is_a_file(root: Path) -> None:
     py_compile.compile(str(root / "data/code.py"), str(root / "data/code.pyc"), doraise=True)
     assert read(root, 'open("data/code.pyc", "rb")') == ["data/code.pyc"]
@@ -96,6 +121,8 @@ def test_bytecode_without_a_source_is_a_file(root: Path) -> None:
         'open(".store/kept.txt")',
         'open("../outside.txt")',
         'os.open("data", os.O_RDONLY)',
+        'import sqlite3\ntry: sqlite3.connect("data/\\0")\nexcept ValueError: pass',
+        'import ctypes, sqlite3; ctypes.CDLL(None); sqlite3.connect(":memory:"); sqlite3.connect("")',
         'try: open("data/" + "x" * 300)\nexcept OSError: pass',
     ],
 )

@@ -45,6 +45,20 @@ def test_swap_is_planted_with_the_file_of_its_replacement(project: Project) -> N
     assert files == {folder / "counting.py", folder / "falsifiers/swaps.py"}
 
 
+def test_module_of_the_project_below_no_root_is_not_preloaded(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project("small")
+    for name in ("shared/scale.py", "shared/scales/linear.py", "env/site-packages/library.py"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("")
+    for path in (folder / "shared", folder / "env/site-packages"):
+        monkeypatch.syspath_prepend(path)
+    (folder / "counting.py").write_text("import library, scale, scales.linear, json.decoder\n")
+    preloaded = tasks.preload(find_project(folder), [], [Target("counting", "")])
+    assert preloaded == [*tasks.ALWAYS_LOADED, "json", "json.decoder", "library"]
+
+
 def test_mutant_of_a_module_outside_the_project_is_refused(project: Project) -> None:
     folder = project("small")
     with pytest.raises(Unbound):

@@ -10,10 +10,11 @@ from pv.engines.encoding import encode
 from pv.engines.trial import TrialStatus
 
 Predicate = Callable[..., object]
+RETURN = "return True, False or nothing, or assert the claim"
 
 
 class Claim:
-    """A predicate with its subject. A failed assertion or a result that is not true refutes it."""
+    """A predicate with its subject. A failed assertion or the answer False refutes it; nothing, as True, does not."""
 
     def __init__(self, predicate: Predicate, subject: Any, blame: Blame) -> None:
         self.predicate, self.subject, self.blame = predicate, subject, blame
@@ -21,20 +22,27 @@ class Claim:
     def holds(self, point: Point) -> bool:
         """Return whether it holds at `point`. Raise what it raises, but for an AssertionError."""
         try:
-            answer = self.predicate(self.subject, **point)
+            return self._answer(point)
         except AssertionError:
             return False
-        return answer is None or bool(answer)
 
     def refutation(self, point: Point) -> dict[str, Any] | None:
         """Return the record of its refutation at `point`; None if it holds."""
         try:
-            answer = self.predicate(self.subject, **point)
+            answer = self._answer(point)
         except BaseException as error:
             return self._record(point, self.blame.status(error), _text(error), self.blame.frames(error))
-        if answer is None or answer:
-            return None
-        return self._record(point, TrialStatus.REFUTED, f"the predicate answered {answer!r}"[:4000], [])
+        return None if answer else self._record(point, TrialStatus.REFUTED, "the predicate answered False", [])
+
+    def _answer(self, point: Point) -> bool:
+        """Return whether it answers nothing or True. Raise `TypeError` where it answers anything but these and False.
+
+        Such an answer, as a tuple or a generator, is true whatever it holds.
+        """
+        answer = self.predicate(self.subject, **point)
+        if answer is None or isinstance(answer, bool) or _is_numpy_bool(answer):
+            return answer is None or bool(answer)
+        raise TypeError(f"the predicate returned a value of type {type(answer).__name__}: {RETURN}")
 
     def _record(self, point: Point, status: TrialStatus, error: str, frames: list[str]) -> dict[str, Any]:
         return {
@@ -45,6 +53,10 @@ class Claim:
             "arguments": arguments(point),
             "exact": True,
         }
+
+
+def _is_numpy_bool(answer: object) -> bool:
+    return type(answer).__module__ == "numpy" and type(answer).__name__ in ("bool", "bool_")
 
 
 def _text(error: BaseException) -> str:

@@ -40,6 +40,36 @@ def test_answer_that_is_not_true_refutes() -> None:
     assert (record["status"], record["error"]) == ("refuted", "the predicate answered False")
 
 
+def pairs(subject, n):
+    return (n == 1, "n is 1")
+
+
+def counts(subject, n):
+    return n
+
+
+def waits(subject, n):
+    yield n == 1
+
+
+@pytest.mark.parametrize(("predicate", "kind"), [(pairs, "tuple"), (counts, "int"), (waits, "generator")])
+def test_answer_that_is_neither_true_nor_false_is_an_error(predicate, kind: str) -> None:
+    record = claim(predicate).refutation({"n": 0})
+    assert record is not None
+    expected = (
+        f"TypeError: the predicate returned a value of type {kind}: return True, False or nothing, or assert the claim"
+    )
+    assert (record["status"], record["error"]) == ("error", expected)
+    with pytest.raises(TypeError):
+        claim(predicate).holds({"n": 0})
+
+
+def test_boolean_of_numpy_is_an_answer() -> None:
+    numpy = pytest.importorskip("numpy")
+    assert claim(lambda subject, n: numpy.int64(n) == 1).refutation({"n": 1}) is None
+    assert claim(lambda subject, n: numpy.int64(n) == 1).holds({"n": 2}) is False
+
+
 def test_exception_of_the_predicate_is_an_error_and_is_raised_by_holds() -> None:
     record = claim(divides).refutation({"n": 0})
     assert record is not None

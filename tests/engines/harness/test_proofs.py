@@ -16,6 +16,8 @@ from pv.results.trial import Evidence, TrialStatus
 from pv.results.verdict import Report, decide
 from tests.engines.harness.reading import PROJECTS, Project, result, trial_of
 
+PAIR = "TypeError: the predicate returned a value of type tuple: return True, False or nothing, or assert the claim"
+
 
 def validated(name: str, folder: Path) -> Report:
     copy = folder / name
@@ -107,6 +109,8 @@ def test_a_counterexample_is_the_smallest_there_is_and_is_replayed(sound: Report
         ("TOOTHLESS", Outcome.VACUOUS, "the mutant 'another' survived it (its code was reached)"),
         ("BROKEN", Outcome.ERROR, "NameError: name 'undefined' is not defined"),
         ("BROKEN-S", Outcome.ERROR, "NameError: name 'undefined' is not defined"),
+        ("PAIR", Outcome.ERROR, PAIR),
+        ("PAIR-S", Outcome.ERROR, PAIR),
     ],
 )
 def test_nothing_but_a_proof_is_one(odd: Report, harness: str, outcome: Outcome, reason: str) -> None:

@@ -43,5 +43,9 @@ def prove_broken(subject, number):
     return subject.same(number) + undefined  # noqa: F821  (the bug that the predicate is to have)
 
 
+def prove_with_a_reason(subject, number):
+    return (subject.same(number) == -1, "it is the number before zero")
+
+
 def prove_unlike(subject, number):
     assert subject.same(number) != 741_001 * 57_013
