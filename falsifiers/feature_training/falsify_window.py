@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
 from falsifiers.feature_training.windows import FeatureWindow, feature_windows
 from falsifiers.support import oracles
@@ -110,3 +111,38 @@ def falsify_models_without_hidden_states_are_refused(subject: Any, window: Featu
     assert isinstance(module, TinyModel) and all(each is None for each in gradients_of(module).values()), (
         "the student has a gradient after the refusal"
     )
+
+
+class ByKeywords(nn.Module):
+    """A module that takes `output_hidden_states` by `**kwargs`, as models of transformers do, or ignores it."""
+
+    def __init__(self, inner: nn.Module, *, ignores: bool) -> None:
+        super().__init__()
+        self.inner, self.ignores = inner, ignores
+
+    def forward(self, tokens: Tensor, **options: Any) -> Any:
+        return self.inner(tokens, **({} if self.ignores else options))
+
+
+@given(window=feature_windows(), ignores=st.booleans())
+def falsify_hidden_states_may_be_asked_for_by_keywords(subject: Any, window: FeatureWindow, ignores: bool) -> None:
+    """A module with `**kwargs` that returns hidden states has the gradient of one with the parameter; else refused."""
+    named, inner = window.student(), window.student()
+    case = window.case
+
+    def step(module: nn.Module) -> None:
+        student, matching = ModuleStudent(module, V), window.matching()
+        subject.kd_window(window.teacher(), student, case.batches(), window.weights, features=matching)
+
+    if ignores:
+        oracles.assert_refused(
+            "a module that ignores it", lambda: step(ByKeywords(inner, ignores=True)), "hidden states"
+        )
+        return
+    step(named)
+    step(ByKeywords(inner, ignores=False))
+    expected = gradients_of(named)
+    for name, gradient in gradients_of(inner).items():
+        wanted = expected[name]
+        same = gradient is wanted if gradient is None or wanted is None else torch.equal(gradient, wanted)
+        assert same, f"the gradient of {name} is {gradient}; expected {wanted}"

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from falsifiers.support.ranks import run_ranks
+from reference_trainer.errors import SettingError
 
 
 class Changing(nn.Module):
@@ -51,6 +52,25 @@ def falsify_warm_up_changes_nothing(subject: Any, named: bool, training: bool, s
 
     seen = run_ranks(2, work)
     assert seen == [[], []], f"the first backward pass changed {seen} on the ranks"
+
+
+@given(frozen=st.booleans())
+def falsify_unused_parameters_are_refused(subject: Any, frozen: bool) -> None:
+    """A parameter that the forward does not use is refused by its name on all ranks, unless it is frozen."""
+
+    def work(rank: int) -> str:
+        inner = Changing(named=False)
+        inner.other_head = nn.Linear(3, 3).requires_grad_(not frozen)
+        try:
+            subject.warm_up(DistributedDataParallel(inner), torch.zeros(1, 2, dtype=torch.int64))
+        except SettingError as error:
+            return str(error)
+        return ""
+
+    for rank, seen in enumerate(run_ranks(2, work)):
+        expected = "no error" if frozen else "its names"
+        held = not seen if frozen else "other_head.weight" in seen and "embedding" not in seen
+        assert held, f"an unused parameter, frozen={frozen}: rank {rank} ends with {seen!r}; expected {expected}"
 
 
 def _described(module: nn.Module) -> dict[str, Tensor]:

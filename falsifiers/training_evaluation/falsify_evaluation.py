@@ -19,7 +19,7 @@ from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, lines, re
 from falsifiers.support.small_runs import run as small_run
 from falsifiers.support.small_runs import small
 from falsifiers.training_evaluation.held_back import Text, measured
-from reference_trainer import Callback
+from reference_trainer import Callback, MetricSum, SettingError
 
 EVERY = st.integers(1, 3)
 
@@ -59,6 +59,25 @@ def falsify_evaluation_leaves_the_training_as_it_is(subject: Any, every: int, ac
         found = [_without_evaluation(line["metrics"]) for line in lines(directory, "evaluated")]
         wanted = [line["metrics"] for line in lines(directory, "straight")]
         assert found == wanted, f"{when}, the training metrics are {found}; expected {wanted}"
+
+
+NO_NUMBER: Any = torch.tensor(1)
+NO_COUNT: Any = 2.0
+NO_SUMS = [0.5, 1, None, (1.0, 2), MetricSum(NO_NUMBER, 2), MetricSum(1.0, NO_NUMBER), MetricSum(1.0, NO_COUNT)]
+
+
+@given(wrong=st.sampled_from(NO_SUMS), sound=st.integers(0, 2))
+def falsify_evaluations_without_sums_are_refused(subject: Any, wrong: Any, sound: int) -> None:
+    """A value that is no sum and count of Python numbers is refused with its name, among sound ones; those are not."""
+    sums: dict[str, Any] = {f"metric {k}": MetricSum(float(k), k) for k in range(sound)}
+    subject.check_sums(sums, "Mine")
+    for returned, named in ((sums | {"accuracy": wrong}, "'accuracy'"), ([wrong], "list")):
+        try:
+            subject.check_sums(returned, "Mine")
+            seen = "no error"
+        except SettingError as error:
+            seen = str(error)
+        assert named in seen and "Mine.evaluate" in seen, f"{returned} ends with {seen!r}"
 
 
 @given(

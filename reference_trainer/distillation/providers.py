@@ -128,7 +128,8 @@ def _module_pass(outputs: Outputs) -> OncePass:
     def accumulate(gradient_BTV: Tensor, hidden_gradients: Sequence[Tensor | None]) -> None:
         if not outputs.logits.requires_grad:
             raise ProviderError(
-                "the student's logits depend on no parameter that requires a gradient; probably all are frozen"
+                "the student's logits depend on no parameter that requires a gradient; probably all are frozen, or the "
+                "loop is called under torch.no_grad()"
             )
         pairs = zip(outputs.hidden_states, hidden_gradients, strict=True)
         given = [(state, each) for state, each in pairs if each is not None and state.requires_grad]
@@ -138,13 +139,17 @@ def _module_pass(outputs: Outputs) -> OncePass:
     return OncePass(outputs.logits.detach(), accumulate, [state.detach() for state in outputs.hidden_states])
 
 
-def _takes(module: nn.Module, name: str) -> bool:
-    """Return whether a module's forward has a parameter; a wrapper such as DDP passes all of them to its `module`."""
+def _takes(module: nn.Module, name: str, *, by_any_name: bool = False) -> bool:
+    """Return whether a module's forward has a parameter; a wrapper such as DDP passes all of them to its `module`.
+
+    by_any_name: whether `**kwargs` of another module is enough.
+    """
     parameters = inspect.signature(module.forward).parameters
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     wrapped = getattr(module, "module", None)
-    if isinstance(wrapped, nn.Module) and any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-        return _takes(wrapped, name)
-    return name in parameters
+    if takes_any and isinstance(wrapped, nn.Module):
+        return _takes(wrapped, name, by_any_name=by_any_name)
+    return name in parameters or (takes_any and by_any_name)
 
 
 def _output(model: str, module: nn.Module, batch: Batch, **options: bool) -> object:
@@ -161,7 +166,8 @@ def _output(model: str, module: nn.Module, batch: Batch, **options: bool) -> obj
 
 
 def _outputs(model: str, module: nn.Module, batch: Batch, vocab_size: int) -> Outputs:
-    if not _takes(module, "output_hidden_states"):
+    # The models of transformers take it by `**kwargs`; that a module has ignored it shows in what it returns.
+    if not _takes(module, "output_hidden_states", by_any_name=True):
         raise ProviderError(
             f"the forward of the {model}'s module has no parameter 'output_hidden_states', so it has no hidden states "
             f"to match; use a feature_weight of 0 or a module that returns `.logits` and `.hidden_states`"

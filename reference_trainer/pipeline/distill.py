@@ -21,7 +21,7 @@ from reference_trainer.distillation.vocabulary import share_vocabulary
 from reference_trainer.models.placement import computing_in, usable_device
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
-from reference_trainer.pipeline.evaluations import BestTracker, check_metric, evaluation, undisturbed
+from reference_trainer.pipeline.evaluations import BestTracker, check_metric, check_sums, evaluation, undisturbed
 from reference_trainer.pipeline.initial_weights import InitialWeights
 from reference_trainer.pipeline.loss import matching, objective
 from reference_trainer.pipeline.manifest import manifest
@@ -132,6 +132,8 @@ class Distillation(Parts):
         self.device = usable_device(local_device(self.settings.device, self.place))
         self.batches = self.make_batches()
         self.student = self.make_student().to(self.device)
+        if not self.student.training:
+            self.lines.write("student: trains in eval mode, without dropout; return model.train() to train with it")
         self.check_parts()
 
     def run(self) -> TrainResult:
@@ -202,7 +204,10 @@ class Distillation(Parts):
         )
 
     def _evaluated(self) -> dict[str, MetricSum]:
-        return undisturbed(self.evaluate, [self.student, self.teacher], self.device)
+        sums = undisturbed(self.evaluate, [self.student, self.teacher], self.device)
+        self.ranks.together(partial(check_sums, sums, type(self).__name__))
+        self.ranks.check_equal({f"{name} of evaluate": [each.sum, each.count] for name, each in sums.items()})
+        return sums
 
     def _save(self, run: Saved) -> Path | None:
         return None if self.directory is None else self.checkpoints.save(run, self.files.metrics_length)

@@ -17,7 +17,7 @@ from reference_trainer.training.evaluation import EVALUATED_SUMS
 from reference_trainer.training.metrics import EVALUATED, derived
 from reference_trainer.training.randomness import own_generators
 
-__all__ = ["BestTracker", "check_metric", "evaluation", "undisturbed"]
+__all__ = ["BestTracker", "check_metric", "check_sums", "evaluation", "undisturbed"]
 
 
 def undisturbed(
@@ -34,6 +34,17 @@ def undisturbed(
         for module in modules:
             stack.enter_context(evaluating(module))
         return evaluate()
+
+
+def check_sums(sums: Mapping[str, MetricSum], owner: str) -> None:
+    """Raise `SettingError` unless `sums` is what an `evaluate` returns: `MetricSum` of Python numbers, by name."""
+    if not isinstance(sums, Mapping):
+        raise SettingError(f"{owner}.evaluate returned {type(sums).__name__}; expected a dict of MetricSum")
+    for name, each in sums.items():
+        if not isinstance(each, MetricSum) or type(each.sum) not in (float, int) or type(each.count) is not int:
+            raise SettingError(
+                f"{owner}.evaluate returned {each!r} for {name!r}; expected MetricSum(sum: float, count: int)"
+            )
 
 
 def evaluation(sums: Mapping[str, MetricSum]) -> dict[str, float]:

@@ -7,6 +7,7 @@ take as long as it needs to train a teacher. A rank that fails writes its messag
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import time
@@ -35,6 +36,7 @@ SHORTEST_S, LONGEST_S = 0.0005, 0.05
 """Between two looks at the store. A wait in C++ would neither handle signals nor notice the failure of a rank."""
 LEAVING = timedelta(seconds=5)
 FAILURE = "failure"
+_RUNS = itertools.count()  # of this process: a launcher's store keeps the keys of an earlier run
 INTERRUPT, LOST = "interrupt", "lost"
 """Kinds of failures that several ranks have at once: each raises its own."""
 
@@ -88,7 +90,7 @@ def _store(place: Place, environment: Mapping[str, str], timeout_s: int, serving
     except dist.DistError as error:
         raise LostRankError(f"rank {place.rank} cannot reach {host!r}, port {port}: {error}") from error
     attempt = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
-    return PrefixStore(f"reference_trainer/{attempt}", store)
+    return PrefixStore(f"reference_trainer/{attempt}/{next(_RUNS)}", store)
 
 
 class Ranks:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -30,6 +31,9 @@ def spread(
     wrap: makes the module whose forward is called, such as one under autocast.
     """
     if strategy == "fsdp2":
+        with torch.no_grad():  # each rank would keep its own part of another student
+            for tensor in (*student.parameters(), *student.buffers()):
+                dist.broadcast(tensor, src=0)
         return wrap(shard(student, device))
     module = _data_parallel(wrap(student), device)
     warm_up(module, torch.zeros(1, 2, dtype=torch.int64, device=device))

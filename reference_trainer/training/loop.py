@@ -72,10 +72,11 @@ def train(
 ) -> TrainResult:
     """Distil `teacher` into `student` as planned by `schedule`, and call `callbacks` at every event.
 
-    batch_at(epoch, k): micro-batch k of this rank in an epoch, both from 1. learning_rate(step) is set before each
-    step; without an optimizer (a student that applies its gradient itself) it is only reported. clip: the largest norm
-    of a step's gradient, which is multiplied by min(1, clip / (norm + 1e-6)). clock: seconds. seed: of the random
-    numbers of every micro-batch; the default generators are restored afterwards. With None they are left alone.
+    batch_at(epoch, k): micro-batch k of this rank in an epoch, both from 1. learning_rate(step) is set in every
+    parameter group before each step; without an optimizer (a student that applies its gradient itself) it is only
+    reported. clip: the largest norm of a step's gradient, which is multiplied by min(1, clip / (norm + 1e-6)). clock:
+    seconds. seed: of the random numbers of every micro-batch; the default generators are restored afterwards. With None
+    they are left alone.
     deferred: whether an error in the values of a step leaves out its update and is raised when the step is read,
     instead of at once; by default where reading waits for a device. It needs an optimizer that takes `found_inf`, as
     the fused ones of PyTorch do. step_flops: returns the floating-point operations of a whole step, for the metric

@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from reference_trainer.errors import SettingError
+
 __all__ = ["ONE_PROCESS", "DataParallel", "OneProcess", "Parallel", "ShardedParallel", "shard", "warm_up", "whole"]
 
 
@@ -162,6 +164,8 @@ def warm_up(module: DistributedDataParallel, tokens_BT: Tensor, **options: Tenso
 
     It does so after its first one, and with three ranks or more the order of their sums depends on it: without this, a
     run that resumes differs in the last bits from one that went on. Weights, buffers and random numbers stay.
+
+    Raise `SettingError` for a parameter that the forward does not use: the reduction would wait for its gradient.
     """
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     devices = [module.device] if module.device.type == "cuda" else []
@@ -169,10 +173,17 @@ def warm_up(module: DistributedDataParallel, tokens_BT: Tensor, **options: Tenso
         output = module(tokens_BT, **options)
         logits = output if isinstance(output, Tensor) else output.logits
         (logits.sum() * 0).backward()
+    parameters = module.module.named_parameters()
+    unused = [name for name, each in parameters if each.requires_grad and each.grad is None]
     module.zero_grad(set_to_none=True)
     with torch.no_grad():
         for buffer, before in buffers:
             buffer.copy_(before)
+    if unused:
+        raise SettingError(
+            f"the student's forward does not use {', '.join(unused[:5])}, so DDP cannot reduce its gradient; call "
+            "requires_grad_(False) on it in make_student, or use the strategy fsdp2"
+        )
 
 
 def whole(tensor: Tensor) -> Tensor:

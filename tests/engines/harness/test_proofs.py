@@ -110,7 +110,6 @@ def test_a_counterexample_is_the_smallest_there_is_and_is_replayed(sound: Report
         ("BROKEN", Outcome.ERROR, "NameError: name 'undefined' is not defined"),
         ("BROKEN-S", Outcome.ERROR, "NameError: name 'undefined' is not defined"),
         ("PAIR", Outcome.ERROR, PAIR),
-        ("PAIR-S", Outcome.ERROR, PAIR),
     ],
 )
 def test_nothing_but_a_proof_is_one(odd: Report, harness: str, outcome: Outcome, reason: str) -> None:

@@ -73,6 +73,22 @@ def test_settings_without_effect_are_written_before_the_run(tmp_path: Path, caps
     assert capsys.readouterr().out.startswith("settings: beta has no effect without divergence jensen_shannon\n")
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_student_in_eval_mode_is_named_before_the_run(
+    training: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Pretrained(OwnStudent):
+        def make_student(self) -> torch.nn.Module:
+            return super().make_student().train(training)
+
+    text = tmp_path / "text"
+    text.write_bytes(bytes(range(97, 123)) * 40)
+    settings = Settings(data=text, out=tmp_path / "out", teacher_cache=tmp_path / "cache", smoke=1, **SMALL)
+    with Pretrained(settings) as run:
+        run.prepare()
+    assert ("student: trains in eval mode" in capsys.readouterr().out) is not training
+
+
 @pytest.mark.parametrize("largest", [99, 100])
 def test_text_with_bytes_that_the_teacher_has_no_token_for_is_refused(tmp_path: Path, largest: int) -> None:
     (tmp_path / "teacher").mkdir()
