@@ -89,8 +89,6 @@ class Distillation(Parts):
         settings, place = self.settings, self.place
         self.ranks = self.enter_context(joined(place, self._environment, timeout_s=settings.rank_timeout))
         self.lines = self.lines if place.rank == 0 else SilentLines()
-        for line in unused(settings):
-            self.lines.write(line)
         self.ranks.together(self._make_inputs)
         self.ranks.start(self.device)
         self.files = RunFiles(settings, self.ranks, self.lines)
@@ -98,6 +96,7 @@ class Distillation(Parts):
         self.directory = self.files.directory
         self.schedule = self._planned()
         self.files.check(self._conditions(self.digests))
+        self._write_notes()
         initial = InitialWeights(settings, self.ranks)
         initial.load_into("student", self.student, self.lines)
         # The trace may be in the output directory, so it is created after the check that this is empty.
@@ -132,9 +131,13 @@ class Distillation(Parts):
         self.device = usable_device(local_device(self.settings.device, self.place))
         self.batches = self.make_batches()
         self.student = self.make_student().to(self.device)
+        self.check_parts()
+
+    def _write_notes(self) -> None:
+        for line in unused(self.settings):
+            self.lines.write(line)
         if not self.student.training:
             self.lines.write("student: trains in eval mode, without dropout; return model.train() to train with it")
-        self.check_parts()
 
     def run(self) -> TrainResult:
         """Train the student. Errors: those of `loop.train`."""
