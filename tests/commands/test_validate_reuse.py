@@ -81,7 +81,7 @@ def test_module_that_only_the_python_path_finds_is_seen(
     edit(folder / "counting.py", "import sys", "import scale")
     assert result(validate(only=["C-WHOLE"], mutants=False), "C-WHOLE").outcome is Outcome.HELD
     assert REUSED.format(1) in validate(only=["C-WHOLE"], mutants=False).notes
-    (shared / "scale.py").write_text("FACTOR = 2\n")
+    (shared / "scale.py").write_text("FACTOR = 20\n")
     assert result(validate(only=["C-WHOLE"], mutants=False), "C-WHOLE").outcome is Outcome.FALSIFIED
 
 
