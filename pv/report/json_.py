@@ -29,6 +29,7 @@ def data(report: Report) -> dict[str, Any]:
         "interrupted": report.interrupted,
         "commit": report.commit,
         **({"edits": report.edits} if report.edits is not None else {}),
+        "files": dict(report.files),
         "pv": report.version,
         "python": report.python,
         "hypothesis": report.hypothesis,

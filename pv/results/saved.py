@@ -79,6 +79,7 @@ def _report(data: Mapping[str, Any]) -> Report:
         unmatched=tuple(data["unmatched"]),
         commit=data["commit"],
         edits=data.get("edits"),
+        files=data.get("files", {}),
         project=data["project"],
     )
     if report.exit_code != data["exit_code"]:

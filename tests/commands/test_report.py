@@ -47,6 +47,16 @@ def test_a_claim_whose_mutants_were_not_tried_is_undecided_and_marked(project: P
     assert read([root / "a.json"], partial=True).exit_code == 0
 
 
+def test_reports_of_code_that_git_does_not_know_are_compared(project: Project) -> None:
+    root = project("small")
+    first = saved(root / "a.json", contracts=["counting"], only=["C-LIMIT"], mutants=False)
+    assert "counting.py" in read([first], partial=True).files
+    (root / "counting.py").write_text((root / "counting.py").read_text() + "\nEXTRA = 1\n")
+    second = saved(root / "b.json", contracts=["counting"], only=["C-WHOLE"], mutants=False)
+    with pytest.raises(UsageError, match=r"a\.json and .*b\.json are of different files: counting\.py; merge"):
+        read([first, second])
+
+
 def test_a_contract_whose_runner_died_is_undecided(project: Project) -> None:
     root = project("small")
     text = (root / "contracts/counting.yaml").read_text()
