@@ -108,6 +108,7 @@ def _result(result: Result, verdict: ContractVerdict) -> dict[str, Any]:
         "mutants": [{"id": t.mutant, "reached": t.mutant_reached, **_trial(t, verdict)} for t in result.mutants],
         "recorded": _recorded(recorded) if recorded is not None else None,
         "unjudged": result.unjudged,
+        "fewer_examples": result.fewer,
     }
 
 

@@ -136,6 +136,7 @@ def _result(data: Mapping[str, Any], claim: Falsifier) -> Result:
         recorded=_recorded(data["recorded"], **names) if data["recorded"] is not None else None,
         mutants=tuple(_trial(t, mutant=t["id"], mutant_reached=t["reached"], **names) for t in data["mutants"]),
         unjudged=data.get("unjudged", False),
+        fewer=data.get("fewer_examples", False),
     )
 
 
