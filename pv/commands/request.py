@@ -187,6 +187,7 @@ def _selection(contract: Contract, request: Request, subject: Target | None) -> 
         devices=tuple(dict.fromkeys(request.devices)) if request.devices else None,
         require=request.require,
         mutants=request.mutants and not request.replay,
+        examples=request.examples,
         replay=bool(request.replay),
         not_claimed=contract.not_claimed(subject) if subject is not None else {},
     )

@@ -178,9 +178,11 @@ def _is_proof(trial: Trial) -> bool:
 
 def _report(chosen: Chosen, trials: Trials, started: float, request: Request) -> Report:
     verdicts: list[ContractVerdict] = []
+    files: set[str] = set()
     for contract in chosen.contracts:
         mine = tuple(f for f in chosen.findings if f.location.path == contract.location.path)
         evidence, problems = _with_records(chosen, trials, contract)
+        files.update(*(trial.files for trial in evidence.trials.values()))
         verdict = decide(contract, evidence, chosen.selections[contract.id], (*mine, *problems))
         verdicts.append(replace(verdict, subject=request.subjects.get(contract.id, ""), repeat=_repeat(request)))
     verdicts.sort(key=lambda v: (_ORDER.index(v.status), v.contract.id))
@@ -199,6 +201,7 @@ def _report(chosen: Chosen, trials: Trials, started: float, request: Request) ->
         unmatched=chosen.unmatched,
         commit=store.commit_of(chosen.project.root),
         edits=worktree.edits(chosen.project),
+        files=worktree.digests(chosen.project, files),
         project=_project(chosen),
     )
 

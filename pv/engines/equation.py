@@ -18,6 +18,7 @@ from pv.engines.blame import Blame, said
 from pv.engines.encoding import decode, encode, show
 from pv.engines.equation_mutants import KeptExamples, tried
 from pv.engines.layouts import layouts
+from pv.engines.looseness import Looseness
 from pv.engines.observed import NoNumber, Observation, Observer, Refuted, arguments, compare, given
 from pv.engines.property import Settings
 from pv.engines.stream import Stream
@@ -66,6 +67,7 @@ class _Attack:
     valid: int = 0
     invalid: int = 0
     kept: KeptExamples = field(default_factory=KeptExamples)
+    looseness: Looseness = field(default_factory=Looseness)
 
     def run(self) -> dict[str, Any]:
         for example in self._examples():
@@ -78,6 +80,9 @@ class _Attack:
             self.valid += 1
         if self.valid == 0:
             return self._end(TrialStatus.NO_EXAMPLES, "no example fulfils `requires`")
+        # A mutant of the code may return another dtype; what its equation shows was judged on the clean code.
+        if self.looseness.reason and not (self.how.stop_at_first or self.how.replay):
+            return self._end(TrialStatus.INCONCLUSIVE, self.looseness.reason)
         return self._end(TrialStatus.HELD, "") | self._sensitivity()
 
     def _sensitivity(self) -> dict[str, Any]:
@@ -162,6 +167,7 @@ class _Attack:
         observer, found = Observer(self.system, self.claim, self.subject, self.device), []
         for seen in observer.seen(example):
             compare(seen, limits)
+            self.looseness.add(seen, limits)
             found.append(seen)
         for name, layout, laid_out in layouts(self.system, self.claim, example):
             self._check_layout(name, replace(observer, layout=layout), laid_out)

@@ -41,9 +41,15 @@ class Observation:
     count: int = 1
 
     def apart(self, value: Tensor) -> Tensor:
-        """Return the absolute difference from `value`, which has its shape; inf for NaN."""
-        result = self.result.detach().cpu().double()
-        return torch.where(result == value, 0.0, (result - value).abs()).nan_to_num(nan=torch.inf)
+        """Return the absolute difference from `value`, which has its shape; inf for NaN.
+
+        Infinity is equal to a value of its sign that exceeds the largest number of the result's dtype.
+        """
+        result, largest = self.result.detach().cpu().double(), torch.inf
+        if self.result.is_floating_point():
+            largest = torch.finfo(self.result.dtype).max
+        same = (result == value) | (result.isinf() & (result.sign() * value > largest))
+        return torch.where(same, 0.0, (result - value).abs()).nan_to_num(nan=torch.inf)
 
     def limit(self, limits: Limits) -> Tensor:
         """Return the largest difference that is allowed."""

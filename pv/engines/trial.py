@@ -22,7 +22,7 @@ class TrialStatus(Enum):
     SKIPPED = "skipped"
     """The falsifier skipped itself, with a reason."""
     INCONCLUSIVE = "inconclusive"
-    """The search of a proof ended neither refuted nor complete."""
+    """The search of a proof ended neither refuted nor complete, or any code would fulfil the equation."""
     ERROR = "error"
     """The falsifier itself raised, or could not be bound."""
     INVALID_MUTANT = "invalid mutant"

@@ -29,6 +29,7 @@ def data(report: Report) -> dict[str, Any]:
         "interrupted": report.interrupted,
         "commit": report.commit,
         **({"edits": report.edits} if report.edits is not None else {}),
+        "files": dict(report.files),
         "pv": report.version,
         "python": report.python,
         "hypothesis": report.hypothesis,
@@ -107,6 +108,7 @@ def _result(result: Result, verdict: ContractVerdict) -> dict[str, Any]:
         "mutants": [{"id": t.mutant, "reached": t.mutant_reached, **_trial(t, verdict)} for t in result.mutants],
         "recorded": _recorded(recorded) if recorded is not None else None,
         "unjudged": result.unjudged,
+        "fewer_examples": result.fewer,
     }
 
 

@@ -88,9 +88,12 @@ def _gate(verdict: ContractVerdict) -> ET.Element:
     gate = verdict.contract.gate
     name = f"gate {gate.id}".strip()
     reasons = gates.unmet(verdict)
+    case = ET.Element("testcase", classname=clean(_name(verdict)), name=clean(name), time="0.000")
     if reasons:
-        return _failed(_name(verdict), name, "; ".join(reasons), verdict.status.value)
-    return ET.Element("testcase", classname=clean(_name(verdict)), name=clean(name), time="0.000")
+        case = _failed(_name(verdict), name, "; ".join(reasons), verdict.status.value)
+    if caveats := "; ".join(phrases.caveats(verdict)):
+        ET.SubElement(case, "system-out").text = clean(caveats)
+    return case
 
 
 def _failed(suite: str, name: str, message: str, kind: str) -> ET.Element:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from pv.engines.kinds import kind_of
+from pv.report import phrases
 from pv.report.figures import claimed_on, count, devices, held, lint_errors, proved, ran, selected, unbound
 from pv.results.outcome import Outcome
 from pv.results.trial import MutationScore
@@ -76,7 +77,6 @@ def _remarks(verdict: ContractVerdict) -> Iterator[str]:
         yield f"{unclaimed} not claimed"
     if verdict.score is None and verdict.contract.gate.mutation_score is not None:
         yield f"no mutation score recorded: pv mutate {verdict.contract.id} --record"
-    if unjudged := sum(result.unjudged for result in verdict.results):
-        yield f"{unjudged} of {selected(verdict)} not tried on mutants"
+    yield from phrases.caveats(verdict)
     if verdict.partial:
         yield f"{selected(verdict)} of {len(verdict.contract.claims)} selected"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pv.contract.finding import Finding, Severity
 from pv.engines.kinds import kind_of
 from pv.report import json_claims
-from pv.report.figures import count, lint_errors, ran
+from pv.report.figures import count, lint_errors, ran, selected
 from pv.results.outcome import Outcome, Result
 from pv.results.trial import TrialStatus
 from pv.results.verdict import FAILING, ContractVerdict, Report
@@ -53,6 +53,16 @@ def close_to_their_limit(verdict: ContractVerdict) -> Iterator[tuple[Result, str
         if trial is not None and result.outcome is Outcome.PROVED and result.strained:
             limit = f"more than half of its limit of {limit_s:g} s"
             yield result, f"{result.reason}; with its start {trial.seconds:.2f} s, {limit}"
+
+
+def caveats(verdict: ContractVerdict) -> Iterator[str]:
+    """Yield what was left out or waived where claims held: mutants, examples, and mutants that survived."""
+    if unjudged := sum(result.unjudged for result in verdict.results):
+        yield f"{unjudged} of {selected(verdict)} not tried on mutants"
+    if fewer := sum(result.fewer for result in verdict.results):
+        yield f"{count(fewer, 'result')} on fewer examples than the contract asks for"
+    if waived := [name for result in verdict.results for name in result.waived]:
+        yield f"the gate waives survivors: {', '.join(dict.fromkeys(waived))}"
 
 
 def few_examples(verdict: ContractVerdict) -> Iterator[tuple[Result, str]]:

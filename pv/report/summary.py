@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from pv.engines.kinds import kind_of
+from pv.report import phrases
 from pv.report.figures import claimed_on, count, devices, held, lint_errors, proved, ran, selected, unbound
 from pv.results.outcome import Outcome, Result, killed
 from pv.results.verdict import ContractVerdict
@@ -30,8 +31,7 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
         yield verdict.absent or "no falsifier for the devices asked for"
     yield from (f"nothing claimed on {device}" for device in verdict.unclaimed)
     yield from _score(verdict)
-    if unjudged := sum(result.unjudged for result in verdict.results):
-        yield f"{unjudged} of {selected(verdict)} not tried on mutants"
+    yield from phrases.caveats(verdict)
     if verdict.partial:
         kinds = "falsifiers and harnesses" if verdict.contract.harnesses else "falsifiers"
         yield f"{selected(verdict)} of {len(verdict.contract.claims)} {kinds} selected"

@@ -15,6 +15,7 @@ from pv.results.verdict import ContractVerdict, Report, Status
 
 T = TypeVar("T")
 UNCOMPARED = "the reports are of trees with changes that are not committed, and do not tell whether these are the same"
+NO_COMMIT = "not every report tells its commit: only the files that trials of both of two reports read were compared"
 UNKNOWN = "unknown"
 ABSENT = "in none of the reports"
 
@@ -25,13 +26,14 @@ def merge(reports: Mapping[str, Report], *, partial: bool = False) -> Report:
     The worst result of a claim on a device counts; one that was measured counts before one that was not. A contract of
     the project, or a claim of a contract, that is in none of the reports is undecided, unless `partial`.
 
-    Raise `UsageError` if the reports are of different commits, of different changes to one, or of different versions
-    of a contract.
+    Raise `UsageError` if the reports are of different commits, of different changes to one, of different files, or of
+    different versions of a contract.
     """
     if not reports:
         raise UsageError("no report given")
     _check_commits(reports)
     _check_edits(reports)
+    _check_files(reports)
     contracts = [_whole(same, partial) for same in _by_contract(reports)]
     contracts += [] if partial else _absent(contracts, reports.values())
     contracts.sort(key=lambda verdict: (list(Status).index(verdict.status), verdict.contract.id))
@@ -46,6 +48,7 @@ def merge(reports: Mapping[str, Report], *, partial: bool = False) -> Report:
         notes=_unique((*_differences(reports.values()), *(n for report in reports.values() for n in report.notes))),
         interrupted=any(report.interrupted for report in reports.values()),
         unmatched=_unique(pattern for report in reports.values() for pattern in report.unmatched),
+        files={name: digest for report in reports.values() for name, digest in report.files.items()},
         project={id_: path for report in reports.values() for id_, path in report.project.items()},
     )
 
@@ -66,6 +69,16 @@ def _check_edits(reports: Mapping[str, Report]) -> None:
     for (first, one), (second, other) in combinations(found.items(), 2):
         if one != other and (UNKNOWN not in (one, other) or "" in (one, other)):
             raise UsageError(f"{first} and {second} have different changes to one commit: merge reports of one tree")
+
+
+def _check_files(reports: Mapping[str, Report]) -> None:
+    """Raise `UsageError` if trials read a file that differs, also where git does not know it."""
+    for (first, one), (second, other) in combinations(reports.items(), 2):
+        differing = sorted(name for name in one.files if one.files[name] != other.files.get(name, one.files[name]))
+        if differing:
+            raise UsageError(
+                f"{first} and {second} are of different files: {', '.join(differing)}; merge reports of one tree"
+            )
 
 
 def _edits(report: Report) -> str:
@@ -142,6 +155,7 @@ def _differences(reports: Iterable[Report]) -> list[str]:
         "seeds": _unique(str(report.seed) for report in found),
     }
     notes = [f"the reports have different {what}: {', '.join(each)}" for what, each in values.items() if len(each) > 1]
+    notes += [NO_COMMIT] if len(found) > 1 and not all(report.commit for report in found) else []
     return notes + ([UNCOMPARED] if unknown and len(found) > 1 else [])
 
 

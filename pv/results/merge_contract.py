@@ -10,6 +10,7 @@ from pv.results.trial import RunTrace, TrialStatus
 from pv.results.verdict import ContractVerdict, status_of
 
 UNJUDGED = "its mutants were not tried"
+FEWER = "it was tried on fewer examples than its contract asks for"
 NOT_TRIED = (TrialStatus.CANCELLED, TrialStatus.SKIPPED)
 
 
@@ -42,7 +43,7 @@ def merged(verdicts: Sequence[ContractVerdict]) -> ContractVerdict:
 def with_missing_claims(verdict: ContractVerdict, reason: str) -> ContractVerdict:
     """Return the verdict in which each claim is undecided, for a reason, where the gate requires a result of it.
 
-    So is a claim whose mutants were not tried.
+    So is a claim whose mutants were not tried, or that was tried on fewer examples than the contract asks for.
     """
     contract = verdict.contract
     tried = map(_settled, verdict.results)
@@ -70,7 +71,7 @@ def _results(verdicts: Iterable[ContractVerdict]) -> list[Result]:
 def _worst(results: Sequence[Result]) -> Result:
     best = max(map(_weight, results))
     counting = [result for result in results if _weight(result) == best]
-    worst = min(counting, key=lambda result: (list(Outcome).index(result.outcome), result.unjudged))
+    worst = min(counting, key=lambda result: (list(Outcome).index(result.outcome), result.unjudged + result.fewer))
     return replace(worst, required=any(result.required for result in results))
 
 
@@ -116,8 +117,9 @@ def _missing(contract: Contract, results: Sequence[Result]) -> Iterator[tuple[Fa
 
 
 def _settled(result: Result) -> Result:
-    """Return the result; it is undecided if it held and its mutants were not tried."""
-    return replace(result, outcome=Outcome.UNDECIDED, reason=UNJUDGED) if result.unjudged else result
+    """Return the result; it is undecided if it held, and its mutants or some of its examples were not tried."""
+    reason = UNJUDGED if result.unjudged else FEWER if result.fewer else ""
+    return replace(result, outcome=Outcome.UNDECIDED, reason=reason) if reason else result
 
 
 def _required_devices(contract: Contract, claim: Falsifier) -> tuple[str, ...]:

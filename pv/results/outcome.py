@@ -45,6 +45,8 @@ class Selection:
     devices: tuple[str, ...] | None = None
     require: frozenset[str] = frozenset()
     mutants: bool = True
+    examples: int | None = None
+    """The number of examples of every claim that draws some; None for its own."""
     replay: bool = False
     """One example is run instead of a search: it can refute the claim, and is undecided if the claim holds there."""
     not_claimed: Mapping[str, str] = field(default_factory=dict)
@@ -75,6 +77,16 @@ class Result:
     mutants: tuple[Trial, ...] = ()
     unjudged: bool = False
     """It held, and the mutants that would show that it can fail were not tried on request."""
+
+    fewer: bool = False
+    """It held, on request on fewer examples than its contract asks for."""
+
+    @property
+    def waived(self) -> tuple[str, ...]:
+        """Return the declared mutants that survived it although it held: the gate does not require them."""
+        survived = (trial.mutant or "" for trial in self.mutants if trial.status is TrialStatus.HELD)
+        held = self.outcome in (Outcome.HELD, Outcome.PROVED)
+        return tuple(mutant for mutant in survived if held and mutant in self.falsifier.kills)
 
     @property
     def strained(self) -> bool:
@@ -144,7 +156,14 @@ def _live(contract: Contract, falsifier: Falsifier, device: str, evidence: Evide
         recorded=recorded,
         mutants=mutants,
         unjudged=unjudged,
+        fewer=outcome in (Outcome.HELD, Outcome.PROVED) and _fewer(falsifier, trial, selection),
     )
+
+
+def _fewer(falsifier: Falsifier, trial: Trial, selection: Selection) -> bool:
+    """Return whether a claim was tried on the requested number of examples, which is smaller than its own."""
+    requested = selection.examples or falsifier.examples
+    return falsifier.run is None and trial.asked == requested < falsifier.examples
 
 
 def _proof(

@@ -79,6 +79,7 @@ def _report(data: Mapping[str, Any]) -> Report:
         unmatched=tuple(data["unmatched"]),
         commit=data["commit"],
         edits=data.get("edits"),
+        files=data.get("files", {}),
         project=data["project"],
     )
     if report.exit_code != data["exit_code"]:
@@ -135,6 +136,7 @@ def _result(data: Mapping[str, Any], claim: Falsifier) -> Result:
         recorded=_recorded(data["recorded"], **names) if data["recorded"] is not None else None,
         mutants=tuple(_trial(t, mutant=t["id"], mutant_reached=t["reached"], **names) for t in data["mutants"]),
         unjudged=data.get("unjudged", False),
+        fewer=data.get("fewer_examples", False),
     )
 
 

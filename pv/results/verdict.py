@@ -89,6 +89,8 @@ class Report:
     """The commit that was tested, with a plus sign if files were changed; "" without git."""
     edits: str | None = None
     """The digest of the files that were changed; "" if none was, None if it is not known."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The digests of the project's files that its trials read, by their paths below the root."""
     project: Mapping[str, str] = field(default_factory=dict)
     """The path of every contract of the project by id, those that were not selected included."""
 

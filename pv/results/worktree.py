@@ -2,7 +2,7 @@
 
 import hashlib
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pv.source.digest import digest_data
@@ -12,6 +12,7 @@ SOURCES = (".py", ".yaml", ".yml", ".toml")
 """The untracked files that count; others, such as a saved report, are what a validation leaves behind."""
 STATUS = ("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all")
 LIMIT_S = 10
+INSTALLED = "site-packages/"
 
 
 def edits(project: Project) -> str | None:
@@ -22,6 +23,15 @@ def edits(project: Project) -> str | None:
         return digest_data({name: _digest(top / name) for name in names}) if names else ""
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def digests(project: Project, names: Iterable[str]) -> dict[str, str]:
+    """Return the digest of each of these files that exists, by its path below the root.
+
+    Evidence is left out, and so are installed packages, which machines need not share.
+    """
+    paths = {name: project.root / name for name in sorted(set(names)) if INSTALLED not in name}
+    return {name: _digest(path) for name, path in paths.items() if path.is_file() and _counts(project, path)}
 
 
 def _git(folder: Path, *words: str) -> str:

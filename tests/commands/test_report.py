@@ -47,6 +47,29 @@ def test_a_claim_whose_mutants_were_not_tried_is_undecided_and_marked(project: P
     assert read([root / "a.json"], partial=True).exit_code == 0
 
 
+def test_a_claim_on_fewer_examples_is_undecided_and_marked(project: Project) -> None:
+    root = project("small")
+    report = validate(only=["C-WHOLE"], contracts=["counting"], examples=1)
+    (root / "a.json").write_text(render(report, "json"))
+    assert report.exit_code == 0
+    for form in ("text", "markdown", "html", "junit"):
+        assert "1 result on fewer examples than the contract asks for" in render(report, form)
+    (verdict,) = read([root / "a.json"]).contracts
+    reasons = {result.falsifier.id: result.reason for result in verdict.results if result.device == "cpu"}
+    assert reasons["C-WHOLE"] == "it was tried on fewer examples than its contract asks for"
+    assert read([root / "a.json"], partial=True).exit_code == 0
+
+
+def test_reports_of_code_that_git_does_not_know_are_compared(project: Project) -> None:
+    root = project("small")
+    first = saved(root / "a.json", contracts=["counting"], only=["C-LIMIT"], mutants=False)
+    assert "counting.py" in read([first], partial=True).files
+    (root / "counting.py").write_text((root / "counting.py").read_text() + "\nEXTRA = 1\n")
+    second = saved(root / "b.json", contracts=["counting"], only=["C-WHOLE"], mutants=False)
+    with pytest.raises(UsageError, match=r"a\.json and .*b\.json are of different files: counting\.py; merge"):
+        read([first, second])
+
+
 def test_a_contract_whose_runner_died_is_undecided(project: Project) -> None:
     root = project("small")
     text = (root / "contracts/counting.yaml").read_text()

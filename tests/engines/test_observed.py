@@ -206,3 +206,20 @@ def test_replay_tries_the_point_itself_and_does_not_shrink_it(tried) -> None:
     assert (record["status"], record["valid"], record["shrunk"]) == ("refuted", 1, False)
     outside = tried(doubled(requires="sum(x) > 9"), "e", {"f": lambda x: x * 3}, replay=arguments)
     assert (outside["status"], outside["invalid"]) == ("no examples", 1)
+
+
+@pytest.mark.parametrize(
+    ("result", "status"),
+    [
+        (lambda x: x.exp(), "held"),
+        (lambda x: -x.exp(), "refuted"),
+        (lambda x: x.exp().clamp_max(3e38), "refuted"),
+        (lambda x: torch.full_like(x, torch.inf), "refuted"),
+        (lambda x: x.exp().double(), "refuted"),
+    ],
+    ids=["infinite", "sign", "finite", "infinite too early", "of a wider dtype"],
+)
+def test_infinity_is_accepted_where_the_value_exceeds_the_dtype(tried, result, status) -> None:
+    """In float32 exp(x) is infinite from x = 88.7."""
+    exp = {"domain": {"x": "real[N] 1..200"}, "result": "real[N]", "expression": "exp(x)", "implemented_by": "f(x)"}
+    assert tried({"e": exp}, "e", {"f": result})["status"] == status

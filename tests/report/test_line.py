@@ -5,11 +5,16 @@ from dataclasses import replace
 import pytest
 
 from pv.contract.finding import Finding, Severity
+from pv.contract.model import Gate
+from pv.report import render
 from pv.report.line import cells, lines
 from pv.report.summary import sentence
-from pv.results.trial import MutationScore
+from pv.results.outcome import Selection
+from pv.results.trial import MutationScore, TrialStatus
+from pv.results.verdict import Status, decide
 from tests.report.equation_reports import report
 from tests.report.handmade import PLAIN
+from tests.results.handmade import contract, evidence, falsifier, judged, trial
 
 PASSING, FAILING = report(None).contracts[0], PLAIN.contracts[0]
 
@@ -35,6 +40,24 @@ def test_claims_whose_mutants_were_not_tried_are_counted() -> None:
     verdict = replace(PASSING, results=(untried,))
     assert cells(verdict)["remarks"] == "1 of 1 not tried on mutants"
     assert "1 of 1 not tried on mutants" in sentence(verdict)
+
+
+def test_survivors_that_the_gate_waives_are_named() -> None:
+    survived = evidence(trial(), judged(TrialStatus.HELD))
+    verdict = decide(contract(falsifier(), gate=Gate(mutants=frozenset())), survived, Selection())
+    assert verdict.status is Status.PASS
+    for form in ("text", "markdown", "junit"):
+        assert "the gate waives survivors: m" in render(replace(PLAIN, contracts=(verdict,)), form)
+    killed = decide(contract(falsifier(), gate=Gate(mutants=frozenset())), evidence(trial(), judged()), Selection())
+    assert cells(killed)["remarks"] == ""
+
+
+def test_claims_on_fewer_examples_are_counted() -> None:
+    verdict = replace(PASSING, results=(replace(PASSING.results[0], fewer=True),))
+    said = "1 result on fewer examples than the contract asks for"
+    assert cells(verdict)["remarks"] == said
+    assert said in sentence(verdict)
+    assert said in render(replace(PLAIN, contracts=(verdict,)), "junit")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from pv.contract.finding import Location
 from pv.contract.model import Contract
 from pv.errors import UsageError
-from pv.results.merge import merge
+from pv.results.merge import NO_COMMIT, merge
 from pv.results.outcome import Outcome, Selection
 from pv.results.trial import DeviceInfo, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, decide
@@ -119,6 +119,19 @@ def test_reports_that_do_not_describe_their_changes_are_merged_with_a_note() -> 
         merge({"a": old, "b": now, "c": third})
 
 
+def test_reports_whose_trials_read_different_files_are_refused() -> None:
+    one, other = (report(passing("c"), files={"own.py": digest, f"{digest}.txt": digest}) for digest in "12")
+    with pytest.raises(UsageError, match=r"a and b are of different files: own\.py; merge reports of one tree"):
+        merge({"a": one, "b": other})
+    assert merge({"a": one, "b": report(passing("d"), files={"own.py": "1"})}).files == one.files
+
+
+def test_reports_without_a_commit_are_merged_with_a_note() -> None:
+    one, other = report(passing("c"), commit=""), report(passing("d"), commit="1")
+    assert merge({"a": one, "b": other}).notes == (NO_COMMIT,)
+    assert merge({"a": one}).notes == ()
+
+
 def test_different_versions_of_a_contract_are_refused_by_name() -> None:
     reports = {"a.json": report(passing("c")), "b.json": report(passing("c", "G"))}
     with pytest.raises(UsageError, match=r"a\.json and b\.json hold different versions of contract 'c'"):
@@ -143,6 +156,7 @@ def test_differences_of_the_machines_are_noted_and_devices_joined() -> None:
     assert whole.notes == (
         "the reports have different versions of Python: 3.11.7, 3.12.1",
         "the reports have different seeds: 0, 3",
+        NO_COMMIT,
     )
     assert whole.devices == {"cuda": DeviceInfo(name="NVIDIA H100 and NVIDIA H200", torch="2.13")}
 

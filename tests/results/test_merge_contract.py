@@ -120,6 +120,16 @@ def test_the_gate_on_the_score_holds_however_a_verdict_was_put_together() -> Non
     assert with_missing_claims(merged([lax, lax]), "lost").status is Status.UNDECIDED
 
 
+def test_a_claim_on_fewer_examples_is_undecided_unless_another_report_tried_all() -> None:
+    few, all_ = verdict(trial(asked=5), judged(), examples=5), verdict(trial(asked=100), judged())
+    whole = with_missing_claims(few, "lost")
+    assert (whole.status, whole.results[0].reason) == (
+        *(Status.UNDECIDED, "it was tried on fewer examples than its contract asks for"),
+    )
+    for order in itertools.permutations((few, all_)):
+        assert with_missing_claims(merged(order), "lost").status is Status.PASS
+
+
 def test_a_claim_whose_mutants_were_not_tried_is_undecided_unless_another_report_tried_them() -> None:
     untried, tried = verdict(trial(), mutants=False), verdict(trial(), judged())
     assert [result.unjudged for result in untried.results if result.device == "cpu"] == [True]

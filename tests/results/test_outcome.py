@@ -135,6 +135,25 @@ def test_a_result_is_unjudged_only_where_mutants_that_count_were_left_out(gate: 
     assert not refuted.results[0].unjudged
 
 
+@pytest.mark.parametrize(
+    ("examples", "asked", "source", "fewer"),
+    [
+        (5, 5, None, True),
+        (None, 100, None, False),
+        (200, 200, None, False),
+        (100, 100, None, False),
+        (5, 1, None, False),
+        (1, 1, "once", False),
+    ],
+)
+def test_a_claim_that_held_on_fewer_examples_than_its_own_is_marked(examples, asked, source, fewer) -> None:
+    found = evidence(trial(asked=asked, valid=asked), judged())
+    verdict = decide(contract(falsifier(run=source)), found, Selection(examples=examples))
+    assert (verdict.status, verdict.results[0].fewer) == (Status.PASS, fewer)
+    refuted = evidence(trial(TrialStatus.REFUTED, asked=asked))
+    assert not decide(contract(falsifier()), refuted, Selection(examples=examples)).results[0].fewer
+
+
 def test_nothing_measured_is_not_a_pass() -> None:
     assert said(decide(contract(falsifier()), evidence(), Selection())) == (
         *(Status.UNDECIDED, Outcome.UNDECIDED),

@@ -57,7 +57,7 @@ REPORTS = {
     "full": full(),
     "nothing": replace(PLAIN, contracts=(), findings=()),
     "interrupted": replace(PLAIN, interrupted=True),
-    "changed": replace(PLAIN, commit="1+", edits="12"),
+    "changed": replace(PLAIN, commit="1+", edits="12", files={"own.py": "1"}),
     "equation": of_equation(
         EquationMutants(killed=1, total=2, survivors=(MISSED,)), tolerance={"why": "w", "relative": 1}
     ),
@@ -70,6 +70,7 @@ def test_every_format_of_a_read_report_is_that_of_the_report(name: str, form: st
     again = saved.load(written(REPORTS[name], tmp_path))
     assert render(again, form, verbose=True) == render(REPORTS[name], form, verbose=True)
     assert (again.exit_code, again.edits) == (REPORTS[name].exit_code, REPORTS[name].edits)
+    assert again.files == REPORTS[name].files
 
 
 def test_a_real_report_with_runs_and_proofs_is_read_without_a_loss(project: Callable[[str], Path]) -> None:
