@@ -7,7 +7,6 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -232,18 +231,9 @@ def _recorded(
                     hardware=DeviceInfo(name=measured["hardware"], torch=measured["torch"]),
                     commit=measured["commit"],
                     reached=result["reached"],
-                    changed=(*_other_torch(measured, content["device"]), *changed(project, result, now)),
+                    changed=tuple(changed(project, result, now)),
                 ),
             )
-
-
-def _other_torch(measured: Mapping[str, Any], device: str) -> list[str]:
-    """Return the difference of a device's version of torch and the installed one; a proof needs no device."""
-    try:
-        then, now = (".".join(text.split(".")[:2]) for text in (measured["torch"], version("torch")))
-    except PackageNotFoundError:
-        return []
-    return [f"torch {then} -> {now}"] if then and then != now and device != PROOFS else []
 
 
 def changed(project: Project, result: Mapping[str, Any], now: Fingerprint) -> list[str]:
