@@ -223,3 +223,32 @@ def test_infinity_is_accepted_where_the_value_exceeds_the_dtype(tried, result, s
     """In float32 exp(x) is infinite from x = 88.7."""
     exp = {"domain": {"x": "real[N] 1..200"}, "result": "real[N]", "expression": "exp(x)", "implemented_by": "f(x)"}
     assert tried({"e": exp}, "e", {"f": result})["status"] == status
+
+
+def yielding(x):
+    yield x * 2
+
+
+async def awaited(x):
+    return x * 2
+
+
+async def streaming(x):
+    yield x * 2
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize(
+    ("code", "kind", "result"),
+    [
+        (yielding, "generator", "real[N]"),
+        (awaited, "coroutine", "real[N]"),
+        (awaited, "coroutine", "real[N], real[N]"),
+        (streaming, "generator", "real[N], real[N]"),
+    ],
+)
+def test_code_whose_body_does_not_run_is_an_error_that_says_so(tried, code, kind, result) -> None:
+    several = doubled(result=result, expression="2 * x, x") if "," in result else doubled()
+    record = tried(several, "e", {"f": code})
+    said = f"NoNumber: f returned a {kind}, which cannot be compared: write a function that returns its values"
+    assert (record["status"], record["detail"]) == ("error", said)
