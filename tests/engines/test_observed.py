@@ -1,5 +1,6 @@
 """Calls of the code under contract: its arguments, its device, its gradient."""
 
+import numpy
 import pytest
 import torch
 
@@ -252,3 +253,20 @@ def test_code_whose_body_does_not_run_is_an_error_that_says_so(tried, code, kind
     record = tried(several, "e", {"f": code})
     said = f"NoNumber: f returned a {kind}, which cannot be compared: write a function that returns its values"
     assert (record["status"], record["detail"]) == ("error", said)
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (lambda x: 2 * x + 0 * numpy.max(x), True),
+        (lambda x: x.astype(float) * 2, True),
+        (lambda x: x + None, False),
+        (lambda x: numpy.float64(2).nothing * x, False),
+    ],
+    ids=["a function of NumPy", "a method of its arrays", "another TypeError", "another AttributeError"],
+)
+def test_code_for_numpy_that_gets_a_tensor_is_told_so(tried, code, told) -> None:
+    record = tried(doubled(), "e", {"f": code})
+    assert record["status"] == "raised"
+    assert ("arrays are passed as torch tensors: convert them for NumPy" in record["error"]) is told
+    assert tried(doubled(), "e", {"f": lambda x: numpy.asarray(x) * 2})["status"] == "held"
