@@ -30,6 +30,12 @@ def test_hook_that_runs_code_uses_the_active_environment() -> None:
     assert HOOKS["pv-validate"]["stages"] == ["pre-push", "manual"]
 
 
+def test_hook_that_runs_code_runs_whatever_was_changed() -> None:
+    """Claims may read data of any type."""
+    assert HOOKS["pv-validate"]["always_run"] is True
+    assert not {"types", "types_or", "files"} & HOOKS["pv-validate"].keys()
+
+
 def test_page_shows_every_hook() -> None:
     text = (ROOT / "docs/commands.md").read_text()
     block = next(part for part in text.split("```yaml\n") if part.startswith("repos:")).partition("```")[0]

@@ -92,6 +92,10 @@ def _function(project: Project, target: Target) -> Function:
         file = module_file(project, target.module)
         found = function(project, Binding(file.relative_to(project.root).as_posix(), target.attribute))
     except Unbound as problem:
+        if methods := [name for name in problem.known if name.startswith(f"{target.attribute}.")]:
+            public = [name for name in methods if not name.rpartition(".")[2].startswith("_")]
+            called = f"constructs it and calls {' or '.join(public)}" if public else "constructs and uses it"
+            raise UsageError(f"{target} is a class: name a function that {called}") from problem
         hint = did_you_mean(_missing(problem, target), list(problem.known)) if problem.known else ""
         raise UsageError(f"{problem}; {hint}" if hint else str(problem)) from problem
     if found.is_lazy:

@@ -9,6 +9,7 @@ import json
 import linecache
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from traceback import walk_tb
 from typing import Any
 
 import torch
@@ -32,6 +33,8 @@ from pv.equations.shrink import Shrinker
 from pv.equations.system import Claim, System
 
 MAX_REJECTED = 20  # examples outside `requires` for each requested one
+
+TENSORS = " (arrays are passed as torch tensors: convert them for NumPy, as by `numpy.asarray(x)`)"
 
 
 class NoValue(Exception):
@@ -202,7 +205,7 @@ class _Attack:
         return {
             "arguments": {name: written for name, (written, _) in encoded.items()},
             "exact": all(exact for _, exact in encoded.values()),
-            "error": said(error),
+            "error": said(error) + (TENSORS if _took_an_array(error) else ""),
             "frames": [] if isinstance(error, NoValue) else self._place() if ours else self.blame.frames(error),
             "call": "" if isinstance(error, NoValue) else self._call(example),
         }
@@ -240,6 +243,14 @@ class _Attack:
         if example is not None and error is not None:
             record |= self._counterexample(example, error) | {"shrunk": shrunk}
         return record
+
+
+def _took_an_array(error: BaseException) -> bool:
+    """Return whether the code, or NumPy for it, took a tensor for an array of NumPy."""
+    if isinstance(error, AttributeError):
+        return isinstance(error.obj, Tensor)
+    modules = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__))
+    return isinstance(error, TypeError) and any(name.partition(".")[0] == "numpy" for name in modules)
 
 
 def _array(value: Any, kind: str) -> Tensor:

@@ -1,6 +1,6 @@
 """Observes, on an example, the values that must equal an equation: results of its code, and derivatives."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -147,6 +147,7 @@ def _gradient(result: Tensor, leaf: Tensor, function: str, by: str) -> Tensor:
 
 def _several(result: Any, count: int, function: str) -> tuple[Tensor, ...]:
     if count > 1 and (isinstance(result, str | Mapping) or not isinstance(result, Iterable)):
+        _check_ran(result, function)
         raise NoNumber(f"{function} returned {_kind(result)}: say in `returns` which parts are the {count} values")
     results = (result,) if count == 1 else tuple(result)
     if len(results) != count:
@@ -167,9 +168,19 @@ def _tensor(value: Any, function: str) -> Tensor:
     try:
         return torch.as_tensor(value, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError) as error:
+        _check_ran(value, function)
         hint = f", such as `result[{next(iter(value))!r}]`" if isinstance(value, Mapping) and value else ""
         message = f"{function} returned {_kind(value)}: say in `returns` which part is the value{hint}"
         raise NoNumber(message) from error
+
+
+def _check_ran(value: Any, function: str) -> None:
+    """Raise `NoNumber` for what a call returns before the body of the function runs."""
+    if isinstance(value, Generator | Coroutine | AsyncGenerator):
+        kind = "coroutine" if isinstance(value, Coroutine) else "generator"
+        raise NoNumber(
+            f"{function} returned a {kind}, which cannot be compared: write a function that returns its values"
+        )
 
 
 def _inferred(value: Any) -> Tensor | None:

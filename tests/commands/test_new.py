@@ -112,11 +112,15 @@ def test_modules_below_src_are_found(folder: Path) -> None:
         ("code:scled", "defines no scled; did you mean 'scaled'"),
         ("cod:scaled", "no module 'cod'.*; did you mean 'code'"),
         ("code:none", "has no parameter"),
+        ("code:Kind", "code:Kind is a class: name a function that constructs it and calls Kind.of or Kind.at$"),
+        ("code:Bare", "code:Bare is a class: name a function that constructs and uses it$"),
         ("code:later", "is a coroutine or a generator"),
     ],
 )
 def test_subject_that_cannot_be_called_is_refused(folder: Path, target: str, message: str) -> None:
-    (folder / "code.py").write_text(f"{SCALED}\ndef none(): ...\ndef later(a):\n    yield a\n")
+    classes = "class Kind(Bare):\n    def __init__(self): ...\n    def of(self): ...\n    def at(self): ...\n"
+    classes = f"class Bare:\n    def __init__(self): ...\n{classes}"
+    (folder / "code.py").write_text(f"{SCALED}\ndef none(): ...\ndef later(a):\n    yield a\n{classes}")
     with pytest.raises(UsageError, match=message):
         new(subject=target)
     assert list(files(folder)) == ["code.py"]

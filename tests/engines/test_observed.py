@@ -1,5 +1,6 @@
 """Calls of the code under contract: its arguments, its device, its gradient."""
 
+import numpy
 import pytest
 import torch
 
@@ -223,3 +224,49 @@ def test_infinity_is_accepted_where_the_value_exceeds_the_dtype(tried, result, s
     """In float32 exp(x) is infinite from x = 88.7."""
     exp = {"domain": {"x": "real[N] 1..200"}, "result": "real[N]", "expression": "exp(x)", "implemented_by": "f(x)"}
     assert tried({"e": exp}, "e", {"f": result})["status"] == status
+
+
+def yielding(x):
+    yield x * 2
+
+
+async def awaited(x):
+    return x * 2
+
+
+async def streaming(x):
+    yield x * 2
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize(
+    ("code", "kind", "result"),
+    [
+        (yielding, "generator", "real[N]"),
+        (awaited, "coroutine", "real[N]"),
+        (awaited, "coroutine", "real[N], real[N]"),
+        (streaming, "generator", "real[N], real[N]"),
+    ],
+)
+def test_code_whose_body_does_not_run_is_an_error_that_says_so(tried, code, kind, result) -> None:
+    several = doubled(result=result, expression="2 * x, x") if "," in result else doubled()
+    record = tried(several, "e", {"f": code})
+    said = f"NoNumber: f returned a {kind}, which cannot be compared: write a function that returns its values"
+    assert (record["status"], record["detail"]) == ("error", said)
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (lambda x: 2 * x + 0 * numpy.max(x), True),
+        (lambda x: x.astype(float) * 2, True),
+        (lambda x: x + None, False),
+        (lambda x: numpy.float64(2).nothing * x, False),
+    ],
+    ids=["a function of NumPy", "a method of its arrays", "another TypeError", "another AttributeError"],
+)
+def test_code_for_numpy_that_gets_a_tensor_is_told_so(tried, code, told) -> None:
+    record = tried(doubled(), "e", {"f": code})
+    assert record["status"] == "raised"
+    assert ("arrays are passed as torch tensors: convert them for NumPy" in record["error"]) is told
+    assert tried(doubled(), "e", {"f": lambda x: numpy.asarray(x) * 2})["status"] == "held"
