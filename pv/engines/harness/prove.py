@@ -20,13 +20,18 @@ NO_ANSWER = (TrialStatus.TIMEOUT.value, TrialStatus.INCONCLUSIVE.value, TrialSta
 
 
 def prove(claim: Claim, box: Box, engines: Sequence[str], limit_s: float, stream: Stream) -> dict[str, Any]:
-    """Return the record of what the engines found. If there are several, they must agree."""
-    records = {
-        engine: exhaustive.prove(claim, box, limit_s)
-        if engine == "exhaustive"
-        else symbolic.prove(claim, box, limit_s, stream)
-        for engine in engines
-    }
+    """Return the record of what the engines found. If there are several, they must agree.
+
+    A counterexample of an enumeration is one of the code itself, so no other engine is asked.
+    """
+    records: dict[str, dict[str, Any]] = {}
+    for engine in sorted(engines, key="exhaustive".__ne__):
+        if engine == "exhaustive":
+            records[engine] = exhaustive.prove(claim, box, limit_s)
+            if records[engine]["status"] in REFUTING:
+                return records[engine]
+        else:
+            records[engine] = symbolic.prove(claim, box, limit_s, stream)
     return next(iter(records.values())) if len(records) == 1 else settled(records)
 
 
