@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import cache
 from os import getcwd, listdir, readlink  # code under test may replace those of `os`, which `Path` calls
 from pathlib import Path
 from types import ModuleType
@@ -25,7 +26,7 @@ class FilesRead:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._before = frozenset(name for name, file in _modules() if is_installed(file) or _is_own(name))
+        self._before = foreign()
         self._opened: set[str] = set()
         sys.addaudithook(self._note)
 
@@ -47,6 +48,12 @@ class FilesRead:
         named = {Path(name) for path in paths for name in (os.path.normpath(path), os.path.realpath(path))}
         inside = (path.relative_to(self._root) for path in named if path.is_relative_to(self._root) and _is_file(path))
         return sorted(path.as_posix() for path in inside if path.name == str(path) or not path.parts[0].startswith("."))
+
+
+@cache
+def foreign() -> frozenset[str]:
+    """Return the names of the loaded modules that are installed or of pv. A fork server asks once for all its forks."""
+    return frozenset(name for name, file in _modules() if is_installed(file) or _is_own(name))
 
 
 def _modules() -> Iterator[tuple[str, str]]:

@@ -17,7 +17,7 @@ import sys
 import traceback
 from typing import Any
 
-from pv.workers import pages, tree, worker
+from pv.workers import files, pages, tree, worker
 from pv.workers.streams import EVIDENCE_FD, adopt
 
 MAX_MESSAGE = 1 << 20
@@ -153,6 +153,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=fd)
     preload(config["preload"])
+    files.foreign()
     pages.collapse()
     tree.become_subreaper()
     ready = {"threads": tree.threads()}
