@@ -76,6 +76,8 @@ def noted() -> Iterator[Callable[[], bool]]:
             handler.quiet_until = note.quiet_until
             signal.signal(number, handler)
     if note.received and not note.returned:
+        for handler in before.values():
+            handler.quiet_until = time.monotonic() + _REPEATED_S
         raise KeyboardInterrupt
 
 

@@ -147,3 +147,21 @@ def layers_clamped(original: Any, student: Any, teacher: Any, *, layers: Any, **
 
     pairs = [(nearest(i, student), nearest(j, teacher)) for i, j in layers]
     return original(student, teacher, layers=pairs, **named)
+
+
+def keywords_not_passed(original: Any, self: Any, module: Any, vocab_size: int) -> None:
+    """Pass tokens alone to a module whose forward names no other parameter."""
+    import inspect
+
+    from torch import nn
+
+    class TokensAlone(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = module
+
+        def forward(self, tokens: Any) -> Any:
+            return self.inner(tokens)
+
+    names = inspect.signature(module.forward).parameters
+    original(self, module if "output_hidden_states" in names else TokensAlone(), vocab_size)

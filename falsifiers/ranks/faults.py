@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -121,3 +121,11 @@ def statistics_kept(original: Any, module: Any, tokens: Tensor, **options: Tenso
     original(module, tokens, **options)
     with torch.random.fork_rng(), torch.no_grad():
         module(tokens, **options)
+
+
+def unused_accepted(original: Any, module: Any, tokens: Tensor, **options: Tensor) -> None:
+    """Accept parameters that the forward does not use."""
+    from reference_trainer.errors import SettingError
+
+    with suppress(SettingError):
+        original(module, tokens, **options)

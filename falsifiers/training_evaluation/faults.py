@@ -102,3 +102,7 @@ def first_values(original: Any, settings: Any) -> Any:
     """Give every value without its end."""
     ends = [name for name, _ in settings if name.endswith("_end")]
     return original(settings.model_copy(update=dict.fromkeys(ends)))
+
+
+def any_evaluation_accepted(sums: Any, owner: str) -> None:
+    """Accept whatever an evaluation returns."""

@@ -1,8 +1,8 @@
 """Shows the values in a failed `assert` that has no message: its sides, and what they consist of.
 
-The expressions of the assert are evaluated again, twice, in the frame that failed, after the search has ended. Nothing
-is shown if the assertion then holds, and no value that is another the second time: code that keeps state would give
-values that did not fail. A value that changes once, after the assert has failed, cannot be told from one that failed.
+The expressions of the assert are evaluated twice more in the frame that failed, after the search has ended. Nothing is
+shown if the assertion then holds, and a value that differs between the two is left out: the code keeps state, and the
+assert saw another value. A value that changes only once, after the assert has failed, is not recognised.
 """
 
 import ast
@@ -39,7 +39,7 @@ def explained(error: BaseException) -> str:
 
 
 def _stable(seen: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a line for each expression that had one value only, whenever it was evaluated."""
+    """Return a line for each expression whose values are all equal."""
     values: dict[str, set[str]] = {}
     for part, value in seen:
         values.setdefault(part, set()).add(value)

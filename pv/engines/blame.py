@@ -44,18 +44,18 @@ class Blame:
         return TrialStatus.RAISED if own and own[-1].f_code.co_filename in self.subject_files else TrialStatus.ERROR
 
     def _is_broken(self, frame: FrameType, error: BaseException) -> bool:
-        """Return whether the replacement, whose frame it is, asked for what there is not, or called it wrongly.
+        """Return whether the replacement, whose frame it is, uses an unknown name or passes wrong arguments.
 
-        An attribute of None stays a fault: code that was given nothing may be what the fault is about.
+        A missing attribute of None stays a fault: a missing value may be the fault that was planted.
         """
         place, name = f"{_module(frame)}:{frame.f_code.co_qualname}.", f"{self.replacement}."
         if not place.startswith(name):
             return False
         if isinstance(error, ImportError):
-            return error.name is not None  # None: the replacement raises it on purpose
+            return error.name is not None  # it is None for a `raise ImportError(...)`
         if isinstance(error, TypeError):
             return _is_of_an_operation(error, frame)
-        return isinstance(error, AttributeError) and error.obj is not None  # None also: raised on purpose
+        return isinstance(error, AttributeError) and error.obj is not None  # it is None for a `raise`, too
 
     def _is_claim(self, error: AssertionError) -> bool:
         """Return whether the falsifier, a helper of it, or a library of assertions called from them raised `error`."""
@@ -104,7 +104,7 @@ def said(error: BaseException) -> str:
 
 
 def _is_of_an_operation(error: BaseException, frame: FrameType) -> bool:
-    """Return whether an operation of `frame` itself raised, such as a call with other arguments; no `raise` did."""
+    """Return whether an operation of `frame` raised, such as a call with wrong arguments, and not a `raise`."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -34,7 +34,7 @@ from pv.equations.system import Claim, System
 
 MAX_REJECTED = 20  # examples outside `requires` for each requested one
 
-TENSORS = " (arrays are passed as torch tensors: convert them for NumPy, as by `numpy.asarray(x)`)"
+TENSORS = " (the arguments are torch tensors; convert them with `numpy.asarray(x)` before calling NumPy)"
 
 
 class NoValue(Exception):

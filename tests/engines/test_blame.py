@@ -147,7 +147,7 @@ class Fault:
 """
 
 
-def test_replacement_that_names_what_there_is_not_is_an_invalid_mutant(tmp_path: Path) -> None:
+def test_replacement_with_an_unknown_name_or_wrong_arguments_is_an_invalid_mutant(tmp_path: Path) -> None:
     """What it raises on purpose, or what the code raises that it calls, is a fault."""
     faults = load(tmp_path / "faults.py", FAULTS)
     subject = load(tmp_path / "subject.py", "import math\ndef asks():\n    return math.no_such_name\n")

@@ -124,6 +124,24 @@ def test_noted_interrupt_and_one_after_the_block_count_as_one_within_a_second(
     assert child(work) == (0, answer, b"")
 
 
+@pytest.mark.parametrize(("wait", "answer"), [(2.9, "nothing"), (3.1, "interrupt")])
+@pytest.mark.parametrize("number", NUMBERS)
+def test_interrupts_within_three_seconds_after_one_raised_at_the_end_are_ignored(
+    number: int, wait: float, answer: str
+) -> None:
+    def work() -> str:
+        begin(signal.SIGINT, DEFAULT)
+        interrupts.exit_at_once()
+        interrupts.raise_once()
+        with pytest.raises(KeyboardInterrupt), mock.patch.object(interrupts.time, "monotonic", lambda: 1000.0):
+            with interrupts.noted():
+                os.kill(os.getpid(), number)
+        with mock.patch.object(interrupts.time, "monotonic", lambda: 1000.0 + wait):
+            return sent(number, [])
+
+    assert child(work) == (0, answer, b"")
+
+
 def test_nothing_is_noted_in_a_program_with_handlers_of_its_own() -> None:
     assert child(lambda: noted(signal.SIGINT, (0.0,), began=False)) == (0, "KeyboardInterrupt: ", b"")
 

@@ -10,11 +10,11 @@ from pv.engines.encoding import encode
 from pv.engines.trial import TrialStatus
 
 Predicate = Callable[..., object]
-RETURN = "return True, False or nothing, or assert the claim"
+RETURN = "return True, False or None, or assert the claim"
 
 
 class Claim:
-    """A predicate with its subject. A failed assertion or the answer False refutes it; nothing, as True, does not."""
+    """A predicate with its subject. A failed assertion or the answer False refutes it; True and None do not."""
 
     def __init__(self, predicate: Predicate, subject: Any, blame: Blame) -> None:
         self.predicate, self.subject, self.blame = predicate, subject, blame
@@ -35,9 +35,9 @@ class Claim:
         return None if answer else self._record(point, TrialStatus.REFUTED, "the predicate answered False", [])
 
     def _answer(self, point: Point) -> bool:
-        """Return whether it answers nothing or True. Raise `TypeError` where it answers anything but these and False.
+        """Return whether the answer is True or None. Raise `TypeError` unless it is a bool or None.
 
-        Such an answer, as a tuple or a generator, is true whatever it holds.
+        A tuple or a generator would be true, whatever it contains.
         """
         answer = self.predicate(self.subject, **point)
         if answer is None or isinstance(answer, bool) or _is_numpy_bool(answer):

@@ -16,7 +16,7 @@ from pv.results.trial import Evidence, TrialStatus
 from pv.results.verdict import Report, decide
 from tests.engines.harness.reading import PROJECTS, Project, result, trial_of
 
-PAIR = "TypeError: the predicate returned a value of type tuple: return True, False or nothing, or assert the claim"
+PAIR = "TypeError: the predicate returned a value of type tuple: return True, False or None, or assert the claim"
 
 
 def validated(name: str, folder: Path) -> Report:
