@@ -89,6 +89,22 @@ def test_student_in_eval_mode_is_named_before_the_run(
     assert ("student: trains in eval mode" in capsys.readouterr().out) is not training
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_own_student_of_another_dtype_than_the_settings_is_named_before_the_run(
+    dtype: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Single(OwnStudent):
+        def make_student(self) -> torch.nn.Module:
+            return super().make_student().float()
+
+    text = tmp_path / "text"
+    text.write_bytes(bytes(range(97, 123)) * 40)
+    given: dict[str, Any] = {"data": text, "out": tmp_path / "out", "teacher_cache": tmp_path / "cache", "smoke": 1}
+    with Single(Settings(dtype=dtype, **given, **SMALL)) as run:
+        run.prepare()
+    assert ("student: is of torch.float32; return model.double()" in capsys.readouterr().out) is (dtype == "float64")
+
+
 @pytest.mark.parametrize("largest", [99, 100])
 def test_text_with_bytes_that_the_teacher_has_no_token_for_is_refused(tmp_path: Path, largest: int) -> None:
     (tmp_path / "teacher").mkdir()
