@@ -7,6 +7,7 @@ the command line, `reference_trainer.cli`, or `reference_trainer.pipeline.smoke`
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from falsifiers.distill_report.summaries import result_of
 from falsifiers.distill_smoke.cases import changes, invoked, place
 from falsifiers.kd_divergences.cases import NAMED, Divergence
 from falsifiers.support.comparison import ANYWHERE
+from falsifiers.support.fake_cuda import fake_cuda
 from falsifiers.support.strategies import KdCase, kd_cases
 from reference_trainer.distillation.gradcheck import relative_difference
 from reference_trainer.distillation.losses import kd_logit_gradient
@@ -89,14 +91,15 @@ def falsify_difference_is_relative(
 def falsify_labels_of_any_integer_dtype(subject: Any, device: str, seed: int, integers: torch.dtype, at: str) -> None:
     """A correct gradient agrees for labels from 150 to 160 of any dtype, and for models on different devices.
 
-    156 has the bits of the label of an unscored position in uint8.
+    Without a GPU one is imitated. 156 has the bits of the label of an unscored position in uint8.
     """
     generator = torch.Generator().manual_seed(seed)
     logits = [torch.randn(2, 3, 200, generator=generator) for _ in range(2)]
     labels = torch.randint(150, 161, (2, 3), generator=generator).to(integers).fill_diagonal_(156)
-    places = [torch.device(device if at == each else "cpu") for each in ("student", "teacher", "labels")]
-    tensors = [tensor.to(place) for tensor, place in zip([*logits, labels], places, strict=True)]
-    seen = subject.relative_difference(*tensors, temperature=2.0, ce_weight=0.5, kd_weight=0.5)
+    with nullcontext() if device == "cuda" else fake_cuda():
+        places = ["cuda" if at == each else "cpu" for each in ("student", "teacher", "labels")]
+        tensors = [tensor.to(place) for tensor, place in zip([*logits, labels], places, strict=True)]
+        seen = subject.relative_difference(*tensors, temperature=2.0, ce_weight=0.5, kd_weight=0.5)
     assert seen <= subject.AGREE, f"with labels {labels.tolist()}, {integers}, a correct gradient differs by {seen}"
 
 

@@ -1,6 +1,6 @@
 """Comparison of the closed-form gradient of the distillation loss with automatic differentiation.
 
-Shape letters: B batch, T position, V vocabulary.
+Shape letters: B batch, T position, V vocabulary, N scored positions, K tokens of these with a probability above 0.
 """
 
 from __future__ import annotations
@@ -71,16 +71,17 @@ def _textbook_loss(student_NV: Tensor, teacher_NV: Tensor, labels_N: Tensor, wei
 def _divergence(log_p_NV: Tensor, log_q_NV: Tensor, beta: float) -> Tensor:
     if beta in (0, 1):
         return _kl(log_q_NV, log_p_NV) if beta else _kl(log_p_NV, log_q_NV)
-    least = torch.finfo(torch.float64).min / 2  # the derivative of a mixture of two -inf is NaN
+    # The derivative of a mixture of two -inf would be NaN.
     log_m_NV = torch.logaddexp(
-        log_p_NV.clamp_min(least) + math.log(beta), log_q_NV.clamp_min(least) + math.log1p(-beta)
+        log_p_NV.clamp_min(torch.finfo(log_p_NV.dtype).min) + math.log(beta), log_q_NV + math.log1p(-beta)
     )
     return beta * _kl(log_p_NV, log_m_NV) + (1 - beta) * _kl(log_q_NV, log_m_NV)
 
 
 def _kl(log_a_NV: Tensor, log_b_NV: Tensor) -> Tensor:
-    banned_NV = log_a_NV == -math.inf  # has no term, although -inf is subtracted from it
-    return (log_a_NV.exp() * (log_a_NV.masked_fill(banned_NV, 0) - log_b_NV.masked_fill(banned_NV, 0))).sum()
+    allowed_NV = log_a_NV > -math.inf  # a banned token has no term
+    log_a_K, log_b_K = log_a_NV[allowed_NV], log_b_NV[allowed_NV]
+    return (log_a_K.exp() * (log_a_K - log_b_K)).sum()
 
 
 def differences(
