@@ -137,7 +137,7 @@ class ShardedParallel(DataParallel):
     @contextmanager
     def micro_batch(self, *, last: bool) -> Iterator[None]:
         for part in self._parts:
-            part.set_requires_gradient_sync(last, recurse=False)
+            part.set_requires_gradient_sync(last)
         yield
 
 
