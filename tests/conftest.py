@@ -3,7 +3,9 @@
 import os
 import shutil
 import signal
+import sysconfig
 import uuid
+import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,6 +33,19 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
         return target
 
     return copy
+
+
+@pytest.fixture(scope="session")
+def without_torch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of a virtual environment that has the packages of this one, but for PyTorch."""
+    folder = tmp_path_factory.mktemp("without_torch")
+    venv.create(folder, symlinks=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    for path in Path(sysconfig.get_path("purelib")).iterdir():
+        if not path.name.startswith(("torch", "functorch")):
+            (site / path.name).symlink_to(path)
+    (site / "clone.pth").write_text(f"{PROJECTS.parents[1]}\n", encoding="utf-8")
+    return folder / "bin/python"
 
 
 @pytest.fixture

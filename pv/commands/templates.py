@@ -101,7 +101,7 @@ metadata:
   references: ["FILL IN: the paper, specification or issue that says what is right"]
 subject: $module
 ## To compare the code with its definition, write that in place of FILL IN, and uncomment the lines that start with
-## one `#` (this needs PyTorch). The domain lists the values to try; docs/equations.md of pv describes the language.
+## one `#` (arrays need PyTorch). The domain lists the values to try; docs/equations.md of pv describes the language.
 # equations:
 #   $function:
 #     domain: {$domain}

@@ -12,9 +12,6 @@ from dataclasses import dataclass, field, replace
 from traceback import walk_tb
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from pv.engines.blame import Blame, said
 from pv.engines.encoding import decode, encode, show
 from pv.engines.equation_mutants import KeptExamples, tried
@@ -25,6 +22,7 @@ from pv.engines.property import Settings
 from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
 from pv.equations.accuracy import UNITS
+from pv.equations.arrays import Tensor, torch
 from pv.equations.call import defined_at
 from pv.equations.draw import Drawer, Example
 from pv.equations.limits import Limits
@@ -205,10 +203,13 @@ class _Attack:
         return {
             "arguments": {name: written for name, (written, _) in encoded.items()},
             "exact": all(exact for _, exact in encoded.values()),
-            "error": said(error) + (TENSORS if _took_an_array(error) else ""),
+            "error": said(error) + (TENSORS if self._has_arrays() and _took_an_array(error) else ""),
             "frames": [] if isinstance(error, NoValue) else self._place() if ours else self.blame.frames(error),
             "call": "" if isinstance(error, NoValue) else self._call(example),
         }
+
+    def _has_arrays(self) -> bool:
+        return any(variable.axes for variable in self.claim.equation.variables.values())
 
     def _compared(self) -> Claim | None:
         """Return the claim whose code is called: this one, or the equation that it is the derivative of."""
@@ -255,4 +256,5 @@ def _took_an_array(error: BaseException) -> bool:
 
 def _array(value: Any, kind: str) -> Tensor:
     """Return the array of an example for an argument of the code."""
-    return torch.as_tensor(value).to({"index": torch.int64, "mask": torch.bool}.get(kind, torch.float64))
+    array = torch.as_tensor(value)
+    return array != 0 if kind == "mask" else array.to(torch.int64 if kind == "index" else torch.float64)

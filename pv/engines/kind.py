@@ -88,8 +88,6 @@ class Kind(ABC, Generic[P]):
     """True if its test only asserts: a value that it returns is ignored, and `@given` supplies other parameters."""
     rules: ClassVar[tuple[Rule, ...]] = ()
     """The lint rules about the keys that only this kind reads."""
-    preloads: ClassVar[tuple[str, ...]] = ()
-    """The modules that the fork server loads for it."""
 
     @abstractmethod
     def takes(self, claim: Falsifier) -> bool:
@@ -111,6 +109,10 @@ class Kind(ABC, Generic[P]):
         """Return the names that the claim's function must accept."""
         device = () if claim.devices == ("cpu",) else ("device",)  # else the CPU would be measured under another name
         return ("subject", *device)
+
+    def preloads(self, contract: Contract, claim: Falsifier) -> tuple[str, ...]:
+        """Return the modules that the fork server loads for a claim."""
+        return ()
 
     def run_of(self, contract: Contract, claim: Falsifier) -> Run | None:
         """Return the run that is executed before the claim is tried. Raise `UnknownName` if it is not declared."""

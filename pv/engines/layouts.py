@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-import torch
-from torch import Tensor
-
 from pv.engines.observed import Layout
+from pv.equations.arrays import Tensor, torch
 from pv.equations.checks import Check
 from pv.equations.domain import DISTRIBUTIONS
 from pv.equations.draw import Example

@@ -5,10 +5,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from pv.engines.unchanged import Arguments, same
+from pv.equations.arrays import Tensor, torch
 from pv.equations.checks import Check
 from pv.equations.draw import Example
 from pv.equations.limits import Limits

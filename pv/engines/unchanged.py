@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from torch import Tensor
+from pv.equations.arrays import Tensor
 
 
 class Arguments:

@@ -12,9 +12,11 @@ axes         the rules of axes and types
 functions    the functions of the language
 interpret    the interpreter, used by type check and evaluation
 typecheck    the static check of axes and types
+requirements what an equation needs PyTorch for
 mutants      equations with one symbol replaced
 show, latex  equations for people
 
+arrays       PyTorch, or where it is not installed `scalars`: its functions of numbers without axes, from `floats`
 tensors      the algebra of float64 tensors; its functions are in `tensor_functions`
 draw         random examples of a domain
 evaluate     values of an equation on an example

@@ -9,9 +9,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
+from pv.equations.arrays import Tensor, torch
 from pv.equations.domain import DISTRIBUTIONS, Kind, Variable, axis_bounds
 from pv.equations.tensor_functions import F64
 
@@ -68,7 +66,7 @@ class Drawer:
         return self._styled(low, high, shape, earlier)
 
     def _index(self, variable: Variable, shape: tuple[int, ...], sizes: Mapping[str, int]) -> Tensor:
-        drawn = torch.randint(sizes[variable.of or ""], shape, generator=self._generator)
+        drawn = self._whole(0, sizes[variable.of or ""] - 1, shape)
         if variable.extra is not None and self._random.random() < EXTRA_INDEX:
             extra = self._uniform(shape) < self._random.choice([0.2, 0.5])
             drawn = torch.where(extra, variable.extra, drawn)
@@ -87,7 +85,7 @@ class Drawer:
         first, last = math.ceil(low), math.floor(high)
         if self._random.random() < 0.2:
             return torch.full(shape, float(self._random.choice([first, last])), dtype=F64)
-        return torch.randint(first, last + 1, shape, generator=self._generator).to(F64)
+        return self._whole(first, last, shape).to(F64)
 
     def _scalar(self, low: float, high: float) -> float:
         chance = self._random.random()
@@ -123,7 +121,14 @@ class Drawer:
             case _:
                 return self._normal(shape) * self._random.choice([1.0, 5.0])
 
+    def _whole(self, first: int, last: int, shape: tuple[int, ...]) -> Tensor:
+        if not shape:  # by Python's generator: the same without PyTorch
+            return torch.tensor(self._random.randint(first, last))
+        return torch.randint(first, last + 1, shape, generator=self._generator)
+
     def _uniform(self, shape: tuple[int, ...]) -> Tensor:
+        if not shape:
+            return torch.tensor(self._random.random(), dtype=F64)
         return torch.rand(shape, generator=self._generator, dtype=F64)
 
     def _normal(self, shape: tuple[int, ...]) -> Tensor:

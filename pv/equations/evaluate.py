@@ -4,8 +4,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torch import Tensor
-
+from pv.equations.arrays import Tensor
 from pv.equations.domain import Kind, Variable, axis_bounds
 from pv.equations.draw import Example
 from pv.equations.interpret import Interpreter

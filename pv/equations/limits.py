@@ -1,9 +1,7 @@
 """The allowed error: how far code, or another equation, may be from the values of an equation on one example."""
 
-import torch
-from torch import Tensor
-
 from pv.equations.accuracy import UNITS, Accuracy
+from pv.equations.arrays import Tensor, torch
 from pv.equations.draw import Example
 from pv.equations.evaluate import Equation
 from pv.equations.tensor_functions import F64

@@ -4,9 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-import torch
-from torch import Tensor
-
+from pv.equations.arrays import Tensor, torch
 from pv.equations.domain import DISCRETE, DISTRIBUTIONS, Kind, Variable, axis_bounds
 from pv.equations.draw import Example, bounds, fitted
 
@@ -154,7 +152,7 @@ def _renumbered(array: Tensor, kept: list[int]) -> Tensor:
 def _simpler(value: float, kind: Kind) -> set[float]:
     if kind in (Kind.INDEX, Kind.MASK):
         return {float(v) for v in (0, 1) if _complexity(v) < _complexity(value)}
-    halves = {float(round(value)), float(round(value / 2)), float(torch.tensor(float(f"{value:.1e}")).float())}
+    halves = {float(round(value)), float(round(value / 2)), float(torch.tensor(float(f"{value:.1e}")))}
     nearer = {value - math.copysign(1, value)} if abs(value) > 2 and value == round(value) else set()
     candidates = {*_SIMPLE, *(-v for v in _SIMPLE if v), *halves, *nearer}
     if kind is Kind.INT:

@@ -4,10 +4,8 @@ import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from pv.equations.accuracy import Accuracy
+from pv.equations.arrays import Tensor, torch
 from pv.equations.call import Call
 from pv.equations.checks import Checks
 from pv.equations.definition import Definition, Derivative
@@ -83,7 +81,7 @@ def _nearly_equal(claim: Claim, invariant: Formula, example: Example) -> Tensor:
 
     `!=` must hold exactly, and so must `<` and `>` where both sides are equal everywhere.
     """
-    last, nowhere = invariant.lines[-1].value, torch.zeros(1, dtype=torch.bool)
+    last, nowhere = invariant.lines[-1].value, torch.tensor([False])
     if not isinstance(last, ast.Compare) or len(last.ops) != 1 or isinstance(last.ops[0], ast.NotEq):
         return nowhere
     sides = ast.Tuple(elts=[last.left, last.comparators[0]], ctx=ast.Load())

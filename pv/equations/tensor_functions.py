@@ -4,8 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import torch
-from torch import Tensor
+from pv.equations.arrays import Tensor, torch
 
 F64 = torch.float64
 

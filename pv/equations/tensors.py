@@ -4,11 +4,10 @@ Every content is [runs, *axes]; runs is 1 where all runs agree.
 """
 
 import math
+import random
 from collections.abc import Mapping, Sequence
 
-import torch
-from torch import Tensor
-
+from pv.equations.arrays import Tensor, torch
 from pv.equations.tensor_functions import EXACT, F64, ROUNDED, broadcast, exp, log, reduced
 from pv.equations.values import Axes, Value
 
@@ -21,13 +20,18 @@ class Tensors:
 
     def __init__(self, sizes: Mapping[str, int], *, unit: float = 0.0, runs: int = 1) -> None:
         self._sizes, self._unit, self._runs = sizes, unit, runs
-        self._generator = torch.Generator().manual_seed(0)
+        self._random, self._generator = random.Random(0), torch.Generator().manual_seed(0)
 
     def _disturbed(self, content: Tensor) -> Tensor:
         if not self._unit:
             return content
-        signs = torch.randint(0, 2, (self._runs, *content.shape[1:]), generator=self._generator, dtype=F64) * 2 - 1
-        return content * (1 + self._unit * signs)
+        return content * (1 + self._unit * self._signs(tuple(content.shape[1:])))
+
+    def _signs(self, shape: tuple[int, ...]) -> Tensor:
+        if not shape:  # by Python's generator: the same without PyTorch
+            bits = self._random.getrandbits(self._runs)
+            return torch.tensor([1.0 if bits >> run & 1 else -1.0 for run in range(self._runs)], dtype=F64)
+        return torch.randint(0, 2, (self._runs, *shape), generator=self._generator, dtype=F64) * 2 - 1
 
     def constant(self, number: float) -> Tensor:
         content = torch.full((1,), number, dtype=F64)

@@ -1,6 +1,7 @@
 """Tries claims in the workers that `pv validate` uses, one at a time, with one pool for a whole session of pytest."""
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class Attempts:
         """Return why a device cannot be used here; "" if it can."""
         if device == "cpu":
             return ""
+        if find_spec("torch") is None:
+            return "torch is not installed"
         import torch
 
         return "" if torch.cuda.is_available() else f"no {device} device is visible to torch {torch.__version__}"

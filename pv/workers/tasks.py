@@ -135,7 +135,8 @@ def preload(project: Project, contracts: Sequence[Contract], subjects: Iterable[
     foreign = {name for name in imported if not _is_inside(project, name)}
     # A package that loads its parts when they are asked for costs every worker seconds, unless they are named.
     foreign |= {name for name in imports.modules(files) if name.partition(".")[0] in foreign}
-    foreign |= {name for contract in contracts for claim in contract.claims for name in kind_of(claim).preloads}
+    claims = [(contract, claim) for contract in contracts for claim in contract.claims]
+    foreign |= {name for contract, claim in claims for name in kind_of(claim).preloads(contract, claim)}
     wanted = [*ALWAYS_LOADED, *sorted(foreign - {"pv", *ALWAYS_LOADED})]
     return [*wanted, "torch._dynamo"] if "torch" in foreign and _optimizes(files) else wanted
 

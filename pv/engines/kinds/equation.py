@@ -17,9 +17,10 @@ from pv.engines.rule import rules_of
 from pv.engines.trial import Trial, TrialStatus
 from pv.equations.domain import Kind as VariableKind
 from pv.equations.parse import parse_equations
+from pv.equations.requirements import needs_torch
 from pv.errors import UsageError
 
-NO_TORCH = "equations are evaluated with PyTorch, which is not installed: run `pip install torch`"
+NO_TORCH = "{} needs PyTorch, which is not installed: run `pip install torch`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +42,6 @@ class EquationKind(Kind[EquationPayload]):
     payload_type = EquationPayload
     replays_arguments = True
     rules = rules_of(equation_rules, equation_use)
-    preloads = ("torch", "pv.engines.equation")
 
     def takes(self, claim: Falsifier) -> bool:
         return equation_rules.is_compared(claim)
@@ -56,8 +56,8 @@ class EquationKind(Kind[EquationPayload]):
         )
 
     def attack(self, payload: EquationPayload, worker: Worker) -> dict[str, Any]:
-        if find_spec("torch") is None:
-            return {"status": TrialStatus.ERROR.value, "detail": NO_TORCH}
+        if needing := _lacks_torch(payload.equation, payload.equations):
+            return {"status": TrialStatus.ERROR.value, "detail": NO_TORCH.format(needing)}
         from pv.engines import equation as engine
         from pv.engines.property import Settings
 
@@ -69,6 +69,10 @@ class EquationKind(Kind[EquationPayload]):
         return engine.attack(
             payload.equations, payload.equation, subject, worker.device, settings, worker.blame, worker.stream
         )
+
+    def preloads(self, contract: Contract, claim: Falsifier) -> tuple[str, ...]:
+        lacks_torch = _lacks_torch(claim.equation or "", sharing.executable(contract))
+        return ("torch", "pv.engines.equation") if lacks_torch else ("pv.engines.equation",)
 
     def binding(self, claim: Falsifier) -> str:
         return f"equation {claim.equation}"
@@ -89,3 +93,11 @@ class EquationKind(Kind[EquationPayload]):
     def sensitivity(self, trial: Trial) -> str:
         found = trial.equation_mutants
         return f", {found.killed} of {found.total} equation mutants killed" if found is not None else ""
+
+
+def _lacks_torch(name: str, equations: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return what an equation needs PyTorch for where it is not installed; "" if it can be evaluated."""
+    if find_spec("torch") is not None:
+        return ""
+    definitions, _ = parse_equations(equations)
+    return needs_torch(definitions[name], definitions) if name in definitions else ""

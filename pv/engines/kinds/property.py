@@ -26,7 +26,6 @@ class PropertyKind(Kind[PropertyPayload]):
     section = "falsifiers"
     payload_type = PropertyPayload
     asserts = True
-    preloads = ("pv.engines.property", "hypothesis")
 
     def takes(self, claim: Falsifier) -> bool:
         return claim.test is not None

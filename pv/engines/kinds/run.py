@@ -33,7 +33,6 @@ class RunKind(Kind[RunPayload]):
     section = "falsifiers"
     payload_type = RunPayload
     asserts = True
-    preloads = ("pv.engines.reference_run", "pv.engines.property", "hypothesis")
 
     def takes(self, claim: Falsifier) -> bool:
         return claim.test is not None and claim.run is not None

@@ -8,9 +8,11 @@ from pv.contract.claims import Equation, Falsifier
 from pv.contract.finding import Location
 from pv.contract.model import Contract
 from pv.engines.kinds import KINDS, kind_of
+from pv.engines.kinds.equation import EquationPayload
 from pv.errors import UsageError
 from tests.engines.kinds.claims import BASE, CLAIMS
 
+ENGINE = ("pv.engines.equation",)
 HERE = Location(Path("c.yaml"))
 SLOPE = {"derivative_of": {"equation": "twice", "with_respect_to": "x"}, "expression": "2"}
 CONTRACT = Contract(
@@ -43,8 +45,25 @@ def test_binding_names_the_equation() -> None:
     assert kind_of(CLAIMS["equation"]).binding(CLAIMS["equation"]) == "equation twice"
 
 
-def test_missing_torch_is_an_error_that_says_what_to_install(monkeypatch) -> None:
+def payload(equation: str, **keys) -> EquationPayload:
+    """Return the payload of an equation in an environment whose contract has others."""
+    equations = {"twice": {"domain": {"x": "real"}, "expression": "x + x"}, "slope": SLOPE, "e": keys}
+    return EquationPayload(equation=equation, equations=equations, examples=1, seed=0, replay="")
+
+
+@pytest.mark.parametrize(("equation", "needing"), [("slope", "the derivative of twice"), ("e", "the array x[N]")])
+def test_missing_torch_is_an_error_that_says_what_needs_it(monkeypatch, equation: str, needing: str) -> None:
     monkeypatch.setattr("pv.engines.kinds.equation.find_spec", lambda name: None)
-    record = KINDS["equation"].attack(None, None)
-    assert record["status"] == "error"
-    assert "run `pip install torch`" in record["detail"]
+    claimed = payload(equation, domain={"x": "real[N]"}, expression="sum(x)")
+    assert KINDS["equation"].attack(claimed, None) == {
+        "status": "error",
+        "detail": f"{needing} needs PyTorch, which is not installed: run `pip install torch`",
+    }
+
+
+@pytest.mark.parametrize(("equation", "modules"), [("twice", ENGINE), ("slope", ("torch", *ENGINE))])
+def test_missing_torch_is_preloaded_only_for_what_needs_it(monkeypatch, equation: str, modules) -> None:
+    claim = Falsifier(equation=equation, **BASE)
+    assert KINDS["equation"].preloads(CONTRACT, claim) == ENGINE
+    monkeypatch.setattr("pv.engines.kinds.equation.find_spec", lambda name: None)
+    assert KINDS["equation"].preloads(CONTRACT, claim) == modules

@@ -1,0 +1,16 @@
+"""The array library of equations: PyTorch, or `scalars` where it is not installed.
+
+Whether an equation needs PyTorch says `requirements`.
+"""
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING or find_spec("torch") is not None:
+    import torch
+    from torch import Tensor
+else:
+    from pv.equations import scalars as torch
+    from pv.equations.scalars import Tensor
+
+__all__ = ["Tensor", "torch"]

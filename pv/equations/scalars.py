@@ -1,0 +1,235 @@
+"""The part of PyTorch's interface that equations without axes need, in Python's own numbers.
+
+A tensor here has the shape (), or (runs,) for several runs of one evaluation. Results of code that have another shape
+can be made and shown. Automatic differentiation, arrays and memory layouts are PyTorch's; see `requirements`.
+"""
+
+import math
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from pv.equations import floats
+
+inf = math.inf
+
+
+class dtype(NamedTuple):
+    """The type of the numbers of a tensor. cast: how a Python number becomes one."""
+
+    name: str
+    cast: Callable[[Any], Any]
+    is_floating_point: bool = True
+
+    def __str__(self) -> str:
+        return self.name
+
+
+float64, float32 = dtype("float64", float), dtype("float32", floats.float32)
+float16, bfloat16 = dtype("float16", float), dtype("bfloat16", float)
+int64, _complex, _bool = dtype("int64", int, False), dtype("complex128", complex, False), dtype("bool", bool, False)
+
+
+def _each(function: Callable[..., Any], *operands: Any, to: dtype = float64) -> "Tensor":
+    """Return the results of a function of numbers. Operands have equal shapes, or are repeated."""
+    tensors = [each if isinstance(each, Tensor) else Tensor([each], ()) for each in operands]
+    shape = max((each.shape for each in tensors), key=lambda shape: (len(shape), shape))
+    size = math.prod(shape)
+    columns = (each.numbers if len(each.numbers) == size else each.numbers * size for each in tensors)
+    return Tensor([*map(function, *columns)], shape, to)
+
+
+def _lifted(function: Callable[..., Any], to: dtype = float64) -> Callable[..., "Tensor"]:
+    """Return a function of tensors that applies one of numbers to each. As an attribute of a class it is a method."""
+    return lambda *operands: _each(function, *operands, to=to)
+
+
+class Tensor:
+    """Numbers with a shape and a dtype."""
+
+    requires_grad = False
+
+    def __init__(self, numbers: list[Any], shape: tuple[int, ...], of: dtype = float64) -> None:
+        self.numbers, self.shape, self.dtype = numbers, shape, of
+
+    __add__ = __radd__ = _lifted(operator.add)
+    __mul__ = __rmul__ = _lifted(operator.mul)
+    __sub__, __truediv__ = _lifted(operator.sub), _lifted(floats.divide)
+    __lt__, __le__ = _lifted(operator.lt, _bool), _lifted(operator.le, _bool)
+    __gt__, __ge__ = _lifted(operator.gt, _bool), _lifted(operator.ge, _bool)
+    __and__, __or__ = _lifted(operator.and_, _bool), _lifted(operator.or_, _bool)
+    __eq__: Any = _lifted(operator.eq, _bool)
+    __ne__: Any = _lifted(operator.ne, _bool)
+    abs, sign, round = _lifted(math.fabs), _lifted(floats.sign), _lifted(floats.rounded)
+    isnan, isinf, isfinite = _lifted(math.isnan, _bool), _lifted(math.isinf, _bool), _lifted(math.isfinite, _bool)
+
+    def __float__(self) -> float:
+        return float(*self.numbers)
+
+    def __int__(self) -> int:
+        return int(*self.numbers)
+
+    __index__ = __int__
+
+    def __bool__(self) -> bool:
+        return bool(*self.numbers)
+
+    def __getitem__(self, place: int) -> "Tensor":
+        return Tensor([self.numbers[place]], (), self.dtype)
+
+    def __setitem__(self, place: int, number: float) -> None:
+        self.numbers[place] = self.dtype.cast(number)
+
+    def clamp(self, low: float, high: float) -> "Tensor":
+        return minimum(maximum(self, low), high)
+
+    def clamp_min(self, low: float) -> "Tensor":
+        return maximum(self, low)
+
+    def nan_to_num(self, nan: float = 0.0, posinf: float = sys.float_info.max) -> "Tensor":
+        changed = {math.inf: posinf, -math.inf: -sys.float_info.max}
+        return _each(lambda x: nan if math.isnan(x) else changed.get(x, x), self)
+
+    def all(self) -> "Tensor":
+        return Tensor([all(self.numbers)], (), _bool)
+
+    def any(self) -> "Tensor":
+        return Tensor([any(self.numbers)], (), _bool)
+
+    def amax(self, _: int = 0) -> "Tensor":
+        return Tensor([math.nan if any(map(math.isnan, self.numbers)) else max(self.numbers)], ())
+
+    def argmax(self) -> "Tensor":
+        return Tensor([self.numbers.index(max(self.numbers))], (), int64)
+
+    def numel(self) -> int:
+        return len(self.numbers)
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    def tolist(self) -> Any:
+        return self.numbers if self.shape else self.numbers[0]
+
+    def clone(self) -> "Tensor":
+        return Tensor([*self.numbers], self.shape, self.dtype)
+
+    def reshape(self, shape: tuple[int, ...]) -> "Tensor":
+        return Tensor(self.numbers, shape, self.dtype)
+
+    def flatten(self) -> "Tensor":
+        return self.reshape((len(self.numbers),))
+
+    def unsqueeze(self, _: int) -> "Tensor":
+        return self.flatten()
+
+    def detach(self, *_: int) -> "Tensor":
+        return self
+
+    cpu = expand = permute = detach  # a tensor without axes has none to move
+
+    def to(self, of: dtype) -> "Tensor":
+        return Tensor([*map(of.cast, self.numbers)], self.shape, of)
+
+    def double(self) -> "Tensor":
+        return self.to(float64)
+
+    def is_floating_point(self) -> bool:
+        return self.dtype.is_floating_point
+
+    def is_complex(self) -> bool:
+        return self.dtype is _complex
+
+
+def where(condition: Tensor, yes: Any, no: Any) -> Tensor:
+    return _each(lambda holds, a, b: a if holds else b, condition, yes, no, to=getattr(no, "dtype", float64))
+
+
+def finfo(_: dtype) -> SimpleNamespace:
+    return SimpleNamespace(max=sys.float_info.max, tiny=sys.float_info.min)
+
+
+def full(shape: tuple[int, ...], number: float, dtype: dtype = float64) -> Tensor:
+    return Tensor([dtype.cast(number)] * math.prod(shape), shape, dtype)
+
+
+def full_like(tensor: Tensor, number: float) -> Tensor:
+    return full(tensor.shape, number, tensor.dtype)
+
+
+def zeros(shape: tuple[int, ...], dtype: dtype = float64) -> Tensor:
+    return full(shape, 0.0, dtype)
+
+
+def zeros_like(tensor: Tensor) -> Tensor:
+    return full_like(tensor, 0.0)
+
+
+def as_tensor(value: Any, dtype: dtype | None = None) -> Tensor:
+    """Return a number, nested sequences or an array of NumPy as a tensor. Raise TypeError or ValueError for others."""
+    numbers, shape = _flat(value)
+    return Tensor(numbers, shape).to(dtype or _inferred(numbers))
+
+
+tensor = as_tensor
+
+
+def _flat(value: Any) -> tuple[list[Any], tuple[int, ...]]:
+    if hasattr(value, "dtype") and hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, str | bytes):
+        raise TypeError(f"expected a number, got {value!r}")
+    if not isinstance(value, Sequence):
+        return [value], ()
+    parts = [_flat(each) for each in value]
+    if len({shape for _, shape in parts}) > 1:
+        raise ValueError("the rows have different lengths")
+    return [number for numbers, _ in parts for number in numbers], (len(parts), *(parts[0][1] if parts else ()))
+
+
+def _inferred(numbers: list[Any]) -> dtype:
+    """Return the dtype that PyTorch infers. Raise TypeError or ValueError if it finds none."""
+    if not all(isinstance(each, bool | int | float | complex) for each in numbers):
+        raise TypeError("expected numbers")
+    if any(isinstance(each, complex) for each in numbers):
+        return _complex
+    if not numbers or any(isinstance(each, float) for each in numbers):
+        return float32
+    if any(not -(2**63) <= each < 2**63 for each in numbers):
+        raise ValueError("expected integers of 64 bits")
+    return _bool if all(isinstance(each, bool) for each in numbers) else int64
+
+
+add, sub, neg = Tensor.__add__, Tensor.__sub__, _lifted(operator.neg)
+floor_divide, remainder, pow = _lifted(floats.floor_divide), _lifted(floats.remainder), _lifted(floats.power)
+exp, log, log1p, expm1 = _lifted(floats.exp), _lifted(floats.log), _lifted(floats.log1p), _lifted(floats.expm1)
+sqrt, sin, cos, tanh = _lifted(floats.sqrt), _lifted(floats.sin), _lifted(floats.cos), _lifted(math.tanh)
+sigmoid, erf, relu, floor = _lifted(floats.sigmoid), _lifted(math.erf), _lifted(floats.relu), _lifted(floats.floor)
+maximum, minimum = _lifted(floats.maximum), _lifted(floats.minimum)
+abs, sign, reciprocal = Tensor.abs, Tensor.sign, _lifted(partial(floats.divide, 1.0))
+lt, le, gt, ge, eq, ne = (getattr(Tensor, f"__{name}__") for name in ("lt", "le", "gt", "ge", "eq", "ne"))
+logical_and, logical_or, logical_not = Tensor.__and__, Tensor.__or__, _lifted(operator.not_, _bool)
+nextafter = _lifted(floats.nextafter32, float32)
+
+
+class Generator:
+    """Random numbers for arrays, which PyTorch draws: none are drawn here."""
+
+    def manual_seed(self, _: int) -> "Generator":
+        return self
+
+
+class Function:
+    """The functions that PyTorch differentiates, without their derivatives."""
+
+    forward: Callable[..., Any]
+
+    @classmethod
+    def apply(cls, *arguments: Any) -> Any:
+        return cls.forward(SimpleNamespace(save_for_backward=lambda *_: None), *arguments)
+
+
+Size, autograd = tuple[int, ...], SimpleNamespace(Function=Function)

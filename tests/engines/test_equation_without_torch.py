@@ -1,0 +1,129 @@
+"""A contract about numbers in an environment without PyTorch: `pv validate`, its replay, `pv doctor` and pytest."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+RATES = '''
+"""Learning rates."""
+
+import math
+
+
+def warm(step, warmup, peak):
+    return peak * min(step / warmup, math.sqrt(warmup / step))
+
+
+def late(step, warmup, peak):
+    return peak * min(step / warmup, math.sqrt(warmup / (step + 1)))
+
+
+def named(x, kind, limit):
+    return math.log(x) if kind == "log" and limit is None else x
+
+
+def total(xs):
+    return sum(xs)
+'''
+FIELDS = "rule: r, prediction: p, if_fails: f"
+CONTRACT = f"""
+schema: pv/1
+metadata: {{id: rates, version: 0.1.0, description: Learning rates, references: [none]}}
+subject: rates
+domains: {{step: int 1..1000, warmup: int 1..100, peak: real 0..1}}
+equations:
+  warm:
+    domain: {{step: $step, warmup: $warmup, peak: $peak}}
+    requires: step != warmup
+    expression: peak * minimum(step / warmup, sqrt(warmup / step))
+    implemented_by: warm(step, warmup, peak)
+    invariants: ["warm(step, warmup, peak) <= peak"]
+  late:
+    domain: {{step: $step, warmup: $warmup, peak: $peak}}
+    expression: peak * minimum(step / warmup, sqrt(warmup / step))
+    implemented_by: late(step, warmup, peak)
+  named:
+    domain: {{x: positive 0.5..9}}
+    expression: log(x)
+    implemented_by: named(x, 'log', None)
+    invariants: ["named(x) < 2"]
+  slope:
+    derivative_of: {{equation: named, with_respect_to: x}}
+    expression: 1 / x
+  total:
+    domain: {{xs: "real[N]"}}
+    expression: sum(xs, N)
+    implemented_by: total(xs)
+falsifiers:
+- {{id: R-HOLDS, equation: warm, {FIELDS}}}
+- {{id: R-WRONG, equation: late, {FIELDS}}}
+- {{id: R-INVARIANT, equation: named, {FIELDS}}}
+- {{id: R-SLOPE, equation: slope, {FIELDS}}}
+- {{id: R-ARRAY, equation: total, {FIELDS}}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "contracts").mkdir()
+    (tmp_path / "contracts/rates.yaml").write_text(CONTRACT, encoding="utf-8")
+    (tmp_path / "rates.py").write_text(RATES, encoding="utf-8")
+    (tmp_path / "pyproject.toml").write_text('[tool.pv]\nroots = ["."]\n', encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def started(without_torch: Path, folder: Path):
+    def start(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(without_torch), "-m", *arguments]
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+
+    return start
+
+
+def test_claims_about_numbers_are_judged_and_others_say_what_needs_pytorch(started) -> None:
+    done = started("pv", "validate")
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+    assert re.findall(r"^([A-Z]+) +(R-\S+) on cpu", done.stdout, re.MULTILINE) == [
+        ("FALSIFIED", "R-WRONG"),
+        ("FALSIFIED", "R-INVARIANT"),
+        ("ERROR", "R-SLOPE"),
+        ("ERROR", "R-ARRAY"),
+    ]
+    assert "step = 1\n            warmup = 1\n            peak = 1.0\n" in done.stdout
+    assert "the invariant `named(x) < 2` of named does not hold here" in done.stdout
+    because = "needs PyTorch, which is not installed: run `pip install torch`\n"
+    assert f"because   the derivative of named {because}" in done.stdout
+    assert f"because   the array xs[N] {because}" in done.stdout
+
+
+def test_equation_mutants_are_killed(started) -> None:
+    done = started("pv", "validate", "-v", "--only", "R-HOLDS")
+    assert done.returncode == 0, done.stdout
+    assert "13 of 13 equation mutants killed" in done.stdout
+
+
+def test_counterexample_is_replayed(started) -> None:
+    point = '{"step": 1, "warmup": 1, "peak": 1.0}'
+    done = started("pv", "validate", "--only", "R-WRONG", "--replay", point)
+    assert done.returncode == 1
+    assert "the code of late returned 0.7071068, the equation gives 1 " in done.stdout
+    assert "1 valid example" in done.stdout
+
+
+def test_doctor_reports_pytorch_only_where_a_claim_needs_it(started, folder: Path) -> None:
+    missing = "torch is not installed, and claims of this project need it"
+    assert missing in started("pv", "doctor").stdout
+    contract = folder / "contracts/rates.yaml"
+    kept = [line for line in CONTRACT.splitlines(keepends=True) if "R-SLOPE" not in line and "R-ARRAY" not in line]
+    contract.write_text("".join(kept), encoding="utf-8")
+    assert missing not in started("pv", "doctor").stdout
+
+
+def test_pytest_collects_and_tries_the_claims(started) -> None:
+    done = started("pytest", "-q", "-p", "no:cacheprovider", "contracts")
+    assert "4 failed, 1 passed" in done.stdout, done.stdout + done.stderr
+    assert "the array xs[N] needs PyTorch" in done.stdout
