@@ -71,8 +71,7 @@ class EquationKind(Kind[EquationPayload]):
         )
 
     def preloads(self, contract: Contract, claim: Falsifier) -> tuple[str, ...]:
-        lacks_torch = _lacks_torch(claim.equation or "", sharing.executable(contract))
-        return ("torch", "pv.engines.equation") if lacks_torch else ("pv.engines.equation",)
+        return () if _lacks_torch(claim.equation or "", sharing.executable(contract)) else ("pv.engines.equation",)
 
     def binding(self, claim: Falsifier) -> str:
         return f"equation {claim.equation}"

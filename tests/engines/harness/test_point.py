@@ -57,7 +57,7 @@ def test_answer_that_is_neither_true_nor_false_is_an_error(predicate, kind: str)
     record = claim(predicate).refutation({"n": 0})
     assert record is not None
     expected = (
-        f"TypeError: the predicate returned a value of type {kind}: return True, False or nothing, or assert the claim"
+        f"TypeError: the predicate returned a value of type {kind}: return True, False or None, or assert the claim"
     )
     assert (record["status"], record["error"]) == ("error", expected)
     with pytest.raises(TypeError):
