@@ -18,6 +18,7 @@ NAMED = st.sampled_from(
     [("reverse_kl", 0.5), ("jensen_shannon", 0.5), ("jensen_shannon", 0.1), ("forward_kl", 0.5)]
     + [("jensen_shannon", beta) for beta in (0.0, 1.0, 0, 1, 0.9, 1e-3)]
 )
+DEFAULTS = (("divergence", "forward_kl"), ("beta", 0.5))
 SMALL_SHARES = st.sampled_from(
     [("jensen_shannon", beta) for beta in (1e-6, 5e-8, 2e-8, 1e-12, 1e-30, 1 - 1e-6, 1 - 1e-8, 1 - 2.0**-53)]
 )
@@ -38,8 +39,10 @@ class Divergence:
         return SHARES.get(self.name, self.beta)
 
     def call(self, function: Any, device: str | None = None) -> Any:
-        """Return the result of `kd_loss` or `kd_logit_gradient` for this case."""
-        return function(*self.case.tensors(device), **self.case.arguments(), divergence=self.name, beta=self.beta)
+        """Return the result of `kd_loss` or `kd_logit_gradient` for this case, called without arguments of default."""
+        named = {"divergence": self.name, "beta": self.beta}
+        given = {key: value for key, value in named.items() if (key, value) not in DEFAULTS}
+        return function(*self.case.tensors(device), **self.case.arguments(), **given)
 
     def nats(self) -> float:
         """Return the oracle's loss in nats, summed over scored positions."""

@@ -23,21 +23,27 @@ FILLED = "deterministic algorithms"
     value=st.sampled_from([1e3, math.nan, math.inf, -math.inf]),
     where=st.sampled_from(["student", "teacher", "both"]),
     element=st.integers(-1, 4),
+    mode=st.sampled_from(["", FILLED]),
 )
 def falsify_unscored_positions_have_no_influence(
-    subject: Any, device: str, case: KdCase, value: float, where: str, element: int
+    subject: Any, device: str, case: KdCase, value: float, where: str, element: int, mode: str
 ) -> None:
-    """Sum, count and gradients are bit for bit the same for any logits at unscored positions, even NaN."""
+    """Sum, count and gradients are bit for bit the same for any logits at unscored positions, even NaN.
+
+    So they are where new memory is filled with NaN.
+    """
     case = _with_padding(case)
     at = ~case.scored[..., None] & _elements(case, element)
     changes = {
         name: torch.where(at, value, getattr(case, name)) for name in ("student", "teacher") if where in (name, "both")
     }
-    before, seen = (_results(subject, device, each) for each in (case, case.but(**changes)))
+    before = _results(subject, device, case)
+    with MODES[mode](device) if mode else nullcontext():
+        seen = _results(subject, device, case.but(**changes))
     for what, x in seen.items():
         assert torch.equal(x, before[what]), (
             f"{what} changed from {before[what].tolist()} to {x.tolist()} when {where} logits at unscored positions "
-            f"were set to {value}"
+            f"were set to {value}{f', with {mode}' * bool(mode)}"
         )
     for what in ("gradient", "autograd"):
         leaked = seen[what][~case.scored]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.support import oracles
@@ -14,7 +14,11 @@ from falsifiers.support.comparison import (
 )
 from falsifiers.support.strategies import HALVES, IGNORED, KdCase, kd_cases
 
+SCATTERED = KdCase(torch.arange(6.0).view(1, 3, 2), torch.ones(1, 3, 2), torch.tensor([[0, IGNORED, 1]]))
+"""Scored positions that are no neighbours."""
 
+
+@example(case=SCATTERED, dtypes=[torch.float32, torch.float64])
 @given(case=kd_cases(dtype=torch.float32, logits=HALVES), dtypes=st.permutations([torch.float64, torch.float32]))
 def falsify_wider_dtype_is_used(subject: Any, device: str, case: KdCase, dtypes: list[torch.dtype]) -> None:
     """Sums are float64, counts int64, and a float64 model with a float32 one is computed in float64."""

@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -20,6 +20,9 @@ from falsifiers.support.comparison import ANYWHERE
 from falsifiers.support.strategies import KdCase, kd_cases
 
 METRICS = ("kl_at_1", "kl", "teacher_cross_entropy", "teacher_entropy", "agreement")
+_BANNED = torch.tensor([[[-math.inf, 0.0]]], dtype=torch.float64)
+INFINITE = KdCase(_BANNED, _BANNED, torch.zeros(1, 1, dtype=torch.int64), ce_weight=0.0)
+"""A term of weight 0 that is infinite."""
 SHARES = {"forward_kl": 0.0, "reverse_kl": 1.0, "jensen_shannon": 0.3}
 
 
@@ -43,6 +46,7 @@ def _expected(case: KdCase, student: list[float], teacher: list[float], label: i
     }
 
 
+@example(case=INFINITE, divergence="forward_kl", metrics=True, select=True)
 @given(
     case=kd_cases(banned=ANYWHERE),
     divergence=st.sampled_from(sorted(SHARES)),

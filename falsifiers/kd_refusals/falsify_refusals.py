@@ -149,4 +149,4 @@ def falsify_invalid_rows_are_refused(
     broken = case.but(labels=labels, **{whose: logits})
     for name, call in (("loss", broken.loss), ("gradient", broken.gradient)):
         what = f"{whose} logits {logits[b, t].tolist()} at scored position ({b}, {t}), {name}"
-        oracles.assert_refused(what, lambda call=call: call(subject), whose, f"({b}, {t})", str(value))
+        oracles.assert_refused(what, lambda call=call: call(subject), whose, f"({b}, {t})", f"maximum {value},")

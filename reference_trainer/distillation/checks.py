@@ -1,6 +1,7 @@
 """Checks of the tensors of a distillation loss.
 
-Shape letters: B batch, T position, P = B * T rows, V vocabulary, F = 3 * P + 1 places of a fault.
+Shape letters: B batch, T position, P = B * T rows, V vocabulary, F = 1 + 3 * P places of a fault, of which
+the first stands for none.
 """
 
 from __future__ import annotations
@@ -56,11 +57,10 @@ def first_fault(labels_BT: Tensor, scored_P: Tensor, maxima_2P: Tensor, vocabula
     """
     labels_P = labels_BT.flatten()
     outside_P = scored_P & ((labels_P < 0) | (labels_P >= vocabulary))
-    kind_2P = maxima_2P.isnan().byte() + 2 * maxima_2P.isposinf().byte() + 3 * maxima_2P.isneginf().byte()
-    kind_F = torch.cat([outside_P.byte(), kind_2P.flatten(), outside_P.new_zeros(1, dtype=torch.uint8)])
+    kind_2P = maxima_2P.isnan() + 2 * maxima_2P.isposinf() + 3 * maxima_2P.isneginf()
+    kind_F = torch.cat([outside_P.new_zeros(1), outside_P, kind_2P.flatten()])
     first = (kind_F > 0).byte().argmax()  # the first of equal ones
-    kind = kind_F.take(first).long()
-    return (KINDS * first + kind) * (kind > 0)
+    return KINDS * first + kind_F.take(first)
 
 
 def raise_fault(fault: int, labels_BT: Tensor, vocabulary: int) -> None:
@@ -68,7 +68,7 @@ def raise_fault(fault: int, labels_BT: Tensor, vocabulary: int) -> None:
     if not fault:
         return
     place, kind = divmod(fault, KINDS)
-    model, row = divmod(place, labels_BT.numel())
+    model, row = divmod(place - 1, labels_BT.numel())
     b, t = divmod(row, labels_BT.shape[1])
     if model == 0:
         raise LabelError(

@@ -9,7 +9,7 @@ a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -115,7 +115,7 @@ class _Walk:
         self.student_PV, self.teacher_PV = student_BTV.flatten(0, 1), teacher_BTV.flatten(0, 1)
         self.labels_P1 = labels_BT.flatten().clamp(0, V - 1)[:, None]  # a label outside the vocabulary is a fault
         self.scored_P, self.weights, self.metrics = scored_P, weights, metrics
-        self.scale = None if scale is None else scale * torch.ones((), dtype=torch.float64, device=device)
+        self.scale = None if scale is None else torch.zeros((), dtype=torch.float64, device=device) + scale
         dtype = torch.promote_types(student_BTV.dtype, torch.float32)
         self.gradient_BTV = torch.empty(0 if scale is None else B, T, V, dtype=dtype, device=device)
         dtype = torch.promote_types(dtype, teacher_BTV.dtype)
@@ -126,11 +126,10 @@ class _Walk:
         """Form the gradient, and return the numbers of all rows, which are 0 in unscored ones."""
         P, device = len(self.scored_P), self.scored_P.device
         places_N = self.scored_P.nonzero()[:, 0] if select else torch.arange(P, device=device)
-        places = places_N.tolist() if select else range(P)
-        parts = (self.block(at_C) for at_C in _parts(places_N, places, self.size))
+        parts = (self.block(at_C) for at_C in _parts(places_N, self.size, known=not select))
         numbers_KN = torch.cat([torch.stack(part) for part in parts], 1)
         if self.scale is not None:
-            self.clear(P - len(places) if select else None)
+            self.clear(P - len(places_N) if select else None)
         numbers_KP = numbers_KN.new_zeros(len(numbers_KN), P).index_copy_(1, places_N, numbers_KN)
         return numbers_KP.masked_fill_(~self.scored_P, 0)
 
@@ -145,14 +144,17 @@ class _Walk:
     def block(self, at_C: slice | Tensor) -> list[Tensor]:
         """Return the numbers of some rows: two terms, five metrics if asked for, two maxima; write their gradient."""
         weights, labels_C1 = self.weights, self.labels_P1[at_C]
-        student_CV, teacher_CV, hard_CV, spare_CV, _ = self.blocks[:, : len(labels_C1)]
-        maxima = [_read(self.student_PV, at_C, student_CV), _read(self.teacher_PV, at_C, teacher_CV)]
-        hard_C = log_q_C = soft_C = torch.zeros_like(maxima[0])
+        student_CV, teacher_CV, hard_CV, spare_CV, other_CV = self.blocks[:, : len(labels_C1)]
+        of_student_C = _read(self.student_PV, at_C, student_CV)
+        of_teacher_C = _read(self.teacher_PV, at_C, teacher_CV)
+        hard_C = log_q_C = soft_C = torch.zeros_like(of_student_C)
         if weights.ce_weight or self.metrics:
             hard_C, log_q_C = cross_entropy(student_CV, labels_C1, hard_CV)
         else:
             hard_CV.zero_()
-        metrics = self._metrics(student_CV, teacher_CV, labels_C1, log_q_C) if self.metrics else []
+        metrics = []
+        if self.metrics:
+            metrics = self._metrics(student_CV, teacher_CV, labels_C1, log_q_C, spare_CV, other_CV)
         if weights.kd_weight or self.metrics:
             if weights.temperature != 1:
                 student_CV.div_(weights.temperature)
@@ -164,11 +166,18 @@ class _Walk:
             self._write(at_C, student_CV, hard_CV, self.scale)
         if self.metrics and not weights.mixture:
             metrics[1] = soft_C
-        return [hard_C, soft_C, *metrics, *maxima]
+        return [hard_C, soft_C, *metrics, of_student_C, of_teacher_C]
 
-    def _metrics(self, student_CV: Tensor, teacher_CV: Tensor, labels_C1: Tensor, log_q_C: Tensor) -> list[Tensor]:
+    def _metrics(
+        self,
+        student_CV: Tensor,
+        teacher_CV: Tensor,
+        labels_C1: Tensor,
+        log_q_C: Tensor,
+        spare_CV: Tensor,
+        other_CV: Tensor,
+    ) -> list[Tensor]:
         """Return the five metrics; the second is the divergence itself, and left at 0, if that is the forward KL."""
-        spare_CV, other_CV = self.blocks[3:, : len(labels_C1)]
         kl_at_1_C, *of_teacher = at_one(student_CV, teacher_CV, labels_C1, log_q_C, spare_CV, other_CV)
         agreement_C = agreement(student_CV, teacher_CV, spare_CV)
         kl_C = torch.zeros_like(kl_at_1_C)
@@ -188,12 +197,17 @@ class _Walk:
             gradient_PV.index_copy_(0, at_C, total_CV.to(gradient_PV.dtype))
 
 
-def _parts(places_N: Tensor, places: Sequence[int], size: int) -> Iterator[slice | Tensor]:
-    """Yield the rows of each block: a slice where they are neighbours, which are then read and written in place."""
-    for start in range(0, max(len(places), 1), size):
-        part = places[start : start + size]
-        neighbours = bool(part) and part[-1] - part[0] < len(part)
-        yield slice(part[0], part[-1] + 1) if neighbours else places_N[start : start + size]
+def _parts(places_N: Tensor, size: int, *, known: bool) -> Iterator[slice | Tensor]:
+    """Yield the rows of each block: a slice where they are neighbours, which are then read and written in place.
+
+    known: the places are all there are, so none is read from the device.
+    """
+    end = 0
+    for places_C in torch.split(places_N, size):
+        start, end = end, end + len(places_C)
+        places = range(start, end) if known else places_C.tolist()
+        neighbours = places and places[-1] - places[0] < len(places)
+        yield slice(places[0], places[-1] + 1) if neighbours else places_C
 
 
 def _read(logits_PV: Tensor, at_C: slice | Tensor, out_CV: Tensor) -> Tensor:

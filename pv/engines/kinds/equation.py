@@ -71,7 +71,9 @@ class EquationKind(Kind[EquationPayload]):
         )
 
     def preloads(self, contract: Contract, claim: Falsifier) -> tuple[str, ...]:
-        return () if _lacks_torch(claim.equation or "", sharing.executable(contract)) else ("pv.engines.equation",)
+        engine = ("pv.engines.equation",)
+        lacks_torch = _lacks_torch(claim.equation or "", sharing.executable(contract))
+        return ("torch", *engine) if lacks_torch else engine  # `pv doctor` reports what cannot be loaded
 
     def binding(self, claim: Falsifier) -> str:
         return f"equation {claim.equation}"
