@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from pv.contract.load import load
 from pv.engines.trial import TrialStatus
 from pv.pytest_plugin.attempts import Attempts
@@ -24,3 +26,8 @@ def test_claims_and_mutants_are_tried_and_no_process_is_left(
     attempts.close()
     assert marked() == []
     assert attempts.absent("cpu") == ""
+
+
+def test_cuda_is_absent_where_torch_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pv.pytest_plugin.attempts.find_spec", lambda name: None)
+    assert Attempts(find_project(Path.cwd())).absent("cuda") == "torch is not installed"
