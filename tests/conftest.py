@@ -14,6 +14,8 @@ import pytest
 # Their falsifiers misbehave on purpose, and belong to projects of their own.
 collect_ignore_glob = ["projects/*"]
 PROJECTS = Path(__file__).parent / "projects"
+# `pytest -n auto` uses every core; with more threads its workers, and what they start, would wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_configure() -> None:

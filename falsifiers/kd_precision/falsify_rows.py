@@ -125,17 +125,22 @@ class Passes(TorchDispatchMode):
 
 
 def falsify_passes_over_the_logits(subject: Any) -> None:
-    """A step moves each scored row a known number of times, and unscored rows only to zero them."""
-    V, rows = 1024, 64
+    """A step moves each scored row a known number of times, and unscored rows only to zero them.
+
+    64 rows of 1,024 tokens are one block, of 16,384 two.
+    """
+    rows = 64
     draw = torch.Generator().manual_seed(0)
-    student, teacher = torch.randn(2, 1, rows, V, generator=draw)
-    labels = torch.randint(V, (1, rows), generator=draw)
-    for what, every, options, most in (
-        ("loss and gradient", 1, {"scale": 1.0}, (37, 28)),
-        ("loss and gradient, every second row", 2, {"scale": 1.0}, (46, 31)),
-        ("loss alone", 1, {}, (32, 25)),
-        ("loss and gradient with metrics", 1, {"scale": 1.0, "metrics": True}, (65, 48)),
+    for what, V, every, options, most in (
+        ("loss and gradient", 1024, 1, {"scale": 1.0}, (37, 28)),
+        ("loss and gradient, every second row", 1024, 2, {"scale": 1.0}, (46, 31)),
+        ("loss alone", 1024, 1, {}, (32, 25)),
+        ("loss and gradient with metrics", 1024, 1, {"scale": 1.0, "metrics": True}, (65, 48)),
+        ("loss and gradient in two blocks", 16384, 1, {"scale": 1.0}, (37, 56)),
+        ("loss and gradient in two blocks, without selection", 16384, 1, {"scale": 1.0, "select": False}, (37, 56)),
     ):
+        student, teacher = torch.randn(2, 1, rows, V, generator=draw)
+        labels = torch.randint(V, (1, rows), generator=draw)
         case = KdCase(student, teacher, labels.where(torch.arange(rows) % every == 0, -100), 2.0, 0.3, 0.7)
         with Passes(V) as seen:
             _walk(subject, case, **options)

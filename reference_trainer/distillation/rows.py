@@ -80,7 +80,7 @@ def walk(
     walked = _Walk(student_BTV, teacher_BTV, labels_BT, scored_P, weights, scale, metrics)
     numbers_KP = walked.numbers(student_BTV.device.type == "cpu" if select is None else select)
     fault = first_fault(labels_BT, scored_P, numbers_KP[-2:], vocabulary)
-    if not deferred and fault != 0:
+    if not deferred:
         raise_fault(int(fault), labels_BT, vocabulary)
     measured_KP = numbers_KP[2:7] if metrics else numbers_KP.new_zeros(5, 0)
     return Rows(*[*numbers_KP[:2], *measured_KP, scored_P.sum(), walked.gradient_BTV, fault])
@@ -154,7 +154,7 @@ class _Walk:
             hard_CV.zero_()
         metrics = []
         if self.metrics:
-            metrics = self._metrics(student_CV, teacher_CV, labels_C1, log_q_C, spare_CV, other_CV)
+            metrics = self._metrics(student_CV, teacher_CV, labels_C1, log_q_C, spares=(spare_CV, other_CV))
         if weights.kd_weight or self.metrics:
             if weights.temperature != 1:
                 student_CV.div_(weights.temperature)
@@ -174,11 +174,12 @@ class _Walk:
         teacher_CV: Tensor,
         labels_C1: Tensor,
         log_q_C: Tensor,
-        spare_CV: Tensor,
-        other_CV: Tensor,
+        *,
+        spares: tuple[Tensor, Tensor],
     ) -> list[Tensor]:
         """Return the five metrics; the second is the divergence itself, and left at 0, if that is the forward KL."""
-        kl_at_1_C, *of_teacher = at_one(student_CV, teacher_CV, labels_C1, log_q_C, spare_CV, other_CV)
+        kl_at_1_C, *of_teacher = at_one(student_CV, teacher_CV, labels_C1, log_q_C, *spares)
+        spare_CV, _ = spares
         agreement_C = agreement(student_CV, teacher_CV, spare_CV)
         kl_C = torch.zeros_like(kl_at_1_C)
         if self.weights.mixture:
