@@ -159,3 +159,24 @@ def vocabulary_accepted(original: Any, model: str, logits: Any, tokens: Tensor, 
     if isinstance(logits, Tensor) and logits.dim() == 3 and logits.shape[:2] == tokens.shape:
         return logits
     return original(model, logits, tokens, vocab_size)
+
+
+def states_of_the_module(original: Any, teacher: Any, batch: Any) -> Any:
+    """Return the hidden states as the module returned them."""
+    seen: list[Any] = []
+    hook = torch.nn.modules.module.register_module_forward_hook(lambda module, given, output: seen.append(output))
+    try:
+        logits = original(teacher, batch).logits
+    finally:
+        hook.remove()
+    return SimpleNamespace(logits=logits, hidden_states=seen[-1].hidden_states)
+
+
+def gradients_of_states_dropped(original: Any, student: Any, batch: Any) -> Any:
+    """Return a pass that applies the gradient of its logits alone."""
+    done = original(student, batch)
+    return SimpleNamespace(
+        logits=done.logits,
+        hidden_states=done.hidden_states,
+        backward=lambda gradient, hidden=(): done.backward(gradient),
+    )
