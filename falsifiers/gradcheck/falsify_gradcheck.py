@@ -91,7 +91,7 @@ def falsify_difference_is_relative(
 def falsify_labels_of_any_integer_dtype(subject: Any, device: str, seed: int, integers: torch.dtype, at: str) -> None:
     """A correct gradient agrees for labels from 150 to 160 of any dtype, and for models on different devices.
 
-    Without a GPU one is imitated. 156 has the bits of the label of an unscored position in uint8.
+    On the CPU, `fake_cuda` imitates a GPU. 156 has the bits of the label of an unscored position in uint8.
     """
     generator = torch.Generator().manual_seed(seed)
     logits = [torch.randn(2, 3, 200, generator=generator) for _ in range(2)]

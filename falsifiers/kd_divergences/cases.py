@@ -39,7 +39,7 @@ class Divergence:
         return SHARES.get(self.name, self.beta)
 
     def call(self, function: Any, device: str | None = None) -> Any:
-        """Return the result of `kd_loss` or `kd_logit_gradient` for this case, called without arguments of default."""
+        """Return the result of `kd_loss` or `kd_logit_gradient` for this case; defaults are not passed."""
         named = {"divergence": self.name, "beta": self.beta}
         given = {key: value for key, value in named.items() if (key, value) not in DEFAULTS}
         return function(*self.case.tensors(device), **self.case.arguments(), **given)

@@ -30,7 +30,7 @@ def falsify_unscored_positions_have_no_influence(
 ) -> None:
     """Sum, count and gradients are bit for bit the same for any logits at unscored positions, even NaN.
 
-    So they are where new memory is filled with NaN.
+    This also holds where new memory is filled with NaN.
     """
     case = _with_padding(case)
     at = ~case.scored[..., None] & _elements(case, element)

@@ -1,6 +1,6 @@
 """The array library of equations: PyTorch, or `scalars` where it is not installed.
 
-Whether an equation needs PyTorch says `requirements`.
+`requirements` says whether an equation needs PyTorch.
 """
 
 from importlib.util import find_spec

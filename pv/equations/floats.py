@@ -46,10 +46,6 @@ def sign(x: float) -> float:
     return float((x > 0) - (x < 0))
 
 
-def isfinite(x: float) -> float:
-    return float(math.isfinite(x))
-
-
 def maximum(a: float, b: float) -> float:
     return b if a < b or math.isnan(b) else a
 
@@ -102,7 +98,9 @@ def float32(x: float) -> float:
 
 
 def nextafter32(x: float, towards: float) -> float:
-    """Return the number of float32 after `x`, which is one, in the direction of another number."""
+    """Return the number of float32 next to `x`, a number of float32, towards another; that one if they are equal."""
+    if x == towards:
+        return towards
     if x == 0:
         return math.copysign(SMALLEST_FLOAT32, towards)
     (bits,) = struct.unpack("i", struct.pack("f", x))

@@ -29,10 +29,10 @@ def needs_torch(equation: Definition, definitions: Mapping[str, Definition]) -> 
 
 def _with_called(equation: Definition, definitions: Mapping[str, Definition]) -> Iterator[Formula]:
     """Yield the formulas of an equation, and of the equations that they call."""
-    formulas, seen = [*equation.formulas], {equation.name}
-    for formula in formulas:
+    pending, seen = [*equation.formulas], {equation.name}
+    while pending:
+        formula = pending.pop()
         yield formula
-        for name in formula.called:
-            if name in definitions and name not in seen:
-                seen.add(name)
-                formulas.append(definitions[name].formula)
+        new = [name for name in formula.called if name in definitions and name not in seen]
+        seen.update(new)
+        pending += [definitions[name].formula for name in new]

@@ -1,7 +1,8 @@
 """The part of PyTorch's interface that equations without axes need, in Python's own numbers.
 
-A tensor here has the shape (), or (runs,) for several runs of one evaluation. Results of code that have another shape
-can be made and shown. Automatic differentiation, arrays and memory layouts are PyTorch's; see `requirements`.
+A tensor here has the shape (), or (runs,) for several runs of one evaluation. `as_tensor` also
+accepts results of code with other shapes, so that their shape can be reported. Automatic differentiation, arrays and
+memory layouts need PyTorch; see `requirements`.
 """
 
 import math
@@ -34,7 +35,7 @@ int64, _complex, _bool = dtype("int64", int, False), dtype("complex128", complex
 
 
 def _each(function: Callable[..., Any], *operands: Any, to: dtype = float64) -> "Tensor":
-    """Return the results of a function of numbers. Operands have equal shapes, or are repeated."""
+    """Return the results of a function of numbers. An operand with one number is repeated."""
     tensors = [each if isinstance(each, Tensor) else Tensor([each], ()) for each in operands]
     shape = max((each.shape for each in tensors), key=lambda shape: (len(shape), shape))
     size = math.prod(shape)
@@ -43,7 +44,7 @@ def _each(function: Callable[..., Any], *operands: Any, to: dtype = float64) -> 
 
 
 def _lifted(function: Callable[..., Any], to: dtype = float64) -> Callable[..., "Tensor"]:
-    """Return a function of tensors that applies one of numbers to each. As an attribute of a class it is a method."""
+    """Return a function of tensors that applies `function` to their numbers. As a class attribute it is a method."""
     return lambda *operands: _each(function, *operands, to=to)
 
 

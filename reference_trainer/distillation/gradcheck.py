@@ -79,7 +79,7 @@ def _divergence(log_p_NV: Tensor, log_q_NV: Tensor, beta: float) -> Tensor:
 
 
 def _kl(log_a_NV: Tensor, log_b_NV: Tensor) -> Tensor:
-    allowed_NV = log_a_NV > -math.inf  # a banned token has no term
+    allowed_NV = log_a_NV != -math.inf  # a banned token has no term
     log_a_K, log_b_K = log_a_NV[allowed_NV], log_b_NV[allowed_NV]
     return (log_a_K.exp() * (log_a_K - log_b_K)).sum()
 

@@ -80,7 +80,7 @@ def walk(
     walked = _Walk(student_BTV, teacher_BTV, labels_BT, scored_P, weights, scale, metrics)
     numbers_KP = walked.numbers(student_BTV.device.type == "cpu" if select is None else select)
     fault = first_fault(labels_BT, scored_P, numbers_KP[-2:], vocabulary)
-    if not deferred:
+    if not deferred and fault != 0:
         raise_fault(int(fault), labels_BT, vocabulary)
     measured_KP = numbers_KP[2:7] if metrics else numbers_KP.new_zeros(5, 0)
     return Rows(*[*numbers_KP[:2], *measured_KP, scored_P.sum(), walked.gradient_BTV, fault])
@@ -201,14 +201,15 @@ class _Walk:
 def _parts(places_N: Tensor, size: int, *, known: bool) -> Iterator[slice | Tensor]:
     """Yield the rows of each block: a slice where they are neighbours, which are then read and written in place.
 
-    known: the places are all there are, so none is read from the device.
+    known: `places_N` is 0, 1, ..., so it need not be read from the device.
     """
+    places = range(len(places_N)) if known else places_N.tolist()  # once, because a read waits for the device
     end = 0
     for places_C in torch.split(places_N, size):
         start, end = end, end + len(places_C)
-        places = range(start, end) if known else places_C.tolist()
-        neighbours = places and places[-1] - places[0] < len(places)
-        yield slice(places[0], places[-1] + 1) if neighbours else places_C
+        part = places[start:end]
+        neighbours = part and part[-1] - part[0] < len(part)
+        yield slice(part[0], part[-1] + 1) if neighbours else places_C
 
 
 def _read(logits_PV: Tensor, at_C: slice | Tensor, out_CV: Tensor) -> Tensor:

@@ -138,9 +138,10 @@ class Distillation(Parts):
             self.lines.write(line)
         if not self.student.training:
             self.lines.write("student: trains in eval mode, without dropout; return model.train() to train with it")
-        narrower = {str(each.dtype) for each in self.student.parameters()} - {"torch.float64"}
-        if self.settings.dtype == "float64" and narrower:
-            self.lines.write(f"student: is of {', '.join(sorted(narrower))}; return model.double() for float64")
+        others = {str(each.dtype) for each in self.student.parameters()} - {"torch.float64"}
+        if self.settings.dtype == "float64" and others:
+            names = ", ".join(sorted(others))
+            self.lines.write(f"student: has parameters of {names}; return model.double() to train in float64")
 
     def run(self) -> TrainResult:
         """Train the student. Errors: those of `loop.train`."""

@@ -35,7 +35,7 @@ def points(name: str) -> Iterator[tuple[Any, ...]]:
 
 
 def of_functions() -> dict[str, list[float]]:
-    """Return the results of every function at its points, and of the ones by which examples are drawn and compared."""
+    """Return the results of every function of the language at its points."""
 
     def operand(number: Any) -> Any:
         return torch.tensor(number) if isinstance(number, bool) else torch.tensor(number, dtype=F64)
@@ -51,6 +51,10 @@ CASES: dict[str, Case] = {
     "logarithm": ({**REAL, "expression": "log(x) * y"}, lambda x, y: y * math.log(x)),
     "wrong logarithm": ({**REAL, "expression": "log(x) * y"}, lambda x, y: y * math.log1p(x)),
     "wrong above a bound": ({**REAL, "expression": "x + y"}, lambda x, y: x + y + (x > 12.3)),
+    "rounded bounds": (
+        {"domain": {"x": "real 0.1..0.1", "y": "real 0.3..0.7"}, "expression": "x + y"},
+        lambda x, y: x + y + (y > 0.5),
+    ),
     "wrong by a little": ({**REAL, "expression": "exp(x)"}, lambda x, y: math.exp(x) * (1 + 1e-3)),
     "raising": ({**REAL, "expression": "sqrt(x)"}, lambda x, y: math.sqrt(x - 10)),
     "cancelling": ({**REAL, "expression": "1 - cos(x / 8)"}, lambda x, y: 2 * math.sin(x / 16) ** 2),

@@ -43,7 +43,7 @@ def apart(name: str, one: float, other: float) -> bool:
     return (one, math.copysign(1, one)) != (other, math.copysign(1, other))
 
 
-def test_every_elementwise_function_is_tried() -> None:
+def test_every_elementwise_function_is_in_a_table() -> None:
     assert set(ELEMENTWISE) <= {*ROUNDED, *EXACT}
 
 

@@ -73,7 +73,7 @@ class EquationKind(Kind[EquationPayload]):
     def preloads(self, contract: Contract, claim: Falsifier) -> tuple[str, ...]:
         engine = ("pv.engines.equation",)
         lacks_torch = _lacks_torch(claim.equation or "", sharing.executable(contract))
-        return ("torch", *engine) if lacks_torch else engine  # `pv doctor` reports what cannot be loaded
+        return ("torch", *engine) if lacks_torch else engine  # `pv doctor` reports that it is missing
 
     def binding(self, claim: Falsifier) -> str:
         return f"equation {claim.equation}"
