@@ -21,29 +21,9 @@ from pv.equations.draw import Example
 from pv.equations.parse import parse_equations
 from pv.equations.refusal import InvalidEquation
 from pv.equations.system import System
-from pv.results.trial import TrialStatus
+from tests.equations.blaming import Deaf, Foreign
 
 HERE = Path(__file__).parent
-
-
-class Foreign:
-    """Blames the code under contract for whatever it raises."""
-
-    def status(self, error: BaseException) -> TrialStatus:
-        return TrialStatus.RAISED
-
-    def frames(self, error: BaseException) -> list[str]:
-        return []
-
-    def shown(self, filename: str) -> str:
-        return filename
-
-
-class Deaf:
-    """A stream whose messages are dropped."""
-
-    def put(self, kind: str, **fields: Any) -> None:
-        pass
 
 
 @pytest.fixture(scope="session")

@@ -11,9 +11,9 @@ from typing import Any
 
 from pv.engines.equation import attack
 from pv.engines.property import Settings
-from pv.engines.trial import TrialStatus
 from pv.equations.arrays import torch
 from pv.equations.tensor_functions import EXACT, F64, ROUNDED
+from tests.equations.blaming import Deaf, Foreign
 
 MAGNITUDES = (0.0, 5e-324, 1e-300, 1e-8, 0.1, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, math.pi, 20.0, 36.7, 709.7, 745.0,
               1e5 + 0.1, 2.0**53 + 2, 1e300, sys.float_info.max, math.inf)  # fmt: skip
@@ -101,28 +101,12 @@ CASES: dict[str, Case] = {
 REPLAYS = {"wrong logarithm": '{"x": 2.5, "y": 0.1}', "wrong mask": '{"n": 3, "k": 1, "i": -100, "m": true}'}
 
 
-class Everything:
-    """Blames the code under contract, and drops the messages of a stream."""
-
-    def status(self, error: BaseException) -> TrialStatus:
-        return TrialStatus.RAISED
-
-    def frames(self, error: BaseException) -> list[str]:
-        return []
-
-    def shown(self, filename: str) -> str:
-        return filename
-
-    def put(self, kind: str, **fields: Any) -> None:
-        pass
-
-
 def trial(name: str, replay: str = "") -> dict[str, Any]:
     keys, code = CASES[name]
     names = ", ".join(keys["domain"])
     equation = {"implemented_by": f"f({names})", **keys}
-    settings, deaf = Settings(examples=60, seed=3, replay=replay), Everything()
-    record = attack({"e": equation}, "e", SimpleNamespace(f=code), "cpu", settings, deaf, deaf)
+    settings = Settings(examples=60, seed=3, replay=replay)
+    record = attack({"e": equation}, "e", SimpleNamespace(f=code), "cpu", settings, Foreign(), Deaf())
     return {key: value for key, value in record.items() if key != "frames"}
 
 

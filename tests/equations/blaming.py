@@ -1,0 +1,25 @@
+"""What an attack reports to, without PyTorch: a blame that accuses the code, and a stream that drops its messages."""
+
+from typing import Any
+
+from pv.engines.trial import TrialStatus
+
+
+class Foreign:
+    """Blames the code under contract for whatever it raises."""
+
+    def status(self, error: BaseException) -> TrialStatus:
+        return TrialStatus.RAISED
+
+    def frames(self, error: BaseException) -> list[str]:
+        return []
+
+    def shown(self, filename: str) -> str:
+        return filename
+
+
+class Deaf:
+    """A stream whose messages are dropped."""
+
+    def put(self, kind: str, **fields: Any) -> None:
+        pass
