@@ -95,9 +95,9 @@ def falsify_exceptions_name_their_hook(subject: Any, script: Script, place: int,
 
 
 def _assert_last_loss_at_the_end(recorder: Recorder) -> None:
-    """Assert that the context of on_train_end has the loss of the last step."""
+    """Assert that the context of on_train_end has the loss of the last step, of which no later hook may be called."""
     calls = list(zip(recorder.calls, recorder.losses, strict=True))
-    last = [None, *(loss for call, loss in calls if call.event == "on_step_end")][-1]
+    last = [None, *(loss for call, loss in calls if call.event in UPDATED)][-1]
     odd = [loss for call, loss in calls if call.event == "on_train_end" and loss != last]
     assert not odd, f"on_train_end receives the loss {odd[0]}; the last step's is {last}"
 

@@ -50,6 +50,8 @@ class Worker(Protocol):
     device: str
     mutated: bool
     """True if a mutant is applied: the first refutation is then enough."""
+    sources: tuple[str, ...]
+    """The files of the subject, without those of a mutant, which is tried on the same examples."""
     blame: Blame
     stream: Stream
 

@@ -16,8 +16,9 @@ from pv.source.project import is_installed
 
 BLIND = os.O_WRONLY | os.O_TRUNC | os.O_EXCL
 """An open with one of these flags reads nothing that was in the file before."""
-NATIVE = {"ctypes.dlopen", "sqlite3.connect"}
-"""The events of Python that name a file which native code then opens. They come with its name alone."""
+NATIVE = {"ctypes.dlopen": 0, "sqlite3.connect": 0, "import": 1}
+"""The events of Python that name a file which native code then opens, with the place of its name. That of an import is
+None unless the module is an extension."""
 DESCRIPTORS = "/proc/self/fd"
 
 
@@ -26,34 +27,35 @@ class FilesRead:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._before = foreign()
-        self._opened: set[str] = set()
+        self._opened = set(loaded())
         sys.addaudithook(self._note)
 
     def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(arguments[0], str | bytes):
+        if event == "open":
             path, mode, flags = arguments
-            if not (flags or 0) & BLIND:
+            if isinstance(path, str | bytes) and not (flags or 0) & BLIND:
                 self._opened.update(_places(os.fsdecode(path), mode))
-        elif event in NATIVE and isinstance(arguments[0], str | bytes | os.PathLike):
-            self._opened.update(_places(_path(os.fsdecode(arguments[0])), ""))
+        elif event in NATIVE and isinstance(path := arguments[NATIVE[event]], str | bytes | os.PathLike):
+            self._opened.update(_places(_path(os.fsdecode(path)), ""))
 
     def read(self) -> list[str]:
         """Return their paths below the root, those of modules included that came from a cache.
 
         A file that was read through a link has both names, since the link may change as well as the file.
         """
-        loaded = (file for name, file in _modules() if name not in self._before)
-        paths = {_source(str(Path(self._root, name))) for name in [*self._opened, *loaded]}
-        named = {Path(name) for path in paths for name in (os.path.normpath(path), os.path.realpath(path))}
+        paths = {_source(str(Path(self._root, name))) for name in self._opened}
+        named = {Path(name) for path in paths for name in (os.path.normpath(path), _real(path))}
         inside = (path.relative_to(self._root) for path in named if path.is_relative_to(self._root) and _is_file(path))
         return sorted(path.as_posix() for path in inside if path.name == str(path) or not path.parts[0].startswith("."))
 
 
 @cache
-def foreign() -> frozenset[str]:
-    """Return the names of the loaded modules that are installed or of pv. A fork server asks once for all its forks."""
-    return frozenset(name for name, file in _modules() if is_installed(file) or _is_own(name))
+def loaded() -> frozenset[str]:
+    """Return the files of the modules that are loaded, but for those of pv and of installed packages.
+
+    A fork server asks once for all its forks: to look at each module copies its memory.
+    """
+    return frozenset(file for name, file in _modules() if not (is_installed(file) or _is_own(name)))
 
 
 def _modules() -> Iterator[tuple[str, str]]:
@@ -99,6 +101,18 @@ def _source(path: str) -> str:
     with suppress(ValueError):
         return importlib.util.source_from_cache(path) if path.endswith(".pyc") else path
     return path
+
+
+def _real(path: str) -> str:
+    """Return the path without links. Most files share few folders, whose links are followed once."""
+    folder, name = os.path.split(path)
+    place = os.path.join(_real_folder(folder), name)  # noqa: PTH118  (names of any form, many of them)
+    return os.path.realpath(place) if name in ("", ".", "..") or os.path.islink(place) else place  # noqa: PTH114
+
+
+@cache
+def _real_folder(path: str) -> str:
+    return os.path.realpath(path)
 
 
 def _is_file(path: Path) -> bool:

@@ -16,7 +16,8 @@ from pv.workers import tree
 from pv.workers.launch import Ended, Launcher, Started, launcher
 from pv.workers.live import Live, Reply, Task
 
-TICK_S = 0.02
+TICK_S, MEMORY_S = 0.02, 0.05
+"""Seconds between two looks at what has ended, and at the memory of tasks, which reads /proc for every process."""
 LOSSES = 5
 """Number of times in a row that the fork server may be killed without any task ending in between."""
 
@@ -50,6 +51,7 @@ class Pool:
         self.live: dict[str, Live] = {}
         self.selector = selectors.DefaultSelector()
         self.losses = self.count = 0
+        self.measured = 0.0
         self._launcher: Launcher | None = None
 
     def __enter__(self) -> "Pool":
@@ -153,10 +155,13 @@ class Pool:
     def _watch_limits(self) -> None:
         assert self._launcher is not None
         now = time.monotonic()
+        measures = now - self.measured >= MEMORY_S
+        self.measured = now if measures else self.measured
         for live in self.live.values():
             if live.ended or live.stopped or not live.pid:
                 continue
-            live.peak = max(live.peak, tree.private_bytes(live.pid) >> 20)
+            if measures:
+                live.peak = max(live.peak, tree.private_bytes(live.pid) >> 20)
             if live.peak > live.task.memory_mib:
                 live.stopped = "memory"
             elif now - live.start > live.task.limit_s:

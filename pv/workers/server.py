@@ -17,7 +17,7 @@ import sys
 import traceback
 from typing import Any
 
-from pv.workers import files, pages, tree, worker
+from pv.workers import files, pages, tasks, tree, worker
 from pv.workers.streams import EVIDENCE_FD, adopt
 
 MAX_MESSAGE = 1 << 20
@@ -124,19 +124,29 @@ class Server:
 
 
 def preload(names: list[str]) -> None:
-    """Import what can be imported of `names`, and run Hypothesis once, since its first use takes long."""
+    """Import what can be imported of `names`, and fill the caches that every worker would fill first."""
     for name in names:
         # Whatever a third-party import raises: a worker that needs it will say so.
         with contextlib.suppress(Exception):
             _load(name)
     if "hypothesis" in sys.modules:
-        from hypothesis import given, settings
-        from hypothesis import strategies as st
-
-        test = given(st.floats(), st.lists(st.integers()))(lambda a, b: None)
-        settings(database=None, max_examples=2, deadline=None)(test)()
+        _use_hypothesis()
+    tasks.prepare()
+    files.loaded()
     gc.collect()
     gc.freeze()
+
+
+def _use_hypothesis() -> None:
+    from hypothesis import given, settings
+    from hypothesis import strategies as st
+
+    from pv.engines import constants
+
+    constants.skip_loaded()
+    drawn = st.tuples(st.lists(st.integers()), st.floats(), st.text(), st.booleans() | st.sampled_from("ab"))
+    test = given(drawn, st.data())(lambda value, data: None)
+    settings(database=None, max_examples=2, deadline=None, derandomize=True)(test)()
 
 
 def _load(name: str) -> None:
@@ -153,7 +163,6 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sock = socket.socket(fileno=fd)
     preload(config["preload"])
-    files.foreign()
     pages.collapse()
     tree.become_subreaper()
     ready = {"threads": tree.threads()}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, is_dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,10 @@ class Body:
     payload: Any = None
     subject: str = ""
     subject_file: str = ""
+    sources: tuple[str, ...] = ()
+    """The files of the subject and what it imports from the project."""
     subject_files: tuple[str, ...] = ()
+    """The sources, and the files that a mutant changes."""
     packages: tuple[str, ...] = ()
     """The top-level packages that must come from `roots`."""
     plan: Plan = field(default_factory=Plan)
@@ -55,6 +58,13 @@ class Body:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Body":
         return cattrs.structure(data, cls)
+
+
+def prepare() -> None:
+    """Generate the functions that structure a task. A fork server does it once for all its workers."""
+    for each in (Body, *(kind.payload_type for kind in KINDS.values())):
+        if is_dataclass(each):  # not of claims without a test
+            cattrs.get_structure_hook(each)
 
 
 def memory_mib(device: str) -> int:
@@ -95,6 +105,7 @@ def _body(code: Code, kind: Kind[Any], payload: Any, how: How) -> Body:
         payload=cattrs.unstructure(payload),
         subject=str(code.subject),
         subject_file=str(code.subject_file),
+        sources=tuple(sorted(map(str, code.subject_files))),
         subject_files=tuple(sorted(map(str, files))),
         packages=_packages(code, payload, plan),
         plan=plan,

@@ -106,7 +106,7 @@ class _Here:
     """The services of this worker to an attack: subject, functions, stream."""
 
     def __init__(self, body: Body, blame: Blame, stream: Stream) -> None:
-        self.device, self.mutated = body.device, bool(body.plan.module)
+        self.device, self.mutated, self.sources = body.device, bool(body.plan.module), body.sources
         self.blame, self.stream = blame, stream
         self._body = body
 

@@ -24,7 +24,8 @@ print(json.dumps(files.read()))
 """
 LOADED = """
 spec = importlib.util.spec_from_file_location("helper", "data/code.py")
-spec.loader.exec_module(importlib.util.module_from_spec(spec))
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
 """
 
 
@@ -75,6 +76,11 @@ def test_library_that_ctypes_loads_is_named(root: Path, name: Any) -> None:
     shutil.copy(_ctypes.__file__, library)
     given = name if isinstance(name, str) else name(library)
     assert read(root, f"import ctypes; from pathlib import *; ctypes.CDLL({given!r})") == ["data/native.so"]
+
+
+def test_extension_module_is_named(root: Path) -> None:
+    shutil.copy(_ctypes.__file__, root / "data/native.so")
+    assert read(root, LOADED.replace("helper", "_ctypes").replace("code.py", "native.so")) == ["data/native.so"]
 
 
 @pytest.mark.parametrize(

@@ -39,8 +39,10 @@ class PropertyKind(Kind[PropertyPayload]):
         )
 
     def attack(self, payload: PropertyPayload, worker: Worker) -> dict[str, Any]:
+        from pv.engines import constants
         from pv.engines import property as engine
 
+        constants.only_from(worker.sources)
         engine.load_profile(payload.examples, shrink=not worker.mutated)
         subject, test = worker.subject(), worker.function(payload.test)
         worker.ready()
