@@ -172,7 +172,7 @@ def warm_up(module: DistributedDataParallel, tokens_BT: Tensor, **options: Tenso
     with torch.random.fork_rng(devices=devices), torch.enable_grad():
         output = module(tokens_BT, **options)
         logits = output if isinstance(output, Tensor) else output.logits
-        (logits.sum() * 0).backward()
+        logits.sum().backward()
     parameters = module.module.named_parameters()
     unused = [name for name, each in parameters if each.requires_grad and each.grad is None]
     module.zero_grad(set_to_none=True)
