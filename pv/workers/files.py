@@ -106,7 +106,8 @@ def _source(path: str) -> str:
 def _real(path: str) -> str:
     """Return the path without links. Most files share few folders, whose links are followed once."""
     folder, name = os.path.split(path)
-    place = os.path.join(_real_folder(folder), name)  # noqa: PTH118  (names of any form, many of them)
+    # Path.is_symlink raises for a name that is too long, and a Path for each of a hundred files takes longer.
+    place = os.path.join(_real_folder(folder), name)  # noqa: PTH118
     return os.path.realpath(place) if name in ("", ".", "..") or os.path.islink(place) else place  # noqa: PTH114
 
 
