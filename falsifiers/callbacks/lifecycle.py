@@ -76,9 +76,9 @@ class Script:
         return planned if self.limit is None else min(planned, self.limit)
 
     def is_saved(self, step: int) -> bool:
-        """Whether a checkpoint of the step is due: after so many steps, and at a limit before the planned end."""
-        every, early = self.every[2], step == self.limit and step < self.epochs * self.steps_per_epoch
-        return every > 0 and (step % every == 0 or early)
+        """Whether a checkpoint of the step is due: after so many steps, and after the last."""
+        every = self.every[2]
+        return every > 0 and (step % every == 0 or step == self.total)
 
     @property
     def micro_batches(self) -> int:

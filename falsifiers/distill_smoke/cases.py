@@ -35,6 +35,7 @@ TINY: dict[str, Any] = {
     "batch_size": 4,
     "epochs": 3,
     "log_every": 0,
+    "save_every": 0,
     "device": "cpu",
 }
 VARIABLES = ("REFERENCE_TRAINER_", "APR_DISTILL_")

@@ -178,6 +178,31 @@ def falsify_no_step_is_taken_beyond_the_limit(subject: Any, step: int, limit: in
         assert_same(what, after.student.state_dict(), before.student.state_dict())
 
 
+@given(save_every=st.sampled_from([1, 4, 5000]))
+def falsify_failure_after_the_training_loses_no_step(subject: Any, save_every: int) -> None:
+    """An evaluation fails after the last step: resumed, the run takes no step and ends like the straight one."""
+    failures = [RuntimeError("the evaluation fails")]
+
+    def measure(run: Any) -> dict[str, Any]:
+        if failures:
+            raise failures.pop()
+        return {}
+
+    with tempfile.TemporaryDirectory() as name:
+        directory, when = Path(name).resolve(), f"saved every {save_every} steps, with an evaluation that fails"
+        straight = ended(subject, settings(directory, "straight", save_every=save_every))
+        try:
+            ended(subject, settings(directory, "cut", save_every=save_every), measure=measure)
+        except RuntimeError:
+            newest = saved_steps(directory / "cut" / "checkpoints", "student")[-1:]
+            assert newest == [STEPS], f"{when}, the newest checkpoint is of {newest}; expected {[STEPS]}"
+        resumed = settings(directory, "cut", save_every=save_every, resume=Path("latest"))
+        cut = ended(subject, resumed, measure=measure)
+        assert_same_end(when, directory, ("cut", cut), ("straight", straight))
+        asked = [each for each in cut[0].batches.asked if each != FIRST]
+        assert not asked, f"{when}, the batches {asked} are asked for again"
+
+
 KILLS = 4
 
 

@@ -172,12 +172,13 @@ def _assert_refused(subject: Any, kind: str, directory: Path, words: list[str], 
 
 @given(save_every=st.integers(0, 4), keep=st.integers(0, 2), smoke=st.booleans())
 def falsify_due_steps_are_saved(subject: Any, save_every: int, keep: int, smoke: bool) -> None:
-    """Every `save_every`-th step is saved, of which the last `keep` stay; 0 saves none, a smoke run neither."""
+    """Every `save_every`-th step and the last are saved, of which the last `keep` stay; 0 or a smoke run saves none."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         others = {"smoke": STEPS} if smoke else {}
         ended(subject, settings(directory, "out", save_every=save_every, keep=keep, **others))
         seen = sorted(path.name for path in (directory / "out" / "checkpoints").glob("student-step*"))
-        due = [step for step in range(1, STEPS + 1) if save_every and step % save_every == 0 and not smoke]
+        due = [step for step in range(1, STEPS + 1) if save_every and (step % save_every == 0 or step == STEPS)]
+        due = [] if smoke else due
         expected = [f"student-step{step}" for step in (due[-keep:] if keep else due)]
         assert seen == expected, f"with save_every {save_every}, keep {keep} and smoke {smoke}, {seen} are saved"

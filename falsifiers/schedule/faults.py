@@ -76,7 +76,7 @@ def first_step_saved_too(original: Any, schedule: Any, step: int) -> Any:
 
 
 def multiples_saved_only(original: Any, schedule: Any, step: int) -> Any:
-    """Do not save the step in which a limit ends the run."""
+    """Do not save the last step."""
     return original(schedule, step) and step % schedule.save_every == 0
 
 

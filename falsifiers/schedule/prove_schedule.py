@@ -125,12 +125,10 @@ def prove_reads(subject: Any, step: int, event: int) -> None:
 
 
 def prove_saves(subject: Any, save_every: int, step: int, limit: int) -> None:
-    """A checkpoint is due in every step that is a multiple of `save_every`, and in that of a limit (0: none) of 2 * 6.
-
-    The last planned step is not due on its own: the run is complete, and its model is written.
-    """
+    """A checkpoint is due in every multiple of `save_every`, and in the last step: 12, or a limit (0: none)."""
     schedule = subject.Schedule(epochs=2, steps_per_epoch=6, limit=limit or None, save_every=save_every)
-    due = [*range(save_every, 13, save_every), *[limit][: limit < 12]] if save_every else []
+    last = 12 if limit == 0 or limit > 12 else limit
+    due = [*range(save_every, 13, save_every), last] if save_every else []
     seen = subject.is_saved(schedule, step)
     case = f"step {step} of 12, saved every {save_every}, with the limit {limit or None}"
     assert seen is (step in due), f"is_saved is {seen} at {case}"

@@ -208,10 +208,10 @@ def falsify_weights_change_between_the_hooks(subject: Any, drawn: Any) -> None:
 def falsify_evaluations_and_checkpoints_are_reported(subject: Any, drawn: Any) -> None:
     """Metrics of an evaluation are there from on_evaluate, a path from on_save, up to on_step_end; nowhere else."""
     run = Run(subject, *drawn)
-    _, evaluate, save = run.script.every
+    evaluate = run.script.every[1]
     for context, _, _ in run.seen:
         evaluated = evaluate > 0 and context.step % evaluate == 0 and context.hook in WITHIN[1:]
-        saved = save > 0 and context.step % save == 0 and context.hook in WITHIN[2:]
+        saved = run.script.is_saved(context.step) and context.hook in WITHIN[2:]
         expected = ({"hard_loss": 2.0} if evaluated else {}, str(checkpoint(context.step)) if saved else None)
         got = dict(context.validation_metrics), context.checkpoint_path
         assert got == expected, f"{context.hook} of step {context.step}: {got}; expected {expected}"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from falsifiers.distill_smoke.cases import finished, place, planned
 from falsifiers.distill_smoke.falsify_full_run import WRITTEN
 from falsifiers.support import oracles
+from reference_trainer.storage.checkpoint_files import saved_steps
 
 
 def falsify_schedules_need_positive_integers(subject: Any) -> None:
@@ -23,20 +24,22 @@ def falsify_schedules_need_positive_integers(subject: Any) -> None:
 
 @given(n=st.integers(1, 12), epochs=st.integers(1, 3))
 def falsify_max_steps_ends_and_saves(subject: Any, device: str, n: int, epochs: int) -> None:
-    """With `max_steps`, min(N, planned) steps run, the model is written, and a checkpoint if steps are left.
+    """With `max_steps`, min(N, planned) steps run, and the model and a checkpoint of the last step are written.
 
     No line mentions smoke mode.
 
     The subject has `distill`, as `reference_trainer.pipeline.distill` does.
     """
     with place() as where:
-        ran = finished(subject, where, device=device, max_steps=n, epochs=epochs)
+        ran = finished(subject, where, device=device, max_steps=n, epochs=epochs, save_every=5000)
         written = sorted(path.name for path in where.out.iterdir()) if where.out.exists() else []
+        saved = saved_steps(where.out / "checkpoints", "student")
         output = ran.result.output
     expected = min(n, planned(epochs=epochs))
     steps = ran.result.train.steps_completed
     assert steps == len(ran.losses) == expected, f"{steps} steps ran with max_steps = {n}; expected {expected}"
-    wanted = sorted([*WRITTEN, *["checkpoints"] * (n < planned(epochs=epochs))])
+    wanted = sorted([*WRITTEN, "checkpoints"])
     assert written == wanted, f"max_steps = {n} left {written}; expected {wanted}"
+    assert saved == [expected], f"max_steps = {n} left checkpoints of the steps {saved}; expected {[expected]}"
     assert output == where.out, f"the result reports the output {output}; expected {where.out}"
     assert not any("smoke" in line.lower() for line in ran.lines), f"lines mention smoke mode: {ran.lines}"

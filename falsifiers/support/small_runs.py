@@ -21,6 +21,7 @@ SMALL = {
     "length": 8,
     "batch_size": 4,
     "epochs": 1,
+    "save_every": 0,
     "device": "cpu",
 }
 

@@ -90,7 +90,7 @@ def falsify_best_step_is_saved_and_kept(
         best = best_so_far(scores, every, highest, delta)
         there: list[int] = []
         for step in range(1, STEPS + 1):
-            if (save_every and step % save_every == 0) or best[step - 1] == step:
+            if (save_every and (step % save_every == 0 or step == STEPS)) or best[step - 1] == step:
                 there.append(step)
                 last = there[-keep:] if keep else there
                 there = [each for each in there if each in last or each == best[step - 1]]

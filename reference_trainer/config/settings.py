@@ -135,7 +135,7 @@ class Settings(BaseModel):
     best_min_delta: Weight = _setting(0.0, "Take a step for better only if it is by more than X.")
     save_every: CountOrZero = _setting(
         5000,
-        "Save a checkpoint every N steps and at the end of --max-steps; 0 saves none.",
+        "Save a checkpoint every N steps and after the last; 0 saves none.",
         alias="APR_DISTILL_CHECKPOINT_EVERY",
     )
     keep: CountOrZero = _setting(3, "Keep the last N checkpoints, and the best one; 0 keeps all.")

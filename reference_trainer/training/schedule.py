@@ -65,8 +65,8 @@ class Schedule:
 
     A step takes `accumulation` micro-batches of each rank. An epoch has `micro_batches` of them, by default as many as
     its steps take; the last step of an epoch takes those that are left. Steps that are multiples of `log_every` are
-    logged, those of `eval_every` evaluated, those of `save_every` saved; 0 is none. If steps are saved, the last one is
-    too where `limit` ends the run early, so that the next run goes on from there.
+    logged, those of `eval_every` evaluated, those of `save_every` saved; 0 is none. If steps are saved, so is the last,
+    from which a run goes on if `limit` has ended it early, or if what follows the training has failed.
 
     Raise `SettingError` for anything but positive integers, and for micro-batches that do not fit into the steps.
     """
@@ -189,8 +189,7 @@ def is_read(position: Position) -> bool:
 
 def is_saved(schedule: Schedule, step: int) -> bool:
     """Return whether a checkpoint of `step` is due. The best of the evaluated steps is saved besides."""
-    ends_early = step == schedule.limit and step < schedule.planned_steps
-    return schedule.save_every > 0 and (ends_early or is_logged(step, schedule.save_every))
+    return schedule.save_every > 0 and (step == schedule.total_steps or is_logged(step, schedule.save_every))
 
 
 def is_logged(step: int, every: int) -> bool:
