@@ -111,3 +111,8 @@ def divided_tensors_whole(original: Any, modules: Any, optimizer: Any) -> Any:
         for key, each in module.state_dict().items():
             saved.tensors[f"{name}.{key}"] = each.as_subclass(torch.Tensor).detach().clone()
     return saved
+
+
+def moments_not_counted(original: Any, module: Any) -> int:
+    """Count weights and buffers."""
+    return sum(each.numel() * each.element_size() for each in module.state_dict().values())

@@ -16,7 +16,7 @@ import pytest
 
 from tests.reference_trainer.forked import on_terminal
 
-WHOLE = ["config.json", "manifest.json", "metrics.jsonl", "model.safetensors"]
+WHOLE = ["checkpoints", "config.json", "manifest.json", "metrics.jsonl", "model.safetensors"]
 LOST = "standard output failed ({}); the run continues without log lines\n"
 METRICS = (
     r"Distillation metrics \| loss=[0-9.]+ hard_loss=[0-9.]+ soft_loss=[0-9.]+ kl_at_1=[0-9.]+ .*perplexity=[0-9.]+"

@@ -5,7 +5,8 @@ import subprocess
 import time
 from pathlib import Path
 
-WHOLE = ["config.json", "manifest.json", "metrics.jsonl", "model.safetensors"]
+FILES = ["config.json", "manifest.json", "metrics.jsonl", "model.safetensors"]
+WHOLE = ["checkpoints", *FILES]
 
 
 def fill(disk: Path, leave_kib: int) -> None:
@@ -30,9 +31,16 @@ def test_output_disk_without_space_is_refused_before_training(trainer, small_dis
     assert list(disk.iterdir()) == []
 
 
+def test_disk_without_space_for_a_checkpoint_is_refused_before_training(trainer, small_disk) -> None:
+    disk = small_disk(160)  # enough for a model of 45 KiB, not for a checkpoint of 3 times that too
+    assert_refused(trainer.run("--out", f"{disk}/out"), f"{disk}/out has", "bytes free, the results need")
+    done = trainer.run("--out", f"{disk}/out", "--save-every", "0")
+    assert done.returncode == 0, done.stderr
+
+
 def test_disk_full_during_run_leaves_no_model(trainer, small_disk) -> None:
     disk = small_disk(400)
-    process = trainer.start("--out", f"{disk}/new/out", "--epochs", "3")
+    process = trainer.start("--out", f"{disk}/new/out", "--epochs", "3", "--save-every", "0")
     assert process.stdout is not None and process.stderr is not None
     for line in process.stdout:
         if line.startswith("  Step 10"):
@@ -98,16 +106,17 @@ def test_existing_files_are_kept(trainer) -> None:
 
 
 def test_second_run_needs_force_and_replaces_model(trainer) -> None:
-    """A second run is refused; with --force, also through a link, it replaces every file of the first."""
+    """A second run is refused; with --force and --rewind, also through a link, it replaces every file of the first."""
     assert trainer.run("--out", "new/deep/out").returncode == 0
     assert trainer.left("new/deep/out") == WHOLE
-    assert_refused(trainer.run("--out", "new/deep/out"), "new/deep/out is not empty")
-    before = {name: (trainer.folder / "new/deep/out" / name).read_bytes() for name in WHOLE}
+    assert_refused(trainer.run("--out", "new/deep/out"), "new/deep/out")
+    assert_refused(trainer.run("--out", "new/deep/out", "--force"), "checkpoints up to step", "--rewind")
+    before = {name: (trainer.folder / "new/deep/out" / name).read_bytes() for name in FILES}
     (trainer.folder / "link").symlink_to("new/deep/out")
-    assert trainer.run("--out", "link", "--force", "--width", "32").returncode == 0
-    after = {name: (trainer.folder / "new/deep/out" / name).read_bytes() for name in WHOLE}
+    assert trainer.run("--out", "link", "--force", "--rewind", "--width", "32").returncode == 0
+    after = {name: (trainer.folder / "new/deep/out" / name).read_bytes() for name in FILES}
     assert trainer.left("link") == WHOLE
-    assert all(before[name] != after[name] for name in WHOLE)
+    assert all(before[name] != after[name] for name in FILES)
     again = trainer.run("--out", "second", "--teacher", "new/deep/out", "--smoke", "2")
     assert again.returncode == 0, again.stderr
     assert trainer.left("second") == []
