@@ -164,7 +164,7 @@ class _Attack:
         """
         limits = self._limits(example)
         for broken in self.system.broken_invariants(self.claim, example):
-            raise Refuted(f"the invariant `{broken}` of {self.claim.equation.name} does not hold here")
+            raise Refuted(broken)
         observer, found = Observer(self.system, self.claim, self.subject, self.device), []
         for seen in observer.seen(example):
             compare(seen, limits)

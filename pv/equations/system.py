@@ -56,11 +56,12 @@ class System:
         return claim.requires is None or bool(_values(claim, claim.requires, example)[0].all())
 
     def broken_invariants(self, claim: Claim, example: Example) -> Iterator[str]:
-        """Yield the text of every invariant that an example violates by more than rounding explains."""
+        """Yield a message for every invariant that an example violates by more than rounding explains."""
         for invariant in claim.invariants:
             (holds,) = _values(claim, invariant, example)
-            if not holds.all() and not (holds | _nearly_equal(claim, invariant, example)).all():
-                yield invariant.text
+            if not holds.all() and not (holds := holds | _nearly_equal(claim, invariant, example)).all():
+                sides = _sides(claim, invariant, example, holds)
+                yield f"the invariant `{invariant.text}` of {claim.equation.name} does not hold here{sides}"
 
     def completed(self, claim: Claim, sizes: Mapping[str, int]) -> dict[str, int]:
         """Return `sizes` with the smallest size for every axis that it lacks."""
@@ -76,16 +77,33 @@ def _values(claim: Claim, formula: Formula, example: Example, unit: float = 0.0)
     return [tensors.align(value, axes) for value in values]
 
 
+def _both(invariant: Formula) -> Formula | None:
+    """Return both sides of a comparison as one formula of two values; None for anything else."""
+    last = invariant.lines[-1].value
+    if not isinstance(last, ast.Compare) or len(last.ops) != 1:
+        return None
+    sides = ast.Tuple(elts=[last.left, last.comparators[0]], ctx=ast.Load())
+    return Formula(invariant.text, (*invariant.lines[:-1], Line("", sides)))
+
+
+def _sides(claim: Claim, invariant: Formula, example: Example, holds: Tensor) -> str:
+    """Return the sides of a comparison in words, where it first does not hold; empty for anything else."""
+    if (both := _both(invariant)) is None:
+        return ""
+    place = int(torch.where(holds, 0.0, 1.0).argmax())
+    left, right = (float(side.expand(holds.shape).flatten()[place]) for side in _values(claim, both, example))
+    return f": its sides are {left:.9g} and {right:.9g}"
+
+
 def _nearly_equal(claim: Claim, invariant: Formula, example: Example) -> Tensor:
     """Return where the two sides of a comparison differ by no more than rounding in float64 explains.
 
     `!=` must hold exactly, and so must `<` and `>` where both sides are equal everywhere.
     """
     last, nowhere = invariant.lines[-1].value, torch.tensor([False])
-    if not isinstance(last, ast.Compare) or len(last.ops) != 1 or isinstance(last.ops[0], ast.NotEq):
+    both = _both(invariant)
+    if both is None or not isinstance(last, ast.Compare) or isinstance(last.ops[0], ast.NotEq):
         return nowhere
-    sides = ast.Tuple(elts=[last.left, last.comparators[0]], ctx=ast.Load())
-    both = Formula(invariant.text, (*invariant.lines[:-1], Line("", sides)))
     left, right = _values(claim, both, example)
     noisy_left, noisy_right = _values(claim, both, example, FLOAT64)
     spread = (noisy_left - left).abs().amax(0) + (noisy_right - right).abs().amax(0)
