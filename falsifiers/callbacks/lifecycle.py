@@ -135,6 +135,8 @@ def lifecycle(script: Script) -> Lifecycle:
             last = taken == script.steps_per_epoch
             answers = take(epoch, step, script.left if last else script.accumulation)
         call("on_epoch_end", epoch, step)
+    if step and script.every[2] and not script.is_saved(step):
+        call("on_save", epoch, step)
     call("on_train_end", epoch, step)
     return Lifecycle(calls, step, "STOP" in answered)
 

@@ -178,10 +178,18 @@ def falsify_no_step_is_taken_beyond_the_limit(subject: Any, step: int, limit: in
         assert_same(what, after.student.state_dict(), before.student.state_dict())
 
 
-@given(save_every=st.sampled_from([1, 4, 5000]))
-def falsify_failure_after_the_training_loses_no_step(subject: Any, save_every: int) -> None:
-    """An evaluation fails after the last step: resumed, the run takes no step and ends like the straight one."""
-    failures = [RuntimeError("the evaluation fails")]
+@given(
+    save_every=st.sampled_from([1, 4, 5000]),
+    failure=st.sampled_from([RuntimeError, KeyboardInterrupt]),
+    ending=st.none() | st.tuples(st.sampled_from(HOOKS), st.integers(1, STEPS), st.just(Action.STOP), st.just(False)),
+)
+@example(save_every=5000, failure=KeyboardInterrupt, ending=None)
+@example(save_every=4, failure=RuntimeError, ending=("on_step_end", 3, Action.STOP, False))
+def falsify_failure_after_the_training_loses_no_step(
+    subject: Any, save_every: int, failure: type[BaseException], ending: Any
+) -> None:
+    """The last evaluation fails: resumed, the run takes no step and ends like the straight one, also after a STOP."""
+    failures = [failure("in the evaluation")]
 
     def measure(run: Any) -> dict[str, Any]:
         if failures:
@@ -189,18 +197,32 @@ def falsify_failure_after_the_training_loses_no_step(subject: Any, save_every: i
         return {}
 
     with tempfile.TemporaryDirectory() as name:
-        directory, when = Path(name).resolve(), f"saved every {save_every} steps, with an evaluation that fails"
-        straight = ended(subject, settings(directory, "straight", save_every=save_every))
+        directory, answers = Path(name).resolve(), [] if ending is None else [answering(*ending)]
+        when = f"saved every {save_every} steps and ended by {ending}, with {failure.__name__} in the evaluation"
+        straight = ended(subject, settings(directory, "straight", save_every=save_every), answers)
+        last = straight[1].train.steps_completed
         try:
-            ended(subject, settings(directory, "cut", save_every=save_every), measure=measure)
-        except RuntimeError:
+            ended(subject, settings(directory, "cut", save_every=save_every), answers, measure=measure)
+        except (RuntimeError, KeyboardInterrupt) as error:
             newest = saved_steps(directory / "cut" / "checkpoints", "student")[-1:]
-            assert newest == [STEPS], f"{when}, the newest checkpoint is of {newest}; expected {[STEPS]}"
+            assert newest == [last], f"{when}, the newest checkpoint is of {newest}; expected {[last]}"
+            _assert_says(when, error, failure)
         resumed = settings(directory, "cut", save_every=save_every, resume=Path("latest"))
-        cut = ended(subject, resumed, measure=measure)
+        cut = ended(subject, resumed, answers, measure=measure)
         assert_same_end(when, directory, ("cut", cut), ("straight", straight))
         asked = [each for each in cut[0].batches.asked if each != FIRST]
         assert not asked, f"{when}, the batches {asked} are asked for again"
+
+
+def _assert_says(when: str, error: BaseException, failure: type[BaseException]) -> None:
+    """Assert that an error is the failure with a note, and that an interrupt is a request that is met."""
+    if failure is KeyboardInterrupt:
+        assert isinstance(error, StopRequestedError), f"{when}, the run ends with {error!r}"
+    else:
+        notes = getattr(error, "__notes__", [])
+        assert type(error) is failure and any("--resume latest" in note for note in notes), (
+            f"{when}: {error!r}, {notes}"
+        )
 
 
 KILLS = 4

@@ -115,6 +115,16 @@ def saved_one_step_late(original: Any, schedule: Any, step: int) -> bool:
     return step > 1 and bool(original(schedule, step - 1))
 
 
+def multiples_saved_only(original: Any, *given: Any, schedule: Any, save: Any = None, **rest: Any) -> Any:
+    """Save the multiples of `save_every`, and no other step."""
+
+    def multiples(run: Any) -> Any:
+        step = run.state.position.step
+        return None if schedule.save_every == 0 or step % schedule.save_every else save(run)
+
+    return original(*given, schedule=schedule, save=save and multiples, **rest)
+
+
 def stop_not_saved(original: Any, *given: Any, schedule: Any, save: Any = None, **rest: Any) -> Any:
     """Save the steps that are due or evaluated, and no other."""
     from reference_trainer.training.schedule import is_saved

@@ -25,7 +25,10 @@ def steps_of(calls: list[Call]) -> list[int]:
 def falsify_evaluated_and_due_steps_are_handed_over(
     subject: Any, script: Script, every: tuple[int, int], evaluating: bool
 ) -> None:
-    """`save` gets every step that is evaluated or due, once, in its step, and says which of both it is."""
+    """`save` gets every step that is evaluated or due, once, in its step, and says which of both it is.
+
+    If callbacks end the run after a step that is not due, it gets that too.
+    """
     evaluate, save = every
     script = replace(script, every=(script.every[0], evaluate, save))
     run = KeptRun(subject, script, **({} if evaluating else {"evaluate": None}))
@@ -33,6 +36,7 @@ def falsify_evaluated_and_due_steps_are_handed_over(
     steps = steps_of(lifecycle(script if evaluating else replace(script, every=(0, 0, save))).calls)
     expected = [(s, evaluating and evaluate > 0 and s % evaluate == 0, script.is_saved(s)) for s in steps]
     wanted = [each for each in expected if any(each[1:])]
+    wanted += [(steps[-1], False, True)] if save and steps and not script.is_saved(steps[-1]) else []
     assert got == wanted, f"(step, evaluated, due) of the saves are {got}; expected {wanted}"
 
 
@@ -55,7 +59,7 @@ def falsify_a_run_goes_on_from_a_saved_step(subject: Any, drawn: tuple[Script, i
     """on_train_begin, on_save of a named checkpoint, then the events of the whole run; answers are carried out."""
     script, place = drawn
     _, kept = cut(subject, script, place)
-    rest, expected = rest_of(script, kept.state.position.step, named=named)
+    rest, expected = rest_of(script, kept.state.position, named=named)
     run = KeptRun(subject, rest, resumed=kept, named=named)
     assert_same_calls(run.calls, expected)
     whole = lifecycle(script)
@@ -69,7 +73,7 @@ def falsify_states_of_callbacks_are_those_of_the_step(subject: Any, drawn: tuple
     script, place = drawn
     _, kept = cut(subject, script, place)
     count = len(script.answers)
-    rest, _ = rest_of(script, kept.state.position.step, named=True)
+    rest, _ = rest_of(script, kept.state.position, named=True)
     got = KeptRun(subject, rest, resumed=kept).loaded
     expected = [(0, number, {"events": kept.calls // count}) for number in range(count)]
     assert got == expected, f"(calls before, callback, its state) are {got}; expected {expected}"
@@ -82,7 +86,7 @@ def falsify_seconds_add_up(subject: Any, drawn: tuple[Script, int]) -> None:
     _, kept = cut(subject, script, place)
     seconds = kept.state.elapsed_s
     assert seconds == kept.calls, f"saved {kept.calls} s after the begin, the state has {seconds} s"
-    rest, expected = rest_of(script, kept.state.position.step, named=True)
+    rest, expected = rest_of(script, kept.state.position, named=True)
     run = KeptRun(subject, rest, resumed=kept)
     wanted = [seconds + call // len(script.answers) * len(script.answers) for call in range(len(expected))]
     assert run.elapsed == wanted, f"resumed after {seconds} s, the events are at {run.elapsed}; expected {wanted}"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from falsifiers.callbacks.lifecycle import ANSWERS, Call, Script, answering_once, assert_same_calls, lifecycle, scripts
 from falsifiers.run_states.kept import KeptRun, rest_of
+from reference_trainer.training.schedule import Event
 
 ASKED = st.integers(0, 300)
 
@@ -82,7 +83,7 @@ def falsify_a_stopped_run_goes_on(subject: Any, drawn: tuple[Script, int]) -> No
     assume(stopped_run.left is not None)
     kept, count = stopped_run.kept[-1], len(script.answers)
     step = kept.state.position.step
-    rest, expected = rest_of(script, step, named=True)
+    rest, expected = rest_of(script, kept.state.position, named=True)
     resumed = KeptRun(subject, rest, resumed=kept)
     assert_same_calls(resumed.calls, expected)
     planned = lifecycle(script).calls
@@ -98,10 +99,11 @@ def falsify_a_resumed_run_saves_no_step_again(subject: Any, drawn: tuple[Script,
     """Asked to stop at once, a resumed run ends at the saved step, without another checkpoint of it."""
     script = replace(drawn[0], every=(*drawn[0].every[:2], save))
     whole = KeptRun(subject, script)
-    assume(whole.kept)
-    kept = whole.kept[drawn[1] % len(whole.kept)]
+    steps = [kept for kept in whole.kept if kept.state.position.event is not Event.TRAIN_END]
+    assume(steps)
+    kept = steps[drawn[1] % len(steps)]
     step = kept.state.position.step
-    rest, calls = rest_of(script, step, named=True)
+    rest, calls = rest_of(script, kept.state.position, named=True)
     run = KeptRun(subject, rest, resumed=kept, asked_at=0)
     count = len(script.answers)
     ends = [Call(callback, "on_train_end", calls[0].epoch, step) for callback in range(count)]

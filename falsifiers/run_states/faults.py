@@ -6,10 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from reference_trainer.training.schedule import Event
+
 
 def due_steps_only(original: Any, *given: Any, save: Any = None, **rest: Any) -> Any:
     """Hand over the steps whose checkpoint is due, and no other."""
     return original(*given, save=lambda run: save(run) if run.due else None, **rest)
+
+
+def end_not_handed_over(original: Any, *given: Any, save: Any = None, **rest: Any) -> Any:
+    """Hand over nothing at the end of the run."""
+    return original(*given, save=lambda run: None if run.state.position.event is Event.TRAIN_END else save(run), **rest)
 
 
 def evaluation_shared(original: Any, *given: Any, evaluate: Any = None, save: Any = None, **rest: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 from falsifiers.callbacks.lifecycle import Call, Recorder, Script, lifecycle
 from falsifiers.callbacks.real_run import SETTINGS, checkpoint, parts, recording_callbacks, schedule_of
 from reference_trainer.errors import StopRequestedError
+from reference_trainer.training.schedule import Event, Position
 from reference_trainer.training.state import TrainState, restored, saved
 
 
@@ -95,16 +96,19 @@ class KeptRun:
         return checkpoint(given.state.position.step) if given.due else None
 
 
-def rest_of(script: Script, step: int, *, named: bool) -> tuple[Script, list[Call]]:
-    """Return the script of the run that goes on from a saved step, and its calls.
+def rest_of(script: Script, at: Position, *, named: bool) -> tuple[Script, list[Call]]:
+    """Return the script of the run that goes on from a saved position, and its calls.
 
     They are `on_train_begin`, `on_save` if the checkpoint is named, and those of the whole run from the `on_step_end`
-    of the step. The answers of the whole run are given by its later events only.
+    of the step, or from its `on_train_end` if it was saved then; the step is not saved again. The answers of the whole
+    run are given by its later events only.
     """
-    count = len(script.answers)
+    count, step = len(script.answers), at.step
     whole = lifecycle(script).calls
-    first = next(place for place, call in enumerate(whole) if (call.event, call.step) == ("on_step_end", step))
+    hook = "on_train_end" if at.event is Event.TRAIN_END else "on_step_end"
+    first = next(place for place, call in enumerate(whole) if (call.event, call.step) == (hook, step))
     begin = ["on_train_begin", *(["on_save"] if named else [])]
     calls = [Call(callback, event, whole[first].epoch, step) for event in begin for callback in range(count)]
     answers = tuple((None,) * len(begin) + given[first // count :] for given in script.answers)
-    return replace(script, answers=answers), calls + whole[first:]
+    rest = [call for call in whole[first:] if (call.event, call.step) != ("on_save", step)]
+    return replace(script, answers=answers), calls + rest

@@ -189,8 +189,10 @@ def resumable(manifest: Manifest, schedule: Schedule, present: Mapping[str, Any]
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{name}/{MANIFEST}: invalid state: {error}") from error
     at = state.position
-    in_schedule = 1 <= at.epoch <= schedule.epochs and 1 <= at.epoch_step <= min(at.step, schedule.steps_per_epoch)
-    if at.event is not Event.SAVE or at.step != manifest.step or state.steps != at.step or not in_schedule:
+    first = 0 if at.event is Event.TRAIN_END else 1  # of an epoch that is left before its first step, none is taken
+    in_epoch = first <= at.epoch_step <= min(at.step, schedule.steps_per_epoch)
+    at_step = 1 <= at.step == manifest.step == state.steps and 1 <= at.epoch <= schedule.epochs and in_epoch
+    if at.event not in (Event.SAVE, Event.TRAIN_END) or not at_step:
         raise CheckpointError(f"{name}/{MANIFEST}: the state is of {at}; expected that of step {manifest.step}")
     return state
 

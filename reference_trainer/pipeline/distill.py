@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.vocabulary import share_vocabulary
+from reference_trainer.errors import StopRequestedError
 from reference_trainer.models.placement import computing_in, usable_device
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
@@ -43,6 +44,8 @@ from reference_trainer.training.schedule import Schedule, learning_rate, windows
 from reference_trainer.training.watchdog import WatchdogCallback
 
 __all__ = ["DistillResult", "Distillation", "distill"]
+
+GO_ON = "the last step is saved: go on with --resume latest"
 
 
 def distill(
@@ -83,6 +86,8 @@ class Distillation(Parts):
     which give their logits; features, what is matched; optimizer; schedule; directory, of the output, None for a smoke
     run; digests, for the manifest.
     """
+
+    _is_saved = False  # whether the training has ended, and its last step is saved
 
     def prepare(self) -> None:
         """Meet the other ranks, claim the output, then make models, batches and optimizer. Nothing is written yet."""
@@ -147,30 +152,35 @@ class Distillation(Parts):
         """Train the student. Errors: those of `loop.train`."""
         settings = self.settings
         planned = self.schedule.planned_steps  # a limit does not shorten the schedule
-        with self._reporting_divergence(), self.stop_requests() as stop_requested, self.checkpoints.writer:
-            return train(
-                self.frozen,
-                self.learner,
-                self.batches.batch,
-                self.optimizer,
-                schedule=self.schedule,
-                objective=objective(settings),
-                learning_rate=lambda step: learning_rate(step, peak=settings.lr, warmup=settings.warmup, total=planned),
-                callbacks=self.callbacks,
-                clock=self.clock,
-                clip=settings.clip,
-                parallel=self.parallel,
-                seed=settings.seed,
-                step_flops=self._step_flops,
-                features=self.features,
-                evaluate=lambda: evaluation(self._evaluated()),
-                save=self._save,
-                resumed=self.resumed,
-                stop_requested=stop_requested,
-                resumed_from=self.files.resumed_from,
-                run=settings.out.resolve().name,
-                attempt=self.ranks.decided(lambda: time.time_ns() // 10**6),
-            )
+        with self._reporting_divergence(), self._resumable(), self.stop_requests() as stop_requested:
+            with self.checkpoints.writer:
+                result = train(
+                    self.frozen,
+                    self.learner,
+                    self.batches.batch,
+                    self.optimizer,
+                    schedule=self.schedule,
+                    objective=objective(settings),
+                    learning_rate=lambda step: learning_rate(
+                        step, peak=settings.lr, warmup=settings.warmup, total=planned
+                    ),
+                    callbacks=self.callbacks,
+                    clock=self.clock,
+                    clip=settings.clip,
+                    parallel=self.parallel,
+                    seed=settings.seed,
+                    step_flops=self._step_flops,
+                    features=self.features,
+                    evaluate=lambda: evaluation(self._evaluated()),
+                    save=self._save,
+                    resumed=self.resumed,
+                    stop_requested=stop_requested,
+                    resumed_from=self.files.resumed_from,
+                    run=settings.out.resolve().name,
+                    attempt=self.ranks.decided(lambda: time.time_ns() // 10**6),
+                )
+            self._is_saved = self.schedule.save_every > 0 and result.steps_completed > 0
+        return result
 
     def conclude(self, result: TrainResult) -> DistillResult:
         """Evaluate the student and write it; after a smoke run check whether a full run looks healthy instead."""
@@ -181,14 +191,30 @@ class Distillation(Parts):
             )
             checks = smoke.reported(result, self.settings.project_to_steps, difference, self.device, self.lines)
             return self._concluded(train=result, output=None, held_back={}, checks=checks)
-        held_back = self._evaluated()
+        with self._resumable():
+            held_back = self._evaluated()
         self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
         digests = {**self.digests, "teacher_sha256": weights_digest(self.teacher)}
         content = manifest(self.settings, self.device, result, held_back, **digests)
         if self.checkpoints.initial is not None:
             content["initial_weights"] = self.checkpoints.initial
-        self.ranks.together(partial(self.save, self.directory, content) if self.place.rank == 0 else lambda: None)
+        with self._resumable(interrupts=False):  # the outermost context knows whether the model was written
+            self.ranks.together(partial(self.save, self.directory, content) if self.place.rank == 0 else lambda: None)
         return self._concluded(train=result, output=self.directory, held_back=held_back, checks=())
+
+    @contextmanager
+    def _resumable(self, *, interrupts: bool = True) -> Iterator[None]:
+        """Once the end of the training is saved, add a note to errors, and let interrupts be a `StopRequestedError`."""
+        try:
+            yield
+        except KeyboardInterrupt as interrupt:
+            if not (self._is_saved and interrupts):
+                raise
+            raise StopRequestedError("interrupted after the training") from interrupt
+        except Exception as error:
+            if self._is_saved:
+                error.add_note(GO_ON)
+            raise
 
     def _concluded(self, **results: Any) -> DistillResult:
         return DistillResult(**results, student=self.student, teacher=self.teacher)

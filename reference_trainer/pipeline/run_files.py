@@ -23,9 +23,10 @@ from reference_trainer.pipeline.checkpointing import (
 )
 from reference_trainer.pipeline.ranks import Ranks
 from reference_trainer.storage.checkpoint_files import Checkpoint, read_checkpoint, saved_steps
+from reference_trainer.storage.checkpoints import checkpoint_bytes
 from reference_trainer.storage.directories import exclusive_directory, refuse_existing
 from reference_trainer.storage.export import exported_bytes
-from reference_trainer.storage.snapshot import snapshot_bytes
+from reference_trainer.storage.snapshot import expected_tensors
 from reference_trainer.training.callbacks import Callback
 from reference_trainer.training.lines import Lines
 from reference_trainer.training.metrics_file import FILE as METRICS
@@ -79,7 +80,9 @@ class RunFiles:
         with suppress(CheckpointError):  # of a path that is refused below
             if saved_steps(settings.out / CHECKPOINTS, RUN_ID):
                 kept.append(CHECKPOINTS)  # `opened` says how to go on from them
-        needed = exported_bytes(student) + (snapshot_bytes(student) if settings.save_every else 0)
+        needed = exported_bytes(student)
+        if settings.save_every or settings.eval_every:
+            needed += checkpoint_bytes(expected_tensors(student))
         claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=needed, kept=kept)
         directory = contexts.enter_context(claimed)
         self.resuming = opened(directory / CHECKPOINTS, settings.resume, rewinding=settings.rewind)

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -33,7 +33,7 @@ from reference_trainer.storage.files import sync
 from reference_trainer.storage.links import link_checkpoints
 from reference_trainer.storage.retention import check_follows, checkpoint_name, dropped
 
-__all__ = ["DISK", "LEFT", "Disk", "save_checkpoint", "sweep", "write_tensors"]
+__all__ = ["DISK", "LEFT", "Disk", "checkpoint_bytes", "save_checkpoint", "sweep", "write_tensors"]
 
 LEFT = re.compile(r"\..+\.\d+\.partial")
 """Names of what a killed writer leaves."""
@@ -118,10 +118,14 @@ def _newest(paths: Sequence[Path]) -> str:
     return f"the newest checkpoint, {there[-1].name}, is whole"
 
 
+def checkpoint_bytes(tensors: Iterable[Tensor]) -> int:
+    """Return an upper estimate of the bytes of a checkpoint with these tensors."""
+    return OTHER_BYTES + sum(each.numel() * each.element_size() + 2**10 for each in tensors)
+
+
 def _check_space(directory: Path, tensors: Mapping[str, Tensor], disk: Disk) -> None:
     """Raise `OutputError` if the disk has too little space for the tensors and the manifest."""
-    needed = OTHER_BYTES + sum(each.numel() * each.element_size() + 2**10 for each in tensors.values())
-    free = disk.free(directory)
+    needed, free = checkpoint_bytes(tensors.values()), disk.free(directory)
     if free < needed:
         raise OutputError(f"{free:,} bytes are free, the checkpoint needs {needed:,}")
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from reference_trainer.errors import CheckpointError
 from reference_trainer.storage.retention import drifts
 
-__all__ = ["Snapshot", "restore", "snapshot", "snapshot_bytes"]
+__all__ = ["Snapshot", "expected_tensors", "restore", "snapshot"]
 
 COUNTER = "step"
 """Name of the state that is a number; other state has shape and dtype of its parameter."""
@@ -74,10 +74,10 @@ def restore(saved: Snapshot, modules: Mapping[str, nn.Module], optimizer: torch.
         optimizer.state.update(states)
 
 
-def snapshot_bytes(module: nn.Module) -> int:
-    """Return the bytes of a snapshot with `torch.optim.AdamW`, from its first step on, without the numbers of steps."""
-    moments = [each for each in module.parameters() if each.requires_grad for _ in range(2)]
-    return sum(each.numel() * each.element_size() for each in (*module.state_dict().values(), *moments))
+def expected_tensors(module: nn.Module) -> list[Tensor]:
+    """Return tensors like those in a snapshot with `torch.optim.AdamW` from its first step on; none is a copy."""
+    states = [(each, each, torch.zeros(())) for each in module.parameters() if each.requires_grad]
+    return [*module.state_dict().values(), *(tensor for state in states for tensor in state)]
 
 
 def _weights(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:

@@ -83,10 +83,11 @@ def train(
     flops_per_s, or None to leave it out; it is called once, at the first logged step. features: the hidden states that
     are matched in steps with a feature_weight, by default those of the last layers. evaluate: returns the metrics of an
     evaluation, at the steps that `schedule` evaluates. save: called in each step that is evaluated or whose checkpoint
-    is due; returns the path of the checkpoint, or None if it wrote none. resumed: the state that it was given in an
-    earlier run, whose student and optimizer the caller has restored: the run goes on with `on_train_begin`, `on_save`
-    if `resumed_from` is the path of that checkpoint, and the `on_step_end` of that step. resumed_from: None if it is
-    not one of this run. callbacks: a `Callbacks` of the caller's is not closed. run, attempt: as in `Context`.
+    is due, and before `on_train_end` if callbacks have ended the run after another step; returns the path of the
+    checkpoint, or None if it wrote none. resumed: the state that it was given in an earlier run, whose student and
+    optimizer the caller has restored: the run goes on with `on_train_begin`, `on_save` if `resumed_from` is the path of
+    that checkpoint, and the `on_step_end` of that step, unless the run had ended. resumed_from: None if it is not one
+    of this run. callbacks: a `Callbacks` of the caller's is not closed. run, attempt: as in `Context`.
     stop_requested: asked before the `on_step_end` of each step, on several ranks before the step; once it returns True,
     on any of them, that step is saved, and `StopRequestedError` is raised.
     Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
@@ -136,6 +137,7 @@ class _Run:
         self.callbacks, self.learning_rate, self.evaluate, self.save = callbacks, learning_rate, evaluate, save
         self.state = record.state
         self.agreement = agreement
+        self.began = self.state.position.step
         # A run that goes on from a checkpoint of its own is saved where it begins.
         self.saved_step = self.state.position.step if record.checkpoint is not None else 0
 
@@ -173,6 +175,7 @@ class _Run:
             action = self.agreement.noted(self._carry_out(after.event))
             if leaving:
                 self._leave(after, states)
+        self._save_the_end()
 
     def _next(self, action: Action) -> Position:
         """Return the position after this one; if that is an optimizer step, take it.
@@ -253,6 +256,12 @@ class _Run:
             self.state.position = replace(position, event=Event.SAVE, skipping=skipping, stopping=stopping)
             self._save(self.save, Saved(state=self.state, due=True, evaluated=False), states)
         raise StopRequestedError("stopped on request")
+
+    def _save_the_end(self) -> None:
+        """Save a run that callbacks have ended after a step of its own that is not saved."""
+        step = self.state.position.step
+        if self.save is not None and self.schedule.save_every and step not in (self.began, self.saved_step):
+            self._save(self.save, Saved(state=self.state, due=True, evaluated=False))
 
     def before_forward(self, micro_batch: int) -> None:
         self._call_within(Event.BEFORE_FORWARD, micro_batch + 1)
