@@ -13,8 +13,10 @@ import pytest
 import reference_trainer
 from falsifiers.support.interruptions import LINES_AT_MOST, at_line
 from reference_trainer.config.settings import Settings
+from reference_trainer.errors import StopRequestedError
 from reference_trainer.interrupts import WRITTEN
 from reference_trainer.pipeline.distill import distill
+from reference_trainer.storage.checkpoint_files import saved_steps
 from reference_trainer.training.callbacks import Callback, Context
 from reference_trainer.training.progress import Lines
 
@@ -88,6 +90,8 @@ def test_interrupt_before_every_line_after_the_training_reports_whether_the_mode
             break
         except KeyboardInterrupt as interrupt:
             assert (WRITTEN in getattr(interrupt, "__notes__", [])) == is_complete(out), f"before line {moment}"
+        except StopRequestedError:
+            assert saved_steps(out / "checkpoints", "student") and not is_complete(out), f"before line {moment}"
         finally:
             sys.settrace(before)
     assert moment > 1
