@@ -124,7 +124,8 @@ def falsify_digest_is_that_of_the_values(
     for name, view in _views(memory, shared).items():
         module.register_parameter(name, torch.nn.Parameter(view))
     if shared == "tied":
-        module.register_parameter("first_tied", module.get_parameter("z"))
+        for name in ("first_tied", "tied_too"):
+            module.register_parameter(name, module.get_parameter("z"))
     weights = {name: value.clone().contiguous() for name, value in module.state_dict().items()}
     expected = hashlib.sha256(save({name: value.cpu() for name, value in weights.items()})).hexdigest()
     seen = subject.weights_digest(module)
