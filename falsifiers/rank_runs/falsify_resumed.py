@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,11 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from falsifiers.checkpoint_files.manifests import edited
 from falsifiers.rank_runs.launched import STEPS, Cut, Ended, launched, lines, own, settings
 from falsifiers.rank_runs.matched import matching
 from falsifiers.support.small_runs import found
+from reference_trainer import Settings
 
 STRATEGIES = st.sampled_from(["ddp", "fsdp2"])
 LATEST: dict[str, Any] = {"resume": Path("latest"), "force": True}
@@ -89,3 +93,22 @@ def falsify_damaged_shard_is_refused_on_every_rank(subject: Any, strategy: str, 
         damaged.write_bytes(damaged.read_bytes()[:-1] + b"x")
         for number, each in enumerate(launched(make, settings(directory, "out", strategy=strategy, **LATEST), 3)):
             assert damaged.name in each.error, f"{strategy}: {damaged.name} is damaged, rank {number}: {each.error}"
+
+
+@given(strategy=STRATEGIES, rank=st.integers(1, 2))
+def falsify_ranks_with_other_checkpoints_are_refused(subject: Any, strategy: str, rank: int) -> None:
+    """A rank that reads another checkpoint by the same path, as on a disk of its own, is named on all ranks."""
+    with tempfile.TemporaryDirectory() as name:
+        directory, make = Path(name).resolve(), own(subject)
+        launched(make, settings(directory / "shared", "out", strategy=strategy, max_steps=1), 3)
+        shutil.copytree(directory / "shared", directory / "own", symlinks=True)
+        manifest = directory / "own" / "out" / "checkpoints" / "student-step1" / "manifest.json"
+        edited(manifest, lambda tree: tree["state"]["train"].update(tokens=1))
+
+        def chosen(number: int) -> Settings:
+            os.chdir(directory / ("own" if number == rank else "shared"))
+            return settings(Path(), "out", strategy=strategy, **LATEST)
+
+        expected = f"rank {rank} differs from rank 0: manifest_sha256 was"
+        for number, each in enumerate(launched(make, chosen, 3)):
+            assert expected in each.error, f"{strategy}: rank {rank} reads another checkpoint, {number}: {each.error}"

@@ -148,15 +148,18 @@ def _linked(out: Path) -> Path:
     return link
 
 
-@given(step=st.integers(1, STEPS - 1), spelling=st.sampled_from(sorted(SPELLINGS)))
-def falsify_any_path_of_a_checkpoint_resumes_its_run(subject: Any, step: int, spelling: str) -> None:
-    """Resumed by another path of its own checkpoint, the run ends as the straight one, with every step once."""
+@given(step=st.integers(1, STEPS - 1), spelling=st.sampled_from(sorted(SPELLINGS)), output=st.booleans())
+@example(step=2, spelling="through a link", output=True)
+def falsify_any_path_of_a_checkpoint_resumes_its_run(subject: Any, step: int, spelling: str, output: bool) -> None:
+    """Resumed by another path of its own checkpoint or output, a run ends as the straight one, with every step once."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         straight = ended(subject, settings(directory, "straight"))
         ended(subject, settings(directory, "cut", max_steps=step))
-        path = SPELLINGS[spelling](directory / "cut") / "checkpoints" / f"student-step{step}"
-        cut = ended(subject, settings(directory, "cut", resume=path, force=True))
+        out = SPELLINGS[spelling](directory / "cut")
+        path = Path("latest") if output else out / "checkpoints" / f"student-step{step}"
+        chosen = settings(directory, "cut", resume=path, force=True)
+        cut = ended(subject, chosen.model_copy(update={"out": out}) if output else chosen)
         assert_same_end(f"resumed from a path {spelling}", directory, ("cut", cut), ("straight", straight))
 
 
@@ -185,6 +188,7 @@ def falsify_no_step_is_taken_beyond_the_limit(subject: Any, step: int, limit: in
 )
 @example(save_every=5000, failure=KeyboardInterrupt, ending=None)
 @example(save_every=4, failure=RuntimeError, ending=("on_step_end", 3, Action.STOP, False))
+@example(save_every=4, failure=RuntimeError, ending=("on_epoch_begin", 3, Action.STOP, False))
 def falsify_failure_after_the_training_loses_no_step(
     subject: Any, save_every: int, failure: type[BaseException], ending: Any
 ) -> None:

@@ -54,10 +54,19 @@ def falsify_drift_is_refused(subject: Any, kind: str) -> None:
         directory = Path(name).resolve()
         ended(subject, settings(directory, "out", max_steps=2))
         others, expected = CHANGED.get(kind, ({}, []))
+        teacher = _teacher if kind == "teacher_sha256" else _no_teacher
         if kind in CONDITIONS:
             expected = [f'{kind} was "other" and is {json.dumps(CONDITIONS[kind])}']
             _edit(directory, lambda tree: tree["conditions"].update({kind: "other"}))
-        _assert_refused(subject, kind, directory, expected, **others)
+        _assert_refused(subject, kind, directory, expected, teacher=teacher, **others)
+
+
+def _teacher() -> Model:
+    return Model(3, seed=2)
+
+
+def _no_teacher() -> Any:
+    raise AssertionError("a teacher is made, which may take hours, before the run is refused")
 
 
 FREE = ({"max_steps": 3}, {"log_every": 2}, {"save_every": 2}, {"keep": 1}, {"project_to_steps": 9}, {"eval_every": 2})
@@ -108,8 +117,16 @@ UNFIT: dict[str, Callable[[Path], object]] = {
     "a negative length": lambda d: _edit(d, lambda tree: tree["state"].update(metrics_length=-1)),
     "no metrics file": lambda d: (d / "out" / "metrics.jsonl").unlink(),
     "a shorter metrics file": lambda d: (d / "out" / "metrics.jsonl").write_text('{"step": 1}\n'),
-    "a later checkpoint": lambda d: shutil.copytree(_checkpoint(d), _checkpoint(d).with_name("student-step7")),
+    "a later checkpoint": lambda d: shutil.copytree(_checkpoint(d), _checkpoint(d).with_name("student-step3")),
+    "a directory without a manifest": lambda d: _checkpoint(d).with_name("student-step5").mkdir(),
 }
+SAID = {
+    "a damaged checkpoint": ["--rewind --resume", "student-step1"],
+    "no length of the metrics file": ["invalid metrics_length None"],
+    "a negative length": ["invalid metrics_length -1"],
+    "a directory without a manifest": ["student-step5 has no manifest.json"],
+}
+"""Words of refusals, by kind."""
 
 
 @given(kind=st.sampled_from(list(UNFIT)))
@@ -120,15 +137,21 @@ def falsify_unfit_checkpoint_is_refused(subject: Any, kind: str) -> None:
         ended(subject, settings(directory, "out", max_steps=2))
         UNFIT[kind](directory)
         resume = _checkpoint(directory) if kind == "a later checkpoint" else Path("latest")
-        _assert_refused(subject, kind, directory, [], resume=resume)
+        _assert_refused(subject, kind, directory, SAID.get(kind, []), resume=resume)
 
 
 LEFT: dict[str, tuple[bool, Callable[[Path], object]]] = {
     "metrics and a partial checkpoint": (True, lambda out: (out / "checkpoints" / ".student-step1.7.partial").mkdir()),
     "an empty directory of checkpoints": (True, lambda out: None),
+    "a file where checkpoints belong": (False, lambda out: _file_instead(out / "checkpoints")),
     "a file of the user's": (False, lambda out: (out / "checkpoints" / "notes").touch()),
     "a checkpoint that was set aside": (False, lambda out: (out / "checkpoints" / "student-step1.damaged").mkdir()),
 }
+
+
+def _file_instead(directory: Path) -> None:
+    directory.rmdir()
+    directory.touch()
 
 
 @given(kind=st.sampled_from(list(LEFT)))
@@ -146,6 +169,8 @@ def falsify_run_killed_in_its_first_save_starts_over(subject: Any, kind: str) ->
             assert not accepted, f"{kind}: a run that starts over is refused: {error}"
         else:
             assert accepted, f"{kind}: a run writes into the directory"
+            left = [each.name for each in (directory / "out" / "checkpoints").glob(".*")]
+            assert not left, f"{kind}: after the run that started over, {left} is still there"
 
 
 def falsify_run_that_starts_over_is_refused_beside_checkpoints(subject: Any) -> None:
@@ -158,9 +183,10 @@ def falsify_run_that_starts_over_is_refused_beside_checkpoints(subject: Any) -> 
 
 def _assert_refused(subject: Any, kind: str, directory: Path, words: list[str], **others: Any) -> None:
     before = found(directory)
+    teacher = others.pop("teacher", _teacher)
     given_settings = {"resume": Path("latest"), "force": True, **others}
     try:
-        ended(subject, settings(directory, "out", **given_settings))
+        ended(subject, settings(directory, "out", **given_settings), teacher=teacher)
     except (CheckpointError, OSError) as error:
         missing = [each for each in words if each not in str(error)]
         assert not missing, f"{kind}: the refusal lacks {missing}: {error}"

@@ -71,6 +71,7 @@ def ended(
     callbacks: Sequence[Callback] = (),
     asked: Callable[[], bool] = lambda: False,
     measure: Measure = lambda run: {},
+    teacher: Callable[[], nn.Module] = lambda: Model(3, seed=2),
 ) -> Any:
     """Run to the end, and return the distillation and its result. `asked`: whether it has to save and leave."""
 
@@ -84,7 +85,7 @@ def ended(
             return Model(4, seed=1)
 
         def make_teacher(self) -> nn.Module:
-            return Model(3, seed=2)
+            return teacher()
 
         @contextmanager
         def stop_requests(self) -> Iterator[Callable[[], bool]]:

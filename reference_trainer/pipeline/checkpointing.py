@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from safetensors.torch import save
 from torch import nn
 
 from reference_trainer.config.settings import Settings
@@ -19,7 +17,6 @@ from reference_trainer.errors import CheckpointError, DriftError
 from reference_trainer.models.decoder import Decoder
 from reference_trainer.pipeline.evaluations import BestTracker
 from reference_trainer.pipeline.ranks import Ranks
-from reference_trainer.pipeline.strategies import ONE_PROCESS_STRATEGY
 from reference_trainer.storage.background import Background
 from reference_trainer.storage.checkpoint_files import (
     Checkpoint,
@@ -78,8 +75,8 @@ def conditions(
     device: torch.device,
     schedule: Schedule,
     digests: Mapping[str, str],
-    world_size: int = 1,
-    strategy: str = ONE_PROCESS_STRATEGY,
+    world_size: int,
+    strategy: str,
 ) -> dict[str, Any]:
     """Return what a resumed run must have in common with the saved one, to end with the same bits."""
     began = {} if settings.init_from is None else {"init_from": path_in_json(settings.init_from.absolute())}
@@ -98,7 +95,7 @@ def conditions(
     }
 
 
-def ignored(directory: Path, resume: Path | None, *, rewinding: bool = False) -> list[str]:
+def ignored(directory: Path, resume: Path | None, *, rewinding: bool) -> list[str]:
     """Return the names in an output that are no result of another run: its metrics, and its checkpoints if it resumes
     or is `rewinding`.
 
@@ -111,7 +108,7 @@ def ignored(directory: Path, resume: Path | None, *, rewinding: bool = False) ->
     return [METRICS, CHECKPOINTS] if partial or rewinding or resume is not None else [METRICS]
 
 
-def opened(directory: Path, resume: Path | None, *, rewinding: bool = False) -> Checkpoint | None:
+def opened(directory: Path, resume: Path | None, *, rewinding: bool) -> Checkpoint | None:
     """Return the checkpoint that `resume` names: a path, or "latest" or "best" of those in `directory`; None for None.
 
     Leftovers of killed runs are removed. Raise `CheckpointError` if it is missing or damaged, if a directory has the
@@ -218,11 +215,11 @@ class Checkpoints:
     keep: int
     modules: Mapping[str, nn.Module]
     optimizer: torch.optim.Optimizer | None
-    conditions: Mapping[str, Any]
+    conditions: dict[str, Any]
     ranks: Ranks
     best: BestTracker
     writer: Background
-    initial: Mapping[str, Any] | None = None
+    initial: dict[str, Any] | None = None
     """The checkpoint that the run began with, as `InitialWeights.recorded` describes it; kept when it resumes."""
     begun: int = 0
     """The step of the last save that was begun."""
@@ -252,7 +249,7 @@ class Checkpoints:
             "optimizer": taken.optimizer,
             "metrics_length": metrics_length,
             "student": asdict(student.config) if isinstance(student, Decoder) else None,
-            "initial": None if self.initial is None else dict(self.initial),
+            "initial": self.initial,
         }
         manifest = Manifest(
             run_id=RUN_ID,
@@ -260,7 +257,7 @@ class Checkpoints:
             world_size=self.conditions["world_size"],
             strategy=self.conditions["strategy"],
             best=self.best.best,
-            conditions=dict(self.conditions),
+            conditions=self.conditions,
             state=state,
         )
         if sharded:
@@ -269,15 +266,6 @@ class Checkpoints:
         work = partial(save_checkpoint, self.directory, manifest, taken.tensors, keep=self.keep)
         self.writer.start(work, f"writer of {path.name}")
         return path
-
-    def loaded(self, checkpoint: Checkpoint) -> dict[str, str]:
-        """Return what all ranks must have in common after `load`: the manifest, and weights that are not divided."""
-        manifest = json.dumps(checkpoint.manifest.model_dump(), sort_keys=True).encode()
-        common = {"manifest_sha256": hashlib.sha256(manifest).hexdigest()}
-        if self.conditions["strategy"] != "fsdp2":
-            tensors = snapshot(self.modules, self.optimizer).tensors
-            common["tensors_sha256"] = hashlib.sha256(save(dict(sorted(tensors.items())))).hexdigest()
-        return common
 
     def load(self, checkpoint: Checkpoint, schedule: Schedule) -> TrainState:
         """Restore modules, optimizer and best, and return the run to go on with. Nothing is changed by a refusal."""

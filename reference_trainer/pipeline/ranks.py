@@ -118,10 +118,9 @@ class Ranks:
         """Create the default process group: NCCL for a GPU, gloo for the CPU."""
         if self._store is None:
             return
-        backend = "nccl" if device.type == "cuda" else "gloo"
         if device.type == "cuda":
             torch.cuda.set_device(device)
-        store = PrefixStore("group", self._store)
+        backend, store = dist.get_default_backend_for_device(device), PrefixStore("group", self._store)
         place: dict[str, Any] = {"rank": self.rank, "world_size": self.world_size}
         dist.init_process_group(backend, store=store, timeout=self._timeout, **place)
         self._device = device

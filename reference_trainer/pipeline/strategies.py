@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.training.parallel import DataParallel, Parallel, ShardedParallel, shard, warm_up, whole
 
-__all__ = ["ONE_PROCESS_STRATEGY", "gathered", "reduced", "spread", "strategy_of"]
+__all__ = ["gathered", "reduced", "spread", "strategy_of"]
 
 ONE_PROCESS_STRATEGY = "one process"
 

@@ -108,10 +108,15 @@ def weights_digest(decoder: nn.Module) -> str:
 
 def _contiguous(decoder: nn.Module) -> dict[str, Tensor]:
     """Return the weights as `save` takes them: contiguous, on any device, and copied if they share memory."""
-    weights = {name: value.contiguous() for name, value in decoder.state_dict().items()}
-    first = {value.untyped_storage().data_ptr(): name for name, value in reversed(weights.items())}
-    own = set(first.values())
-    return {name: value if name in own else value.clone() for name, value in weights.items()}
+    weights: dict[str, Tensor] = {}
+    written: set[int] = set()
+    for name, value in decoder.state_dict().items():
+        weights[name] = value.contiguous()
+        memory = weights[name].untyped_storage().data_ptr()
+        if memory in written:
+            weights[name] = value.clone()
+        written.add(memory)
+    return weights
 
 
 def _inodes(directory: Path) -> dict[Path, int | None]:
