@@ -86,8 +86,10 @@ class MutantTrials:
             equivalent = self._equivalent()
             memory = Memory(self.project, self.contract, self.clean)
             self._queue(chosen, frozenset(equivalent), None if self.plan.fresh else memory)
-            self._try_mutants()
-        memory.keep(self.judged, whole=not self.restricted)
+            try:
+                self._try_mutants()
+            finally:  # an interrupted run goes on from what it has
+                memory.keep(self.judged, whole=not self.restricted)
         order = {mutant.mutant.id: place for place, mutant in enumerate(chosen)}
         return MutationResult(
             contract=self.contract,

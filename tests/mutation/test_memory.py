@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from pv.mutation import summary
 from pv.mutation.judge import MutantStatus
 
@@ -20,6 +22,18 @@ def test_what_was_noticed_is_recalled_until_something_that_it_rests_on_changes(s
     attack = shop.folder / "falsifiers/falsify_shop.py"
     attack.write_text(attack.read_text().replace("pieces = st.integers(0, 20)", "pieces = st.integers(0, 0)"))
     assert shop.fates(shop.mutate("shop")) != shop.fates(first), "a falsifier that tries less notices less"
+
+
+def test_interrupted_run_goes_on_from_its_kills(shop: Any) -> None:
+    def interrupt(progress: Any) -> None:
+        if 10 < progress.total == progress.done + 1:  # there are fewer falsifiers
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        shop.mutate("shop", on_progress=interrupt)
+    again = shop.mutate("shop")
+    assert sum(judged.recalled for judged in again.judged) >= again.count(MutantStatus.KILLED) - 2
+    assert shop.fates(again) == shop.fates(shop.mutate("shop", fresh=True))
 
 
 def test_a_memory_that_cannot_be_read_remembers_nothing(shop: Any) -> None:
