@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import assert_same
@@ -42,7 +42,8 @@ class Steps(Callback):
     """Callback that lets others wait until a step is taken, and keeps the weights of each save."""
 
     def __init__(self) -> None:
-        self.taken, self.changed = 0, threading.Condition()
+        self.last = self.taken = 0
+        self.changed = threading.Condition()
         self.weights: dict[int, dict[str, Any]] = {}
         self.run: Any = None
 
@@ -50,6 +51,7 @@ class Steps(Callback):
         self.run = pipeline
 
     def on_optimizer_step(self, context: Any) -> None:
+        self.last = context.step
         self._set(context.step)
 
     def on_save(self, context: Any) -> None:
@@ -90,29 +92,42 @@ def falsify_step_waits_for_a_copy(subject: Any, save_every: int) -> None:
             assert_same(f"the checkpoint of step {step}", seen, steps.weights[step])
 
 
-@given(failing=st.integers(1, STEPS), number=st.sampled_from([errno.ENOSPC, errno.EIO]))
-def falsify_failed_write_ends_the_run(subject: Any, failing: int, number: int) -> None:
-    """An OutputError names the checkpoint; at most one more step is taken, and no later checkpoint is begun."""
-    steps = Steps()
+class WaitingFor(Callback):
+    """Callback that lets a step wait for an event."""
+
+    def __init__(self, step: int, event: threading.Event) -> None:
+        self.step, self.event = step, event
+
+    def on_step_end(self, context: Any) -> None:
+        if context.step == self.step:
+            assert self.event.wait(60), f"step {self.step} is not written"
+
+
+@given(saves=st.integers(1, STEPS), save_every=st.integers(1, 3), number=st.sampled_from([errno.ENOSPC, errno.EIO]))
+@example(saves=1, save_every=3, number=errno.ENOSPC)
+def falsify_failed_write_ends_the_run(subject: Any, saves: int, save_every: int, number: int) -> None:
+    """An OutputError names the checkpoint; the run ends before the next one, after one more step if each is saved."""
+    steps, failing, failed = Steps(), min(saves * save_every, STEPS), threading.Event()
 
     def write(original: Callable[..., object], step: int, path: Path, content: bytes) -> None:
         if step == failing:
+            failed.set()
             raise OSError(number, os.strerror(number))
         original(path, content)
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name, writing(write):
         directory, said = Path(name).resolve(), ""
         try:
-            ended(subject, settings(directory, "out", keep=0), [steps])
+            chosen = settings(directory, "out", keep=0, save_every=save_every)
+            ended(subject, chosen, [steps, WaitingFor(failing, failed)])
         except OutputError as error:
             said = str(error)
-        when = f"where step {failing} cannot be written"
+        when = f"saved every {save_every} steps, of which {failing} cannot be written"
         words = (f"student-step{failing}", os.strerror(number))
         assert all(word in said for word in words), f"{when}, the run ends with {said!r}"
-        taken = max(steps.weights, default=0)
-        assert taken <= failing + 1, f"{when}, the run goes on to step {taken}"
+        assert steps.last <= failing + max(1, save_every - 1), f"{when}, the run goes on to step {steps.last}"
         seen = saved_steps(directory / "out" / "checkpoints", "student")
-        assert seen == list(range(1, failing)), f"{when}, the checkpoints {seen} are there"
+        assert seen == list(range(save_every, failing, save_every)), f"{when}, the checkpoints {seen} are there"
         assert not (directory / "out" / "manifest.json").exists(), f"{when}, a model is written"
 
 

@@ -142,3 +142,8 @@ def checkpoint_for_a_model(original: Any, out: Any) -> int:
     from reference_trainer.supervision.progress import whole_step
 
     return max(original(out), whole_step(out, lambda line: None))
+
+
+def hung_run_stays(original: Any, self: Any, seconds: float, **others: Any) -> None:
+    """Write the stacks of a process that hangs, and let it be."""
+    original(self, seconds, **{**others, "leave": False})

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from reference_trainer.errors import SettingError
 from reference_trainer.models.decoder import Decoder
 
-__all__ = ["computing_in", "stored_in", "usable_device"]
+__all__ = ["computing_in", "device_name", "stored_in", "usable_device"]
 
 
 def usable_device(name: str) -> torch.device:
@@ -24,6 +24,11 @@ def usable_device(name: str) -> torch.device:
             f"invalid value {name!r} for 'device': {str(error).splitlines()[0]}; use auto to select an available device"
         ) from error
     return torch.device(name)
+
+
+def device_name(device: torch.device) -> str:
+    """Return the name of a GPU as its driver gives it; "cpu" for the CPU."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
 def stored_in(dtype: str, decoder: Decoder) -> Decoder:

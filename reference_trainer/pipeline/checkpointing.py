@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from torch import nn
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, DriftError
 from reference_trainer.models.decoder import Decoder
+from reference_trainer.models.placement import device_name
 from reference_trainer.pipeline.evaluations import BestTracker
 from reference_trainer.pipeline.ranks import Ranks
 from reference_trainer.storage.background import Background
@@ -79,7 +80,7 @@ def conditions(
     strategy: str,
 ) -> dict[str, Any]:
     """Return what a resumed run must have in common with the saved one, to end with the same bits."""
-    began = {} if settings.init_from is None else {"init_from": path_in_json(settings.init_from.absolute())}
+    began = {} if settings.init_from is None else {"init_from": path_in_json(settings.init_from.resolve())}
     return {
         **kept_settings(settings),
         **began,
@@ -88,7 +89,7 @@ def conditions(
         "planned_steps": schedule.planned_steps,
         "world_size": world_size,
         "strategy": strategy,
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "device": device_name(device),
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
@@ -227,14 +228,12 @@ class Checkpoints:
     def save(self, run: Saved, metrics_length: int) -> Path | None:
         """Begin to save the run if a checkpoint is due or the step is the best so far.
 
-        Return its path on every rank; None if the step is not saved, or has been already. All ranks call this, and rank
-        0 decides which step is the best. With `fsdp2` each rank writes its shard, and they wait for each other;
-        otherwise rank 0 writes. Errors of the save before are raised here, or by `writer`.
+        Return its path on every rank; None if the step is not saved, or has been already. All ranks call this with
+        equal evaluations, so they agree on the best. With `fsdp2` each rank writes its shard, and they wait for each
+        other; otherwise rank 0 writes. Errors of the save before are raised here, or by `writer`.
         """
         step = run.state.position.step
         is_best = run.evaluated and self.best.note(step, run.state.validation)
-        if run.evaluated:
-            is_best = self.ranks.decided(lambda: is_best)
         sharded = self.conditions["strategy"] == "fsdp2"
         if not (run.due or is_best) or step == self.begun:
             return None
@@ -248,7 +247,7 @@ class Checkpoints:
             "train": json.loads(saved(run.state)),
             "optimizer": taken.optimizer,
             "metrics_length": metrics_length,
-            "student": asdict(student.config) if isinstance(student, Decoder) else None,
+            "student": student.config if isinstance(student, Decoder) else None,
             "initial": self.initial,
         }
         manifest = Manifest(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -12,6 +13,7 @@ import torch
 
 from reference_trainer.config.settings import Settings
 from reference_trainer.distillation.step import MetricSum
+from reference_trainer.models.placement import device_name
 from reference_trainer.storage.export import versions
 from reference_trainer.storage.paths import path_in_json
 from reference_trainer.training.loop import TrainResult
@@ -27,7 +29,6 @@ def manifest(
 
     JSON has neither NaN nor infinity: a number that is not finite is "NaN", "Infinity" or "-Infinity".
     """
-    on = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
     content = {
         "schema": "reference-trainer/manifest/1",
         "settings": {name: path_in_json(value) if isinstance(value, Path) else value for name, value in settings},
@@ -35,7 +36,7 @@ def manifest(
         **digests,
         "optimizer": {"name": "AdamW", "weight_decay": WEIGHT_DECAY, "betas": BETAS, "eps": EPSILON},
         "versions": versions(),
-        "device": on,
+        "device": device_name(device),
         "result": {
             **asdict(result),
             "throughput_steps_per_s": result.steps_per_s,
@@ -50,5 +51,5 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _json_value(each) for name, each in value.items()}
     if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return json.dumps(value)
     return value

@@ -1,0 +1,200 @@
+"""Attacks on distillations with parts of their own. The subject is `pipeline.distill`, or has its names."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from falsifiers.support.small_runs import SMALL, found, small
+from reference_trainer import Lines, SettingError, Settings
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.step import MetricSum
+from reference_trainer.models.decoder import DecoderConfig, new_decoder
+from reference_trainer.storage.export import save_decoder
+
+V = 11
+"""Tokens of the own models."""
+
+
+class Ones:
+    """Three batches of ones and twos."""
+
+    batches = 3
+
+    def batch(self, epoch: int, position: int) -> Batch:
+        tokens = torch.ones(2, 4, dtype=torch.int64) + torch.arange(4) % 2
+        return Batch(tokens=tokens, labels=tokens)
+
+
+def own_model(seed: int) -> nn.Module:
+    """Return a model that is no decoder."""
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Embedding(V, 8), nn.Linear(8, V))
+
+
+def _save(run: Any, directory: Path, manifest: dict[str, Any]) -> None:
+    torch.save(run.student.state_dict(), directory / "own.pt")
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+
+
+PARTS: dict[str, Any] = {
+    "make_batches": lambda run: Ones(),
+    "make_student": lambda run: own_model(1),
+    "make_teacher": lambda run: own_model(2),
+    "evaluate": lambda run: {"own": MetricSum(3.0, 2)},
+    "save": _save,
+}
+"""Methods of a distillation of own models, by name."""
+
+
+def own(subject: Any, *names: str, **others: Any) -> Any:
+    """Return a distillation with these parts of its own, and `others`."""
+    size = {"vocab_size": V} if "make_student" in names else {}
+    return type("Own", (subject.Distillation,), {name: PARTS[name] for name in names} | size | others)
+
+
+def prepared(kind: Any, settings: Settings) -> tuple[str, str]:
+    """Return what a run writes until it is prepared, and the message if it is refused."""
+    stream = io.StringIO()
+    try:
+        with kind(settings, lines=Lines(stream)) as run:
+            run.prepare()
+    except SettingError as error:
+        return stream.getvalue(), str(error)
+    return stream.getvalue(), ""
+
+
+MISSING: dict[str, tuple[list[str], dict[str, Any], str]] = {
+    "batches alone": (["make_batches"], {}, "make_teacher"),
+    "batches alone, in a smoke run": (["make_batches"], {"smoke": 1}, "make_teacher"),
+    "batches and a teacher": (["make_batches", "make_student", "make_teacher"], {}, "evaluate"),
+    "no evaluation, evaluated in a smoke run": (
+        ["make_batches", "make_student", "make_teacher", "save"],
+        {"smoke": 2, "eval_every": 1},
+        "evaluate",
+    ),
+    "a student alone": (["make_student"], {}, "save"),
+    "everything but an export": (["make_batches", "make_student", "make_teacher", "evaluate"], {}, "save"),
+    "an own evaluation and teacher": (["make_teacher", "evaluate"], {"best_metric": "eval/own", "eval_every": 1}, ""),
+    "no evaluation, in a smoke run": (["make_batches", "make_student", "make_teacher"], {"smoke": 1}, ""),
+    "a student alone, in a smoke run": (["make_student"], {"smoke": 1}, ""),
+}
+"""Own parts, settings, and the part that the run needs too; empty if it needs none."""
+
+
+def falsify_missing_part_is_refused(subject: Any) -> None:
+    """The refusal names the class and the part, and comes before any file: also that of a teacher, which takes long."""
+    for kind, (names, others, needed) in MISSING.items():
+        with tempfile.TemporaryDirectory() as name:
+            directory = Path(name)
+            settings = small(directory, out=directory / "out", **others)
+            before = found(directory)
+            _, said = prepared(own(subject, *names), settings)
+            words = ("Own", f"override {needed} too") if needed else ()
+            assert bool(said) == bool(needed), f"{kind}: {said or 'the run is accepted'}"
+            assert all(word in said for word in words), f"{kind}: {said!r} does not say {words}"
+            changed = sorted(set(before.items()) ^ set(found(directory).items())) if needed else []
+            assert not changed, f"{kind}: the run was refused, and changed {changed}"
+
+
+@given(given_teacher=st.booleans())
+def falsify_given_teacher_needs_no_own_one(subject: Any, given_teacher: bool) -> None:
+    """With batches of its own, a run needs an own teacher or one that is given."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        others = {"teacher": _written_teacher(directory, 256)} if given_teacher else {}
+        settings = small(directory, out=directory / "out", smoke=1, **others)
+        _, said = prepared(own(subject, "make_batches"), settings)
+        assert bool(said) != given_teacher, f"a teacher is given: {given_teacher}; the run says {said!r}"
+
+
+@given(epochs=st.integers(1, 3), smoke=st.booleans())
+def falsify_own_parts_are_used(subject: Any, epochs: int, smoke: bool) -> None:
+    """The own model is trained on the own batches, and saved by the own method with the own sums; smoke saves none."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        given = {"epochs": epochs, "device": "cpu", "warmup": 0, "lr": 0.1, **({"smoke": 2} if smoke else {})}
+        settings = Settings(out=directory / "out", **given)
+        with own(subject, *PARTS)(settings, lines=Lines(io.StringIO())) as run:
+            run.prepare()
+            result = run.conclude(run.run())
+        steps = result.train.steps_completed
+        assert steps == (2 if smoke else 3 * epochs), f"{given}: {steps} steps"
+        before, after = own_model(1).state_dict(), result.student.state_dict()
+        kept = [name for name in before if torch.equal(before[name], after[name])]
+        assert not kept, f"{given}: {kept} of the own student are not trained"
+        assert (directory / "out").exists() is not smoke, f"{given}: the files are {sorted(found(directory))}"
+        if not smoke:
+            _assert_saved(directory / "out", after)
+
+
+def _assert_saved(out: Path, weights: dict[str, Any]) -> None:
+    saved = torch.load(out / "own.pt", weights_only=True)
+    wrong = [name for name, each in weights.items() if not torch.equal(saved[name], each)]
+    assert not wrong, f"{wrong} are saved with other values"
+    manifest = json.loads((out / "manifest.json").read_text())
+    assert manifest["held_back"] == {"own": {"sum": 3.0, "count": 2}}, f"held back: {manifest['held_back']}"
+    assert "data_sha256" not in manifest, "a text that is not read is in the manifest"
+
+
+def _written_teacher(directory: Path, vocabulary: int) -> Path:
+    (directory / "teacher").mkdir()
+    config = DecoderConfig(vocab_size=vocabulary, layers=1, width=16, heads=1)
+    save_decoder(new_decoder(config, 0), directory / "teacher", {})
+    return directory / "teacher"
+
+
+@given(largest=st.sampled_from([98, 99, 100, 101]), place=st.sampled_from(["begin", "end"]))
+def falsify_text_beyond_the_teachers_tokens_is_refused(subject: Any, largest: int, place: str) -> None:
+    """Where the vocabulary is shared, a text with a byte that the teacher has no token for is refused by that byte.
+
+    The byte may be in the text to train on, or in the end that is held back.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        directory, rest = Path(name), bytes(range(50, 98)) * 4
+        teacher = _written_teacher(directory, 100)
+        (directory / "text").write_bytes(bytes([largest]) + rest if place == "begin" else rest + bytes([largest]))
+        given = {**SMALL, "data": directory / "text", "teacher": teacher, "out": directory / "out"}
+        _, said = prepared(subject.Distillation, Settings(share_vocabulary="pad", **given))
+        words = f"byte {largest}, and the teacher has 100 tokens" if largest > 99 else ""
+        assert bool(words) == bool(said) and words in said, f"byte {largest} at the {place} of the text: {said!r}"
+
+
+NOTED: dict[str, tuple[dict[str, Any], Any, str]] = {
+    "nothing": ({}, lambda: own_model(1), ""),
+    "eval mode": ({}, lambda: own_model(1).eval(), "student: trains in eval mode, without dropout; return"),
+    "single in a float64 run": (
+        {"dtype": "float64"},
+        lambda: own_model(1),
+        "student: has parameters of torch.float32; return model.double()",
+    ),
+    "half and single in a float64 run": (
+        {"dtype": "float64"},
+        lambda: nn.Sequential(own_model(1), own_model(1).half(), own_model(1).bfloat16()),
+        "student: has parameters of torch.bfloat16, torch.float16, torch.float32; return model.double()",
+    ),
+    "double in a float64 run": ({"dtype": "float64"}, lambda: own_model(1).double(), ""),
+    "a setting without effect": ({"beta": 0.2}, lambda: own_model(1), "settings: beta has no effect without"),
+}
+"""Settings, a student, and how the line about them begins; empty if there is none."""
+
+
+def falsify_odd_students_are_named(subject: Any) -> None:
+    """A student in eval mode, or less precise than the run, and a setting without effect have a line before the run."""
+    for kind, (others, make, words) in NOTED.items():
+        with tempfile.TemporaryDirectory() as name:
+            directory = Path(name)
+            settings = small(directory, out=directory / "out", smoke=1, **others)
+            distillation = own(subject, *PARTS, make_student=lambda run, make=make: make())
+            lines, _ = prepared(distillation, settings)
+            noted = [each for each in lines.splitlines() if each.startswith(("student: ", "settings: "))]
+            expected = 1 if words else 0
+            assert len(noted) == expected and all(words in each for each in noted), f"{kind}: the lines are {noted}"
