@@ -5,16 +5,17 @@ from __future__ import annotations
 import io
 import json
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import nn
 
 from falsifiers.support.small_runs import SMALL, found, small
-from reference_trainer import Lines, SettingError, Settings
+from reference_trainer import Callback, CallbackError, Lines, SettingError, Settings, interrupts
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
@@ -25,11 +26,15 @@ V = 11
 
 
 class Ones:
-    """Three batches of ones and twos."""
+    """Three batches of ones and twos; `asked` are the numbers of those that were asked for."""
 
     batches = 3
 
+    def __init__(self) -> None:
+        self.asked = set[tuple[int, int]]()
+
     def batch(self, epoch: int, position: int) -> Batch:
+        self.asked.add((epoch, position))
         tokens = torch.ones(2, 4, dtype=torch.int64) + torch.arange(4) % 2
         return Batch(tokens=tokens, labels=tokens)
 
@@ -116,18 +121,38 @@ def falsify_given_teacher_needs_no_own_one(subject: Any, given_teacher: bool) ->
         assert bool(said) != given_teacher, f"a teacher is given: {given_teacher}; the run says {said!r}"
 
 
+class Noting(Callback):
+    """Callback that notes the contexts of the begin of a run and of its saves."""
+
+    def __init__(self) -> None:
+        self.begun, self.saved = list[Any](), list[int]()
+
+    def on_train_begin(self, context: Any) -> None:
+        self.begun.append((context.run, context.attempt))
+
+    def on_save(self, context: Any) -> None:
+        self.saved.append(context.step)
+
+
 @given(epochs=st.integers(1, 3), smoke=st.booleans())
+@example(epochs=1, smoke=True)
 def falsify_own_parts_are_used(subject: Any, epochs: int, smoke: bool) -> None:
-    """The own model is trained on the own batches, and saved by the own method with the own sums; smoke saves none."""
+    """The own model is trained on the own batches, and saved by the own method with the own sums.
+
+    A smoke run asks for the batches of its one step alone, and saves nothing.
+    """
     with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        given = {"epochs": epochs, "device": "cpu", "warmup": 0, "lr": 0.1, **({"smoke": 2} if smoke else {})}
+        directory, noting = Path(name).resolve(), Noting()
+        given = {"epochs": epochs, "device": "cpu", "warmup": 0, "lr": 0.1, **({"smoke": 1} if smoke else {})}
         settings = Settings(out=directory / "out", **given)
-        with own(subject, *PARTS)(settings, lines=Lines(io.StringIO())) as run:
+        with own(subject, *PARTS)(settings, callbacks=[noting], lines=Lines(io.StringIO())) as run:
             run.prepare()
             result = run.conclude(run.run())
         steps = result.train.steps_completed
-        assert steps == (2 if smoke else 3 * epochs), f"{given}: {steps} steps"
+        assert steps == (1 if smoke else 3 * epochs), f"{given}: {steps} steps"
+        wanted = {(1, 1)} if smoke else {(epoch, k) for epoch in range(1, epochs + 1) for k in (1, 2, 3)}
+        assert run.batches.asked == wanted, f"{given}: the batches {sorted(run.batches.asked)} are asked for"
+        assert noting.saved == ([] if smoke else [3 * epochs]), f"{given}: the steps {noting.saved} are saved"
         before, after = own_model(1).state_dict(), result.student.state_dict()
         kept = [name for name in before if torch.equal(before[name], after[name])]
         assert not kept, f"{given}: {kept} of the own student are not trained"
@@ -150,6 +175,60 @@ def _written_teacher(directory: Path, vocabulary: int) -> Path:
     config = DecoderConfig(vocab_size=vocabulary, layers=1, width=16, heads=1)
     save_decoder(new_decoder(config, 0), directory / "teacher", {})
     return directory / "teacher"
+
+
+def falsify_run_is_named_after_its_output(subject: Any) -> None:
+    """Callbacks get the name of the output, also behind a link, and as the attempt the milliseconds of its start."""
+    with tempfile.TemporaryDirectory() as name:
+        directory, noting = Path(name).resolve(), Noting()
+        (directory / "real").mkdir()
+        (directory / "link").symlink_to("real")
+        settings = Settings(out=directory / "link", device="cpu", epochs=1)
+        before = time.time()
+        with own(subject, *PARTS)(settings, callbacks=[noting], lines=Lines(io.StringIO())) as run:
+            run.prepare()
+            run.run()
+        (identity,) = noting.begun
+        at, number = identity[0], identity[1]
+        assert at == "real", f"the output is {directory / 'link'}, a link to real; the run is {at!r}"
+        assert isinstance(number, int), f"the attempt is {number!r}"
+        assert before - 1 <= number / 1000 <= time.time() + 1, f"begun at {before:.3f} s, the attempt is {number}"
+
+
+@given(written=st.booleans(), save_every=st.integers(0, 1))
+def falsify_interrupted_export_says_whether_it_is_written(subject: Any, written: bool, save_every: int) -> None:
+    """An interrupt in the own export is raised as it is; its note says that the model is there if the manifest is."""
+
+    def save(run: Any, directory: Path, manifest: dict[str, Any]) -> None:
+        if written:
+            _save(run, directory, manifest)
+        raise KeyboardInterrupt
+
+    with tempfile.TemporaryDirectory() as name:
+        settings = Settings(out=Path(name) / "out", device="cpu", epochs=1, save_every=save_every)
+        notes = None
+        try:
+            with own(subject, *PARTS, save=save)(settings, lines=Lines(io.StringIO())) as run, run:
+                run.prepare()
+                run.conclude(run.run())
+        except KeyboardInterrupt as interrupt:
+            notes = getattr(interrupt, "__notes__", [])
+    assert notes is not None, "an interrupt in the export ends the run without one"
+    assert (interrupts.WRITTEN in notes) is written, f"the model is written: {written}; the notes are {notes}"
+
+
+def falsify_unfit_callback_is_refused(subject: Any) -> None:
+    """A class in place of an instance is refused before any file, and before a text is read."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        settings = Settings(data=directory / "missing", out=directory / "out", device="cpu")
+        said = ""
+        try:
+            subject.distill(settings, callbacks=[Noting], lines=Lines(io.StringIO()))
+        except CallbackError as error:
+            said = str(error)
+        assert "callback 1 is the class Noting" in said, f"a class of a callback is accepted: {said!r}"
+        assert not found(directory), f"the refused run leaves {sorted(found(directory))}"
 
 
 @given(largest=st.sampled_from([98, 99, 100, 101]), place=st.sampled_from(["begin", "end"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import tempfile
 from pathlib import Path
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.support.small_runs import run, small
+from reference_trainer import Lines
 
 TEXT = b"".join(b"%d, %d.\n\n" % (k, k * k) + b"so it goes on and on. " * (k % 3) for k in range(150))
 
@@ -29,6 +31,23 @@ def falsify_a_run_evaluates_each_document_alone(subject: Any, mode: str, separat
     seen = result.held_back["hard_loss"]
     assert seen.count == count, f"{mode}, {separator!r}: {seen.count} tokens are evaluated; expected {count}"
     assert math.isclose(seen.sum, total, rel_tol=1e-12), f"{mode}: {seen.sum!r} nats; alone they give {total!r}"
+
+
+def falsify_a_run_packs_as_named(subject: Any) -> None:
+    """With pack, rows have several documents and the run fewer steps; with pad, each row has one document."""
+    batches: dict[str, Any] = {}
+    for mode in ("pad", "pack"):
+        with tempfile.TemporaryDirectory() as name:
+            settings = small(Path(name), out=Path(name) / "out", documents=mode).model_copy(update={"length": 64})
+            settings.data.write_bytes(TEXT)
+            with subject.Distillation(settings, lines=Lines(io.StringIO())) as prepared:
+                prepared.prepare()
+                batches[mode] = prepared.batches
+    most = max(int(batches["pack"].batch(1, k).segments.max()) for k in range(1, 4))
+    assert most > 1, f"with pack, rows of 64 bytes have at most {most} document"
+    assert batches["pad"].batch(1, 1).segments is None, "with pad, rows have segments"
+    counts = {mode: each.batches for mode, each in batches.items()}
+    assert counts["pack"] < counts["pad"], f"the batches of an epoch are {counts}"
 
 
 def _one_by_one(student: Any, text: bytes, separator: bytes, length: int) -> tuple[float, int]:
