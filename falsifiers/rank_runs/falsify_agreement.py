@@ -13,8 +13,9 @@ from torch import Tensor
 from reference_trainer.training.schedule import Action
 
 ANSWERS = st.sampled_from([Action.CONTINUE] * 4 + [Action.SKIP, Action.STOP])
-EPOCHS = st.lists(st.lists(st.tuples(ANSWERS, ANSWERS, ANSWERS), min_size=1, max_size=4), min_size=1, max_size=4)
-"""The answers of three ranks before each step of each epoch."""
+STEPS = st.tuples(st.tuples(ANSWERS, ANSWERS, ANSWERS), st.sampled_from([None, None, 0, 1, 2]))
+EPOCHS = st.lists(st.lists(STEPS, min_size=1, max_size=4), min_size=1, max_size=4)
+"""Before each step of each epoch: the answers of three ranks, and the rank that is asked to stop, if one is."""
 
 
 class Elsewhere(Tensor):
@@ -29,44 +30,76 @@ class Elsewhere(Tensor):
 class Ranks:
     """Ranks that call the same methods in turn; each reduction has the flags that all of them had before it."""
 
-    def __init__(self, subject: Any, accelerator: bool) -> None:
+    def __init__(self, subject: Any, ranks: int, accelerator: bool) -> None:
         self.accelerator, self.summed = accelerator, torch.zeros(3, dtype=torch.int64)
-        each = SimpleNamespace(world_size=3, sum_counts=lambda flags: self.summed)
-        self.members = [subject.Agreement(each, lambda: False) for _ in range(3)]
+        self.asked: int | None = None
+        each = SimpleNamespace(world_size=ranks, sum_counts=lambda flags: self.summed)
+        self.members = [subject.Agreement(each, lambda rank=rank: self.asked == rank) for rank in range(ranks)]
 
-    def leave_out(self, answers: tuple[Action, ...]) -> list[bool]:
-        for member, answer in zip(self.members, answers, strict=True):
+    def leave_out(self, answers: tuple[Action, ...], asked: int | None) -> list[bool]:
+        self.asked = asked
+        for member, answer in zip(self.members, answers, strict=False):
             carried_out = member.noted(answer)
             assert carried_out is Action.CONTINUE, f"a rank carries out {carried_out} before it has asked the others"
         self._sum()
         flags = self.summed.as_subclass(Elsewhere) if self.accelerator else self.summed
         return [member.leaves_out(flags) for member in self.members]
 
-    def end_epoch(self) -> list[Action]:
+    def leaving(self) -> list[bool]:
+        return [member.is_leaving() for member in self.members]
+
+    def agreed(self, **where: bool) -> list[Action]:
         self._sum()
-        return [member.agreed(Action.CONTINUE, between_epochs=True) for member in self.members]
+        return [member.agreed(Action.CONTINUE, **where) for member in self.members]
 
     def _sum(self) -> None:
         self.summed = torch.tensor([member.flags() for member in self.members], dtype=torch.int64).sum(0)
 
 
-@given(epochs=EPOCHS, accelerator=st.booleans())
-def falsify_answers_are_carried_out_in_their_epoch(subject: Any, epochs: Any, accelerator: bool) -> None:
-    """All ranks leave out the step after an answer, on an accelerator the next one; a SKIP ends with its epoch."""
-    ranks = Ranks(subject, accelerator)
+@given(epochs=EPOCHS, ranks=st.sampled_from([2, 3]), accelerator=st.booleans())
+def falsify_answers_are_carried_out_in_their_epoch(subject: Any, epochs: Any, ranks: int, accelerator: bool) -> None:
+    """All ranks leave out the step after an answer, on an accelerator the next one; a SKIP ends with its epoch.
+
+    A request to stop is known as early; the same answer is agreed on again within an epoch.
+    """
+    run = Ranks(subject, ranks, accelerator)
+    assert not any(run.leaving()), "before a step, ranks are asked to stop"
+    assert {each.answer for each in run.members} == {Action.CONTINUE}, "before a step, ranks have an answer"
     for epoch, steps in enumerate(epochs, start=1):
-        known = [Action.CONTINUE] * accelerator  # before each step: that of an accelerator is read one step later
+        known = [(Action.CONTINUE, None)] * accelerator  # before each step: that of an accelerator is read a step later
         strongest = Action.CONTINUE
-        for step, answers in enumerate(steps, start=1):
-            strongest = max(strongest, *answers)
-            known.append(strongest)
-            left, due = ranks.leave_out(answers), known[step - 1] is not Action.CONTINUE
+        for step, (answers, asked) in enumerate(steps, start=1):
+            strongest = max(strongest, *answers[:ranks])
+            known.append((strongest, asked if asked is not None and asked < ranks else None))
+            left = run.leave_out(answers, asked)
+            due, requested = known[step - 1]
             place = "on an accelerator" if accelerator else "on the CPU"
-            what = f"answers {epochs} {place}: step {step} of epoch {epoch}"
-            assert left == [due] * 3, f"{what} is left out by the ranks: {left}; expected {due}"
-            if due:
+            what = f"answers {epochs} of {ranks} ranks {place}: step {step} of epoch {epoch}"
+            assert left == [due is not Action.CONTINUE] * ranks, f"{what} is left out: {left}; expected for {due!r}"
+            leaving = run.leaving()
+            assert leaving == [requested is not None] * ranks, f"{what}: leaving {leaving}; asked: {requested}"
+            if due is not Action.CONTINUE:
                 break
-        ended = ranks.end_epoch()
-        assert ended == [strongest] * 3, f"epoch {epoch} of {epochs} ends with {ended}; expected {strongest!r}"
+        within, ended = run.agreed(), run.agreed(between_epochs=True)
+        assert within == ended == [strongest] * ranks, (
+            f"epoch {epoch} of {epochs} ends with {within}, then {ended}; expected {strongest!r}"
+        )
         if strongest is Action.STOP:
             return
+
+
+@given(answer=ANSWERS, asked=st.booleans(), between=st.booleans())
+def falsify_one_process_asks_nobody(subject: Any, answer: Action, asked: bool, between: bool) -> None:
+    """Of one process, its own answer is carried out at once, no flag travels, and it leaves when it is asked to."""
+
+    def reduced(counts: Tensor) -> Tensor:
+        raise AssertionError("one process reduces its answers")
+
+    alone = subject.Agreement(SimpleNamespace(world_size=1, sum_counts=reduced), lambda: asked)
+    assert alone.noted(answer) is answer, f"{answer!r} is noted and not carried out"
+    assert alone.flags() == (False, False, False), f"after {answer!r} the flags are {alone.flags()}"
+    left = alone.leaves_out(torch.ones(3, dtype=torch.int64))
+    assert left is False, "a step is left out because of flags"
+    agreed = alone.agreed(answer, between_epochs=between)
+    assert agreed is answer, f"{answer!r} is agreed on as {agreed!r}"
+    assert alone.is_leaving() is asked, f"asked to stop: {asked}; the process leaves: {alone.is_leaving()}"
