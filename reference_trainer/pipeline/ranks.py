@@ -37,6 +37,7 @@ SHORTEST_S, LONGEST_S = 0.0005, 0.05
 LEAVING = timedelta(seconds=5)
 FAILURE = "failure"
 _RUNS = itertools.count()  # of this process: a launcher's store keeps the keys of an earlier run
+_SERVED: dict[tuple[str, int], TCPStore] = {}  # until the process ends: ranks may come to its next run at any time
 INTERRUPT, LOST = "interrupt", "lost"
 """Kinds of failures that several ranks have at once: each raises its own."""
 
@@ -78,17 +79,14 @@ def _store(place: Place, environment: Mapping[str, str], timeout_s: int, serving
     """Return the store that `env://` uses: the launcher's own, or one that rank 0 serves."""
     host = environment.get("MASTER_ADDR", "")
     port = variable(environment, "MASTER_PORT", 1, 65535)
+    store = _SERVED.get((host, port))
+    options: dict[str, Any] = {"timeout": timedelta(seconds=timeout_s), "wait_for_workers": False}
     try:
-        store = TCPStore(
-            host,
-            port,
-            place.world_size,
-            is_master=serving,
-            timeout=timedelta(seconds=timeout_s),
-            wait_for_workers=False,
-        )
+        store = store or TCPStore(host, port, place.world_size, is_master=serving, **options)
     except dist.DistError as error:
         raise LostRankError(f"rank {place.rank} cannot reach {host!r}, port {port}: {error}") from error
+    if serving:
+        _SERVED[host, port] = store
     attempt = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
     return PrefixStore(f"reference_trainer/{attempt}/{next(_RUNS)}", store)
 

@@ -1,0 +1,1 @@
+"""Attacks on what the processes of a run agree on, for `contracts/agreement.yaml`."""

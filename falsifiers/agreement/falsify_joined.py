@@ -1,0 +1,77 @@
+"""Attacks on how processes find each other, and their devices. The subject is `reference_trainer.pipeline.ranks`."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from falsifiers.support.ranks import run_ranks
+from reference_trainer import SettingError
+from reference_trainer.config.place import Place
+from reference_trainer.errors import LostRankError
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return int(listening.getsockname()[1])
+
+
+@given(ranks=st.integers(1, 3), runs=st.integers(1, 2))
+@example(ranks=3, runs=2)
+def falsify_processes_find_each_other_without_a_launcher(subject: Any, ranks: int, runs: int) -> None:
+    """Where no launcher serves a store, rank 0 does; every run has values of its own, and all processes leave."""
+    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+
+    def work(rank: int) -> list[Any]:
+        seen = []
+        for run in range(runs):
+            with subject.joined(Place(rank=rank, world_size=ranks), environment, timeout_s=20) as agreeing:
+                seen.append(agreeing.exchanged([run, rank]))
+        return seen
+
+    expected = [[[run, rank] for rank in range(ranks)] for run in range(runs)]
+    for rank, seen in enumerate(run_ranks(ranks, work, limit_s=60, served=nullcontext())):
+        assert seen == expected, f"rank {rank} of {ranks} gets {seen}; expected {expected}"
+
+
+PORTS: dict[str | None, bool] = {"1": True, "65535": True, "0": False, "65536": False, "x": False, None: False}
+"""Texts of MASTER_PORT, None where it is not set, and whether they are ports."""
+
+
+@given(port=st.sampled_from(list(PORTS)), host=st.sampled_from(["127.0.0.1", None]))
+@example(port="1", host="127.0.0.1")
+@example(port="65535", host="127.0.0.1")
+@example(port="65536", host="127.0.0.1")
+def falsify_address_without_a_store_is_named(subject: Any, port: str | None, host: str | None) -> None:
+    """LostRankError with rank, host and port where nobody answers; SettingError for what is no port."""
+    given = {"MASTER_ADDR": host, "MASTER_PORT": port}
+    environment = {name: value for name, value in given.items() if value is not None}
+    seen: Exception | None = None
+    try:
+        with subject.joined(Place(rank=1, world_size=2), environment, timeout_s=1):
+            pass
+    except (LostRankError, SettingError) as error:
+        seen = error
+    kind = LostRankError if PORTS[port] else SettingError
+    words = [f"rank 1 cannot reach {host or ''!r}, port {port}"] if PORTS[port] else ["MASTER_PORT", "from 1 to 65535"]
+    assert type(seen) is kind and all(word in str(seen) for word in words), f"{environment}: {seen!r}; expected {words}"
+
+
+def falsify_each_rank_has_a_device_of_its_own(subject: Any) -> None:
+    """One process has the device that is named; of several, each has the CPU, or the GPU of its number."""
+    available = torch.cuda.is_available()
+    for size, local in ((1, 0), (2, 0), (2, 1), (3, 2)):
+        place = Place(rank=local, world_size=size, local_rank=local)
+        cases = {"cpu": "cpu", "cuda": f"cuda:{local}", "auto": f"cuda:{local}" if available else "cpu", "cuda:1": ""}
+        for name, several in cases.items():
+            expected, seen = several if size > 1 else name, ""
+            try:
+                seen = subject.local_device(name, place)
+            except SettingError as error:
+                assert "cuda:1" in str(error), f"{name!r} on {place} is refused: {error}"
+            assert seen == expected, f"{name!r} on {place} is {seen or 'refused'}; expected {expected or 'a refusal'}"

@@ -1,0 +1,39 @@
+"""Wrong versions of public functions: the faults that the contract `agreement` declares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from reference_trainer.config.place import Place
+
+
+def alone_without_a_size(original: Any, environment: Any) -> Any:
+    """Return the place of one process where no world size is given."""
+    return original(environment) if "WORLD_SIZE" in environment else Place()
+
+
+def first_gpu(original: Any, name: str, place: Place) -> str:
+    """Return the device of the first rank."""
+    return str(original(name, Place(rank=place.rank, world_size=place.world_size, local_rank=0)))
+
+
+def values_of_this_rank(self: Any, value: Any) -> list[Any]:
+    """Return the value of this rank as often as there are ranks."""
+    return [value] * self.world_size
+
+
+def differences_accepted(self: Any, values: Any) -> None:
+    """Compare nothing."""
+
+
+def failure_kept_to_itself(self: Any, work: Callable[[], Any]) -> Any:
+    """Return what `work` returns here, whatever happens elsewhere."""
+    return work()
+
+
+@contextmanager
+def own_failure(self: Any) -> Iterator[None]:
+    """Raise what this rank raises."""
+    yield
