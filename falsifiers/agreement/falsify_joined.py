@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from contextlib import nullcontext
 from typing import Any
 
@@ -21,22 +22,46 @@ def _free_port() -> int:
         return int(listening.getsockname()[1])
 
 
+LEAVING_S = 5.0
+"""How long the process that serves the store waits for others that do not leave."""
+
+
 @given(ranks=st.integers(1, 3), runs=st.integers(1, 2))
 @example(ranks=3, runs=2)
 def falsify_processes_find_each_other_without_a_launcher(subject: Any, ranks: int, runs: int) -> None:
-    """Where no launcher serves a store, rank 0 does; every run has values of its own, and all processes leave."""
+    """Where no launcher serves a store, rank 0 does; every run has values of its own.
+
+    Rank 0 leaves last, so that the others can still reach it, and soon after them.
+    """
     environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
 
-    def work(rank: int) -> list[Any]:
+    def work(rank: int) -> tuple[list[Any], float]:
         seen = []
         for run in range(runs):
             with subject.joined(Place(rank=rank, world_size=ranks), environment, timeout_s=20) as agreeing:
                 seen.append(agreeing.exchanged([run, rank]))
-        return seen
+                time.sleep(0.2 * rank)
+        return seen, time.monotonic()
 
     expected = [[[run, rank] for rank in range(ranks)] for run in range(runs)]
-    for rank, seen in enumerate(run_ranks(ranks, work, limit_s=60, served=nullcontext())):
+    ended = run_ranks(ranks, work, limit_s=60, served=nullcontext())
+    for rank, (seen, _) in enumerate(ended):
         assert seen == expected, f"rank {rank} of {ranks} gets {seen}; expected {expected}"
+    first, *others = (left for _, left in ended)
+    if others:
+        after = first - max(others)
+        assert -0.1 < after < LEAVING_S, f"rank 0, which serves {ranks} ranks, leaves {after:.2f} s after the last one"
+
+
+def falsify_missing_process_is_named_without_a_launcher(subject: Any) -> None:
+    """Where rank 0 serves the store, and another rank does not come, the error names that rank."""
+    environment, said = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}, ""
+    try:
+        with subject.joined(Place(rank=0, world_size=2), environment, timeout_s=1):
+            pass
+    except LostRankError as error:
+        said = str(error)
+    assert said == "rank 1 did not connect within 1 s", f"rank 1 of 2 is missing: {said!r}"
 
 
 PORTS: dict[str | None, bool] = {"1": True, "65535": True, "0": False, "65536": False, "x": False, None: False}

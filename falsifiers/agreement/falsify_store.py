@@ -219,7 +219,9 @@ def falsify_ranks_that_do_not_connect_are_named(subject: Any, present: set[int])
             continue
         assert isinstance(seen, RankError), f"{sorted(present)} of 3 ranks are there; rank {rank} ends with {seen!r}"
         assert words in str(seen), f"{sorted(present)} of 3 ranks are there; rank {rank} ends with {seen!r}"
-    if missing:
-        late = subject.Ranks(Place(rank=missing[0], world_size=3), store, 1)
-        seen = _caught(late.meet) if len(missing) > 1 else None
-        assert seen is None or "did not connect" in str(seen), f"a rank that comes late ends with {seen!r}"
+    if len(missing) > 1:  # with one alone, all are there in the end
+        seen = _caught(subject.Ranks(Place(rank=missing[0], world_size=3), store, 5).meet)
+        expected = f"rank {min(present)}: {words}"
+        assert str(seen) == expected, f"{sorted(present)} of 3 ranks are there; one that comes late ends with {seen!r}"
+    alone = at_once(subject, 1, lambda agreeing: agreeing.meet())[0]
+    assert alone == [None], f"one process meets {alone}"

@@ -24,6 +24,8 @@ class Elsewhere(Tensor):
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         answers = {Tensor.device.__get__: torch.device("xpu"), Tensor.is_cpu.__get__: False}
+        if func is Tensor.to:  # a copy, which later changes of the original do not reach
+            return args[0].as_subclass(Tensor).clone()
         return answers[func] if func in answers else super().__torch_function__(func, types, args, kwargs)
 
 
@@ -43,7 +45,9 @@ class Ranks:
             assert carried_out is Action.CONTINUE, f"a rank carries out {carried_out} before it has asked the others"
         self._sum()
         flags = self.summed.as_subclass(Elsewhere) if self.accelerator else self.summed
-        return [member.leaves_out(flags) for member in self.members]
+        left = [member.leaves_out(flags) for member in self.members]
+        self.summed.fill_(9)  # memory that a later reduction uses again
+        return left
 
     def leaving(self) -> list[bool]:
         return [member.is_leaving() for member in self.members]
@@ -77,7 +81,9 @@ def falsify_answers_are_carried_out_in_their_epoch(subject: Any, epochs: Any, ra
             what = f"answers {epochs} of {ranks} ranks {place}: step {step} of epoch {epoch}"
             assert left == [due is not Action.CONTINUE] * ranks, f"{what} is left out: {left}; expected for {due!r}"
             leaving = run.leaving()
-            assert leaving == [requested is not None] * ranks, f"{what}: leaving {leaving}; asked: {requested}"
+            assert all(each is (requested is not None) for each in leaving), (
+                f"{what}: leaving {leaving}; asked: {requested}"
+            )
             if due is not Action.CONTINUE:
                 break
         within, ended = run.agreed(), run.agreed(between_epochs=True)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 from falsifiers.rank_runs.launched import Model, ended, launched, own, settings
 from reference_trainer import MetricSum
@@ -20,28 +20,41 @@ UNTRAINED = 1e-30
 """A learning rate that changes no weight."""
 
 
-def _model(rank: int) -> nn.Module:
-    model = Model(5, seed=rank + 1)
-    model.register_buffer("scale", torch.full((3,), float(rank)))
-    return model
+class Noting(Model):
+    """A model with a buffer of the rank that made it, and one that says whether it computes under autocast."""
+
+    def __init__(self, rank: int) -> None:
+        super().__init__(5, seed=rank + 1)
+        self.register_buffer("scale", torch.full((3,), float(rank)))
+        self.register_buffer("autocast", torch.tensor(0))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        self.autocast.fill_(int(torch.is_autocast_enabled("cpu")))
+        return super().forward(tokens)
 
 
-@given(strategy=STRATEGIES, ranks=st.integers(2, 3))
-def falsify_ranks_begin_with_the_student_of_rank_0(subject: Any, strategy: str, ranks: int) -> None:
-    """Where each rank makes another student, all train that of rank 0, with its buffers."""
+@given(strategy=STRATEGIES, ranks=st.integers(2, 3), dtype=st.sampled_from(["float32", "bfloat16"]))
+@example(strategy="ddp", ranks=2, dtype="bfloat16")
+@example(strategy="fsdp2", ranks=2, dtype="bfloat16")
+def falsify_ranks_begin_with_the_student_of_rank_0(subject: Any, strategy: str, ranks: int, dtype: str) -> None:
+    """Where each rank makes another student, all train that of rank 0, with its buffers and in the dtype of the run."""
 
     class Drawing(own(subject)):  # made for the subject
         def make_student(self) -> nn.Module:
-            return _model(self.place.rank)
+            return Noting(self.place.rank)
 
     with tempfile.TemporaryDirectory() as name:
         chosen = settings(Path(name).resolve(), "out", strategy=strategy, lr=UNTRAINED, max_steps=1, save_every=0)
-        seen = launched(Drawing, chosen, ranks)
-    expected = {name: each for name, each in _model(0).state_dict().items() if name != "forwards"}
+        seen = launched(Drawing, chosen.model_copy(update={"dtype": dtype}), ranks)
+    expected = {name: each for name, each in Noting(0).state_dict().items() if name not in ("forwards", "autocast")}
     for rank, each in enumerate(seen):
         assert not each.error, f"{strategy}, rank {rank}: {each.error}"
         wrong = [name for name in expected if not torch.equal(each.weights[name], expected[name])]
         assert not wrong, f"{strategy}, {ranks} ranks: {wrong} on rank {rank} are not those that rank 0 made"
+        autocast = bool(each.weights["autocast"])
+        assert autocast is (dtype == "bfloat16"), (
+            f"{strategy}, {dtype}: rank {rank} computes under autocast: {autocast}"
+        )
 
 
 @given(strategy=STRATEGIES, late=st.integers(0, 1))

@@ -7,6 +7,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 from falsifiers.checkpoint_files.manifests import edited
-from falsifiers.resume.runs import STEPS, Model, ended, settings
+from falsifiers.resume.runs import STEPS, Cut, Model, ended, settings
 from falsifiers.support.small_runs import found
 from reference_trainer import CheckpointError
 from reference_trainer.errors import OutputError
@@ -174,11 +175,13 @@ def falsify_run_killed_in_its_first_save_starts_over(subject: Any, kind: str) ->
 
 
 def falsify_run_that_starts_over_is_refused_beside_checkpoints(subject: Any) -> None:
-    """Without `resume`, checkpoints of an earlier run refuse a new one, also with `force`."""
+    """Without `resume`, checkpoints of an earlier run refuse a new one, also with `force`, and say how to go on."""
     with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
-        ended(subject, settings(directory, "out", max_steps=2))
-        _assert_refused(subject, "a run that starts over", directory, ["step 2"], resume=None)
+        directory, words = Path(name).resolve(), ["checkpoints up to step ", "--resume latest"]
+        with suppress(KeyboardInterrupt):
+            ended(subject, settings(directory, "out"), [Cut(2)])
+        for force in (False, True):
+            _assert_refused(subject, f"a run with force {force}", directory, words, resume=None, force=force)
 
 
 def _assert_refused(subject: Any, kind: str, directory: Path, words: list[str], **others: Any) -> None:

@@ -32,7 +32,7 @@ __all__ = ["Ranks", "joined", "local_device"]
 Result = TypeVar("Result")
 Module = TypeVar("Module", bound=nn.Module)
 
-SHORTEST_S, LONGEST_S = 0.0005, 0.05
+PAUSE_S = 0.005
 """Between two looks at the store. A wait in C++ would neither handle signals nor notice the failure of a rank."""
 LEAVING = timedelta(seconds=5)
 FAILURE = "failure"
@@ -130,7 +130,6 @@ class Ranks:
         """
         with suppress(RuntimeError):  # of a group or a store that is broken already
             if self._device is not None:
-                self._device = None
                 dist.destroy_process_group()
             if self._store is not None:
                 self._store.set(f"left/{self.rank}", "")
@@ -187,21 +186,20 @@ class Ranks:
         keys = [f"{self._phase}/{rank}" for rank in range(self.world_size)]
         self._store.set(keys[self.rank], json.dumps(value))
         self._wait(self._store, keys)
-        if self._phase > 1:  # every rank has come here, so it has read what was exchanged before
-            self._store.delete_key(f"{self._phase - 1}/{self.rank}")
+        # Every rank has come here, so it has read what was exchanged before.
+        self._store.delete_key(f"{self._phase - 1}/{self.rank}")
         return [json.loads(self._store.get(key)) for key in keys]
 
     def _wait(self, store: Store, keys: list[str], limit_s: float = math.inf) -> bool:
         """Return whether the keys are there, in time. Raise `RankError` as soon as another rank has failed."""
-        pause_s, since = SHORTEST_S, time.monotonic()
+        since = time.monotonic()
         while not store.check(keys):
             if time.monotonic() - since > limit_s:
                 return False
             if store.check([FAILURE]):
                 rank, message, _ = json.loads(store.get(FAILURE))
                 raise RankError(f"rank {rank}: {message}")
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_S)
+            time.sleep(PAUSE_S)
         return True
 
     @contextmanager

@@ -73,7 +73,7 @@ class Agreement:
         if between_epochs:
             self._own = self._own if self._own is Action.STOP else Action.CONTINUE
             self._sent = None
-        return _strongest(summed.tolist())
+        return _strongest(_Copied(summed).numbers())
 
     def is_leaving(self) -> bool:
         """Return whether the run was asked to stop, on any rank, before the step that has just been taken."""
