@@ -135,6 +135,16 @@ def falsify_run_forks_into_another_directory(subject: Any, step: int, linked: bo
         assert not changed, f"{when}, files of other runs are changed: {changed}"
 
 
+class Saves(Callback):
+    """Callback that notes the steps whose saves it is told of."""
+
+    def __init__(self) -> None:
+        self.steps = list[int]()
+
+    def on_save(self, context: Any) -> None:
+        self.steps.append(context.step)
+
+
 SPELLINGS: dict[str, Callable[[Path], Path]] = {
     "relative": lambda out: Path(os.path.relpath(out)),
     "through a link": lambda out: _linked(out),
@@ -159,8 +169,11 @@ def falsify_any_path_of_a_checkpoint_resumes_its_run(subject: Any, step: int, sp
         out = SPELLINGS[spelling](directory / "cut")
         path = Path("latest") if output else out / "checkpoints" / f"student-step{step}"
         chosen = settings(directory, "cut", resume=path, force=True)
-        cut = ended(subject, chosen.model_copy(update={"out": out}) if output else chosen)
+        saves = Saves()
+        cut = ended(subject, chosen.model_copy(update={"out": out}) if output else chosen, [saves])
         assert_same_end(f"resumed from a path {spelling}", directory, ("cut", cut), ("straight", straight))
+        wanted = list(range(step, STEPS + 1))  # a callback may have missed the save before the cut
+        assert saves.steps == wanted, f"resumed from a path {spelling}, on_save is called for the steps {saves.steps}"
 
 
 @given(step=st.integers(1, STEPS), limit=st.integers(1, STEPS))

@@ -32,6 +32,11 @@ def falsify_rewound_run_ends_like_the_straight_one(subject: Any, step: int | Non
         cut = ended(subject, settings(directory, "cut", rewind=True, force=True, keep=0, **resume))
         when = f"rewound from {limit} to {start}"
         assert_same_end(when, directory, ("cut", cut), ("straight", straight))
+        said = cut[0].stream.getvalue()
+        expected = {f"resumed from {path}": start is not None}
+        expected[f"set later checkpoints aside in {place / 'student-rewound-1'}"] = limit > (start or 0)
+        seen = {words: words in said for words in expected}
+        assert seen == expected, f"{when}, the lines of the run are {said}"
         assert saved_steps(place, "student") == list(range(1, STEPS + 1)), f"{when}: {saved_steps(place, 'student')}"
         aside = place / "student-rewound-1"
         expected = list(range((start or 0) + 1, limit + 1))

@@ -73,7 +73,10 @@ def ended(
     measure: Measure = lambda run: {},
     teacher: Callable[[], nn.Module] = lambda: Model(3, seed=2),
 ) -> Any:
-    """Run to the end, and return the distillation and its result. `asked`: whether it has to save and leave."""
+    """Run to the end, and return the distillation, whose `stream` has its lines, and its result.
+
+    asked: whether it has to save and leave.
+    """
 
     class Own(subject.Distillation):
         vocab_size = V
@@ -97,7 +100,9 @@ def ended(
         def save(self, directory: Path, manifest: dict[str, Any]) -> None:
             (directory / "manifest.json").write_text(json.dumps(manifest))
 
-    with Own(chosen, callbacks=callbacks, lines=Lines(io.StringIO())) as run, run:
+    stream = io.StringIO()
+    with Own(chosen, callbacks=callbacks, lines=Lines(stream)) as run, run:
+        run.stream = stream
         run.prepare()
         return run, run.conclude(run.run())
 

@@ -110,6 +110,18 @@ TAKEN: dict[str, Callable[[Path], dict[str, Any]]] = {
 }
 
 
+def falsify_older_trace_is_replaced_with_force(subject: Any) -> None:
+    """Beside a text of its own, a run with force writes its trace over an older one."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        settings = small(directory, out=directory / "out", trace=directory / "trace", force=True)
+        lengths = []
+        for steps in (3, 1):
+            run(subject, settings.model_copy(update={"max_steps": steps}))
+            lengths.append(len((directory / "trace").read_text().splitlines()))
+        assert lengths[1] < lengths[0], f"the traces of 3 steps and of 1 step have {lengths} lines"
+
+
 @given(kind=st.sampled_from(list(TAKEN)))
 def falsify_refused_run_leaves_no_files(subject: Any, kind: str) -> None:
     """It is refused before a teacher is trained, and changes no file."""
