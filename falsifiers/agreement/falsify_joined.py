@@ -73,7 +73,7 @@ PORTS: dict[str | None, bool] = {"1": True, "65535": True, "0": False, "65536": 
 @example(port="65535", host="127.0.0.1")
 @example(port="65536", host="127.0.0.1")
 def falsify_address_without_a_store_is_named(subject: Any, port: str | None, host: str | None) -> None:
-    """LostRankError with rank, host and port where nobody answers; SettingError for what is no port."""
+    """LostRankError with rank, host and port where no store answers; SettingError for an invalid port."""
     given = {"MASTER_ADDR": host, "MASTER_PORT": port}
     environment = {name: value for name, value in given.items() if value is not None}
     seen: Exception | None = None
