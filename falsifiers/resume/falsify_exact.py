@@ -136,7 +136,7 @@ def falsify_run_forks_into_another_directory(subject: Any, step: int, linked: bo
 
 
 class Saves(Callback):
-    """Callback that notes the steps whose saves it is told of."""
+    """Callback that collects the steps of `on_save`."""
 
     def __init__(self) -> None:
         self.steps = list[int]()
