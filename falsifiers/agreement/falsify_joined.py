@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from contextlib import nullcontext
@@ -11,10 +12,11 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from falsifiers.rank_runs.launched import launcher
 from falsifiers.support.ranks import run_ranks
 from reference_trainer import SettingError
 from reference_trainer.config.place import Place
-from reference_trainer.errors import LostRankError
+from reference_trainer.errors import LostRankError, RankError
 
 
 def _free_port() -> int:
@@ -62,6 +64,46 @@ def falsify_missing_process_is_named_without_a_launcher(subject: Any) -> None:
     except LostRankError as error:
         said = str(error)
     assert said == "rank 1 did not connect within 1 s", f"rank 1 of 2 is missing: {said!r}"
+
+
+def falsify_a_restarted_run_starts_afresh(subject: Any) -> None:
+    """Where a launcher starts failed processes again, and keeps its store, the new ones do not see the old failure."""
+    environment, served = launcher()
+    has_failed, fails = os.pipe()
+
+    def work(number: int) -> str:
+        restarts, rank = divmod(number, 2)
+        counted = {**environment, "TORCHELASTIC_RESTART_COUNT": str(restarts)}
+        if restarts:
+            os.read(has_failed, 1)
+        try:
+            with subject.joined(Place(rank=rank, world_size=2), counted, timeout_s=20) as agreeing:
+                if restarts == 0:
+                    raise ValueError("planted")
+                return str(agreeing.exchanged(rank))
+        except (ValueError, RankError) as error:
+            return str(error)
+        finally:
+            if not restarts:
+                os.write(fails, b".")
+
+    ended = run_ranks(4, work, limit_s=60, served=served)
+    os.close(has_failed)
+    os.close(fails)
+    assert all("planted" in each for each in ended[:2]), f"where 2 ranks fail, they end with {ended[:2]}"
+    assert ended[2:] == ["[0, 1]"] * 2, f"after a restart, 2 ranks end with {ended[2:]}; expected the values of both"
+
+
+def falsify_one_process_joins_no_group(subject: Any) -> None:
+    """One process needs no address, forms no process group, and decides alone."""
+    with subject.joined(Place(), {}, timeout_s=1) as alone:
+        alone.start(torch.device("cpu"))
+        grouped = torch.distributed.is_initialized()
+        if grouped:
+            torch.distributed.destroy_process_group()
+        seen = [alone.exchanged(1), alone.decided(lambda: 2), alone.together(lambda: 3), alone.shared(lambda: 4, int)]
+    assert not grouped, "one process forms a process group"
+    assert seen == [[1], 2, 3, 4], f"of one process, the values are {seen}; expected [1], 2, 3, 4"
 
 
 PORTS: dict[str | None, bool] = {"1": True, "65535": True, "0": False, "65536": False, "x": False, None: False}

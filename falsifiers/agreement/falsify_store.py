@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
@@ -28,9 +29,8 @@ def at_once(subject: Any, ranks: int, work: Callable[[Any], Any], timeout_s: int
     store, ended = dist.HashStore(), dict[int, Any]()
 
     def run(rank: int) -> None:
-        alone = None if ranks == 1 else store
         try:
-            ended[rank] = work(subject.Ranks(Place(rank=rank, world_size=ranks), alone, timeout_s))
+            ended[rank] = work(subject.Ranks(Place(rank=rank, world_size=ranks), store, timeout_s))
         except Exception as error:  # compared by the caller
             ended[rank] = error
 
@@ -62,7 +62,7 @@ def falsify_every_rank_gets_every_value(subject: Any, ranks: int, rounds: list[t
         expected = [one for values in rounds for one in (list(values[:ranks]), values[0], values[rank])]
         assert each == expected, f"rank {rank} of {ranks} gets {each!r}; expected {expected}"
     assert called == [0] * len(rounds), f"decisions are made on the ranks {called}"
-    kept = store.num_keys() if ranks > 1 else 0
+    kept = store.num_keys()
     assert kept <= ranks, f"after {len(rounds)} rounds of {ranks} ranks, the store has {kept} keys"
 
 
@@ -198,6 +198,35 @@ def falsify_a_failure_ends_the_wait_of_others(subject: Any, failing: int) -> Non
     for rank, each in enumerate(at_once(subject, 3, work)[0]):
         expected = "why" if rank == failing else f"rank {failing}: why"
         assert str(each) == expected, f"rank {failing} of 3 fails; rank {rank} ends with {each!r}"
+
+
+class Counted:
+    """A store that counts how often it is asked whether keys are there."""
+
+    def __init__(self) -> None:
+        self.store, self.looks = dist.HashStore(), 0
+
+    def check(self, keys: list[str]) -> bool:
+        self.looks += 1
+        return bool(self.store.check(keys))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.store, name)
+
+
+def falsify_a_rank_that_waits_looks_rarely(subject: Any) -> None:
+    """A rank that waits for another one asks the store at most a thousand times a second."""
+    store, values = Counted(), list[Any]()
+    waiting, late = (subject.Ranks(Place(rank=rank, world_size=2), store, 5) for rank in range(2))
+    thread = threading.Thread(target=lambda: values.append(waiting.exchanged("here")), daemon=True)
+    began = time.monotonic()
+    thread.start()
+    time.sleep(0.3)
+    late.exchanged("late")
+    thread.join(PATIENCE_S)
+    waited = time.monotonic() - began
+    assert values == [["here", "late"]], f"the rank that waits gets {values}"
+    assert store.looks < 10 + 1000 * waited, f"within {waited:.2f} s, a rank that waits looks {store.looks} times"
 
 
 @given(present=st.sets(st.integers(0, 2), min_size=1))

@@ -25,11 +25,12 @@ LATEST: dict[str, Any] = {"resume": Path("latest"), "force": True}
 
 @given(ranks=st.sampled_from([3, 2]), strategy=STRATEGIES, cut=st.integers(1, STEPS - 1), matched=st.booleans())
 @example(ranks=3, strategy="fsdp2", cut=2, matched=True)
+@example(ranks=3, strategy="ddp", cut=1, matched=True)
 def falsify_cut_ranks_end_like_straight_ones(subject: Any, ranks: int, strategy: str, cut: int, matched: bool) -> None:
     """With dropout and noisy data, the weights of every rank and the metrics file equal those of the straight run."""
     with tempfile.TemporaryDirectory() as name:
         directory, make = Path(name).resolve(), matching(subject) if matched else own(subject)
-        given = {"strategy": strategy, "feature_weight": 0.5 if matched else 0.0}
+        given = {"strategy": strategy, "feature_weight": 0.5 if matched else 0.0, "feature_layers": "0:0,1:1"}
         straight = launched(make, settings(directory, "straight", **given), ranks)
         launched(make, settings(directory, "cut", **given), ranks, lambda rank: [Cut(cut)])
         resumed = launched(make, settings(directory, "cut", **given, **LATEST), ranks)

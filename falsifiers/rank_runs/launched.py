@@ -6,7 +6,7 @@ import io
 import json
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -110,16 +110,21 @@ def launched(
     chosen: the settings, or of each rank. announced: the world size, if it is another number than that of `ranks`.
     """
     size = announced or ranks
-    listening = socket.create_server(("127.0.0.1", 0))
-    place = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listening.getsockname()[1])}
-    place["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    place, served = launcher()
 
     def work(rank: int) -> Ended:
-        environment = {**place, "RANK": str(rank), "LOCAL_RANK": str(rank)} if size > 1 else {}
+        own = {"WORLD_SIZE": str(size), "RANK": str(rank), "LOCAL_RANK": str(rank)}
         mine = chosen(rank) if callable(chosen) else chosen
-        return ended(make, mine, callbacks(rank), environment)
+        return ended(make, mine, callbacks(rank), {**place, **own} if size > 1 else {})
 
-    return run_ranks(ranks, work, limit_s=limit_s, served=_store(listening))
+    return run_ranks(ranks, work, limit_s=limit_s, served=served)
+
+
+def launcher() -> tuple[dict[str, str], AbstractContextManager[None]]:
+    """Return the variables by which ranks reach the store of a launcher, and the context that serves it."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(listening.getsockname()[1])}
+    return {**address, "TORCHELASTIC_USE_AGENT_STORE": "True"}, _store(listening)
 
 
 @contextmanager

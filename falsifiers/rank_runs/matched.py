@@ -21,7 +21,8 @@ class WithStates(Model):
 
     def forward(self, tokens: Tensor, output_hidden_states: bool = False) -> Any:
         logits = super().forward(tokens)
-        return Output(logits, [self.embed(tokens)]) if output_hidden_states else logits
+        states = self.embed(tokens)
+        return Output(logits, [states[..., :3], states]) if output_hidden_states else logits
 
 
 def matching(subject: Any) -> Any:

@@ -184,7 +184,8 @@ class Distillation(Parts):
 
     def conclude(self, result: TrainResult) -> DistillResult:
         """Evaluate the student and write it; after a smoke run check whether a full run looks healthy instead."""
-        self.student = gathered(self.student, lambda: self.make_student().to(self.device))
+        if self._strategy == "fsdp2":
+            self.student = gathered(self.student, lambda: self.make_student().to(self.device))
         if self.directory is None:
             difference = smoke.gradient_difference(
                 self.learner, self.frozen, self.batches.batch(1, 1), self._weights(1)

@@ -113,7 +113,8 @@ class Parts(ExitStack):
             wrap = partial(computing_in, settings.dtype)
             digest = self.digests["data_sha256"]
             given = (settings, self._training, digest, callbacks, lines.write, wrap)
-            teacher = self.ranks.shared(partial(cached_or_trained, *given), partial(untrained_teacher, settings))
+            like = partial(untrained_teacher, settings, self.device)
+            teacher = self.ranks.shared(partial(cached_or_trained, *given), like)
         return stored_in(settings.dtype, teacher)
 
     def check_parts(self) -> None:

@@ -20,8 +20,12 @@ from typing import Any, TypeVar
 import torch
 from torch import distributed as dist
 from torch import nn
-from torch.distributed.distributed_c10d import PrefixStore, Store
-from torch.distributed.rendezvous import TCPStore  # type: ignore[attr-defined]  # public, but mypy sees no export
+from torch.distributed import (  # type: ignore[attr-defined]  # public, but mypy sees no export
+    HashStore,
+    PrefixStore,
+    Store,
+    TCPStore,
+)
 
 from reference_trainer.config.place import Place, variable
 from reference_trainer.errors import LostRankError, RankError, SettingError, StopRequestedError
@@ -63,7 +67,7 @@ def joined(place: Place, environment: Mapping[str, str], *, timeout_s: int) -> I
     `LostRankError` without a connection.
     """
     if place.world_size == 1:
-        yield Ranks(place, None, timeout_s)
+        yield Ranks(place, HashStore(), timeout_s)
         return
     serving = place.rank == 0 and environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     ranks = Ranks(place, _store(place, environment, timeout_s, serving), timeout_s)
@@ -92,29 +96,27 @@ def _store(place: Place, environment: Mapping[str, str], timeout_s: int, serving
 
 
 class Ranks:
-    """The ranks of a run. All of them call the same methods in the same order; with one rank nothing is exchanged."""
+    """The ranks of a run, which share a store. All of them call the same methods in the same order."""
 
-    def __init__(self, place: Place, store: Store | None, timeout_s: int) -> None:
+    def __init__(self, place: Place, store: Store, timeout_s: int) -> None:
         self.rank, self.world_size = place.rank, place.world_size
         self._store, self._timeout = store, timedelta(seconds=timeout_s)
-        self._phase = 0
+        self._phases = itertools.count()
         self._device: torch.device | None = None  # of the process group
 
     def meet(self) -> None:
         """Wait until every rank has connected. Raise `LostRankError` with those that have not in time."""
-        if self._store is None:
-            return
         keys = [f"connected/{rank}" for rank in range(self.world_size)]
         self._store.set(keys[self.rank], "")
-        if not self._wait(self._store, keys, self._timeout.total_seconds()):
+        if not self._wait(keys, self._timeout.total_seconds()):
             missing = [str(rank) for rank, key in enumerate(keys) if not self._store.check([key])]
             error = LostRankError(f"rank {', '.join(missing)} did not connect within {self._timeout.seconds} s")
             self._first_failure(error)  # for ranks that connect later
             raise error
 
     def start(self, device: torch.device) -> None:
-        """Create the default process group: NCCL for a GPU, gloo for the CPU."""
-        if self._store is None:
+        """Create the default process group of several ranks: NCCL for a GPU, gloo for the CPU."""
+        if self.world_size == 1:
             return
         if device.type == "cuda":
             torch.cuda.set_device(device)
@@ -131,15 +133,12 @@ class Ranks:
         with suppress(RuntimeError):  # of a group or a store that is broken already
             if self._device is not None:
                 dist.destroy_process_group()
-            if self._store is not None:
-                self._store.set(f"left/{self.rank}", "")
-                if last:
-                    self._store.wait([f"left/{rank}" for rank in range(self.world_size)], LEAVING)
+            self._store.set(f"left/{self.rank}", "")
+            if last:
+                self._store.wait([f"left/{rank}" for rank in range(self.world_size)], LEAVING)
 
     def together(self, work: Callable[[], Result]) -> Result:
         """Return what `work` returns here, if it raised on no rank; else raise its error, or `RankError` with it."""
-        if self._store is None:
-            return work()
         results: list[Result] = []
         failure: Exception | None = None
         try:
@@ -162,11 +161,10 @@ class Ranks:
     def shared(self, make: Callable[[], Module], like: Callable[[], Module]) -> Module:
         """Return on every rank the module that rank 0 makes; the others receive its tensors into one that `like` makes.
 
-        Rank 0 may take as long as it needs.
+        Both are on the device of the rank. Rank 0 may take as long as it needs.
         """
         module = self.together(make if self.rank == 0 else like)
         if self._device is not None:
-            module = module.to(self._device)
             for tensor in module.state_dict().values():
                 dist.broadcast(tensor, src=0)
         return module
@@ -180,24 +178,22 @@ class Ranks:
 
     def exchanged(self, value: Any) -> list[Any]:
         """Return the value of every rank, in order; values are JSON. It waits without limit for ranks that live."""
-        if self._store is None:
-            return [json.loads(json.dumps(value))]
-        self._phase += 1
-        keys = [f"{self._phase}/{rank}" for rank in range(self.world_size)]
+        phase = next(self._phases)
+        keys = [f"{phase}/{rank}" for rank in range(self.world_size)]
         self._store.set(keys[self.rank], json.dumps(value))
-        self._wait(self._store, keys)
+        self._wait(keys)
         # Every rank has come here, so it has read what was exchanged before.
-        self._store.delete_key(f"{self._phase - 1}/{self.rank}")
+        self._store.delete_key(f"{phase - 1}/{self.rank}")
         return [json.loads(self._store.get(key)) for key in keys]
 
-    def _wait(self, store: Store, keys: list[str], limit_s: float = math.inf) -> bool:
+    def _wait(self, keys: list[str], limit_s: float = math.inf) -> bool:
         """Return whether the keys are there, in time. Raise `RankError` as soon as another rank has failed."""
         since = time.monotonic()
-        while not store.check(keys):
+        while not self._store.check(keys):
             if time.monotonic() - since > limit_s:
                 return False
-            if store.check([FAILURE]):
-                rank, message, _ = json.loads(store.get(FAILURE))
+            if self._store.check([FAILURE]):
+                rank, message, _ = json.loads(self._store.get(FAILURE))
                 raise RankError(f"rank {rank}: {message}")
             time.sleep(PAUSE_S)
         return True
@@ -219,7 +215,6 @@ class Ranks:
 
     def _first_failure(self, error: BaseException) -> str | None:
         """Return the failure of another rank that came before this error; None if this is the first."""
-        assert self._store is not None
         with suppress(RuntimeError):  # the store is gone with its process
             kind = _kind(error)
             own = json.dumps([self.rank, _message(error), kind])

@@ -35,8 +35,8 @@ def spread(
             for tensor in (*student.parameters(), *student.buffers()):
                 dist.broadcast(tensor, src=0)
         return wrap(shard(student, device))
-    module = _data_parallel(wrap(student), device)
-    warm_up(module, torch.zeros(1, 2, dtype=torch.int64, device=device))
+    module = DistributedDataParallel(wrap(student))
+    warm_up(module, torch.tensor([[0]], device=device))
     return module
 
 
@@ -49,11 +49,10 @@ def reduced(module: nn.Module, features: FeatureMatching) -> tuple[FeatureMatchi
         device = next(module.parameters()).device
         shards = [shard(each, device) for each in features.projections if _trained(each)]
         return features, ShardedParallel(module, *shards)
-    projections = [_data_parallel(each, module.device) if _trained(each) else each for each in features.projections]
+    projections = [DistributedDataParallel(each) if _trained(each) else each for each in features.projections]
     others = [each for each in projections if isinstance(each, DistributedDataParallel)]
     for each in others:
-        weight = next(each.parameters())
-        warm_up(each, weight.new_zeros(1, weight.shape[-1]))
+        warm_up(each, next(each.parameters()))  # its own weights [W, S] are as good as states
     return replace(features, projections=projections), DataParallel(module, *others)
 
 
@@ -63,15 +62,8 @@ def _trained(projection: nn.Module) -> bool:
 
 
 def gathered(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:
-    """Return the trained student as one process has it. All ranks call this; like: makes a module of its kind."""
-    state = student.state_dict()
-    full = {name: whole(each) for name, each in state.items()}
-    if all(full[name] is state[name] for name in state):
-        return student
+    """Return a sharded student as one process has it. All ranks call this; like: makes a module of its kind."""
+    full = {name: whole(each) for name, each in student.state_dict().items()}
     alone = like()
     alone.load_state_dict(full)
-    return alone.train(student.training)
-
-
-def _data_parallel(module: nn.Module, device: torch.device) -> DistributedDataParallel:
-    return DistributedDataParallel(module, device_ids=[device] if device.type == "cuda" else None)
+    return alone

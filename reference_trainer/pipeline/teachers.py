@@ -112,11 +112,11 @@ def cached_or_trained(
     return teacher
 
 
-def untrained_teacher(settings: Settings) -> Decoder:
-    """Return the decoder that `train_teacher` trains, on the CPU."""
+def untrained_teacher(settings: Settings, device: torch.device) -> Decoder:
+    """Return the decoder that `train_teacher` trains."""
     width = settings.teacher_width
     config = DecoderConfig(vocab_size=VOCABULARY, layers=settings.teacher_layers, width=width, heads=heads_for(width))
-    return stored_in(settings.dtype, new_decoder(config, settings.seed + _SEED_OFFSET))
+    return stored_in(settings.dtype, new_decoder(config, settings.seed + _SEED_OFFSET)).to(device)
 
 
 def train_teacher(
@@ -127,7 +127,7 @@ def train_teacher(
     wrap: Callable[[Decoder], torch.nn.Module],
 ) -> Decoder:
     """Return a new decoder after `steps` steps on the labels only: the student's loop with a teacher of weight 0."""
-    decoder = untrained_teacher(settings).to(sequences.device)
+    decoder = untrained_teacher(settings, sequences.device)
     try:
         train(
             FixtureTeacher(torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float32, device=sequences.device)),

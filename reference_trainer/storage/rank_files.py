@@ -32,7 +32,7 @@ def save_shards(
     manifest: Manifest,
     tensors: Mapping[str, Tensor],
     *,
-    keep: int = 0,
+    keep: int,
     disk: Disk = DISK,
 ) -> Path | None:
     """Save a checkpoint with a file of each rank, otherwise as `save_checkpoint`; return its path on rank 0.
