@@ -14,7 +14,6 @@ from torch import nn
 
 from reference_trainer.config.settings import Settings
 from reference_trainer.config.unused import unused
-from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.vocabulary import share_vocabulary
@@ -187,9 +186,8 @@ class Distillation(Parts):
         if self._strategy == "fsdp2":
             self.student = gathered(self.student, lambda: self.make_student().to(self.device))
         if self.directory is None:
-            difference = smoke.gradient_difference(
-                self.learner, self.frozen, self.batches.batch(1, 1), self._weights(1)
-            )
+            weights = objective(self.settings).weights(1, self.schedule.planned_steps)
+            difference = smoke.gradient_difference(self.learner, self.frozen, self.batches.batch(1, 1), weights)
             checks = smoke.reported(result, self.settings.project_to_steps, difference, self.device, self.lines)
             return self._concluded(train=result, output=None, held_back={}, checks=checks)
         with self._resumable():
@@ -247,9 +245,9 @@ class Distillation(Parts):
         return None if self.directory is None else self.checkpoints.save(run, self.files.metrics_length)
 
     def _checkpoints(self) -> Checkpoints:
-        settings, digests = self.settings, dict(self.digests)
+        settings, digests = self.settings, self.digests
         if self.directory is not None:  # a smoke run compares nothing
-            digests["teacher_sha256"] = weights_digest(self.teacher)
+            digests = {**digests, "teacher_sha256": weights_digest(self.teacher)}
         return Checkpoints(
             directory=settings.out / CHECKPOINTS,
             keep=settings.keep,
@@ -272,14 +270,11 @@ class Distillation(Parts):
             self._trained = wrap(self.student)
         else:
             self._trained = spread(self.student, self.settings.strategy, self.device, wrap)
-        learner = ModuleStudent(self._trained, self.vocab_size)
+        teacher, learner = wrap(self.teacher), ModuleStudent(self._trained, self.vocab_size)
         if mode is None:
-            return ModuleTeacher(wrap(self.teacher), self.vocab_size), learner
+            return ModuleTeacher(teacher, self.vocab_size), learner
         self.check_tokens()
-        return share_vocabulary(ModuleTeacher(wrap(self.teacher), self.teacher_vocab_size()), learner, mode)
-
-    def _weights(self, step: int) -> Weights:
-        return objective(self.settings).weights(step, self.schedule.planned_steps)
+        return share_vocabulary(ModuleTeacher(teacher, self.teacher_vocab_size()), learner, mode)
 
     def _step_flops(self) -> int | None:
         B, T = self.batches.batch(1, 1).tokens.shape
