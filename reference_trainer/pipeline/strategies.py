@@ -47,18 +47,13 @@ def reduced(module: nn.Module, features: FeatureMatching) -> tuple[FeatureMatchi
     """
     if not isinstance(module, DistributedDataParallel):
         device = next(module.parameters()).device
-        shards = [shard(each, device) for each in features.projections if _trained(each)]
-        return features, ShardedParallel(module, *shards)
-    projections = [DistributedDataParallel(each) if _trained(each) else each for each in features.projections]
+        return features, ShardedParallel(module, *(shard(each, device) for each in features.projections))
+    # One between equal widths has no parameters.
+    projections = [DistributedDataParallel(each) if list(each.parameters()) else each for each in features.projections]
     others = [each for each in projections if isinstance(each, DistributedDataParallel)]
     for each in others:
         warm_up(each, next(each.parameters()))  # its own weights [W, S] are as good as states
     return replace(features, projections=projections), DataParallel(module, *others)
-
-
-def _trained(projection: nn.Module) -> bool:
-    """Return whether a projection has parameters: one between equal widths has none."""
-    return any(True for _ in projection.parameters())
 
 
 def gathered(student: nn.Module, like: Callable[[], nn.Module]) -> nn.Module:
