@@ -122,16 +122,20 @@ def falsify_given_teacher_needs_no_own_one(subject: Any, given_teacher: bool) ->
 
 
 class Noting(Callback):
-    """Callback that notes the contexts of the begin of a run and of its saves."""
+    """Callback that notes the contexts of the begin of a run and of its saves, and when its state is asked for."""
 
     def __init__(self) -> None:
-        self.begun, self.saved = list[Any](), list[int]()
+        self.begun, self.saved, self.states = list[Any](), list[int](), 0
 
     def on_train_begin(self, context: Any) -> None:
         self.begun.append((context.run, context.attempt))
 
     def on_save(self, context: Any) -> None:
         self.saved.append(context.step)
+
+    def state_dict(self) -> dict[str, Any]:
+        self.states += 1
+        return {}
 
 
 @given(epochs=st.integers(1, 3), smoke=st.booleans())
@@ -153,6 +157,7 @@ def falsify_own_parts_are_used(subject: Any, epochs: int, smoke: bool) -> None:
         wanted = {(1, 1)} if smoke else {(epoch, k) for epoch in range(1, epochs + 1) for k in (1, 2, 3)}
         assert run.batches.asked == wanted, f"{given}: the batches {sorted(run.batches.asked)} are asked for"
         assert noting.saved == ([] if smoke else [3 * epochs]), f"{given}: the steps {noting.saved} are saved"
+        assert noting.states == (0 if smoke else 1), f"{given}: callbacks are asked for {noting.states} states"
         before, after = own_model(1).state_dict(), result.student.state_dict()
         kept = [name for name in before if torch.equal(before[name], after[name])]
         assert not kept, f"{given}: {kept} of the own student are not trained"

@@ -195,17 +195,23 @@ def falsify_no_step_is_taken_beyond_the_limit(subject: Any, step: int, limit: in
 
 
 @given(
-    save_every=st.sampled_from([1, 4, 5000]),
+    save_every=st.sampled_from([0, 1, 4, 5000]),
     failure=st.sampled_from([RuntimeError, KeyboardInterrupt]),
     ending=st.none() | st.tuples(st.sampled_from(HOOKS), st.integers(1, STEPS), st.just(Action.STOP), st.just(False)),
 )
 @example(save_every=5000, failure=KeyboardInterrupt, ending=None)
 @example(save_every=4, failure=RuntimeError, ending=("on_step_end", 3, Action.STOP, False))
 @example(save_every=4, failure=RuntimeError, ending=("on_epoch_begin", 3, Action.STOP, False))
+@example(save_every=4, failure=RuntimeError, ending=("on_epoch_begin", 1, Action.STOP, False))
+@example(save_every=1, failure=RuntimeError, ending=("on_step_end", 1, Action.STOP, False))
+@example(save_every=0, failure=RuntimeError, ending=None)
 def falsify_failure_after_the_training_loses_no_step(
     subject: Any, save_every: int, failure: type[BaseException], ending: Any
 ) -> None:
-    """The last evaluation fails: resumed, the run takes no step and ends like the straight one, also after a STOP."""
+    """The last evaluation fails: resumed, the run takes no step and ends like the straight one, also after a STOP.
+
+    A run that saves nothing, or has taken no step, has nothing to go on from, and does not say so.
+    """
     failures = [failure("in the evaluation")]
 
     def measure(run: Any) -> dict[str, Any]:
@@ -222,8 +228,11 @@ def falsify_failure_after_the_training_loses_no_step(
             ended(subject, settings(directory, "cut", save_every=save_every), answers, measure=measure)
         except (RuntimeError, KeyboardInterrupt) as error:
             newest = saved_steps(directory / "cut" / "checkpoints", "student")[-1:]
-            assert newest == [last], f"{when}, the newest checkpoint is of {newest}; expected {[last]}"
-            _assert_says(when, error, failure)
+            wanted = [last] if save_every and last else []
+            assert newest == wanted, f"{when}, the newest checkpoint is of {newest}; expected {wanted}"
+            _assert_says(when, error, failure, saved=bool(wanted))
+            if not wanted:
+                return
         resumed = settings(directory, "cut", save_every=save_every, resume=Path("latest"))
         cut = ended(subject, resumed, answers, measure=measure)
         assert_same_end(when, directory, ("cut", cut), ("straight", straight))
@@ -231,15 +240,12 @@ def falsify_failure_after_the_training_loses_no_step(
         assert not asked, f"{when}, the batches {asked} are asked for again"
 
 
-def _assert_says(when: str, error: BaseException, failure: type[BaseException]) -> None:
-    """Assert that an error is the failure with a note, and that an interrupt is a request that is met."""
-    if failure is KeyboardInterrupt:
-        assert isinstance(error, StopRequestedError), f"{when}, the run ends with {error!r}"
-    else:
-        notes = getattr(error, "__notes__", [])
-        assert type(error) is failure and any("--resume latest" in note for note in notes), (
-            f"{when}: {error!r}, {notes}"
-        )
+def _assert_says(when: str, error: BaseException, failure: type[BaseException], *, saved: bool) -> None:
+    """Assert that an error after a saved step is the failure with a note, and an interrupt a request that is met."""
+    notes = getattr(error, "__notes__", [])
+    expected = StopRequestedError if saved and failure is KeyboardInterrupt else failure
+    noted = any("--resume latest" in note for note in notes)
+    assert type(error) is expected and noted == (saved and failure is RuntimeError), f"{when}: {error!r}, {notes}"
 
 
 KILLS = 4
