@@ -202,7 +202,7 @@ def falsify_no_step_is_taken_beyond_the_limit(subject: Any, step: int, limit: in
 @example(save_every=5000, failure=KeyboardInterrupt, ending=None)
 @example(save_every=4, failure=RuntimeError, ending=("on_step_end", 3, Action.STOP, False))
 @example(save_every=4, failure=RuntimeError, ending=("on_epoch_begin", 3, Action.STOP, False))
-@example(save_every=4, failure=RuntimeError, ending=("on_epoch_begin", 1, Action.STOP, False))
+@example(save_every=4, failure=RuntimeError, ending=("on_epoch_begin", 0, Action.STOP, False))
 @example(save_every=1, failure=RuntimeError, ending=("on_step_end", 1, Action.STOP, False))
 @example(save_every=0, failure=RuntimeError, ending=None)
 def falsify_failure_after_the_training_loses_no_step(

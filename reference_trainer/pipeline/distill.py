@@ -186,7 +186,8 @@ class Distillation(Parts):
         if self._strategy == "fsdp2":
             self.student = gathered(self.student, lambda: self.make_student().to(self.device))
         if self.directory is None:
-            weights = objective(self.settings).weights(1, self.schedule.planned_steps)
+            last = self.schedule.planned_steps
+            weights = objective(self.settings).weights(last, last)
             difference = smoke.gradient_difference(self.learner, self.frozen, self.batches.batch(1, 1), weights)
             checks = smoke.reported(result, self.settings.project_to_steps, difference, self.device, self.lines)
             return self._concluded(train=result, output=None, held_back={}, checks=checks)
