@@ -1,7 +1,8 @@
-"""The commands beside a run: `schema`, `gradcheck`, `plot` and `checkpoints`."""
+"""The commands beside a run: `schema`, `gradcheck`, `plot`, `evaluate` and `checkpoints`."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ from reference_trainer.cli.group import main
 from reference_trainer.cli.reporting import FAILED, guarded
 from reference_trainer.config.settings import Settings
 
-__all__ = ["checkpoints", "gradcheck", "plot", "schema"]
+__all__ = ["checkpoints", "evaluate", "gradcheck", "plot", "schema"]
 
 
 @main.command()
@@ -74,6 +75,35 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
 
     plot(runs, out, metrics=metrics, force=force)
     Lines().write(f"wrote {out}")
+    return 0
+
+
+@main.command()
+@click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--teacher", type=click.Path(path_type=Path), metavar="DIR", help="Compare with this model.")
+@click.option("--data", type=click.Path(path_type=Path), metavar="FILE", help="Evaluate on this text.")
+@click.option("--whole", is_flag=True, help="Evaluate on the whole text, not only on what a run holds back.")
+@click.option("--length", type=int, default=Settings().length, show_default=True, help="Bytes of a sequence.")
+@click.option("--batch-size", type=int, default=Settings().batch_size, show_default=True, help="Sequences of a batch.")
+@click.option("--device", default="auto", show_default=True, help="Compute on auto, cpu, cuda or cuda:N.")
+@click.option("--json", "as_json", is_flag=True, help="Print sums, counts, digests and versions as JSON.")
+def evaluate(models: tuple[Path, ...], whole: bool, as_json: bool, **options: Any) -> int:
+    """Evaluate saved models on a text.
+
+    A MODEL is the output directory of a run, an exported model, or a checkpoint such as OUT/checkpoints/student-latest.
+    Losses are in nats per byte, at temperature 1. Numbers of the same text, part and length can be compared.
+    """
+    return guarded(lambda: _evaluate(models, whole, as_json, options))
+
+
+def _evaluate(models: tuple[Path, ...], whole: bool, as_json: bool, options: dict[str, Any]) -> int:
+    settings = Settings(**options)
+    from reference_trainer.pipeline.saved_models import evaluate_saved, report, table
+    from reference_trainer.training.lines import Lines
+
+    evaluation = evaluate_saved(models, settings, whole=whole)
+    for line in [json.dumps(report(evaluation), indent=2)] if as_json else table(evaluation):
+        Lines().write(line)
     return 0
 
 

@@ -21,7 +21,7 @@ from reference_trainer.storage.paths import path_in_json
 from reference_trainer.storage.retention import checkpoint_name
 from reference_trainer.storage.whole_weights import SavedWeights, read_weights
 
-__all__ = ["export_checkpoint", "list_checkpoints", "table"]
+__all__ = ["checkpoint_student", "export_checkpoint", "list_checkpoints", "table"]
 
 
 def list_checkpoints(directory: Path) -> list[Listed]:
@@ -69,14 +69,14 @@ def export_checkpoint(directory: Path, step: int | Literal["latest", "best"], ou
     place = _place(directory)
     found = place / checkpoint_name(RUN_ID, step) if isinstance(step, int) else find_checkpoint(place, RUN_ID, step)
     saved = read_weights(found)
-    student = _student(saved)
+    student = checkpoint_student(saved)
     content: dict[str, Any] = {"kind": "checkpoint", "checkpoint": path_in_json(saved.path.absolute())}
     content |= {"step": saved.manifest.step, "conditions": saved.manifest.conditions}
     with exclusive_directory(out, force=False, bytes_needed=exported_bytes(student)) as claimed:
         save_decoder(student, claimed, content)
 
 
-def _student(saved: SavedWeights) -> Decoder:
+def checkpoint_student(saved: SavedWeights) -> Decoder:
     """Return the decoder of a checkpoint, with its weights."""
     path, described = saved.path, saved.manifest.state.get("student")
     try:

@@ -26,7 +26,7 @@ def test_version_names_program_and_version() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "flag"), [*itertools.product(("", "distill", "gradcheck", "schema"), ("-h", "--help"))]
+    ("name", "flag"), [*itertools.product(("", "distill", "evaluate", "gradcheck", "schema"), ("-h", "--help"))]
 )
 def test_help_of_every_command_begins_with_its_usage(name: str, flag: str) -> None:
     ended = command(*name.split(), flag)

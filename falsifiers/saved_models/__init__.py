@@ -1,0 +1,1 @@
+"""Attacks on the evaluation of saved models, for `contracts/saved-models.yaml`."""
