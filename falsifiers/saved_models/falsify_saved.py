@@ -7,6 +7,7 @@ import math
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from reference_trainer.storage.export import save_decoder
 from reference_trainer.storage.snapshot import snapshot
 
 TOKENS = 40
-BYTES = st.binary(min_size=50, max_size=90).map(lambda text: bytes(byte % TOKENS for byte in text))
+BYTES = st.binary(min_size=41, max_size=90).map(lambda text: bytes(byte % TOKENS for byte in text))
 ROUNDING = 1e-5
 """Nats a byte, of logits in float32."""
 
@@ -85,6 +86,7 @@ def _log_probabilities(model: Decoder, tokens_1T: Tensor) -> Tensor:
 
 @given(text=BYTES, length=st.integers(2, 5), batch_size=st.integers(1, 9), compared=st.booleans(), whole=st.booleans())
 @example(text=bytes(range(TOKENS)) * 2, length=4, batch_size=2, compared=True, whole=True)
+@example(text=bytes(range(10)), length=10, batch_size=1, compared=False, whole=True)
 @example(text=bytes(range(TOKENS)) * 2, length=4, batch_size=2, compared=True, whole=False)
 def falsify_numbers_are_those_of_the_logits(
     subject: Any, device: str, text: bytes, length: int, batch_size: int, compared: bool, whole: bool
@@ -169,6 +171,11 @@ WRONG: dict[str, tuple[Callable[[Path], tuple[Path, dict[str, Any]]], str]] = {
         lambda directory: (model(directory, 1), {"teacher": model(directory, 2, TOKENS + 1)}),
         "vocab_size",
     ),
+    "less than a sequence": (lambda directory: (model(directory, 1), {"length": 9}), "at least 81"),
+    "less than a sequence in the whole": (
+        lambda directory: (model(directory, 1), {"length": TOKENS * 2 + 1}),
+        "holds 80 bytes; expected at least 81",
+    ),
     "a changed teacher": (
         lambda directory: (model(directory, 2), {"teacher": _damaged_model(directory)[0]}),
         "model-1",
@@ -185,7 +192,7 @@ def falsify_unfit_model_has_no_numbers(subject: Any) -> None:
             path, others = make(directory)
             settings = chosen(directory, bytes(range(TOKENS)) * 2, **others)
             paths = [model(directory, 9), path]
-            call = lambda paths=paths, settings=settings: subject.evaluate_saved(paths, settings)  # noqa: E731
+            call = partial(subject.evaluate_saved, paths, settings, whole="whole" in kind)
             wrong = refusal_complaint(kind, call, word, kind=TrainerError)
             assert wrong is None, wrong
 

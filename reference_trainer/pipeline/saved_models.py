@@ -67,15 +67,17 @@ def evaluate_saved(paths: Sequence[Path], settings: Settings, *, whole: bool = F
     time, beside the teacher. Errors: those of `load_saved` and `read_text`, `DataError` for a byte that a model has no
     token for, `VocabularyError` for a teacher with other tokens, `LogitsError` for logits that are not finite.
     """
-    device, text = usable_device(settings.device), read_text(settings.data, settings.length)
-    evaluated = text.held_back[: max(EVALUATED_BYTES, settings.length)]
-    bytes_N = torch.cat([text.training, text.held_back]) if whole else evaluated
-    rows = Sequences(bytes_N=bytes_N, length=settings.length, batch_size=settings.batch_size, device=device)
+    device, length = usable_device(settings.device), settings.length
+    text = read_text(settings.data, 1 if whole else length)
+    part = torch.cat([text.training, text.held_back]) if whole else text.held_back[: max(EVALUATED_BYTES, length)]
+    if len(part) < length:
+        raise DataError(f"{text.name} holds {len(part)} bytes; expected at least {length}, the length of a sequence")
+    rows = Sequences(bytes_N=part, length=length, batch_size=settings.batch_size, device=device)
     teacher = None if settings.teacher is None else _scoring(load_saved(settings.teacher), settings.teacher, rows)
     return Evaluation(
         text=text,
         whole=whole,
-        length=settings.length,
+        length=length,
         device=device,
         teacher=settings.teacher,
         models=[_evaluated(path, teacher, rows) for path in paths],
@@ -92,7 +94,7 @@ def _evaluated(path: Path, teacher: ModuleTeacher | None, rows: Sequences) -> Ev
 
 def _scoring(decoder: Decoder, path: Path, rows: Sequences) -> ModuleTeacher:
     """Return a saved model that gives its logits for the rows."""
-    tokens, largest = decoder.config.vocab_size, int(rows.bytes_N.max())
+    tokens, largest = decoder.config.vocab_size, rows.bytes_N.max()
     if largest >= tokens:
         raise DataError(f"the text has byte {largest}, and {path} has {tokens} tokens; expected bytes below {tokens}")
     return ModuleTeacher(decoder.to(rows.device), tokens)
