@@ -17,12 +17,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.support.oracles import assert_close, refusal_complaint
+from falsifiers.support.small_runs import run, small
 from reference_trainer import MetricSum, Settings
 from reference_trainer.errors import TrainerError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
+from reference_trainer.pipeline import distill
 from reference_trainer.storage.checkpoint_manifest import Manifest
 from reference_trainer.storage.checkpoints import save_checkpoint
-from reference_trainer.storage.export import save_decoder
+from reference_trainer.storage.export import save_decoder, weights_digest
 from reference_trainer.storage.snapshot import snapshot
 
 TOKENS = 40
@@ -40,11 +42,14 @@ def decoder(seed: int, tokens: int = TOKENS) -> Decoder:
     return made
 
 
-def model(directory: Path, seed: int, tokens: int = TOKENS) -> Path:
-    """Return the directory of a saved model."""
-    path = directory / f"model-{seed}"
+def model(directory: Path, seed: int, tokens: int = TOKENS, *, broken: bool = False) -> Path:
+    """Return the directory of a saved model; broken: its logits are not finite, although its weights are."""
+    path, made = directory / f"model-{seed}", decoder(seed, tokens)
     path.mkdir()
-    save_decoder(decoder(seed, tokens), path, {})
+    if broken:
+        with torch.no_grad():
+            made.head.weight.sign_().mul_(3e38)  # products of finite weights that are not
+    save_decoder(made, path, {})
     return path
 
 
@@ -114,6 +119,40 @@ LONG = bytes(range(TOKENS)) * 17_000
 """A text of which more than a run evaluates is held back."""
 
 
+@given(tokens=st.sampled_from([TOKENS, 255, 256, 257, 300]), largest=st.sampled_from([TOKENS - 1, 254, 255]))
+@example(tokens=256, largest=255)
+@example(tokens=255, largest=255)
+@example(tokens=300, largest=255)
+def falsify_text_fits_the_tokens(subject: Any, tokens: int, largest: int) -> None:
+    """A model with a token for every byte of the text is evaluated; another is refused by byte and tokens."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        settings = chosen(directory, bytes([*range(30), largest]) * 4)
+        seen = ""
+        try:
+            subject.evaluate_saved([model(directory, 1, tokens)], settings)
+        except TrainerError as error:
+            seen = str(error)
+    words = "" if largest < tokens else f"byte {largest}, and "
+    assert bool(words) == bool(seen) and words in seen, f"byte {largest} for a model of {tokens} tokens: {seen!r}"
+
+
+def falsify_numbers_of_a_run_are_found_again(subject: Any) -> None:
+    """A model, and its last checkpoint, have the sums that the run with the same text, length and teacher reports."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        settings = small(directory, out=directory / "out").model_copy(update={"save_every": 1})
+        ended = run(distill, settings)
+        (directory / "teacher").mkdir()
+        save_decoder(ended.teacher, directory / "teacher", {})
+        paths = [directory / "out", directory / "out" / "checkpoints" / "student-latest"]
+        seen = subject.evaluate_saved(paths, settings.model_copy(update={"teacher": directory / "teacher"}))
+    for each in seen.models:
+        for metric, found in each.sums.items():
+            reported = ended.held_back[metric]
+            assert found == reported, f"{metric} of {each.path.name} is {found}; the run reports {reported}"
+
+
 def falsify_as_much_is_evaluated_as_in_a_run(subject: Any) -> None:
     """By default at most the first 64 KiB of the held-back part count, as in a run."""
     with tempfile.TemporaryDirectory() as name:
@@ -167,9 +206,15 @@ WRONG: dict[str, tuple[Callable[[Path], tuple[Path, dict[str, Any]]], str]] = {
     "a checkpoint of an own model": (_of_an_own_model, "no student of this package"),
     "a directory that is missing": (lambda directory: (directory / "missing", {}), "missing"),
     "too few tokens": (lambda directory: (model(directory, 1, TOKENS - 1), {}), "byte 39, and "),
+    "logits that are not finite": (lambda directory: (model(directory, 1, broken=True), {}), "model-1"),
+    "a checkpoint's directory": (
+        lambda directory: (checkpoint(directory / "checkpoints", 1).parent, {}),
+        "expected a model or a checkpoint",
+    ),
+    "a name that is too long": (lambda directory: (directory / ("x" * 300), {}), "expected a model or a checkpoint"),
     "a teacher of more tokens": (
         lambda directory: (model(directory, 1), {"teacher": model(directory, 2, TOKENS + 1)}),
-        "vocab_size",
+        "in the evaluation of",
     ),
     "less than a sequence": (lambda directory: (model(directory, 1), {"length": 9}), "at least 81"),
     "less than a sequence in the whole": (
@@ -184,6 +229,14 @@ WRONG: dict[str, tuple[Callable[[Path], tuple[Path, dict[str, Any]]], str]] = {
 """What is evaluated, with settings, and a word of the refusal."""
 
 
+def _noted(call: Callable[[], Any]) -> Any:
+    """Return what a call returns; its error has its notes in the message, as a command prints it."""
+    try:
+        return call()
+    except TrainerError as error:
+        raise TrainerError("; ".join([str(error), *getattr(error, "__notes__", [])])) from error
+
+
 def falsify_unfit_model_has_no_numbers(subject: Any) -> None:
     """A damaged, missing or unfit model is refused by its cause, also beside one that is whole."""
     for kind, (make, word) in WRONG.items():
@@ -193,7 +246,7 @@ def falsify_unfit_model_has_no_numbers(subject: Any) -> None:
             settings = chosen(directory, bytes(range(TOKENS)) * 2, **others)
             paths = [model(directory, 9), path]
             call = partial(subject.evaluate_saved, paths, settings, whole="whole" in kind)
-            wrong = refusal_complaint(kind, call, word, kind=TrainerError)
+            wrong = refusal_complaint(kind, partial(_noted, call), word, kind=TrainerError)
             assert wrong is None, wrong
 
 
@@ -216,7 +269,8 @@ def falsify_report_has_every_number(subject: Any, losses: list[float], compared:
     text = {"name": str(directory / "text"), "sha256": seen.text.digest, "part": "whole" if whole else "held back"}
     assert report["schema"] == "reference-trainer/evaluation/1", f"the schema is {report['schema']}"
     assert report["text"] == text, f"the text is {report['text']}; expected {text}"
-    expected_teacher = str(directory / "model-3") if compared else None
+    path, digest = directory / "model-3", weights_digest(decoder(3))
+    expected_teacher = {"path": str(path), "sha256": digest} if compared else None
     assert report["teacher"] == expected_teacher, f"the teacher is {report['teacher']}; expected {expected_teacher}"
     assert (report["length"], report["device"]) == (3, "cpu"), f"{report['length']} bytes on {report['device']}"
     assert report["versions"]["torch"] == torch.__version__, f"the versions are {report['versions']}"
@@ -225,8 +279,10 @@ def falsify_report_has_every_number(subject: Any, losses: list[float], compared:
         assert entry["sums"] == {"hard_loss": {"sum": 4 * loss, "count": 4}}, f"the sums are {entry['sums']}"
         wanted = {"hard_loss": loss, "student_perplexity": math.exp(min(loss, 20))}
         assert entry["metrics"] == wanted, f"the metrics are {entry['metrics']}; expected {wanted}"
-    head, *lines = subject.table(seen)
-    assert head.split() == ["model", "hard_loss", "student_perplexity"], f"the table begins with {head!r}"
+    first, head, *lines = subject.table(seen)
+    about = f"{directory / 'text'} ({text['part']}): 4 bytes in sequences of 3{f', against {path}' if compared else ''}"
+    assert first == about, f"the table begins with {first!r}; expected {about!r}"
+    assert head.split() == ["model", "hard_loss", "student_perplexity"], f"the metrics are {head!r}"
     for loss, line in zip(losses, lines, strict=True):
         begin = head.index("hard_loss")
         cells = [line[:begin].strip(), *line[begin:].split()]

@@ -80,9 +80,13 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
 
 @main.command()
 @click.argument("models", metavar="MODEL...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--teacher", type=click.Path(path_type=Path), metavar="DIR", help="Compare with this model.")
-@click.option("--data", type=click.Path(path_type=Path), metavar="FILE", help="Evaluate on this text.")
-@click.option("--whole", is_flag=True, help="Evaluate on the whole text, not only on what a run holds back.")
+@click.option(
+    "--teacher", type=click.Path(path_type=Path), metavar="DIR", help="Measure against this model or checkpoint."
+)
+@click.option(
+    "--data", type=click.Path(path_type=Path), metavar="FILE", help="Evaluate on this text [default: the packaged one]."
+)
+@click.option("--whole", is_flag=True, help="Evaluate on the whole text instead of the first 64 KiB of its last tenth.")
 @click.option("--length", type=int, default=Settings().length, show_default=True, help="Bytes of a sequence.")
 @click.option("--batch-size", type=int, default=Settings().batch_size, show_default=True, help="Sequences of a batch.")
 @click.option("--device", default="auto", show_default=True, help="Compute on auto, cpu, cuda or cuda:N.")
@@ -91,7 +95,7 @@ def evaluate(models: tuple[Path, ...], whole: bool, as_json: bool, **options: An
     """Evaluate saved models on a text.
 
     A MODEL is the output directory of a run, an exported model, or a checkpoint such as OUT/checkpoints/student-latest.
-    Losses are in nats per byte, at temperature 1. Numbers of the same text, part and length can be compared.
+    Losses are in nats per byte, at temperature 1. Numbers of the same text, part, length and teacher can be compared.
     """
     return guarded(lambda: _evaluate(models, whole, as_json, options))
 

@@ -77,11 +77,11 @@ def export_checkpoint(directory: Path, step: int | Literal["latest", "best"], ou
 
 
 def checkpoint_student(saved: SavedWeights) -> Decoder:
-    """Return the decoder of a checkpoint, with its weights."""
+    """Return the decoder of a checkpoint, with its weights. Raise `CheckpointError` if they are of another module."""
     path, described = saved.path, saved.manifest.state.get("student")
     try:
         if not isinstance(described, dict):
-            raise CheckpointError(f"{path / MANIFEST} describes no student of this package; it cannot be exported")
+            raise CheckpointError(f"{path / MANIFEST} describes no student of this package; expected its decoder")
         with torch.device("meta"):  # no memory and no random numbers for weights that are replaced at once
             decoder = Decoder(DecoderConfig(**described))
         decoder.load_state_dict(saved.of("student", decoder.state_dict()), assign=True)

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.text import Sequences, Text, read_text
 from reference_trainer.distillation.objective import Weights
+from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
-from reference_trainer.errors import DataError
+from reference_trainer.errors import DataError, ModelFileError, TrainerError
 from reference_trainer.models.decoder import Decoder
 from reference_trainer.models.placement import device_name, usable_device
 from reference_trainer.pipeline.checkpoint_list import checkpoint_student
-from reference_trainer.pipeline.checkpointing import of_run
+from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
 from reference_trainer.pipeline.parts import EVALUATED_BYTES
-from reference_trainer.storage.export import WEIGHTS, load_decoder, verify_manifest, versions, weights_digest
+from reference_trainer.storage.export import MANIFEST, WEIGHTS, load_decoder, verify_manifest, versions, weights_digest
 from reference_trainer.storage.paths import path_in_json
 from reference_trainer.storage.whole_weights import read_weights
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.metrics import derived
 
-__all__ = ["Evaluated", "Evaluation", "evaluate_saved", "load_saved", "report", "table"]
+__all__ = ["Evaluated", "Evaluation", "SavedModel", "evaluate_saved", "load_saved", "report", "table"]
 
 AT_ONE = Weights(temperature=1.0, ce_weight=1.0, kd_weight=1.0)
 OF_A_MODEL = ("hard_loss",)
@@ -34,11 +37,17 @@ AGAINST_A_TEACHER = ("hard_loss", "kl_at_1", "agreement", "teacher_loss")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluated:
-    """Sums and counts of one model over the scored bytes of a text. digest: SHA-256 of its weights, as exported."""
+class SavedModel:
+    """A model or a checkpoint. digest: SHA-256 of its weights, as exported."""
 
     path: Path
     digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluated(SavedModel):
+    """Sums and counts of one model over the scored bytes of a text."""
+
     sums: dict[str, MetricSum]
 
     @property
@@ -55,7 +64,7 @@ class Evaluation:
     whole: bool
     length: int
     device: torch.device
-    teacher: Path | None
+    teacher: SavedModel | None
     models: Sequence[Evaluated]
 
 
@@ -65,7 +74,8 @@ def evaluate_saved(paths: Sequence[Path], settings: Settings, *, whole: bool = F
     settings: data, length, batch_size, device and teacher count; without a teacher there is only the loss on the text.
     whole: over the whole text; by default over what a run on it holds back and evaluates. One model is in memory at a
     time, beside the teacher. Errors: those of `load_saved` and `read_text`, `DataError` for a byte that a model has no
-    token for, `VocabularyError` for a teacher with other tokens, `LogitsError` for logits that are not finite.
+    token for, `VocabularyError` for a teacher with other tokens, `LogitsError` for logits that are not finite; each
+    names the model.
     """
     device, length = usable_device(settings.device), settings.length
     text = read_text(settings.data, 1 if whole else length)
@@ -73,31 +83,44 @@ def evaluate_saved(paths: Sequence[Path], settings: Settings, *, whole: bool = F
     if len(part) < length:
         raise DataError(f"{text.name} holds {len(part)} bytes; expected at least {length}, the length of a sequence")
     rows = Sequences(bytes_N=part, length=length, batch_size=settings.batch_size, device=device)
-    teacher = None if settings.teacher is None else _scoring(load_saved(settings.teacher), settings.teacher, rows)
+    teacher = None if settings.teacher is None else _Scoring(settings.teacher, rows)
     return Evaluation(
         text=text,
         whole=whole,
         length=length,
         device=device,
-        teacher=settings.teacher,
+        teacher=None if teacher is None else SavedModel(path=teacher.path, digest=teacher.digest),
         models=[_evaluated(path, teacher, rows) for path in paths],
     )
 
 
-def _evaluated(path: Path, teacher: ModuleTeacher | None, rows: Sequences) -> Evaluated:
-    decoder = load_saved(path)
-    student = _scoring(decoder, path, rows)
-    sums = evaluate(teacher or student, student, rows, AT_ONE)
+def _evaluated(path: Path, teacher: _Scoring | None, rows: Sequences) -> Evaluated:
+    student = _Scoring(path, rows)
+    try:
+        sums = evaluate(teacher or student, student, rows, AT_ONE)
+    except TrainerError as error:
+        error.add_note(f"in the evaluation of {path}")
+        raise
     names = OF_A_MODEL if teacher is None else AGAINST_A_TEACHER
-    return Evaluated(path=path, digest=weights_digest(decoder), sums={name: sums[name] for name in names})
+    return Evaluated(path=path, digest=student.digest, sums={name: sums[name] for name in names})
 
 
-def _scoring(decoder: Decoder, path: Path, rows: Sequences) -> ModuleTeacher:
-    """Return a saved model that gives its logits for the rows."""
-    tokens, largest = decoder.config.vocab_size, rows.bytes_N.max()
-    if largest >= tokens:
-        raise DataError(f"the text has byte {largest}, and {path} has {tokens} tokens; expected bytes below {tokens}")
-    return ModuleTeacher(decoder.to(rows.device), tokens)
+class _Scoring:
+    """A saved model that gives its logits for the rows, once for each batch, also if it is teacher and student."""
+
+    def __init__(self, path: Path, rows: Sequences) -> None:
+        decoder = load_saved(path)
+        self.path, self.digest, self.vocab_size = path, weights_digest(decoder), decoder.config.vocab_size
+        largest = int(rows.bytes_N.max())
+        if largest >= self.vocab_size:
+            raise DataError(f"the text has byte {largest}, and {path} has {self.vocab_size} tokens; expected more")
+        self._model = ModuleTeacher(decoder.to(rows.device), self.vocab_size)
+        self._last: tuple[Batch, Tensor] | None = None
+
+    def logits(self, batch: Batch) -> Tensor:
+        if self._last is None or self._last[0] is not batch:
+            self._last = batch, self._model.logits(batch)
+        return self._last[1]
 
 
 def load_saved(path: Path) -> Decoder:
@@ -106,18 +129,39 @@ def load_saved(path: Path) -> Decoder:
     Every file is compared with its digest. Raise `ModelFileError` or `CheckpointError` if it is missing, damaged, or
     not of this package.
     """
-    if (path / WEIGHTS).is_file():
+    # Path.is_file raises for a name that is too long.
+    if os.path.isfile(path / WEIGHTS):  # noqa: PTH113
         verify_manifest(path)
         return load_decoder(path)
-    return checkpoint_student(of_run(read_weights, path))
+    if not os.path.isfile(path / MANIFEST):  # noqa: PTH113
+        raise ModelFileError(f"{path} has no {MANIFEST}; expected a model or a checkpoint{_hint(path)}")
+    return checkpoint_student(read_weights(path))
+
+
+def _hint(path: Path) -> str:
+    """Return the latest checkpoint of a run, if that is the directory of one."""
+    latest = (path / CHECKPOINTS / f"{RUN_ID}-latest", path / f"{RUN_ID}-latest")
+    return next((f"; did you mean {each}?" for each in latest if os.path.isdir(each)), "")  # noqa: PTH112
 
 
 def table(evaluation: Evaluation) -> list[str]:
-    """Return a line with the names of the metrics, and one for each model."""
+    """Return a line about what was evaluated, one with the names of the metrics, and one for each model."""
     rows = [{"model": str(each.path)} | _texts(each) for each in evaluation.models]
     names = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
     head = {name: name for name in names}
-    return ["  ".join(f"{row[name]:<{width}}" for name, width in names.items()).rstrip() for row in [head, *rows]]
+    lines = ["  ".join(f"{row[name]:<{width}}" for name, width in names.items()) for row in [head, *rows]]
+    return [_conditions(evaluation), *(line.rstrip() for line in lines)]
+
+
+def _conditions(evaluation: Evaluation) -> str:
+    count = evaluation.models[0].sums["hard_loss"].count
+    against = "" if evaluation.teacher is None else f", against {evaluation.teacher.path}"
+    part = _part(evaluation)
+    return f"{evaluation.text.name} ({part}): {count} bytes in sequences of {evaluation.length}{against}"
+
+
+def _part(evaluation: Evaluation) -> str:
+    return "whole" if evaluation.whole else "held back"
 
 
 def _texts(evaluated: Evaluated) -> dict[str, str]:
@@ -127,11 +171,12 @@ def _texts(evaluated: Evaluated) -> dict[str, str]:
 def report(evaluation: Evaluation) -> dict[str, Any]:
     """Return the evaluation as JSON values."""
     text, teacher = evaluation.text, evaluation.teacher
+    of_teacher = None if teacher is None else {"path": path_in_json(teacher.path), "sha256": teacher.digest}
     return {
         "schema": "reference-trainer/evaluation/1",
-        "text": {"name": text.name, "sha256": text.digest, "part": "whole" if evaluation.whole else "held back"},
+        "text": {"name": text.name, "sha256": text.digest, "part": _part(evaluation)},
         "length": evaluation.length,
-        "teacher": None if teacher is None else path_in_json(teacher),
+        "teacher": of_teacher,
         "device": device_name(evaluation.device),
         "versions": versions(),
         "models": [_entry(each) for each in evaluation.models],

@@ -22,8 +22,9 @@ def test_table_has_a_line_for_each_model(tmp_path: Path) -> None:
     """One line for each model, in the order of the arguments; with a teacher also the divergence from it."""
     models = [saved(tmp_path, "a", 1), saved(tmp_path, "b", 2)]
     ended = command("evaluate", *models, "--teacher", models[0], "--device", "cpu")
-    head, *lines = ended.said.splitlines()
+    about, head, *lines = ended.said.splitlines()
     assert ended.code == 0 and not ended.complaints
+    assert about.endswith(f"bytes in sequences of 128, against {models[0]}")
     assert head.split()[:4] == ["model", "hard_loss", "kl_at_1", "agreement"]
     assert [line.split()[0] for line in lines] == models
     assert lines[0].split()[2:4] == ["0", "1"]
