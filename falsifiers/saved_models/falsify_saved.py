@@ -154,11 +154,17 @@ def falsify_numbers_of_a_run_are_found_again(subject: Any) -> None:
 
 
 def falsify_as_much_is_evaluated_as_in_a_run(subject: Any) -> None:
-    """By default at most the first 64 KiB of the held-back part count, as in a run."""
+    """By default at most the first 64 KiB of the held-back part count, as in a run; the model computes them once."""
+    forwards: list[Any] = []
+    counting = torch.nn.modules.module.register_module_forward_hook(
+        lambda module, given, output: forwards.append(given) if isinstance(module, Decoder) else None
+    )
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         settings = chosen(directory, LONG, length=257, batch_size=64)
-        (seen,) = subject.evaluate_saved([model(directory, 1)], settings).models
+        with counting:
+            (seen,) = subject.evaluate_saved([model(directory, 1)], settings).models
+    assert len(forwards) == 4, f"255 sequences in batches of 64 take {len(forwards)} forwards of the model; expected 4"
     counted = seen.sums["hard_loss"].count
     assert counted == (2**16 - 1) // 256 * 256, f"of {len(LONG) // 10} held-back bytes, {counted} are evaluated"
 
@@ -207,9 +213,9 @@ WRONG: dict[str, tuple[Callable[[Path], tuple[Path, dict[str, Any]]], str]] = {
     "a directory that is missing": (lambda directory: (directory / "missing", {}), "missing"),
     "too few tokens": (lambda directory: (model(directory, 1, TOKENS - 1), {}), "byte 39, and "),
     "logits that are not finite": (lambda directory: (model(directory, 1, broken=True), {}), "model-1"),
-    "a checkpoint's directory": (
-        lambda directory: (checkpoint(directory / "checkpoints", 1).parent, {}),
-        "expected a model or a checkpoint",
+    "the directory of checkpoints": (
+        lambda directory: (checkpoint(directory / "saved", 1).parent, {}),
+        "saved/student-latest?",
     ),
     "a name that is too long": (lambda directory: (directory / ("x" * 300), {}), "expected a model or a checkpoint"),
     "a teacher of more tokens": (
@@ -285,6 +291,7 @@ def falsify_report_has_every_number(subject: Any, losses: list[float], compared:
     assert head.split() == ["model", "hard_loss", "student_perplexity"], f"the metrics are {head!r}"
     for loss, line in zip(losses, lines, strict=True):
         begin = head.index("hard_loss")
+        assert line == line.rstrip(), f"a line of the table ends with spaces: {line!r}"
         cells = [line[:begin].strip(), *line[begin:].split()]
         wanted = [str(directory / "model-1"), f"{loss:.6g}", f"{math.exp(min(loss, 20)):.6g}"]
         assert cells == wanted and line[begin] != " ", f"a line of the table is {line!r}; expected {wanted}"
