@@ -129,19 +129,19 @@ def load_saved(path: Path) -> Decoder:
     Every file is compared with its digest. Raise `ModelFileError` or `CheckpointError` if it is missing, damaged, or
     not of this package.
     """
-    # Path.is_file raises for a name that is too long.
-    if os.path.isfile(path / WEIGHTS):  # noqa: PTH113
+    if os.path.isfile(path / WEIGHTS):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
         verify_manifest(path)
         return load_decoder(path)
-    if not os.path.isfile(path / MANIFEST):  # noqa: PTH113
+    if not os.path.isfile(path / MANIFEST):  # noqa: PTH113  (as above)
         raise ModelFileError(f"{path} has no {MANIFEST}; expected a model or a checkpoint{_hint(path)}")
     return checkpoint_student(read_weights(path))
 
 
 def _hint(path: Path) -> str:
-    """Return the latest checkpoint of a run, if that is the directory of one."""
+    """Return a hint at the latest checkpoint, if the path is that of a run or of its checkpoints; else no text."""
     latest = (path / CHECKPOINTS / f"{RUN_ID}-latest", path / f"{RUN_ID}-latest")
-    return next((f"; did you mean {each}?" for each in latest if os.path.isdir(each)), "")  # noqa: PTH112
+    found = (each for each in latest if os.path.isdir(each))  # noqa: PTH112  (as for files)
+    return next((f"; did you mean {each}?" for each in found), "")
 
 
 def table(evaluation: Evaluation) -> list[str]:
