@@ -1,0 +1,86 @@
+"""Runs jobs for the claims of the suite, and shares every run between them."""
+
+import fcntl
+import hashlib
+import pickle
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pv.suites.training_loop.job import Job, Trainer
+from pv.suites.training_loop.run import Run, observe
+
+
+class Bench:
+    """A trainer with its runs. Processes that are given the same directory share them.
+
+    directory: of the runs and their checkpoints; None for a temporary one.
+    """
+
+    def __init__(self, trainer: Trainer, directory: Path | None = None) -> None:
+        self.trainer = trainer
+        self.directory = directory or Path(tempfile.mkdtemp())
+        self.used: list[Run] = []
+        """The runs that the claim has looked at, the last one last."""
+
+    def missing(self, claim: str, needs: tuple[str, ...]) -> str:
+        """Return why the trainer does not make a claim; "" if it does."""
+        lacking = [f"no {feature}: {self.trainer.lacks[feature]}" for feature in needs if feature in self.trainer.lacks]
+        return "; ".join([*lacking, *filter(None, [self.trainer.not_claimed.get(claim)])])
+
+    def run(self, job: Job) -> Run:
+        """Return the run of a job, whose directory is chosen here."""
+        return self._once(repr(job), lambda place: observe(self.trainer, replace(job, directory=place)))
+
+    def resume(self, straight: Run, step: int) -> Run:
+        """Return the run that goes on from the checkpoint of a step, as if the first had been killed after it."""
+
+        def go_on(place: Path) -> Run:
+            _copy(straight, step, place)
+            saved = place / straight.checkpoints[step].relative_to(straight.job.directory)
+            return observe(self.trainer, replace(straight.job, directory=place, resume=saved))
+
+        return self._once(f"{replace(straight.job, directory=Path())!r} from {step}", go_on)
+
+    def _once(self, job: str, make: Callable[[Path], Run]) -> Run:
+        """Return the run of that description; exactly one process makes it."""
+        place = self.directory / hashlib.sha256(job.encode()).hexdigest()[:20]
+        record = place.with_suffix(".run")
+        with _locked(place.with_suffix(".lock")):
+            if record.exists():
+                run = pickle.loads(record.read_bytes())
+            else:
+                shutil.rmtree(place, ignore_errors=True)  # of a process that was killed
+                place.mkdir(parents=True)
+                run = make(place)
+                _write(record, run)
+        self.used.append(run)
+        return run
+
+
+def _copy(straight: Run, step: int, place: Path) -> None:
+    """Copy the directory of a run without its later checkpoints."""
+    later = {path.name for at, path in straight.checkpoints.items() if at > step}
+
+    def ignored(_: Any, names: list[str]) -> set[str]:
+        return later & set(names)
+
+    shutil.copytree(straight.job.directory, place, dirs_exist_ok=True, symlinks=True, ignore=ignored)
+
+
+def _write(path: Path, run: Run) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_bytes(pickle.dumps(run))
+    partial.replace(path)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,139 @@
+"""What an adapter is asked to run, and what it answers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from pv.suites.training_loop.probe import PAD, TEXT, Probe
+from pv.suites.training_loop.recording import recorder
+
+IGNORED = -100
+"""The label of a token that is not scored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A row of the data. tokens[0] is its name and is never predicted; labels[i] belongs to tokens[i], unshifted."""
+
+    tokens: tuple[int, ...]
+    labels: tuple[int, ...]
+
+    @property
+    def name(self) -> int:
+        return self.tokens[0]
+
+    @property
+    def scored(self) -> int:
+        """Return how many of its tokens are scored: the first label has no prediction."""
+        return sum(label != IGNORED for label in self.labels[1:])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A run, in words that every trainer has. `None`, 0 and False mean: not used.
+
+    batch: examples of a micro-batch on one process. accumulate: micro-batches of a step. rate: of the optimizer, at the
+    peak of the schedule. schedule: `constant`, or `linear` to 0 after `warmup` steps from 0. clip: largest norm.
+    frozen: the embedding is not trained. log_every, eval_every, save_every: in optimizer steps. keep: how many
+    checkpoints stay. best: the checkpoint of the least evaluation loss stays, too. resume: a path from
+    `Report.checkpoints`. stop_at: a callback asks the trainer to stop after this step. noise: the collator draws a
+    token of each row from PyTorch's default generator, as an augmentation does. workers: of the data loader.
+    """
+
+    directory: Path
+    train: tuple[Example, ...]
+    evaluated: tuple[Example, ...] = ()
+    batch: int = 2
+    accumulate: int = 1
+    epochs: int = 1
+    max_steps: int | None = None
+    optimizer: str = "sgd"
+    rate: float = 0.5
+    schedule: str = "constant"
+    warmup: int = 0
+    clip: float | None = None
+    seed: int = 1
+    dropout: float = 0.0
+    frozen: bool = False
+    log_every: int = 1
+    eval_every: int = 0
+    eval_batch: int = 2
+    save_every: int = 0
+    keep: int | None = None
+    best: bool = False
+    resume: Path | None = None
+    stop_at: int | None = None
+    pad_multiple: int | None = None
+    noise: bool = False
+    workers: int = 0
+
+    def model(self) -> Probe:
+        """Return the model to train. Call it once a run."""
+        return recorder().watch(Probe(dropout=self.dropout, frozen=self.frozen))
+
+    def collate(self, examples: list[Example]) -> dict[str, Tensor]:
+        """Return `input_ids`, `attention_mask` and unshifted `labels`, int64 [B, T], padded on the right."""
+        batch = padded(examples, self.pad_multiple or 1)
+        if self.noise:
+            batch["input_ids"][:, 1] = torch.randint(*TEXT, (len(examples),))
+        return batch
+
+
+def padded(examples: list[Example], multiple: int = 1) -> dict[str, Tensor]:
+    """Return the examples as int64 tensors [B, T], T a multiple of `multiple`."""
+    width = -(-max(len(each.tokens) for each in examples) // multiple) * multiple
+
+    def rows(values: list[tuple[int, ...]], fill: int) -> Tensor:
+        return torch.tensor([[*row, *[fill] * (width - len(row))] for row in values])
+
+    return {
+        "input_ids": rows([each.tokens for each in examples], PAD),
+        "attention_mask": rows([(1,) * len(each.tokens) for each in examples], 0),
+        "labels": rows([each.labels for each in examples], IGNORED),
+    }
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What only the trainer can say about its run.
+
+    logs: rows with `step` and, of `loss`, `rate` and `norm`, what it logs. evaluations: (step, loss). events: names in
+    their order (`train_begin`, `epoch_begin`, `step_begin`, `step_end`, `epoch_end`, `log`, `evaluate`, `save`,
+    `train_end`). checkpoints: by step, those left on disk. final_step: as the trainer counts.
+    """
+
+    model: nn.Module
+    logs: list[dict[str, float]] = field(default_factory=list)
+    evaluations: list[tuple[int, float]] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
+    checkpoints: dict[int, Path] = field(default_factory=dict)
+    final_step: int | None = None
+
+
+class Trainer(Protocol):
+    """An adapter. It translates a job into the trainer's documented settings and repairs nothing.
+
+    lacks: features that the trainer does not have, with the reason. not_claimed: ids of claims that it does not make,
+    with the reason and a reference to its documentation. tolerance: of gradients, relative, where it casts.
+    """
+
+    lacks: Mapping[str, str]
+    not_claimed: Mapping[str, str]
+    tolerance: float
+
+    def run(self, job: Job) -> Report: ...
+
+
+def probe_of(model: nn.Module) -> Probe:
+    """Return the probe in a model that may wrap it."""
+    return next(each for each in model.modules() if isinstance(each, Probe))
+
+
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return copies of the probe's parameters by name."""
+    named: Any = probe_of(model).named_parameters()
+    return {name: parameter.detach().clone() for name, parameter in named}

@@ -1,0 +1,47 @@
+"""The model that every trainer trains: it notes which examples pass through it."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from pv.suites.training_loop.recording import recorder
+
+PAD, NAMES, TEXT, VOCABULARY = 0, (1, 32), (32, 48), 48
+"""Token 0 is padding, 1 to 31 name an example, 32 to 47 are text."""
+WIDTH = 4
+
+
+class Probe(nn.Module):
+    """A causal model in float64: an embedding, tanh, dropout, a head. Positions do not mix.
+
+    The first token of a row is the name of the example, so that it is known behind every collator, sampler and wrapper.
+    """
+
+    def __init__(self, *, dropout: float = 0.0, frozen: bool = False, silent: bool = False) -> None:
+        super().__init__()
+        draw = torch.Generator().manual_seed(12345)
+        self.silent = silent
+        self.embed = nn.Embedding(VOCABULARY, WIDTH, dtype=torch.float64)
+        self.head = nn.Linear(WIDTH, VOCABULARY, dtype=torch.float64)
+        self.drop = nn.Dropout(dropout)
+        with torch.no_grad():
+            for each in self.parameters():
+                each.copy_(torch.randn(each.shape, generator=draw, dtype=torch.float64))
+        self.embed.weight.requires_grad_(not frozen)
+
+    def hidden(self, input_ids: Tensor) -> Tensor:
+        """Return the hidden states [B, T, width] of token ids [B, T]."""
+        if not self.silent:
+            recorder().note_forward([each for each in input_ids[:, 0].tolist() if each != PAD], self.training)
+        hidden: Tensor = self.drop(torch.tanh(self.embed(input_ids)))
+        return hidden
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        """Return logits [B, T, V] of token ids [B, T]."""
+        logits: Tensor = self.head(self.hidden(input_ids))
+        return logits
+
+
+def token_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
+    """Return the cross-entropy in nats of logits [B, T, V] with unshifted labels [B, T], shifted once here."""
+    return cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=-100, reduction=reduction)

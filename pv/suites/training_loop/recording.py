@@ -1,0 +1,94 @@
+"""Records what a trainer does, from outside: the examples of each forward, and each step of the optimizer."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import Optimizer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pv.suites.training_loop.probe import Probe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """An optimizer step as the optimizer saw it.
+
+    batches: the names in each forward in training mode since the last step. rates: of the parameter groups that hold
+    the probe's parameters. gradient: None where a parameter had none. weights: after the step.
+    """
+
+    batches: tuple[tuple[int, ...], ...]
+    rates: tuple[float, ...]
+    gradient: Mapping[str, Tensor | None]
+    weights: Mapping[str, Tensor]
+
+    @property
+    def rate(self) -> float:
+        return self.rates[0]
+
+    @property
+    def names(self) -> tuple[int, ...]:
+        return tuple(itertools.chain(*self.batches))
+
+
+@dataclass(slots=True, kw_only=True)
+class Recorder:
+    """The forwards and optimizer steps of the probe of the current run.
+
+    evaluated: the names in each forward in eval mode. untrained: those of forwards in training mode without a gradient.
+    """
+
+    probe: Probe | None = None
+    steps: list[Step] = field(default_factory=list)
+    pending: list[tuple[int, ...]] = field(default_factory=list)
+    evaluated: list[tuple[int, ...]] = field(default_factory=list)
+    untrained: list[tuple[int, ...]] = field(default_factory=list)
+
+    def watch(self, probe: Probe) -> Probe:
+        """Record this probe, and return it."""
+        self.probe = probe
+        return probe
+
+    def note_forward(self, names: list[int], training: bool) -> None:
+        if not names:  # no batch: DDP warms up with zeros
+            return
+        kept = self.pending if torch.is_grad_enabled() else self.untrained
+        (kept if training else self.evaluated).append(tuple(names))
+
+    def note_step(self, optimizer: Optimizer, *_: Any) -> None:
+        named = dict(self.probe.named_parameters()) if self.probe is not None else {}
+        mine = {id(each) for each in named.values()}
+        groups = [group for group in optimizer.param_groups if any(id(each) in mine for each in group["params"])]
+        if not groups:
+            return
+        self.steps.append(
+            Step(
+                batches=tuple(self.pending),
+                rates=tuple(float(group["lr"]) for group in groups),
+                gradient={n: None if p.grad is None else p.grad.detach().clone() for n, p in named.items()},
+                weights={n: p.detach().clone() for n, p in named.items()},
+            )
+        )
+        self.pending = []
+
+
+_current = Recorder()
+
+
+def recorder() -> Recorder:
+    """Return the recorder of the current run."""
+    return _current
+
+
+def record() -> Recorder:
+    """Start a new recording, and return it."""
+    global _current
+    _current = Recorder()
+    return _current

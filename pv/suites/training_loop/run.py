@@ -1,0 +1,59 @@
+"""Runs a job, and returns what the trainer reported together with what was recorded."""
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from pv.suites.training_loop.job import Job, Trainer, weights_of
+from pv.suites.training_loop.recording import Step, record
+
+_DISTURBANCE = itertools.count(1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A run: what the trainer reported and what was recorded.
+
+    evaluated: the names in each forward in eval mode. leftover: those in forwards in training mode whose gradient
+    reached no step. weights: at the end. The other fields are those of `Report`.
+    """
+
+    job: Job
+    steps: tuple[Step, ...]
+    evaluated: tuple[tuple[int, ...], ...]
+    leftover: tuple[tuple[int, ...], ...]
+    weights: Mapping[str, Tensor]
+    logs: tuple[Mapping[str, float], ...]
+    evaluations: tuple[tuple[int, float], ...]
+    events: tuple[str, ...]
+    checkpoints: Mapping[int, Path]
+    final_step: int | None
+
+
+def observe(trainer: Trainer, job: Job) -> Run:
+    """Run a job from a disturbed random state: a trainer that claims reproducibility must seed what it uses."""
+    torch.manual_seed(next(_DISTURBANCE))
+    recorded = record()
+    # After the step, since a closure may compute the gradient inside it.
+    handle = register_optimizer_step_post_hook(recorded.note_step)
+    try:
+        report = trainer.run(job)
+    finally:
+        handle.remove()
+    return Run(
+        job=job,
+        steps=tuple(recorded.steps),
+        evaluated=tuple(recorded.evaluated),
+        leftover=tuple(recorded.pending),
+        weights=weights_of(report.model),
+        logs=tuple(report.logs),
+        evaluations=tuple(report.evaluations),
+        events=tuple(report.events),
+        checkpoints=dict(report.checkpoints),
+        final_step=report.final_step,
+    )
