@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pv.commands.compare import compare as compare
+    from pv.commands.conformance import check as check
     from pv.commands.mutate import mutate as mutate
     from pv.commands.validate import Interrupted as Interrupted
     from pv.commands.validate import validate as validate
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pv.contract.model import Contract as Contract
     from pv.errors import PvError as PvError
     from pv.linting import lint as lint
+    from pv.pytest_plugin.suites import suite as suite
     from pv.report import render as render
     from pv.results.comparison import Comparison as Comparison
     from pv.results.verdict import Report as Report
@@ -30,6 +32,7 @@ __version__ = "0.1.0"
 # The hook of every worker and child process passes through here, so nothing is imported before it is asked for.
 _HOMES = {
     "Comparison": "results.comparison",
+    "check": "commands.conformance",
     "compare": "commands.compare",
     "PvError": "errors",
     "lint": "linting",
@@ -42,6 +45,7 @@ _HOMES = {
     "Project": "source.project",
     "find_project": "source.project",
     "render": "report",
+    "suite": "pytest_plugin.suites",
     "Interrupted": "commands.validate",
     "validate": "commands.validate",
     "Report": "results.verdict",

@@ -116,6 +116,19 @@ VALIDATE = taking(
     click.option("--dry-run", is_flag=True, help="Build every task of the devices, run none, and list what would run."),
 )
 
+CHECK = taking(
+    click.argument("subject", metavar="TRAINER"),
+    click.option("--suite", default="training-loop", show_default=True, metavar="NAME", help="Use this suite."),
+    _glob("--only", "claims"),
+    _JOBS,
+    click.option("--fail-fast", is_flag=True, help="Stop at the first failure."),
+    _seed("examples"),
+    VERBOSE,
+    form(tuple(FORMATS), "Format of the report on standard output."),
+    outputs("Also write a report to a file."),
+    SPAWN,
+)
+
 COMPARE = taking(
     click.argument("contract", shell_complete=_names),
     PATHS,

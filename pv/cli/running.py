@@ -1,13 +1,14 @@
-"""The commands that run code under contract: validate, compare, mutate."""
+"""The commands that run code under contract: validate, check, compare, mutate."""
 
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 
-from pv.cli.options import COMPARE, MUTATE, VALIDATE
+from pv.cli.options import CHECK, COMPARE, MUTATE, VALIDATE
 from pv.commands.terminal import folder, live, output, pairs, print_whole, screen, write
 from pv.report import COMPARISON_FORMATS, FORMATS, render
 
@@ -33,10 +34,35 @@ def validate(
             report = run(subjects=pairs(subjects), on_progress=on_progress, **options)
         except Interrupted as stop:
             report = stop.report
+    _finish(report, form, files, verbose)
+
+
+def _finish(report: Any, form: str, files: Sequence[tuple[str, Path]], verbose: bool) -> NoReturn:
+    """Print a report, write its files, and exit."""
     print_whole(render(report, form, **screen(), verbose=verbose, folder=folder()))
     for kind, file in files:
         write(file, render(report, kind, verbose=verbose, folder=folder()))
     sys.exit(report.exit_code)
+
+
+@click.command()
+@CHECK
+def check(subject: str, form: str, outputs: Sequence[str], verbose: bool, **options: Any) -> None:
+    """Attack a trainer with the claims that hold for every training loop.
+
+    TRAINER is the name of a released trainer (transformers, trl, lightning, accelerate), or MODULE:NAME of an adapter
+    or of a subclass of one of their classes.
+    """
+    from pv.commands.conformance import check as run
+    from pv.commands.validate import Interrupted
+
+    files = [output(text, tuple(FORMATS)) for text in outputs]
+    with live() as on_progress:
+        try:
+            report = run(subject, on_progress=on_progress, **options)
+        except Interrupted as stop:
+            report = stop.report
+    _finish(report, form, files, verbose)
 
 
 def _dry_run(form: str, outputs: Sequence[str], subjects: dict[str, str], options: dict[str, Any]) -> None:
@@ -94,4 +120,4 @@ def mutate(form: str, **options: Any) -> None:
     sys.exit(summary.exit_code(results))
 
 
-COMMANDS = (validate, compare, mutate)
+COMMANDS = (validate, check, compare, mutate)

@@ -64,7 +64,8 @@ class Bodies:
         paths = frozenset(store.paths(self.project, attempt.contract, falsifier, subject))
         if paths not in self._imported:
             found, _ = imports.closure(self.project, list(paths))
-            self._imported[paths] = frozenset(path.relative_to(self.project.root).as_posix() for path in found)
+            mine = (path for path in found if path.is_relative_to(self.project.root))
+            self._imported[paths] = frozenset(path.relative_to(self.project.root).as_posix() for path in mine)
         return self._imported[paths]
 
     def _code(self, contract: Contract, falsifier: Falsifier, *, own: bool = False) -> Code:

@@ -37,6 +37,8 @@ class Mutants:
     def start(self, contract: Contract, falsifier: Falsifier) -> None:
         """Try a falsifier on its mutants; one that reads a run must first hold at the run's small arguments."""
         run = kind_of(falsifier).run_of(contract, falsifier)
+        if not kind_of(falsifier).judged(falsifier):
+            return
         if run is None:
             self._try_all(contract, falsifier)
         elif run.small is not None:

@@ -12,6 +12,7 @@ from pv.contract.finding import Finding, Severity
 from pv.contract.load import Loaded, is_folder, load
 from pv.contract.model import Contract
 from pv.contract.names import Target
+from pv.contract.suites import applied, is_suite
 from pv.engines.kinds import kind_of
 from pv.engines.replay import refuse_form
 from pv.errors import UsageError
@@ -24,7 +25,10 @@ DEVICES = ("cpu", "cuda")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The arguments of `pv.validate`; see there."""
+    """The arguments of `pv.validate`; see there.
+
+    absent: why nothing can be tried, "" if it can. command: the command line without its options.
+    """
 
     paths: Sequence[str | Path] = ()
     only: Sequence[str] = ()
@@ -39,6 +43,8 @@ class Request:
     jobs: int | None = None
     examples: int | None = None
     seed: int = 0
+    absent: str = ""
+    command: str = "pv validate"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +76,8 @@ def check(
     project = project or project_of(paths)
     loaded = read(paths, project)
     targets = _targets(loaded.contracts, subjects or {}, project)
-    return loaded.contracts, (*loaded.findings, *lint(loaded.contracts, project=project, subjects=targets))
+    contracts = tuple(applied(each) if each.id in targets and is_suite(each) else each for each in loaded.contracts)
+    return contracts, (*loaded.findings, *lint(contracts, project=project, subjects=targets))
 
 
 def read(paths: Sequence[str | Path], project: Project) -> Loaded:
@@ -120,7 +127,7 @@ def choose(project: Project, request: Request) -> Chosen:
     loaded, findings = check(request.paths, project=project, subjects=request.subjects)
     targets = _targets(loaded, request.subjects, project)
     for contract in loaded:
-        if contract.id in targets:
+        if contract.id in targets and not request.absent:
             must_be_installed(contract, targets[contract.id], project)
     selections = {c.id: s for c in loaded if (s := _selection(c, request, targets.get(c.id))) is not None}
     picked = tuple(c for c in loaded if c.id in selections)

@@ -20,6 +20,7 @@ from pv.results.trial import DeviceInfo, Evidence, Trial, TrialStatus
 from pv.source.project import Project
 from pv.workers import device as devices
 from pv.workers import tasks
+from pv.workers.device import CPU
 from pv.workers.pool import Pool
 from pv.workers.scheduler import Scheduler
 
@@ -27,7 +28,10 @@ GOOD = {TrialStatus.HELD, TrialStatus.SKIPPED}
 
 
 class Trials:
-    """The trials of contracts that lint found runnable. Mutants at a `stale` location are left out."""
+    """The trials of contracts that lint found runnable. Mutants at a `stale` location are left out.
+
+    absent: why the subject cannot be tried at all, "" if it can.
+    """
 
     def __init__(
         self,
@@ -37,13 +41,14 @@ class Trials:
         subjects: Mapping[str, Target],
         options: Options,
         stale: frozenset[Location] = frozenset(),
+        absent: str = "",
     ) -> None:
         self.project, self.contracts = project, contracts
         self.selections, self.options = selections, options
         self.stale = stale
         self.devices: dict[str, DeviceInfo] = {}
         self.notes: tuple[str, ...] = ()
-        self._absent: dict[str, str] = {}
+        self._absent = {CPU: absent} if absent else {}
         self._known = {contract.id: Known() for contract in contracts}
         self._bodies = Bodies(project, subjects, options)
         self._submission: Submission

@@ -124,7 +124,7 @@ def validated(project: Project, request: Request, options: Options, replay: str 
     started = time.monotonic()
     chosen = choose(project, request)
     with closing(Reuse(project)) if request.reuse else nullcontext() as kept:
-        trials = _trials(chosen, replace(options, reuse=kept))
+        trials = _trials(chosen, replace(options, reuse=kept), request.absent)
         interrupted = _stopped(trials)
     if request.record and not interrupted:
         _record(chosen, trials)
@@ -132,11 +132,11 @@ def validated(project: Project, request: Request, options: Options, replay: str 
     return _told(report, interrupted=interrupted)
 
 
-def _trials(chosen: Chosen, options: Options) -> Trials:
-    """Return the trials of the contracts that lint found runnable."""
-    runnable = [c for c in chosen.contracts if c.strict and chosen.runnable(c)]
+def _trials(chosen: Chosen, options: Options, absent: str) -> Trials:
+    """Return the trials of the contracts that lint found runnable; none if the subject is `absent`."""
+    runnable = [c for c in chosen.contracts if c.strict and chosen.runnable(c) and not absent]
     stale = frozenset(f.location for f in chosen.findings if f.code in MUTANT_STALE)
-    return Trials(chosen.project, runnable, chosen.selections, chosen.subjects, options, stale)
+    return Trials(chosen.project, runnable, chosen.selections, chosen.subjects, options, stale, absent)
 
 
 def _stopped(trials: Trials) -> bool:
@@ -213,8 +213,10 @@ def _project(chosen: Chosen) -> dict[str, str]:
 
 
 def _repeat(request: Request) -> tuple[str, ...]:
-    """Return the options of the command line that repeating a result needs."""
-    words = [str(path) for path in request.paths]
+    """Return the command line that repeats a result, without the claim."""
+    if request.command != Request().command:
+        return (request.command, *([f"--seed {request.seed}"] if request.seed else []))
+    words = [request.command, *(str(path) for path in request.paths)]
     words += [f"--subject {contract}={target}" for contract, target in request.subjects.items()]
     words += [f"--examples {request.examples}"] if request.examples is not None else []
     words += [f"--seed {request.seed}"] if request.seed else []

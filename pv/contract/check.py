@@ -90,6 +90,10 @@ def _findings(tree: Node, error: "ValidationError") -> Iterator[Finding]:
     elif error.validator == "required":
         missing = [key for key in value if key not in instance]
         yield _refusal("PV011", tree.at(path), f"missing key {_words(missing)} in {_name(path)}", "add it")
+    elif error.validator == "anyOf" and not path:
+        missing = [key for option in value for key in option["required"]]
+        hint = f"add it, or {_words(missing[1:])}"
+        yield _refusal("PV011", tree.at(path), f"missing key {missing[0]!r} in {_name(path)}", hint)
     elif error.validator == "oneOf":
         keys = [option["required"][0] for option in value]
         yield _refusal("PV012", tree.at(path), f"invalid {_name(path)}: expected exactly one of {_words(keys)}")

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from pv.contract import build as strict
 from pv.contract import existing
-from pv.contract.check import check, schema
+from pv.contract.check import check, did_you_mean, schema
 from pv.contract.finding import Finding, Location, Severity
 from pv.contract.model import Contract
+from pv.contract.mutants import Name
 from pv.contract.strict_yaml import Node, Refused, parse
+from pv.contract.suites import joined, suites
 
 __all__ = ["Loaded", "is_folder", "load", "load_file", "schema"]
 
@@ -98,7 +100,19 @@ def _parsed(path: Path, shown: Path) -> tuple[Contract | None, list[Finding], bo
         return (*existing.build(tree, path.stem), True)
     foreign = form is None and isinstance(tree.value, dict) and not findings
     findings += _check_format(tree, form) or check(tree, "contract")
-    return (None if findings else strict.build(tree)), findings, not foreign
+    contract = None if findings else strict.build(tree)
+    if contract is not None and contract.suite is not None:
+        contract, findings = _with_suite(contract, contract.suite)
+    return contract, findings, not foreign
+
+
+def _with_suite(contract: Contract, named: Name) -> tuple[Contract | None, list[Finding]]:
+    known = suites()
+    if named.text not in known:
+        hint = did_you_mean(named.text, list(known))
+        return None, [_refusal(named.location, f"unknown suite {named.text!r}", hint, code="PV012")]
+    suite, findings = load_file(known[named.text])
+    return (None if suite is None else joined(contract, suite)), findings
 
 
 def _is_existing(tree: Node) -> bool:
@@ -117,8 +131,8 @@ def _check_format(tree: Node, form: Node | None) -> list[Finding]:
     return []
 
 
-def _refusal(location: Location, message: str, hint: str = "") -> Finding:
-    return Finding(code="PV014", severity=Severity.REFUSAL, location=location, message=message, hint=hint)
+def _refusal(location: Location, message: str, hint: str = "", code: str = "PV014") -> Finding:
+    return Finding(code=code, severity=Severity.REFUSAL, location=location, message=message, hint=hint)
 
 
 def is_folder(path: str | Path) -> bool:

@@ -60,7 +60,8 @@ class Gate:
 class Contract:
     """One YAML file. `strict` is False for the field's existing format, whose falsifiers are prose.
 
-    known: the contracts of the project by id, this one included, among which it names others.
+    suite: the conformance suite whose claims come before its own. known: the contracts of the project by id, this one
+    included, among which it names others.
     """
 
     id: str
@@ -70,6 +71,7 @@ class Contract:
     strict: bool
     references: tuple[str, ...] = ()
     subject: Target | None = None
+    suite: Name | None = None
     domains: Mapping[str, str] = field(default_factory=dict)
     constants: Mapping[str, Any] = field(default_factory=dict)
     use: tuple[Name, ...] = ()

@@ -9,6 +9,7 @@ from types import FrameType
 
 from pv.engines.trial import TrialStatus
 from pv.errors import BrokenMutant
+from pv.source.project import is_shipped
 
 ASSERTING = ("testing", "_testing", "unittest", "_pytest")
 """Parts of the names of modules whose assertions are the caller's: numpy.testing, torch.testing, unittest.mock, ..."""
@@ -80,7 +81,7 @@ class Blame:
 
     def _in_project(self, filename: str) -> bool:
         path = Path(filename)
-        return path.is_relative_to(self.root) and "site-packages" not in path.parts
+        return is_shipped(path) or (path.is_relative_to(self.root) and "site-packages" not in path.parts)
 
 
 def lacks(error: BaseException) -> bool:

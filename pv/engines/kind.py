@@ -8,6 +8,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from pv.contract.claims import Falsifier, Run
@@ -54,6 +55,10 @@ class Worker(Protocol):
     """The files of the subject, without those of a mutant, which is tried on the same examples."""
     blame: Blame
     stream: Stream
+
+    @property
+    def shared(self) -> Path | None:
+        """Return a folder that all workers on the same subject have in common; None for a mutant, which has none."""
 
     def subject(self) -> Any:
         """Return the subject, imported from the file that it was resolved to."""
@@ -111,6 +116,10 @@ class Kind(ABC, Generic[P]):
         """Return the names that the claim's function must accept."""
         device = () if claim.devices == ("cpu",) else ("device",)  # else the CPU would be measured under another name
         return ("subject", *device)
+
+    def judged(self, claim: Falsifier) -> bool:
+        """Return whether mutants of the subject must show that the claim can fail; a suite shows it on its own."""
+        return True
 
     def preloads(self, contract: Contract, claim: Falsifier) -> tuple[str, ...]:
         """Return the modules that the fork server loads for a claim."""

@@ -106,4 +106,4 @@ def _seen(found: Counterexample, reason: str) -> Iterator[tuple[str, str]]:
 def command(result: Result, verdict: ContractVerdict) -> str:
     """Return the command that repeats the result."""
     device = [f"--device {result.device}"] if result.device != "cpu" else []
-    return " ".join(["pv validate", *verdict.repeat, f"--only {shlex.quote(result.falsifier.id)}", *device])
+    return " ".join([*verdict.repeat, f"--only {shlex.quote(result.falsifier.id)}", *device])

@@ -18,7 +18,7 @@ class Outcome(Enum):
     VACUOUS = "vacuous"
     UNDECIDED = "undecided"
     NOT_CLAIMED = "not claimed"
-    """Another subject replaces the contract's own, and does not make the claim."""
+    """The subject does not make the claim: its contract or its adapter says why."""
     PROVED = "proved"
     HELD = "held"
 
@@ -142,7 +142,7 @@ def _live(contract: Contract, falsifier: Falsifier, device: str, evidence: Evide
     if kind_of(falsifier).proves:
         outcome, reason, recorded = _proof(falsifier, trial, evidence, outcome, reason)
     unjudged = False
-    if outcome in (Outcome.HELD, Outcome.PROVED) and device == "cpu":
+    if outcome in (Outcome.HELD, Outcome.PROVED) and device == "cpu" and kind_of(falsifier).judged(falsifier):
         sensitive, why = _sensitivity(contract, falsifier, mutants, evidence)
         unjudged = sensitive is not Outcome.HELD and not selection.mutants
         outcome, reason = (outcome, reason) if sensitive is Outcome.HELD or unjudged else (sensitive, why)
@@ -151,7 +151,7 @@ def _live(contract: Contract, falsifier: Falsifier, device: str, evidence: Evide
         device=device,
         outcome=outcome,
         reason=reason,
-        required=required,
+        required=required and outcome is not Outcome.NOT_CLAIMED,
         trial=trial,
         recorded=recorded,
         mutants=mutants,
@@ -207,6 +207,10 @@ def _outcome(trial: Trial) -> tuple[Outcome, str]:
             return Outcome.HELD, ""
         case TrialStatus.NO_EXAMPLES:
             return Outcome.VACUOUS, f"no example was valid: {trial.detail}"
+        case TrialStatus.NO_PREMISE:
+            return Outcome.VACUOUS, trial.detail
+        case TrialStatus.NOT_CLAIMED:
+            return Outcome.NOT_CLAIMED, trial.detail
         case TrialStatus.SKIPPED | TrialStatus.CANCELLED | TrialStatus.INCONCLUSIVE:
             return Outcome.UNDECIDED, trial.detail
         case TrialStatus.TIMEOUT | TrialStatus.OUT_OF_MEMORY | TrialStatus.CRASHED | TrialStatus.NO_RESULT if (

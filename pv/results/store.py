@@ -57,7 +57,8 @@ def paths(project: Project, contract: Contract, falsifier: Falsifier, subject: T
 def digests(project: Project, paths: Sequence[Path]) -> dict[str, str]:
     """Return the digest of each of `paths` and of every project file that they import, by its path below the root."""
     files, _ = imports.closure(project, list(paths))
-    return {path.relative_to(project.root).as_posix(): digest_file(path) for path in sorted(files)}
+    mine = sorted(path for path in files if path.is_relative_to(project.root))
+    return {path.relative_to(project.root).as_posix(): digest_file(path) for path in mine}
 
 
 def clause(contract: Contract, falsifier: Falsifier, subject: Target) -> str:

@@ -46,7 +46,7 @@ class ContractVerdict:
     runs: tuple[RunTrace, ...] = ()
     """The traces of its reference runs, at their full size."""
     repeat: tuple[str, ...] = ()
-    """The options of the command that repeats its results."""
+    """The words of the command that repeats its results."""
     absent: str = ""
     """The reason why nothing is known of the contract; "" if it was tried."""
     definitions: Mapping[str, Any] | None = None

@@ -73,7 +73,7 @@ def closure(project: Project, paths: list[Path]) -> tuple[frozenset[Path], froze
         known |= new
         for name in new:
             top = name.partition(".")[0]
-            found = _files_of(find, name) if inside(top) else []
+            found = _files_of(find, name) if inside(top) or find(name) is not None else []
             todo.extend(found)
             if not found and not (inside(top) and _is_folder(project, name)):
                 foreign.add(top)

@@ -9,6 +9,10 @@ from typing import Any
 from pv.errors import ProjectError
 
 KEYS = {"roots", "contracts", "evidence"}
+HOME = Path(__file__).resolve().parents[2]
+"""The folder that holds the package `pv`."""
+SUITES = HOME / "pv" / "suites"
+"""The conformance suites: every project can name their code, wherever `pv` is installed."""
 _INSTALLED = ("/site-packages/", "/dist-packages/", f"{sysconfig.get_path('stdlib')}/")
 
 
@@ -37,6 +41,11 @@ def find_project(start: str | Path) -> Project:
     return Project(
         root=start, roots=(start,), contracts=(start / "contracts",), evidence=start / "evidence", declared=False
     )
+
+
+def is_shipped(path: Path) -> bool:
+    """Return whether a file belongs to the conformance suites of `pv`."""
+    return path.is_relative_to(SUITES)
 
 
 def is_installed(file: str) -> bool:

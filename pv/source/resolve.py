@@ -10,7 +10,9 @@ from pathlib import Path
 from pv.contract.names import Binding, Target
 from pv.errors import PvError
 from pv.source import match, syntax
-from pv.source.project import Project
+from pv.source.project import HOME, SUITES, Project, is_shipped
+
+_SHIPPED = str(SUITES.relative_to(HOME))
 
 
 class Unbound(PvError):
@@ -61,8 +63,10 @@ def _yields(body: list[ast.stmt]) -> bool:
 
 def function(project: Project, binding: Binding) -> Function:
     """Return the function that `path.py::name` names. Raise Unbound."""
-    path = _resolved(project.root / binding.file)
-    if not path.is_relative_to(project.root):
+    path, shipped = _resolved(project.root / binding.file), _resolved(HOME / binding.file)
+    if not _is_file(path) and is_shipped(shipped):
+        path = shipped
+    if not (path.is_relative_to(project.root) or is_shipped(path)):
         raise Unbound("file", f"{binding.file} lies outside the project {project.root}")
     if not _is_file(path):
         raise Unbound("file", f"there is no file {binding.file}", _python_files(path.parent, project.root))
@@ -83,7 +87,7 @@ def _functions(path: Path, _: tuple[int, int]) -> dict[str, ast.FunctionDef | as
 
 def module_name(project: Project, path: Path) -> str:
     """Return the name by which the file is imported: its path below the first root that holds it."""
-    for root in project.roots:
+    for root in (*project.roots, *([HOME] if is_shipped(path) else [])):
         if path.is_relative_to(root):
             parts = path.relative_to(root).with_suffix("").parts
             return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -107,7 +111,14 @@ def find_module(project: Project, module: str) -> Path | None:
             is_file = os.path.isfile(name)  # noqa: PTH113  (Path.is_file raises for a name that is too long)
             if is_file and Path(name).resolve().is_relative_to(root):
                 return Path(name)
-    return None
+    return _shipped_module(inside)
+
+
+def _shipped_module(inside: str) -> Path | None:
+    """Return the file of a module of the suites that come with `pv`, if it is one."""
+    if not inside.startswith(_SHIPPED):  # asked of every name that a project imports
+        return None
+    return next((path for path in (HOME / inside / "__init__.py", HOME / f"{inside}.py") if path.is_file()), None)
 
 
 def target_file(project: Project, target: Target) -> Path:

@@ -1,5 +1,6 @@
 """Runs one task in a worker: plants the mutant, imports subject and falsifier, tries, and sends the result."""
 
+import hashlib
 import importlib
 import json
 import os
@@ -109,6 +110,12 @@ class _Here:
         self.device, self.mutated, self.sources = body.device, bool(body.plan.module), body.sources
         self.blame, self.stream = blame, stream
         self._body = body
+
+    @property
+    def shared(self) -> Path | None:
+        if self.mutated:
+            return None
+        return _shared(self._body) / "runs" / hashlib.sha256(self._body.subject.encode()).hexdigest()[:20]
 
     def subject(self) -> Any:
         target = Target.parse(self._body.subject)

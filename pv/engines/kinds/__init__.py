@@ -13,6 +13,7 @@ from pv.engines.kinds.harness import HarnessKind
 from pv.engines.kinds.property import PropertyKind
 from pv.engines.kinds.prose import ProseHarnessKind, ProseKind
 from pv.engines.kinds.run import RunKind
+from pv.engines.kinds.suite import SuiteKind
 
 __all__ = ["KINDS", "kind_of"]
 
@@ -21,6 +22,7 @@ _IN_ORDER: tuple[Kind[Any], ...] = (
     HarnessKind(),
     ProseHarnessKind(),
     RunKind(),
+    SuiteKind(),
     PropertyKind(),
     EquationKind(),
     ProseKind(),

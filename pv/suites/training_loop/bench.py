@@ -11,8 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pv.instrument.coverage import seen
 from pv.suites.training_loop.job import Job, Trainer
 from pv.suites.training_loop.run import Run, observe
+
+
+def bench(subject: Any, directory: Path | None) -> "Bench":
+    """Return a bench of an adapter, or of what `adapted` makes one of."""
+    from pv.suites.training_loop.adapters import adapted
+
+    return Bench(adapted(subject), directory)
 
 
 class Bench:
@@ -24,6 +32,7 @@ class Bench:
     def __init__(self, trainer: Trainer, directory: Path | None = None) -> None:
         self.trainer = trainer
         self.directory = directory or Path(tempfile.mkdtemp())
+        self._runs: dict[str, Run] = {}
         self.used: list[Run] = []
         """The runs that the claim has looked at, the last one last."""
 
@@ -47,19 +56,22 @@ class Bench:
         return self._once(f"{replace(straight.job, directory=Path())!r} from {step}", go_on)
 
     def _once(self, job: str, make: Callable[[Path], Run]) -> Run:
-        """Return the run of that description; exactly one process makes it."""
-        place = self.directory / hashlib.sha256(job.encode()).hexdigest()[:20]
-        record = place.with_suffix(".run")
-        with _locked(place.with_suffix(".lock")):
-            if record.exists():
-                run = pickle.loads(record.read_bytes())
-            else:
-                shutil.rmtree(place, ignore_errors=True)  # of a process that was killed
-                place.mkdir(parents=True)
-                run = make(place)
-                _write(record, run)
-        self.used.append(run)
-        return run
+        """Return the run of that description."""
+        if job not in self._runs:
+            self._runs[job] = _shared(self.directory / hashlib.sha256(job.encode()).hexdigest()[:20], make)
+        self.used.append(self._runs[job])
+        return self._runs[job]
+
+
+def _shared(place: Path, make: Callable[[Path], Run]) -> Run:
+    """Return the run that is kept beside its directory; the first process that asks for it makes it."""
+    record = place.with_suffix(".run")
+    with _locked(place.with_suffix(".lock")):
+        if not record.exists():
+            shutil.rmtree(place, ignore_errors=True)  # of a process that was killed
+            place.mkdir(parents=True)
+            _write(record, make(place))
+    return _read(record)
 
 
 def _copy(straight: Run, step: int, place: Path) -> None:
@@ -74,8 +86,15 @@ def _copy(straight: Run, step: int, place: Path) -> None:
 
 def _write(path: Path, run: Run) -> None:
     partial = path.with_suffix(".partial")
-    partial.write_bytes(pickle.dumps(run))
+    partial.write_bytes(pickle.dumps((run, sorted(seen))))
     partial.replace(path)
+
+
+def _read(path: Path) -> Run:
+    """Return a run, and count the functions that it reached as reached by this process."""
+    run, reached = pickle.loads(path.read_bytes())
+    seen.update(reached)
+    return run  # type: ignore[no-any-return]  # pickle has no types
 
 
 @contextmanager

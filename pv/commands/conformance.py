@@ -1,0 +1,72 @@
+"""Attacks a trainer, or another part that everybody writes, with the claims of a conformance suite."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pv.commands.request import Request, read
+from pv.commands.subjects import absent
+from pv.commands.validate import options_of, validated
+from pv.contract.check import did_you_mean
+from pv.contract.model import OtherSubject
+from pv.contract.suites import suites
+from pv.errors import UsageError
+from pv.results.verdict import Report
+from pv.source.project import Project, find_project
+from pv.workers.pool import refuse_optimized
+from pv.workers.scheduler import OnProgress
+
+DEFAULT = "training-loop"
+
+
+def check(
+    subject: str,
+    *,
+    suite: str = DEFAULT,
+    project: Project | None = None,
+    only: Sequence[str] = (),
+    jobs: int | None = None,
+    seed: int = 0,
+    fail_fast: bool = False,
+    spawn: bool = False,
+    on_progress: OnProgress | None = None,
+) -> Report:
+    """Try the claims of a suite on `subject`: a name that the suite declares, or `module:attribute` of the project.
+
+    A named subject whose package is not installed is undecided. `only`, `jobs`, `seed`, `fail_fast` and `spawn` are
+    those of `pv.validate`. Raise UsageError for an unknown suite or subject, and what `pv.validate` raises.
+    """
+    refuse_optimized()
+    project = project or find_project(Path.cwd())
+    file = _file(suite)
+    named = next((other for other in _declared(file, project) if other.name == subject), None)
+    request = Request(
+        paths=[file],
+        only=only,
+        subjects={suite: subject},
+        absent=_absent(named) if named is not None else "",
+        command=f"pv check {subject}" + (f" --suite {suite}" if suite != DEFAULT else ""),
+        mutants=False,
+        jobs=jobs,
+        seed=seed,
+    )
+    options = options_of(request, fail_fast=fail_fast, spawn=spawn, on_progress=on_progress)
+    return validated(project, request, options)
+
+
+def _file(suite: str) -> Path:
+    known = suites()
+    if suite not in known:
+        raise UsageError(f"unknown suite {suite!r}; {did_you_mean(suite, list(known))}")
+    return known[suite]
+
+
+def _declared(file: Path, project: Project) -> tuple[OtherSubject, ...]:
+    """Return the subjects that a suite declares: the adapters that come with it."""
+    (contract,) = read([file], project).contracts
+    return contract.subjects
+
+
+def _absent(named: OtherSubject) -> str:
+    """Return why a subject cannot be tried, with the command that installs it; "" if it can."""
+    why = absent(named.package)
+    return f"{why}: pip install 'pv-contracts[{named.name}]'" if why else ""

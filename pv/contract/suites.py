@@ -1,0 +1,38 @@
+"""The conformance suites that come with `pv`, and the contracts that apply one to another subject."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pv.contract.claims import Falsifier
+from pv.contract.model import Contract
+
+FOLDER = Path(__file__).resolve().parents[1] / "suites"
+
+
+def suites() -> dict[str, Path]:
+    """Return the contract file of every suite by its name."""
+    return {path.stem: path for path in sorted(FOLDER.glob("*/*.yaml"))}
+
+
+def is_suite(contract: Contract) -> bool:
+    """Return whether a contract is that of a suite, with mutants of the suite's own subject."""
+    return contract.location.path.resolve().is_relative_to(FOLDER)
+
+
+def applied(suite: Contract) -> Contract:
+    """Return the contract of a suite for another subject, without the mutants, which are faults of the suite's own."""
+    return replace(suite, falsifiers=tuple(replace(each, kills=()) for each in suite.falsifiers), mutants=())
+
+
+def joined(contract: Contract, suite: Contract) -> Contract:
+    """Return a contract with the claims of its suite before its own; their ids start with that of the contract."""
+
+    def named(claim: Falsifier) -> Falsifier:
+        options: dict[str, Any] = dict(claim.options)
+        options |= {"premises": [f"{contract.id}.{id_}" for id_ in options.get("premises", ())]}
+        place = contract.suite.location if contract.suite is not None else contract.location
+        return replace(claim, id=f"{contract.id}.{claim.id}", options=options, location=place, places={})
+
+    claims = map(named, applied(suite).falsifiers)
+    return replace(contract, falsifiers=(*claims, *contract.falsifiers))

@@ -1,0 +1,79 @@
+"""Makes one test of pytest of every claim of a conformance suite, as `parametrize_with_checks` of scikit-learn does."""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from pv.contract.check import did_you_mean
+from pv.contract.claims import Falsifier
+from pv.contract.load import load_file
+from pv.contract.names import Binding
+from pv.contract.suites import suites
+from pv.engines.kinds.suite import bench_of
+from pv.errors import UsageError
+
+Test = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteClaim:
+    """A claim of a suite about one trainer: call it to try it."""
+
+    claim: Falsifier
+    known: Mapping[str, Falsifier]
+    bench: Callable[[], Any]
+
+    def __call__(self) -> None:
+        """Raise AssertionError if the claim does not hold; skip it if the trainer does not make it."""
+        bench = self.bench()
+        if reason := bench.missing(self.claim.id, tuple(self.claim.options["needs"])):
+            pytest.skip(f"not claimed: {reason}")
+        for id_ in self.claim.options.get("premises", ()):
+            try:
+                _test(self.known[id_])(bench=bench)
+            except AssertionError:
+                pytest.fail(f"vacuous: its premise {id_} does not hold", pytrace=False)
+        _test(self.claim)(bench=bench)
+
+
+def suite(name: str, *, trainer: Any) -> Callable[[Test], Test]:
+    """Return a decorator that calls a test once for each claim, given as `claim`, of the suite about a trainer.
+
+    trainer: an adapter, or what the suite makes one of. All claims share its runs, in this process. Raise `UsageError`
+    for an unknown suite.
+
+    >>> @pv.suite("training-loop", trainer=MyLoop)
+    ... def test_my_loop(claim):
+    ...     claim()
+    """
+    files = suites()
+    if name not in files:
+        raise UsageError(f"unknown suite {name!r}; {did_you_mean(name, list(files))}")
+    contract, _ = load_file(files[name])
+    assert contract is not None
+    known = {claim.id: claim for claim in contract.falsifiers}
+    bench = functools.cache(lambda: _function(bench_of(contract.falsifiers[0]))(trainer, None))
+    claims = [pytest.param(SuiteClaim(claim, known, bench), id=claim.id) for claim in known.values()]
+    decorator: Callable[[Test], Test] = pytest.mark.parametrize("claim", claims)
+    return decorator
+
+
+def _test(claim: Falsifier) -> Test:
+    """Return the test of a claim; one that draws examples draws as many as the contract says."""
+    from hypothesis import HealthCheck, settings
+
+    assert claim.test is not None
+    test: Any = _function(claim.test)
+    if not hasattr(test, "hypothesis"):
+        return functools.partial(test)
+    quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+    drawn: Test = settings(max_examples=claim.examples, deadline=None, database=None, suppress_health_check=quiet)(test)
+    return drawn
+
+
+def _function(bound: Binding) -> Any:
+    return getattr(import_module(bound.file.removesuffix(".py").replace("/", ".")), bound.name)
