@@ -45,7 +45,7 @@ class ContractVerdict:
     """The subject that replaced the contract's own; "" for its own."""
     runs: tuple[RunTrace, ...] = ()
     """The traces of its reference runs, at their full size."""
-    repeat: tuple[str, ...] = ()
+    repeat: tuple[str, ...] = ("pv validate",)
     """The words of the command that repeats its results."""
     absent: str = ""
     """The reason why nothing is known of the contract; "" if it was tried."""

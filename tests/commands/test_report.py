@@ -40,7 +40,7 @@ def test_a_claim_whose_mutants_were_not_tried_is_undecided_and_marked(project: P
     root = project("small")
     report = validate(only=["C-LIMIT"], contracts=["counting"], mutants=False)
     (root / "a.json").write_text(render(report, "json"))
-    assert (report.exit_code, report.contracts[0].repeat) == (0, ("--no-mutants",))
+    assert (report.exit_code, report.contracts[0].repeat) == (0, ("pv validate", "--no-mutants"))
     assert "1 of 1 not tried on mutants" in render(report, "text")
     (verdict,) = read([root / "a.json"]).contracts
     assert verdict.results[0].reason == "its mutants were not tried"
