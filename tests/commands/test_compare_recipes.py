@@ -8,7 +8,7 @@ import pv
 
 CONTRACTS = Path(__file__).parents[2] / "contracts"
 DEFECTS = {
-    "kd-loss": ["F-KD-EQUATION-001", "F-KD-VALUE-001", "F-KD-INV-003"],
+    "kd-loss": ["F-KD-EQUATION-001", "F-KD-VALUE-001", "F-KD-LOSS-INV-003"],
     "kd-domain": ["F-KD-MASK-002", "F-KD-INF-004", "F-KD-VOCAB-001"],
 }
 

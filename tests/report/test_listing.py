@@ -12,10 +12,10 @@ CONTRACTS = pv.load([Path(__file__).parents[2] / "contracts"]).contracts
 def test_programs_get_every_claim_with_what_it_is_tried_by() -> None:
     listed = {each["id"]: each for each in json.loads(listing.render(CONTRACTS, "json"))}
     assert listed.keys() == {contract.id for contract in CONTRACTS}
-    (harness,) = (each for each in listed["step-limit"]["harnesses"] if each["id"] == "H-SMOKE-COUNT-001")
+    (harness,) = (each for each in listed["step-limit"]["harnesses"] if each["id"] == "H-LIMIT-COUNT-001")
     assert (harness["requires"], harness["engine"], harness["bounds"]["limit"]) == ("", "", "1..64")
     requires = {each["id"]: each["requires"] for contract in listed.values() for each in contract["harnesses"]}
-    assert requires["H-OBSERV-STEPS-001"] == "epoch <= epochs and done <= per_epoch"
+    assert requires["H-SCHEDULE-STEPS-001"] == "epoch <= epochs and done <= per_epoch"
     assert harness["predicate"] == "falsifiers/step_limit/prove_steps.py::prove_early_break_is_exact"
     (equation,) = (each for each in listed["kd-loss"]["falsifiers"] if each["id"] == "F-KD-EQUATION-002")
     assert (equation["test"], equation["equation"]) == (None, "kd_gradient")
@@ -24,7 +24,7 @@ def test_programs_get_every_claim_with_what_it_is_tried_by() -> None:
 def test_people_get_a_line_for_each_claim_and_one_for_how_it_is_tried() -> None:
     lines = listing.render(CONTRACTS, "text").splitlines()
     assert len(lines) == sum(1 + 2 * len(contract.claims) for contract in CONTRACTS)
-    at = lines.index("  H-SMOKE-COUNT-001  [cpu]  Every plan is cut off exactly")
+    at = lines.index("  H-LIMIT-COUNT-001  [cpu]  Every plan is cut off exactly")
     assert lines[at + 1].startswith(
         "      falsifiers/step_limit/prove_steps.py::prove_early_break_is_exact  over limit 1..64; "
     )
