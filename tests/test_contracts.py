@@ -43,9 +43,10 @@ def test_ids_follow_one_scheme() -> None:
 
 
 def families(contract: pv.Contract) -> set[tuple[str, ...]]:
-    """Return the first two words of each claim's id, without kind and number; ids of the sources are left out."""
-    ids = {claim.id for claim in contract.claims} - FROM_THE_SOURCES
-    return {tuple(each.split("-")[1:-1][:2]) for each in ids}
+    """Return the first two words of each id, without kind and number; ids of the sources are left out."""
+    claims = {claim.id for claim in contract.claims} - FROM_THE_SOURCES
+    of_claims = {tuple(each.split("-")[1:-1][:2]) for each in claims}
+    return of_claims | {tuple(obligation.id.split("-")[:2]) for obligation in contract.obligations}
 
 
 @pytest.mark.parametrize("contract", CONTRACTS, ids=lambda contract: contract.id)
