@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 from falsifiers.callbacks.falsify_exceptions import PLACES, exception_of
 from falsifiers.callbacks.lifecycle import HOOKS, SILENT, Call, Recorder, Script, assert_same_calls, lifecycle, scripts
 from falsifiers.callbacks.real_run import parts, recording_callbacks, run
+from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CallbackError
+from reference_trainer.pipeline.distill import distill
 from reference_trainer.training.callbacks import Callback
+from reference_trainer.training.dispatch import Callbacks
 from reference_trainer.training.schedule import Action
 
 
@@ -108,6 +111,24 @@ def falsify_non_callbacks_are_refused(subject: Any, script: Script, place: int, 
     """A class, a function or None among the callbacks: CallbackError with its position before the run starts."""
     odd = {"class": Callback, "function": len, "None": None}[kind]
     assert_refused(*refusal(subject, script, odd, place))
+
+
+@drawn(script=SCRIPTS, kind=st.sampled_from(["Callback", "Callbacks", "function", "None"]))
+def falsify_what_is_not_a_list_is_refused(subject: Any, script: Script, kind: str) -> None:
+    """One callback, a function or None instead of a list, in `distill` also a `Callbacks`: CallbackError."""
+    odd: Any = {"Callback": Callback(), "Callbacks": Callbacks(), "function": len, "None": None}[kind]
+    kinds = {"function": "builtin_function_or_method", "None": "NoneType"}
+    runs = {"distill": lambda: distill(Settings(smoke=1), callbacks=odd)}
+    if kind != "Callbacks":
+        runs["train"] = lambda: run(subject, script, odd, parts())
+    for name, started in runs.items():
+        try:
+            started()
+        except Exception as error:
+            named = isinstance(error, CallbackError) and f"a {kinds.get(kind, kind)};" in str(error)
+            assert named, f"{name} with a {kind} for callbacks ended with {error!r}; expected a CallbackError"
+        else:
+            raise AssertionError(f"{name} accepted a {kind} for callbacks")
 
 
 @st.composite

@@ -19,6 +19,11 @@ def callbacks_unchecked(callbacks: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(callbacks)
 
 
+def iterable_unchecked(original: Any, callbacks: Any) -> tuple[Any, ...]:
+    """Check the callbacks one by one."""
+    return tuple(each for callback in callbacks for each in original([callback]))
+
+
 def hooks_unchecked(original: Any, callbacks: Iterable[Any]) -> tuple[Any, ...]:
     """Check the type of callbacks, but not their hooks."""
     callbacks = tuple(callbacks)

@@ -112,3 +112,21 @@ def hook_not_named(original: Any, callbacks: Sequence[Any], event: Any, context:
     except Exception as error:
         vars(error).pop("__notes__", None)
         raise
+
+
+def context_shared(self: Any) -> Any:
+    """Give every hook the context of the event."""
+    return self
+
+
+def context_shallow(original: Any, self: Any) -> Any:
+    """Copy the mappings, but share what they hold."""
+    own = original(self)
+    for name in ("metrics", "validation_metrics", "batch_metrics"):
+        object.__setattr__(own, name, dict(getattr(self, name)))
+    return own
+
+
+def context_assignable(original: Any, self: Any) -> Any:
+    """Return a context whose fields can be assigned."""
+    return type("Assignable", (type(self),), {"__setattr__": object.__setattr__}).incomplete({}, original(self)._late)

@@ -6,9 +6,18 @@ are closed forms.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from reference_trainer.training import schedule
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    step: int
+
+    def own(self) -> _Context:
+        return self
 
 
 def prove_callbacks_are_called_in_order(subject: Any, callbacks: int, steps: int, per_epoch: int) -> None:
@@ -33,7 +42,7 @@ def _calls(
     recorders = _recorders(subject, calls, callbacks, stop_at, stopping)
     plan, position = schedule.Schedule(epochs=33, steps_per_epoch=per_epoch, limit=max(steps, 1)), schedule.START
     for _ in range(200):
-        answer = subject.call_hooks(recorders, position.event, position)
+        answer = subject.call_hooks(recorders, position.event, _Context(position.step))
         no_step = stop_at == 0 and not callbacks  # without a callback the answer STOP is given here
         after = schedule.following(plan, position, schedule.Action.STOP if no_step else answer)
         if after is None:

@@ -120,10 +120,13 @@ def has_hook(callback: Callback, event: Event) -> bool:
 def checked(callbacks: Iterable[Callback]) -> tuple[Callback, ...]:
     """Return the callbacks as a tuple.
 
-    Raise `CallbackError` for anything but an instance of `Callback`, for a method that starts with `on_` and is not a
-    hook, and for a hook that is a coroutine function or a generator function. Helpers with other names, properties
-    and attributes that are not callable are accepted.
+    Raise `CallbackError` for anything but an iterable of instances of `Callback`, for a method that starts with `on_`
+    and is not a hook, and for a hook that is a coroutine function or a generator function. Helpers with other names,
+    properties and attributes that are not callable are accepted.
     """
+    if not isinstance(callbacks, Iterable):
+        kind = type(callbacks).__name__
+        raise CallbackError(f"callbacks is a {kind}; expected a list of instances of reference_trainer's Callback")
     callbacks = tuple(callbacks)  # consumed once: a generator would be empty after the check
     for position, callback in enumerate(callbacks, start=1):
         if not isinstance(callback, Callback):
@@ -160,7 +163,7 @@ def _refuse_unawaited_hooks(callback: Callback, position: int) -> None:
 
 
 def call_hooks(callbacks: Sequence[Callback], event: Event, context: Context) -> Action:
-    """Call the hook of an event on every callback, in order, and return the strongest action.
+    """Call the hook of an event on every callback, in order, each with its own context; return the strongest action.
 
     Raise `CallbackError` if a hook returns anything but an `Action` or None, and anything but None from a hook that
     answers nothing. Exceptions of hooks propagate; those of callbacks of other packages get a `CallbackNote`.
@@ -168,7 +171,7 @@ def call_hooks(callbacks: Sequence[Callback], event: Event, context: Context) ->
     strongest = Action.CONTINUE
     for callback in callbacks:
         try:
-            answer = getattr(callback, event.value)(context)
+            answer = getattr(callback, event.value)(context.own())
         except Exception as error:
             _name(callback, event, error)
             raise
@@ -194,7 +197,7 @@ def call_train_end(callbacks: Sequence[Callback], context: Context, cause: BaseE
     first = cause
     for callback in callbacks:
         try:
-            callback.on_train_end(context)
+            callback.on_train_end(context.own())
         except BaseException as error:  # an exit or interrupt in one callback must not skip the others
             if first is None:
                 first = error

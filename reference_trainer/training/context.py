@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any
 
 __all__ = ["Context"]
@@ -114,9 +115,15 @@ class Context(_Readable):
 
     def snapshot(self) -> Context:
         """Return a deep copy, in which everything is read."""
-        values = {name: getattr(self, name) for name in _FIELDS}
-        maps = {name: copy.deepcopy(value) for name, value in values.items() if isinstance(value, Mapping)}
-        return Context(**{**values, **maps})
+        return Context(**{name: self._copied(name) for name in _FIELDS})
+
+    def own(self) -> Context:
+        """Return a deep copy for one hook, whose values are read through this context when they are asked for."""
+        return Context.incomplete({}, {name: partial(self._copied, name) for name in _FIELDS})
+
+    def _copied(self, name: str) -> Any:
+        value = getattr(self, name)
+        return copy.deepcopy(value) if isinstance(value, Mapping) else value
 
     def complete(self, values: Mapping[str, Any]) -> None:
         """Set the values that were read from the device."""

@@ -153,8 +153,8 @@ class Record:
         if event not in _STEP:
             return {"metrics": {}, "validation_metrics": {}, "checkpoint_path": None}
         return {
-            "metrics": dict(self.metrics),  # a callback may change its own
-            "validation_metrics": dict(self.validation),
+            "metrics": self.metrics,
+            "validation_metrics": self.validation,
             "checkpoint_path": None if self.checkpoint is None else str(self.checkpoint),
         }
 
