@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -133,6 +134,25 @@ def falsify_resumed_run_stops_at_the_same_step(
     assert result.steps_completed == at, (
         f"{rules} of {values}, resumed at step {cut}: the run has {result.steps_completed} steps; expected {at}"
     )
+
+
+@given(before=VALUES.filter(bool), values=VALUES.filter(bool), rules=RULES, cut=st.integers(0, 12))
+@example(before=[0.0], values=[2.0, 1.0, 0.5], rules={"mode": "min", "patience": 1, "min_delta": 0.0}, cut=0)
+def falsify_state_ends_with_its_run(
+    subject: Any, before: list[float], values: list[float], rules: dict[str, Any], cut: int
+) -> None:
+    """The second run of a callback stops where that of a new one does: begun anew, or where it was not saved."""
+    cut %= len(values)
+    used, saved = EarlyStopping("it", **rules), list[Any]()
+    given = {"save": saved.append, "every_best": True, "evaluate": _evaluations(values, 0)}
+    script = Script(1, len(values), None, ((),), every=(0, 1, 0))
+    run(subject, script, [], parts() | given)
+    run(subject, replace(script, steps_per_epoch=len(before)), [used], parts() | {"evaluate": _evaluations(before, 0)})
+    given = {"evaluate": _evaluations(values, cut)} | ({"resumed": saved[cut - 1]} if cut else {})
+    steps = run(subject, script, [used], parts() | given).steps_completed
+    left = stops_at(values[cut:], **rules)
+    at = len(values) if left is None else cut + left
+    assert steps == at, f"{rules} of {values} from step {cut}, after a run of {before}: {steps} steps; expected {at}"
 
 
 def _evaluations(values: list[float], done: int) -> Any:

@@ -76,3 +76,7 @@ def state_of_any_metric(self: Any, state: Any) -> None:
 
 def attached_unchecked(self: Any, pipeline: Any) -> None:
     """Accept a run that is never evaluated."""
+
+
+def state_outlives_its_run(self: Any, context: Any) -> None:
+    """Begin a run with what the run before has reached."""

@@ -79,6 +79,20 @@ def falsify_existing_file_is_kept(subject: Any, content: bytes) -> None:
     assert left == content, f"the refused file holds {left!r}; expected {content!r}"
 
 
+@given(written=st.integers(0, 3), begins=st.integers(0, 3))
+def falsify_metrics_of_an_earlier_run_are_kept(subject: Any, written: int, begins: int) -> None:
+    """A run that begins before the last line is an `OutputError`; another keeps the lines too."""
+    with directory() as place:
+        callback = subject.MetricsCallback(path := place / "metrics")
+        write(callback, range(1, written + 1))
+        said = refusal(lambda: callback.on_train_begin(context(begins)), reference_trainer.OutputError)
+        left = steps_in(subject, path)
+        callback.close()
+    about = f"a run that begins at step {begins}, after one of {written} steps"
+    assert left == [*range(1, written + 1)], f"{about}: the file has the steps {left}"
+    assert (str(path) in said) == (begins < written), f"{about}: the error is {said!r}"
+
+
 @given(place_=st.sampled_from(["missing/metrics", "."]), truncate_to=st.sampled_from([None, 0]))
 def falsify_file_that_cannot_be_opened_is_refused(subject: Any, place_: str, truncate_to: int | None) -> None:
     """A path in a missing directory, or of a directory, is an `OutputError` that names it, before the run."""

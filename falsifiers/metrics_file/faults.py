@@ -61,6 +61,12 @@ def existing_file_replaced(original: Any, self: Any, path: Path, *, truncate_to:
     original(self, path, truncate_to=None)
 
 
+def earlier_run_continued(original: Any, self: Any, context: Any) -> None:
+    """Write the lines of any run below those of the one before."""
+    self._last = (0, self._length)
+    original(self, context)
+
+
 def empty_file_left(original: Any, self: Any, path: Path, **rest: Any) -> None:
     """Leave an empty file behind."""
     original(self, path, **rest)

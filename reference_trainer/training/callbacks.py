@@ -31,6 +31,9 @@ class Callback:
 
     In a resumed run `on_train_begin` is followed by `on_save`, if the checkpoint is one of its own output, and
     `on_step_end` of the step that was saved.
+
+    A callback that is given to several runs forgets in `on_train_begin` what it has kept of the run before, unless
+    `load_state_dict` was called just before.
     """
 
     def attach(self, pipeline: Any) -> None:

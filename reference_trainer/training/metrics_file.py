@@ -72,10 +72,12 @@ class MetricsCallback(Callback):
     Without `truncate_to` the file must not exist. With it, the file keeps its first `truncate_to` bytes, such as the
     `length` that was recorded with a checkpoint, and a resumed run goes on from there; 0 starts over. The file is
     opened at once; the rest is removed when the run begins. Raise `OutputError` if the file cannot be opened, exists,
-    has no line that ends at `truncate_to`, or a line cannot be written.
+    has no line that ends at `truncate_to`, or a line cannot be written, and if a run begins before the last line: each
+    run has a callback of its own.
     """
 
     def __init__(self, path: Path, *, truncate_to: int | None = None) -> None:
+        self._path = path
         self._length = truncate_to or 0
         self._last = (0, self._length)  # the step of the last line, and the bytes before it
         mode = "x+b" if truncate_to is None or not os.path.lexists(path) else "r+b"
@@ -98,6 +100,11 @@ class MetricsCallback(Callback):
         return self._length
 
     def on_train_begin(self, context: Context) -> None:
+        if context.step < self._last[0]:
+            raise OutputError(
+                f"{self._path} has the metrics of step {self._last[0]}, and a run begins at step {context.step}; give "
+                "each run a MetricsCallback of its own"
+            )
         self._file.truncate(self._length)
 
     def on_log(self, context: Context) -> None:

@@ -20,8 +20,8 @@ class EarlyStopping(Callback):
     mode: whether smaller ("min") or larger ("max") is better. min_delta: an improvement is larger than this. source:
     "evaluation" looks at `validation_metrics` of each evaluation, "log" at `metrics` of each logged step. A value that
     is not finite is never the best, and improves nothing. best: the best value so far; None before the first.
-    waited: evaluations since then. Both are saved with the run; a resumed run that looks at another metric, mode or
-    source begins without them.
+    waited: evaluations since then. Both are saved with the run. A run begins without them if it is not resumed, or if
+    the saved run looked at another metric, mode or source.
     Raise `SettingError` for arguments outside their domains, and in the run for a metric that is not there.
     """
 
@@ -45,6 +45,12 @@ class EarlyStopping(Callback):
         self.metric, self.mode, self.patience, self.min_delta, self.source = metric, mode, patience, min_delta, source
         self.best: float | None = None
         self.waited = 0
+        self._is_restored = False
+
+    def on_train_begin(self, context: Context) -> None:
+        if not self._is_restored:
+            self.best, self.waited = None, 0
+        self._is_restored = False
 
     def on_evaluate(self, context: Context) -> Action | None:
         return self._judge(context.validation_metrics) if self.source == "evaluation" else None
@@ -65,6 +71,7 @@ class EarlyStopping(Callback):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if state.get("of") == self._of:
             self.best, self.waited = state["best"], state["waited"]
+            self._is_restored = True
 
     @property
     def _of(self) -> list[str]:
