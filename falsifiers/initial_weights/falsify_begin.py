@@ -14,8 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from falsifiers.rank_runs.launched import Cut, Ended, Model, launched, lines, own, settings
+from falsifiers.rank_runs.launched import Cut, Ended, Model, launched, own, settings
 from falsifiers.rank_runs.matched import matching
+from falsifiers.support.histories import assert_same_lines, difference
 from falsifiers.support.small_runs import found
 from reference_trainer import Callback
 from reference_trainer.training.parallel import whole
@@ -118,10 +119,10 @@ def falsify_run_begins_anew(subject: Any, saved: tuple[int, str], begun: tuple[i
 
 def _assert_same_end(where: str, directory: Path, ours: tuple[str, Ended], theirs: tuple[str, Ended]) -> None:
     (out, seen), (other, expected) = ours, theirs
-    assert lines(directory, out) == lines(directory, other), f"{where}: the metrics of {out} and {other} differ"
+    assert_same_lines(where, directory, out, other)
     wrong = [name for name, each in expected.weights.items() if not torch.equal(seen.weights[name], each)]
     assert not wrong, f"{where}: {wrong} of {out} and {other} differ at the end"
-    assert seen.result == expected.result, f"{where}: the results are {seen.result} and {expected.result}"
+    assert seen.result == expected.result, f"{where}: in the result {difference(seen.result, expected.result)}"
 
 
 def _damaged(path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.rank_runs.launched import lines
+from falsifiers.support.histories import assert_same_lines
 from falsifiers.support.small_runs import SMALL, found, refused, run, small
 from reference_trainer import Callback, Lines
 
@@ -54,8 +54,7 @@ def falsify_model_begins_a_run_like_its_last_checkpoint(subject: Any, seed: int,
         for out, source in (("ours", model), ("theirs", first / "checkpoints" / f"student-step{STEPS}")):
             run(subject, small(directory, out=directory / out, seed=7, log_every=1, init_from=source))
         when = f"seed {seed}, exported {exported}"
-        same = lines(directory, "ours") == lines(directory, "theirs")
-        assert same, f"{when}: the metrics are not those of a checkpoint"
+        assert_same_lines(f"{when}, compared with a checkpoint", directory, "ours", "theirs")
         ends = [(directory / out / "model.safetensors").read_bytes() for out in ("ours", "theirs")]
         assert ends[0] == ends[1], f"{when}: the weights at the end are not those of a checkpoint"
         seen = json.loads((directory / "ours" / "manifest.json").read_bytes())["initial_weights"]

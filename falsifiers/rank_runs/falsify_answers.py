@@ -12,7 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.callbacks.lifecycle import HOOKS, SILENT, Call, Lifecycle, Script, lifecycle
-from falsifiers.rank_runs.launched import STEPS, Cut, Ended, launched, lines, own, settings
+from falsifiers.rank_runs.launched import STEPS, Cut, Ended, launched, own, settings
+from falsifiers.support.histories import assert_same_lines, lines
 from reference_trainer import Action, Callback
 
 PER_EPOCH = STEPS // 2
@@ -126,9 +127,7 @@ def falsify_answers_are_saved(subject: Any, strategy: str, ranks: int, answering
         where = f"{ranks} ranks with {strategy}, rank {(ranks - 1) * answering} skips"
         _assert_no_error(where, [*straight, *resumed])
         steps = [line["step"] for line in lines(directory, "cut")]
-        assert lines(directory, "cut") == lines(directory, "straight"), (
-            f"{where}: the resumed run has the steps {steps}"
-        )
+        assert_same_lines(where, directory, "cut", "straight")
         assert len(steps) == PER_EPOCH + 1, f"{where}: the steps {steps} are taken"
         wrong = [key for key, each in straight[0].weights.items() if not torch.equal(resumed[-1].weights[key], each)]
         assert not wrong, f"{where}: {wrong} differ after resuming"

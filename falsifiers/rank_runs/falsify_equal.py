@@ -10,7 +10,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falsifiers.rank_runs.launched import TIMEOUT_S, Ended, launched, lines
+from falsifiers.rank_runs.launched import TIMEOUT_S, Ended, launched
+from falsifiers.support.histories import lines
 from falsifiers.support.small_runs import SMALL
 from reference_trainer import Settings
 

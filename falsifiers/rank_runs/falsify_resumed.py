@@ -14,8 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.manifests import edited
-from falsifiers.rank_runs.launched import STEPS, Cut, Ended, launched, lines, own, settings
+from falsifiers.rank_runs.launched import STEPS, Cut, Ended, launched, own, settings
 from falsifiers.rank_runs.matched import matching
+from falsifiers.support.histories import assert_same_lines, difference
 from falsifiers.support.small_runs import found
 from reference_trainer import Settings
 
@@ -40,10 +41,7 @@ def falsify_cut_ranks_end_like_straight_ones(subject: Any, ranks: int, strategy:
             where = f"{when}, rank {rank % ranks} of the {'resumed' if rank >= ranks else 'straight'} run"
             assert not each.error, f"{where} raised {each.error}"
             _assert_same(where, each, expected)
-        ours, theirs = lines(directory, "cut"), lines(directory, "straight")
-        steps = [line["step"] for line in ours]
-        assert steps == list(range(1, STEPS + 1)), f"{when}, the metrics file has the steps {steps}"
-        assert ours == theirs, f"{when}, the metrics file has other numbers than that of the straight run"
+        assert_same_lines(when, directory, "cut", "straight")
 
 
 def _assert_same(where: str, seen: Ended, expected: Ended) -> None:
@@ -53,7 +51,7 @@ def _assert_same(where: str, seen: Ended, expected: Ended) -> None:
         (float((seen.weights[n].double() - expected.weights[n].double()).abs().max()) for n in wrong), default=0
     )
     assert not wrong, f"{where}: {wrong} differ from rank 0 of the straight run, by up to {largest:.3g}"
-    assert seen.result == expected.result, f"{where} has the result {seen.result}; expected {expected.result}"
+    assert seen.result == expected.result, f"{where}: in the result {difference(seen.result, expected.result)}"
 
 
 OTHERS: dict[str, tuple[int, str, list[str]]] = {

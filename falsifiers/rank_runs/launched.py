@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from falsifiers.support.histories import without_times
 from falsifiers.support.ranks import run_ranks
 from reference_trainer import Callback, Lines, Settings
 from reference_trainer.distillation.protocols import Batch
@@ -22,7 +23,6 @@ from reference_trainer.distillation.protocols import Batch
 V, STEPS = 11, 6
 """Tokens, and the steps of a run: two epochs of seven batches, three a step."""
 TIMEOUT_S = 10
-TIMES = ("elapsed_s", "steps_per_s", "tokens_per_s", "flops_per_s")
 
 
 class Model(nn.Module):
@@ -151,8 +151,7 @@ def ended(
             raise
         return Ended(f"{type(error).__name__}: {error}", {}, {}, stream.getvalue())
     weights = {name: each.detach().clone() for name, each in result.student.state_dict().items()}
-    train = {name: value for name, value in asdict(result.train).items() if name != "elapsed_s"}
-    train["metrics"] = {name: value for name, value in train["metrics"].items() if name not in TIMES}
+    train = without_times(asdict(result.train))
     train["held_back"] = {name: (each.sum, each.count) for name, each in result.held_back.items()}
     return Ended("", weights, train, stream.getvalue())
 
@@ -176,12 +175,3 @@ class Cut(Callback):
     def on_step_end(self, context: Any) -> None:
         if context.step == self.step:
             raise KeyboardInterrupt
-
-
-def lines(directory: Path, out: str) -> list[dict[str, Any]]:
-    """Return the lines of the metrics file, without what depends on time."""
-    read = [json.loads(line) for line in (directory / out / "metrics.jsonl").read_text().splitlines()]
-    for each in read:
-        each["metrics"] = {name: value for name, value in each["metrics"].items() if name not in TIMES}
-        del each["elapsed_s"]
-    return read

@@ -14,7 +14,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import assert_same
-from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, lines, resumed_to_the_end, settings
+from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, resumed_to_the_end, settings
+from falsifiers.support.histories import assert_same_history, lines
 from falsifiers.support.interruptions import before_operations, in_child, kill
 from falsifiers.support.small_runs import found
 from reference_trainer import Action, Callback
@@ -129,7 +130,7 @@ def falsify_run_forks_into_another_directory(subject: Any, step: int, linked: bo
         when = f"forked after step {step}"
         assert_same(when, fork.student.state_dict(), straight.student.state_dict())
         expected = lines(directory, "straight")[step:]
-        assert lines(directory, "fork") == expected, f"{when}, the metrics file has {lines(directory, 'fork')}"
+        assert_same_history(f"{when}, the metrics file", lines(directory, "fork"), expected)
         after = found(directory)
         changed = [each for each in before if after.get(each) != before[each]]
         assert not changed, f"{when}, files of other runs are changed: {changed}"

@@ -9,7 +9,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falsifiers.resume.runs import STEPS, assert_same_end, ended, lines, settings
+from falsifiers.resume.runs import STEPS, assert_same_end, ended, settings
+from falsifiers.support.histories import lines
 from reference_trainer import Action, Callback
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import StopRequestedError

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from falsifiers.checkpoint_files.saved import assert_same
+from falsifiers.support.histories import assert_same_lines, difference, without_times
 from reference_trainer import Callback, Lines, Settings
 from reference_trainer.distillation.protocols import Batch
 
 V, STEPS = 11, 6
 """Tokens, and the steps of a run: two epochs of seven batches, three a step."""
-TIMES = ("elapsed_s", "steps_per_s", "tokens_per_s", "flops_per_s")
 
 
 class Model(nn.Module):
@@ -138,25 +138,10 @@ def resumed_to_the_end(
     raise AssertionError("the run does not come to its end")
 
 
-def lines(directory: Path, out: str) -> list[dict[str, Any]]:
-    """Return the lines of the metrics file, without what depends on time."""
-    read = [json.loads(line) for line in (directory / out / "metrics.jsonl").read_text().splitlines()]
-    for each in read:
-        each["metrics"] = {name: value for name, value in each["metrics"].items() if name not in TIMES}
-        each["metrics"].pop("flops_per_s", None)
-        del each["elapsed_s"]
-    return read
-
-
 def assert_same_end(when: str, directory: Path, seen: tuple[str, Any], expected: tuple[str, Any]) -> None:
     """Assert equal bits of weights, equal results, and equal metrics files with every step once."""
     (out, (_, result)), (straight, (_, wanted)) = seen, expected
     assert_same(when, result.student.state_dict(), wanted.student.state_dict())
-    ours, theirs = ({k: v for k, v in asdict(each.train).items() if k != "elapsed_s"} for each in (result, wanted))
-    for each in (ours, theirs):
-        each["metrics"] = {name: value for name, value in each["metrics"].items() if name not in TIMES}
-    assert ours == theirs, f"{when}, the result is {ours}; expected {theirs}"
-    steps = [line["step"] for line in lines(directory, out)]
-    wanted_lines = lines(directory, straight)
-    assert steps == [line["step"] for line in wanted_lines], f"{when}, the metrics file has the steps {steps}"
-    assert lines(directory, out) == wanted_lines, f"{when}, the lines of the metrics file differ"
+    ours, theirs = (without_times(asdict(each.train)) for each in (result, wanted))
+    assert ours == theirs, f"{when}, in the result {difference(ours, theirs)}"
+    assert_same_lines(when, directory, out, straight)

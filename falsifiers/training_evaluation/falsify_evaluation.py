@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from falsifiers.checkpoint_files.saved import assert_same
-from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, lines, resumed_to_the_end, settings
+from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, resumed_to_the_end, settings
+from falsifiers.support.histories import assert_same_history, lines
 from falsifiers.support.small_runs import run as small_run
 from falsifiers.support.small_runs import small
 from falsifiers.training_evaluation.held_back import Text, measured
@@ -58,7 +59,7 @@ def falsify_evaluation_leaves_the_training_as_it_is(subject: Any, every: int, ac
         assert run.student.training, f"{when}, the student is left in eval mode"
         found = [_without_evaluation(line["metrics"]) for line in lines(directory, "evaluated")]
         wanted = [line["metrics"] for line in lines(directory, "straight")]
-        assert found == wanted, f"{when}, the training metrics are {found}; expected {wanted}"
+        assert_same_history(f"{when}, the training metrics", found, wanted)
 
 
 NO_NUMBER: Any = torch.tensor(1)
@@ -110,7 +111,7 @@ def falsify_evaluations_use_the_last_planned_values(
             [{k: v for k, v in line["metrics"].items() if k.startswith("eval/")} for line in lines(directory, out)]
             for out in ("annealed", "constant")
         )
-        assert found == wanted, f"{when}, the evaluations are {found}; expected {wanted}"
+        assert_same_history(f"{when}, the evaluations", found, wanted)
 
 
 @given(modes=st.lists(st.booleans(), min_size=4, max_size=4), fails=st.booleans())

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from falsifiers.rank_runs.launched import STEPS, Cut, Ended, Model, launched, lines, own, settings
+from falsifiers.rank_runs.launched import STEPS, Cut, Ended, Model, launched, own, settings
+from falsifiers.support.histories import assert_same_lines, lines
 from falsifiers.training_evaluation.held_back import Text
 from reference_trainer.pipeline.loss import objective
 from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
@@ -65,7 +66,7 @@ def falsify_ranks_evaluate_together(subject: Any, ranks: int, strategy: str, cut
         for rank, each in enumerate((*straight, *resumed)):
             where = f"{when}, rank {rank % ranks} of the {'resumed' if rank >= ranks else 'straight'} run"
             _assert_as_expected(where, each, without[0], straight[0])
-        assert lines(directory, "cut") == lines(directory, "straight"), f"{when}, the metrics files differ"
+        assert_same_lines(when, directory, "cut", "straight")
         evaluated = [line["step"] for line in lines(directory, "cut") if "eval/hard_loss" in line["metrics"]]
         assert evaluated == list(range(1, STEPS + 1)), f"{when}, the steps {evaluated} have held-back metrics"
         _assert_best(when, directory, ranks if strategy == "fsdp2" else 1)
