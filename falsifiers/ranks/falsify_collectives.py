@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from falsifiers.feature_training.windows import FeatureWindow, feature_windows
 from falsifiers.ranks.group import FLAGS, Collectives, Worker
 from falsifiers.support.ranks import run_ranks
 from falsifiers.support.windows import UNEVEN, V, WindowCase, assert_gradients, dealt, gradients_of, models
@@ -83,3 +84,34 @@ def falsify_collectives_of_a_sharded_window(subject: Any, model: dict[str, Any],
                 f"{what}: beside gathers, the collectives are {seen}; expected the counts, and the gradients once"
             )
             assert_gradients(what, gradients, case.gradient(), case.allowed())
+
+
+MATCHED = feature_windows().filter(lambda window: window.projection is not None)
+
+
+@given(window=MATCHED, ranks=st.sampled_from([2, 3]))
+def falsify_every_module_reduces_once_in_a_window(subject: Any, window: FeatureWindow, ranks: int) -> None:
+    """The gradients of the student and of each projection are reduced once, whatever the micro-batches."""
+    cases = [window.case.but(samples=UNEVEN, split=dealt(len(UNEVEN), ranks, m)) for m in (1, 2, 4)]
+
+    def work(rank: int) -> list[Any]:
+        results = list[Any]()
+        for strategy in ("ddp", "fsdp2"):
+            module = subject.spread(window.student(), strategy, torch.device("cpu"), lambda student: student)
+            features, parallel = subject.reduced(module, window.matching())
+            student, given = subject.ModuleStudent(module, V), {"parallel": parallel, "features": features}
+            for case in cases:
+                weights = window.but(case=case).weights
+                with Collectives() as collectives:
+                    subject.kd_window(window.teacher(), student, case.batches(rank), weights, flags=FLAGS, **given)
+                seen = [each for each in collectives.seen if "reduce" in each[0] and each != COUNTS]
+                results.append((strategy, len(case.split[rank]), seen))
+        return results
+
+    modules = 1 + len(window.layers)
+    for rank, results in enumerate(run_ranks(ranks, work)):
+        for strategy, micro_batches, seen in results:
+            assert len(seen) == modules, (
+                f"rank {rank} of {ranks} with {strategy}, a window of {micro_batches} micro-batches: gradients of the "
+                f"student and {modules - 1} projections are reduced {len(seen)} times, {seen}; expected {modules} times"
+            )

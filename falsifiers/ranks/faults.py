@@ -50,6 +50,17 @@ def _off_after_the_forward(module: Any, context: Any) -> Iterator[None]:
         context.__exit__(None, None, None)
 
 
+def projections_reduced_in_every_micro_batch(original: Any, self: Any, *, last: bool) -> Any:
+    """Switch the reduction off for the student alone."""
+    return nullcontext() if last else self._modules[0].no_sync()
+
+
+def projections_not_handed_over(original: Any, module: Any, features: Any) -> Any:
+    """Return ranks that know of the student alone; the averages of DDP are right all the same."""
+    matched, parallel = original(module, features)
+    return matched, type(parallel)(module)
+
+
 def reduced_since_the_forward(original: Any, self: Any, *, last: bool) -> Any:
     """Switch the reduction off around the backward pass only, which has no effect: the forward pass prepares it."""
     if last:

@@ -1,6 +1,7 @@
 """The parts of the trainer that several ranks use, as one subject."""
 
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
+from reference_trainer.pipeline.strategies import reduced, spread
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.parallel import DataParallel, OneProcess, ShardedParallel, shard, warm_up
 from reference_trainer.training.window import kd_window
@@ -13,6 +14,8 @@ __all__ = [
     "ShardedParallel",
     "evaluate",
     "kd_window",
+    "reduced",
     "shard",
+    "spread",
     "warm_up",
 ]
