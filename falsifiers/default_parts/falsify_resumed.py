@@ -1,0 +1,149 @@
+"""Attacks on distillations of the default parts that are cut and resumed. The subject is `pipeline.distill`."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from falsifiers.rank_runs.launched import TIMEOUT_S, launched
+from falsifiers.rank_runs.launched import Cut as LaunchedCut
+from falsifiers.resume.runs import Cut, assert_same_end
+from falsifiers.support.histories import assert_same_history
+from falsifiers.support.small_runs import found, refused, run, small
+from reference_trainer import Callback
+
+TEXT = b"".join(b"%d, %d.\n\n" % (k, k * k) + b"so it goes. " * (k % 3) for k in range(16))
+EVERY = {"save_every": 1, "log_every": 1, "eval_every": 2, "epochs": 2, "length": 16, "warmup": 2, "lr": 0.01}
+VARIED: dict[str, Any] = {
+    "accumulate": 2,
+    "clip": 0.05,
+    "dtype": "bfloat16",
+    "anneal": "cosine",
+    "temperature_end": 1.0,
+    "feature_weight": 0.5,
+    "feature_weight_end": 2.0,
+    "feature_distance": "l2",
+    "teacher_width": 32,
+}
+DOCUMENTS = st.sampled_from([None, "pad", "pack"])
+
+
+class Reading(Callback):
+    """Callback that adds to a file each batch that the student reads, by a hook of torch, and in which mode."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def attach(self, pipeline: Any) -> None:
+        self.student = pipeline.student
+
+    def on_train_begin(self, context: Any) -> None:
+        self.hook = self.student.register_forward_pre_hook(self.note, with_kwargs=True)
+
+    def on_train_end(self, context: Any) -> None:
+        self.hook.remove()
+
+    def note(self, student: Any, arguments: Sequence[Any], options: dict[str, Any]) -> None:
+        tokens, segments = arguments[0], options.get("segments")
+        if tokens.device.type == "meta":  # its operations are counted
+            return
+        batch = {"training": student.training, "tokens": tokens.tolist()}
+        with self.path.open("a") as file:
+            print(json.dumps(batch | ({} if segments is None else {"segments": segments.tolist()})), file=file)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the batches in a file of `Reading`."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@given(
+    cuts=st.lists(st.integers(1, 5), min_size=1, max_size=2, unique=True),
+    seed=st.integers(0, 9),
+    documents=DOCUMENTS,
+    varied=st.sets(st.sampled_from(sorted(VARIED))),
+)
+@example(cuts=[1, 4], seed=1, documents=None, varied=set(VARIED))
+@example(cuts=[2], seed=2, documents="pack", varied=set(VARIED) - {"dtype", "accumulate"})
+def falsify_cut_run_of_default_parts_ends_like_the_straight_one(
+    subject: Any, cuts: list[int], seed: int, documents: str | None, varied: set[str]
+) -> None:
+    """The student reads the same batches in the same order; weights, metrics, evaluations and files are equal."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        chosen = {**EVERY, "seed": seed, "documents": documents, **{each: VARIED[each] for each in sorted(varied)}}
+        straight = run(subject, _settings(directory, "straight", chosen), callbacks=[Reading(directory / "expected")])
+        cut = _resumed(subject, directory, chosen, [Reading(directory / "seen"), Cut(*cuts)])
+        when = f"seed {seed}, documents {documents} and {sorted(varied)}, cut after {sorted(cuts)}"
+        seen, expected = (read(directory / each) for each in ("seen", "expected"))
+        assert_same_history(f"{when}, what the student reads", seen, expected)
+        assert_same_end(when, directory, ("cut", (None, cut)), ("straight", (None, straight)))
+        assert cut.held_back == straight.held_back, f"{when}, {cut.held_back} is evaluated; {straight.held_back}"
+        written = [(directory / out / "model.safetensors").read_bytes() for out in ("cut", "straight")]
+        assert written[0] == written[1], f"{when}, the exported weights differ"
+
+
+def _resumed(subject: Any, directory: Path, chosen: dict[str, Any], callbacks: Sequence[Callback]) -> Any:
+    """Return the result of a run in legs, each of which but the first resumes from the latest checkpoint."""
+    resume = None
+    while True:
+        try:
+            return run(subject, _settings(directory, "cut", {**chosen, "resume": resume}), callbacks=callbacks)
+        except KeyboardInterrupt:
+            resume = Path("latest")
+
+
+def _settings(directory: Path, out: str, chosen: dict[str, Any]) -> Any:
+    settings = small(directory, out=directory / out, **chosen)
+    settings.data.write_bytes(TEXT)
+    return settings
+
+
+@given(strategy=st.sampled_from(["ddp", "fsdp2"]), cut=st.integers(1, 2))
+def falsify_cut_ranks_of_default_parts_read_like_straight_ones(subject: Any, strategy: str, cut: int) -> None:
+    """Each rank reads the batches of its straight run; an evaluation deals each held-back sequence to one rank."""
+    chosen = {**EVERY, "batch_size": 1, "accumulate": 6, "epochs": 1, "eval_every": 1, "length": 8}
+    chosen |= {"strategy": strategy, "rank_timeout": TIMEOUT_S}
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+
+        def carry_out(out: str, *others: Callback, **more: Any) -> None:
+            settings = _settings(directory, out, {**chosen, **more})
+            ended = launched(
+                subject.Distillation, settings, 2, lambda rank: [Reading(directory / f"{out}-{rank}"), *others]
+            )
+            errors = [each.error for each in ended if each.error and not others]
+            assert not errors, f"{strategy}: the run {out} of two ranks raised {errors[0]}"
+
+        carry_out("straight")
+        carry_out("cut", LaunchedCut(cut))
+        carry_out("cut", resume=Path("latest"))
+        expected = [read(directory / f"straight-{rank}") for rank in (0, 1)]
+        for rank, wanted in enumerate(expected):
+            what = f"{strategy}, cut after step {cut}, what rank {rank} reads"
+            assert_same_history(what, read(directory / f"cut-{rank}"), wanted)
+        evaluated = [[each["tokens"] for each in some if not each["training"]] for some in expected]
+        both = [tokens for tokens in evaluated[0] if tokens in evaluated[1]]
+        assert not both, f"{strategy}: in an evaluation, both ranks read {both[0]}"
+
+
+@given(place=st.integers(0, 99))
+def falsify_another_text_is_refused(subject: Any, place: int) -> None:
+    """A text of the same length with another byte, to train on or held back, is refused; no file is changed."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+        run(subject, small(directory, out=directory / "out", save_every=1))
+        settings = small(directory, out=directory / "out", save_every=1, resume=Path("latest"), force=True)
+        text = bytearray(settings.data.read_bytes())
+        text[place] += 1
+        settings.data.write_bytes(text)
+        before, said = found(directory), refused(subject, settings)
+        assert "data_sha256 was" in said, f"byte {place} of the text is another: {said or 'the run is resumed'!r}"
+        changed = sorted(set(found(directory).items()) ^ set(before.items()))
+        assert not changed, f"byte {place} of the text is another: the run is refused, and changed {changed}"
