@@ -42,17 +42,26 @@ def falsify_evaluation_has_a_limit(subject: Any, device: str, case: tuple[int, i
 
 @given(more=st.integers(-1, 4))
 def falsify_a_longer_sequence_is_evaluated(subject: Any, more: int) -> None:
-    """Of sequences that are longer than the limit, one is evaluated, by tables of logits in place of both models."""
+    """Of sequences that are longer than the limit, the first is evaluated, by tables of logits in place of models.
+
+    The bytes after it are 0, which the student expects least.
+    """
     length = LIMIT + more
     with tempfile.TemporaryDirectory() as name:
-        text = Path(name, "long")
-        text.write_bytes(bytes(97 + k * k % 26 for k in range(1000)) * (length // 50))
+        text, content = Path(name, "long"), bytearray(97 + k * k % 26 for k in range(1000)) * (length // 50)
+        end = len(content) * 9 // 10 + length
+        content[end:] = bytes(len(content) - end)
+        text.write_bytes(content)
         settings = Settings(data=text, out=Path(name, "out"), length=length, batch_size=1, device="cpu")
         run = subject.Distillation(settings)
         run.device, run.parallel = torch.device("cpu"), ONE_PROCESS
         run.batches = run.make_batches()
         run.schedule = Schedule(epochs=1, steps_per_epoch=run.batches.batches)
         table = torch.zeros(256, 256)
+        table[:, 0] = -100.0
         run.frozen, run.learner = FixtureTeacher(table), ModuleStudent(torch.nn.Embedding.from_pretrained(table), 256)
-        seen = {each.count for each in run.evaluate().values()}
+        sums = run.evaluate()
+    seen = {each.count for each in sums.values()}
     assert seen == {length - 1}, f"with sequences of {length} bytes, {seen} are scored; expected {length - 1}"
+    loss = sums["hard_loss"].sum / (length - 1)
+    assert loss < 6, f"with sequences of {length} bytes, bytes after the first one are scored: the loss is {loss:.3g}"

@@ -103,3 +103,9 @@ def direction_reversed(original: Any, teacher: Any, student: Any, sequences: Any
 def teacher_left_on_the_cpu(original: Any, student: Any, teacher: Any, *rest: Any, **settings: Any) -> Any:
     """Compare the student's logits with the teacher's on the CPU, wherever the models are."""
     return original(student, teacher.to("cpu"), *rest, **settings)
+
+
+def evaluated_from_the_end(original: Any, *given: Any) -> Any:
+    """Begin to evaluate at the end of the text."""
+    text = original(*given)
+    return replace(text, held_back=text.held_back.flip(0))
