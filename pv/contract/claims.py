@@ -55,6 +55,11 @@ class Falsifier:
     options: Mapping[str, Any] = field(default_factory=dict)
     """The keys that no field takes, as read: those that only the claim's kind reads."""
 
+    @property
+    def guess(self) -> str:
+        """Return `if_fails` as reports show it: the words of the author, which no engine has checked."""
+        return f"if this fails: {self.if_fails}" if self.if_fails else ""
+
     def at(self, key: str) -> Location:
         """Return the location of `key` in the YAML (`kills/0` for an item), or of the clause itself."""
         return self.places.get(key, self.location)

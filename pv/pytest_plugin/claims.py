@@ -137,7 +137,7 @@ def _lines(trial: "Trial", claim: "Falsifier") -> Iterator[str]:
         yield from _labelled("call", [found.call])
         yield from _labelled("at", found.frames[-1:])
         yield from _labelled("printed", [found.printed.strip()])
-    yield from _labelled("likely", [claim.if_fails])
+    yield from _labelled("author", [claim.guess])
     yield from _labelled("rerun", [f"pv validate --only {claim.id}"])
 
 

@@ -32,8 +32,8 @@ def lines(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]
     found = trial.counterexample if trial is not None else None
     if found is not None:
         yield from _seen(found, result.reason)
-    if result.outcome is Outcome.FALSIFIED:
-        yield "likely", result.falsifier.if_fails
+    if result.outcome is Outcome.FALSIFIED and result.falsifier.if_fails:
+        yield "author", result.falsifier.guess
     yield from _mutants(result, verdict)
     if result.outcome is Outcome.VACUOUS:
         yield from (("survivor", text) for text in list(survivors(result, verdict))[:MAX_SURVIVORS])

@@ -53,7 +53,7 @@ def claim(
 ) -> Rows:
     """Yield what a claim says, how it is tried, and what was seen."""
     yield "claim", claim.rule
-    yield from _present({"predicted": claim.prediction, "if it fails": claim.if_fails})
+    yield from _present({"predicted": claim.prediction, "author": claim.guess})
     statements = {each.id: each.statement for each in contract.obligations}
     if claim.obligation:
         yield "obligation", f"{claim.obligation}: {statements.get(claim.obligation, 'not declared')}"

@@ -30,7 +30,7 @@ def _text(contract: Contract, verbose: bool) -> Iterator[str]:
         yield f"      {_bound(claim)}" + (f"  kills {', '.join(claim.kills)}" if claim.kills else "")
         if verbose:
             yield f"      predicted {claim.prediction}" if claim.prediction else f"      at {claim.location}"
-            yield f"      if it fails {claim.if_fails}"
+            yield from [f"      author {claim.guess}"] if claim.guess else []
     if verbose:
         yield from (f"  mutant {each.id}  {each.fault}" for each in contract.mutants)
 

@@ -70,7 +70,7 @@ def _failures(report: Report) -> Iterator[Found]:
 
 def _rule(result: Result, verdict: ContractVerdict) -> dict[str, Any]:
     claim = result.falsifier
-    parts = (claim.rule, claim.prediction and f"Predicted: {claim.prediction}", claim.if_fails)
+    parts = (claim.rule, claim.prediction and f"Predicted: {claim.prediction}", claim.guess)
     text = "\n\n".join(part for part in parts if part)
     return _described(f"{verdict.contract.id}/{claim.id}", claim.rule or claim.id, text)
 

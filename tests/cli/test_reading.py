@@ -44,7 +44,7 @@ def test_list_says_what_it_could_not_read(project: Project) -> None:
 def test_ids_select_claims_in_list_and_show(project: Project) -> None:
     project("small")
     listed = run("list", "C-LIMIT", "-v").stdout
-    assert "C-LIMIT  [cpu]" in listed and "predicted " in listed and "if it fails " in listed
+    assert "C-LIMIT  [cpu]" in listed and "predicted " in listed and "author if this fails: " in listed
     assert listed.count("[cpu") == 1
     shown = run("show", "C-LIMIT")
     assert (shown.returncode, shown.stdout) == (0, "")

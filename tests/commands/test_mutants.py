@@ -75,7 +75,7 @@ def test_a_vacuous_falsifier_is_shown_with_the_fault_that_it_missed(project: Pro
     text = pv.render(pv.validate())
     assert "survivor  limit-ignored: the limit is not read (contracts/counting.yaml:" in text
     assert "limit-forgotten: the limit is forgotten (contracts/counting.yaml:" in text
-    assert "  likely " not in text, "the likely cause of a failed claim does not explain a weak attack"
+    assert "if this fails" not in text, "the guess at the cause of a failure does not explain a weak attack"
 
 
 def test_what_ran_at_import_alone_is_no_sign_that_a_falsifier_reaches_its_subject(project: Project) -> None:

@@ -79,6 +79,7 @@ def test_failures_show_the_call_the_place_and_the_values_of_an_assert(tmp_path: 
     assert "3 failed" in done.stdout
     assert "  call    double(1)\n  at      tiny.py:1 in double: def double(n):" in done.stdout
     assert "assert 9 == 6" in done.stdout
+    assert "  author  if this fails: another factor\n" in done.stdout
     refused = CONTRACT.replace("id: tiny,", "")
     (tmp_path / "contracts/tiny.yaml").write_text(refused.lstrip())
     done = run_pytest("contracts")

@@ -1,6 +1,8 @@
 """The details of one result."""
 
-from pv.report import details, render
+import pytest
+
+from pv.report import FORMATS, details, render
 from pv.results.outcome import Outcome
 from pv.results.trial import EquationMutants
 from pv.results.verdict import Status
@@ -24,3 +26,10 @@ def test_a_counterexample_is_shown_with_the_commands_that_repeat_and_replay_it()
     assert shown["seen"] == "AssertionError: plainly said"
     assert shown["rerun"] == details.command(result, verdict) == "pv validate --only F-REFUTED"
     assert shown["replay"] == "pv validate --only F-REFUTED --replay 6.0:AAE="
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "json"])
+def test_every_format_shows_the_guess_of_the_author_as_such_after_what_was_seen(name: str) -> None:
+    text = render(PLAIN, name, width=200)
+    assert text.rindex("if this fails: cause plainly said") > text.index("seen")
+    assert text.count("cause plainly said") == text.count("if this fails: cause plainly said")

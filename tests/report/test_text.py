@@ -42,7 +42,7 @@ def test_text_shows_the_worst_first_with_all_a_reader_needs() -> None:
         "  with      number = 1",
         "            values = tensor([nan], float32)",
         "  at        falsifiers/falsify_tiny.py:9 in falsify_double: plainly said",
-        "  likely    likely plainly said",
+        "  author    if this fails: cause plainly said",
         "  tried     12 valid examples, seed 7, 0.00 s",
         "  rerun     pv validate --only F-REFUTED",
         "  replay    pv validate --only F-REFUTED --replay 6.0:AAE=",
