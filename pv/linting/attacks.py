@@ -8,7 +8,9 @@ from pathlib import Path
 from pv.contract.claims import Falsifier
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding
-from pv.engines.harness.reach import Definition, module_of, reached
+from pv.engines.harness.modules import Definition, module_of
+from pv.engines.harness.names import Names
+from pv.engines.harness.reach import reached
 from pv.engines.kinds import kind_of
 from pv.engines.rule import Context, error, notice, rule
 from pv.source import resolve
@@ -105,7 +107,7 @@ def _unasserted(context: Context, falsifier: Falsifier, path: Path) -> Iterator[
     """Yield a notice if neither the function nor the functions of its file that it may call can assert anything."""
     assert falsifier.test is not None
     module = module_of(resolve.module_name(context.project, path), path, resolve.parse(path))
-    definitions = reached([module], path, falsifier.test.name)
+    definitions = reached(Names([module]), path, falsifier.test.name).all
     if not any(_may_assert(each, node) for each in definitions for node in ast.walk(each.node)):
         message = f"{falsifier.id}: {falsifier.test} has no assert, so only an exception can refute it"
         yield notice("PV204", falsifier.at("test"), message, "assert the prediction")

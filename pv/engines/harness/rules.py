@@ -1,21 +1,23 @@
 """Rules about harnesses: the box is valid, the predicate accepts its points, and what it reaches can be proved.
 
-The code that a predicate reaches is found by name: every definition of the project with a name that it uses, and so on.
-That is an upper bound, so code may be refused that is never called.
+The names in a predicate are resolved, and those in what it reaches. Code that it may only reach through an object whose
+class the source does not tell gives a notice.
 """
 
 import ast
 import contextlib
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 from pv.contract import bounds
 from pv.contract.claims import Harness
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding
-from pv.engines.harness.reach import Definition, module_of, reached
+from pv.engines.harness.modules import Definition, module_of
+from pv.engines.harness.names import Names
+from pv.engines.harness.reach import reached
 from pv.engines.harness.state import kept_state
-from pv.engines.rule import Context, error, rule
+from pv.engines.rule import Context, error, notice, rule
 from pv.source import imports, resolve
 from pv.source.resolve import Unbound
 
@@ -43,6 +45,11 @@ WHY = {
     **dict.fromkeys(PYTHON, "its value depends on the interpreter's state"),
     **dict.fromkeys(PROCESSES, "a proof covers no other process or thread"),
 }
+HINTS = {
+    "PV192": "prove a pure function of numbers, and move this to its caller",
+    "PV193": "return the new value instead of keeping it",
+}
+UNSURE = "the class of an object is not known here: annotate it; if this is called, prove a pure function of numbers"
 BUILTINS = {"open", "input", "print", "exec", "eval", "__import__", "breakpoint"}
 
 
@@ -93,7 +100,7 @@ def _cannot_fail(context: Context, harness: Harness) -> Iterator[Finding]:
     assert harness.test is not None
     path = resolve.function(context.project, harness.test).path
     module = module_of(resolve.module_name(context.project, path), path, resolve.parse(path))
-    nodes = (n for d in reached([module], path, harness.test.name) for n in ast.walk(d.node))
+    nodes = (n for d in reached(Names([module]), path, harness.test.name).all for n in ast.walk(d.node))
     if not any(isinstance(n, ast.Assert | ast.Raise) or (isinstance(n, ast.Return) and n.value) for n in nodes):
         message = f"{harness.id}: {harness.test} has no assert and returns nothing, so it cannot fail"
         yield error("PV194", harness.at("test"), message, "assert the claim, or return whether it holds")
@@ -113,32 +120,37 @@ def _impure(context: Context, harness: Harness) -> Iterator[Finding]:
             return not subject.attribute
         return "." not in name or resolve.find_module(context.project, name) is not None
 
-    for definition in reached(modules, predicate.path, harness.test.name):
-        place = f"{_shown(context, definition.module.path)}:{definition.line} ({definition.name})"
-        for name, why in _outside(definition):
-            message = f"{harness.id} reaches {place}, which uses {name}: {why}"
-            hint = "prove a pure function of numbers, and move this to its caller"
-            yield error("PV192", harness.at("test"), message, hint)
-            break
-        for why in kept_state(definition, is_module):
-            message = f"{harness.id} reaches {place}, which {why}"
-            yield error("PV193", harness.at("test"), message, "return the new value instead of keeping it")
-            break
+    names = Names(modules, str(subject).replace(":", "."))
+    reach = reached(names, predicate.path, harness.test.name)
+    for definition in reach.sure:
+        for code, why in _faults(definition, names, is_module):
+            message = f"{harness.id} reaches {_place(context, definition)}, which {why}"
+            yield error(code, harness.at("test"), message, HINTS[code])
+    unsure = [(each, fault) for each in reach.maybe for fault in _faults(each, names, is_module)]
+    for definition, (code, why) in unsure[:1]:
+        message = f"{harness.id} may reach {_place(context, definition)}, which {why}"
+        yield notice(code, harness.at("test"), message, UNSURE)
 
 
-def _outside(definition: Definition) -> Iterator[tuple[str, str]]:
-    imported = definition.imported()
+def _faults(definition: Definition, names: Names, is_module: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
+    """Yield the first impure operation of a definition and the first state that it keeps, each with its code."""
+    impure = (("PV192", f"uses {name}: {why}") for name, why in _outside(definition, names))
+    kept = (("PV193", why) for why in kept_state(definition, is_module))
+    yield from (*islice(impure, 1), *islice(kept, 1))
+
+
+def _outside(definition: Definition, names: Names) -> Iterator[tuple[str, str]]:
     for node in ast.walk(definition.node):
-        if isinstance(node, ast.Name):
-            source = imported.get(node.id, "")
-            if source.partition(".")[0] in WHY:
-                yield source, WHY[source.partition(".")[0]]
-            elif node.id in BUILTINS and node.id not in definition.module.names:
-                yield f"{node.id}()", "it acts outside its arguments"
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-            yield from ((name, WHY[name.partition(".")[0]]) for name in names if name.partition(".")[0] in WHY)
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
+            yield from ((name, WHY[name.partition(".")[0]]) for name in found if name.partition(".")[0] in WHY)
+    for name in names.outside(definition):
+        if name in BUILTINS:
+            yield f"{name}()", "it acts outside its arguments"
+        elif name.partition(".")[0] in WHY:
+            yield name, WHY[name.partition(".")[0]]
 
 
-def _shown(context: Context, path: Path) -> str:
-    return path.relative_to(context.project.root).as_posix()
+def _place(context: Context, definition: Definition) -> str:
+    path = definition.module.path.relative_to(context.project.root).as_posix()
+    return f"{path}:{definition.line} ({definition.name})"

@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Callable, Iterator
 
-from pv.engines.harness.reach import Definition
+from pv.engines.harness.modules import Definition
 
 CACHES = {"cache", "lru_cache", "cached_property", "singledispatch"}
 MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.Call)

@@ -1,9 +1,11 @@
-"""Reach is an upper bound: every definition whose last name is used, in any file, and so on."""
+"""Reach is an upper bound: what names resolve to, and what objects of unknown class may be asked for."""
 
 import ast
 from pathlib import Path
 
-from pv.engines.harness.reach import Module, module_of, reached
+from pv.engines.harness.modules import Module, module_of
+from pv.engines.harness.names import Names
+from pv.engines.harness.reach import reached
 
 
 def module(name: str, text: str) -> Module:
@@ -11,7 +13,7 @@ def module(name: str, text: str) -> Module:
 
 
 def names(modules: list[Module], start: str) -> list[str]:
-    return [d.name for d in reached(modules, modules[0].path, start)]
+    return [d.name for d in reached(Names(modules), modules[0].path, start).all]
 
 
 def test_call_is_followed_across_files_and_aliases() -> None:
@@ -38,5 +40,5 @@ def test_recursion_ends() -> None:
 
 def test_imports_of_a_function_add_to_those_of_its_module() -> None:
     one = module("one", "import os\ndef start():\n    from random import random as draw\n    return draw()\n")
-    (start,) = reached([one], one.path, "start")
+    (start,) = reached(Names([one]), one.path, "start").sure
     assert start.imported() == {"os": "os", "draw": "random.random"}

@@ -173,3 +173,92 @@ def test_the_gate_may_name_harnesses_and_only_such_as_there_are(tmp_path: Path) 
         "the gate requires the unknown harness 'HH'",
         "did you mean 'H'?",
     )
+
+
+STEPPED = """
+schema: pv/1
+metadata: {id: c, version: 1.0.0, description: d, references: [r]}
+subject: pkg.schedule
+falsifiers: []
+harnesses:
+- {id: H, rule: r, if_fails: f, predicate: "prove.py::prove", bounds: {n: 0..9}, kills: [m]}
+mutants:
+- {id: m, fault: f, edit: {function: "pkg.schedule:rate", find: "1", replace: "2"}}
+"""
+OPTIM = """
+import time
+import torch
+class Opt:
+    def step(self): return torch.zeros(1)
+class Slow(Opt):
+    def wait(self): return time.time()
+class Holder:
+    def __init__(self): self.opt, self.step = None, 1
+    def inner(self): return self.step
+class Kept(Holder):
+    def __init__(self): self.opt = Opt()
+def save(path): open(path)
+def make() -> Opt: ...
+def unknown(): return [Opt][0]()
+"""
+
+
+def stepped(folder: Path, rate: str) -> list[tuple[str, str, str]]:
+    (folder / "pkg").mkdir()
+    (folder / "pkg/__init__.py").write_text("from .optim import *\nfrom . import optim, schedule\n")
+    (folder / "pkg/optim.py").write_text(OPTIM)
+    (folder / "pkg/schedule.py").write_text(f"import time\nimport pkg\n{rate}\n")
+    found = findings(folder, "def prove(subject, n): return subject.rate(n) >= 1\n", STEPPED)
+    return [
+        (f.severity.value, f.code, f.message.partition(" which ")[2].partition(":")[0])
+        for f in found
+        if f.code != "PV133"
+    ]
+
+
+@pytest.mark.parametrize(
+    "rate",
+    [
+        "def rate(step): return step + 1",
+        "def rate(n): return sum(step for step in range(n)) + 1",
+        "def rate(n):\n    save = n + 1\n    return save",
+        "def rate(n, time=1): return n + time",
+        "def rate(n: pkg.Opt, wait: time.struct_time = 1): return n + wait",
+        "class Mine:\n    def step(self): return 1\ndef rate(n): return n + Mine().step()",
+        "class Mine:\n    def __init__(self): self.step = 1\n    def at(self, n): return n + self.step\n"
+        "def rate(n): return Mine().at(n)",
+        "def rate(n): return n + len('step'.join('1')) or ''.save(1)",
+        "def rate(n): return n + 1 if pkg.Holder().inner() else 1",
+    ],
+)
+def test_a_name_that_is_only_like_that_of_impure_code_reaches_nothing(tmp_path: Path, rate: str) -> None:
+    assert stepped(tmp_path, rate) == []
+
+
+@pytest.mark.parametrize(
+    ("rate", "says"),
+    [
+        ("def rate(n): return pkg.Opt().step() + 1", "uses torch"),
+        ("def rate(n): return pkg.optim.Opt().step() + 1", "uses torch"),
+        ("def rate(n):\n    from pkg import Opt as O\n    o = O()\n    return o.step() + 1", "uses torch"),
+        ("def rate(n):\n    o: 'pkg.Opt' = n\n    return o.step() + 1", "uses torch"),
+        ("def rate(n): return pkg.make().step() + 1", "uses torch"),
+        ("def rate(n): return pkg.Kept().opt.step() + 1", "uses torch"),
+        ("OPT = pkg.Opt()\ndef rate(n): return OPT.step() + 1", "uses torch"),
+        ("def rate(n): return pkg.Slow().step() + 1", "uses torch"),
+        (
+            "class Mine(pkg.Slow):\n    def at(self): return self.wait()\ndef rate(n): return Mine().at() + 1",
+            "uses time",
+        ),
+        ("def rate(n): return (lambda save: 1)(n) + pkg.save(n) + 1", "uses open()"),
+        ("def rate(n): return pkg.optim.time.time() + 1", "uses time"),
+    ],
+)
+def test_a_name_that_resolves_to_impure_code_is_an_error(tmp_path: Path, rate: str, says: str) -> None:
+    found = stepped(tmp_path, rate)
+    assert ("error", "PV192", says) in found and {severity for severity, _, _ in found} <= {"error", "notice"}
+
+
+@pytest.mark.parametrize("call", ["pkg.unknown().step()", "max([n]).step()", "n.step()", "pkg.Holder().opt.step()"])
+def test_impure_code_behind_an_object_of_unknown_class_is_a_notice(tmp_path: Path, call: str) -> None:
+    assert stepped(tmp_path, f"def rate(n): return {call} + 1") == [("notice", "PV192", "uses torch")]

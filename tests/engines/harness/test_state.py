@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pv.engines.harness.reach import module_of
+from pv.engines.harness.modules import module_of
 from pv.engines.harness.state import kept_state
 
 
