@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pv.commands import templates
-from pv.commands.signature import UNKNOWN, parameters
+from pv.commands.signature import parameters
 from pv.commands.templates import SCHEMA_FILE, Names
 from pv.contract.check import did_you_mean
 from pv.contract.load import load, schema, shown_path
@@ -153,10 +153,10 @@ def _of_subject(place: _Place, name: str, target: Target, found: Function) -> di
 
 
 def _to_fill_in(files: Iterable[Path], found: Function) -> tuple[str, ...]:
-    """Return what the author has to do before the falsifier can draw values; empty where all types are known."""
-    names = [each.name for each in parameters(found) if each.strategy == UNKNOWN]
+    """Return what the author has to do: the source does not tell which values are valid."""
+    names = " and ".join(each.drawn for each in parameters(found))
     (test,) = (shown_path(file) for file in files if file.name.startswith("falsify_"))
-    return (f"write strategies for {' and '.join(names)} in {test}, in place of st.nothing()",) if names else ()
+    return (f"write strategies for {names} in {test}, in place of FILL_IN; until then the claim is undecided",)
 
 
 def _write(project: Project, files: Mapping[Path, str], name: str, to_do: tuple[str, ...]) -> Written:

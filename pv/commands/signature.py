@@ -1,4 +1,7 @@
-"""Reads the parameters of a function from its source, and proposes a strategy and a domain for each."""
+"""Reads the parameters of a function from its source, and proposes a strategy and a domain for each.
+
+Which values are valid the source does not tell, so these are proposals for the author.
+"""
 
 import ast
 import re
@@ -7,8 +10,9 @@ from dataclasses import dataclass
 
 from pv.source.resolve import Function
 
-UNKNOWN = "st.nothing()"
-"""The strategy of a parameter whose values the author must name."""
+RESERVED = {"subject", "device", "run", "copy", "re", "torch", "given", "st", "repr", "hasattr", "first", "second"}
+RESERVED |= {"values", "fill_in", "FILL_IN", "SkipTest"}
+"""Names that a generated test uses itself, or that `pv` supplies."""
 PROPOSALS = (
     (r"bool", "st.booleans()", "mask"),
     (r"int", "st.integers(1, 10)", "int 1..10"),
@@ -23,25 +27,46 @@ PROPOSALS = (
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter. `annotation` is "" if there is none; `domain` is "" if no kind of an equation fits."""
+    """A parameter. `annotation` is "" if there is none; `strategy` and `domain` are "" if none fits.
+
+    star: * or ** for a parameter that takes any number of arguments.
+    """
 
     name: str
     annotation: str
     strategy: str
     domain: str
     by_keyword: bool
+    star: str = ""
 
     @property
     def argument(self) -> str:
         """Return it as an argument of a call."""
-        return f"{self.name}={self.name}" if self.by_keyword else self.name
+        return self.given(self.name)
+
+    @property
+    def drawn(self) -> str:
+        """Return its name in a test, which no other name there shadows."""
+        return f"{self.name}_" if self.name in RESERVED else self.name
+
+    def given(self, value: str) -> str:
+        """Return the argument of a call with the expression `value`."""
+        return f"{self.name}={value}" if self.by_keyword else f"{self.star}{value}"
 
 
 def parameters(function: Function) -> tuple[Parameter, ...]:
     """Return the parameters of a function that have no default, in order; if there are none, those that have one."""
     arguments = function.node.args
     required = tuple(_parameter(argument, by_keyword) for argument, by_keyword in _required(arguments))
-    return required or tuple(_parameter(argument, True) for argument in (*arguments.args, *arguments.kwonlyargs))
+    return required or tuple(_optional(arguments))
+
+
+def _optional(arguments: ast.arguments) -> Iterator[Parameter]:
+    yield from (_parameter(argument, False) for argument in arguments.posonlyargs)
+    yield from (_parameter(argument, True) for argument in (*arguments.args, *arguments.kwonlyargs))
+    for argument, star in ((arguments.vararg, "*"), (arguments.kwarg, "**")):
+        if argument is not None:
+            yield Parameter(argument.arg, _text(argument.annotation), "", "", False, star)
 
 
 def _required(arguments: ast.arguments) -> Iterator[tuple[ast.arg, bool]]:
@@ -68,5 +93,5 @@ def _text(annotation: ast.expr | None) -> str:
 def _proposal(annotation: str) -> tuple[str, str]:
     bare = re.sub(r"\b\w+\.", "", annotation).replace(" ", "")
     found = (each for each in PROPOSALS if re.fullmatch(each[0], bare))
-    _, strategy, domain = next(found, ("", UNKNOWN, ""))
+    _, strategy, domain = next(found, ("", "", ""))
     return strategy, domain

@@ -1,6 +1,7 @@
 """`pv new` writes contracts that pass at once, and never changes a file."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pv
 from pv.commands.new import new
 from pv.commands.templates import SCHEMA_FILE
 from pv.errors import UsageError
+from pv.results.outcome import Outcome
 from tests.cli.calls import run
 
 SCALED = '''
@@ -40,25 +42,68 @@ def test_example_in_an_empty_folder_passes_and_kills_its_mutant(folder: Path) ->
     assert validated.stdout.startswith("PASS  example  falsifiers 1/1  mutants 1/1\n")
 
 
-def test_contract_of_a_function_passes_before_and_after_its_equation_is_filled_in(folder: Path) -> None:
+def fill_in(folder: Path, name: str, strategy: str = "") -> None:
+    """Replace each FILL_IN of a test by `strategy`, or by the proposal behind it."""
+    test = folder / f"falsifiers/{name}/falsify_{name}.py"
+    filled = re.sub(r"=FILL_IN,  # such as (.*)", rf"={strategy or chr(92) + '1'},", test.read_text())
+    test.write_text(re.sub(r"=FILL_IN,.*", f"={strategy},", filled))
+
+
+def test_contract_of_a_function_passes_after_values_and_equation_are_filled_in(folder: Path) -> None:
     (folder / "code.py").write_text(SCALED)
-    new(subject="code:scaled")
+    written = new(subject="code:scaled")
+    test = "falsifiers/scaled/falsify_scaled.py"
+    undecided = "in place of FILL_IN; until then the claim is undecided"
+    assert written.advice == (f"write strategies for x and factor in {test}, {undecided}",)
     file = folder / "contracts/scaled.yaml"
+    fill_in(folder, "scaled")
     assert run("validate", "contracts").stdout.startswith("PASS  scaled  falsifiers 1/1  mutants 1/1\n")
     lines = [line.removeprefix("# ") for line in file.read_text().splitlines()[1:]]
-    file.write_text("\n".join(lines).replace("FILL IN\n", "x * factor\n"))
+    filled = "\n".join(lines).replace("FILL IN\n", "x * factor\n").replace("FILL IN, such as ", "")
+    file.write_text(filled)
     assert run("validate", "contracts").stdout.startswith("PASS  scaled  falsifiers 2/2  mutants 1/1\n")
 
 
-def test_parameters_of_unknown_types_are_named_and_draw_nothing(folder: Path) -> None:
-    (folder / "code.py").write_text("def scaled(x: float, plan: 'Plan', other: 'dict[str, Plan]'):\n    return 2 * x\n")
-    written = new(subject="code:scaled")
-    test = "falsifiers/scaled/falsify_scaled.py"
-    assert written.advice == (f"write strategies for plan and other in {test}, in place of st.nothing()",)
-    said = run("validate", "contracts").stdout
-    assert "no example was valid" in said and "plan=nothing(), other=nothing()" in said
-    (folder / test).write_text((folder / test).read_text().replace("st.nothing()", "st.none()"))
-    assert run("validate", "contracts").stdout.startswith("PASS  scaled  falsifiers 1/1  mutants 1/1\n")
+FACTOR = """
+def f(updates, warmup, total):
+    return updates / warmup if updates < warmup else (total - updates) / (total - warmup)
+"""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        FACTOR,
+        "def f(updates: int, warmup: 'int') -> float:\n    return updates / (updates - warmup)\n",
+        "def f(first, second, values, copy, *, subject, device):\n    return [values, second / (first - second)]\n",
+        "def f(plan: 'Plan', other: 'dict[str, Plan]'):\n    return plan.x\n",
+        "def f(size=1, *, scale=0.0):\n    return size / scale\n",
+        "def f(size=0, /):\n    return 1 / size\n",
+        "def f(*sizes, **options):\n    return 1 / len(sizes)\n",
+        "import torch\ndef f(x: torch.Tensor):\n    return torch.linalg.inv(x)\n",
+        "import random\ndef f(scale: float):\n    return scale * random.random()\n",
+        "def f(x: bool):\n    raise ValueError(x)\n",
+        "def f(x: str):\n    return object()\n",
+        "import functools\n@functools.cache\ndef f(x: list[int]):\n    return sum(x)\n",
+    ],
+)
+def test_what_a_signature_does_not_tell_leaves_the_claim_undecided(folder: Path, code: str) -> None:
+    (folder / "code.py").write_text(code)
+    new(subject="code:f")
+    report = pv.validate(["contracts"])
+    (result,) = report.contracts[0].results
+    assert (report.exit_code, result.outcome, report.findings) == (2, Outcome.UNDECIDED, ())
+    assert "FILL IN valid values of " in result.reason and "falsifiers/f/falsify_f.py" in result.reason
+
+
+def test_results_that_cannot_be_compared_leave_the_claim_undecided(folder: Path) -> None:
+    (folder / "code.py").write_text("def f(first, values):\n    return [object(), first, values]\n")
+    new(subject="code:f")
+    fill_in(folder, "f", "st.integers(0, 1)")
+    (result,) = pv.validate(["contracts"]).contracts[0].results
+    assert (result.outcome, "FILL IN how to compare list" in result.reason) == (Outcome.UNDECIDED, True)
+    (folder / "code.py").write_text("def f(first, values):\n    return [first, values]\n")
+    assert pv.validate(["contracts"]).exit_code == 0
 
 
 def test_editor_finds_the_schema_beside_the_contract(folder: Path) -> None:
