@@ -24,6 +24,8 @@ HIDDEN = (
     "an example failed, and the test passed: a decorator or `.xfail()` of an example hides the failure, "
     "so remove it; the failure: {}"
 )
+REJECTED = "the test rejects the example to replay"
+OTHER = "the example to replay cannot be drawn: it was found by other strategies"
 RETURNED = "the test returned a value of type {}: assert the claim, and return nothing"
 _BLOB = re.compile(r"@reproduce_failure\('([^']+)', b'([^']+)'\)")
 # Slow draws are ended by the time limit; a filter that rejects almost everything stays an error.
@@ -114,13 +116,18 @@ class _Watch:
         if self.how.replay.startswith("{"):
             self.once(**self.fixed, **{k: decode(v) for k, v in _json(self.how.replay).items()})
             return
-        test: Any = self.falsifier
         if self.how.replay:
-            version, _, blob = self.how.replay.partition(":")
-            test = hypothesis.reproduce_failure(version, blob.encode())(test)
+            self._reproduce(*self.how.replay.split(":", 1))
         else:
-            test = hypothesis.seed(self.how.seed)(test)
-        test(**self.fixed)
+            hypothesis.seed(self.how.seed)(self.falsifier)(**self.fixed)
+
+    def _reproduce(self, version: str, blob: str) -> None:
+        """Try the example of a blob. Hypothesis raises where it does not fail any more."""
+        try:
+            hypothesis.reproduce_failure(version, blob.encode())(self.falsifier)(**self.fixed)
+        except errors.DidNotReproduce:
+            if not self.valid:
+                raise
 
     def once(self, *args: Any, **arguments: Any) -> None:
         self.arguments, self.draws = {k: v for k, v in arguments.items() if k not in self.fixed}, {}
@@ -217,7 +224,9 @@ class _Watch:
             rejected = self.valid < self.invalid
             return (TrialStatus.NO_EXAMPLES if rejected else TrialStatus.ERROR), str(error).splitlines()[0]
         if isinstance(error, errors.DidNotReproduce):
-            return TrialStatus.ERROR, "the example to replay does not fail any more, or was found by other code"
+            return (TrialStatus.NO_EXAMPLES, REJECTED) if self.invalid else (TrialStatus.ERROR, OTHER)
+        if isinstance(error, errors.UnsatisfiedAssumption):
+            return TrialStatus.NO_EXAMPLES, REJECTED
         return self.blame.status(error), said(error)
 
 

@@ -56,7 +56,8 @@ def close_to_their_limit(verdict: ContractVerdict) -> Iterator[tuple[Result, str
 
 
 def caveats(verdict: ContractVerdict) -> Iterator[str]:
-    """Yield what was left out or waived where claims held: mutants, examples, and mutants that survived."""
+    """Yield what was left out or waived where claims held: other examples, mutants, and mutants that survived."""
+    yield from (r.reason for r in verdict.results if r.outcome is Outcome.HELD and r.trial is not None and r.reason)
     if unjudged := sum(result.unjudged for result in verdict.results):
         yield f"{unjudged} of {selected(verdict)} not tried on mutants"
     if fewer := sum(result.fewer for result in verdict.results):

@@ -23,6 +23,8 @@ class Outcome(Enum):
     HELD = "held"
 
 
+HOLDS_NOW = "the replayed example holds now; no other was tried"
+
 KILLED = {TrialStatus.REFUTED, TrialStatus.RAISED}
 
 
@@ -48,7 +50,7 @@ class Selection:
     examples: int | None = None
     """The number of examples of every claim that draws some; None for its own."""
     replay: bool = False
-    """One example is run instead of a search: it can refute the claim, and is undecided if the claim holds there."""
+    """One example is run instead of a search, and nothing else is asked of the claim."""
     not_claimed: Mapping[str, str] = field(default_factory=dict)
     """Why a falsifier is not tried, by its id: the other subject does not make its claim."""
 
@@ -123,7 +125,7 @@ def in_gate(contract: Contract, falsifier: Falsifier) -> bool:
 
 
 def _live(contract: Contract, falsifier: Falsifier, device: str, evidence: Evidence, selection: Selection) -> Result:
-    required = in_gate(contract, falsifier)
+    required = in_gate(contract, falsifier) or selection.replay
     if not kind_of(falsifier).bound:
         return Result(
             falsifier=falsifier, device=device, outcome=Outcome.UNDECIDED, reason="not bound: its test is prose"
@@ -136,13 +138,15 @@ def _live(contract: Contract, falsifier: Falsifier, device: str, evidence: Evide
     judged = [evidence.mutants.get((falsifier.id, mutant)) for mutant in named if device == "cpu"]
     mutants = tuple(trial for trial in judged if trial is not None)
     outcome, reason = _outcome(trial)
-    if selection.replay and outcome is Outcome.HELD:
-        outcome, reason = Outcome.UNDECIDED, "it holds at the one example that was replayed"
+    replayed = selection.replay and outcome is Outcome.HELD
     recorded = None
-    if kind_of(falsifier).proves:
+    if replayed:
+        reason = HOLDS_NOW
+    elif kind_of(falsifier).proves:
         outcome, reason, recorded = _proof(falsifier, trial, evidence, outcome, reason)
     unjudged = False
-    if outcome in (Outcome.HELD, Outcome.PROVED) and device == "cpu" and kind_of(falsifier).judged(falsifier):
+    judged_here = device == "cpu" and not replayed and kind_of(falsifier).judged(falsifier)
+    if judged_here and outcome in (Outcome.HELD, Outcome.PROVED):
         sensitive, why = _sensitivity(contract, falsifier, mutants, evidence)
         unjudged = sensitive is not Outcome.HELD and not selection.mutants
         outcome, reason = (outcome, reason) if sensitive is Outcome.HELD or unjudged else (sensitive, why)

@@ -24,7 +24,7 @@ def refutes(found: Trial) -> bool:
 
 def replayed(first: Trial, again: Trial) -> Trial:
     """Return what a search found, once its counterexample was tried in a fresh worker."""
-    if again.status is TrialStatus.INCONCLUSIVE:
+    if again.status is TrialStatus.HELD:
         detail = "its counterexample does not reproduce: in a fresh process the claim holds there"
         return replace(first, status=TrialStatus.ERROR, detail=detail)
     if again.counterexample is None or first.counterexample is None:

@@ -115,7 +115,7 @@ def decide(
     selected = [f for f in contract.claims if selection.takes(f)]
     tried = [f for f in selected if selection.tries(f)]
     claimed = {m for f in tried for m in f.kills} if "cpu" in selection.live and selection.mutants else set()
-    partial = len(selected) < len(contract.claims)
+    partial = selection.replay or len(selected) < len(contract.claims)
     unclaimed = tuple(sorted(_unclaimed(contract, selection)))
     survived = {key[1] for key, trial in evidence.mutants.items() if not killed(trial)}
     judged = {key[1] for key, trial in evidence.mutants.items() if trial.status is not TrialStatus.CANCELLED}

@@ -7,6 +7,7 @@ import pytest
 
 import pv
 from pv.errors import UsageError
+from pv.report import FORMATS
 from pv.results.outcome import Outcome
 from tests.commands.small import Project, edit, result
 
@@ -24,11 +25,47 @@ def test_a_counterexample_replays_by_blob_and_by_arguments_until_it_is_mended(pr
         assert replayed.trial is not None and replayed.trial.counterexample is not None
         assert replayed.trial.counterexample.arguments == {"epochs": 4, "steps": 1}
     edit(folder / "counting.py", "(epochs > 3)", "0")
-    mended = pv.validate(only=["C-WHOLE"], replay='{"epochs": 4, "steps": 1}')
-    held = result(mended, "C-WHOLE")
-    assert (held.outcome, held.reason) == (Outcome.UNDECIDED, "it holds at the one example that was replayed")
-    assert mended.exit_code == 2
-    assert "does not fail" in result(pv.validate(only=["C-WHOLE"], replay=blob), "C-WHOLE").reason
+    gate = "qa_gate: {id: G, name: g, require: {falsifiers: [C-LIMIT]}}\n"
+    for required in ("", gate):
+        (folder / "contracts/counting.yaml").write_text((folder / "contracts/counting.yaml").read_text() + required)
+        for replay in (blob, '{"epochs": 4, "steps": 1}'):
+            holds_now("C-WHOLE", replay)
+
+
+def holds_now(claim: str, replay: str) -> None:
+    report = pv.validate(only=[claim], replay=replay)
+    found = result(report, claim)
+    says = "the replayed example holds now; no other was tried"
+    assert (report.exit_code, found.outcome, found.reason) == (0, Outcome.HELD, says)
+    for name in FORMATS:
+        assert says in pv.render(report, name, verbose=True) or name in ("github", "sarif", "html")
+
+
+def test_an_example_that_the_test_rejects_now_did_not_hold(project: Project) -> None:
+    folder = project("small")
+    edit(folder / "counting.py", "whole = epochs * steps", "whole = epochs * steps + (epochs > 3)")
+    trial = result(pv.validate(only=["C-WHOLE"]), "C-WHOLE").trial
+    assert trial is not None and trial.counterexample is not None
+    test = folder / "falsifiers/falsify_counting.py"
+    start = "def falsify_whole(subject, device, epochs, steps):\n"
+    assert start in test.read_text()
+    edit(test, start, f"{start}    assume(epochs < 4)\n")
+    edit(test, "from hypothesis import given", "from hypothesis import assume, given")
+    blob = f"{trial.counterexample.hypothesis}:{trial.counterexample.blob}"
+    for replay in (blob, '{"epochs": 4, "steps": 1}'):
+        found = result(pv.validate(only=["C-WHOLE"], replay=replay), "C-WHOLE")
+        assert (found.outcome, "the test rejects the example to replay" in found.reason) == (Outcome.VACUOUS, True)
+
+
+def test_the_point_of_a_harness_is_replayed_until_it_is_mended(project: Project) -> None:
+    folder = project("proofs")
+    edit(folder / "counting.py", "total // parts", "total // parts + (total > 9)")
+    found = pv.validate(only=["H-SHARE"])
+    (line,) = (line for line in pv.render(found).splitlines() if line.startswith("  replay    "))
+    *_, replay = shlex.split(line)
+    assert result(pv.validate(only=["H-SHARE"], replay=replay), "H-SHARE").outcome is Outcome.FALSIFIED
+    edit(folder / "counting.py", " + (total > 9)", "")
+    holds_now("H-SHARE", replay)
 
 
 def test_seeds_repeat_and_differ(project: Project) -> None:
@@ -70,8 +107,7 @@ def test_an_equations_counterexample_is_printed_to_be_replayed_until_it_is_mende
     _, replay = shlex.split(line.partition("--only ")[2].partition(" ")[2])
     assert result(pv.validate(only=["K-SOFTMAX"], replay=replay), "K-SOFTMAX").outcome is Outcome.FALSIFIED
     edit(folder / "kernels.py", " * 1.5", "")
-    held = result(pv.validate(only=["K-SOFTMAX"], replay=replay), "K-SOFTMAX")
-    assert (held.outcome, held.reason) == (Outcome.UNDECIDED, "it holds at the one example that was replayed")
+    holds_now("K-SOFTMAX", replay)
 
 
 @pytest.mark.parametrize(

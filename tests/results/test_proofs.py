@@ -38,7 +38,7 @@ def test_only_a_counterexample_is_tried_again(status: TrialStatus) -> None:
 
 def test_counterexample_that_holds_in_a_fresh_process_is_an_error() -> None:
     first = trial(TrialStatus.REFUTED, counterexample=FOUND)
-    again = replayed(first, trial(TrialStatus.INCONCLUSIVE))
+    again = replayed(first, trial(TrialStatus.HELD))
     assert (again.status, again.counterexample) == (TrialStatus.ERROR, FOUND)
     assert "does not reproduce" in again.detail
 
