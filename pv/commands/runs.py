@@ -42,15 +42,16 @@ class Runs:
             self._predicate(replace(attempt, falsifier=falsifier, run=None, subject=None), falsifier, state, found)
 
     def with_run(self, attempt: Attempt, falsifier: Falsifier, found: Trial) -> Trial:
-        """Return a trial with the coverage, the seconds and the files of the run that its falsifier read."""
+        """Return a trial with the coverage, the times and the files of the run that its falsifier read."""
         run = kind_of(falsifier).run_of(attempt.contract, falsifier)
         if run is None:
             return found
         state = self._known[attempt.contract.id].runs.get(self._executing(attempt, falsifier, run).execution)
         if state is None or state.trial is None:
             return found
-        seconds, files = found.seconds + state.trial.seconds, found.files | state.trial.files
-        return replace(found, reached=state.trial.reached, seconds=seconds, files=files)
+        seconds, cpu_s = found.seconds + state.trial.seconds, found.cpu_s + state.trial.cpu_s
+        files = found.files | state.trial.files
+        return replace(found, reached=state.trial.reached, seconds=seconds, cpu_s=cpu_s, files=files)
 
     def _executing(self, attempt: Attempt, falsifier: Falsifier, run: Run) -> Attempt:
         """Return the attempt that executes the run that a falsifier reads."""

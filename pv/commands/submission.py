@@ -64,7 +64,7 @@ class Submission:
         limit_s = kind.limit_s(attempt.contract, falsifier, how)
         if falsifier.kills or attempt.mutant is None or not kind.timeout_kills:
             return limit_s
-        return min(limit_s, limit_on_mutant(self._known[attempt.contract.id].trials[falsifier.id, "cpu"].seconds))
+        return min(limit_s, limit_on_mutant(self._known[attempt.contract.id].trials[falsifier.id, "cpu"]))
 
     def _submit(self, attempt: Attempt, body: Body, limit_s: float) -> None:
         if self._scheduler.cancelled:

@@ -130,11 +130,11 @@ class Kind(ABC, Generic[P]):
         return None
 
     def soft_limit_s(self, claim: Falsifier) -> float:
-        """Return the limit in seconds that the contract sets for the whole attack."""
+        """Return the limit that the contract sets for the whole attack, in seconds of CPU time."""
         return claim.limit_s
 
     def limit_s(self, contract: Contract, claim: Falsifier, how: How) -> float:
-        """Return after how many seconds its worker is killed."""
+        """Return after how many seconds of CPU time, or of waiting, its worker is killed."""
         return self.soft_limit_s(claim)
 
     def clause(self, claim: Falsifier) -> Mapping[str, Any]:

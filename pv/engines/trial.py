@@ -114,6 +114,8 @@ class Trial:
     mutant_reached: bool = False
     seed: int = 0
     seconds: float = 0.0
+    cpu_s: float = 0.0
+    """CPU time of its worker and of every process below it. `seconds` are wall time, which depends on the load."""
     peak_mib: int = 0
     output: Output = Output()
     equation_mutants: EquationMutants | None = None

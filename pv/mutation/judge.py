@@ -53,9 +53,12 @@ class Judged:
     recalled: bool = False
 
 
-def limit_on_mutant(seconds: float) -> float:
-    """Return the limit in seconds on a mutant for a falsifier that takes `seconds` on the clean code."""
-    return max(LEAST_LIMIT_S, SLOWER * seconds)
+def limit_on_mutant(clean: Trial) -> float:
+    """Return the limit in seconds on a mutant for a falsifier with the trial `clean` on the clean code.
+
+    Several processes use more CPU time than wall time, and a falsifier that waits more wall time than CPU time.
+    """
+    return max(LEAST_LIMIT_S, SLOWER * max(clean.seconds, clean.cpu_s))
 
 
 def status(trial: Trial) -> MutantStatus | None:

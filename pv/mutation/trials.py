@@ -36,8 +36,6 @@ class _Pending:
     left: list[Falsifier]
     equivalent: bool
     tried: list[str] = field(default_factory=list)
-    late: bool = False
-    """True after the first timeout: a busy machine may cause one, so the falsifier is tried again."""
 
 
 class MutantTrials:
@@ -185,7 +183,7 @@ class MutantTrials:
         pending.left.remove(one)
         pending.tried.append(one.id)
         harder = HARDER if pending.equivalent else 1
-        limit = judge.limit_on_mutant(self.clean[one.id].seconds) * harder
+        limit = judge.limit_on_mutant(self.clean[one.id]) * harder
         if not kind_of(one).timeout_kills:
             limit = kind_of(one).limit_s(self._owners[one.id], one, How())
         self._submit(one, pending, limit, examples=one.examples * harder)
@@ -194,10 +192,6 @@ class MutantTrials:
         status, judged_by = judge.status(found), next(f for f in self.falsifiers if f.id == found.falsifier)
         if status is MutantStatus.TIMEOUT and not kind_of(judged_by).timeout_kills:
             status = None  # a proof that needs longer has detected nothing
-        if status is MutantStatus.TIMEOUT and not pending.late:
-            pending.left.append(judged_by)
-            pending.tried.remove(judged_by.id)
-            pending.late, status = True, None
         if status is None and pending.left:
             self._try(pending)
             return

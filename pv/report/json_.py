@@ -135,6 +135,7 @@ def _trial(trial: Trial, verdict: ContractVerdict) -> dict[str, Any]:
         "asked": trial.asked,
         "seed": trial.seed,
         "seconds": trial.seconds,
+        "cpu_seconds": trial.cpu_s,
         "peak_mib": trial.peak_mib,
         "output": trial.output.text[-MAX_OUTPUT:],
         "output_bytes": trial.output.size,

@@ -47,12 +47,12 @@ def undecided(verdict: ContractVerdict) -> dict[str, list[Result]]:
 
 
 def close_to_their_limit(verdict: ContractVerdict) -> Iterator[tuple[Result, str]]:
-    """Yield the proofs that took more than half of their limit, with a remark: a busier machine may miss them."""
+    """Yield the proofs that took more than half of their limit, with a remark: a slower machine may miss them."""
     for result in verdict.proofs:
         limit_s, trial = kind_of(result.falsifier).soft_limit_s(result.falsifier), result.trial
         if trial is not None and result.outcome is Outcome.PROVED and result.strained:
             limit = f"more than half of its limit of {limit_s:g} s"
-            yield result, f"{result.reason}; with its start {trial.seconds:.2f} s, {limit}"
+            yield result, f"{result.reason}; with its start {trial.cpu_s:.2f} s of CPU time, {limit}"
 
 
 def caveats(verdict: ContractVerdict) -> Iterator[str]:

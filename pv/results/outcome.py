@@ -94,7 +94,7 @@ class Result:
     def strained(self) -> bool:
         """Return whether a proof took more than half of its limit."""
         kind = kind_of(self.falsifier)
-        return kind.proves and self.trial is not None and self.trial.seconds > kind.soft_limit_s(self.falsifier) / 2
+        return kind.proves and self.trial is not None and self.trial.cpu_s > kind.soft_limit_s(self.falsifier) / 2
 
 
 def results(contract: Contract, evidence: Evidence, selection: Selection) -> Iterator[Result]:

@@ -146,6 +146,7 @@ def _trial(data: Mapping[str, Any], **names: Any) -> Trial:
     return Trial(
         **names,
         **counts,
+        cpu_s=data.get("cpu_seconds", 0.0),
         status=TrialStatus(data["status"]),
         output=Output(head=data["output"], size=data["output_bytes"]),
         counterexample=Counterexample(**{**found, "frames": tuple(found["frames"])}) if found is not None else None,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pv.engines.trial import Output
+from pv.workers import tree
 from pv.workers.tasks import Body
 
 KEEP = 32 << 10
@@ -17,7 +18,11 @@ MAX_LINE = 4 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A task for a worker, and its limits. `key` is for the caller."""
+    """A task for a worker, and its limits. `key` is for the caller.
+
+    limit_s: of CPU time, and of time in which no thread of the task runs or is ready to run: on busy cores a task takes
+    longer, but uses and waits no longer.
+    """
 
     key: Any
     body: Body
@@ -27,12 +32,16 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The end of a task. `stopped` names the limit that ended it; `status` is the exit status, None if never known."""
+    """The end of a task. `stopped` names the limit that ended it; `status` is the exit status, None if never known.
+
+    seconds: of wall time.
+    """
 
     records: tuple[dict[str, Any], ...]
     status: int | None
     stopped: str
     seconds: float
+    cpu_s: float
     peak_mib: int
     output: Output
     limit_s: float
@@ -80,7 +89,8 @@ class Live:
         self.task, self.id = task, id_
         self.evidence = Pipe(selector, self.take_evidence)
         self.output = Pipe(selector, self.take_output)
-        self.start = time.monotonic()
+        self.start = self.seen = time.monotonic()
+        self.cpu_s = self.idle_s = 0.0
         self.pid = self.peak = 0
         self.stopped = ""
         self.status: int | None = None
@@ -106,6 +116,19 @@ class Live:
             self._head += data[:room]
             self._tail = (self._tail + data[room:])[-KEEP:] if room < len(data) else self._tail
 
+    def look(self, use: tree.Use, now: float) -> None:
+        """Add what the task has used and waited since the last look, and set `stopped` once a limit is exceeded."""
+        if use.cpu_s <= self.cpu_s and not use.active:
+            self.idle_s += now - self.seen
+        self.seen = now
+        self.cpu_s, self.peak = max(self.cpu_s, use.cpu_s), max(self.peak, use.private_bytes >> 20)
+        exceeded = {
+            "memory": self.peak > self.task.memory_mib,
+            "time": self.cpu_s > self.task.limit_s,
+            "idle": self.idle_s > self.task.limit_s,
+        }
+        self.stopped = next((name for name, is_exceeded in exceeded.items() if is_exceeded), "")
+
     def close_write_ends(self) -> None:
         for pipe in (self.evidence, self.output):
             os.close(pipe.write_fd)
@@ -126,6 +149,7 @@ class Live:
             status=self.status,
             stopped=self.stopped,
             seconds=time.monotonic() - self.start,
+            cpu_s=self.cpu_s,
             peak_mib=self.peak,
             output=self._kept(),
             limit_s=self.task.limit_s,

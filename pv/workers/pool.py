@@ -16,8 +16,8 @@ from pv.workers import tree
 from pv.workers.launch import Ended, Launcher, Started, launcher
 from pv.workers.live import Live, Reply, Task
 
-TICK_S, MEMORY_S = 0.02, 0.05
-"""Seconds between two looks at what has ended, and at the memory of tasks, which reads /proc for every process."""
+TICK_S, USE_S = 0.02, 0.05
+"""Seconds between two looks at what has ended, and at what tasks use, which reads /proc for every thread."""
 LOSSES = 5
 """Number of times in a row that the fork server may be killed without any task ending in between."""
 
@@ -149,23 +149,20 @@ class Pool:
             live = self.live[event.task]
             if isinstance(event, Started):
                 live.pid, live.start = event.pid, time.monotonic()
+                live.seen = live.start
             elif isinstance(event, Ended):
                 live.status, live.ended = event.status, True
 
     def _watch_limits(self) -> None:
         assert self._launcher is not None
         now = time.monotonic()
-        measures = now - self.measured >= MEMORY_S
-        self.measured = now if measures else self.measured
+        if now - self.measured < USE_S:
+            return
+        self.measured = now
         for live in self.live.values():
             if live.ended or live.stopped or not live.pid:
                 continue
-            if measures:
-                live.peak = max(live.peak, tree.private_bytes(live.pid) >> 20)
-            if live.peak > live.task.memory_mib:
-                live.stopped = "memory"
-            elif now - live.start > live.task.limit_s:
-                live.stopped = "time"
+            live.look(tree.use(live.pid), now)
             if live.stopped:
                 self._launcher.kill(live.id)
 

@@ -7,7 +7,11 @@ from typing import Any
 from pv.engines.trial import Counterexample, EquationMutant, EquationMutants, Trial, TrialStatus
 from pv.workers.live import Reply
 
-_LIMITS = {"time": TrialStatus.TIMEOUT, "memory": TrialStatus.OUT_OF_MEMORY}
+_LIMITS = {
+    "time": (TrialStatus.TIMEOUT, "stopped at its limit of {0.limit_s:g} s of CPU time"),
+    "idle": (TrialStatus.TIMEOUT, "stopped after {0.limit_s:g} s in which it waited and used no CPU time"),
+    "memory": (TrialStatus.OUT_OF_MEMORY, "stopped at its memory limit of {0.memory_mib} MiB"),
+}
 
 
 def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = None, seed: int = 0) -> Trial:
@@ -34,6 +38,7 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
         mutant_reached=said.get("mutant_reached", False),
         seed=seed,
         seconds=reply.seconds,
+        cpu_s=reply.cpu_s,
         peak_mib=reply.peak_mib,
         output=reply.output,
         equation_mutants=_equation_mutants(said["equation_mutants"]) if "equation_mutants" in said else None,
@@ -45,17 +50,14 @@ def _without_answer(reply: Reply, end: dict[str, Any] | None) -> tuple[TrialStat
     if end is not None:
         return TrialStatus(end["status"]), ""
     if reply.stopped:
-        return _LIMITS[reply.stopped], f"stopped at its {reply.stopped} limit{_limit(reply)}"
+        status, detail = _LIMITS[reply.stopped]
+        return status, detail.format(reply)
     if reply.status is None:
         return TrialStatus.CRASHED, "the fork server was killed while this task ran alone"
     if os.WIFSIGNALED(reply.status):
         number = os.WTERMSIG(reply.status)
         return TrialStatus.CRASHED, f"killed by signal {number} ({signal.Signals(number).name})"
     return TrialStatus.NO_RESULT, f"the worker ended without an answer (exit status {os.WEXITSTATUS(reply.status)})"
-
-
-def _limit(reply: Reply) -> str:
-    return f" of {reply.limit_s:g} s" if reply.stopped == "time" else f" of {reply.memory_mib} MiB"
 
 
 def _counterexample(said: dict[str, Any]) -> Counterexample:

@@ -1,14 +1,16 @@
 """Process trees on Linux: their members, their memory, and how to kill them."""
 
+import contextlib
 import ctypes
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
-PAGE = os.sysconf("SC_PAGE_SIZE")
+PAGE, TICKS_PER_S = os.sysconf("SC_PAGE_SIZE"), os.sysconf("SC_CLK_TCK")
 
 
 def supported() -> bool:
@@ -58,7 +60,7 @@ def descendants(pid: int) -> list[int]:
 def alive(pid: int) -> bool:
     """Return whether the process runs: a zombie does not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return _stat(f"/proc/{pid}/stat")[0] not in "ZX"
     except (OSError, IndexError):
         return False
 
@@ -99,16 +101,44 @@ def marked(entry: str) -> list[int]:
     return [pid for pid in found if pid != os.getpid() and alive(pid)]
 
 
-def private_bytes(pid: int) -> int:
-    """Return the private memory of a process tree in bytes: resident less shared, so mapped files do not count."""
-    pages = 0
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What a process tree uses: private memory (resident less shared, so mapped files do not count) and CPU time.
+
+    active: whether one of its threads runs, or is ready to run and waits for a core or for a disk.
+    """
+
+    private_bytes: int
+    cpu_s: float
+    active: bool
+
+
+def use(pid: int) -> Use:
+    """Return what a process tree uses; nothing for a process that does not exist."""
+    pages, ticks, active = 0, 0, False
     for process in (pid, *descendants(pid)):
         try:
             _, resident, shared = Path(f"/proc/{process}/statm").read_text().split()[:3]
+            times = _stat(f"/proc/{process}/stat")[11:15]  # with those of the children that have ended
         except (OSError, ValueError):
             continue
+        active = active or any(state in "RD" for state in _states(process))
         pages += int(resident) - int(shared)
-    return pages * PAGE
+        ticks += sum(map(int, times))
+    return Use(pages * PAGE, ticks / TICKS_PER_S, active)
+
+
+def _stat(path: str) -> list[str]:
+    """Return the fields of a process or thread from its state on: its name may contain spaces and brackets."""
+    return Path(path).read_text().rpartition(")")[2].split()
+
+
+def _states(pid: int) -> Iterator[str]:
+    """Yield the state of each thread of a process."""
+    with contextlib.suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                yield _stat(f"{thread}/stat")[0]
 
 
 def threads() -> int:

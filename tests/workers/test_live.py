@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pv.workers.live import KEEP, MAX_LINE, Live, Task
+from pv.workers.tree import Use
 
 
 @pytest.fixture
@@ -55,3 +56,35 @@ def test_pipes_are_closed_once_at_their_end(live: Live) -> None:
     live.reply()
     assert (live.evidence.fd, live.output.fd) == (-1, -1)
     live.close()
+
+
+def looked(live: Live, *uses: tuple[float, bool]) -> str:
+    """Return what stopped a task that was looked at once a second, each time with its CPU time and its activity."""
+    for second, (cpu_s, active) in enumerate(uses, 1):
+        live.look(Use(private_bytes=0, cpu_s=cpu_s, active=active), live.start + second)
+    return live.stopped
+
+
+@pytest.mark.parametrize(
+    ("uses", "stopped"),
+    [
+        ([(0.01 * second, True) for second in range(100)], ""),  # it waits for a core most of the time
+        ([(0.0, True)] * 100, ""),
+        ([(1.0, True), (2.0, True), (3.0, True)], ""),
+        ([(1.0, True), (2.0, True), (3.1, True)], "time"),
+        ([(4.0, False)], "time"),  # of several processes, within one second
+        ([(0.0, False)] * 3, ""),
+        ([(0.0, False)] * 4, "idle"),
+        ([(0.5, False), *[(0.5, False), (0.5, True)] * 3], ""),
+        ([(0.5, False), *[(0.5, False), (0.5, True)] * 4], "idle"),
+    ],
+)
+def test_limit_counts_cpu_time_and_waiting_but_not_waiting_for_a_core(
+    live: Live, uses: list[tuple[float, bool]], stopped: str
+) -> None:
+    assert looked(live, *uses) == stopped
+
+
+def test_memory_above_its_limit_stops_a_task(live: Live) -> None:
+    live.look(Use(private_bytes=6 << 20, cpu_s=0.0, active=True), live.start)
+    assert live.stopped == "memory"

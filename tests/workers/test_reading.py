@@ -11,7 +11,7 @@ from pv.workers.live import Reply
 
 def trial(*records: dict[str, Any], status: int | None = 0, stopped: str = "") -> Trial:
     reply = Reply(
-        records=records, status=status, stopped=stopped, seconds=1.5, peak_mib=7, output=Output(head="said"),
+        records=records, status=status, stopped=stopped, seconds=1.5, cpu_s=0.5, peak_mib=7, output=Output(head="said"),
         limit_s=60.0, memory_mib=500,
     )  # fmt: skip
     return reading.trial(reply, falsifier="F", device="cpu", mutant="m", seed=3)
@@ -23,7 +23,7 @@ def test_trial_holds_what_the_last_record_says_and_what_the_pool_measured() -> N
     assert (found.falsifier, found.device, found.mutant, found.seed) == ("F", "cpu", "m", 3)
     assert (found.status, found.detail, found.valid, found.invalid) == (TrialStatus.HELD, "d", 9, 2)
     assert (found.reached, found.files) == ({"a:f"}, {"b"})
-    assert (found.seconds, found.peak_mib, found.output.text) == (1.5, 7, "said")
+    assert (found.seconds, found.cpu_s, found.peak_mib, found.output.text) == (1.5, 0.5, 7, "said")
     assert found.counterexample is None
 
 
@@ -34,7 +34,8 @@ def test_trial_holds_what_the_last_record_says_and_what_the_pool_measured() -> N
         (3 << 8, "", TrialStatus.NO_RESULT, "the worker ended without an answer (exit status 3)"),
         (11, "", TrialStatus.CRASHED, "killed by signal 11 (SIGSEGV)"),
         (None, "", TrialStatus.CRASHED, "the fork server was killed while this task ran alone"),
-        (9, "time", TrialStatus.TIMEOUT, "stopped at its time limit of 60 s"),
+        (9, "time", TrialStatus.TIMEOUT, "stopped at its limit of 60 s of CPU time"),
+        (9, "idle", TrialStatus.TIMEOUT, "stopped after 60 s in which it waited and used no CPU time"),
         (9, "memory", TrialStatus.OUT_OF_MEMORY, "stopped at its memory limit of 500 MiB"),
     ],
 )

@@ -31,7 +31,7 @@ class FakePool:
             on_start(task)
             end = {"kind": "end", "status": "held", "detail": ""}
             yield task, Reply(
-                records=(end,), status=0, stopped="", seconds=1.0, peak_mib=1, output=Output(),
+                records=(end,), status=0, stopped="", seconds=1.0, cpu_s=1.0, peak_mib=1, output=Output(),
                 limit_s=task.limit_s, memory_mib=task.memory_mib,
             )  # fmt: skip
 

@@ -12,12 +12,14 @@ LOOK_EVERY = 256
 
 
 def prove(claim: Claim, box: Box, limit_s: float) -> dict[str, Any]:
-    """Return the record of a search, which ends at the first refutation, the last point, or its limit in seconds."""
-    start, tried, outside = time.monotonic(), 0, 0
+    """Return the record of a search. It ends at the first refutation, the last point, or its limit on CPU time."""
+    start, tried, outside = time.process_time(), 0, 0
     for number, point in enumerate(box.points()):
-        seconds = time.monotonic() - start if number % LOOK_EVERY == 0 else 0.0
+        seconds = time.process_time() - start if number % LOOK_EVERY == 0 else 0.0
         if seconds > limit_s:
-            detail = f"exhaustive: at its limit of {limit_s:g} s, {number:,} of {box.size:,} points were tried"
+            detail = (
+                f"exhaustive: at its limit of {limit_s:g} s of CPU time, {number:,} of {box.size:,} points were tried"
+            )
             return {"status": TrialStatus.TIMEOUT.value, "detail": detail, "valid": tried, "invalid": outside}
         if not box.admits(point):
             outside += 1
@@ -26,7 +28,7 @@ def prove(claim: Claim, box: Box, limit_s: float) -> dict[str, Any]:
         refuted = claim.refutation(point)
         if refuted is not None:
             return {**refuted, "shrunk": True, "valid": tried, "invalid": outside}
-    return _complete(tried, outside, time.monotonic() - start, box)
+    return _complete(tried, outside, time.process_time() - start, box)
 
 
 def _complete(tried: int, outside: int, seconds: float, box: Box) -> dict[str, Any]:

@@ -34,12 +34,12 @@ FAILED = {"POST_FAIL", "EXEC_ERR", "POST_ERR"}
 
 
 def prove(claim: Claim, box: Box, limit_s: float, stream: Stream) -> dict[str, Any]:
-    """Return the record of a symbolic search with its own limit in seconds. Shrink and stream a counterexample."""
+    """Return the record of a symbolic search with its own limit on CPU time. Shrink and stream a counterexample."""
     if importlib.util.find_spec("crosshair") is None:
         return {"status": TrialStatus.SKIPPED.value, "detail": MISSING}
-    start = time.monotonic()
+    start = time.process_time()
     messages, paths, complete = _analysed(claim, box, limit_s)
-    seconds = time.monotonic() - start
+    seconds = time.process_time() - start
     states = {state for state, _ in messages}
     if states == {"CONFIRMED"}:
         return _confirmed(claim, box, paths, seconds)
@@ -129,7 +129,7 @@ def _unsettled(messages: list[tuple[str, str]], paths: int, seconds: float, limi
     said = "; ".join(f"{state}: {text}" for state, text in messages) or "no answer"
     if {state for state, _ in messages} <= {"CONFIRMED", "CANNOT_CONFIRM", "PRE_UNSAT"} and messages:
         if seconds > 0.95 * limit_s:
-            detail = f"CrossHair: not confirmed at its limit of {limit_s:g} s, after {paths:,} paths"
+            detail = f"CrossHair: not confirmed at its limit of {limit_s:g} s of CPU time, after {paths:,} paths"
             return {"status": TrialStatus.TIMEOUT.value, "detail": detail, "valid": paths}
         detail = f"CrossHair cannot confirm it, after {paths:,} paths in {seconds:.2f} s of {limit_s:g} s"
         return {"status": TrialStatus.INCONCLUSIVE.value, "detail": detail, "valid": paths}
@@ -182,18 +182,18 @@ def _bound_arguments(call: ast.Call, box: Box) -> dict[str, Any] | None:
 
 def _shrunk(claim: Claim, box: Box, point: Mapping[str, Any]) -> dict[str, Any]:
     """Return a point that refutes the claim in the same way, and of which no single value can be nearer to zero."""
-    status, deadline = (claim.refutation(point) or {})["status"], time.monotonic() + SHRINK_S
+    status, deadline = (claim.refutation(point) or {})["status"], time.process_time() + SHRINK_S
 
     def same(candidate: Point) -> bool:
         return box.admits(candidate) and (claim.refutation(candidate) or {}).get("status") == status
 
-    best = next((small for small in box.corner(CORNER) if time.monotonic() < deadline and same(small)), dict(point))
+    best = next((small for small in box.corner(CORNER) if time.process_time() < deadline and same(small)), dict(point))
     better = True
     while better:
         better = False
         for name, bound in box.bounds.items():
             for value in _nearer(bound, best[name]):
-                if time.monotonic() > deadline:
+                if time.process_time() > deadline:
                     return best
                 candidate = {**best, name: value}
                 if same(candidate):

@@ -14,7 +14,7 @@ from pv.engines.replay import point, refuse_point
 from pv.engines.rule import rules_of
 from pv.engines.trial import Trial, TrialStatus
 
-# Beyond an engine's own limit: to end a path, to make a counterexample smaller, to start on a busy machine.
+# Beyond an engine's own limit: to end a path, to make a counterexample smaller, to import the subject.
 GRACE_S, GRACE = 5.0, 1.25
 
 

@@ -69,7 +69,7 @@ def test_only_a_confirmation_of_all_is_one(
 ) -> None:
     times = iter([0.0, seconds])
     monkeypatch.setattr(symbolic, "_analysed", lambda *_: (messages, 12, False))
-    monkeypatch.setattr(symbolic.time, "monotonic", lambda: next(times))
+    monkeypatch.setattr(symbolic.time, "process_time", lambda: next(times))
     nothing: Any = None
     assert symbolic.prove(nothing, SPACE, 60.0, nothing)["status"] == status
 
