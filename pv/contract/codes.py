@@ -37,5 +37,7 @@ LOADING = (
     Code("PV012", "a value of the wrong type or form"),
     Code("PV014", "not a contract, or of an unknown format"),
     Code("PV201", "existing format: a key that pv does not read", Stops.NOTHING),
+    Code("PV205", "existing format: a number that contradicts the file", Stops.NOTHING),
+    Code("PV206", "existing format: a reference to something that does not exist", Stops.NOTHING),
 )
 EVIDENCE = Code("PV170", "an evidence file cannot be read, or belongs to something else", Stops.NOTHING)

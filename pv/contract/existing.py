@@ -1,38 +1,20 @@
 """Reads the field's existing contract format into the same model.
 
 Its falsifiers and harnesses are prose: these stay unbound, are counted, and never pass. What the format leaves open
-(other spellings, extra keys) is accepted; a key that pv does not read is reported as a notice.
+(other spellings, extra keys) is accepted; see `existing_notices` for what is reported.
 """
 
 from collections.abc import Iterator
 
 from pv.contract.claims import Equation, Falsifier, Harness, Obligation
-from pv.contract.finding import Finding, Location, Severity
+from pv.contract.existing_notices import notices
+from pv.contract.finding import Finding
 from pv.contract.model import Contract, Gate
 from pv.contract.strict_yaml import Node
 
-READ = {
-    "": {"metadata", "equations", "proof_obligations", "falsification_tests", "kani_harnesses", "qa_gate"},
-    "metadata": {"version", "created", "author", "description", "references", "depends_on", "kind", "registry"},
-    "falsification_tests": {
-        *("id", "name", "rule", "description", "prediction", "expected"),
-        *("if_fails", "fails_if", "test", "command", "test_harness"),
-    },
-    "proof_obligations": {
-        *("id", "type", "property", "statement", "formal", "verification", "tolerance"),
-        *("applies_to", "lean", "requires"),
-    },
-    "kani_harnesses": {
-        *("id", "obligation", "property", "description", "bound", "strategy", "solver", "harness"),
-        "actually_verified",
-    },
-}
-# Blocks that the format defines and pv does not run: known, so no notice.
-KNOWN_BLOCKS = {"kernel_structure", "simd_dispatch", "enforcement", "verification_summary", "type_invariants"}
-
 
 def build(tree: Node, stem: str) -> tuple[Contract, list[Finding]]:
-    """Return the contract of a file in the existing format, and a notice for every unknown key."""
+    """Return the contract of a file in the existing format, and notices about what it states in vain."""
     meta = tree.value["metadata"]
     references = meta.get("references")
     gate = tree.get("qa_gate")
@@ -49,7 +31,7 @@ def build(tree: Node, stem: str) -> tuple[Contract, list[Finding]]:
         harnesses=tuple(_harness(n, i) for i, n in enumerate(_entries(tree, "kani_harnesses"), 1)),
         gate=Gate(id=_text(gate, "id"), name=_text(gate, "name"), location=gate.location) if gate else Gate(),
     )
-    return contract, list(_unread(tree))
+    return contract, notices(tree)
 
 
 def _text(node: Node | None, *keys: str) -> str:
@@ -105,26 +87,4 @@ def _harness(node: Node, number: int) -> Harness:
         if_fails="",
         location=node.location,
         test=None,
-    )
-
-
-def _unread(tree: Node) -> Iterator[Finding]:
-    for key, location in tree.keys.items():
-        if key not in READ[""] | KNOWN_BLOCKS:
-            yield _notice(location, f"unknown key {key!r}: pv does not read it")
-    yield from _unread_in(tree.value["metadata"], "metadata")
-    for block in ("falsification_tests", "proof_obligations", "kani_harnesses"):
-        for entry in _entries(tree, block):
-            yield from _unread_in(entry, block)
-
-
-def _unread_in(node: Node, block: str) -> Iterator[Finding]:
-    for key, location in node.keys.items():
-        if key not in READ[block]:
-            yield _notice(location, f"unknown key {key!r} in {block!r}: pv does not read it")
-
-
-def _notice(location: Location, message: str) -> Finding:
-    return Finding(
-        code="PV201", severity=Severity.NOTICE, location=location, message=message, hint="no result depends on it"
     )

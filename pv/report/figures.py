@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from pv.contract.finding import Severity
-from pv.engines.kinds import kind_of
 from pv.results.outcome import Outcome, Result
 from pv.results.verdict import ContractVerdict
 
@@ -15,11 +14,13 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def unbound(verdict: ContractVerdict) -> str:
-    falsifiers = sum(not kind_of(result.falsifier).bound for result in verdict.attacks)
-    harnesses = sum(not kind_of(result.falsifier).bound for result in verdict.proofs)
-    text = f"{falsifiers} of {len(verdict.contract.falsifiers)} falsifiers"
-    return f"{text}, {harnesses} of {len(verdict.contract.harnesses)} harnesses" if harnesses else text
+def stated(verdict: ContractVerdict) -> str:
+    """Return how many claims a contract states, and how many of them were run."""
+    falsifiers, harnesses = (len(claims) for claims in (verdict.contract.falsifiers, verdict.contract.harnesses))
+    text = count(falsifiers, "falsifier") + (
+        f" and {harnesses} harness{'' if harnesses == 1 else 'es'}" if harnesses else ""
+    )
+    return f"{text} stated, {sum(result.trial is not None for result in verdict.results)} run"
 
 
 def selected(verdict: ContractVerdict) -> int:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pv.engines.kinds import kind_of
 from pv.report import phrases
-from pv.report.figures import claimed_on, count, devices, held, lint_errors, proved, ran, selected, unbound
+from pv.report.figures import claimed_on, count, devices, held, lint_errors, proved, ran, selected, stated
 from pv.results.outcome import Outcome
 from pv.results.trial import MutationScore
 from pv.results.verdict import ContractVerdict
@@ -69,7 +69,7 @@ def _remarks(verdict: ContractVerdict) -> Iterator[str]:
     if errors := lint_errors(verdict):
         yield count(errors, "lint error")
     if not all(kind_of(result.falsifier).bound for result in verdict.results):
-        yield f"{unbound(verdict)} unbound"
+        yield stated(verdict)
     if not verdict.results:
         yield verdict.absent or "no falsifier for the devices asked for"
     yield from (f"nothing claimed on {device}" for device in verdict.unclaimed)

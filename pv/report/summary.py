@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from pv.engines.kinds import kind_of
 from pv.report import phrases
-from pv.report.figures import claimed_on, count, devices, held, lint_errors, proved, ran, selected, unbound
+from pv.report.figures import claimed_on, count, devices, held, lint_errors, proved, ran, selected, stated
 from pv.results.outcome import Outcome, Result, killed
 from pv.results.verdict import ContractVerdict
 
@@ -23,7 +23,7 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
     if errors and not ran(verdict):
         return
     if not all(kind_of(result.falsifier).bound for result in verdict.results):
-        yield f"{unbound(verdict)} unbound (prose), nothing measured"
+        yield f"{stated(verdict)}: their tests are prose"
         return
     yield from (_device(verdict, device) for device in devices(verdict))
     yield from _searches(verdict)

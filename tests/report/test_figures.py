@@ -19,6 +19,6 @@ def test_results_are_counted_by_device_and_outcome() -> None:
     on_cpu, on_cuda = (figures.claimed_on(VERDICT, device) for device in ("cpu", "cuda"))
     assert (len(on_cpu), figures.held(on_cpu), figures.proved(on_cpu)) == (5, 1, 0)
     assert (len(on_cuda), figures.held(on_cuda)) == (1, 1)
-    assert figures.unbound(VERDICT) == "0 of 5 falsifiers"
+    assert figures.stated(VERDICT) == "5 falsifiers stated, 5 run"
     assert figures.ran(VERDICT)
     assert figures.lint_errors(VERDICT) == 0

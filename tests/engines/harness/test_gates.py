@@ -38,4 +38,4 @@ def test_harnesses_in_prose_are_counted_and_never_pass() -> None:
     harnesses = len(verdict.contract.harnesses)
     assert harnesses > 0
     assert verdict.status is Status.UNDECIDED
-    assert f", {harnesses} of {harnesses} harnesses unbound (prose), nothing measured" in sentence(verdict)
+    assert f" and {harnesses} harnesses stated, 0 run: their tests are prose" in sentence(verdict)
