@@ -13,7 +13,7 @@ from pv.commands.signature import parameters
 from pv.commands.templates import SCHEMA_FILE, Names
 from pv.contract.check import did_you_mean
 from pv.contract.load import load, schema, shown_path
-from pv.contract.names import Binding, Target
+from pv.contract.names import Binding, Target, hyphen_hint
 from pv.errors import UsageError
 from pv.source.project import Project, find_project
 from pv.source.resolve import Function, Unbound, function, module_file
@@ -88,6 +88,8 @@ def _function(project: Project, target: Target) -> Function:
     """Return the function of a target. Raise UsageError if there is none, or if calling it does not run it."""
     if not target.attribute or "." in target.attribute:
         raise UsageError(f"invalid subject '{target}': expected module:function{_choice(project, target)}")
+    if hint := hyphen_hint(str(target)):
+        raise UsageError(f"invalid subject '{target}': {hint}")
     try:
         file = module_file(project, target.module)
         found = function(project, Binding(file.relative_to(project.root).as_posix(), target.attribute))

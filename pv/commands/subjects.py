@@ -6,7 +6,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from pv.contract.model import Contract
-from pv.contract.names import Target
+from pv.contract.names import Target, hyphen_hint
 from pv.contract.spelling import nearest
 from pv.errors import UsageError
 from pv.source import resolve
@@ -20,7 +20,9 @@ def target_of(text: str, hint: str = "") -> Target:
     attributes = target.attribute.split(".") if target.attribute else []
     names = all(part.isidentifier() for part in (*target.module.split("."), *attributes))
     if not names or any(part.startswith("_") for part in attributes):
-        raise UsageError(f"invalid subject {text!r}: expected module or module:attribute{hint}")
+        raise UsageError(
+            f"invalid subject {text!r}: expected module or module:attribute{hint or _after(hyphen_hint(text))}"
+        )
     return target
 
 
@@ -44,7 +46,12 @@ def named(contract: Contract, text: str, project: Project) -> Target:
 def _meant(contract: Contract, text: str, declared: list[str]) -> str:
     near = nearest(text, [*declared, str(contract.subject)])
     names = ", ".join(other.name for other in contract.subjects) or "no other subject"
-    return (f"; did you mean {near!r}?" if near else "") + f"; {contract.id} declares {names}"
+    hint = f"did you mean {near!r}?" if near else hyphen_hint(text)
+    return _after(hint) + _after(f"{contract.id} declares {names}")
+
+
+def _after(hint: str) -> str:
+    return f"; {hint}" if hint else ""
 
 
 def absent(package: str) -> str:

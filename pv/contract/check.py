@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pv.contract.accepts import Accepts, accepts, no_item_twice
 from pv.contract.finding import Finding, Location, Severity
+from pv.contract.names import hyphen_hint
 from pv.contract.spelling import nearest
 from pv.contract.strict_yaml import Node, walk
 
@@ -62,7 +63,8 @@ def check(tree: Node, name: str) -> list[Finding]:
     )
     if name == "contract":
         found += _not_finite(tree)
-    return sorted(found, key=lambda f: (f.location, f.code))
+    # jsonschema reports each missing key, and a finding names all that are missing beside it.
+    return sorted(dict.fromkeys(found), key=lambda f: (f.location, f.code))
 
 
 def _not_finite(tree: Node) -> Iterator[Finding]:
@@ -86,7 +88,7 @@ def _findings(tree: Node, error: "ValidationError") -> Iterator[Finding]:
     elif "propertyNames" in error.schema_path:
         location = _node(tree, path).keys.get(instance, tree.at(path))
         message = f"invalid key {_short(instance)} in {_name(path)}: expected {_expected(error)}"
-        yield _refusal("PV012", location, message)
+        yield _refusal("PV012", location, message, _hyphen(error))
     elif error.validator == "required":
         missing = [key for key in value if key not in instance]
         yield _refusal("PV011", tree.at(path), f"missing key {_words(missing)} in {_name(path)}", "add it")
@@ -99,7 +101,14 @@ def _findings(tree: Node, error: "ValidationError") -> Iterator[Finding]:
         yield _refusal("PV012", tree.at(path), f"invalid {_name(path)}: expected exactly one of {_words(keys)}")
     else:
         message = f"invalid value {_short(error.instance)} for {_name(path)}: expected {_expected(error)}"
-        yield _refusal("PV012", tree.at(path), message)
+        yield _refusal("PV012", tree.at(path), message, _hyphen(error))
+
+
+def _hyphen(error: "ValidationError") -> str:
+    """Return a hint if a name does not match its pattern because of hyphens."""
+    pattern: Any = error.validator_value
+    fits = error.validator == "pattern" and re.fullmatch(pattern, str(error.instance).replace("-", "_"))
+    return hyphen_hint(str(error.instance)) if fits else ""
 
 
 def _unknown_keys(tree: Node, path: list[str | int], error: "ValidationError") -> Iterator[Finding]:

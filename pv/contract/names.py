@@ -8,6 +8,11 @@ class UnknownName(LookupError):
     """A claim names a run or mutant that its contract does not declare."""
 
 
+def hyphen_hint(name: str) -> str:
+    """Return a hint for the name of code that cannot be imported because of a hyphen; "" for any other name."""
+    return f"Python names have no '-': rename it, such as to {name.replace('-', '_')!r}" if "-" in name else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Binding:
     """`path/to/file.py::name`: a function in a file of the project."""

@@ -185,3 +185,10 @@ def test_duplicate_id_is_refused(folder: Path) -> None:
     (folder / "contracts/example.yaml").rename(folder / "contracts/other.yaml")
     with pytest.raises(UsageError, match=r"duplicate contract 'example' \(first defined in contracts/other.yaml\)"):
         new()
+
+
+def test_module_that_cannot_be_imported_is_refused(folder: Path) -> None:
+    (folder / "my-module.py").write_text(SCALED)
+    with pytest.raises(UsageError, match="Python names have no '-': rename it, such as to 'my_module:scaled'"):
+        new(subject="my-module:scaled")
+    assert files(folder).keys() == {"my-module.py"}
