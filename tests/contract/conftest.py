@@ -36,9 +36,9 @@ def refusals() -> Callable[[Path], list[str]]:
     """What loading says of a file, without its path; every refusal at a place, and no contract with one."""
 
     def refusals_(path: Path) -> list[str]:
-        started = time.monotonic()
+        started = time.process_time()
         loaded = load([path])
-        assert time.monotonic() - started < SOON_S
+        assert time.process_time() - started < SOON_S
         assert all(
             found.location.path == path and found.location.line >= 1 and found.location.column >= 1
             for found in loaded.findings

@@ -15,6 +15,6 @@ def test_no_name_is_suggested_where_none_is_similar() -> None:
 
 
 def test_time_is_bounded_for_long_names() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     assert nearest("a" * 10**6, ["b" * 10**6] * 10**4) == ""
-    assert time.perf_counter() - start < 5.0
+    assert time.process_time() - start < 5.0

@@ -71,6 +71,6 @@ MANY = {
 @pytest.mark.parametrize("name", MANY)
 def test_many_problems_do_not_hold_up_the_check(name: str, write: Write, problems: Problems) -> None:
     content, code = MANY[name]
-    path, started = write(content), time.monotonic()
+    path, started = write(content), time.process_time()
     assert code in {finding.code for finding in problems(path)}
-    assert time.monotonic() - started < SOON_S
+    assert time.process_time() - started < SOON_S
