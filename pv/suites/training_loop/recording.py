@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim.optimizer import Optimizer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pv.suites.training_loop.probe import Probe
 
@@ -20,18 +20,20 @@ if TYPE_CHECKING:
 class Step:
     """An optimizer step as the optimizer saw it.
 
-    batches: the names in each forward in training mode since the last step. rates: of the parameter groups that hold
-    the probe's parameters. gradient: None where a parameter had none. weights: after the step.
+    batches: the names in each forward in training mode since the last step. rates: by the name of each parameter that
+    the optimizer holds. gradient: None where a parameter had none. weights: after the step. state: of the optimizer,
+    after the step, by `parameter.key`.
     """
 
     batches: tuple[tuple[int, ...], ...]
-    rates: tuple[float, ...]
+    rates: Mapping[str, float]
     gradient: Mapping[str, Tensor | None]
     weights: Mapping[str, Tensor]
+    state: Mapping[str, Tensor]
 
     @property
     def rate(self) -> float:
-        return self.rates[0]
+        return next(iter(self.rates.values()))
 
     @property
     def names(self) -> tuple[int, ...]:
@@ -64,19 +66,26 @@ class Recorder:
 
     def note_step(self, optimizer: Optimizer, *_: Any) -> None:
         named = dict(self.probe.named_parameters()) if self.probe is not None else {}
-        mine = {id(each) for each in named.values()}
-        groups = [group for group in optimizer.param_groups if any(id(each) in mine for each in group["params"])]
-        if not groups:
+        names = {id(each): name for name, each in named.items()}
+        held = [(group, each) for group in optimizer.param_groups for each in group["params"] if id(each) in names]
+        if not held:
             return
         self.steps.append(
             Step(
                 batches=tuple(self.pending),
-                rates=tuple(float(group["lr"]) for group in groups),
+                rates={names[id(each)]: float(group["lr"]) for group, each in held},
                 gradient={n: None if p.grad is None else p.grad.detach().clone() for n, p in named.items()},
                 weights={n: p.detach().clone() for n, p in named.items()},
+                state={f"{n}.{key}": each for n, p in named.items() for key, each in _state(optimizer, p)},
             )
         )
         self.pending = []
+
+
+def _state(optimizer: Optimizer, parameter: Tensor) -> Iterator[tuple[str, Tensor]]:
+    for key, each in optimizer.state.get(parameter, {}).items():
+        if isinstance(each, Tensor | int | float):
+            yield key, torch.as_tensor(each).detach().clone()
 
 
 _current = Recorder()

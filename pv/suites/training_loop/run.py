@@ -1,7 +1,7 @@
 """Runs a job, and returns what the trainer reported together with what was recorded."""
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from pv.suites.training_loop.job import Job, Trainer, weights_of
+from pv.suites.training_loop.job import Example, Job, Trainer, weights_of
+from pv.suites.training_loop.oracle import START
 from pv.suites.training_loop.recording import Step, record
 
 _DISTURBANCE = itertools.count(1000)
@@ -33,6 +34,20 @@ class Run:
     events: tuple[str, ...]
     checkpoints: Mapping[int, Path]
     final_step: int | None
+
+    def before(self, k: int) -> Mapping[str, Tensor]:
+        """Return the weights before the step at index k; those of a resumed run's first step are not known."""
+        return self.steps[k - 1].weights if k else START
+
+    def named(self, names: Iterable[int]) -> list[Example]:
+        """Return the examples of the training data with these names."""
+        by_name = {each.name: each for each in self.job.train}
+        return [by_name[name] for name in names]
+
+    @property
+    def order(self) -> list[tuple[int, ...]]:
+        """Return the names in each step."""
+        return [step.names for step in self.steps]
 
 
 def observe(trainer: Trainer, job: Job) -> Run:
