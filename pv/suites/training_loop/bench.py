@@ -45,6 +45,10 @@ class Bench:
         """Return the run of a job, whose directory is chosen here."""
         return self._once(repr(job), lambda place: observe(self.trainer, replace(job, directory=place)))
 
+    def repeat(self, job: Job) -> Run:
+        """Return another run of the job than `run` does."""
+        return self._once(f"{job!r} again", lambda place: observe(self.trainer, replace(job, directory=place)))
+
     def resume(self, straight: Run, step: int) -> Run:
         """Return the run that goes on from the checkpoint of a step, as if the first had been killed after it."""
 
