@@ -1,0 +1,360 @@
+"""A correct training loop in plain PyTorch on one process: every claim of the suite holds for it.
+
+The mutants of the suite are faults in its public functions.
+"""
+
+import math
+import random
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import SGD, AdamW, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+from torch.utils.data import DataLoader
+
+from pv.suites.training_loop.job import IGNORED, Job, Report
+from pv.suites.training_loop.probe import token_loss
+
+Batch = dict[str, Tensor]
+Sums = tuple[float, int]
+"""A loss in nats summed over the scored tokens, and their number."""
+
+
+@dataclass(slots=True)
+class State:
+    """What a checkpoint holds beside the states of model, optimizer, schedule and random numbers.
+
+    tokens: scored since the run began. since: the sums of each micro-batch, by step, since the last log. best: the
+    least evaluation loss and its step.
+    """
+
+    step: int = 0
+    tokens: int = 0
+    since: list[list[Sums]] = field(default_factory=list)
+    best: tuple[float, int] | None = None
+    logs: list[dict[str, float]] = field(default_factory=list)
+    evaluations: list[tuple[int, float]] = field(default_factory=list)
+
+
+@dataclass(slots=True, kw_only=True)
+class Training:
+    """The parts of a run."""
+
+    job: Job
+    model: nn.Module
+    optimizer: Optimizer
+    scheduler: LambdaLR
+    state: State
+    events: list[str]
+
+
+# The plan.
+
+
+def order(examples: int, seed: int, epoch: int) -> list[int]:
+    """Return the order of the examples in an epoch. Epochs count from 0."""
+    return random.Random(repr((seed, epoch))).sample(range(examples), examples)
+
+
+def batches(rows: Sequence[int], size: int) -> list[Sequence[int]]:
+    """Return the micro-batches of an epoch; the last one may be smaller."""
+    return [rows[i : i + size] for i in range(0, len(rows), size)]
+
+
+def windows(epoch: Sequence[Sequence[int]], accumulate: int) -> list[Sequence[Sequence[int]]]:
+    """Return the micro-batches of each optimizer step of an epoch; the last step may have fewer."""
+    return [epoch[i : i + accumulate] for i in range(0, len(epoch), accumulate)]
+
+
+def epoch_windows(job: Job, epoch: int) -> list[Sequence[Sequence[int]]]:
+    """Return the row numbers of each micro-batch of each step of an epoch."""
+    return windows(batches(order(len(job.train), job.seed, epoch), job.batch), job.accumulate)
+
+
+def planned_steps(job: Job) -> int:
+    """Return how many steps a run takes unless it is stopped."""
+    return job.max_steps or job.epochs * len(epoch_windows(job, 0))
+
+
+def rest(windows: list[Sequence[Sequence[int]]], taken: int) -> list[Sequence[Sequence[int]]]:
+    """Return the windows of an epoch that are left after `taken` of them."""
+    return windows[taken:]
+
+
+def remaining(job: Job, done: int) -> Iterator[list[Sequence[Sequence[int]]]]:
+    """Yield the windows of each epoch that are left after `done` steps."""
+    steps, planned = len(epoch_windows(job, 0)), planned_steps(job)
+    while done < planned and steps:
+        epoch, taken = divmod(done, steps)
+        left = rest(epoch_windows(job, epoch), taken)[: planned - done]
+        yield left
+        done += len(left)
+
+
+def load(job: Job, epoch: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[Batch]]:
+    """Yield the batches of each window. A generator of its own keeps the loader from drawing from the default one."""
+    rows: Any = [rows for window in epoch for rows in window]
+    train: Any = job.train
+    draw = torch.Generator().manual_seed(job.seed)
+    loader = DataLoader(train, batch_sampler=rows, collate_fn=job.collate, num_workers=job.workers, generator=draw)
+    loaded = iter(loader)
+    for window in epoch:
+        yield [next(loaded) for _ in window]
+
+
+def due(step: int, every: int) -> bool:
+    """Return whether something that happens every so many steps happens after this step."""
+    return every > 0 and step % every == 0
+
+
+def stops(job: Job, step: int) -> bool:
+    """Return whether a callback asks to stop after this step."""
+    return step == job.stop_at
+
+
+# A step.
+
+
+def trained(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that are trained."""
+    return [each for each in model.parameters() if each.requires_grad]
+
+
+def make_optimizer(job: Job, model: nn.Module) -> Optimizer:
+    """Return the optimizer of the trained parameters."""
+    kinds: dict[str, type[Optimizer]] = {"sgd": SGD, "adamw": AdamW}
+    return kinds[job.optimizer](trained(model), lr=job.rate)  # type: ignore[call-arg]  # both take it
+
+
+def factor(job: Job, done: int, planned: int) -> float:
+    """Return what the rate is multiplied by in the step after `done` steps."""
+    if job.schedule == "constant":
+        return 1.0
+    if done < job.warmup:
+        return done / job.warmup
+    return max(0.0, (planned - done) / max(1, planned - job.warmup))
+
+
+def make_scheduler(job: Job, optimizer: Optimizer) -> LambdaLR:
+    """Return the schedule of the rate, which advances once a step."""
+    return LambdaLR(optimizer, lambda done: factor(job, done, planned_steps(job)))
+
+
+def scored(labels: Tensor) -> int:
+    """Return how many of the labels [B, T] are predicted: never the first of a row."""
+    return int((labels[:, 1:] != IGNORED).sum())
+
+
+def loss_sum(model: nn.Module, batch: Batch) -> Tensor:
+    """Return the cross-entropy in nats, summed over the scored tokens."""
+    return token_loss(model(batch["input_ids"]), batch["labels"], "sum")
+
+
+def factors(counts: Sequence[int]) -> list[float]:
+    """Return the factor of the summed loss of each micro-batch of a window: 1 / scored tokens of the window."""
+    return [1 / (sum(counts) or 1) for _ in counts]
+
+
+def backward(training: Training, window: Sequence[Batch]) -> list[Sums]:
+    """Compute the gradient of the token mean of a window, and return the sums of its micro-batches."""
+    training.optimizer.zero_grad()
+    counts = [scored(batch["labels"]) for batch in window]
+    sums = []
+    for batch, count, each in zip(window, counts, factors(counts), strict=True):
+        nats = loss_sum(training.model, batch)
+        (nats * each).backward()  # type: ignore[no-untyped-call]  # torch has no types for it
+        sums.append((float(nats.detach()), count))
+    return sums
+
+
+def clip(parameters: Iterable[Tensor], limit: float | None) -> float:
+    """Scale the gradient down to a norm of at most `limit`, and return the norm that it had."""
+    return float(clip_grad_norm_(parameters, math.inf if limit is None else limit))
+
+
+def update(training: Training) -> float:
+    """Update the weights, then the rate. Return the rate that was used."""
+    rate = float(training.optimizer.param_groups[0]["lr"])
+    training.optimizer.step()
+    training.scheduler.step()
+    return rate
+
+
+def train_step(training: Training, window: Sequence[Batch]) -> None:
+    """Take one optimizer step, then log, evaluate and save where that is due."""
+    job, state = training.job, training.state
+    note(training, "step_begin")
+    state.since.append(backward(training, window))
+    norm = clip(trained(training.model), job.clip)
+    rate = update(training)
+    state.step += 1
+    state.tokens += sum(tokens for _, tokens in state.since[-1])
+    if due(state.step, job.log_every):
+        state.logs.append(log_row(state.step, state.since, rate, norm) | {"tokens": state.tokens})
+        state.since = []
+        note(training, "log")
+    if due(state.step, job.eval_every):
+        state.evaluations.append((state.step, evaluate(job, training.model)))
+        state.best = better(state.best, state.evaluations[-1])
+        note(training, "evaluate")
+    if due(state.step, job.save_every):
+        save(training)
+        rotate(job, state.best)
+        note(training, "save")
+    note(training, "step_end")
+
+
+def note(training: Training, event: str) -> None:
+    """Call the callbacks of an event: here one that lists the events."""
+    training.events.append(event)
+
+
+# Logs and evaluations.
+
+
+def token_mean(sums: Sequence[Sums]) -> float:
+    """Return the mean over all tokens; 0 if there are none."""
+    return sum(nats for nats, _ in sums) / max(sum(tokens for _, tokens in sums), 1)
+
+
+def log_row(step: int, since: Sequence[Sequence[Sums]], rate: float, norm: float) -> dict[str, float]:
+    """Return the row of a log: the token mean since the last log, and rate and norm of the step."""
+    return {"step": step, "loss": token_mean([each for window in since for each in window]), "rate": rate, "norm": norm}
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put the model in eval mode, and leave its mode and the random state as they were."""
+    mode = model.training
+    with torch.random.fork_rng(devices=[]):
+        model.eval()
+        try:
+            yield
+        finally:
+            model.train(mode)
+
+
+def evaluation_sums(job: Job, model: nn.Module) -> list[Sums]:
+    """Return the sums of each batch of the evaluation."""
+    with evaluating(model), torch.no_grad():
+        rows = [[job.evaluated[i] for i in part] for part in batches(range(len(job.evaluated)), job.eval_batch)]
+        found = [job.collate(part) for part in rows]
+        return [(float(loss_sum(model, batch)), scored(batch["labels"])) for batch in found]
+
+
+def evaluate(job: Job, model: nn.Module) -> float:
+    """Return the evaluation loss: the mean over all its tokens."""
+    return token_mean(evaluation_sums(job, model))
+
+
+def better(best: tuple[float, int] | None, evaluation: tuple[int, float]) -> tuple[float, int] | None:
+    """Return the least loss and its step. NaN is never the least."""
+    step, loss = evaluation
+    return best if math.isnan(loss) or (best is not None and best[0] <= loss) else (loss, step)
+
+
+# Checkpoints.
+
+
+def checkpoints(directory: Path) -> dict[int, Path]:
+    """Return the checkpoints on disk by step."""
+    return {int(path.name.removeprefix("step-")): path for path in directory.glob("step-*")}
+
+
+def save(training: Training) -> None:
+    """Save the run: written under another name and renamed, a checkpoint is complete or not there."""
+    path = training.job.directory / f"step-{training.state.step}"
+    partial = path.with_name(f"partial-{path.name}")
+    for each in (partial, path):
+        shutil.rmtree(each, ignore_errors=True)
+    partial.mkdir()
+    torch.save(snapshot(training), partial / "state.pt")
+    partial.rename(path)
+
+
+def snapshot(training: Training) -> dict[str, Any]:
+    """Return everything that the rest of the run depends on."""
+    return {
+        "model": training.model.state_dict(),
+        "optimizer": training.optimizer.state_dict(),
+        "schedule": training.scheduler.last_epoch,
+        "random": torch.get_rng_state(),
+        "state": asdict(training.state),
+    }
+
+
+def restore(training: Training, saved: Mapping[str, Any]) -> None:
+    """Put everything that was saved in its place."""
+    training.model.load_state_dict(saved["model"])
+    training.optimizer.load_state_dict(saved["optimizer"])
+    training.scheduler.last_epoch = saved["schedule"]
+    torch.set_rng_state(saved["random"])
+    training.state = State(**saved["state"])
+
+
+def kept(saved: Iterable[int], keep: int | None, best: int | None) -> set[int | None]:
+    """Return which checkpoints stay: the newest, and the best."""
+    return {*sorted(saved)[-keep:], best} if keep else {*saved}
+
+
+def rotate(job: Job, best: tuple[float, int] | None) -> None:
+    """Remove the checkpoints that do not stay."""
+    saved = checkpoints(job.directory)
+    for step in saved.keys() - kept(saved, job.keep, best[1] if job.best and best else None):
+        shutil.rmtree(saved[step])
+
+
+class Loop:
+    """The adapter of this loop."""
+
+    lacks: Mapping[str, str] = {"ranks": "it runs on one process"}
+    not_claimed: Mapping[str, str] = {}
+    tolerance = 1e-9
+
+    def run(self, job: Job) -> Report:
+        """Train as the job says, from its checkpoint if it names one."""
+        training = begin(job)
+        note(training, "train_begin")
+        for epoch in remaining(job, training.state.step):
+            note(training, "epoch_begin")
+            for window in load(job, epoch):
+                train_step(training, window)
+                if stops(job, training.state.step):
+                    break
+            note(training, "epoch_end")
+            if stops(job, training.state.step):
+                break
+        note(training, "train_end")
+        return report(training)
+
+
+def begin(job: Job) -> Training:
+    """Return the parts of a run as they are before its first step, or after the step of its checkpoint."""
+    torch.manual_seed(job.seed)
+    model = job.model()
+    optimizer = make_optimizer(job, model)
+    scheduler = make_scheduler(job, optimizer)
+    training = Training(job=job, model=model, optimizer=optimizer, scheduler=scheduler, state=State(), events=[])
+    if job.resume:
+        restore(training, torch.load(job.resume / "state.pt", weights_only=True))
+    return training
+
+
+def report(training: Training) -> Report:
+    """Return what the run has to say."""
+    state = training.state
+    return Report(
+        model=training.model,
+        logs=state.logs,
+        evaluations=state.evaluations,
+        events=training.events,
+        checkpoints=checkpoints(training.job.directory),
+        final_step=state.step,
+    )
