@@ -1,0 +1,104 @@
+"""Says in which known way a run differs from the right one, and shows its steps."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from pv.suites.training_loop.numbers import close
+from pv.suites.training_loop.oracle import norm, sums
+from pv.suites.training_loop.recording import Step
+from pv.suites.training_loop.run import Run
+
+ROWS = 24
+"""The most steps in a table."""
+
+
+def explain_order(found: Sequence[int], right: Run, skipped: int = 0) -> tuple[str, ...]:
+    """Return in which epochs of the right run names have this order: from the start, or after `skipped` examples."""
+    names, size = [name for step in right.order for name in step], len(right.job.train)
+    known = {}
+    for epoch in range(len(names) // size):
+        own = names[epoch * size : (epoch + 1) * size]
+        known[f"the order of epoch {epoch + 1} from its start"] = own
+        if skipped:
+            known[f"the order of epoch {epoch + 1} without its first {skipped} examples"] = own[skipped:]
+    return tuple(name for name, own in known.items() if found and list(found) == own[: len(found)])
+
+
+def explain_rates(found: Sequence[float], right: Run) -> tuple[str, ...]:
+    """Return from which steps of the right run on the rates are these."""
+    rates = [step.rate for step in right.steps]
+    starts = [k for k in range(len(rates)) if found and list(found) == rates[k : k + len(found)]]
+    return tuple(f"the schedule from step {k + 1} on: its count starts at {k}" for k in starts)
+
+
+def first_difference(found: Run, right: Run, done: int = 0) -> str:
+    """Return in which step two runs differ first, and in what. found: resumed after `done` steps of the right run."""
+    for k, (a, b) in enumerate(zip(found.steps, right.steps[done:], strict=False), done + 1):
+        if why := _difference(a, b):
+            return f"the first difference is in step {k}: {why}"
+    return "no step differs" if len(found.steps) + done == len(right.steps) else "the numbers of steps differ"
+
+
+def _difference(found: Step, right: Step) -> str:
+    if found.batches != right.batches:
+        return f"examples {found.batches}, not {right.batches}"
+    if found.rates != right.rates:
+        return f"rates {dict(found.rates)}, not {dict(right.rates)}"
+    if differing := different(_present(found.gradient), _present(right.gradient)):
+        return f"same examples, another gradient of {differing}: other weights or random numbers before it"
+    if differing := different(found.state, right.state):
+        return f"same gradient, another state of the optimizer: {differing}"
+    differing = different(found.weights, right.weights)
+    return f"same gradient, rate and optimizer state, other weights before it: {differing}" if differing else ""
+
+
+def _present(gradient: Mapping[str, Tensor | None]) -> dict[str, Tensor]:
+    return {name: each for name, each in gradient.items() if each is not None}
+
+
+def different(found: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> str:
+    """Return the names of the tensors that are not the same bits, and how far they are off; "" if all are the same."""
+    names = [n for n in {**right, **found} if n not in found or n not in right or not torch.equal(found[n], right[n])]
+    return ", ".join(_named(name, found.get(name), right.get(name)) for name in names)
+
+
+def _named(name: str, found: Tensor | None, right: Tensor | None) -> str:
+    if found is None or right is None:
+        return f"{name} ({'missing' if found is None else 'only here'})"
+    if found.shape != right.shape:
+        return f"{name} (shape {list(found.shape)}, not {list(right.shape)})"
+    if found.numel() == 1:
+        return f"{name} ({found.item():g}, not {right.item():g})"
+    return f"{name} (off by up to {float((found - right).abs().max()):.3g})"
+
+
+def table(run: Run) -> str:
+    """Return the steps of a run as aligned text; losses are those of the oracle, without dropout."""
+    rows = [("step", "examples", "scored", "loss", "norm", "rate")]
+    rows += [_row(run, k) for k in range(min(len(run.steps), ROWS))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(each.rjust(width) for each, width in zip(row, widths, strict=True)) for row in rows]
+    more = len(run.steps) - ROWS
+    return "\n".join([*lines, *([f"... {more} more steps"] if more > 0 else [])])
+
+
+def _row(run: Run, k: int) -> tuple[str, ...]:
+    step = run.steps[k]
+    parts = " | ".join(" ".join(map(str, batch)) for batch in step.batches)
+    rows, unknown = run.named(step.names), run.job.resume is not None and k == 0
+    tokens = sum(each.scored for each in rows)
+    loss = "-" if unknown or not tokens else f"{sums(run.before(k), rows).nats / tokens:.6g}"
+    return str(k + 1), parts, str(tokens), loss, f"{norm(step.gradient):.6g}", f"{step.rate:.6g}"
+
+
+def logged(rows: Iterable[Mapping[str, float]], name: str) -> dict[int, float]:
+    """Return a logged number by step, of the rows that have it."""
+    return {int(row["step"]): row[name] for row in rows if name in row}
+
+
+def other_numbers(found: Mapping[int, float], right: Mapping[int, float], tolerance: float) -> list[int]:
+    """Return the steps whose number is missing, too much, or not close to the right one."""
+    both = {**right, **found}
+    return sorted(k for k in both if k not in found or k not in right or not close(found[k], right[k], tolerance))

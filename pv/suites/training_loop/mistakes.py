@@ -1,0 +1,183 @@
+"""Names the known mistakes that give exactly the gradient of a step."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from pv.suites.training_loop.job import IGNORED, Example
+from pv.suites.training_loop.numbers import CLOSE, equal_to
+from pv.suites.training_loop.oracle import START, norm, sums
+from pv.suites.training_loop.probe import PAD
+from pv.suites.training_loop.recording import Step
+from pv.suites.training_loop.run import Run
+
+Gradient = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The step at index k of a run, with the sums of its micro-batches at the weights before it."""
+
+    run: Run
+    k: int
+
+    @property
+    def step(self) -> Step:
+        return self.run.steps[self.k]
+
+    @property
+    def examples(self) -> list[list[Example]]:
+        return [self.run.named(batch) for batch in self.step.batches]
+
+    def mean(self, change: Callable[[Example], Example] = lambda each: each) -> Gradient:
+        """Return the gradient of the token mean over the changed examples."""
+        rows = [change(each) for batch in self.examples for each in batch]
+        return _mean(self, rows)
+
+
+def _mean(window: Window, rows: Sequence[Example], tokens: int | None = None) -> Gradient:
+    """Return the gradient of the sum over rows, divided by their scored tokens or another number of tokens."""
+    found = sums(window.run.before(window.k), rows)
+    return _scaled(found.gradient, 1 / max(found.tokens if tokens is None else tokens, 1))
+
+
+def _scaled(gradient: Gradient, by: float) -> Gradient:
+    return {name: each * by for name, each in gradient.items()}
+
+
+def _sum(gradients: Iterable[Gradient]) -> Gradient:
+    found = list(gradients)
+    return {name: torch.stack([each[name] for each in found]).sum(0) for name in found[0]}
+
+
+def difference(found: Mapping[str, Tensor | None], wanted: Gradient) -> float:
+    """Return the largest difference of the parameters' gradients, relative to the largest element of each."""
+    return max(_off(found.get(name), each) for name, each in wanted.items())
+
+
+def _off(found: Tensor | None, wanted: Tensor) -> float:
+    found = torch.zeros_like(wanted) if found is None else found
+    size = max(float(found.abs().max()), float(wanted.abs().max()))
+    return float((found - wanted).abs().max()) / size if size else 0.0
+
+
+def explain_gradient(run: Run, k: int, tolerance: float = CLOSE) -> tuple[str, ...]:
+    """Return the known mistakes that give exactly the gradient of the step at index k."""
+    window, allowed = Window(run, k), max(tolerance, CLOSE)
+    found, ratio = window.step.gradient, gradient_ratio(run, k, tolerance)
+    if ratio is not None:
+        return equal_to(ratio, _ratios(window), allowed)
+    return tuple(name for name, make in _mistakes(window).items() if difference(found, make()) < allowed)
+
+
+def gradient_ratio(run: Run, k: int, tolerance: float = CLOSE) -> float | None:
+    """Return by what the gradient of the token mean is multiplied; None if the gradient is no multiple of it."""
+    wanted, found = Window(run, k).mean(), run.steps[k].gradient
+    size = norm(wanted)
+    ratio = norm(found) / size if size else 0.0
+    signed = (each for each in (ratio, -ratio) if difference(found, _scaled(wanted, each)) < max(tolerance, CLOSE))
+    return next(signed, None)
+
+
+def _ratios(window: Window) -> dict[str, float]:
+    """Return the factors that known mistakes leave in a gradient."""
+    job, batches, size = window.run.job, len(window.step.batches), norm(window.mean())
+    rows = [each for batch in window.examples for each in batch]
+    tokens, labels = sum(each.scored for each in rows), sum(map(_labels, rows))
+    known = {
+        "divided by no number of tokens": float(tokens),
+        "divided by the scored tokens twice": 1 / max(tokens, 1),
+        "divided by all labels, also those that are not predicted": tokens / max(labels, 1),
+        "divided by the number of examples": tokens / max(len(rows), 1),
+        "the sum of the micro-batches' means, not divided by their number": float(batches),
+        "divided by the number of micro-batches twice": 1 / batches,
+        "multiplied by the planned number of micro-batches": float(job.accumulate),
+        "divided by the planned number of micro-batches, not by those of the window": batches / job.accumulate,
+        "divided by the planned number of micro-batches twice": 1 / job.accumulate,
+        "counted twice, or a sum over two ranks": 2.0,
+        "halved, as by a mean over two ranks": 0.5,
+        "of the wrong sign": -1.0,
+        "zero": 0.0,
+    }
+    if job.clip is not None and size:
+        known["clipped"] = job.clip / size
+    return {name: ratio for name, ratio in known.items() if ratio != 1}
+
+
+def _labels(example: Example) -> int:
+    return sum(label != IGNORED for label in example.labels)
+
+
+def _mistakes(window: Window) -> dict[str, Callable[[], Gradient]]:
+    """Return the gradients of known mistakes that do not only scale it, by the name of the mistake."""
+    return _of_averages(window) | _of_micro_batches(window) | _of_labels(window)
+
+
+def _of_averages(window: Window) -> dict[str, Callable[[], Gradient]]:
+    parts = window.examples
+    rows = [[each] for part in parts for each in part]
+
+    def mean_of(groups: Sequence[Sequence[Example]], by: int) -> Gradient:
+        return _scaled(_sum(_mean(window, group) for group in groups), 1 / by)
+
+    scored = [part for part in parts if any(each.scored for each in part)]
+    return {
+        "the mean of the micro-batches' means": lambda: mean_of(parts, len(parts)),
+        "the mean of the micro-batches' means without empty ones": lambda: mean_of(
+            scored or parts, len(scored or parts)
+        ),
+        "the sum of the micro-batches' means": lambda: mean_of(parts, 1),
+        "the sum of the micro-batches' means / the planned number": lambda: mean_of(parts, window.run.job.accumulate),
+        "the mean of the examples' means": lambda: mean_of(rows, len(rows)),
+    }
+
+
+def _of_micro_batches(window: Window) -> dict[str, Callable[[], Gradient]]:
+    run, k, parts = window.run, window.k, window.examples
+    found: dict[str, Callable[[], Gradient]] = {}
+    if k:
+        earlier = {n: torch.zeros_like(START[n]) if g is None else g for n, g in run.steps[k - 1].gradient.items()}
+        found["the gradient of the step before"] = lambda: earlier
+        found["its own plus the gradient of the step before, which was not reset"] = lambda: _sum(
+            [window.mean(), earlier]
+        )
+    total = max(sum(each.scored for part in parts for each in part), 1)
+    for i, own in enumerate(parts) if len(parts) > 1 else ():
+        name = "the last micro-batch" if i == len(parts) - 1 else f"micro-batch {i + 1}"
+        rest = [each for j, part in enumerate(parts) if j != i for each in part]
+        found[f"that without {name}"] = partial(_mean, window, rest)
+        found[f"that of {name} alone"] = partial(_mean, window, own)
+        found[f"that without {name}, whose tokens are counted"] = partial(_mean, window, rest, total)
+    return found
+
+
+def _of_labels(window: Window) -> dict[str, Callable[[], Gradient]]:
+    widest = max((len(each.tokens) for part in window.examples for each in part), default=0)
+    multiple = window.run.job.pad_multiple or 1
+    found: dict[str, Callable[[], Gradient]] = {
+        "that of labels shifted twice": lambda: window.mean(lambda each: _shifted(each, 1)),
+        "that of labels that are not shifted": lambda: window.mean(lambda each: _shifted(each, -1)),
+        "that with the masked tokens scored": lambda: window.mean(_unmasked),
+    }
+    if len({len(each.tokens) for part in window.examples for each in part}) > 1 or multiple > 1:
+        width = -(-widest // multiple) * multiple
+        found["that with the padding scored"] = lambda: window.mean(lambda each: _padded(each, width))
+    return found
+
+
+def _shifted(example: Example, by: int) -> Example:
+    """Return the example with labels moved to the left, or to the right if `by` is negative."""
+    labels = (*example.labels[by:], IGNORED) if by > 0 else (IGNORED, *example.labels[:by])
+    return Example(example.tokens, labels)
+
+
+def _unmasked(example: Example) -> Example:
+    return Example(example.tokens, example.tokens)
+
+
+def _padded(example: Example, width: int) -> Example:
+    missing = (PAD,) * (width - len(example.tokens))
+    return Example((*example.tokens, *missing), (*example.labels, *missing))

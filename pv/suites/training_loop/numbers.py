@@ -1,0 +1,17 @@
+"""Compares numbers, and names the known values that a number equals."""
+
+import math
+from collections.abc import Mapping
+
+CLOSE = 1e-6
+"""Relative difference up to which two numbers are called the same."""
+
+
+def close(found: float, wanted: float, tolerance: float = CLOSE) -> bool:
+    """Return whether two numbers are the same up to a tolerance, relative above 1; NaN equals nothing."""
+    return math.isclose(found, wanted, rel_tol=tolerance, abs_tol=tolerance)
+
+
+def equal_to(found: float, known: Mapping[str, float], tolerance: float = CLOSE) -> tuple[str, ...]:
+    """Return the names of the known values that equal a number."""
+    return tuple(name for name, value in known.items() if close(found, value, tolerance))
