@@ -1,0 +1,1 @@
+"""The tests of the suite's claims, one module per topic."""

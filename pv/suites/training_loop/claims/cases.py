@@ -1,0 +1,65 @@
+"""The examples and jobs of the claims."""
+
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from pv.suites.training_loop.job import IGNORED, Example, Job
+from pv.suites.training_loop.probe import TEXT
+
+
+def example(name: int, length: int, mask: int, *, first: bool = False) -> Example:
+    """Return an example whose token i + 1 is scored if bit i of the mask is set. first: its first label is set, too."""
+    low, high = TEXT
+    tokens = (name, *(low + (7 * name + 5 * i + i * i) % (high - low) for i in range(1, length)))
+    labels = (token if mask >> i & 1 else IGNORED for i, token in enumerate(tokens[1:]))
+    return Example(tokens, (name if first else IGNORED, *labels))
+
+
+def equal(n: int) -> tuple[Example, ...]:
+    """Return n examples of 4 tokens, 3 of which are scored."""
+    return tuple(example(name, 4, 0b111) for name in range(1, n + 1))
+
+
+def unequal(n: int, start: int = 1) -> tuple[Example, ...]:
+    """Return n examples of 2 to 8 tokens, of which the last is scored and some before it are not."""
+    lengths = [2 + (5 * i + 3) % 7 for i in range(n)]
+    return tuple(_ending_scored(start + i, length, 0b1011011) for i, length in enumerate(lengths))
+
+
+def _ending_scored(name: int, length: int, mask: int) -> Example:
+    return example(name, length, (mask | 1 << (length - 2)) & (1 << (length - 1)) - 1)
+
+
+EVALUATED = unequal(5, start=20)
+
+
+def drawn(smallest: int = 1, largest: int = 7) -> st.SearchStrategy[tuple[Example, ...]]:
+    """Draw examples of unequal length and mask, each with a scored token."""
+    rows = st.lists(st.tuples(st.integers(2, 7), st.integers(1, 63)), min_size=smallest, max_size=largest)
+    return rows.map(lambda found: tuple(_ending_scored(i, *row) for i, row in enumerate(found, 1)))
+
+
+def shapes(smallest: int = 1) -> dict[str, st.SearchStrategy[Any]]:
+    """Return strategies for what makes up the windows of a job."""
+    small, few = st.integers(1, 3), st.integers(1, 2)
+    return {"train": drawn(smallest), "batch": small, "accumulate": small, "epochs": few}
+
+
+def job(train: tuple[Example, ...], **others: Any) -> Job:
+    """Return a job whose directory the bench chooses."""
+    return Job(directory=Path(), train=train, **others)
+
+
+def evaluated_job(**others: Any) -> Job:
+    """Return a job with evaluations and dropout."""
+    settings: dict[str, Any] = {"evaluated": EVALUATED, "eval_every": 2, "epochs": 2, "dropout": 0.3}
+    return job(unequal(6), **settings | others)
+
+
+def saved_job(**others: Any) -> Job:
+    """Return a job with a checkpoint after every step, two epochs, moments, a schedule and dropout."""
+    settings: dict[str, Any] = {"epochs": 2, "optimizer": "adamw", "rate": 0.01, "schedule": "linear"}
+    settings |= {"save_every": 1, "dropout": 0.3}
+    return job(**{"train": unequal(7)} | settings | others)

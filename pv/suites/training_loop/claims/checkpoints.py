@@ -1,0 +1,60 @@
+"""Claims about which checkpoints are saved and kept, and that saving changes nothing."""
+
+from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.claims.cases import EVALUATED, saved_job, unequal
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute
+from pv.suites.training_loop.diagnosis import different, first_difference
+from pv.suites.training_loop.run import Run
+
+
+def on_disk(run: Run) -> list[int]:
+    """Return the steps of the checkpoints that exist."""
+    return sorted(step for step, path in run.checkpoints.items() if path.exists())
+
+
+def falsify_saving_changes_nothing(bench: Bench) -> None:
+    cells: Cells = {}
+    for accumulate in (1, 2):
+        saved, plain = (bench.run(saved_job(accumulate=accumulate, save_every=every)) for every in (1, 0))
+        same = saved.order == plain.order and not different(saved.weights, plain.weights)
+        why = "" if same else f"beside the run without checkpoints, {first_difference(saved, plain)}"
+        cells[f"accumulation {accumulate}"] = Cell(saved, why)
+    judge(cells)
+
+
+def falsify_saved_at_the_cadence(bench: Bench) -> None:
+    run = bench.run(saved_job(save_every=2))
+    found = on_disk(run)
+    if not set(found) >= {2, 4, 6, 8} or {1, 3} & set(found):
+        refute(f"checkpoints of the steps {found}, not of 2, 4, 6, 8", run)
+
+
+def falsify_rotation_keeps_the_newest(bench: Bench) -> None:
+    cells: Cells = {}
+    for keep in (1, 2):
+        run = bench.run(saved_job(keep=keep))
+        found, wanted = on_disk(run), [*range(1, len(run.steps) + 1)][-keep:]
+        cells[f"keep {keep}"] = Cell(
+            run, "" if found == wanted else f"checkpoints of the steps {found}, not of {wanted}"
+        )
+    judge(cells)
+
+
+def falsify_rotation_keeps_the_best(bench: Bench) -> None:
+    cells: Cells = {}
+    settings = {"evaluated": EVALUATED, "eval_every": 1, "keep": 2, "best": True, "optimizer": "sgd", "dropout": 0.0}
+    for seed, rate in ((1, 0.5), (2, 0.5), (1, 40.0), (2, 40.0)):
+        job = saved_job(train=unequal(8), schedule="constant", seed=seed, rate=rate, **settings)
+        run = bench.run(job)
+        cells[f"seed {seed}, rate {rate:g}"] = Cell(run, _kept_fault(run))
+    judge(cells)
+
+
+def _kept_fault(run: Run) -> str:
+    found, last = on_disk(run), len(run.steps)
+    best, loss = min(run.evaluations, key=lambda each: each[1])
+    if best not in found:
+        return f"the best step is {best} with loss {loss:.6g}, and the checkpoints are those of the steps {found}"
+    if last not in found:
+        return f"the newest step is {last}, and the checkpoints are those of the steps {found}"
+    return f"{len(found)} checkpoints are kept, of the steps {found}; 2 are asked for" if len(found) > 3 else ""

@@ -1,0 +1,80 @@
+"""What the tests of the claims have in common: they name every cell that fails, and show the steps of the first."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn, TypeAlias
+
+from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.diagnosis import table
+from pv.suites.training_loop.mistakes import difference, explain_gradient, gradient_ratio
+from pv.suites.training_loop.oracle import norm, sums
+from pv.suites.training_loop.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A case of an enumeration. fault: what is wrong, "" if nothing. causes: the known mistakes that give it."""
+
+    run: Run
+    fault: str = ""
+    causes: tuple[str, ...] = ()
+
+
+Cells: TypeAlias = dict[str, Cell]
+
+
+def refute(message: str, run: Run) -> NoReturn:
+    """Show the steps of a run, and raise AssertionError."""
+    print(table(run))  # noqa: T201  # a report shows what the failing example has printed
+    raise AssertionError(message)
+
+
+def judge(cells: Cells) -> None:
+    """Refute the claim if a cell has a fault: explain the first, and name all that have one."""
+    failed = {name: cell for name, cell in cells.items() if cell.fault}
+    if not failed:
+        return
+    name, first = next(iter(failed.items()))
+    others = f" ({len(failed)} of {len(cells)} cells fail: {'; '.join(failed)})" if len(cells) > 1 else ""
+    refute(f"{name}: {first.fault}{it_is(common(list(failed.values())))}{others}", first.run)
+
+
+def common(cells: list[Cell]) -> tuple[str, ...]:
+    """Return the causes that all cells have; those of the first cell if there are none."""
+    shared = [cause for cause in cells[0].causes if all(cause in cell.causes for cell in cells)]
+    return tuple(shared) or cells[0].causes
+
+
+def it_is(causes: tuple[str, ...]) -> str:
+    """Return "; it is A, or B"; "" if there is no cause."""
+    return f"; it is {', or '.join(causes)}" if causes else ""
+
+
+def gradient_cell(bench: Bench, run: Run, k: int) -> Cell:
+    """Return how the gradient at index k differs from that of the token mean over the examples since the last step."""
+    step, tolerance = run.steps[k], bench.trainer.tolerance
+    right = sums(run.before(k), run.named(step.names))
+    wanted = {name: each / max(right.tokens, 1) for name, each in right.gradient.items()}
+    off = difference(step.gradient, wanted)
+    if off < tolerance:
+        return Cell(run)
+    scored = [[each.scored for each in run.named(batch)] for batch in step.batches]
+    ratio = gradient_ratio(run, k, tolerance)
+    length = f"is {ratio:.6g} times" if ratio is not None else f"differs by {off:.2g} of the largest element from"
+    fault = (
+        f"on the examples {[list(batch) for batch in step.batches]} with {scored} scored tokens, the gradient (norm "
+        f"{norm(step.gradient):.6g}) {length} that of the token mean (norm {norm(wanted):.6g})"
+    )
+    return Cell(run, fault, explain_gradient(run, k, tolerance))
+
+
+def gradient_cells(bench: Bench, run: Run, which: Callable[[int, int], bool] = lambda taken, planned: True) -> Cells:
+    """Return a cell for a run: its first fault, of the steps whose micro-batches, taken and planned, are asked for."""
+    job, taken = run.job, [len(step.batches) for step in run.steps]
+    cells = [gradient_cell(bench, run, k) for k, each in enumerate(taken) if which(each, job.accumulate)]
+    faults = {k: cell for k, cell in enumerate(cells, 1) if cell.fault}
+    name = f"{len(job.train)} examples, batch {job.batch}, accumulation {job.accumulate}, seed {job.seed}"
+    if not faults:
+        return {name: Cell(run)}
+    first = next(iter(faults.values()))
+    return {f"{name}, {len(faults)} of {len(cells)} steps": Cell(run, first.fault, common(list(faults.values())))}

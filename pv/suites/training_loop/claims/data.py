@@ -1,0 +1,107 @@
+"""Claims about the examples of each epoch, and the number of steps."""
+
+import math
+from itertools import combinations, product
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.claims.cases import job, shapes, unequal
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute
+from pv.suites.training_loop.diagnosis import different, first_difference
+from pv.suites.training_loop.run import Run
+
+
+def consumed(run: Run) -> list[int]:
+    """Return the names in all forwards in training mode."""
+    parts = [*(step.names for step in run.steps), *run.leftover]
+    return [name for part in parts for name in part]
+
+
+@given(**shapes())
+def falsify_each_example_once_an_epoch(bench: Bench, **shape: Any) -> None:
+    run = bench.run(job(**shape))
+    names, n, epochs = consumed(run), len(run.job.train), run.job.epochs
+    if len(names) != n * epochs:
+        refute(f"{epochs} epochs of {n} examples consume {len(names)} examples, not {n * epochs}: {names}", run)
+    for epoch in range(epochs):
+        part = sorted(names[epoch * n : (epoch + 1) * n])
+        if part != list(range(1, n + 1)):
+            refute(f"epoch {epoch + 1} consumes the examples {part}, not 1 to {n} once each", run)
+
+
+def epoch_orders(bench: Bench, *seeds: int) -> dict[tuple[int, int], tuple[int, ...]]:
+    """Return the order of each of three epochs with each seed."""
+    names = {seed: consumed(bench.run(job(unequal(9), epochs=3, seed=seed))) for seed in seeds}
+    return {(seed, e + 1): tuple(names[seed][9 * e : 9 * e + 9]) for seed, e in product(seeds, range(3))}
+
+
+def same_orders(bench: Bench, *seeds: int) -> str:
+    """Return which epochs have the same order; "" if none."""
+    orders = epoch_orders(bench, *seeds)
+    same = [(a, b) for a, b in combinations(orders, 2) if orders[a] == orders[b]]
+    pairs = [f"seed {a[0]} epoch {a[1]} and seed {b[0]} epoch {b[1]} ({orders[a]})" for a, b in same]
+    return "; ".join(pairs)
+
+
+def falsify_every_epoch_has_its_own_order(bench: Bench) -> None:
+    if same := same_orders(bench, 1, 1000):
+        refute(f"the same order in {same}", bench.used[-1])
+
+
+def falsify_neighbouring_seeds_share_no_order(bench: Bench) -> None:
+    if same := same_orders(bench, 1, 2, 3):
+        orders = epoch_orders(bench, 1, 2, 3)
+        sums = all(orders[1, e] == orders[2, e - 1] and orders[2, e] == orders[3, e - 1] for e in (2, 3))
+        why = "; an order depends on seed + epoch only" if sums else ""
+        refute(f"the same order in {same}{why}", bench.used[-1])
+
+
+def falsify_same_seed_gives_the_same_run(bench: Bench) -> None:
+    settings: dict[str, Any] = {"epochs": 2, "accumulate": 2, "dropout": 0.3, "optimizer": "adamw", "rate": 0.01}
+    first = bench.run(job(unequal(7), seed=3, **settings))
+    second = bench.repeat(first.job)
+    if first.order != second.order or different(second.weights, first.weights):
+        refute(f"two runs with the same seed differ: {first_difference(second, first)}", second)
+
+
+@given(**shapes())
+def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Any) -> None:
+    run = bench.run(job(**shape))
+    if run.leftover:
+        refute(f"no step follows the micro-batches {list(run.leftover)}", run)
+    sizes = [len(step.batches) for step in run.steps]
+    if max(sizes, default=0) > run.job.accumulate:
+        refute(f"steps take {sizes} micro-batches, accumulation is {run.job.accumulate}", run)
+
+
+def steps_of_epoch(run: Run) -> int:
+    """Return ceil(batches / accumulation)."""
+    batches = math.ceil(len(run.job.train) / run.job.batch)
+    return math.ceil(batches / run.job.accumulate)
+
+
+@given(**shapes())
+def falsify_steps_of_an_epoch(bench: Bench, **shape: Any) -> None:
+    run = bench.run(job(**shape))
+    wanted = run.job.epochs * steps_of_epoch(run)
+    if len(run.steps) != wanted:
+        refute(f"{len(run.steps)} steps in {run.job.epochs} epochs, not {wanted}", run)
+
+
+@given(**shapes(), max_steps=st.integers(1, 7))
+def falsify_max_steps_is_exact(bench: Bench, **shape: Any) -> None:
+    run = bench.run(job(**shape))
+    if len(run.steps) != run.job.max_steps:
+        refute(f"{len(run.steps)} steps with max_steps {run.job.max_steps}", run)
+
+
+def falsify_reported_count_of_steps(bench: Bench) -> None:
+    cells: Cells = {}
+    for accumulate, limit in product((1, 2), (None, 3)):
+        run = bench.run(job(unequal(7), epochs=2, accumulate=accumulate, max_steps=limit))
+        why = f"it counts {run.final_step} steps, and took {len(run.steps)}" if run.final_step != len(run.steps) else ""
+        cells[f"accumulation {accumulate}, max_steps {limit}"] = Cell(run, why)
+    judge(cells)

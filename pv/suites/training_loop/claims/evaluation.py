@@ -1,0 +1,76 @@
+"""Claims about evaluations."""
+
+from itertools import chain
+
+from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.claims.cases import EVALUATED, evaluated_job
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute
+from pv.suites.training_loop.claims.logs import mean_of_means, token_mean
+from pv.suites.training_loop.diagnosis import different, first_difference
+from pv.suites.training_loop.job import Example
+from pv.suites.training_loop.numbers import close, equal_to
+from pv.suites.training_loop.oracle import Sums, sums
+from pv.suites.training_loop.run import Run
+
+TOLERANCE = 1e-5
+"""Relative; trainers compute it in float32."""
+
+
+def evaluation_cell(run: Run, k: int, found: float) -> Cell:
+    """Return what is wrong with the loss of an evaluation after step k."""
+    weights, size = run.before(k), run.job.eval_batch
+
+    def parts(size: int) -> list[tuple[Sums, tuple[Example, ...]]]:
+        rows = [EVALUATED[i : i + size] for i in range(0, len(EVALUATED), size)]
+        return [(sums(weights, part), part) for part in rows]
+
+    rows, batches = parts(1), parts(size)
+    wanted = token_mean([each for each, _ in rows])
+    if close(found, wanted, TOLERANCE):
+        return Cell(run)
+    by_rows = sum(token_mean([each]) * len(part) for each, part in batches) / len(EVALUATED)
+    known = {
+        "the mean of the batches' means": mean_of_means([each for each, _ in batches]),
+        "the mean of the batches' means, weighted by their rows": by_rows,
+        "the mean of the examples' means": mean_of_means([each for each, _ in rows]),
+        "the sum over the tokens / the number of examples": sum(each.nats for each, _ in rows) / len(rows),
+        "the sum over the tokens / the number of batches": sum(each.nats for each, _ in rows) / len(batches),
+        "that of the last batch": token_mean([batches[-1][0]]),
+    }
+    fault = f"{found:.6g} is reported, the token mean is {wanted:.6g}"
+    return Cell(run, fault, equal_to(found, known, TOLERANCE))
+
+
+def evaluation_cells(bench: Bench, size: int) -> Cells:
+    """Return what is wrong with each evaluation in batches of a size."""
+    run = bench.run(evaluated_job(eval_batch=size))
+    at = [k for k, _ in run.evaluations]
+    if at != [2, 4, 6]:
+        refute(f"evaluations after the steps {at}, not after 2, 4, 6", run)
+    return {f"batches of {size}, step {k}": evaluation_cell(run, k, loss) for k, loss in run.evaluations}
+
+
+def falsify_evaluation_is_the_token_mean(bench: Bench) -> None:
+    judge(evaluation_cells(bench, len(EVALUATED)))
+
+
+def falsify_batch_size_of_an_evaluation(bench: Bench) -> None:
+    judge(evaluation_cells(bench, 1) | evaluation_cells(bench, 2))
+
+
+def falsify_evaluation_changes_nothing(bench: Bench) -> None:
+    cells: Cells = {}
+    for accumulate in (1, 2):
+        evaluated, plain = (bench.run(evaluated_job(accumulate=accumulate, eval_every=every)) for every in (1, 0))
+        same = evaluated.order == plain.order and not different(evaluated.weights, plain.weights)
+        why = "" if same else f"beside the run without evaluations, {first_difference(evaluated, plain)}"
+        cells[f"accumulation {accumulate}"] = Cell(evaluated, why)
+    judge(cells)
+
+
+def falsify_each_example_evaluated_once(bench: Bench) -> None:
+    run = bench.run(evaluated_job())
+    names = list(chain(*run.evaluated))
+    times = {each.name: names.count(each.name) for each in EVALUATED}
+    if len(set(times.values())) > 1 or times[EVALUATED[0].name] < len(run.evaluations):
+        refute(f"in {len(run.evaluations)} evaluations, forwards in eval mode by example: {times}", run)

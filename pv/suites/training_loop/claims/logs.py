@@ -1,0 +1,99 @@
+"""Claims about the logged training loss."""
+
+from collections.abc import Sequence
+
+from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.claims.cases import equal, example, job, unequal
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge
+from pv.suites.training_loop.diagnosis import logged
+from pv.suites.training_loop.job import Job
+from pv.suites.training_loop.numbers import close, equal_to
+from pv.suites.training_loop.oracle import Sums, sums
+from pv.suites.training_loop.run import Run
+
+PRINTED = 1e-4
+"""Relative rounding of a logged loss that is allowed: some trainers round what they log to four digits."""
+
+
+def token_mean(parts: Sequence[Sums]) -> float:
+    """Return the mean over all tokens; 0 if there are none."""
+    return sum(each.nats for each in parts) / max(sum(each.tokens for each in parts), 1)
+
+
+def mean_of_means(parts: Sequence[Sums]) -> float:
+    """Return the mean of the means of the parts that have tokens; 0 if there are none."""
+    means = [token_mean([each]) for each in parts if each.tokens]
+    return sum(means) / max(len(means), 1)
+
+
+def loss_cells(bench: Bench, job: Job) -> Cells:
+    """Return what is wrong with the loss of each log, which is to be the mean of all tokens since the last log."""
+    run = bench.run(job)
+    found, cells = logged(run.logs, "loss"), Cells()
+    for k in range(job.log_every, len(run.steps) + 1, job.log_every):
+        cell = f"log of step {k} (every {job.log_every}, accumulation {job.accumulate}, seed {job.seed})"
+        cells[cell] = _loss_cell(run, k, found.get(k))
+    return cells
+
+
+def _loss_cell(run: Run, k: int, found: float | None) -> Cell:
+    """Return what is wrong with the loss that is logged after step k."""
+    steps = [_batch_sums(run, i) for i in range(k - run.job.log_every, k)]
+    batches = [each for step in steps for each in step]
+    wanted = token_mean(batches)
+    if found is None:
+        return Cell(run, f"no loss is logged, {wanted:.6g} is expected")
+    if close(found, wanted, PRINTED):
+        return Cell(run)
+    totals = [_total(step) for step in steps]
+    known = {
+        "that of the last step": token_mean(totals[-1:]),
+        "that of the last micro-batch": token_mean(batches[-1:]),
+        "the mean of the steps' means": mean_of_means(totals),
+        "the mean of the steps' means, with 0 for empty steps": sum(token_mean([s]) for s in totals) / len(totals),
+        "the mean of the micro-batches' means": mean_of_means(batches),
+        "that of the last step, as the mean of its micro-batches' means": mean_of_means(steps[-1]),
+        "the sum over the tokens, not divided": sum(each.nats for each in batches),
+        "the sum of the steps' means": sum(token_mean([step]) for step in totals),
+        "the sum of the micro-batches' means": sum(token_mean([each]) for each in batches),
+        "the token mean times the micro-batches of the window": wanted * len(steps[-1]),
+        "the token mean / the micro-batches of the window": wanted / len(steps[-1]),
+    }
+    fault = f"{found:.6g} is logged, the token mean is {wanted:.6g}"
+    return Cell(run, fault, equal_to(found, known, PRINTED))
+
+
+def _batch_sums(run: Run, i: int) -> list[Sums]:
+    return [sums(run.before(i), run.named(batch)) for batch in run.steps[i].batches]
+
+
+def _total(parts: Sequence[Sums]) -> Sums:
+    return Sums(sum(each.nats for each in parts), sum(each.tokens for each in parts), {})
+
+
+def falsify_loss_of_a_step(bench: Bench) -> None:
+    judge(loss_cells(bench, job(unequal(7), epochs=2)))
+
+
+def falsify_loss_of_a_window(bench: Bench) -> None:
+    judge(
+        loss_cells(bench, job(equal(8), accumulate=2))
+        | loss_cells(bench, job(unequal(8), accumulate=2))
+        | loss_cells(bench, job(unequal(5), batch=1, accumulate=3))
+    )
+
+
+def falsify_loss_since_the_last_log(bench: Bench) -> None:
+    every_three = loss_cells(bench, job(equal(8), epochs=2, log_every=3))
+    judge(every_three | loss_cells(bench, job(equal(8), epochs=2, log_every=2, accumulate=2)))
+
+
+def falsify_tokens_since_the_last_log(bench: Bench) -> None:
+    judge(loss_cells(bench, job(unequal(7), epochs=2, log_every=3)))
+
+
+def falsify_empty_step_adds_nothing(bench: Bench) -> None:
+    train, cells = (*equal(2), example(3, 5, 0)), Cells()
+    for seed in (1, 2, 3):
+        cells |= loss_cells(bench, job(train, batch=1, log_every=3, seed=seed))
+    judge(cells)

@@ -1,0 +1,64 @@
+"""Claims about the learning rate."""
+
+from collections.abc import Callable, Iterator
+from itertools import product
+
+from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.claims.cases import equal, job
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge
+from pv.suites.training_loop.diagnosis import logged, other_numbers
+from pv.suites.training_loop.job import Job
+from pv.suites.training_loop.numbers import close
+from pv.suites.training_loop.run import Run
+
+
+def linear(job: Job, done: int, planned: int) -> float:
+    """Return the rate of the step after `done` steps: from 0 to the peak in the warm-up, then to 0 at the end."""
+    if done < job.warmup:
+        return job.rate * done / job.warmup
+    return job.rate * (planned - done) / max(1, planned - job.warmup)
+
+
+def scheduled(bench: Bench) -> Iterator[tuple[str, Run]]:
+    """Yield runs with schedules, by cell."""
+    for accumulate, warmup, limit in product((1, 2), (0, 2), (None, 3)):
+        each = job(equal(7), epochs=2, accumulate=accumulate, schedule="linear", warmup=warmup, max_steps=limit)
+        yield f"accumulation {accumulate}, warm-up {warmup}, max_steps {limit}", bench.run(each)
+
+
+def falsify_rate_of_each_step(bench: Bench) -> None:
+    cells: Cells = {}
+    for cell, run in scheduled(bench):
+        planned = run.job.max_steps or run.job.epochs * -(-4 // run.job.accumulate)
+        found, wanted = [step.rate for step in run.steps], [linear(run.job, k, planned) for k in range(planned)]
+        right = len(found) == planned and all(map(close, found, wanted))
+        fault = "" if right else f"rates {_short(found)}, not {_short(wanted)}"
+        cells[cell] = Cell(run, fault, _causes(run, found, planned))
+    judge(cells)
+
+
+def _causes(run: Run, found: list[float], planned: int) -> tuple[str, ...]:
+    counts: dict[str, Callable[[int], int]] = {
+        "the rate of the step before": lambda k: max(k - 1, 0),
+        "the rate of the next step": lambda k: k + 1,
+        "a schedule that advances with every micro-batch": lambda k: min(k * run.job.accumulate, planned),
+    }
+    shifted = {
+        name: [max(0.0, linear(run.job, count(k), planned)) for k in range(planned)] for name, count in counts.items()
+    }
+    return tuple(name for name, rates in shifted.items() if len(found) == planned and all(map(close, found, rates)))
+
+
+def _short(rates: list[float]) -> str:
+    return f"[{', '.join(f'{each:.6g}' for each in rates)}]"
+
+
+def falsify_logged_rate_is_the_one_used(bench: Bench) -> None:
+    cells: Cells = {}
+    for cell, run in scheduled(bench):
+        found, used = logged(run.logs, "rate"), {k: step.rate for k, step in enumerate(run.steps, 1)}
+        differing = other_numbers(found, used, 1e-6)
+        late = differing and all(found.get(k) == used[k + 1] for k in used if k + 1 in used)
+        fault = f"logged {found}, used {used}" if differing else ""
+        cells[cell] = Cell(run, fault, ("the rate of the next step",) if late else ())
+    judge(cells)

@@ -1,0 +1,135 @@
+"""Claims about runs that are resumed: each is cut after every step, and must end as the run that was not cut."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.claims.cases import saved_job
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge
+from pv.suites.training_loop.diagnosis import (
+    different,
+    explain_order,
+    explain_rates,
+    first_difference,
+    logged,
+    other_numbers,
+)
+from pv.suites.training_loop.run import Run
+
+Order = list[tuple[int, ...]]
+PRINTED = 1e-4
+"""Relative rounding of logged numbers that is allowed."""
+Check = Callable[[Run, Run, int], str | tuple[str, tuple[str, ...]]]
+"""Return what is wrong with a run (second) that was resumed after a step of another one (first), and the causes."""
+
+
+def cut_after_every_step(bench: Bench, check: Check, **settings: Any) -> None:
+    """Check each resumed run against the straight one, without accumulation and with it."""
+    cells: Cells = {}
+    for accumulate in (1, 2):
+        straight = bench.run(saved_job(accumulate=accumulate, **settings))
+        for k in range(1, len(straight.steps)):
+            cell = f"accumulation {accumulate}, cut after step {k}"
+            if k not in straight.checkpoints:
+                cells[cell] = Cell(straight, f"there is no checkpoint of step {k}")
+                continue
+            again = bench.resume(straight, k)
+            found = check(straight, again, k)
+            cells[cell] = Cell(again, found) if isinstance(found, str) else Cell(again, *found)
+    judge(cells)
+
+
+def rest_of_epoch(straight: Run, k: int) -> int:
+    """Return how many steps of the epoch of a cut are left."""
+    return -k % (len(straight.steps) // straight.job.epochs)
+
+
+def falsify_rest_of_the_epoch(bench: Bench) -> None:
+    def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        rest = rest_of_epoch(straight, k)
+        per_epoch = len(straight.steps) // straight.job.epochs
+        taken = sum(map(len, straight.order[k - k % per_epoch : k]))
+        return order_fault(straight, again.order[:rest], straight.order[k : k + rest], taken)
+
+    cut_after_every_step(bench, check)
+
+
+def order_fault(straight: Run, found: Order, wanted: Order, taken: int) -> tuple[str, tuple[str, ...]]:
+    """Return how the examples of steps differ from those of the straight run, and which order of it they have.
+
+    taken: the examples that the straight run had used of the epoch.
+    """
+    if found == wanted:
+        return "", ()
+    names = [name for step in found for name in step]
+    fault = f"examples {[list(step) for step in found]}, not {[list(step) for step in wanted]}"
+    return fault, explain_order(names, straight, taken)
+
+
+def falsify_steps_left(bench: Bench) -> None:
+    def check(straight: Run, again: Run, k: int) -> str:
+        wanted, found = len(straight.steps) - k, len(again.steps)
+        return "" if wanted == found else f"it takes {found} steps more, not {wanted}"
+
+    cut_after_every_step(bench, check)
+
+
+def falsify_orders_of_later_epochs(bench: Bench) -> None:
+    def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        rest = rest_of_epoch(straight, k)
+        return order_fault(straight, again.order[rest:], straight.order[k + rest :], 0)
+
+    cut_after_every_step(bench, check)
+
+
+def falsify_rates_after_a_cut(bench: Bench) -> None:
+    def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        wanted, found = ([step.rate for step in steps] for steps in (straight.steps[k:], again.steps))
+        return f"rates {found}, not {wanted}" if found != wanted else "", explain_rates(found, straight)
+
+    cut_after_every_step(bench, check)
+
+
+def same_end(straight: Run, again: Run, k: int) -> str:
+    """Return how the weights at the end differ, and where the difference began."""
+    differing = different(again.weights, straight.weights)
+    return f"weights at the end: {differing}; {first_difference(again, straight, k)}" if differing else ""
+
+
+def falsify_weights_without_dropout(bench: Bench) -> None:
+    cut_after_every_step(bench, same_end, dropout=0.0, log_every=3)
+
+
+def falsify_weights_with_dropout(bench: Bench) -> None:
+    cut_after_every_step(bench, same_end)
+
+
+def falsify_weights_with_random_data(bench: Bench) -> None:
+    cut_after_every_step(bench, same_end, dropout=0.0, noise=True)
+
+
+def falsify_history_of_losses(bench: Bench) -> None:
+    def check(straight: Run, again: Run, k: int) -> str:
+        wanted, found = logged(straight.logs, "loss"), logged(again.logs, "loss")
+        differing = other_numbers(found, wanted, PRINTED)
+        seen = ", ".join(f"step {at}: {found.get(at)}, not {wanted.get(at)}" for at in differing)
+        return f"logged losses differ ({seen})" if seen else ""
+
+    cut_after_every_step(bench, check, dropout=0.0, log_every=3)
+
+
+def falsify_other_logged_numbers(bench: Bench) -> None:
+    def check(straight: Run, again: Run, k: int) -> str:
+        names = dict.fromkeys(name for row in straight.logs for name in row if name not in ("step", "loss"))
+        seen = [_number_fault(straight, again, name) for name in names]
+        return "; ".join(filter(None, seen))
+
+    cut_after_every_step(bench, check, dropout=0.0, log_every=3)
+
+
+def _number_fault(straight: Run, again: Run, name: str) -> str:
+    wanted, found = logged(straight.logs, name), logged(again.logs, name)
+    both = {at: each for at, each in wanted.items() if at in logged(again.logs, "step")}
+    differing = other_numbers({at: each for at, each in found.items() if at in both}, both, PRINTED)
+    seen = ", ".join(f"step {at}: {found.get(at)}, not {both[at]}" for at in differing)
+    return f"{name} ({seen})" if seen else ""
