@@ -1,0 +1,158 @@
+"""Faults of a training loop that no edit of one expression makes. `original` is the replaced function."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from pv.suites.training_loop import loop
+from pv.suites.training_loop.job import Job, Report
+from pv.suites.training_loop.loop import Batch, Sums, Training
+
+Windows = list[Sequence[Sequence[int]]]
+
+
+def no_partial_step(
+    original: Callable[[Training, Sequence[Batch]], None], training: Training, window: Sequence[Batch]
+) -> None:
+    """Take no step after a window with fewer micro-batches than the others."""
+    if len(window) == training.job.accumulate:
+        original(training, window)
+    else:
+        loop.backward(training, window)
+        training.state.step += 1
+
+
+def planned_window(
+    original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
+) -> list[Sums]:
+    """Divide by the planned number of micro-batches."""
+    sums = original(training, window)
+    _scale(training, len(window) / training.job.accumulate)
+    return sums
+
+
+def _scale(training: Training, by: float) -> None:
+    for each in loop.trained(training.model):
+        if each.grad is not None:
+            each.grad *= by
+
+
+def mean_over_examples(
+    original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
+) -> list[Sums]:
+    """Average the means of the examples."""
+    rows = [
+        {name: each[i : i + 1] for name, each in batch.items()} for batch in window for i in range(len(batch["labels"]))
+    ]
+    return _each(training, rows, lambda count: 1 / (max(count, 1) * len(rows)), lambda: None)
+
+
+def partial_mean_of_means(
+    original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
+) -> list[Sums]:
+    """Average the means of the micro-batches where the window has fewer of them than planned."""
+    if len(window) == training.job.accumulate:
+        return original(training, window)
+    return _each(training, window, lambda count: 1 / (max(count, 1) * len(window)), lambda: None)
+
+
+def clips_micro_batches(
+    original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
+) -> list[Sums]:
+    """Clip after each micro-batch."""
+    total = sum(loop.scored(batch["labels"]) for batch in window) or 1
+    return _each(training, window, lambda _: 1 / total, lambda: _clip(training))
+
+
+def _each(
+    training: Training, window: Sequence[Batch], factor: Callable[[int], float], then: Callable[[], None]
+) -> list[Sums]:
+    """Compute the gradient with a factor for each micro-batch by its scored tokens, and act after each."""
+    training.optimizer.zero_grad()
+    sums = []
+    for batch in window:
+        count, nats = loop.scored(batch["labels"]), loop.loss_sum(training.model, batch)
+        (nats * factor(count)).backward()  # type: ignore[no-untyped-call]  # torch has no types for it
+        then()
+        sums.append((float(nats.detach()), count))
+    return sums
+
+
+def _clip(training: Training) -> None:
+    loop.clip(loop.trained(training.model), training.job.clip)
+
+
+def next_rate(original: Callable[[Training], float], training: Training) -> float:
+    """Return the rate of the next step."""
+    original(training)
+    return float(training.scheduler.get_last_lr()[0])
+
+
+def stays_in_eval_mode(original: Callable[[Job, nn.Module], float], job: Job, model: nn.Module) -> float:
+    """Leave the model in eval mode."""
+    loss = original(job, model)
+    model.eval()
+    return loss
+
+
+def draws_in_evaluation(original: Callable[[Job, nn.Module], float], job: Job, model: nn.Module) -> float:
+    """Draw from the random numbers of the training."""
+    torch.rand(())
+    return original(job, model)
+
+
+def draws_in_save(original: Callable[[Training], None], training: Training) -> None:
+    """Draw a random number."""
+    torch.rand(())
+    original(training)
+
+
+def saves_late(original: Callable[[Training], None], training: Training) -> None:
+    """Save no checkpoint where the first one is due."""
+    if training.state.step > training.job.save_every:
+        original(training)
+
+
+def first_order(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
+    """Go on with the order of the first epoch in the epoch that was cut."""
+    for number, left in enumerate(original(job, done)):
+        whole = loop.epoch_windows(job, 0)
+        cut = done % len(whole) if number == 0 else 0
+        yield whole[cut:][: len(left)] if cut else left
+
+
+def first_order_next(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
+    """Go on with the order of the first epoch in the epochs after the one that was cut."""
+    whole = loop.epoch_windows(job, 0)
+    for number, left in enumerate(original(job, done)):
+        follows = done and (number or done % len(whole) == 0)
+        yield whole[: len(left)] if follows else left
+
+
+def loses_an_epoch(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
+    """Take one epoch less if an epoch ended with the step of the checkpoint."""
+    skipped = done > 0 and done % len(loop.epoch_windows(job, 0)) == 0
+    yield from list(original(job, done))[skipped:]
+
+
+def fetches_before_restoring(original: Callable[..., Iterator[Any]], job: Job, epoch: Windows) -> Iterator[Any]:
+    """Fetch the first batch of a resumed run twice: before the random state is restored, and after."""
+    if job.resume:
+        job.collate([job.train[i] for i in epoch[0][0]])
+    yield from original(job, epoch)
+
+
+def loses_last_event(original: Callable[[Training, str], None], training: Training, event: str) -> None:
+    """Lose the end of the last step of an epoch."""
+    if event == "epoch_end":
+        training.events.pop()
+    original(training, event)
+
+
+def counts_one_more(original: Callable[[Training], Report], training: Training) -> Report:
+    """Report one step too many."""
+    found = original(training)
+    found.final_step = training.state.step + 1
+    return found
