@@ -115,7 +115,7 @@ def plain(problem: Problem, *, select: bool = True) -> Tensor:
 
 
 def step(problem: Problem, *, metrics: bool = False) -> float:
-    """A micro-batch as the training loop takes it, read in one transfer; `metrics` as at a logged step."""
+    """A micro-batch as the training loop takes it, read in one transfer; `metrics` as in a run that logs."""
     problem.student.zero_grad()
     V, weights = problem.vocabulary, Weights(temperature=TAU, ce_weight=CE, kd_weight=KD)
     providers = ModuleTeacher(problem.teacher, V), ModuleStudent(problem.student, V)

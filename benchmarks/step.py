@@ -4,7 +4,7 @@
 
 All variants run interleaved in one process, 10 optimizer steps each per round, from the same weights: medians of CPU
 time. Two sizes: the default run, and models so small that little but the loop is left. Then the
-loop's own CPU time, and, for the default size, where the time of a step goes.
+loop's own CPU time, and, for the default size, where the time of a step goes, and what its metrics add to it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import sys
 import time
 from collections.abc import Callable
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 from unittest.mock import patch
 
+import measuring
 import torch
 from torch.nn import functional as F
 
@@ -164,6 +166,33 @@ def own_cost(size: Size, rounds: int) -> None:
     print(f"\nThe loop alone, tiny models: {shown} us of CPU time a step")
 
 
+OBJECTIVES = {
+    "the default, T = 1, KL alone": Weights(temperature=1.0, ce_weight=0.0, kd_weight=1.0),
+    "T = 2, 0.3 and 0.7": Weights(temperature=TAU, ce_weight=CE, kd_weight=KD),
+    "labels alone": Weights(temperature=1.0, ce_weight=1.0, kd_weight=0.0),
+}
+
+
+def metrics_cost(size: Size, rounds: int) -> None:
+    """Print the CPU time of a step with all metrics, as in every step of a run that logs, over that of one without."""
+    student, batch = deepcopy(size.student), size.batch(1, 1)
+    teacher, learning = ModuleTeacher(size.teacher, 256), ModuleStudent(student, 256)
+    optimizer = torch.optim.AdamW(student.parameters(), lr=1e-3, weight_decay=0.01)
+
+    def step(weights: Weights, *, metrics: bool) -> None:
+        optimizer.zero_grad(set_to_none=True)
+        kd_window(teacher, learning, [batch], weights, metrics=metrics)
+        optimizer.step()
+
+    ways = {"without": partial(step, metrics=False), "with": partial(step, metrics=True)}
+    print("\n| objective | step with metrics | quartiles |\n|---|---|---|")
+    for name, weights in OBJECTIVES.items():
+        times = measuring.taken(weights, ways, rounds)
+        pairs = zip(times["with"], times["without"], strict=True)
+        low, median, high = statistics.quantiles((one.cpu / other.cpu for one, other in pairs), n=4)
+        print(f"| {name} | {median:.3f} | {low:.3f}, {high:.3f} |")
+
+
 def parts(size: Size, rounds: int) -> None:
     """Each part of a step on its own, interleaved; shares of the whole step."""
     batch, student = size.batch(1, 1), deepcopy(size.student)
@@ -201,6 +230,7 @@ def main() -> None:
     compare("tiny models", Size((1, 16), (1, 16), 16, 4), rounds * 4)
     own_cost(Size((1, 16), (1, 16), 16, 4), rounds)
     parts(default, rounds)
+    metrics_cost(default, rounds * 10)
 
 
 if __name__ == "__main__":

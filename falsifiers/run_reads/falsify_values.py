@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from falsifiers.callbacks.real_run import recording_callbacks
-from falsifiers.run_reads.plan import Plan, Sums, added, plans, same, trained
+from falsifiers.run_reads.plan import Plan, added, plans, same, trained
 from reference_trainer.training.state import restored, saved
 
 LOSSES = ("loss", "best_loss", "tokens")
@@ -72,23 +72,43 @@ def falsify_metrics_of_logged_steps(subject: Any, device: str, plan: Plan) -> No
         assert close, f"{event}: the metrics are {means}; expected {wanted}"
 
 
-MEANS = ("loss", "hard_loss", "soft_loss", "kl_at_T")
+MEANS = ("loss", "hard_loss", "soft_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy", "agreement")
 
 
 def _expected_metrics(plan: Plan) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield logged steps and the oracle's metrics; a term of weight 0 and kl_at_T are those of the step alone."""
+    """Yield logged steps and the oracle's metrics over the tokens of all steps since the last logged one."""
     every = plan.log_every or plan.steps + 1
     for step in range(every, plan.steps + 1, every):
-        last, since = plan.sums(step), added([plan.sums(each) for each in range(step - every + 1, step + 1)])
-        hard, soft = plan.weights
-        sums: dict[str, Sums] = {
-            "loss": since,
-            "hard_loss": since if hard else last,
-            "soft_loss": since if soft else last,
-            "kl_at_T": last,
-        }
+        since = added([plan.sums(each) for each in range(step - every + 1, step + 1)])
         for event in ("on_log", "on_step_end"):
-            yield f"{event} {step}", {name: each.nats[name] / each.count for name, each in sums.items() if each.count}
+            yield f"{event} {step}", {name: since.nats[name] / since.count for name in MEANS if since.count}
+
+
+@given(plan=plans(), at=st.integers(1, 17), log_every=st.integers(1, 3))
+def falsify_a_metric_covers_its_window(subject: Any, device: str, plan: Plan, at: int, log_every: int) -> None:
+    """A run that logs nothing until it is resumed reports only metrics of every token since its first step."""
+    assume(at < plan.steps)
+    states, seen = dict[int, str](), list[tuple[int, dict[str, float]]]()
+
+    def save(run: Any) -> None:
+        states[run.state.position.step] = saved(run.state)
+
+    def act(callback: int, event: str, context: Any) -> None:
+        if event == "on_log":
+            seen.append((context.step, {name: context.metrics[name] for name in MEANS if name in context.metrics}))
+
+    trained(subject, replace(plan, log_every=0), device, [], save=save, save_every=1)
+    plan = replace(plan, log_every=log_every)
+    trained(subject, plan, device, recording_callbacks(1, act), resumed=restored(states[at]))
+    formed = {"loss": 1.0, "hard_loss": plan.weights[0], "soft_loss": plan.weights[1]}
+    unlogged, last = any(plan.sums(step).count for step in range(1, at + 1)), 0
+    for step, metrics in seen:
+        since = added([plan.sums(each) for each in range(last + 1, step + 1)])
+        names = [name for name in MEANS if since.count and (formed.get(name) or last or not unlogged)]
+        expected = {name: since.nats[name] / since.count for name in names}
+        close = metrics.keys() == expected.keys() and all(same(metrics[name], expected[name]) for name in names)
+        assert close, f"resumed at step {at}, step {step} has the metrics {metrics}; expected {expected}"
+        last = step
 
 
 STEP_S, STEP_FLOPS = 0.5, 7

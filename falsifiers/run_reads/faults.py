@@ -51,6 +51,17 @@ def metrics_of_the_last_step(original: Any, self: Any, sums: Mapping[str, Any], 
     original(self, sums, sequences)
 
 
+def losses_alone_over_the_window(original: Any, self: Any, sums: Mapping[str, Any], sequences: int) -> None:
+    """Forget all but the losses of the steps before the logged one."""
+    self.interval = {name: each for name, each in self.interval.items() if name in ("loss", "hard_loss", "soft_loss")}
+    original(self, sums, sequences)
+
+
+def any_tokens_covered(sums: Mapping[str, Any]) -> dict[str, Any]:
+    """Report every sum over the tokens that it happens to cover."""
+    return dict(sums)
+
+
 def epochs_mixed(original: Any, self: Any, sums: Mapping[str, Any], sequences: int) -> None:
     """Keep the nats of earlier epochs in the loss of an epoch."""
     original(self, sums, sequences)

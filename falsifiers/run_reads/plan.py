@@ -30,7 +30,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Sums in nats over `count` scored tokens, by name."""
+    """Sums over `count` scored tokens, by name: in nats, but for the tokens of `agreement`."""
 
     nats: dict[str, float]
     count: int
@@ -83,7 +83,19 @@ def _sums(pairs: Pairs, weights: tuple[float, float], impossible: bool) -> Sums:
     kl = math.fsum(oracles.forward_kl(student[token], TEACHER[token], TEMPERATURE) for token, _ in rows)
     loss = (hard * ce if hard else 0.0) + (soft * TEMPERATURE**2 * kl if soft else 0.0)
     nats = {"loss": loss, "hard_loss": ce, "soft_loss": TEMPERATURE**2 * kl, "kl_at_T": kl}
+    nats["kl_at_1"] = math.fsum(oracles.forward_kl(student[token], TEACHER[token], 1.0) for token, _ in rows)
+    nats["teacher_loss"] = math.fsum(oracles.cross_entropy(TEACHER[token], label) for token, label in rows)
+    nats["teacher_entropy"] = math.fsum(_entropy(TEACHER[token]) for token, _ in rows)
+    nats["agreement"] = sum(_first_largest(student[token]) == _first_largest(TEACHER[token]) for token, _ in rows)
     return Sums(nats, len(rows))
+
+
+def _entropy(row: Sequence[float]) -> float:
+    return -math.fsum(math.exp(log_p) * log_p for log_p in oracles.log_softmax(row))
+
+
+def _first_largest(row: Sequence[float]) -> int:
+    return list(row).index(max(row))
 
 
 def student_rows(impossible: bool) -> list[list[float]]:

@@ -45,7 +45,7 @@ class Context(_Readable):
     elapsed_s: seconds since `on_train_begin`, of the runs before this one too if it was resumed. tokens, sequences:
     scored and consumed so far, by all ranks. total_steps: as planned.
     metrics: from `on_log` to `on_step_end` of a logged step, means over the tokens that were scored since the last
-    logged one; elsewhere empty. kl_at_T and a loss of weight 0 are those of the logged step alone.
+    logged one; elsewhere empty. gradient_norm, temperature and weights are those of the step.
     gradient_norm: from `on_pre_optimizer_step` to `on_step_end`, before clipping; None where it is not measured, in a
     step that is neither logged nor clipped. batch_metrics: in `on_after_backward`, loss and tokens of the micro-batch
     of this rank; elsewhere empty. validation_metrics: of the step's evaluation, checkpoint_path: of its checkpoint,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from reference_trainer.distillation.step import MetricSum
 
-__all__ = ["EVALUATED", "PERPLEXITY_CAP", "add", "derived", "perplexity", "rates", "weighted_mean"]
+__all__ = ["EVALUATED", "PERPLEXITY_CAP", "add", "covering", "derived", "perplexity", "rates", "weighted_mean"]
 
 EVALUATED = "eval/"
 """Begin of the names of metrics on held-back text."""
@@ -54,6 +54,15 @@ def add(left: Mapping[str, MetricSum], right: Mapping[str, MetricSum]) -> dict[s
     is kept as it is.
     """
     return {**left, **{name: left[name] + each if name in left else each for name, each in right.items()}}
+
+
+def covering(sums: Mapping[str, MetricSum]) -> dict[str, MetricSum]:
+    """Return the sums over the same tokens as the loss, and the norm of the last gradient.
+
+    A sum covers fewer if some step did not form it: its weight was 0, or the run logged nothing until it was resumed.
+    """
+    tokens = sums["loss"].count
+    return {name: each for name, each in sums.items() if each.count == tokens or name == "gradient_norm"}
 
 
 def derived(sums: Mapping[str, MetricSum]) -> dict[str, float]:

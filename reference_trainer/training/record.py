@@ -12,7 +12,7 @@ from torch import Tensor
 from reference_trainer.errors import LabelError, LogitsError
 from reference_trainer.training.context import Context
 from reference_trainer.training.memory import memory_bytes
-from reference_trainer.training.metrics import derived, rates
+from reference_trainer.training.metrics import covering, derived, rates
 from reference_trainer.training.objective import Objective
 from reference_trainer.training.pending import Pending
 from reference_trainer.training.result import TrainResult
@@ -108,7 +108,7 @@ class Record:
         if self.flops is not None:
             amounts["flops"] = self.flops * steps
         self.metrics = state.metrics = {
-            **derived(sums),
+            **derived(covering(sums)),
             "temperature": weights.temperature,
             "ce_weight": weights.ce_weight,
             "kd_weight": weights.kd_weight,

@@ -90,7 +90,7 @@ class Update:
             batches,
             self.weights(position.step),
             parallel=self.parallel,
-            metrics=logged,
+            metrics=self.schedule.log_every > 0,  # in every step: a logged line has one window
             deferred=deferred,
             features=self.features,
             before=begin,
