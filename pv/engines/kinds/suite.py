@@ -70,7 +70,7 @@ class SuiteKind(Kind[SuitePayload]):
             )
             return engine.attack(tests[id_], {"bench": bench}, how, worker.blame, worker.stream)
 
-        for id_ in payload.premises:
+        for id_ in () if worker.mutated else payload.premises:  # a fault may break a premise, too
             if TrialStatus(tried(id_)["status"]) in (TrialStatus.REFUTED, TrialStatus.RAISED):
                 return {"status": TrialStatus.NO_PREMISE.value, "detail": f"its premise {id_} does not hold"}
         bench.used.clear()
