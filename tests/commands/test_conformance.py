@@ -1,0 +1,77 @@
+"""`pv check` attacks a trainer with a suite: each claim is held, falsified, vacuous, undecided or not claimed."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+import pv
+from pv.errors import UsageError
+from pv.results.outcome import Outcome
+from tests.commands.small import outcomes, result
+
+Project = Callable[[str], Path]
+CLIP = "TL-CLIP-001"
+
+
+@pytest.mark.parametrize(
+    ("trainer", "only", "expected", "code"),
+    [
+        ("trainers:Right", [CLIP, "TL-STEP-003"], {CLIP: Outcome.HELD, "TL-STEP-003": Outcome.HELD}, 0),
+        ("trainers:Unclipped", [CLIP], {CLIP: Outcome.FALSIFIED}, 1),
+        ("trainers:Dropped", ["TL-DATA-002"], {"TL-DATA-002": Outcome.VACUOUS}, 1),
+        ("trainers:Unfinished", ["TL-STEP-003"], {"TL-STEP-003": Outcome.UNDECIDED}, 2),
+    ],
+)
+def test_a_trainer_is_attacked(
+    project: Project, trainer: str, only: Sequence[str], expected: dict[str, Outcome], code: int
+) -> None:
+    project("trainers")
+    report = pv.check(trainer, only=only)
+    assert (outcomes(report), report.exit_code) == (expected, code)
+
+
+def test_a_failed_claim_shows_the_steps_and_the_command_that_repeats_it(project: Project) -> None:
+    project("trainers")
+    report = pv.check("trainers:Unclipped", only=[CLIP], seed=3)
+    text = pv.render(report)
+    assert "step  examples" in text
+    assert f"rerun     pv check trainers:Unclipped --seed 3 --only {CLIP}" in text
+
+
+def test_claims_that_a_trainer_does_not_make_are_not_required(project: Project) -> None:
+    project("trainers")
+    report = pv.check("trainers:Reserved", only=["TL-CLIP-*", "TL-STEP-003"])
+    assert outcomes(report) == {
+        CLIP: Outcome.NOT_CLAIMED,
+        "TL-CLIP-002": Outcome.NOT_CLAIMED,
+        "TL-STEP-003": Outcome.HELD,
+    }
+    assert result(report, CLIP).reason == "it never clips (README, section Clipping)"
+    assert result(report, "TL-CLIP-002").reason == "no norm: it logs no norm"
+    assert report.exit_code == 0
+
+
+def test_a_premise_that_fails_is_named(project: Project) -> None:
+    project("trainers")
+    report = pv.check("trainers:Dropped", only=["TL-DATA-002"])
+    assert result(report, "TL-DATA-002").reason == "its premise TL-DATA-001 does not hold"
+
+
+def test_a_contract_with_a_suite_requires_what_its_gate_names(project: Project) -> None:
+    project("trainers")
+    report = pv.validate(only=["my-loop.TL-STEP-002", f"my-loop.{CLIP}"])
+    assert outcomes(report) == {"my-loop.TL-STEP-002": Outcome.HELD, f"my-loop.{CLIP}": Outcome.FALSIFIED}
+
+
+def test_an_unknown_suite_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"unknown suite 'training-lop'; did you mean 'training-loop'\?"):
+        pv.check("x:Y", suite="training-lop")
+
+
+def test_an_unknown_suite_in_a_contract_is_refused(project: Project) -> None:
+    file = project("trainers") / "contracts/my-loop.yaml"
+    file.write_text(file.read_text().replace("suite: training-loop", "suite: training-lop"))
+    (finding,) = pv.load([file]).findings
+    assert (finding.code, str(finding.location)) == ("PV012", "contracts/my-loop.yaml:4:8")
+    assert (finding.message, finding.hint) == ("unknown suite 'training-lop'", "did you mean 'training-loop'?")

@@ -1,0 +1,36 @@
+"""Trainers that are the suite's own loop, right or with one fault."""
+
+from dataclasses import replace
+from unittest import SkipTest
+
+from pv.suites.training_loop.loop import Loop
+
+
+class Right(Loop):
+    def run(self, job):
+        return super().run(job)
+
+
+class Unclipped(Loop):
+    def run(self, job):
+        return super().run(replace(job, clip=None))
+
+
+class Dropped(Loop):
+    """Drops an example, so that claims about the orders of all examples say nothing."""
+
+    def run(self, job):
+        return super().run(replace(job, train=job.train[1:]))
+
+
+class Reserved(Loop):
+    lacks = {"norm": "it logs no norm"}
+    not_claimed = {"TL-CLIP-001": "it never clips (README, section Clipping)"}
+
+    def run(self, job):
+        return super().run(job)
+
+
+class Unfinished(Loop):
+    def run(self, job):
+        raise SkipTest("fill in train()")
