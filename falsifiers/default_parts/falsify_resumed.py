@@ -19,7 +19,8 @@ from falsifiers.support.small_runs import found, refused, run, small
 from reference_trainer import Callback
 
 TEXT = b"".join(b"%d, %d.\n\n" % (k, k * k) + b"so it goes. " * (k % 3) for k in range(16))
-EVERY = {"save_every": 1, "log_every": 1, "eval_every": 2, "epochs": 2, "length": 16, "warmup": 2, "lr": 0.01}
+CADENCE = {"save_every": 1, "log_every": 1, "eval_every": 2, "hang_after": 600}
+EVERY: dict[str, Any] = {**CADENCE, "epochs": 2, "length": 16, "warmup": 2, "lr": 0.01}
 VARIED: dict[str, Any] = {
     "accumulate": 2,
     "clip": 0.05,
@@ -35,13 +36,17 @@ DOCUMENTS = st.sampled_from([None, "pad", "pack"])
 
 
 class Reading(Callback):
-    """Callback that adds to a file each batch that the student reads, by a hook of torch, and in which mode."""
+    """Callback that adds to a file each batch that the student reads, by a hook of torch, and in which mode.
+
+    beside: the classes of all callbacks of each run that it is attached to.
+    """
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.beside = path, list[list[str]]()
 
     def attach(self, pipeline: Any) -> None:
         self.student = pipeline.student
+        self.beside.append([type(each).__name__ for each in pipeline.callbacks if not isinstance(each, Cut)])
 
     def on_train_begin(self, context: Any) -> None:
         self.hook = self.student.register_forward_pre_hook(self.note, with_kwargs=True)
@@ -78,11 +83,13 @@ def falsify_cut_run_of_default_parts_ends_like_the_straight_one(
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         chosen = {**EVERY, "seed": seed, "documents": documents, **{each: VARIED[each] for each in sorted(varied)}}
-        straight = run(subject, _settings(directory, "straight", chosen), callbacks=[Reading(directory / "expected")])
-        cut = _resumed(subject, directory, chosen, [Reading(directory / "seen"), Cut(*cuts)])
+        ours, theirs = Reading(directory / "seen"), Reading(directory / "expected")
+        straight = run(subject, _settings(directory, "straight", chosen), callbacks=[theirs])
+        cut = _resumed(subject, directory, chosen, [ours, Cut(*cuts)])
         when = f"seed {seed}, documents {documents} and {sorted(varied)}, cut after {sorted(cuts)}"
-        seen, expected = (read(directory / each) for each in ("seen", "expected"))
-        assert_same_history(f"{when}, what the student reads", seen, expected)
+        assert_same_history(f"{when}, what the student reads", read(ours.path), read(theirs.path))
+        others = [each for each in ours.beside if each != theirs.beside[0]]
+        assert not others, f"{when}, a run has the callbacks {others[:1]}; the straight one has {theirs.beside[0]}"
         assert_same_end(when, directory, ("cut", (None, cut)), ("straight", (None, straight)))
         assert cut.held_back == straight.held_back, f"{when}, {cut.held_back} is evaluated; {straight.held_back}"
         written = [(directory / out / "model.safetensors").read_bytes() for out in ("cut", "straight")]
@@ -100,7 +107,7 @@ def _resumed(subject: Any, directory: Path, chosen: dict[str, Any], callbacks: S
 
 
 def _settings(directory: Path, out: str, chosen: dict[str, Any]) -> Any:
-    settings = small(directory, out=directory / out, **chosen)
+    settings = small(directory, out=directory / out, trace=directory / f"{out}.trace", force=True, **chosen)
     settings.data.write_bytes(TEXT)
     return settings
 
