@@ -152,7 +152,9 @@ def contract(contract: Contract, *, score: MutationScore | None, findings: Seque
     yield "about", contract.description
     yield "subject", str(contract.subject or "none")
     yield from (("reference", text) for text in contract.references)
-    yield from (("equation", f"{each.name}: {each.formula or 'executable'}") for each in contract.equations)
+    executable = [each for each in contract.equations if each.executable]
+    yield from (("equation", f"{each.name}: {each.formula or 'executable'}") for each in executable)
+    yield from (("statement", f"{each.name}: {each.formula}") for each in contract.equations if not each.executable)
     yield from (("claim", f"{each.id}: {each.rule}") for each in contract.claims)
     yield from (("mutant", f"{each.id}: {each.fault}") for each in contract.mutants)
     if score is not None:

@@ -66,4 +66,8 @@ def _drop_unwritten() -> None:
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="reference-trainer")
 def main() -> None:
-    """Train a small language model by knowledge distillation. Every behaviour is under contract."""
+    """Train a small language model by knowledge distillation.
+
+    Loss, training, callbacks, settings and files are under contracts; the commands, signals, processes, plots and what
+    a terminal shows are covered by tests alone.
+    """
