@@ -19,12 +19,13 @@ def kept(project: Project, evidence: Evidence) -> Evidence:
 
 
 def _kept(project: Project, trial: Trial) -> Trial:
-    found = trial.counterexample
+    found = trial.counterexample or trial.under_way
     text = json.dumps(dict(found.arguments)) if found is not None and found.exact else ""
     if found is None or len(text) <= MAX_INLINE:
         return trial
     path = project.root / FOLDER / f"{trial.falsifier}-{trial.device}.json"
     with suppress(OSError):  # the report then prints the example itself
         store.write_whole(path, text)
-        return replace(trial, counterexample=replace(found, file=str(shown_path(path))))
+        found = replace(found, file=str(shown_path(path)))
+        return replace(trial, counterexample=found) if trial.counterexample else replace(trial, under_way=found)
     return trial

@@ -33,7 +33,7 @@ def explained(error: BaseException) -> str:
         if test is None or _value(test, frame):
             return ""
         lines = _stable([(ast.unparse(part), _shown(value)) for _ in range(2) for part, value in _values(test, frame)])
-    except Exception:  # an expression that cannot be evaluated again is not explained
+    except BaseException:  # what cannot be evaluated again is not explained: a draw raises Hypothesis's StopTest
         return ""
     return "\n".join([f"assert {ast.unparse(test)}", *lines])
 

@@ -158,10 +158,16 @@ class _Attack:
         return self.blame.status(error)
 
     def _check(self, example: Example) -> list[Observation]:
-        """Return the observations of an example. Raise `Refuted`, `NoValue`, or what the code raises.
+        """Return the observations of an example. Raise `Refuted`, `NoValue`, or what the code raises."""
+        values, exact = self._written(example)
+        self.stream.calling(values, exact=exact)
+        try:
+            return self._observed(example)
+        finally:
+            self.stream.returned()
 
-        The equation is evaluated before the code is called.
-        """
+    def _observed(self, example: Example) -> list[Observation]:
+        """Return the observations of an example. The equation is evaluated before the code is called."""
         limits = self._limits(example)
         for broken in self.system.broken_invariants(self.claim, example):
             raise Refuted(broken)
@@ -196,13 +202,18 @@ class _Attack:
                 raise
             raise Refuted(f"with {name} the code raised {said(error)}") from error
 
-    def _counterexample(self, example: Example, error: BaseException) -> dict[str, Any]:
+    def _written(self, example: Example) -> tuple[dict[str, Any], bool]:
+        """Return the arguments of an example as JSON, and whether they rebuild it."""
         kinds = {name: variable.kind for name, variable in self.claim.equation.variables.items()}
         encoded = {n: encode(given(each, kinds[n], example.dtype, "cpu")) for n, each in example.arrays.items()}
+        return {name: written for name, (written, _) in encoded.items()}, all(exact for _, exact in encoded.values())
+
+    def _counterexample(self, example: Example, error: BaseException) -> dict[str, Any]:
+        values, exact = self._written(example)
         ours = isinstance(error, Refuted | NoValue | NoNumber)
         return {
-            "arguments": {name: written for name, (written, _) in encoded.items()},
-            "exact": all(exact for _, exact in encoded.values()),
+            "arguments": values,
+            "exact": exact,
             "error": said(error) + (TENSORS if self._has_arrays() and _took_an_array(error) else ""),
             "frames": [] if isinstance(error, NoValue) else self._place() if ours else self.blame.frames(error),
             "call": "" if isinstance(error, NoValue) else self._call(example),

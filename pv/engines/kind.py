@@ -91,6 +91,8 @@ class Kind(ABC, Generic[P]):
     """True if a timeout on a mutant kills it."""
     replays_arguments: ClassVar[bool] = False
     """True if a counterexample is replayed by its arguments; otherwise by Hypothesis's blob."""
+    replays: ClassVar[bool] = True
+    """False if it tries no example that `--replay` could repeat."""
     asserts: ClassVar[bool] = False
     """True if its test only asserts: a value that it returns is ignored, and `@given` supplies other parameters."""
     rules: ClassVar[tuple[Rule, ...]] = ()

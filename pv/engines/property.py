@@ -95,8 +95,9 @@ class _Watch:
         self.valid = self.invalid = 0
         self.first: BaseException | None = None
         self.failed: BaseException | None = None
-        self.arguments: Mapping[str, Any] = {}
-        self.draws: dict[str, Any] = {}
+        self.arguments: dict[str, tuple[Any, bool]] = {}
+        self.drawn_by_data = False
+        self.draws: dict[str, tuple[Any, bool]] = {}
         self.printed = ""
         self._last_put = 0.0
 
@@ -130,16 +131,21 @@ class _Watch:
                 raise
 
     def once(self, *args: Any, **arguments: Any) -> None:
-        self.arguments, self.draws = {k: v for k, v in arguments.items() if k not in self.fixed}, {}
-        for value in self.arguments.values():
-            if isinstance(value, DataObject):
-                self._record(value)
+        drawn = {name: value for name, value in arguments.items() if name not in self.fixed}
+        data = [value for value in drawn.values() if isinstance(value, DataObject)]
+        # Encoded before the call, which may change them.
+        self.arguments = {name: encode(value) for name, value in drawn.items() if not isinstance(value, DataObject)}
+        self.draws, self.drawn_by_data = {}, bool(data)
+        for value in data:
+            self._record(value)
+        self._calling()
         if self.handle is None:
             arguments = dict(self.fixed)
         with kept_output() as kept:
             try:
                 self._try(args, arguments)
             finally:
+                self.stream.returned()
                 self.printed = kept.getvalue()
 
     def _try(self, args: tuple[Any, ...], arguments: Mapping[str, Any]) -> None:
@@ -162,10 +168,21 @@ class _Watch:
         def recorded(strategy: Any, label: Any = None) -> Any:
             value = draw(strategy, label)
             name = f"draw {len(self.draws) + 1}" if label is None else str(label)
-            self.draws[f"{name} ({len(self.draws) + 1})" if name in self.draws else name] = value
+            self.draws[f"{name} ({len(self.draws) + 1})" if name in self.draws else name] = encode(value)
+            self._calling()
             return value
 
         data.draw = recorded  # type: ignore[method-assign]  # Hypothesis has no hook for draws; it makes `data` anew
+
+    def _calling(self) -> None:
+        values, exact = self._written()
+        self.stream.calling(values, exact=exact)
+
+    def _written(self) -> tuple[dict[str, Any], bool]:
+        """Return the arguments as JSON, and whether they can be given again: drawn data cannot."""
+        pairs = {**self.arguments, **self.draws}
+        exact = not self.drawn_by_data and all(exact for _, exact in pairs.values())
+        return {name: value for name, (value, _) in pairs.items()}, exact
 
     def _failed(self, error: BaseException) -> None:
         if isinstance(error, errors.StopTest | errors.Frozen):
@@ -186,12 +203,11 @@ class _Watch:
                 raise _Enough
 
     def counterexample(self, error: BaseException, explanation: str = "") -> dict[str, Any]:
-        """Return the last arguments with the error. Drawn data cannot be given as arguments again."""
-        given = {name: value for name, value in self.arguments.items() if not isinstance(value, DataObject)}
-        pairs = {name: encode(value) for name, value in {**given, **self.draws}.items()}
+        """Return the last arguments, as they were before the call, with the error."""
+        values, exact = self._written()
         return {
-            "arguments": {name: value for name, (value, _) in pairs.items()},
-            "exact": len(given) == len(self.arguments) and all(exact for _, exact in pairs.values()),
+            "arguments": values,
+            "exact": exact,
             "error": f"{type(error).__name__}: {explanation}" if explanation else said(error),
             "frames": self.blame.frames(error),
             "printed": self.printed,

@@ -1,5 +1,6 @@
 """Executes one named configuration of the subject and records it in a directory, which predicates read."""
 
+import copy
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +34,8 @@ def execute(
     shutil.rmtree(files, ignore_errors=True)  # of an earlier attempt, whose worker was lost
     files.mkdir(parents=True)
     with _trace(directory / TRACE) as trace:
-        result = callable_(subject, device=device, directory=files, trace=trace, **arguments)
+        # A copy: the run may change its arguments.
+        result = callable_(subject, device=device, directory=files, trace=trace, **copy.deepcopy(dict(arguments)))
     text = _json({"arguments": dict(arguments), "device": device, "result": result}, result, "result")
     (directory / RESULT).write_text(text, encoding="utf-8")
 

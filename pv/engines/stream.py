@@ -1,17 +1,48 @@
-"""The evidence stream: JSON lines from a worker to its parent, written at once, so a killed worker loses little."""
+"""The evidence stream: JSON lines from a worker to its parent, written at once, so a killed worker loses little.
 
+The arguments of the call under way are kept in a file that is mapped into memory: writing them costs no system call,
+and the parent reads them if the worker ends in the call.
+"""
+
+import ast
 import json
+import mmap
 import os
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 MAX_RECORD = 1 << 20
+SLOT = "under_way"
+"""The name of the file, in the folder of the worker."""
+SLOT_BYTES = 1 << 16
+_LENGTH = 4
+NOTHING = bytes(_LENGTH)
 
 
 class Stream:
-    """Writes records to a pipe. A record that is too long is written without its arguments."""
+    """Writes records to a pipe, and the arguments of calls to the file `slot`.
 
-    def __init__(self, fd: int) -> None:
+    A record that is too long is written without its arguments.
+    """
+
+    def __init__(self, fd: int, slot: Path | None = None) -> None:
         self.fd = fd
+        self._slot = _mapped(slot) if slot is not None else None
+
+    def calling(self, arguments: Mapping[str, Any], *, exact: bool = True) -> None:
+        """Keep the arguments of a call, as JSON, until `returned`. Those that are too long are left out."""
+        if self._slot is None:
+            return
+        data = repr((arguments, exact)).encode()
+        if len(data) > SLOT_BYTES - _LENGTH:
+            data = repr(({name: {"$repr": "<too long>"} for name in arguments}, False)).encode()[: SLOT_BYTES - _LENGTH]
+        self._slot[: _LENGTH + len(data)] = len(data).to_bytes(_LENGTH, "little") + data
+
+    def returned(self) -> None:
+        """Forget the arguments of the call that has ended."""
+        if self._slot is not None:
+            self._slot[:_LENGTH] = NOTHING
 
     def put(self, kind: str, **fields: Any) -> None:
         data = json.dumps({"kind": kind, **fields}, allow_nan=False).encode() + b"\n"
@@ -22,3 +53,21 @@ class Stream:
             data = json.dumps({"kind": kind, **texts, "exact": False}, allow_nan=False).encode() + b"\n"
         while data:
             data = data[os.write(self.fd, data) :]
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    with path.open("w+b") as file:
+        file.truncate(SLOT_BYTES)
+        return mmap.mmap(file.fileno(), SLOT_BYTES)
+
+
+def under_way(path: Path) -> tuple[dict[str, Any], bool] | None:
+    """Return the arguments of the call in which a worker ended, and whether they are exact; None if it was in none."""
+    try:
+        data = path.read_bytes()
+        length = int.from_bytes(data[:_LENGTH], "little")
+        arguments, exact = ast.literal_eval(data[_LENGTH : _LENGTH + length].decode())
+        json.dumps(arguments, allow_nan=False)
+    except (OSError, ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None  # never written, or ended while it was
+    return (arguments, bool(exact)) if isinstance(arguments, dict) and arguments else None

@@ -119,5 +119,7 @@ class Trial:
     peak_mib: int = 0
     output: Output = Output()
     equation_mutants: EquationMutants | None = None
+    under_way: Counterexample | None = None
+    """The arguments of the call in which the worker ended without a result; they refute nothing, so it has no error."""
     stopped: bool = False
     """True if the worker was killed at a limit before it returned a result; the detail names the limit."""

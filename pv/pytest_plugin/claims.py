@@ -129,9 +129,9 @@ def _must_hold(trial: "Trial", claim: "Falsifier") -> None:
 def _lines(trial: "Trial", claim: "Falsifier") -> Iterator[str]:
     from pv.engines.encoding import show
 
-    found = trial.counterexample
+    found = trial.counterexample or trial.under_way
     yield f"{trial.status.value}: {claim.rule}"
-    yield from _labelled("seen", [found.error if found is not None else trial.detail])
+    yield from _labelled("seen", [found.error if found is not None and found.error else trial.detail])
     if found is not None:
         yield from _labelled("with", [f"{name} = {show(value)}" for name, value in found.arguments.items()])
         yield from _labelled("call", [found.call])

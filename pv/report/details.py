@@ -29,7 +29,7 @@ def lines(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]
     if result.reason:
         yield "because", result.reason
     trial = result.trial
-    found = trial.counterexample if trial is not None else None
+    found = (trial.counterexample or trial.under_way) if trial is not None else None
     if found is not None:
         yield from _seen(found, result.reason)
     if result.outcome is Outcome.FALSIFIED and result.falsifier.if_fails:
@@ -50,7 +50,10 @@ def lines(result: Result, verdict: ContractVerdict) -> Iterator[tuple[str, str]]
 
 def _example(result: Result, found: Counterexample) -> str:
     """Return the counterexample for `--replay`: its arguments or Hypothesis's blob; "" where neither is exact."""
-    if found.blob and not kind_of(result.falsifier).replays_arguments:
+    kind = kind_of(result.falsifier)
+    if not kind.replays:
+        return ""
+    if found.blob and not kind.replays_arguments:
         return f"{found.hypothesis}:{found.blob}"
     if found.file:
         return f"@{found.file}"
@@ -90,11 +93,12 @@ def place(mutant: EquationMutant, verdict: ContractVerdict) -> Location | None:
 
 
 def _seen(found: Counterexample, reason: str) -> Iterator[tuple[str, str]]:
-    if found.error != reason:
+    if found.error and found.error != reason:
         yield "seen", found.error
+    label = "with" if found.error else "under way"
     for name, value in found.arguments.items():
         text = show(value)
-        yield "with", f"{name} = {text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 3] + '...'}"
+        yield label, f"{name} = {text if len(text) <= MAX_VALUE else text[: MAX_VALUE - 3] + '...'}"
     if found.call:
         yield "call", found.call if len(found.call) <= MAX_VALUE else found.call[: MAX_VALUE - 3] + "..."
     if found.frames:

@@ -123,7 +123,7 @@ def _last(started: str, result: Result) -> Iterator[str]:
     effort = f", {trial.valid} valid examples, seed {trial.seed}, {trial.seconds:.2f} s" if trial else ""
     yield f"{result.device}: {result.outcome.value}{effort}, {started}"
     yield from ([result.reason] if result.reason else [])
-    found = trial.counterexample if trial else None
+    found = (trial.counterexample or trial.under_way) if trial else None
     yield from (f"with {name} = {value}" for name, value in (found.arguments if found else {}).items())
     for each in result.mutants:
         yield f"mutant {each.mutant}: {'killed' if killed(each) else each.status.value}"

@@ -10,7 +10,7 @@ from pv.report import View, details, json_claims
 from pv.report.summary import sentence
 from pv.results.outcome import Result
 from pv.results.saved import REPORT_FORMAT
-from pv.results.trial import MutationScore, Recorded, RunTrace, Trial
+from pv.results.trial import Counterexample, MutationScore, Recorded, RunTrace, Trial
 from pv.results.verdict import ContractVerdict, Report
 
 MAX_OUTPUT = 8192
@@ -126,7 +126,6 @@ def _recorded(recorded: Recorded) -> dict[str, Any]:
 
 
 def _trial(trial: Trial, verdict: ContractVerdict) -> dict[str, Any]:
-    found = trial.counterexample
     return {
         "status": trial.status.value,
         "detail": trial.detail,
@@ -140,21 +139,15 @@ def _trial(trial: Trial, verdict: ContractVerdict) -> dict[str, Any]:
         "output": trial.output.text[-MAX_OUTPUT:],
         "output_bytes": trial.output.size,
         "equation_mutants": _equation_mutants(trial, verdict),
-        "counterexample": None
-        if found is None
-        else {
-            "arguments": dict(found.arguments),
-            "exact": found.exact,
-            "error": found.error,
-            "frames": list(found.frames),
-            "shrunk": found.shrunk,
-            "blob": found.blob,
-            "hypothesis": found.hypothesis,
-            "call": found.call,
-            "printed": found.printed,
-            "file": found.file,
-        },
+        "counterexample": _counterexample(trial.counterexample),
+        "under_way": _counterexample(trial.under_way),
     }
+
+
+def _counterexample(found: Counterexample | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return asdict(found) | {"arguments": dict(found.arguments), "frames": list(found.frames)}
 
 
 def _equation_mutants(trial: Trial, verdict: ContractVerdict) -> dict[str, Any] | None:

@@ -141,7 +141,7 @@ def _result(data: Mapping[str, Any], claim: Falsifier) -> Result:
 
 
 def _trial(data: Mapping[str, Any], **names: Any) -> Trial:
-    found, changes = data["counterexample"], data["equation_mutants"]
+    changes = data["equation_mutants"]
     counts = {name: data[name] for name in ("detail", "valid", "invalid", "asked", "seed", "seconds", "peak_mib")}
     return Trial(
         **names,
@@ -149,9 +149,14 @@ def _trial(data: Mapping[str, Any], **names: Any) -> Trial:
         cpu_s=data.get("cpu_seconds", 0.0),
         status=TrialStatus(data["status"]),
         output=Output(head=data["output"], size=data["output_bytes"]),
-        counterexample=Counterexample(**{**found, "frames": tuple(found["frames"])}) if found is not None else None,
+        counterexample=_counterexample(data["counterexample"]),
+        under_way=_counterexample(data.get("under_way")),
         equation_mutants=_equation_mutants(changes) if changes is not None else None,
     )
+
+
+def _counterexample(data: Mapping[str, Any] | None) -> Counterexample | None:
+    return Counterexample(**{**data, "frames": tuple(data["frames"])}) if data is not None else None
 
 
 def _equation_mutants(data: Mapping[str, Any]) -> EquationMutants:

@@ -6,8 +6,10 @@ import selectors
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from pv.engines.stream import SLOT, under_way
 from pv.engines.trial import Output
 from pv.workers import tree
 from pv.workers.tasks import Body
@@ -46,6 +48,8 @@ class Reply:
     output: Output
     limit_s: float
     memory_mib: int
+    under_way: tuple[dict[str, Any], bool] | None = None
+    """The arguments of the call in which the worker ended, and whether they are exact."""
 
     def last(self, kind: str) -> dict[str, Any] | None:
         return next((r for r in reversed(self.records) if r.get("kind") == kind), None)
@@ -137,8 +141,8 @@ class Live:
         for pipe in (self.evidence, self.output):
             pipe.close()
 
-    def reply(self) -> Reply:
-        """Read what the task has written, and return its reply.
+    def reply(self, scratch: Path) -> Reply:
+        """Read what the task has written, in its folder too, and return its reply.
 
         A grandchild may still hold the pipes open, so the worker's end is the end.
         """
@@ -154,6 +158,7 @@ class Live:
             output=self._kept(),
             limit_s=self.task.limit_s,
             memory_mib=self.task.memory_mib,
+            under_way=under_way(scratch / SLOT),
         )
 
     def _kept(self) -> Output:

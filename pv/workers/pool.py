@@ -99,7 +99,7 @@ class Pool:
                 self._lost()
             for live in [live for live in self.live.values() if live.ended]:
                 self.losses = 0 if live.status is not None else self.losses
-                reply = live.reply()
+                reply = live.reply(self.work / live.id)
                 self._forget(live)
                 yield live.task, reply
 

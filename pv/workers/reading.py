@@ -43,6 +43,7 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
         output=reply.output,
         equation_mutants=_equation_mutants(said["equation_mutants"]) if "equation_mutants" in said else None,
         stopped=end is None and bool(reply.stopped),
+        under_way=_under_way(reply) if end is None else None,
     )
 
 
@@ -58,6 +59,13 @@ def _without_answer(reply: Reply, end: dict[str, Any] | None) -> tuple[TrialStat
         number = os.WTERMSIG(reply.status)
         return TrialStatus.CRASHED, f"killed by signal {number} ({signal.Signals(number).name})"
     return TrialStatus.NO_RESULT, f"the worker ended without an answer (exit status {os.WEXITSTATUS(reply.status)})"
+
+
+def _under_way(reply: Reply) -> Counterexample | None:
+    if reply.under_way is None:
+        return None
+    arguments, exact = reply.under_way
+    return Counterexample(arguments=arguments, exact=exact, error="")
 
 
 def _counterexample(said: dict[str, Any]) -> Counterexample:

@@ -17,7 +17,7 @@ from pv.contract.names import Target
 from pv.engines.blame import Blame, said
 from pv.engines.code import Function
 from pv.engines.kinds import KINDS
-from pv.engines.stream import Stream
+from pv.engines.stream import SLOT, Stream
 from pv.engines.trial import TrialStatus
 from pv.errors import BrokenMutant
 from pv.instrument import coverage, import_hook
@@ -34,8 +34,8 @@ class WrongFile(Exception):
 
 def run(task: Mapping[str, Any], evidence_fd: int) -> None:
     """Run one task (see `pv.workers.tasks`) and stream its evidence, which ends with a result unless it is killed."""
-    stream, start = Stream(evidence_fd), time.monotonic()
-    body = Body.from_json(task)
+    body, start = Body.from_json(task), time.monotonic()
+    stream = Stream(evidence_fd, Path(body.scratch) / SLOT)
     prepare(body)
     if body.kind == DEVICE:
         stream.put("end", **_device(body.device))

@@ -3,6 +3,7 @@
 import os
 import selectors
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +24,7 @@ def test_records_are_read_across_writes_and_other_lines_are_ignored(live: Live) 
     live.take_evidence()
     os.write(live.evidence.write_fd, b': 1}\nno JSON\n[1]\n{"kind": "a", "n": 2}\n{"kind": "b"')
     live.close_write_ends()
-    reply = live.reply()
+    reply = live.reply(Path())
     assert reply.records == ({"kind": "a", "n": 1}, {"kind": "a", "n": 2})
     assert reply.last("a") == {"kind": "a", "n": 2} and reply.last("b") is None
     assert (reply.limit_s, reply.memory_mib, reply.status, reply.stopped) == (3.0, 5, None, "")
@@ -35,7 +36,7 @@ def test_a_line_without_end_does_not_grow_without_bound(live: Live) -> None:
         live.take_evidence()
     os.write(live.evidence.write_fd, b'\n{"kind": "end"}\n')
     live.close_write_ends()
-    assert live.reply().records == ({"kind": "end"},)
+    assert live.reply(Path()).records == ({"kind": "end"},)
 
 
 @pytest.mark.parametrize("size", [0, 1, KEEP, KEEP + 1, 2 * KEEP, 3 * KEEP + 7])
@@ -45,7 +46,7 @@ def test_output_keeps_its_head_and_tail(live: Live, size: int) -> None:
         os.write(live.output.write_fd, printed[start : start + 1000])
         live.take_output()
     live.close_write_ends()
-    output = live.reply().output
+    output = live.reply(Path()).output
     text = printed.decode()
     assert (output.head, output.tail) == (text[:KEEP], text[KEEP:][-KEEP:])
     assert (output.size, output.dropped) == (size, max(size - 2 * KEEP, 0))
@@ -53,7 +54,7 @@ def test_output_keeps_its_head_and_tail(live: Live, size: int) -> None:
 
 def test_pipes_are_closed_once_at_their_end(live: Live) -> None:
     live.close_write_ends()
-    live.reply()
+    live.reply(Path())
     assert (live.evidence.fd, live.output.fd) == (-1, -1)
     live.close()
 

@@ -7,6 +7,7 @@ from pv.contract.bounds import Point
 from pv.engines.assertion import explained
 from pv.engines.blame import Blame, said
 from pv.engines.encoding import encode
+from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
 
 Predicate = Callable[..., object]
@@ -16,8 +17,8 @@ RETURN = "return True, False or None, or assert the claim"
 class Claim:
     """A predicate with its subject. A failed assertion or the answer False refutes it; True and None do not."""
 
-    def __init__(self, predicate: Predicate, subject: Any, blame: Blame) -> None:
-        self.predicate, self.subject, self.blame = predicate, subject, blame
+    def __init__(self, predicate: Predicate, subject: Any, blame: Blame, stream: Stream | None = None) -> None:
+        self.predicate, self.subject, self.blame, self.stream = predicate, subject, blame, stream
 
     def holds(self, point: Point) -> bool:
         """Return whether it holds at `point`. Raise what it raises, but for an AssertionError."""
@@ -28,10 +29,16 @@ class Claim:
 
     def refutation(self, point: Point) -> dict[str, Any] | None:
         """Return the record of its refutation at `point`; None if it holds."""
+        if self.stream is not None:
+            self.stream.calling(point)
         try:
-            answer = self._answer(point)
+            # The predicate may change a list, which other points share.
+            answer = self._answer({n: list(value) if type(value) is list else value for n, value in point.items()})
         except BaseException as error:
             return self._record(point, self.blame.status(error), _text(error), self.blame.frames(error))
+        finally:
+            if self.stream is not None:
+                self.stream.returned()
         return None if answer else self._record(point, TrialStatus.REFUTED, "the predicate answered False", [])
 
     def _answer(self, point: Point) -> bool:

@@ -146,9 +146,10 @@ def _refuted(claim: Claim, box: Box, text: str, stream: Stream) -> dict[str, Any
         }
     found = {"arguments": arguments(point), "exact": True, "error": f"CrossHair: {text[:2000]}"}
     stream.put("counterexample", status=TrialStatus.REFUTED.value, **found)
-    if claim.refutation(point) is None:
+    refuted = claim.refutation(point)
+    if refuted is None:
         return {"status": TrialStatus.REFUTED.value, "detail": "", **found}
-    smaller = _shrunk(claim, box, point)
+    smaller = _shrunk(claim, box, point, refuted["status"])
     refuted = claim.refutation(smaller) or {"status": TrialStatus.REFUTED.value, "detail": "", **found}
     return {**refuted, "shrunk": True}
 
@@ -180,9 +181,9 @@ def _bound_arguments(call: ast.Call, box: Box) -> dict[str, Any] | None:
         return None
 
 
-def _shrunk(claim: Claim, box: Box, point: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a point that refutes the claim in the same way, and of which no single value can be nearer to zero."""
-    status, deadline = (claim.refutation(point) or {})["status"], time.process_time() + SHRINK_S
+def _shrunk(claim: Claim, box: Box, point: Mapping[str, Any], status: str) -> dict[str, Any]:
+    """Return a point that refutes the claim with `status`, and of which no single value can be nearer to zero."""
+    deadline = time.process_time() + SHRINK_S
 
     def same(candidate: Point) -> bool:
         return box.admits(candidate) and (claim.refutation(candidate) or {}).get("status") == status

@@ -62,7 +62,7 @@ class HarnessKind(Kind[HarnessPayload]):
         from pv.engines.harness.point import Claim
 
         subject = worker.subject()
-        claim = Claim(worker.function(payload.test), subject, worker.blame)
+        claim = Claim(worker.function(payload.test), subject, worker.blame, worker.stream)
         space = bounds.box(payload.bounds, payload.requires)
         worker.ready()
         if payload.replay is not None:

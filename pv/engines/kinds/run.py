@@ -33,6 +33,7 @@ class RunKind(Kind[RunPayload]):
     section = "falsifiers"
     payload_type = RunPayload
     asserts = True
+    replays = False
 
     def takes(self, claim: Falsifier) -> bool:
         return claim.test is not None and claim.run is not None
@@ -68,6 +69,7 @@ class RunKind(Kind[RunPayload]):
 
         subject, configured = worker.subject(), worker.function(described)
         worker.ready()
+        worker.stream.calling(dict(payload.arguments))
         try:
             reference_run.execute(
                 configured,
@@ -78,6 +80,8 @@ class RunKind(Kind[RunPayload]):
             )
         except BaseException as error:
             return _failed(error, payload, worker)
+        finally:
+            worker.stream.returned()
         return None
 
     def binding(self, claim: Falsifier) -> str:
