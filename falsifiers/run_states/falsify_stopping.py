@@ -9,6 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from falsifiers.callbacks.lifecycle import ANSWERS, Call, Script, answering_once, assert_same_calls, lifecycle, scripts
+from falsifiers.callbacks.real_run import parts
 from falsifiers.run_states.kept import KeptRun, rest_of
 from reference_trainer.training.schedule import Event
 
@@ -109,3 +110,39 @@ def falsify_a_resumed_run_saves_no_step_again(subject: Any, drawn: tuple[Script,
     ends = [Call(callback, "on_train_end", calls[0].epoch, step) for callback in range(count)]
     assert_same_calls(run.calls, calls[: 3 * count] + ends)
     assert run.left is not None and not run.kept, f"step {step} was saved again: {run.left!r}"
+
+
+@st.composite
+def failing(draw: st.DrawFn) -> tuple[Script, int]:
+    """Draw a script with the call of an on_step_begin, of a step after the first, whose data are fetched."""
+    silent = draw(scripts(st.none(), fewest=1))
+    count, calls = len(silent.answers), lifecycle(silent).calls
+    begins = [n for n, call in enumerate(calls) if (call.event, call.callback) == ("on_step_begin", 0) and call.taken]
+    assume(begins)
+    return silent, begins[draw(ASKED) % len(begins)] + draw(st.integers(0, count - 1))
+
+
+@given(drawn=failing())
+def falsify_a_failure_after_a_request_loses_no_step(subject: Any, drawn: tuple[Script, int]) -> None:
+    """The data of a step fail after a request: what is saved is what a request in the step before saves."""
+    script, at = drawn
+    calls = lifecycle(script).calls
+    step, epoch = calls[at].step, calls[at].epoch
+    earlier = {call.step for call in calls[:at] if (call.event, call.epoch) == ("on_step_begin", epoch)} - {step}
+    first = (epoch, 1 + script.accumulation * len(earlier))
+    fetch = parts()["batch_at"]
+
+    def batch_at(*place: int) -> Any:
+        if place == first:
+            raise RuntimeError("a worker was killed")
+        return fetch(*place)
+
+    try:
+        late = KeptRun(subject, script, asked_at=at, batch_at=batch_at)
+    except RuntimeError as error:
+        raise AssertionError(f"asked to stop in step {step}, whose data fail, the run ends with {error!r}") from error
+    update = next(n for n, call in enumerate(calls) if (call.event, call.step) == ("on_optimizer_step", step - 1))
+    prompt = KeptRun(subject, script, asked_at=update)
+    assert late.kept, f"asked to stop in step {step}, whose data fail, the run saves nothing"
+    got, expected = (replace(run.kept[-1].state, elapsed_s=0.0) for run in (late, prompt))
+    assert got == expected, f"asked to stop in step {step}, whose data fail, {got} is saved; expected {expected}"

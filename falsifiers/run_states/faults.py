@@ -107,3 +107,19 @@ def closed_by_the_run(original: Any, *given: Any, callbacks: Any = (), **rest: A
     finally:
         if hasattr(callbacks, "close"):
             callbacks.close()
+
+
+def request_hidden_by_failure(
+    original: Any, *given: Any, batch_at: Any = None, stop_requested: Any = lambda: False, **rest: Any
+) -> Any:
+    """Forget a request to stop once data have failed."""
+    failed = False
+
+    def fetched(*place: int) -> Any:
+        nonlocal failed
+        failed = True
+        batch = batch_at(*place)
+        failed = False
+        return batch
+
+    return original(*given, batch_at=fetched, stop_requested=lambda: not failed and stop_requested(), **rest)

@@ -79,6 +79,10 @@ class Agreement:
         """Return whether the run was asked to stop, on any rank, before the step that has just been taken."""
         return self._stop_requested() if self._alone else bool(self._known[REQUESTED])
 
+    def is_asked_alone(self) -> bool:
+        """Return whether a run of one process was asked to stop. Several ranks cannot agree on it after an error."""
+        return self._alone and self._stop_requested()
+
 
 def _strongest(numbers: Sequence[int]) -> Action:
     """Return the strongest answer of ranks, of which so many set each flag."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -89,7 +89,8 @@ def train(
     that checkpoint, and the `on_step_end` of that step, unless the run had ended. resumed_from: None if it is not one
     of this run. callbacks: a `Callbacks` of the caller's is not closed. run, attempt: as in `Context`.
     stop_requested: asked before the `on_step_end` of each step, on several ranks before the step; once it returns True,
-    on any of them, that step is saved, and `StopRequestedError` is raised.
+    on any of them, that step is saved, and `StopRequestedError` is raised. In one process it is also asked after an
+    error: if it is True and no update has begun since the last whole step, that step is saved likewise.
     Raise `CallbackError` before the first event if `checked` refuses a callback. Errors of `kd_window` and of callbacks
     propagate after `on_train_end`, with the step in a note.
     """
@@ -138,6 +139,8 @@ class _Run:
         self.state = record.state
         self.agreement = agreement
         self.began = self.state.position.step
+        self.whole: tuple[Position, dict[str, str]] | None = None  # where to save a run whose next step fails
+        self.ended_epoch = NOTHING  # loss of the epoch before the open one
         # A run that goes on from a checkpoint of its own is saved where it begins.
         self.saved_step = self.state.position.step if record.checkpoint is not None else 0
 
@@ -160,6 +163,15 @@ class _Run:
         self.callbacks.end(self.record.context(Event.TRAIN_END), None)
 
     def _run_events(self) -> None:
+        try:
+            self._go_through_events()
+        except Exception as error:
+            # A signal to the process group ends data-loader workers too, whose loss fails the next step.
+            if self.whole is not None and self.agreement.is_asked_alone():
+                self._leave(*self.whole, after=error)
+            raise
+
+    def _go_through_events(self) -> None:
         state = self.state
         self.callbacks.restore(state.callbacks)
         action = self.agreement.noted(self._call(Event.TRAIN_BEGIN))
@@ -170,12 +182,22 @@ class _Run:
             if is_read(after):
                 self.record.read()
             leaving = after.event is Event.STEP_END and self.agreement.is_leaving()
-            # A resumed run calls the hooks of this event again, so the states are those before it.
-            states = self.callbacks.states() if leaving else {}
+            self._note_whole(after)
             action = self.agreement.noted(self._carry_out(after.event))
-            if leaving:
-                self._leave(after, states)
+            if leaving and self.whole is not None:
+                self._leave(*self.whole)
         self._save_the_end()
+
+    def _note_whole(self, position: Position) -> None:
+        """Note what is saved if the run has to leave between this event and the next update.
+
+        A resumed run calls the hooks of `on_step_end` again, so the states of callbacks are those before it.
+        """
+        match position.event:
+            case Event.EVALUATE | Event.STEP_END:
+                self.whole = position, {} if self.save is None else self.callbacks.states()
+            case Event.OPTIMIZER_STEP | Event.LOG | Event.SAVE | Event.TRAIN_END:
+                self.whole = None
 
     def _next(self, action: Action) -> Position:
         """Return the position after this one; if that is an optimizer step, take it.
@@ -201,7 +223,7 @@ class _Run:
         record, step = self.record, self.state.position.step
         match event:
             case Event.EPOCH_BEGIN:
-                self.state.epoch = NOTHING
+                self.ended_epoch, self.state.epoch = self.state.epoch, NOTHING
             case Event.STEP_BEGIN:
                 record.begin_step()
             case Event.OPTIMIZER_STEP:
@@ -246,16 +268,19 @@ class _Run:
             self.record.pending.add(*taken)
             self.record.rate = rate
 
-    def _leave(self, position: Position, states: dict[str, str]) -> None:
-        """Save the step that has just been taken, unless it has been, and raise `StopRequestedError`."""
+    def _leave(self, position: Position, states: dict[str, str], after: Exception | None = None) -> NoReturn:
+        """Save the last whole step, unless it has been, and raise `StopRequestedError`. after: an error since then."""
         self.record.read()
+        if position.epoch != self.state.position.epoch:
+            self.state.epoch = self.ended_epoch
         if self.save is not None and position.step != self.saved_step:
             answer = self.agreement.agreed(Action.CONTINUE)
             stopping = position.stopping or answer is Action.STOP
             skipping = position.skipping or answer is Action.SKIP
             self.state.position = replace(position, event=Event.SAVE, skipping=skipping, stopping=stopping)
             self._save(self.save, Saved(state=self.state, due=True, evaluated=False), states)
-        raise StopRequestedError("stopped on request")
+        failed = "" if after is None else f", after which the run failed with {type(after).__name__}: {after}"
+        raise StopRequestedError(f"stopped on request{failed}") from after
 
     def _save_the_end(self) -> None:
         """Save a run that callbacks have ended after a step of its own that is not saved."""
@@ -264,6 +289,8 @@ class _Run:
             self._save(self.save, Saved(state=self.state, due=True, evaluated=False))
 
     def before_forward(self, micro_batch: int) -> None:
+        if self.update.optimizer is None:  # the student updates itself
+            self.whole = None
         self._call_within(Event.BEFORE_FORWARD, micro_batch + 1)
 
     @property
@@ -280,6 +307,7 @@ class _Run:
     def before_update(self, gradient_norm: Tensor | None) -> None:
         self.record.gradient_norm = gradient_norm
         self._call_within(Event.PRE_OPTIMIZER_STEP)
+        self.whole = None
 
     def _call_within(self, event: Event, *batch: Any) -> None:
         self.answer = max(self.answer, self._call(event, *batch))

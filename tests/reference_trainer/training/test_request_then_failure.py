@@ -1,0 +1,88 @@
+"""A run that is asked to stop, and then fails: data-loader workers end with a signal to the process group."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
+from reference_trainer.errors import StopRequestedError
+from reference_trainer.training.callbacks import Callback
+from reference_trainer.training.loop import Objective, new_optimizer, train
+from reference_trainer.training.schedule import Schedule
+from tests.reference_trainer.conftest import Trainer
+
+PROGRAM = Path(__file__).with_name("data_loader_run.py")
+V = 3
+
+
+def test_signal_to_the_process_group_saves_the_last_whole_step(trainer: Trainer) -> None:
+    run = subprocess.Popen(
+        [sys.executable, str(PROGRAM), "distill", "--save-every", "1000"],
+        cwd=trainer.folder,
+        env={**trainer.environment, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert run.stdout is not None and run.stderr is not None
+    assert any(line == "step 3 fetches\n" for line in run.stdout)
+    os.killpg(run.pid, signal.SIGTERM)
+    said, complaints = run.communicate(timeout=100)
+    assert run.returncode == 75, said + complaints
+    assert "DataLoader worker" in complaints and "--resume latest" in complaints
+    assert (trainer.folder / "out/checkpoints/student-step2/manifest.json").is_file()
+
+
+class FailsIn(Callback):
+    """Callback that fails in one hook of step 2, in which the run is asked to stop."""
+
+    def __init__(self, hook: str) -> None:
+        self.asked = False
+        setattr(self, hook, self._fail)
+
+    def _fail(self, context: Any) -> None:
+        if context.step == 2:
+            self.asked = True
+            raise ValueError("failed")
+
+
+def saved_by(hook: str) -> list[int]:
+    """Return the steps that a run saves which fails in this hook."""
+    tokens, saved = torch.tensor([[0, 1, 2]]), list[int]()
+    student = nn.Embedding(V, V)
+    failing = FailsIn(hook)
+    train(
+        FixtureTeacher(torch.eye(V)),
+        ModuleStudent(student, V),
+        lambda epoch, k: Batch(tokens=tokens, labels=tokens),
+        new_optimizer(student.parameters(), 0.1),
+        schedule=Schedule(epochs=1, steps_per_epoch=3, log_every=1, eval_every=1, save_every=9),
+        objective=Objective(temperature=1.0, ce_weight=0.5, kd_weight=0.5),
+        learning_rate=lambda step: 0.1,
+        callbacks=[failing],
+        evaluate=lambda: {"hard_loss": 1.0},
+        save=lambda run: saved.append(run.state.position.step) if run.due else None,  # type: ignore[func-returns-value]
+        stop_requested=lambda: failing.asked,
+    )
+    return saved
+
+
+@pytest.mark.parametrize("hook", ["on_step_begin", "on_after_backward", "on_evaluate", "on_step_end"])
+def test_failure_between_updates_after_a_request_is_a_request(hook: str) -> None:
+    with pytest.raises(StopRequestedError, match="ValueError: failed"):
+        saved_by(hook)
+
+
+@pytest.mark.parametrize("hook", ["on_optimizer_step", "on_log"])
+def test_failure_in_a_step_that_is_half_recorded_stays_an_error(hook: str) -> None:
+    with pytest.raises(ValueError, match="failed"):
+        saved_by(hook)
