@@ -116,7 +116,10 @@ STEP_S, STEP_FLOPS = 0.5, 7
 
 @given(plan=plans())
 def falsify_rates_of_logged_steps(subject: Any, device: str, plan: Plan) -> None:
-    """Perplexities are those of the logged means, rates those since the last logged step; the result has the last."""
+    """Perplexities are those of the logged means, rates those since the last logged step; the result has the last.
+
+    Counting the operations of a step, once, takes a minute, which no time includes.
+    """
     now, seen = [0.0], list[tuple[int, dict[str, float]]]()
 
     def act(callback: int, event: str, context: Any) -> None:
@@ -127,7 +130,11 @@ def falsify_rates_of_logged_steps(subject: Any, device: str, plan: Plan) -> None
         now[0] += STEP_S
         return 0.0
 
-    given = {"clock": lambda: now[0], "learning_rate": one_step_later, "step_flops": lambda: STEP_FLOPS}
+    def counted() -> int:
+        now[0] += 60
+        return STEP_FLOPS
+
+    given = {"clock": lambda: now[0], "learning_rate": one_step_later, "step_flops": counted}
     result = trained(subject, plan, device, recording_callbacks(1, act), **given)
     last = 0
     for step, metrics in seen:
@@ -140,6 +147,8 @@ def falsify_rates_of_logged_steps(subject: Any, device: str, plan: Plan) -> None
         for name, wanted in expected.items():
             assert same(metrics.get(name), wanted), f"step {step}: {name} is {metrics.get(name)}; expected {wanted}"
         last = step
+    seconds = plan.steps * STEP_S
+    assert result.elapsed_s == seconds, f"{plan.steps} steps take {result.elapsed_s} s; expected {seconds} s"
     kept = seen[-1][1] if seen else {}
     assert result.metrics == kept, f"the metrics of the result are {result.metrics}; expected the last logged, {kept}"
 

@@ -77,3 +77,10 @@ def counted_from_the_start(original: Any, record: Any, *given: Any, **named: Any
     """Count steps and tokens of a resumed run from 0."""
     original(record, *given, **named)
     record.logged = (record.logged[0], 0, 0)
+
+
+def count_in_the_time(original: Any, record: Any) -> None:
+    """Keep the time in which operations are counted."""
+    began = record.began
+    original(record)
+    record.began = began

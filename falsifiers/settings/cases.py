@@ -63,7 +63,7 @@ LEGAL: dict[str, list[Any]] = {
     "rewind": [True, False],
     "init_from": PATHS,
     "resume": ["latest", "a checkpoint", "/second/path", "."],
-    "hang_after": [0.5, 30, 1e6, 1800.5],
+    "hang_after": [0.0, 0.5, 30, 1e6, 1800.5],
 }
 PATH_SETTINGS = [name for name, values in LEGAL.items() if values is PATHS or name == "resume"]
 ALIASES = {
@@ -110,7 +110,7 @@ ILLEGAL: dict[str, list[str]] = {
     "anneal": ["constant", "Linear", "cos"],
     "strategy": ["DDP", "fsdp", "fsdp2 ", "zero"],
     "lr": [*NO_NUMBERS, "0", "-0", "1e-400", "1000001"],
-    "hang_after": [*NO_NUMBERS, "0", "-0", "1e-400", "1000001"],
+    "hang_after": [*NO_NUMBERS, "-1", "1000001"],
     "force": NO_SWITCHES,
     "device": NO_DEVICES,
     "dtype": NO_DTYPES,

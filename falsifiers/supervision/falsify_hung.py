@@ -5,15 +5,26 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from falsifiers.resume.runs import STEPS, ended, settings
 from falsifiers.support.interruptions import in_child
-from reference_trainer import Callback
+from falsifiers.support.small_runs import small
+from reference_trainer import Callback, Lines, Settings
 
 HUNG_S = 20.0
 """How long the second step takes. The watchdog is asked for one second, and leaves within another one."""
+
+
+class Stuck(Lines):
+    """Lines of which that of the teacher's hundredth step is never written."""
+
+    def write(self, line: str) -> None:
+        if line.startswith("teacher: step"):
+            threading.Event().wait(HUNG_S)
+            raise RuntimeError("the line was written")
 
 
 class Hanging(Callback):
@@ -40,7 +51,26 @@ def falsify_hung_run_ends(subject: Any) -> None:
                 os.dup2(file.fileno(), 2)
             ended(subject, settings(directory, "out", hang_after=1), [Hanging()])
 
-        said = in_child(hung)
-        assert said == "", f"a run that hangs does not leave: {said}"
-        stacks = (directory / "stderr").read_text()
-        assert "Timeout" in stacks and "in on_step_end" in stacks, f"standard error has no stack of the step: {stacks}"
+        _assert_left(hung, directory / "stderr")
+
+
+def falsify_hung_training_of_a_teacher_ends(subject: Any) -> None:
+    """The process leaves while it trains a teacher; by default a run has at least half an hour for a step."""
+    assert Settings().hang_after >= 1800, f"by default a step may take {Settings().hang_after} s"
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name).resolve()
+
+        def hung() -> None:
+            with (directory / "stderr").open("wb") as file:
+                os.dup2(file.fileno(), 2)
+            chosen = small(directory, out=directory / "out", teacher_steps=100, hang_after=5.0)
+            subject.distill(chosen, lines=Stuck())
+
+        _assert_left(hung, directory / "stderr")
+
+
+def _assert_left(hung: Callable[[], None], stderr: Path) -> None:
+    said = in_child(hung)
+    assert said == "", f"a run that hangs does not leave: {said}"
+    stacks = stderr.read_text()
+    assert "Timeout" in stacks and "in on_step_end" in stacks, f"standard error has no stack of the step: {stacks}"

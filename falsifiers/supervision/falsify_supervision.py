@@ -233,7 +233,7 @@ def _assert_arguments(when: str, run: Attempts, older: int) -> None:
     for number, (arguments, _) in enumerate(run.given):
         more = ["--resume", "latest"] if at else []
         more += ["--force"] if at or number else []
-        expected = ["distill", "--seed", "3", "--max-steps", str(TARGET), "--hang-after", "1800", *more]
+        expected = ["distill", "--seed", "3", "--max-steps", str(TARGET), *more]
         assert arguments == expected, f"{when}, attempt {number + 1} is given {arguments}; expected {expected}"
         at += [*run.gains, TARGET][number] if number <= len(run.gains) else 0
 

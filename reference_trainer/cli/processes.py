@@ -43,7 +43,7 @@ def until(command: tuple[str, ...], **options: Any) -> int:
     """Run `distill` until it has reached a step: until --step N -- distill SETTING...
 
     After a crash, a kill or a hang the run resumes from its newest whole checkpoint. A damaged one is renamed. A
-    process that takes no step for --hang-after S (default 1800) exits, and ends with this command, however that ends.
+    process that takes no step for --hang-after S exits, and ends with this command, however that ends.
 
     Exit codes: 0 the run reached the step, and its model is written; 1 failed; 2 a setting was refused; 3 attempts
     made no progress; 4 no retry is left; 5 the run ended before the step; 75 interrupted: the same command goes on.

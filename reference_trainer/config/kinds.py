@@ -144,8 +144,8 @@ LearningRate = Annotated[
 ]
 Seconds = Annotated[
     float,
-    Field(strict=True, gt=0, le=1e6, allow_inf_nan=False),
-    Kind("a number of seconds above 0, up to 1e6", "S", read_number),
+    Field(strict=True, ge=0, le=1e6, allow_inf_nan=False),
+    Kind("a number of seconds from 0 to 1e6", "S", read_number),
 ]
 Divergence = Annotated[
     Literal["forward_kl", "reverse_kl", "jensen_shannon"],

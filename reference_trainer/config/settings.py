@@ -146,8 +146,8 @@ class Settings(BaseModel):
         None, "Begin with the weights of this checkpoint or model; optimizer, steps and learning rate start anew."
     )
     rewind: Switch = _setting(False, "Set checkpoints in --out aside that are later than where the run goes on.")
-    hang_after: Seconds | None = _setting(
-        None, "Print every thread's stack and exit with code 1 after S seconds without a step. [default: never]"
+    hang_after: Seconds = _setting(
+        3600.0, "Print every thread's stack and exit with code 1 after S seconds without a step; 0 never does."
     )
     project_to_steps: Count = _setting(
         50000, "Length in steps of the full run whose time --smoke projects.", alias="APR_DISTILL_PROJECT_TO_STEPS"

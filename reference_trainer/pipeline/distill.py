@@ -40,7 +40,6 @@ from reference_trainer.training.loop import Saved, TrainResult, new_optimizer, t
 from reference_trainer.training.parallel import ONE_PROCESS
 from reference_trainer.training.progress import ProgressCallback
 from reference_trainer.training.schedule import Schedule, learning_rate, windows
-from reference_trainer.training.watchdog import WatchdogCallback
 
 __all__ = ["DistillResult", "Distillation", "distill"]
 
@@ -123,9 +122,8 @@ class Distillation(Parts):
         self.resumed = self.files.restore(self.checkpoints, self.schedule)
         self.files.rewind(self.checkpoints)
         progress = ProgressCallback(settings.log_every, lines=self.lines)
-        watchdog = [] if settings.hang_after is None else [WatchdogCallback(settings.hang_after)]
-        own = (*watchdog, progress, BarCallback(self.lines, "student"), WritingCallback(self.checkpoints.writer))
-        self.callbacks = (*own, *self.callbacks, *written)
+        own = (progress, BarCallback(self.lines, "student"), WritingCallback(self.checkpoints.writer))
+        self.callbacks = (*self._watchdog(), *own, *self.callbacks, *written)
         for callback in self.callbacks:
             callback.attach(self)
 

@@ -40,6 +40,7 @@ from reference_trainer.training.lines import BarCallback, Lines
 from reference_trainer.training.parallel import Parallel
 from reference_trainer.training.progress import ProgressCallback
 from reference_trainer.training.schedule import Schedule
+from reference_trainer.training.watchdog import WatchdogCallback
 
 __all__ = ["EVALUATED_BYTES", "Parts"]
 
@@ -109,13 +110,22 @@ class Parts(ExitStack):
         if settings.teacher is not None:
             teacher = load_teacher(settings.teacher, any_vocabulary=settings.share_vocabulary is not None)
         else:
-            callbacks = [ProgressCallback(LOGGED_EVERY, lines=lines, title="teacher"), BarCallback(lines, "teacher")]
+            progress = ProgressCallback(LOGGED_EVERY, lines=lines, title="teacher")
+            callbacks = [*self._watchdog(), progress, BarCallback(lines, "teacher")]
             wrap = partial(computing_in, settings.dtype)
             digest = self.digests["data_sha256"]
             given = (settings, self._training, digest, callbacks, lines.write, wrap)
             like = partial(untrained_teacher, settings, self.device)
             teacher = self.ranks.shared(partial(cached_or_trained, *given), like)
         return stored_in(settings.dtype, teacher)
+
+    def _watchdog(self) -> list[Callback]:
+        """Return the watchdog of a training, unless the settings want none. It ends with this distillation."""
+        if not self.settings.hang_after:
+            return []
+        watchdog = WatchdogCallback(self.settings.hang_after)
+        self.callback(watchdog.close)
+        return [watchdog]
 
     def check_parts(self) -> None:
         """Raise `SettingError` for own parts with which the default teacher, evaluation or export would fail."""

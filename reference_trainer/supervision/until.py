@@ -15,10 +15,7 @@ from reference_trainer.supervision.heartbeat import Beat, kill_stale, watched
 from reference_trainer.supervision.progress import check_model, model_step, whole_step
 from reference_trainer.supervision.request import Limits
 
-__all__ = ["HANG_S", "Limits", "supervised", "until"]
-
-HANG_S = 1800.0
-"""Seconds without a step after which a rank ends itself, unless --hang-after says otherwise."""
+__all__ = ["Limits", "supervised", "until"]
 
 Launch = Callable[[Sequence[str], Path, str], tuple[Ending, str]]
 """Carry out an attempt, from its arguments, the directory of heartbeats and a name."""
@@ -73,7 +70,7 @@ def _attempts(
         kill_stale(directory)
         with watched(directory, limits.silent_s, killed):
             ending, why = launch(
-                _arguments(settings, arguments, limits.step, at, again=bool(made)),
+                _arguments(arguments, limits.step, at, again=bool(made)),
                 directory,
                 f"{os.getpid()}-{len(made)}",
             )
@@ -86,12 +83,11 @@ def _attempts(
             return next_
 
 
-def _arguments(settings: Settings, arguments: Sequence[str], step: int, at: int, *, again: bool) -> list[str]:
+def _arguments(arguments: Sequence[str], step: int, at: int, *, again: bool) -> list[str]:
     """Return the arguments of an attempt, which may overwrite the trace and the model of an attempt before it."""
-    hang = [] if settings.hang_after is not None else ["--hang-after", f"{HANG_S:g}"]
     resume = ["--resume", "latest"] if at else []
     force = ["--force"] if at or again else []
-    return ["distill", *arguments, "--max-steps", str(step), *hang, *resume, *force]
+    return ["distill", *arguments, "--max-steps", str(step), *resume, *force]
 
 
 @contextmanager

@@ -104,7 +104,9 @@ class Record:
         steps = state.steps - before[1]
         amounts = {"steps": steps, "tokens": tokens - before[2]}
         if self.step_flops is not None:
+            began = self.clock()
             self.flops, self.step_flops = self.step_flops(), None
+            self.began += self.clock() - began  # it is no part of a step
         if self.flops is not None:
             amounts["flops"] = self.flops * steps
         self.metrics = state.metrics = {

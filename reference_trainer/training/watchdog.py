@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from reference_trainer.training.callbacks import Callback
 from reference_trainer.training.context import Context
@@ -22,7 +24,7 @@ class WatchdogCallback(Callback):
     It does so within a second after that, also while native code keeps the interpreter locked; a process that was
     stopped writes nothing. With `leave` the process then ends at once, with exit code 1, so that a supervisor tries
     again. The timer is that of `faulthandler`, of which a process has one; it does not survive a fork. descriptor:
-    where it writes, by default a duplicate of standard error.
+    where it writes, by default a duplicate of standard error, which `close` closes.
     """
 
     def __init__(
@@ -34,15 +36,26 @@ class WatchdogCallback(Callback):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._seconds, self._leave, self._clock = seconds, leave, clock
-        # A duplicate, because the number of a closed descriptor is given to the next file that is opened.
-        self._descriptor = os.dup(2) if descriptor is None else descriptor
+        self._duplicate = _standard_error() if descriptor is None else None
+        self._descriptor = descriptor if self._duplicate is None else self._duplicate
         self._armed = float("-inf")
 
     def attach(self, pipeline: object) -> None:
         self._start()
 
     def on_train_end(self, context: Context) -> None:
-        faulthandler.cancel_dump_traceback_later()
+        self._stop()
+
+    def close(self) -> None:
+        """End the timer, also of a run that failed before its first event."""
+        self._stop()
+        if self._duplicate is not None:
+            os.close(self._duplicate)
+            self._duplicate = None
+
+    def _stop(self) -> None:
+        if self._armed > float("-inf"):
+            faulthandler.cancel_dump_traceback_later()
         self._armed = float("-inf")
 
     def _arm(self, context: Context) -> None:
@@ -56,3 +69,11 @@ class WatchdogCallback(Callback):
             faulthandler.dump_traceback_later(self._seconds + REARMED_S, exit=self._leave, file=self._descriptor)
 
     on_train_begin = on_epoch_begin = on_after_backward = on_evaluate = on_save = on_step_end = on_epoch_end = _arm
+
+
+def _standard_error() -> int:
+    """Return a duplicate: the number of a closed descriptor is given to the next file that is opened."""
+    if sys.__stderr__ is not None:
+        with suppress(OSError):
+            return os.dup(2)
+    return os.open(os.devnull, os.O_WRONLY)

@@ -41,7 +41,7 @@ ALLOWED = {
     "divergence": "forward_kl, reverse_kl or jensen_shannon",
     "anneal": "linear or cosine",
     "lr": "a number above 0, up to 1e6",
-    "hang_after": "a number of seconds above 0, up to 1e6",
+    "hang_after": "a number of seconds from 0 to 1e6",
     **dict.fromkeys(["force", "rewind"], "true or false (1 or 0)"),
     "device": "auto, cpu, cuda or cuda:N",
     "dtype": "float32, float64 or bfloat16",

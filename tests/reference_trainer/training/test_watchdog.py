@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -142,8 +143,8 @@ def test_run_that_hangs_ends_with_exit_code_1(trainer: Any) -> None:
         "from reference_trainer import Callback, Settings, distill\n"
         "class Hang(Callback):\n"
         "    def on_step_end(self, context):\n"
-        "        time.sleep(60 if context.step == 3 else 0)\n"
-        "distill(Settings(hang_after=0.5, layers=1, width=16, teacher_layers=1, teacher_width=16, teacher_steps=1,"
+        "        time.sleep(900 if context.step == 3 else 0)\n"
+        "distill(Settings(hang_after=8, layers=1, width=16, teacher_layers=1, teacher_width=16, teacher_steps=1,"
         " length=16, batch_size=4), callbacks=[Hang()])\n"
     )
     done = subprocess.run(
@@ -152,7 +153,36 @@ def test_run_that_hangs_ends_with_exit_code_1(trainer: Any) -> None:
         env=trainer.environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=600,
     )
     assert done.returncode == 1
     assert "Timeout (" in done.stderr and "on_step_end" in done.stderr
+
+
+def test_closing_stops_the_timer_of_a_run_that_never_began() -> None:
+    callback, asked, _ = watched()
+    callback.attach(None)
+    callback.close()
+    assert [seconds for _, seconds, _ in asked] == [31.0, None]
+
+
+def test_closing_an_unused_watchdog_leaves_the_timer_of_another_program_alone() -> None:
+    callback, asked, _ = watched()
+    callback.close()
+    assert asked == []
+
+
+def test_watchdog_needs_no_standard_error_and_leaves_no_descriptor(tmp_path: Path) -> None:
+    program = (
+        "import os\n"
+        "from reference_trainer.training.watchdog import WatchdogCallback\n"
+        "before = os.listdir('/proc/self/fd')\n"
+        "for _ in range(3):\n"
+        "    watchdog = WatchdogCallback(60)\n"
+        "    watchdog.attach(None)\n"
+        "    watchdog.close()\n"
+        "print(os.listdir('/proc/self/fd') == before)\n"
+    )
+    command = f"exec {sys.executable} -c {shlex.quote(program)} 2>&-"
+    done = subprocess.run(["sh", "-c", command], stdout=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "True\n")
