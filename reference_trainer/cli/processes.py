@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -60,6 +62,7 @@ def _until(command: list[str], options: dict[str, Any]) -> int:
     from reference_trainer.supervision.until import supervised  # takes a while
     from reference_trainer.training.lines import Lines
 
+    _check_callbacks(settings.callbacks)
     ranks = options.pop("nproc_per_node")
     limits = Limits(
         step=options["step"],
@@ -91,11 +94,26 @@ def launch(command: tuple[str, ...], nproc_per_node: int) -> int:
     return guarded(lambda: _launch(list(command), nproc_per_node))
 
 
+def _check_callbacks(path: Path | None) -> None:
+    """Refuse callbacks once, and not in every process. These import from the working directory too."""
+    if path is None:
+        return
+    from reference_trainer.training.callbacks_file import check_callbacks  # takes a while
+
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        check_callbacks(path)
+    finally:
+        sys.path.pop(0)
+
+
 def _launch(command: list[str], ranks: int) -> int:
     from reference_trainer.supervision.launch import launch
 
-    if settings_of(command) is None:
+    settings = settings_of(command)
+    if settings is None:
         raise SettingError("missing the run after --, such as `-- distill --out DIR`")
+    _check_callbacks(settings.callbacks)
     interrupts.raise_once()
     try:
         return launch(command, ranks=ranks, report=print_error)

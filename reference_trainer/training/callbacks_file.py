@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import json
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -21,7 +22,7 @@ from typing import Any
 from reference_trainer.errors import SettingError
 from reference_trainer.training.callbacks import Callback, checked
 
-__all__ = ["LARGEST_FILE", "Spec", "load_callbacks", "made", "read_specs"]
+__all__ = ["LARGEST_FILE", "Spec", "check_callbacks", "load_callbacks", "made", "read_specs"]
 
 LARGEST_FILE = 2**20
 """In bytes; a device such as /dev/zero has no end."""
@@ -100,11 +101,28 @@ def _not_json(arguments: Mapping[str, Any]) -> Iterator[str]:
             yield repr(name)
 
 
-def made(spec: Spec) -> Callback:
-    """Return a new instance. Raise `SettingError` if it cannot be imported or made, or has hooks that are refused."""
+def check_callbacks(path: Path | None) -> None:
+    """Raise `SettingError` for what cannot be read, imported or called so. No callback is made."""
+    for spec in () if path is None else read_specs(path):
+        kind = _kind(spec)
+        try:
+            inspect.signature(kind).bind(**spec.arguments)
+        except TypeError as error:
+            raise SettingError(f"{spec.where}: {spec.use} can't be made: {error}") from None
+        except ValueError:  # of a class without a signature
+            continue
+
+
+def _kind(spec: Spec) -> type[Callback]:
     kind = _imported(spec)
     if not (isinstance(kind, type) and issubclass(kind, Callback)):
         raise SettingError(f"{spec.where}: {spec.use} is not a subclass of reference_trainer's Callback")
+    return kind
+
+
+def made(spec: Spec) -> Callback:
+    """Return a new instance. Raise `SettingError` if it cannot be imported or made, or has hooks that are refused."""
+    kind = _kind(spec)
     try:
         callback = kind(**json.loads(json.dumps(spec.arguments)))  # a copy, as another process would read it
     except Exception as error:

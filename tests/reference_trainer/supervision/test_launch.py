@@ -65,3 +65,49 @@ def test_refusals_come_before_any_process(arguments: list[str], code: int, says:
     ended = command(*arguments)
     assert ended.code == code
     assert says in ended.complaints
+
+
+MINE = """
+from reference_trainer import Callback
+
+class Writes(Callback):
+    def __init__(self, path):
+        self.path = path
+
+    def on_train_end(self, context):
+        with open(f"{self.path}-{context.rank}", "w") as file:
+            file.write(str(context.step))
+"""
+
+
+def launched(folder: Path, callbacks: str) -> "subprocess.CompletedProcess[str]":
+    """Launch two processes with the callbacks of a file, which may be in a module of the working directory."""
+    (folder / "text").write_bytes(bytes(range(100)))
+    (folder / "mine.py").write_text(MINE)
+    (folder / "callbacks.toml").write_text(callbacks)
+    given = [*SMALL.split(), "--data", "text", "--teacher-cache", "cache", "--device", "cpu", "--epochs", "1"]
+    program = str(Path(sys.executable).with_name("reference-trainer"))
+    called = [program, "launch", "--nproc-per-node", "2", "--", "distill", *given, "--callbacks", "callbacks.toml"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(called, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_every_process_has_the_callbacks_of_the_file(tmp_path: Path) -> None:
+    ended = launched(tmp_path, '[[callbacks]]\nuse = "mine:Writes"\narguments = {path = "ended"}\n')
+    assert ended.returncode == 0, ended.stderr
+    assert [(tmp_path / f"ended-{rank}").read_text() for rank in range(2)] == ["2", "2"]
+
+
+@pytest.mark.parametrize(
+    ("callbacks", "says"),
+    [
+        ('[[callbacks]]\nuse = "nowhere:Writes"\n', "nowhere can't be imported"),
+        ('[[callbacks]]\nuse = "mine:Writes"\n', "missing a required argument: 'path'"),
+        ('[[callbacks]]\nuse = "mine:Missing"\n', "no Missing in mine"),
+        ("callbacks = 3\n", "callbacks is not a list"),
+    ],
+)
+def test_callbacks_are_refused_once_and_not_by_every_process(tmp_path: Path, callbacks: str, says: str) -> None:
+    ended = launched(tmp_path, callbacks)
+    assert ended.returncode == 2
+    assert says in ended.stderr and len(ended.stderr.splitlines()) == 1
