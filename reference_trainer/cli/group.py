@@ -13,6 +13,7 @@ import click
 
 from reference_trainer import __version__, interrupts
 from reference_trainer.cli.reporting import FAILED, print_error
+from reference_trainer.config.refusals import ELSEWHERE
 
 __all__ = ["main"]
 
@@ -32,6 +33,8 @@ class _Group(click.Group):
         try:
             code = super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.ClickException as error:
+            if isinstance(error, click.NoSuchOption):
+                _suggest(error)
             with suppress(OSError):
                 error.show()
             code = error.exit_code
@@ -43,6 +46,14 @@ class _Group(click.Group):
         finally:
             interrupts.ignore()
         _leave(code or 0)
+
+
+def _suggest(error: click.NoSuchOption) -> None:
+    """Suggest the option that other trainers call so, if the command has it."""
+    meant = ELSEWHERE.get(error.option_name.lstrip("-").replace("-", "_"), "")
+    flag = f"--{meant.replace('_', '-')}"
+    if error.ctx is not None and any(flag in each.opts for each in error.ctx.command.params):
+        error.possibilities = [flag]
 
 
 def _leave(code: int) -> NoReturn:

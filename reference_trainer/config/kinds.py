@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.fields import FieldInfo
 
 from reference_trainer.distillation.domain import TEMPERATURES
@@ -197,7 +197,13 @@ GradientNorm = Annotated[
     Kind("a number above 0, up to 1e30", "X", read_number),
 ]
 Switch = Annotated[bool, Field(strict=True), Kind("true or false (1 or 0)", "", read_switch)]
-Location = Annotated[Path, Field(strict=True), AfterValidator(without_null), Kind("a path", "PATH", read_path)]
+Location = Annotated[
+    Path,
+    Field(strict=True),
+    BeforeValidator(lambda given: read_path(given) if isinstance(given, str) else given),
+    AfterValidator(without_null),
+    Kind("a path", "PATH"),
+]
 Device = Annotated[
     str,
     Field(strict=True, pattern="^(auto|cpu|cuda(:[0-9]{1,3})?)$"),

@@ -13,7 +13,43 @@ from pydantic.fields import FieldInfo
 from reference_trainer.config.kinds import kind_of
 from reference_trainer.errors import SettingError
 
-__all__ = ["Given", "choices", "origin", "refusal", "shown", "suggestion", "unknown_variable"]
+__all__ = ["ELSEWHERE", "Given", "choices", "origin", "refusal", "shown", "suggestion", "unknown_variable"]
+
+
+ELSEWHERE = {
+    "alpha": "kd_weight",
+    "block_size": "length",
+    "context_length": "length",
+    "dataset": "data",
+    "eval_steps": "eval_every",
+    "grad_clip": "clip",
+    "gradient_accumulation_steps": "accumulate",
+    "gradient_clip_val": "clip",
+    "hidden_size": "width",
+    "learning_rate": "lr",
+    "logging_steps": "log_every",
+    "max_grad_norm": "clip",
+    "max_length": "length",
+    "max_seq_length": "length",
+    "n_layers": "layers",
+    "num_epochs": "epochs",
+    "num_hidden_layers": "layers",
+    "num_layers": "layers",
+    "num_train_epochs": "epochs",
+    "output": "out",
+    "output_dir": "out",
+    "overwrite_output_dir": "force",
+    "per_device_train_batch_size": "batch_size",
+    "precision": "dtype",
+    "resume_from_checkpoint": "resume",
+    "save_steps": "save_every",
+    "save_total_limit": "keep",
+    "seq_len": "length",
+    "seq_length": "length",
+    "train_batch_size": "batch_size",
+    "warmup_steps": "warmup",
+}
+"""Settings by the names that they have in other trainers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +95,14 @@ def unknown_variable(name: str, prefix: str, known: Iterable[str]) -> SettingErr
 
 
 def suggestion(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return `did you mean ...?` with the known name that is most like `name`; empty if none is like it."""
-    near = difflib.get_close_matches(name, known, n=1)
+    """Return `did you mean ...?` with the known name for what other trainers call `name`, or one spelt like it.
+
+    Return an empty text if there is none.
+    """
+    names = {each.lower(): each for each in known}
+    asked = name.lower().replace("-", "_")
+    meant = names.get(ELSEWHERE.get(asked, ""))
+    near = [meant] if meant else [names[each] for each in difflib.get_close_matches(asked, names, n=1, cutoff=0.7)]
     return f"did you mean {prefix + near[0] if prefix else repr(near[0])}?" if near else ""
 
 

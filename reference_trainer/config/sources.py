@@ -20,7 +20,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from reference_trainer.config.kinds import Kind, kind_of, read_path
+from reference_trainer.config.kinds import kind_of
 from reference_trainer.config.refusals import Given, unknown_variable
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import SettingError
@@ -82,13 +82,9 @@ class _Merged(Settings, BaseSettings):
         assert info.field_name is not None, "a validator of fields gets the name of one"
         kind = kind_of(cls.model_fields[info.field_name])
         try:
-            return validate(kind.read(given.value) if _is_read(given, kind) else given.value)
+            return validate(kind.read(given.value) if given.is_text else given.value)
         except ValidationError as error:  # its input would be the bare value; that of a ValueError is `given`
             raise ValueError from error
-
-
-def _is_read(given: Given, kind: Kind) -> bool:
-    return given.is_text or (kind.read is read_path and isinstance(given.value, str))  # TOML has no type for paths
 
 
 class _Variables(PydanticBaseSettingsSource):
@@ -130,5 +126,5 @@ def _from_file(path: Path) -> dict[str, Given]:
     try:
         table = tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:  # also for bytes, numbers and depth beyond Python's limits
-        raise SettingError(f"invalid TOML in {path}: {error}") from error
+        raise SettingError(f"invalid TOML in {path}: {error}; only TOML is read, such as lr = 0.001") from error
     return {name: Given(value, f"{name!r} in {path}", is_text=False) for name, value in table.items()}

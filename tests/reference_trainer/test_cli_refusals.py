@@ -19,7 +19,9 @@ SETTINGS = {
     "--config=missing": "cannot read missing: No such file or directory",
     "--config=.": "cannot read .: Is a directory",
     "--config=/dev/zero": "/dev/zero has more than 1,048,576 bytes; expected a TOML file of settings",
-    "--config=broken": "invalid TOML in broken: Invalid value (at line 2, column 6)",
+    "--config=broken": (
+        "invalid TOML in broken: Invalid value (at line 2, column 6); only TOML is read, such as lr = 0.001"
+    ),
     "--config=typo": "unknown setting 'batchsize' in typo (did you mean 'batch_size'?)",
     "--config=text": "invalid value 'many' for 'batch_size' in text: expected a positive decimal integer below 10^18",
 }

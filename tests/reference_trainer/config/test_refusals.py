@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from reference_trainer.config.refusals import ELSEWHERE
 from reference_trainer.config.settings import Settings
 from reference_trainer.config.sources import gather
 from reference_trainer.errors import SettingError
+from tests.reference_trainer.commands import command
 
 COUNT, NUMBER_FROM_0 = "a positive decimal integer below 10^18", "a decimal integer from 0 to 10^18"
 WIDTH, WEIGHT, PATH = "a multiple of 16, from 16 to 65536", "a number from 0 to 1e30", "a path"
@@ -103,6 +105,9 @@ def test_long_values_are_cut_off() -> None:
         ("maxsteps", "did you mean 'max_steps'?"),
         ("max_step", "did you mean 'max_steps'?"),
         ("Smoke", "did you mean 'smoke'?"),
+        ("learning_rate", "did you mean 'lr'?"),
+        ("learning-rate", "did you mean 'lr'?"),
+        ("num_train_epochs", "did you mean 'epochs'?"),
         ("nonsense", "run `reference-trainer distill --help` for a list"),
     ],
 )
@@ -117,6 +122,7 @@ def test_unknown_key_is_refused_with_a_suggestion(key: str, hint: str, tmp_path:
     [
         ("REFERENCE_TRAINER_BATCHSIZE", "did you mean REFERENCE_TRAINER_BATCH_SIZE?"),
         ("REFERENCE_TRAINER_TEMPRATURE", "did you mean REFERENCE_TRAINER_TEMPERATURE?"),
+        ("REFERENCE_TRAINER_LEARNING_RATE", "did you mean REFERENCE_TRAINER_LR?"),
         ("REFERENCE_TRAINER_CONFIG_FILE", "did you mean REFERENCE_TRAINER_CONFIG?"),
         ("REFERENCE_TRAINER_", "run `reference-trainer distill --help` for a list"),
         ("APR_DISTILL_MAX_STEP", "did you mean APR_DISTILL_MAX_STEPS?"),
@@ -142,6 +148,36 @@ def test_conflicting_settings_are_named_with_their_origins_and_values() -> None:
     assert said.startswith("conflicting settings: 'smoke' is 3 and 'resume' is latest; give one of them")
     said = refused(Settings, ce_weight=0, kd_weight=0.0)
     assert said == "conflicting settings: 'ce_weight' and 'kd_weight' are both 0; expected one above 0"
+
+
+def test_names_of_other_trainers_lead_to_settings() -> None:
+    assert not ELSEWHERE.keys() & Settings.model_fields.keys()
+    assert set(ELSEWHERE.values()) <= Settings.model_fields.keys()
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.yaml", "learning_rate: 0.1\n"), ("a.json", '{"learning_rate": 0.1}')])
+def test_other_formats_are_refused_with_the_one_that_is_read(name: str, text: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    file.write_text(text, encoding="utf-8")
+    said = refused(gather, {}, {}, file)
+    assert said.startswith(f"invalid TOML in {file}: ") and said.endswith("; only TOML is read, such as lr = 0.001")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("distill", "--learning-rate", "1"), "Did you mean '--lr'?"),
+        (("evaluate", "model", "--seq-len", "8"), "Did you mean '--length'?"),
+        (("evaluate", "model", "--learning-rate", "1"), "No such option '--learning-rate'"),
+    ],
+)
+def test_options_of_other_trainers_are_refused_with_a_suggestion(arguments: tuple[str, ...], hint: str) -> None:
+    ended = command(*arguments)
+    assert ended.code == 2 and hint in ended.complaints and "--lr" not in ended.complaints.replace(hint, "")
+
+
+def test_paths_from_python_may_be_text() -> None:
+    assert Settings(resume="latest", out="there") == Settings(resume=Path("latest"), out=Path("there"))  # type: ignore[arg-type]
 
 
 def test_file_that_is_too_large_is_refused_with_its_limit(tmp_path: Path) -> None:
