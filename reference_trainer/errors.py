@@ -25,6 +25,7 @@ __all__ = [
     "StopRequestedError",
     "TrainerError",
     "VocabularyError",
+    "first_line",
     "missing_package",
 ]
 
@@ -114,6 +115,15 @@ class ProviderError(TrainerError, ValueError):
 
 class PassConsumedError(TrainerError, RuntimeError):
     """A forward pass was given a second gradient."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of the message of a library's error, without what follows it; the type without a message.
+
+    Libraries append stack frames, hints and jokes. Messages of this package are one line.
+    """
+    lines = (" ".join(line.split()) for line in str(error).splitlines())
+    return next(filter(None, lines), type(error).__name__)
 
 
 def missing_package(error: Exception) -> str | None:

@@ -47,16 +47,22 @@ def falsify_result_line_reports_the_run(
 
 @given(
     held=st.dictionaries(
-        st.sampled_from(["hard_loss", "kl_at_1", "agreement", "other"]),
+        st.sampled_from(["hard_loss", "kl_at_1", "agreement", "accuracy"]),
         st.tuples(st.floats(0, 1e9), st.integers(1, 10**9)),
-    )
+    ),
+    unit=st.sampled_from(["byte", "token"]),
 )
-def falsify_held_back_metrics_are_per_byte(subject: Any, held: dict[str, tuple[float, int]]) -> None:
-    """One line per metric with its mean over the bytes, then the perplexity, and the output directory as the last."""
+def falsify_held_back_metrics_are_per_byte(subject: Any, held: dict[str, tuple[float, int]], unit: str) -> None:
+    """One line per metric with its mean over the bytes, then the perplexity, and the output directory as the last.
+
+    A metric of an own evaluation has no unit.
+    """
     metrics = {name: MetricSum(total, count) for name, (total, count) in held.items()}
-    lines = subject.result_lines(result_of(), metrics, Path("a/place"))[1:]
+    lines = subject.result_lines(result_of(), metrics, Path("a/place"), unit)[1:]
+    per = dict.fromkeys(("hard_loss", "kl_at_1"), f" nats per {unit}")
+    counted = {**dict.fromkeys(held, f" {unit}s"), "accuracy": ""}
     expected = [
-        f"held-back {name}: {total / count:.4f}{'' if name == 'agreement' else ' nats per byte'} over {count} bytes"
+        f"held-back {name}: {total / count:.4f}{per.get(name, '')} over {count}{counted[name]}"
         for name, (total, count) in held.items()
     ]
     if "hard_loss" in held:

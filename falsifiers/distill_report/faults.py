@@ -92,7 +92,12 @@ def losses_swapped(original: Any, train: Any, *rest: Any) -> Any:
     return original(replace(train, initial_loss=train.final_loss, final_loss=train.initial_loss), *rest)
 
 
-def sum_reported_as_mean(original: Any, train: Any, held_back: Any, output: Any) -> Any:
+def sum_reported_as_mean(original: Any, train: Any, held_back: Any, *rest: Any) -> Any:
     """Report the sum over the held-back text per byte."""
     sums = {name: replace(total, sum=total.sum * total.count) for name, total in held_back.items()}
-    return original(train, sums, output)
+    return original(train, sums, *rest)
+
+
+def always_bytes(original: Any, train: Any, held_back: Any, output: Any, unit: str) -> Any:
+    """Call every token a byte."""
+    return original(train, held_back, output)

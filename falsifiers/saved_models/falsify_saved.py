@@ -22,6 +22,7 @@ from reference_trainer import MetricSum, Settings
 from reference_trainer.errors import TrainerError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.pipeline import distill
+from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.storage.checkpoint_manifest import Manifest
 from reference_trainer.storage.checkpoints import save_checkpoint
 from reference_trainer.storage.export import save_decoder, weights_digest
@@ -115,6 +116,13 @@ def falsify_numbers_are_those_of_the_logits(
                 assert_close(what, each.sums[metric].sum, total, ROUNDING * count, "the sum over scored bytes")
 
 
+OF_RUNS = [
+    {"length": 9},
+    {"documents": "pack", "separator": "^"},
+    {"documents": "pad", "separator": "^", "length": 7},
+    {"dtype": "bfloat16"},
+]
+"""Settings by which runs evaluate."""
 LONG = bytes(range(TOKENS)) * 17_000
 """A text of which more than a run evaluates is held back."""
 
@@ -137,20 +145,42 @@ def falsify_text_fits_the_tokens(subject: Any, tokens: int, largest: int) -> Non
     assert bool(words) == bool(seen) and words in seen, f"byte {largest} for a model of {tokens} tokens: {seen!r}"
 
 
-def falsify_numbers_of_a_run_are_found_again(subject: Any) -> None:
-    """A model, and its last checkpoint, have the sums that the run with the same text, length and teacher reports."""
+@given(of_run=st.sampled_from(OF_RUNS))
+def falsify_numbers_of_a_run_are_found_again(subject: Any, of_run: dict[str, Any]) -> None:
+    """A model, its last checkpoint and its export have the sums that the run with the same text and teacher reports."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        settings = small(directory, out=directory / "out").model_copy(update={"save_every": 1})
+        settings = small(directory, out=directory / "out", save_every=1, **of_run)
         ended = run(distill, settings)
         (directory / "teacher").mkdir()
         save_decoder(ended.teacher, directory / "teacher", {})
-        paths = [directory / "out", directory / "out" / "checkpoints" / "student-latest"]
-        seen = subject.evaluate_saved(paths, settings.model_copy(update={"teacher": directory / "teacher"}))
+        paths = [directory / "exported", directory / "out", directory / "out" / "checkpoints" / "student-latest"]
+        export_checkpoint(directory / "out", "latest", paths[0])
+        given = {"data": settings.data, "device": "cpu", "teacher": directory / "teacher"}
+        seen = subject.evaluate_saved(paths, subject.as_run([directory / "missing", *paths], given))
     for each in seen.models:
         for metric, found in each.sums.items():
             reported = ended.held_back[metric]
-            assert found == reported, f"{metric} of {each.path.name} is {found}; the run reports {reported}"
+            assert found == reported, f"{of_run}: {metric} of {each.path.name} is {found}; the run reports {reported}"
+
+
+@given(unfit=st.lists(st.booleans(), min_size=1, max_size=4))
+def falsify_models_beside_an_unfit_one_are_evaluated(subject: Any, unfit: list[bool]) -> None:
+    """Each model is handed over when it is done, in order; the errors of the others are handed over too."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        paths = [directory / f"missing-{n}" if bad else model(directory, n) for n, bad in enumerate(unfit)]
+        seen, errors = list[list[str]](), list[Exception]()
+        subject.evaluate_saved(
+            paths,
+            chosen(directory, bytes(range(TOKENS)) * 2),
+            done=lambda evaluation: seen.append(subject.table(evaluation)),
+            unfit=errors.append,
+        )
+    fit = [str(path) for path, bad in zip(paths, unfit, strict=True) if not bad]
+    assert [rows[-1].split()[0] for rows in seen] == fit, f"evaluated are {[rows[-1] for rows in seen]}; expected {fit}"
+    assert all(rows[:-1] == seen[-1][: len(rows) - 1] for rows in seen), f"a line of the table changes: {seen}"
+    assert len(errors) == sum(unfit), f"{sum(unfit)} models are missing, and the errors are {errors}"
 
 
 def falsify_as_much_is_evaluated_as_in_a_run(subject: Any) -> None:

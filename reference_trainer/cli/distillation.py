@@ -68,8 +68,9 @@ def _distil(flags: dict[str, str], config: str | None, run: Callable[..., Distil
         interrupts.ignore()
     if settings.smoke is not None:
         return 0 if result.go else FAILED
-    for line in result_lines(result.train, result.held_back, result.output) if rank_of_process() == 0 else ():
-        lines.write(line)
+    if rank_of_process() == 0:
+        for line in result_lines(result.train, result.held_back, result.output, result.unit):
+            lines.write(line)
     return 0
 
 

@@ -9,8 +9,9 @@ from typing import Any, Literal
 import click
 
 from reference_trainer.cli.group import main
-from reference_trainer.cli.reporting import FAILED, guarded
+from reference_trainer.cli.reporting import FAILED, guarded, line_of, print_error
 from reference_trainer.config.settings import Settings
+from reference_trainer.errors import TrainerError
 
 __all__ = ["checkpoints", "evaluate", "gradcheck", "plot", "schema"]
 
@@ -87,7 +88,7 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
     "--data", type=click.Path(path_type=Path), metavar="FILE", help="Evaluate on this text [default: the packaged one]."
 )
 @click.option("--whole", is_flag=True, help="Evaluate on the whole text instead of the first 64 KiB of its last tenth.")
-@click.option("--length", type=int, default=Settings().length, show_default=True, help="Bytes of a sequence.")
+@click.option("--length", type=int, help="Bytes of a sequence [default: of the run of the first MODEL].")
 @click.option("--batch-size", type=int, default=Settings().batch_size, show_default=True, help="Sequences of a batch.")
 @click.option("--device", default="auto", show_default=True, help="Compute on auto, cpu, cuda or cuda:N.")
 @click.option("--json", "as_json", is_flag=True, help="Print sums, counts, digests and versions as JSON.")
@@ -95,20 +96,36 @@ def evaluate(models: tuple[Path, ...], whole: bool, as_json: bool, **options: An
     """Evaluate saved models on a text.
 
     A MODEL is the output directory of a run, an exported model, or a checkpoint such as OUT/checkpoints/student-latest.
-    Losses are in nats per byte, at temperature 1. Numbers of the same text, part, length and teacher can be compared.
+    Losses are in nats per byte, at temperature 1. Length, documents and data type are those of the run of the first
+    MODEL. Numbers of the same text, part, length, documents and teacher can be compared.
+
+    Exit code 1 if a MODEL cannot be evaluated; the others are.
     """
     return guarded(lambda: _evaluate(models, whole, as_json, options))
 
 
 def _evaluate(models: tuple[Path, ...], whole: bool, as_json: bool, options: dict[str, Any]) -> int:
-    settings = Settings(**options)
-    from reference_trainer.pipeline.saved_models import evaluate_saved, report, table
+    given = {name: value for name, value in options.items() if value is not None}
+    Settings(**given)
+    from reference_trainer.pipeline.saved_models import Evaluation, as_run, evaluate_saved, report, table
     from reference_trainer.training.lines import Lines
 
-    evaluation = evaluate_saved(models, settings, whole=whole)
-    for line in [json.dumps(report(evaluation), indent=2)] if as_json else table(evaluation):
-        Lines().write(line)
-    return 0
+    lines, failed = Lines(), False
+
+    def unfit(error: TrainerError) -> None:
+        nonlocal failed
+        failed = True
+        print_error(line_of(error))
+
+    def done(evaluation: Evaluation) -> None:
+        rows = [] if as_json else table(evaluation)
+        for line in rows if len(evaluation.models) == 1 else rows[-1:]:
+            lines.write(line)
+
+    evaluation = evaluate_saved(models, as_run(models, given), whole=whole, done=done, unfit=unfit)
+    if as_json:
+        lines.write(json.dumps(report(evaluation), indent=2))
+    return FAILED if failed else 0
 
 
 class Checkpoint(click.ParamType[int | Literal["latest", "best"]]):

@@ -24,6 +24,7 @@ from reference_trainer.storage.checkpoint_files import (
     check_complete,
     find_checkpoint,
     read_checkpoint,
+    read_manifest,
     saved_steps,
 )
 from reference_trainer.storage.checkpoint_manifest import MANIFEST, Manifest
@@ -46,6 +47,7 @@ __all__ = [
     "WritingCallback",
     "check_conditions",
     "conditions",
+    "has_later",
     "ignored",
     "kept_settings",
     "metrics_length",
@@ -109,6 +111,22 @@ def ignored(directory: Path, resume: Path | None, *, rewinding: bool) -> list[st
     return [METRICS, CHECKPOINTS] if partial or rewinding or resume is not None else [METRICS]
 
 
+def has_later(directory: Path, resume: Path | None) -> bool:
+    """Return whether `directory` has a checkpoint after the one that `resume` names, as in `opened`; any, for None."""
+    try:
+        steps = saved_steps(directory, RUN_ID)
+        if resume is None or not steps:
+            return bool(steps)
+        return read_manifest(_named(directory, resume)).step < steps[-1]
+    except CheckpointError:  # `opened` reports it
+        return False
+
+
+def _named(directory: Path, resume: Path) -> Path:
+    named = str(resume) in ("latest", "best")
+    return find_checkpoint(directory, RUN_ID, str(resume)) if named else resume
+
+
 def opened(directory: Path, resume: Path | None, *, rewinding: bool) -> Checkpoint | None:
     """Return the checkpoint that `resume` names: a path, or "latest" or "best" of those in `directory`; None for None.
 
@@ -122,12 +140,11 @@ def opened(directory: Path, resume: Path | None, *, rewinding: bool) -> Checkpoi
     if resume is None:
         if steps:
             raise CheckpointError(
-                f"{directory} has checkpoints up to step {steps[-1]}; go on with --resume latest, or set them aside "
-                "with --rewind"
+                f"{directory} has checkpoints up to step {steps[-1]}; go on with --resume latest, or start over with "
+                "--rewind, which sets them aside"
             )
         return None
-    named = str(resume) in ("latest", "best")
-    path = find_checkpoint(directory, RUN_ID, str(resume)) if named else resume
+    path = _named(directory, resume)
     try:
         checkpoint = of_run(read_checkpoint, path)
     except CheckpointError as error:

@@ -17,7 +17,7 @@ from reference_trainer.config.unused import unused
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.vocabulary import share_vocabulary
-from reference_trainer.errors import StopRequestedError
+from reference_trainer.errors import StopRequestedError, first_line
 from reference_trainer.models.placement import computing_in, usable_device
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
@@ -25,6 +25,7 @@ from reference_trainer.pipeline.evaluations import BestTracker, check_metric, ch
 from reference_trainer.pipeline.initial_weights import InitialWeights
 from reference_trainer.pipeline.loss import matching, objective
 from reference_trainer.pipeline.manifest import manifest
+from reference_trainer.pipeline.notes import resume_note, short_of, student_notes
 from reference_trainer.pipeline.parts import Parts
 from reference_trainer.pipeline.ranks import joined, local_device
 from reference_trainer.pipeline.result import DistillResult
@@ -99,13 +100,15 @@ class Distillation(Parts):
         self.directory = self.files.directory
         self.schedule = self._planned()
         self.files.check(self._conditions(self.digests))
-        self._write_notes()
         initial = InitialWeights(settings, self.ranks)
         initial.load_into("student", self.student, self.lines)
+        notes = self._notes()
         # The trace may be in the output directory, so it is created after the check that this is empty.
         written = self.ranks.together(partial(self.files.callbacks, self))
         if settings.smoke is not None:
             self.lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
+        if settings.teacher is None:  # its training may take long
+            self._write(notes)
         with self._reporting_divergence():
             self.teacher = self.make_teacher().to(self.device)
         self.frozen, self.learner = self._models()
@@ -120,12 +123,20 @@ class Distillation(Parts):
         self.checkpoints.initial = initial.recorded
         self.ranks.check_equal(self.checkpoints.conditions)
         self.resumed = self.files.restore(self.checkpoints, self.schedule)
+        if self.resumed is not None and (note := resume_note(self.resumed, self.schedule)):
+            self.lines.write(note)
         self.files.rewind(self.checkpoints)
         progress = ProgressCallback(settings.log_every, lines=self.lines)
         own = (progress, BarCallback(self.lines, "student"), WritingCallback(self.checkpoints.writer))
         self.callbacks = (*self._watchdog(), *own, *self.callbacks, *written)
+        if settings.teacher is not None:  # after what may be refused
+            self._write(notes)
         for callback in self.callbacks:
             callback.attach(self)
+
+    def _write(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.lines.write(line)
 
     def _make_inputs(self) -> None:
         if type(self).evaluate is Parts.evaluate:  # an own one has metrics of its own
@@ -135,15 +146,10 @@ class Distillation(Parts):
         self.student = self.make_student().to(self.device)
         self.check_parts()
 
-    def _write_notes(self) -> None:
-        for line in unused(self.settings):
-            self.lines.write(line)
-        if not self.student.training:
-            self.lines.write("student: trains in eval mode, without dropout; return model.train() to train with it")
-        others = {str(each.dtype) for each in self.student.parameters()} - {"torch.float64"}
-        if self.settings.dtype == "float64" and others:
-            names = ", ".join(sorted(others))
-            self.lines.write(f"student: has parameters of {names}; return model.double() to train in float64")
+    def _notes(self) -> list[str]:
+        """Return a line about each thing that is allowed and hardly intended."""
+        settings = self.settings
+        return [*unused(settings), *short_of(settings, self.schedule), *student_notes(settings, self.student)]
 
     def run(self) -> TrainResult:
         """Train the student. Errors: those of `loop.train`."""
@@ -215,7 +221,8 @@ class Distillation(Parts):
             raise
 
     def _concluded(self, **results: Any) -> DistillResult:
-        return DistillResult(**results, student=self.student, teacher=self.teacher)
+        unit = "byte" if type(self).make_batches is Parts.make_batches else "token"
+        return DistillResult(**results, student=self.student, teacher=self.teacher, unit=unit)
 
     @property
     def _strategy(self) -> str:
@@ -281,7 +288,7 @@ class Distillation(Parts):
             student = self.student if self._strategy != "fsdp2" else self.make_student()  # shards cannot be counted
             flops = step_flops(self.teacher, student, (B, T))
         except Exception as error:  # of an own model, which may read values or name a device
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            reason = f"{type(error).__name__}: {first_line(error)[:200]}"
             self.lines.write(f"metrics: without flops_per_s, because a model does not run on shapes alone: {reason}")
             return None
         return self.place.world_size * min(self.settings.accumulate, self.batches.batches) * flops

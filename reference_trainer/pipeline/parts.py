@@ -42,10 +42,18 @@ from reference_trainer.training.progress import ProgressCallback
 from reference_trainer.training.schedule import Schedule
 from reference_trainer.training.watchdog import WatchdogCallback
 
-__all__ = ["EVALUATED_BYTES", "Parts"]
+__all__ = ["EVALUATED_BYTES", "Parts", "rows_of"]
 
 EMPTY_LINE = "\n\n"  # separates documents by default
 EVALUATED_BYTES = 2**16  # of the held-back part; more adds little precision and takes long for a large text
+
+
+def rows_of(settings: Settings, bytes_N: Tensor, device: torch.device) -> Rows:
+    """Return a part of a text as the rows that the settings ask for: sequences, or documents."""
+    shape: Any = {"length": settings.length, "batch_size": settings.batch_size, "device": device}
+    if settings.documents is None:
+        return Sequences(bytes_N=bytes_N, **shape)
+    return document_rows(bytes_N, settings.separator or EMPTY_LINE, pack=settings.documents == "pack", **shape)
 
 
 class Parts(ExitStack):
@@ -84,19 +92,14 @@ class Parts(ExitStack):
         """Return the batches to train on, and keep the text for teacher and evaluation."""
         text = read_text(self.settings.data, self.settings.length)
         evaluated = text.held_back[: max(EVALUATED_BYTES, self.settings.length)]
-        self._training, self._held_back = self._rows(text.training), self._rows(evaluated)
+        self._training, self._held_back = (
+            rows_of(self.settings, part, self.device) for part in (text.training, evaluated)
+        )
         self.digests["data_sha256"] = text.digest
         if self.settings.share_vocabulary is not None:
             self._largest_byte = max(int(part.max()) for part in (text.training, evaluated))
         place = {"rank": self.place.rank, "world_size": self.place.world_size}
         return ShuffledBatches(sequences=self._training, seed=self.settings.seed, **place)
-
-    def _rows(self, bytes_N: Tensor) -> Rows:
-        settings = self.settings
-        shape: Any = {"length": settings.length, "batch_size": settings.batch_size, "device": self.device}
-        if settings.documents is None:
-            return Sequences(bytes_N=bytes_N, **shape)
-        return document_rows(bytes_N, settings.separator or EMPTY_LINE, pack=settings.documents == "pack", **shape)
 
     def make_student(self) -> nn.Module:
         """Return the untrained student, which maps tokens [B, T] to logits [B, T, V]."""

@@ -28,7 +28,14 @@ from torch.distributed import (  # type: ignore[attr-defined]  # public, but myp
 )
 
 from reference_trainer.config.place import Place, variable
-from reference_trainer.errors import LostRankError, RankError, SettingError, StopRequestedError
+from reference_trainer.errors import (
+    LostRankError,
+    RankError,
+    SettingError,
+    StopRequestedError,
+    TrainerError,
+    first_line,
+)
 from reference_trainer.storage.retention import drifts
 
 __all__ = ["Ranks", "joined", "local_device"]
@@ -88,7 +95,7 @@ def _store(place: Place, environment: Mapping[str, str], timeout_s: int, serving
     try:
         store = store or TCPStore(host, port, place.world_size, is_master=serving, **options)
     except dist.DistError as error:
-        raise LostRankError(f"rank {place.rank} cannot reach {host!r}, port {port}: {error}") from error
+        raise LostRankError(f"rank {place.rank} cannot reach {host!r}, port {port}: {first_line(error)}") from error
     if serving:
         _SERVED[host, port] = store
     attempt = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -232,7 +239,7 @@ def _kind(error: BaseException) -> str:
 
 
 def _message(error: BaseException) -> str:
-    return " ".join(f"{str(error) or type(error).__name__}".split())
+    return " ".join(str(error).split()) if isinstance(error, TrainerError) else first_line(error)
 
 
 def _of_a_collective(error: BaseException) -> bool:

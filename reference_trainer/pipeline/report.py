@@ -6,17 +6,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from reference_trainer.distillation.step import MetricSum
+from reference_trainer.training.evaluation import EVALUATED_SUMS
 from reference_trainer.training.loop import TrainResult
 from reference_trainer.training.metrics import derived
 
 __all__ = ["result_lines"]
 
 
-def result_lines(train: TrainResult, held_back: Mapping[str, MetricSum], output: Path | None) -> tuple[str, ...]:
+def result_lines(
+    train: TrainResult, held_back: Mapping[str, MetricSum], output: Path | None, unit: str = "byte"
+) -> tuple[str, ...]:
     """Return the line of the run, one line for each held-back metric, and the line of the output directory.
 
-    A run of zero seconds counts as one nanosecond. Perplexities and agreement have no unit, the others are in nats per
-    byte.
+    A run of zero seconds counts as one nanosecond. The metrics of `training.evaluation.evaluate` that are no share are
+    in nats per `unit` of the data; perplexities, agreement and the metrics of an own evaluation have no unit.
     """
     first, last = train.initial_loss, train.final_loss
     losses = "no token was scored" if first is None else f"distillation loss {first:.4f} to {last:.4f}"
@@ -24,13 +27,16 @@ def result_lines(train: TrainResult, held_back: Mapping[str, MetricSum], output:
     return (
         f"{train.steps_completed} steps in {train.elapsed_s:.1f}s ({train.steps_per_s:.2f} step/s, "
         f"{train.tokens / max(train.elapsed_s, 1e-9):,.0f} tokens/s): {losses}{ended}",
-        *(f"held-back {name}: {value:.4f}{_unit(name, held_back)}" for name, value in derived(held_back).items()),
+        *(f"held-back {name}: {value:.4f}{_unit(name, held_back, unit)}" for name, value in derived(held_back).items()),
         f"wrote {output}",
     )
 
 
-def _unit(name: str, held_back: Mapping[str, MetricSum]) -> str:
+def _unit(name: str, held_back: Mapping[str, MetricSum], unit: str) -> str:
     if name not in held_back:  # a perplexity
         return ""
-    over = f" over {held_back[name].count} bytes"
-    return over if name == "agreement" else f" nats per byte{over}"
+    count = held_back[name].count
+    if name not in EVALUATED_SUMS:
+        return f" over {count}"
+    over = f" over {count} {unit}s"
+    return over if name == "agreement" else f" nats per {unit}{over}"

@@ -20,7 +20,8 @@ class DistillResult:
 
     train: the result of the training loop. output: the directory of the model; None for a smoke run.
     held_back: sums on held-back text, as `evaluate` names them; empty for a smoke run.
-    checks: of a smoke run; else empty. student: the trained model. teacher: the frozen one.
+    checks: of a smoke run; else empty. student: the trained model. teacher: the frozen one. unit: what a token of the
+    data is, "byte" of a text or "token" of batches of a subclass.
     """
 
     train: TrainResult
@@ -29,6 +30,7 @@ class DistillResult:
     checks: tuple[smoke.Check, ...]
     student: nn.Module
     teacher: nn.Module
+    unit: str = "byte"
 
     @property
     def go(self) -> bool:

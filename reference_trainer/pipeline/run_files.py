@@ -17,6 +17,7 @@ from reference_trainer.pipeline.checkpointing import (
     RUN_ID,
     Checkpoints,
     check_conditions,
+    has_later,
     ignored,
     metrics_length,
     opened,
@@ -74,8 +75,11 @@ class RunFiles:
         """Claim the output directory; return the path of the checkpoint that is resumed."""
         settings = self.settings
         kept = ignored(settings.out, settings.resume, rewinding=settings.rewind)
+        later = not settings.rewind and has_later(settings.out / CHECKPOINTS, settings.resume)
+        also = " and --rewind, which sets checkpoints aside," if later else ""
         if self.directory is None:
-            refuse_existing(settings.out, force=settings.force, kept=kept)  # the full run would be refused too
+            # The full run would be refused too.
+            refuse_existing(settings.out, force=settings.force, kept=kept, also=also)
             return None
         with suppress(CheckpointError):  # of a path that is refused below
             if saved_steps(settings.out / CHECKPOINTS, RUN_ID):
@@ -83,7 +87,7 @@ class RunFiles:
         needed = exported_bytes(student)
         if settings.save_every or settings.eval_every:
             needed += checkpoint_bytes(expected_tensors(student))
-        claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=needed, kept=kept)
+        claimed = exclusive_directory(settings.out, force=settings.force, bytes_needed=needed, kept=kept, also=also)
         directory = contexts.enter_context(claimed)
         self.resuming = opened(directory / CHECKPOINTS, settings.resume, rewinding=settings.rewind)
         return None if self.resuming is None else str(self.resuming.path)

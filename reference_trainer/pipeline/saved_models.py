@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +14,30 @@ import torch
 from torch import Tensor
 
 from reference_trainer.config.settings import Settings
-from reference_trainer.data.text import Sequences, Text, read_text
+from reference_trainer.data.text import Rows, Text, read_text
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import DataError, ModelFileError, TrainerError
 from reference_trainer.models.decoder import Decoder
-from reference_trainer.models.placement import device_name, usable_device
+from reference_trainer.models.placement import computing_in, device_name, usable_device
 from reference_trainer.pipeline.checkpoint_list import checkpoint_student
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
-from reference_trainer.pipeline.parts import EVALUATED_BYTES
+from reference_trainer.pipeline.parts import EVALUATED_BYTES, rows_of
 from reference_trainer.storage.export import MANIFEST, WEIGHTS, load_decoder, verify_manifest, versions, weights_digest
 from reference_trainer.storage.paths import path_in_json
 from reference_trainer.storage.whole_weights import read_weights
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.metrics import derived
 
-__all__ = ["Evaluated", "Evaluation", "SavedModel", "evaluate_saved", "load_saved", "report", "table"]
+__all__ = ["Evaluated", "Evaluation", "SavedModel", "as_run", "evaluate_saved", "load_saved", "report", "table"]
 
 AT_ONE = Weights(temperature=1.0, ce_weight=1.0, kd_weight=1.0)
 OF_A_MODEL = ("hard_loss",)
+OF_A_RUN = ("length", "documents", "separator", "dtype")
+"""Settings by which a run has evaluated its student."""
+NUMBER = 12  # characters of a number of six digits, at most
 AGAINST_A_TEACHER = ("hard_loss", "kl_at_1", "agreement", "teacher_loss")
 
 
@@ -58,63 +63,107 @@ class Evaluated(SavedModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """Models that were evaluated on one text, and what their numbers depend on. whole: not only the held-back part."""
+    """Models that were evaluated on one text, and what their numbers depend on. whole: not only the held-back part.
 
+    paths: of all models that were asked for.
+    """
+
+    paths: Sequence[Path]
     text: Text
     whole: bool
-    length: int
+    settings: Settings
     device: torch.device
     teacher: SavedModel | None
     models: Sequence[Evaluated]
 
 
-def evaluate_saved(paths: Sequence[Path], settings: Settings, *, whole: bool = False) -> Evaluation:
+def as_run(paths: Sequence[Path], given: Mapping[str, Any]) -> Settings:
+    """Return the `given` settings; length, documents and dtype are else those of the run of the first model with any.
+
+    So all models are measured alike. Raise `SettingError` for invalid ones.
+    """
+    found = next(filter(None, map(_of_run, paths)), {})
+    return Settings(**{**found, **given})
+
+
+def _of_run(path: Path) -> dict[str, Any]:
+    """Return the settings of a manifest by which a run evaluates; none without a manifest of a run."""
+    try:
+        content = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        kept = content.get("settings") or content.get("conditions") or {}
+        found = {name: kept[name] for name in OF_A_RUN if name in kept}
+        Settings(**found)
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):  # it is reported when the model is loaded
+        return {}
+    return found
+
+
+def evaluate_saved(
+    paths: Sequence[Path],
+    settings: Settings,
+    *,
+    whole: bool = False,
+    done: Callable[[Evaluation], object] = lambda evaluation: None,
+    unfit: Callable[[TrainerError], object] | None = None,
+) -> Evaluation:
     """Return sums of each model in float64, at temperature 1.
 
-    settings: data, length, batch_size, device and teacher count; without a teacher there is only the loss on the text.
-    whole: over the whole text; by default over what a run on it holds back and evaluates. One model is in memory at a
-    time, beside the teacher. Errors: those of `load_saved` and `read_text`, `DataError` for a byte that a model has no
-    token for, `VocabularyError` for a teacher with other tokens, `LogitsError` for logits that are not finite; each
-    names the model.
+    settings: data, length, documents, separator, dtype, batch_size, device and teacher count; without a teacher there
+    is only the loss on the text. whole: over the whole text; by default over what a run on it holds back and evaluates.
+    One model is in memory at a time, beside the teacher. done: called after each model, with those so far. unfit:
+    called with the error of a model that is left out then; by default it is raised. Errors: those of `load_saved` and
+    `read_text`, `DataError` for a byte that a model has no token for, `VocabularyError` for a teacher with other
+    tokens, `LogitsError` for logits that are not finite; each names the model.
     """
     device, length = usable_device(settings.device), settings.length
     text = read_text(settings.data, 1 if whole else length)
     part = torch.cat([text.training, text.held_back]) if whole else text.held_back[: max(EVALUATED_BYTES, length)]
     if len(part) < length:
         raise DataError(f"{text.name} holds {len(part)} bytes; expected at least {length}, the length of a sequence")
-    rows = Sequences(bytes_N=part, length=length, batch_size=settings.batch_size, device=device)
-    teacher = None if settings.teacher is None else _Scoring(settings.teacher, rows)
-    return Evaluation(
+    rows, largest = rows_of(settings, part, device), int(part.max())
+    scoring = partial(_Scoring, device=device, dtype=settings.dtype, largest=largest)
+    teacher = None if settings.teacher is None else scoring(settings.teacher)
+    models: list[Evaluated] = []
+    evaluation = Evaluation(
+        paths=paths,
         text=text,
         whole=whole,
-        length=length,
+        settings=settings,
         device=device,
         teacher=None if teacher is None else SavedModel(path=teacher.path, digest=teacher.digest),
-        models=[_evaluated(path, teacher, rows) for path in paths],
+        models=models,
     )
+    for path in paths:
+        try:
+            models.append(_evaluated(scoring(path), teacher, rows))
+        except TrainerError as error:
+            if unfit is None:
+                raise
+            unfit(error)
+        else:
+            done(evaluation)
+    return evaluation
 
 
-def _evaluated(path: Path, teacher: _Scoring | None, rows: Sequences) -> Evaluated:
-    student = _Scoring(path, rows)
+def _evaluated(student: _Scoring, teacher: _Scoring | None, rows: Rows) -> Evaluated:
     try:
         sums = evaluate(teacher or student, student, rows, AT_ONE)
     except TrainerError as error:
-        error.add_note(f"in the evaluation of {path}")
+        error.add_note(f"in the evaluation of {student.path}")
         raise
     names = OF_A_MODEL if teacher is None else AGAINST_A_TEACHER
-    return Evaluated(path=path, digest=student.digest, sums={name: sums[name] for name in names})
+    return Evaluated(path=student.path, digest=student.digest, sums={name: sums[name] for name in names})
 
 
 class _Scoring:
     """A saved model that gives its logits for the rows, once for each batch, also if it is teacher and student."""
 
-    def __init__(self, path: Path, rows: Sequences) -> None:
+    def __init__(self, path: Path, *, device: torch.device, dtype: str, largest: int) -> None:
         decoder = load_saved(path)
         self.path, self.digest, self.vocab_size = path, weights_digest(decoder), decoder.config.vocab_size
-        largest = int(rows.bytes_N.max())
         if largest >= self.vocab_size:
             raise DataError(f"the text has byte {largest}, and {path} has {self.vocab_size} tokens; expected more")
-        self._model = ModuleTeacher(decoder.to(rows.device), self.vocab_size)
+        self._model = ModuleTeacher(computing_in(dtype, decoder.to(device)), self.vocab_size)
         self._last: tuple[Batch, Tensor] | None = None
 
     def logits(self, batch: Batch) -> Tensor:
@@ -145,11 +194,15 @@ def _hint(path: Path) -> str:
 
 
 def table(evaluation: Evaluation) -> list[str]:
-    """Return a line about what was evaluated, one with the names of the metrics, and one for each model."""
+    """Return a line about what was evaluated, one with the names of the metrics, and one for each model.
+
+    The last line does not depend on the models before, so lines can be printed one by one.
+    """
     rows = [{"model": str(each.path)} | _texts(each) for each in evaluation.models]
-    names = {name: max(len(name), *(len(row[name]) for row in rows)) for name in rows[0]}
-    head = {name: name for name in names}
-    lines = ["  ".join(f"{row[name]:<{width}}" for name, width in names.items()) for row in [head, *rows]]
+    widths = {name: max(len(name), NUMBER) for name in rows[0]}
+    widths["model"] = max(len(str(path)) for path in (*evaluation.paths, "model"))
+    head = {name: name for name in widths}
+    lines = ["  ".join(f"{row[name]:<{width}}" for name, width in widths.items()) for row in [head, *rows]]
     return [_conditions(evaluation), *(line.rstrip() for line in lines)]
 
 
@@ -157,7 +210,12 @@ def _conditions(evaluation: Evaluation) -> str:
     count = evaluation.models[0].sums["hard_loss"].count
     against = "" if evaluation.teacher is None else f", against {evaluation.teacher.path}"
     part = _part(evaluation)
-    return f"{evaluation.text.name} ({part}): {count} bytes in sequences of {evaluation.length}{against}"
+    settings = evaluation.settings
+    rows = f"sequences of {settings.length}"
+    if settings.documents is not None:
+        rows = f"{'padded' if settings.documents == 'pad' else 'packed'} documents of at most {settings.length}"
+    computed = f", in {settings.dtype}" if settings.dtype == "bfloat16" else ""
+    return f"{evaluation.text.name} ({part}): {count} bytes in {rows}{computed}{against}"
 
 
 def _part(evaluation: Evaluation) -> str:
@@ -175,7 +233,7 @@ def report(evaluation: Evaluation) -> dict[str, Any]:
     return {
         "schema": "reference-trainer/evaluation/1",
         "text": {"name": text.name, "sha256": text.digest, "part": _part(evaluation)},
-        "length": evaluation.length,
+        **{name: getattr(evaluation.settings, name) for name in OF_A_RUN},
         "teacher": of_teacher,
         "device": device_name(evaluation.device),
         "versions": versions(),

@@ -15,10 +15,11 @@ from reference_trainer.errors import OutputError
 __all__ = ["exclusive_directory", "refuse_existing"]
 
 
-def refuse_existing(path: Path, *, force: bool, kept: Collection[str] = ()) -> None:
+def refuse_existing(path: Path, *, force: bool, kept: Collection[str] = (), also: str = "") -> None:
     """Raise `OutputError` if `path` is not a directory, or is not empty and not `force`.
 
-    What an unfinished run leaves is ignored: partial files, and files whose names are in `kept`.
+    What an unfinished run leaves is ignored: partial files, and files whose names are in `kept`. also: what is needed
+    besides --force, for the message.
     """
     try:
         if not path.exists():
@@ -26,7 +27,7 @@ def refuse_existing(path: Path, *, force: bool, kept: Collection[str] = ()) -> N
         if not path.is_dir():
             raise OutputError(f"{path} is not a directory; choose another --out")
         if not force and not all(_is_partial(each) or each.name in kept for each in path.iterdir()):
-            raise OutputError(f"{path} is not empty; choose another --out, or use --force to write into it")
+            raise OutputError(f"{path} is not empty; choose another --out, or use --force{also} to write into it")
     except OutputError:
         raise
     except OSError as error:
@@ -40,17 +41,18 @@ def exclusive_directory(
     force: bool,
     bytes_needed: int,
     kept: Collection[str] = (),
+    also: str = "",
     flock: Callable[[int, int], None] = fcntl.flock,
 ) -> Iterator[Path]:
     """Create and lock the directory `path` by `flock`, so that no other run writes into it.
 
     The lock ends with the process, however it ends. A directory that was created here and is still empty is removed
     on exit; failure to remove it is ignored.
-    kept: as for `refuse_existing`.
+    kept, also: as for `refuse_existing`.
     Errors: `OutputError` if the directory is not empty (unless `force`), is locked by another run or is not writable,
     or if fewer than `bytes_needed` bytes are free.
     """
-    refuse_existing(path, force=force, kept=kept)
+    refuse_existing(path, force=force, kept=kept, also=also)
     with ExitStack() as stack:
         try:
             made = _make(path)
@@ -61,9 +63,8 @@ def exclusive_directory(
         _lock(descriptor, path, made, flock)
         stack.callback(_remove_if_empty, made)  # only under the lock: an empty directory may be another run's
         _remove_partial_files(path)
-        refuse_existing(
-            path, force=force, kept=kept
-        )  # another run may have finished between the first check and the lock
+        # Another run may have finished between the first check and the lock.
+        refuse_existing(path, force=force, kept=kept, also=also)
         _check_writable(path, bytes_needed)
         yield path
 

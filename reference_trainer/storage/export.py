@@ -40,6 +40,7 @@ __all__ = [
 
 WEIGHTS, CONFIG, MANIFEST = "model.safetensors", "config.json", "manifest.json"
 MODEL_TYPE = "reference_trainer.decoder"
+HINT = "expected the directory of a model written by reference-trainer"
 
 
 def exported_bytes(decoder: nn.Module) -> int:
@@ -152,26 +153,28 @@ def load_decoder(directory: Path) -> Decoder:
 def verify_manifest(directory: Path) -> None:
     """Raise `ModelFileError` unless the manifest in `directory` has the digests of the two files beside it."""
     try:
-        written = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))["sha256"]
+        content = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
         found = {each: _digest(directory / each) for each in (WEIGHTS, CONFIG)}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelFileError(f"cannot verify {directory / MANIFEST}: {error!r}") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelFileError(f"cannot verify {directory / MANIFEST}: {error}; {HINT}") from error
+    written = content.get("sha256") if isinstance(content, dict) else None
+    if written is None:
+        raise ModelFileError(f"cannot verify {directory / MANIFEST}: missing key 'sha256'; {HINT}")
     if written != found:
         raise ModelFileError(f"{directory / MANIFEST} does not match the files beside it")
 
 
 def _config(path: Path) -> DecoderConfig:
-    hint = "expected the directory of a model written by reference-trainer"
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ModelFileError(f"cannot read {path}: {error}; {hint}") from error
+        raise ModelFileError(f"cannot read {path}: {error}; {HINT}") from error
     if not isinstance(raw, dict) or raw.pop("model_type", None) != MODEL_TYPE:
-        raise ModelFileError(f"{path} describes another kind of model; {hint}")
+        raise ModelFileError(f"{path} describes another kind of model; {HINT}")
     try:
         return DecoderConfig(**raw)
     except (TypeError, SettingError) as error:
-        raise ModelFileError(f"{path}: {error}; {hint}") from error
+        raise ModelFileError(f"{path}: {error}; {HINT}") from error
 
 
 def versions() -> dict[str, str]:

@@ -68,8 +68,8 @@ def check_follows(steps: Collection[int], step: int) -> None:
     """Raise `CheckpointError` unless `step` is later than every saved one: later ones would outlive the run."""
     if steps and step <= max(steps):
         raise CheckpointError(
-            f"step {step} cannot be saved, because step {max(steps)} is there; resume from the latest, or set "
-            "the later checkpoints aside with --rewind"
+            f"cannot go on from step {step - 1}, because step {max(steps)} is saved too; resume from the latest, or "
+            "add --rewind, which sets the later checkpoints aside"
         )
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
-from reference_trainer.errors import StopRequestedError
+from reference_trainer.errors import StopRequestedError, first_line
 from reference_trainer.training.agreement import Agreement
 from reference_trainer.training.callbacks import Callback
 from reference_trainer.training.dispatch import Callbacks
@@ -279,7 +279,7 @@ class _Run:
             skipping = position.skipping or answer is Action.SKIP
             self.state.position = replace(position, event=Event.SAVE, skipping=skipping, stopping=stopping)
             self._save(self.save, Saved(state=self.state, due=True, evaluated=False), states)
-        failed = "" if after is None else f", after which the run failed with {type(after).__name__}: {after}"
+        failed = "" if after is None else f", then failed with {type(after).__name__}: {first_line(after)}"
         raise StopRequestedError(f"stopped on request{failed}") from after
 
     def _save_the_end(self) -> None:

@@ -68,7 +68,7 @@ def result() -> Any:
     """Return a result of a distillation, as far as the command line reads it."""
     trained = {"initial_loss": 2.0, "final_loss": 1.0, "steps_completed": 9, "elapsed_s": 4.0, "tokens": 360}
     train = SimpleNamespace(**trained, steps_per_s=2.25, stopped=False)
-    return SimpleNamespace(train=train, held_back={}, output=Path("out"), go=True)
+    return SimpleNamespace(train=train, held_back={}, output=Path("out"), go=True, unit="byte")
 
 
 class Failing(io.StringIO):

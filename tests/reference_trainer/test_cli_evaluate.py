@@ -56,3 +56,38 @@ def test_refusal_names_what_is_wrong(arguments: list[str], code: int, words: str
     """Exit code 2 for a wrong option, 1 for a file that cannot be used, with one line."""
     ended = command("evaluate", *arguments)
     assert ended.code == code and words in ended.complaints and not ended.said
+
+
+def test_model_that_does_not_fit_leaves_the_others_and_fails(tmp_path: Path) -> None:
+    """Exit code 1 and a line for each model that has no numbers; the others have theirs."""
+    models = [saved(tmp_path, "a", 1), str(tmp_path / "missing"), saved(tmp_path, "b", 2)]
+    ended = command("evaluate", *models, "--device", "cpu")
+    assert ended.code == 1
+    assert [line.split()[0] for line in ended.said.splitlines()[2:]] == [models[0], models[2]]
+    (line,) = ended.complaints.splitlines()
+    assert line.startswith(f"error: {models[1]} has no manifest.json")
+
+
+def test_directory_of_an_own_model_is_refused_in_words(tmp_path: Path) -> None:
+    path = Path(saved(tmp_path, "a", 1))
+    (path / "manifest.json").write_text('{"settings": {"length": 128}}')
+    ended = command("evaluate", str(path), "--device", "cpu")
+    hint = "expected the directory of a model written by reference-trainer"
+    assert ended.complaints == f"error: cannot verify {path}/manifest.json: missing key 'sha256'; {hint}\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"length": 17}, "sequences of 17"),
+        ({"length": 17, "documents": "pack"}, "packed documents of at most 17"),
+        ({"dtype": "bfloat16"}, "sequences of 128, in bfloat16"),
+    ],
+)
+def test_first_run_decides_how_all_are_evaluated(tmp_path: Path, given: dict[str, object], says: str) -> None:
+    models = [saved(tmp_path, "a", 1), saved(tmp_path, "b", 2)]
+    manifest = Path(models[1], "manifest.json")
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "settings": given}))
+    ended = command("evaluate", *models, "--device", "cpu")
+    assert ended.code == 0, ended.complaints
+    assert ended.said.splitlines()[0].endswith(f" bytes in {says}")

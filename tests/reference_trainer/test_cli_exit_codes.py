@@ -16,7 +16,7 @@ from reference_trainer.training import trace
 from tests.reference_trainer.commands import Ended, Failing, command, distilling, raising
 
 quick = settings(max_examples=20, deadline=None)
-OTHERS = ("SettingError", "StopRequestedError", "missing_package")
+OTHERS = ("SettingError", "StopRequestedError", "first_line", "missing_package")
 FAILED = [
     *(getattr(errors, name) for name in errors.__all__ if name not in OTHERS),
     OSError,

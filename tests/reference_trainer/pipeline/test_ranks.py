@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from reference_trainer.config.place import Place
-from reference_trainer.errors import LostRankError, SettingError
+from reference_trainer.errors import LostRankError, SettingError, first_line
 from reference_trainer.pipeline.ranks import joined, local_device
 
 SECOND = Place(rank=3, world_size=4, local_rank=1)
@@ -40,3 +40,11 @@ def test_launcher_that_cannot_be_reached_is_named() -> None:
             joined(SECOND, environment, timeout_s=1),
         ):
             pass
+
+
+def test_error_of_a_library_is_quoted_by_its_first_line() -> None:
+    """Gloo appends hints and a greeting to its errors."""
+    hint = "A process may have died.\nGLHF! \N{BEACH WITH UMBRELLA}"
+    error = RuntimeError(f"\n  Connection closed by peer\n{hint}")
+    assert first_line(error) == "Connection closed by peer"
+    assert first_line(RuntimeError()) == "RuntimeError"

@@ -55,7 +55,7 @@ def test_run_that_was_killed_says_how_to_go_on(trainer) -> None:
         (trainer.folder / "out" / name).unlink()
     done = trainer.run("--out", "out", *FLAGS)
     assert done.returncode == 1
-    assert "go on with --resume latest, or set them aside with --rewind" in done.stderr
+    assert "go on with --resume latest, or start over with --rewind, which sets them aside" in done.stderr
     newest = (trainer.folder / "out/checkpoints/student-latest").resolve()
     (newest / "rank-00000.safetensors").write_bytes(b"")
     done = trainer.run("--out", "out", *FLAGS, "--resume", "latest")
@@ -78,6 +78,26 @@ def test_output_directory_is_no_checkpoint(trainer) -> None:
     manifest = json.loads((trainer.folder / "second/manifest.json").read_text())
     latest = (trainer.folder / "first/checkpoints/student-latest").resolve()
     assert manifest["initial_weights"]["path"] == str(latest), "the path of a link that moves was recorded"
+
+
+def test_what_is_needed_over_a_finished_run_is_said_at_once(trainer) -> None:
+    """A run that starts over, or goes on from an earlier step, needs --force and --rewind."""
+    done = trainer.run("--out", "out", *FLAGS, "--max-steps", "3", "--keep", "0")
+    assert done.returncode == 0, done.stderr
+    earlier = ("--resume", "out/checkpoints/student-step2")
+    for more in ((), earlier):
+        done = trainer.run("--out", "out", *FLAGS, *more)
+        assert done.returncode == 1
+        both = "use --force and --rewind, which sets checkpoints aside, to write into it"
+        assert done.stderr == f"error: out is not empty; choose another --out, or {both}\n"
+    done = trainer.run("--out", "out", *FLAGS, *earlier, "--force")
+    assert "cannot go on from step 2, because step 3 is saved too" in done.stderr and "or add --rewind" in done.stderr
+    done = trainer.run("--out", "out", *FLAGS, "--resume", "latest")
+    assert done.stderr == "error: out is not empty; choose another --out, or use --force to write into it\n"
+    done = trainer.run("--out", "out", *FLAGS, "--max-steps", "3", "--force", "--rewind", *earlier)
+    assert done.returncode == 0, done.stderr
+    done = trainer.run("--out", "out", *FLAGS, "--max-steps", "3", "--force", "--resume", "latest")
+    assert "the run had ended with step 3, so it takes no further step" in done.stdout
 
 
 def test_resume_without_a_checkpoint_is_refused(trainer) -> None:

@@ -1,0 +1,72 @@
+"""Lines about what trains less than it seems to ask for."""
+
+import pytest
+import torch
+from torch import nn
+
+from reference_trainer.config.settings import Settings
+from reference_trainer.pipeline.notes import resume_note, short_of, student_notes
+from reference_trainer.training.schedule import Event, Position, Schedule
+from reference_trainer.training.state import fresh
+
+SCHEDULE = Schedule(epochs=3, steps_per_epoch=114, micro_batches=114)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"warmup": 5000, "lr": 1.0}, ["warmup is 5000 and the run has 342 steps: the learning rate reaches 0.0684"]),
+        ({"warmup": 343}, ["warmup is 343 and the run has 342 steps"]),
+        ({"warmup": 342}, []),
+        ({"anneal_warmup": 343}, ["anneal_warmup is 343 and the run has 342 steps"]),
+        ({"max_steps": 1000}, ["max_steps is 1000 and the run has 342 steps: it ends before; set epochs"]),
+        ({"max_steps": 342}, []),
+        ({"eval_every": 343}, ["eval_every is 343 and the run has 342 steps: nothing is evaluated"]),
+        ({"smoke": 5, "eval_every": 100}, []),
+        ({"accumulate": 115}, ["accumulate is 115 and the run has 114 batches in an epoch"]),
+        ({}, []),
+    ],
+)
+def test_settings_beyond_the_run_have_one_line_each(given: dict[str, float], says: list[str]) -> None:
+    lines = short_of(Settings(**given), SCHEDULE)
+    assert len(lines) == len(says)
+    assert all(words in line for words, line in zip(says, lines, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rate", "noted"),
+    [
+        (torch.bfloat16, 1e-5, True),
+        (torch.bfloat16, 3e-3, False),
+        (torch.float16, 1e-7, True),
+        (torch.float32, 1e-5, False),
+        (torch.float32, 1e-11, True),
+    ],
+)
+def test_weights_that_a_step_cannot_move_have_a_line(dtype: torch.dtype, rate: float, noted: bool) -> None:
+    student = nn.Linear(100, 100).to(dtype)
+    lines = student_notes(Settings(lr=rate), student)
+    assert bool(lines) is noted
+    assert all("its weights" in line and str(dtype).removeprefix("torch.") in line for line in lines)
+
+
+def test_frozen_weights_and_zeros_have_no_line() -> None:
+    student = nn.Sequential(nn.Linear(100, 100).requires_grad_(False), nn.Linear(100, 1))
+    nn.init.zeros_(student[1].weight)
+    assert student_notes(Settings(lr=1e-5), student.bfloat16()) == []
+
+
+@pytest.mark.parametrize(
+    ("position", "says"),
+    [
+        (Position(event=Event.SAVE, epoch=1, step=30, epoch_step=30, stopping=True), "stopped the run at step 30"),
+        (Position(event=Event.SAVE, epoch=3, step=342, epoch_step=114), "ended with step 342"),
+        (Position(event=Event.TRAIN_END, epoch=3, step=340, epoch_step=112), "ended with step 340"),
+        (Position(event=Event.SAVE, epoch=1, step=30, epoch_step=30), None),
+    ],
+)
+def test_resumed_run_that_takes_no_step_says_why(position: Position, says: str | None) -> None:
+    state = fresh()
+    state.position = position
+    note = resume_note(state, SCHEDULE)
+    assert note is None if says is None else note is not None and says in note
