@@ -70,7 +70,14 @@ def explain_gradient(run: Run, k: int, tolerance: float = CLOSE) -> tuple[str, .
     found, ratio = window.step.gradient, gradient_ratio(run, k, tolerance)
     if ratio is not None:
         return equal_to(ratio, _ratios(window), allowed)
-    return tuple(name for name, make in _mistakes(window).items() if difference(found, make()) < allowed)
+    made = {name: make() for name, make in _mistakes(window).items()}
+    exact = tuple(name for name, each in made.items() if difference(found, each) < allowed)
+    return exact or tuple(f"{name}, up to a factor" for name, each in made.items() if _parallel(found, each, allowed))
+
+
+def _parallel(found: Mapping[str, Tensor | None], wanted: Gradient, allowed: float) -> bool:
+    size = norm(wanted)
+    return size > 0 and difference(found, _scaled(wanted, norm(found) / size)) < allowed
 
 
 def gradient_ratio(run: Run, k: int, tolerance: float = CLOSE) -> float | None:
