@@ -1,0 +1,72 @@
+"""Tries the claims of the suite on the correct loop, and on copies of it with a mutant of the contract."""
+
+import importlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import Phase, settings
+
+from pv.contract.claims import Falsifier
+from pv.contract.load import load_file
+from pv.contract.model import Contract
+from pv.contract.mutants import Edit
+from pv.contract.suites import suites
+from pv.instrument.swap import swap
+from pv.source.patch import patch
+from pv.suites.training_loop import loop
+from pv.suites.training_loop.bench import Bench
+
+
+@cache
+def contract() -> Contract:
+    found, problems = load_file(suites()["training-loop"])
+    assert found is not None, problems
+    return found
+
+
+@cache
+def correct() -> Bench:
+    """Return the bench of the correct loop; tests share its runs."""
+    return Bench(loop.Loop())
+
+
+def claims(topic: str) -> Any:
+    """Parametrize a test over the claims of a module."""
+    found = [each for each in contract().falsifiers if each.test and Path(each.test.file).stem == topic]
+    assert found
+    return pytest.mark.parametrize("claim", found, ids=lambda claim: claim.id)
+
+
+def attack_of(claim: Falsifier) -> Callable[..., None]:
+    """Return the test of a claim, with the number of examples of the contract."""
+    assert claim.test is not None
+    module = importlib.import_module(claim.test.file.removesuffix(".py").replace("/", "."))
+    test: Callable[..., None] = getattr(module, claim.test.name)
+    phases = (Phase.explicit, Phase.generate)  # the first counterexample is enough
+    few = settings(max_examples=claim.examples, deadline=None, database=None, derandomize=True, phases=phases)
+    return few(test) if hasattr(test, "hypothesis") else test
+
+
+def planted(mutant: str) -> Bench:
+    """Return a bench of the loop with a mutant."""
+    change = contract().mutant(mutant).change
+    source, module = Path(loop.__file__).read_text(encoding="utf-8"), ModuleType(loop.__name__)
+    if isinstance(change, Edit):
+        source = patch(source, change.function.attribute, change.find, change.replace)
+    exec(compile(source, loop.__file__, "exec"), module.__dict__)
+    if not isinstance(change, Edit):
+        with_ = change.replacement
+        swap(module, change.object.attribute, getattr(importlib.import_module(with_.module), with_.attribute))
+    return Bench(module.Loop())
+
+
+def refutation(mutant: str, claim: str) -> str:
+    """Return with which message a claim is refuted by a mutant."""
+    (found,) = (each for each in contract().falsifiers if each.id == claim)
+    with pytest.raises(AssertionError) as error:
+        attack_of(found)(bench=planted(mutant))
+    return str(error.value)

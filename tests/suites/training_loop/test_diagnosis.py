@@ -1,0 +1,42 @@
+import pytest
+import torch
+
+from pv.suites.training_loop.claims.cases import equal, job
+from pv.suites.training_loop.diagnosis import different, first_difference, table
+from tests.suites.training_loop.planting import correct, refutation
+
+
+@pytest.mark.parametrize(
+    ("mutant", "claim", "cause"),
+    [
+        ("seed-plus-epoch", "TL-DATA-005", "an order depends on seed + epoch only"),
+        ("dropout-without-seed", "TL-DATA-003", "same examples, another gradient"),
+        ("evaluation-draws", "TL-EVAL-003", "same examples, another gradient"),
+        ("resume-starts-epoch-over", "TL-RESUME-001", "from its start"),
+        ("resume-in-first-order", "TL-RESUME-001", "it is the order of epoch 1 without its first"),
+        ("resume-next-in-first-order", "TL-RESUME-009", "it is the order of epoch 1 from its start"),
+        ("resume-without-schedule", "TL-RESUME-002", "its count starts at 1"),
+        ("resume-without-moments", "TL-RESUME-003", "another state of the optimizer: embed.weight.step (1, not 2)"),
+    ],
+)
+def test_cause_of_a_wrong_run(mutant: str, claim: str, cause: str) -> None:
+    assert cause in refutation(mutant, claim)
+
+
+def test_table_shows_every_step() -> None:
+    lines = table(correct().run(job(equal(3), batch=1, accumulate=2))).splitlines()
+    assert lines[0].split() == ["step", "examples", "scored", "loss", "norm", "rate"]
+    assert [line.split()[0] for line in lines[1:]] == ["1", "2"]
+    assert "|" in lines[1] and "6" in lines[1].split()
+
+
+def test_missing_and_changed_tensors_are_named() -> None:
+    one, two = torch.ones(2), torch.tensor(2.0)
+    assert different({"a": one}, {"a": one}) == ""
+    assert different({"a": one}, {"a": one * 3, "b": two}) == "a (off by up to 2), b (missing)"
+    assert different({"b": two}, {"b": two + 1}) == "b (2, not 3)"
+
+
+def test_same_runs_do_not_differ() -> None:
+    run = correct().run(job(equal(3)))
+    assert first_difference(run, run) == "no step differs"

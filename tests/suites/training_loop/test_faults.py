@@ -1,0 +1,18 @@
+import inspect
+
+from pv.contract.mutants import Swap
+from pv.suites.training_loop import faults
+from tests.suites.training_loop.planting import contract
+
+
+def test_every_fault_is_a_mutant() -> None:
+    used = {each.change.replacement.attribute for each in contract().mutants if isinstance(each.change, Swap)}
+    public = {
+        name for name, each in inspect.getmembers(faults, inspect.isfunction) if each.__module__ == faults.__name__
+    }
+    assert {name for name in public if not name.startswith("_")} == used
+
+
+def test_every_mutant_is_named_by_a_claim() -> None:
+    killed = {mutant for claim in contract().falsifiers for mutant in claim.kills}
+    assert {mutant.id for mutant in contract().mutants} == killed
