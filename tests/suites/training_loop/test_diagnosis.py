@@ -9,9 +9,9 @@ from tests.suites.training_loop.planting import correct, refutation
 @pytest.mark.parametrize(
     ("mutant", "claim", "cause"),
     [
-        ("seed-plus-epoch", "TL-DATA-005", "an order depends on seed + epoch only"),
+        ("order-of-seed-plus-epoch", "TL-DATA-005", "an order depends on seed + epoch only"),
         ("dropout-without-seed", "TL-DATA-003", "same examples, another gradient"),
-        ("evaluation-draws", "TL-EVAL-003", "same examples, another gradient"),
+        ("evaluation-draws-numbers", "TL-EVAL-003", "same examples, another gradient"),
         ("resume-starts-epoch-over", "TL-RESUME-001", "from its start"),
         ("resume-in-first-order", "TL-RESUME-001", "it is the order of epoch 1 without its first"),
         ("resume-next-in-first-order", "TL-RESUME-009", "it is the order of epoch 1 from its start"),

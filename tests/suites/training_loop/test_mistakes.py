@@ -13,7 +13,7 @@ from tests.suites.training_loop.planting import refutation
         ("sum-of-means", "TL-GRAD-001", "the sum of the micro-batches' means, not divided by their number"),
         ("divides-twice", "TL-GRAD-001", "divided by the number of micro-batches twice"),
         ("gradient-kept", "TL-GRAD-001", "it is its own plus the gradient of the step before, which was not reset"),
-        ("mean-of-means", "TL-GRAD-002", "it is the mean of the micro-batches' means"),
+        ("window-of-means", "TL-GRAD-002", "it is the mean of the micro-batches' means"),
         ("mean-over-examples", "TL-GRAD-002", "it is the mean of the examples' means"),
         (
             "planned-window",
