@@ -33,10 +33,8 @@ class _Group(click.Group):
         try:
             code = super().main(*args, **{**kwargs, "standalone_mode": False})
         except click.ClickException as error:
-            if isinstance(error, click.NoSuchOption):
-                _suggest(error)
             with suppress(OSError):
-                error.show()
+                (_suggesting(error) if isinstance(error, click.NoSuchOption) else error).show()
             code = error.exit_code
         except OSError as error:
             if error.errno is None or error.filename is not None:  # a shared library or a file, not a stream
@@ -48,12 +46,13 @@ class _Group(click.Group):
         _leave(code or 0)
 
 
-def _suggest(error: click.NoSuchOption) -> None:
-    """Suggest the option that other trainers call so, if the command has it."""
+def _suggesting(error: click.NoSuchOption) -> click.UsageError:
+    """Return an error that suggests the option that other trainers call so, if the command has it."""
     meant = ELSEWHERE.get(error.option_name.lstrip("-").replace("-", "_"), "")
     flag = f"--{meant.replace('_', '-')}"
-    if error.ctx is not None and any(flag in each.opts for each in error.ctx.command.params):
-        error.possibilities = [flag]
+    if error.ctx is None or not any(flag in each.opts for each in error.ctx.command.params):
+        return error
+    return click.UsageError(f"No such option {error.option_name!r}. Did you mean {flag!r}?", ctx=error.ctx)
 
 
 def _leave(code: int) -> NoReturn:

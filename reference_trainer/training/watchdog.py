@@ -36,8 +36,8 @@ class WatchdogCallback(Callback):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._seconds, self._leave, self._clock = seconds, leave, clock
-        self._duplicate = _standard_error() if descriptor is None else None
-        self._descriptor = descriptor if self._duplicate is None else self._duplicate
+        self._descriptor = _standard_error() if descriptor is None else descriptor
+        self._is_duplicate = descriptor is None
         self._armed = float("-inf")
 
     def attach(self, pipeline: object) -> None:
@@ -49,9 +49,9 @@ class WatchdogCallback(Callback):
     def close(self) -> None:
         """End the timer, also of a run that failed before its first event."""
         self._stop()
-        if self._duplicate is not None:
-            os.close(self._duplicate)
-            self._duplicate = None
+        if self._is_duplicate:
+            os.close(self._descriptor)
+            self._is_duplicate = False
 
     def _stop(self) -> None:
         if self._armed > float("-inf"):

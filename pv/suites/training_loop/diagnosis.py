@@ -76,7 +76,7 @@ def _named(name: str, found: Tensor | None, right: Tensor | None) -> str:
 
 def table(run: Run) -> str:
     """Return the steps of a run as aligned text; losses are those of the oracle, without dropout."""
-    rows = [("step", "examples", "scored", "loss", "norm", "rate")]
+    rows: list[tuple[str, ...]] = [("step", "examples", "scored", "loss", "norm", "rate")]
     rows += [_row(run, k) for k in range(min(len(run.steps), ROWS))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(each.rjust(width) for each, width in zip(row, widths, strict=True)) for row in rows]
