@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 
 from pv.engines import property as engine
 from pv.engines.blame import Blame
+from pv.engines.stream import Stream
 from tests.engines import asserting
 
 
-class Records:
+class Records(Stream):
     """A stream that keeps its records."""
 
     def __init__(self) -> None:
+        super().__init__(-1)
         self.kept: list[dict[str, Any]] = []
 
     def put(self, kind: str, **fields: Any) -> None:

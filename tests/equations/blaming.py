@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
 
 
@@ -18,8 +19,11 @@ class Foreign:
         return filename
 
 
-class Deaf:
+class Deaf(Stream):
     """A stream whose messages are dropped."""
+
+    def __init__(self) -> None:
+        super().__init__(-1)
 
     def put(self, kind: str, **fields: Any) -> None:
         pass
