@@ -13,6 +13,7 @@ from typing import Any
 
 from pv.instrument.coverage import seen
 from pv.suites.training_loop.job import Job, Trainer
+from pv.suites.training_loop.ranks import run_ranks
 from pv.suites.training_loop.run import Run, observe
 
 
@@ -32,7 +33,7 @@ class Bench:
     def __init__(self, trainer: Trainer, directory: Path | None = None) -> None:
         self.trainer = trainer
         self.directory = directory or Path(tempfile.mkdtemp())
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[str, list[Run]] = {}
         self.used: list[Run] = []
         """The runs that the claim has looked at, the last one last."""
 
@@ -59,16 +60,25 @@ class Bench:
 
         return self._once(f"{replace(straight.job, directory=Path())!r} from {step}", go_on)
 
+    def ranks(self, job: Job, size: int) -> list[Run]:
+        """Return the runs of a job in so many processes, by rank."""
+        return self._all(
+            f"{job!r} x {size}", lambda place: run_ranks(self.trainer, replace(job, directory=place), size)
+        )
+
     def _once(self, job: str, make: Callable[[Path], Run]) -> Run:
         """Return the run of that description."""
+        return self._all(job, lambda place: [make(place)])[0]
+
+    def _all(self, job: str, make: Callable[[Path], list[Run]]) -> list[Run]:
         if job not in self._runs:
             self._runs[job] = _shared(self.directory / hashlib.sha256(job.encode()).hexdigest()[:20], make)
-        self.used.append(self._runs[job])
+        self.used.extend(self._runs[job])
         return self._runs[job]
 
 
-def _shared(place: Path, make: Callable[[Path], Run]) -> Run:
-    """Return the run that is kept beside its directory; the first process that asks for it makes it."""
+def _shared(place: Path, make: Callable[[Path], list[Run]]) -> list[Run]:
+    """Return the runs that are kept beside their directory; the first process that asks for them makes them."""
     record = place.with_suffix(".run")
     with _locked(place.with_suffix(".lock")):
         if not record.exists():
@@ -88,17 +98,17 @@ def _copy(straight: Run, step: int, place: Path) -> None:
     shutil.copytree(straight.job.directory, place, dirs_exist_ok=True, symlinks=True, ignore=ignored)
 
 
-def _write(path: Path, run: Run) -> None:
+def _write(path: Path, runs: list[Run]) -> None:
     partial = path.with_suffix(".partial")
-    partial.write_bytes(pickle.dumps((run, sorted(seen))))
+    partial.write_bytes(pickle.dumps((runs, sorted(seen))))
     partial.replace(path)
 
 
-def _read(path: Path) -> Run:
-    """Return a run, and count the functions that it reached as reached by this process."""
-    run, reached = pickle.loads(path.read_bytes())
+def _read(path: Path) -> list[Run]:
+    """Return runs, and count the functions that they reached as reached by this process."""
+    runs, reached = pickle.loads(path.read_bytes())
     seen.update(reached)
-    return run  # type: ignore[no-any-return]  # pickle has no types
+    return runs  # type: ignore[no-any-return]  # pickle has no types
 
 
 @contextmanager

@@ -1,0 +1,99 @@
+"""Runs a job in several processes that reach each other through gloo. Each is a fresh interpreter."""
+
+import os
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from unittest import SkipTest
+
+import torch
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported at run time only
+
+from pv.suites.training_loop.job import Job, Trainer
+from pv.suites.training_loop.run import Run, observe
+
+LIMIT_S = 600.0
+"""Longest time that the processes may take, imports included."""
+
+
+def run_ranks(trainer: Trainer, job: Job, size: int) -> list[Run]:
+    """Return the run of each rank.
+
+    Raise RuntimeError with the output of a rank that failed, and SkipTest if the trainer cannot be sent to a process.
+    """
+    (job.directory / "task").write_bytes(_packed(trainer, job))
+    # The parent holds the store, so that no port is chosen that another process might take.
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    started = [_start(job.directory, rank, size, store.port) for rank in range(size)]
+    try:
+        _wait(started, job.directory)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+    return [pickle.loads(_answer(job.directory, rank).read_bytes()) for rank in range(size)]
+
+
+def _packed(trainer: Trainer, job: Job) -> bytes:
+    try:
+        return pickle.dumps((trainer, job))
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise SkipTest(f"the adapter cannot be sent to another process, so define it in a module: {error}") from error
+
+
+def _start(directory: Path, rank: int, size: int, port: int) -> "subprocess.Popen[bytes]":
+    environment = {
+        "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": str(size),
+        "LOCAL_WORLD_SIZE": str(size),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",  # env:// connects to the store of the parent
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-m", "pv.suites.training_loop.ranks", str(directory), str(rank)]
+    with _log(directory, rank).open("wb") as log:
+        return subprocess.Popen(command, env=os.environ | environment, stdout=log, stderr=subprocess.STDOUT)
+
+
+def _wait(started: Sequence["subprocess.Popen[bytes]"], directory: Path) -> None:
+    """Return when all have ended well. Raise at the first that has not: the others would wait for it."""
+    end = time.monotonic() + LIMIT_S
+    while any(process.poll() is None for process in started):
+        if any(process.poll() for process in started) or time.monotonic() > end:
+            break
+        time.sleep(0.05)
+    for rank, process in enumerate(started):
+        if process.poll():
+            last = _log(directory, rank).read_text(errors="replace")[-2000:]
+            raise RuntimeError(f"rank {rank} of {len(started)} ended with status {process.returncode}:\n{last}")
+    if any(process.poll() is None for process in started):
+        raise RuntimeError(f"{len(started)} ranks have not ended after {LIMIT_S:g} s")
+
+
+def _log(directory: Path, rank: int) -> Path:
+    return directory / f"rank-{rank}.log"
+
+
+def _answer(directory: Path, rank: int) -> Path:
+    return directory / f"rank-{rank}.run"
+
+
+def _main(directory: Path, rank: int) -> None:
+    torch.set_num_threads(1)
+    trainer, job = pickle.loads((directory / "task").read_bytes())
+    run = observe(trainer, job)
+    _answer(directory, rank).write_bytes(pickle.dumps(run))
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]), int(sys.argv[2]))

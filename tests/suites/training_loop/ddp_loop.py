@@ -1,0 +1,68 @@
+"""A correct loop with DistributedDataParallel, and faults of loops over several processes."""
+
+from collections.abc import Mapping
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from pv.suites.training_loop.job import Example, Job, Report
+from pv.suites.training_loop.probe import token_loss
+
+
+class Model(nn.Module):
+    def __init__(self, job: Job) -> None:
+        super().__init__()
+        self.probe = job.model()
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return token_loss(self.probe(batch["input_ids"]), batch["labels"], "sum")
+
+
+class DDP:
+    """Divides by the tokens of a window over all ranks."""
+
+    lacks: Mapping[str, str] = {}
+    not_claimed: Mapping[str, str] = {}
+    tolerance = 1e-9
+
+    def run(self, job: Job) -> Report:
+        dist.init_process_group("gloo")
+        model = Model(job)
+        parallel = DistributedDataParallel(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=job.rate)
+        for window in self.windows(job):
+            scored = self.total(sum(each.scored for batch in window for each in batch))
+            for batch in window:
+                # Each backward averages over the ranks, so that the sum of their means is the mean of all.
+                (parallel(job.collate(batch)) * dist.get_world_size() / scored).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return Report(model=model)
+
+    def windows(self, job: Job) -> list[list[list[Example]]]:
+        mine = job.train[dist.get_rank() :: dist.get_world_size()]
+        batches = [list(mine[i : i + job.batch]) for i in range(0, len(mine), job.batch)]
+        return [batches[i : i + job.accumulate] for i in range(0, len(batches), job.accumulate)]
+
+    def total(self, scored: int) -> int:
+        everywhere = torch.tensor(scored)
+        dist.all_reduce(everywhere)
+        return int(everywhere)
+
+
+class OwnTokens(DDP):
+    """Divides by the tokens of its own rank, as if all ranks had as many."""
+
+    def total(self, scored: int) -> int:
+        return scored * dist.get_world_size()
+
+
+class Broken(DDP):
+    """Fails on one rank, while the other waits for it."""
+
+    def total(self, scored: int) -> int:
+        if dist.get_rank() == 1:
+            raise ArithmeticError("no such rank")
+        return super().total(scored)
