@@ -13,6 +13,7 @@ from typing import Any
 
 from pv.instrument.coverage import seen
 from pv.suites.training_loop.job import Job, Trainer
+from pv.suites.training_loop.killed import killed
 from pv.suites.training_loop.ranks import run_ranks
 from pv.suites.training_loop.run import Run, observe
 
@@ -65,6 +66,18 @@ class Bench:
         return self._all(
             f"{job!r} x {size}", lambda place: run_ranks(self.trainer, replace(job, directory=place), size)
         )
+
+    def kill(self, straight: Run, operation: int) -> Path | None:
+        """Return the directory of a run that was killed before an operation on files; None if it had fewer of them."""
+        place = Path(tempfile.mkdtemp(dir=self.directory))
+        job = replace(straight.job, directory=place)
+        return place if killed(lambda: observe(self.trainer, job), place, operation) else None
+
+    def go_on(self, straight: Run, place: Path, step: int) -> Run:
+        """Return the run that goes on from the checkpoint of a step in the directory of a killed run."""
+        saved = place / straight.checkpoints[step].relative_to(straight.job.directory)
+        self.used.append(observe(self.trainer, replace(straight.job, directory=place, resume=saved)))
+        return self.used[-1]
 
     def _once(self, job: str, make: Callable[[Path], Run]) -> Run:
         """Return the run of that description."""

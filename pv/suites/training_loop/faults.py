@@ -1,14 +1,14 @@
 """Faults of a training loop that no edit of one expression makes. `original` is the replaced function."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
 from pv.suites.training_loop import loop
-from pv.suites.training_loop.job import Job, Report
-from pv.suites.training_loop.loop import Batch, Sums, Training
+from pv.suites.training_loop.job import Job, Report, probe_of
+from pv.suites.training_loop.loop import Batch, Loop, State, Sums, Training
 
 Windows = list[Sequence[Sequence[int]]]
 
@@ -149,6 +149,67 @@ def loses_last_event(original: Callable[[Training, str], None], training: Traini
     if event == "epoch_end":
         training.events.pop()
     original(training, event)
+
+
+def half_a_checkpoint(original: Callable[[Loop, Job], Report], self: Loop, job: Job) -> Report:
+    """Save under the final name, and load what is there."""
+    loop.save, loop.restore = _save_in_place, _restore_what_is_there
+    loop.read = lambda directory: {path.stem: torch.load(path, weights_only=True) for path in directory.glob("*.pt")}
+    return original(self, job)
+
+
+def _save_in_place(training: Training) -> None:
+    path = training.job.directory / f"step-{training.state.step}"
+    path.mkdir(exist_ok=True)
+    loop.write(loop.snapshot(training), path)
+
+
+def _restore_what_is_there(training: Training, saved: Mapping[str, Any]) -> None:
+    if "model" in saved:
+        training.model.load_state_dict(saved["model"])
+    if "optimizer" in saved:
+        training.optimizer.load_state_dict(saved["optimizer"])
+    training.scheduler.last_epoch = saved.get("schedule", 0)
+    training.state = State(**saved.get("state", {}))
+
+
+def steps_after_the_end(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
+    """Take another epoch when a finished run is resumed."""
+    yield from original(job, done)
+    if job.resume and done == loop.planned_steps(job):
+        yield loop.epoch_windows(job, 0)
+
+
+def batches_of_every_worker(original: Callable[..., Iterator[Any]], job: Job, epoch: Windows) -> Iterator[Any]:
+    """Let every worker read all data."""
+    for window in original(job, epoch):
+        yield from [window] * max(job.workers, 1)
+
+
+def schedules_first_group(original: Callable[[Training], float], training: Training) -> float:
+    """Schedule the rate of the first parameter group only."""
+    rate = original(training)
+    for group in training.optimizer.param_groups[1:]:
+        group["lr"] = group["initial_lr"]
+    return rate
+
+
+def restores_one_rate(
+    original: Callable[[Training, Mapping[str, Any]], None], training: Training, saved: Mapping[str, Any]
+) -> None:
+    """Give every parameter group the rate of the first."""
+    original(training, saved)
+    for group in training.optimizer.param_groups:
+        group["lr"] = training.optimizer.param_groups[0]["lr"]
+
+
+def unties(
+    original: Callable[[Training, Mapping[str, Any]], None], training: Training, saved: Mapping[str, Any]
+) -> None:
+    """Load the weights of the head into a parameter of its own."""
+    original(training, saved)
+    head = probe_of(training.model).head
+    head.weight = nn.Parameter(head.weight.detach().clone())
 
 
 def counts_one_more(original: Callable[[Training], Report], training: Training) -> Report:

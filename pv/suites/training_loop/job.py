@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from pv.suites.training_loop.probe import PAD, TEXT, Probe
 from pv.suites.training_loop.recording import recorder
 
+HEAD = 0.1
+"""What the rate is multiplied by in the parameter group of the head."""
 IGNORED = -100
 """The label of a token that is not scored."""
 
@@ -41,7 +43,9 @@ class Job:
     frozen: the embedding is not trained. log_every, eval_every, save_every: in optimizer steps. keep: how many
     checkpoints stay. best: the checkpoint of the least evaluation loss stays, too. resume: a path from
     `Report.checkpoints`. stop_at: a callback asks the trainer to stop after this step. noise: the collator draws a
-    token of each row from PyTorch's default generator, as an augmentation does. workers: of the data loader.
+    token of each row from PyTorch's default generator, as an augmentation does. workers: of the data loader. groups:
+    the head is a parameter group of its own, whose rate is `HEAD` times that of the others. The rest is the model's own
+    affair: tied: embedding and head share their weights. nan_evaluations: those, from 0, in which it returns NaN.
     """
 
     directory: Path
@@ -70,10 +74,15 @@ class Job:
     pad_multiple: int | None = None
     noise: bool = False
     workers: int = 0
+    groups: bool = False
+    tied: bool = False
+    nan_evaluations: tuple[int, ...] = ()
 
     def model(self) -> Probe:
         """Return the model to train. Call it once a run."""
-        return recorder().watch(Probe(dropout=self.dropout, frozen=self.frozen))
+        size = -(-len(self.evaluated) // self.eval_batch)
+        broken = [each * size + i for each in self.nan_evaluations for i in range(size)]
+        return recorder().watch(Probe(dropout=self.dropout, frozen=self.frozen, tied=self.tied, broken=broken))
 
     def collate(self, examples: list[Example]) -> dict[str, Tensor]:
         """Return `input_ids`, `attention_mask` and unshifted `labels`, int64 [B, T], padded on the right."""

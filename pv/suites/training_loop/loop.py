@@ -19,12 +19,14 @@ from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
-from pv.suites.training_loop.job import IGNORED, Job, Report
+from pv.suites.training_loop.job import HEAD, IGNORED, Job, Report, probe_of
 from pv.suites.training_loop.probe import token_loss
 
 Batch = dict[str, Tensor]
 Sums = tuple[float, int]
 """A loss in nats summed over the scored tokens, and their number."""
+PARTS = ("model", "optimizer", "schedule", "random", "state")
+"""The parts of a checkpoint."""
 
 
 @dataclass(slots=True)
@@ -127,10 +129,18 @@ def trained(model: nn.Module) -> list[nn.Parameter]:
     return [each for each in model.parameters() if each.requires_grad]
 
 
+def groups(job: Job, model: nn.Module) -> list[dict[str, Any]]:
+    """Return the parameter groups: all trained parameters, or the head apart."""
+    head = {id(each) for each in probe_of(model).head.parameters()} if job.groups else set()
+    rest = [each for each in trained(model) if id(each) not in head]
+    own = [each for each in trained(model) if id(each) in head]
+    return [{"params": rest}, *([{"params": own, "lr": job.rate * HEAD}] if own else [])]
+
+
 def make_optimizer(job: Job, model: nn.Module) -> Optimizer:
     """Return the optimizer of the trained parameters."""
     kinds: dict[str, type[Optimizer]] = {"sgd": SGD, "adamw": AdamW}
-    return kinds[job.optimizer](trained(model), lr=job.rate)  # type: ignore[call-arg]  # both take it
+    return kinds[job.optimizer](groups(job, model), lr=job.rate)  # type: ignore[call-arg]  # both take it
 
 
 def factor(job: Job, done: int, planned: int) -> float:
@@ -256,8 +266,9 @@ def evaluate(job: Job, model: nn.Module) -> float:
 
 def better(best: tuple[float, int] | None, evaluation: tuple[int, float]) -> tuple[float, int] | None:
     """Return the least loss and its step. NaN is never the least."""
-    step, loss = evaluation
-    return best if math.isnan(loss) or (best is not None and best[0] <= loss) else (loss, step)
+    if math.isnan(evaluation[1]) or (best is not None and best[0] <= evaluation[1]):
+        return best
+    return evaluation[1], evaluation[0]
 
 
 # Checkpoints.
@@ -275,8 +286,20 @@ def save(training: Training) -> None:
     for each in (partial, path):
         shutil.rmtree(each, ignore_errors=True)
     partial.mkdir()
-    torch.save(snapshot(training), partial / "state.pt")
+    write(snapshot(training), partial)
     partial.rename(path)
+
+
+def write(saved: Mapping[str, Any], directory: Path) -> None:
+    """Write each part of a checkpoint to a file of its own."""
+    for name, each in saved.items():
+        with (directory / f"{name}.pt").open("wb") as file:
+            torch.save(each, file)
+
+
+def read(directory: Path) -> dict[str, Any]:
+    """Return the parts of a checkpoint, all of which must be there."""
+    return {name: torch.load(directory / f"{name}.pt", weights_only=True) for name in PARTS}
 
 
 def snapshot(training: Training) -> dict[str, Any]:
@@ -343,7 +366,7 @@ def begin(job: Job) -> Training:
     scheduler = make_scheduler(job, optimizer)
     training = Training(job=job, model=model, optimizer=optimizer, scheduler=scheduler, state=State(), events=[])
     if job.resume:
-        restore(training, torch.load(job.resume / "state.pt", weights_only=True))
+        restore(training, read(job.resume))
     return training
 
 

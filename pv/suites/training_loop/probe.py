@@ -1,5 +1,7 @@
 """The model that every trainer trains: it notes which examples pass through it."""
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -15,12 +17,21 @@ class Probe(nn.Module):
     """A causal model in float64: an embedding, tanh, dropout, a head. Positions do not mix.
 
     The first token of a row is the name of the example, so that it is known behind every collator, sampler and wrapper.
+    broken: the forwards in eval mode, from 0, that return NaN.
     """
 
-    def __init__(self, *, dropout: float = 0.0, frozen: bool = False, silent: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        dropout: float = 0.0,
+        frozen: bool = False,
+        silent: bool = False,
+        tied: bool = False,
+        broken: Collection[int] = (),
+    ) -> None:
         super().__init__()
         draw = torch.Generator().manual_seed(12345)
-        self.silent = silent
+        self.silent, self.broken, self.evaluated = silent, broken, 0
         self.embed = nn.Embedding(VOCABULARY, WIDTH, dtype=torch.float64)
         self.head = nn.Linear(WIDTH, VOCABULARY, dtype=torch.float64)
         self.drop = nn.Dropout(dropout)
@@ -28,13 +39,16 @@ class Probe(nn.Module):
             for each in self.parameters():
                 each.copy_(torch.randn(each.shape, generator=draw, dtype=torch.float64))
         self.embed.weight.requires_grad_(not frozen)
+        if tied:
+            self.head.weight = self.embed.weight
 
     def hidden(self, input_ids: Tensor) -> Tensor:
         """Return the hidden states [B, T, width] of token ids [B, T]."""
         if not self.silent:
             recorder().note_forward([each for each in input_ids[:, 0].tolist() if each != PAD], self.training)
         hidden: Tensor = self.drop(torch.tanh(self.embed(input_ids)))
-        return hidden
+        self.evaluated += not self.training
+        return hidden * torch.nan if not self.training and self.evaluated - 1 in self.broken else hidden
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """Return logits [B, T, V] of token ids [B, T]."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from pv.suites.training_loop.job import Example, Job, Trainer, weights_of
+from pv.suites.training_loop.job import Example, Job, Trainer, probe_of, weights_of
 from pv.suites.training_loop.oracle import START
 from pv.suites.training_loop.recording import Step, record
 
@@ -21,7 +21,8 @@ class Run:
     """A run: what the trainer reported and what was recorded.
 
     evaluated: the names in each forward in eval mode. leftover: those in forwards in training mode whose gradient
-    reached no step. weights: at the end. The other fields are those of `Report`.
+    reached no step. weights: at the end. tied: whether embedding and head are then one parameter. The other
+    fields are those of `Report`.
     """
 
     job: Job
@@ -29,6 +30,7 @@ class Run:
     evaluated: tuple[tuple[int, ...], ...]
     leftover: tuple[tuple[int, ...], ...]
     weights: Mapping[str, Tensor]
+    tied: bool
     logs: tuple[Mapping[str, float], ...]
     evaluations: tuple[tuple[int, float], ...]
     events: tuple[str, ...]
@@ -40,8 +42,8 @@ class Run:
         return self.steps[k - 1].weights if k else START
 
     def named(self, names: Iterable[int]) -> list[Example]:
-        """Return the examples of the training data with these names."""
-        by_name = {each.name: each for each in self.job.train}
+        """Return the examples with these names."""
+        by_name = {each.name: each for each in (*self.job.train, *self.job.evaluated)}
         return [by_name[name] for name in names]
 
     @property
@@ -60,12 +62,14 @@ def observe(trainer: Trainer, job: Job) -> Run:
         report = trainer.run(job)
     finally:
         handle.remove()
+    probe = probe_of(report.model)
     return Run(
         job=job,
         steps=tuple(recorded.steps),
         evaluated=tuple(recorded.evaluated),
         leftover=tuple(recorded.pending),
         weights=weights_of(report.model),
+        tied=probe.head.weight is probe.embed.weight,
         logs=tuple(report.logs),
         evaluations=tuple(report.evaluations),
         events=tuple(report.events),

@@ -1,5 +1,8 @@
 """Claims about which checkpoints are saved and kept, and that saving changes nothing."""
 
+import math
+from typing import Any
+
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import EVALUATED, saved_job, unequal
 from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute
@@ -42,17 +45,29 @@ def falsify_rotation_keeps_the_newest(bench: Bench) -> None:
 
 def falsify_rotation_keeps_the_best(bench: Bench) -> None:
     cells: Cells = {}
-    settings = {"evaluated": EVALUATED, "eval_every": 1, "keep": 2, "best": True, "optimizer": "sgd", "dropout": 0.0}
+    settings: dict[str, Any] = {"evaluated": EVALUATED, "eval_every": 1, "keep": 2, "best": True, "optimizer": "sgd"}
     for seed, rate in ((1, 0.5), (2, 0.5), (1, 40.0), (2, 40.0)):
-        job = saved_job(train=unequal(8), schedule="constant", seed=seed, rate=rate, **settings)
+        job = saved_job(train=unequal(8), schedule="constant", seed=seed, rate=rate, dropout=0.0, **settings)
         run = bench.run(job)
         cells[f"seed {seed}, rate {rate:g}"] = Cell(run, _kept_fault(run))
     judge(cells)
 
 
+def falsify_best_is_never_nan(bench: Bench) -> None:
+    cells: Cells = {}
+    settings: dict[str, Any] = {"evaluated": EVALUATED, "eval_every": 1, "keep": 2, "best": True, "optimizer": "sgd"}
+    for broken in ((0,), (2,), (3, 4)):
+        job = saved_job(
+            train=unequal(8), schedule="constant", rate=40.0, dropout=0.0, nan_evaluations=broken, **settings
+        )
+        run = bench.run(job)
+        cells[f"NaN in the evaluations {', '.join(str(each + 1) for each in broken)}"] = Cell(run, _kept_fault(run))
+    judge(cells)
+
+
 def _kept_fault(run: Run) -> str:
     found, last = on_disk(run), len(run.steps)
-    best, loss = min(run.evaluations, key=lambda each: each[1])
+    best, loss = min((each for each in run.evaluations if not math.isnan(each[1])), key=lambda each: each[1])
     if best not in found:
         return f"the best step is {best} with loss {loss:.6g}, and the checkpoints are those of the steps {found}"
     if last not in found:

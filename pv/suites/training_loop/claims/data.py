@@ -67,6 +67,12 @@ def falsify_same_seed_gives_the_same_run(bench: Bench) -> None:
         refute(f"two runs with the same seed differ: {first_difference(second, first)}", second)
 
 
+def falsify_workers_change_nothing(bench: Bench) -> None:
+    alone, workers = (bench.run(job(unequal(7), epochs=2, accumulate=2, workers=n)) for n in (0, 2))
+    if alone.order != workers.order or different(workers.weights, alone.weights):
+        refute(f"beside the run without workers, with 2 workers {first_difference(workers, alone)}", workers)
+
+
 @given(**shapes())
 def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Any) -> None:
     run = bench.run(job(**shape))

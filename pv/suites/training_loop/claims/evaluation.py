@@ -68,6 +68,25 @@ def falsify_evaluation_changes_nothing(bench: Bench) -> None:
     judge(cells)
 
 
+def falsify_training_mode_after_an_evaluation(bench: Bench) -> None:
+    cells: Cells = {}
+    for accumulate in (1, 2):
+        run = bench.run(evaluated_job(accumulate=accumulate))
+        trained = {each.name for each in run.job.train}
+        found = sorted(trained.intersection(chain(*run.evaluated)))
+        fault = f"the training examples {found} have forwards in eval mode" if found else ""
+        cells[f"accumulation {accumulate}"] = Cell(run, fault)
+    judge(cells)
+
+
+def falsify_evaluated_examples_are_not_trained_on(bench: Bench) -> None:
+    run = bench.run(evaluated_job())
+    names = {*chain(*run.order), *chain(*run.leftover)}
+    found = sorted(names.intersection(each.name for each in EVALUATED))
+    if found:
+        refute(f"the evaluated examples {found} have forwards in training mode, with gradients", run)
+
+
 def falsify_each_example_evaluated_once(bench: Bench) -> None:
     run = bench.run(evaluated_job())
     names = list(chain(*run.evaluated))

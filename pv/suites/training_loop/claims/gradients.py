@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from itertools import product
 from typing import Any
 
+import torch
 from hypothesis import given
 
 from pv.suites.training_loop.bench import Bench
@@ -91,6 +92,26 @@ def falsify_frozen_parameters_stay(bench: Bench) -> None:
         run = bench.run(job(unequal(4), frozen=True, optimizer=optimizer, accumulate=2))
         moved = different({"embed.weight": run.weights["embed.weight"]}, {"embed.weight": START["embed.weight"]})
         cells[optimizer] = Cell(run, f"a frozen parameter has changed: {moved}" if moved else "")
+    judge(cells)
+
+
+def falsify_first_update_changes_every_parameter(bench: Bench) -> None:
+    cells: Cells = {}
+    for optimizer in ("sgd", "adamw"):
+        run = bench.run(job(unequal(4), optimizer=optimizer, accumulate=2))
+        after = run.steps[0].weights if run.steps else START
+        same = [name for name, each in START.items() if torch.equal(after[name], each)]
+        cells[optimizer] = Cell(run, f"the first update does not change {', '.join(same)}" if same else "")
+    judge(cells)
+
+
+def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
+    cells: Cells = {}
+    for frozen in (False, True):
+        run = bench.run(job(unequal(4), frozen=frozen, optimizer="adamw", accumulate=2))
+        held, wanted = set(run.steps[0].rates), {name for name in START if not frozen or name != "embed.weight"}
+        fault = f"the optimizer holds {sorted(held)}, and {sorted(wanted)} are to be trained" if held != wanted else ""
+        cells["embedding frozen" if frozen else "nothing frozen"] = Cell(run, fault)
     judge(cells)
 
 

@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator
 from itertools import product
 
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.cases import equal, job
+from pv.suites.training_loop.claims.cases import equal, job, saved_job
 from pv.suites.training_loop.claims.checks import Cell, Cells, judge
 from pv.suites.training_loop.diagnosis import logged, other_numbers
-from pv.suites.training_loop.job import Job
+from pv.suites.training_loop.job import HEAD, Job
 from pv.suites.training_loop.numbers import close
+from pv.suites.training_loop.oracle import START
 from pv.suites.training_loop.run import Run
 
 
@@ -51,6 +52,36 @@ def _causes(run: Run, found: list[float], planned: int) -> tuple[str, ...]:
 
 def _short(rates: list[float]) -> str:
     return f"[{', '.join(f'{each:.6g}' for each in rates)}]"
+
+
+def grouped_job(accumulate: int) -> Job:
+    """Return a job with a parameter group of the head."""
+    return saved_job(accumulate=accumulate, groups=True, warmup=2, dropout=0.0)
+
+
+def falsify_rate_of_each_group(bench: Bench) -> None:
+    cells: Cells = {}
+    for accumulate in (1, 2):
+        run, fault = bench.run(grouped_job(accumulate)), ""
+        for k, step in enumerate(run.steps):
+            rate = linear(run.job, k, len(run.steps))
+            wanted = {name: rate * (HEAD if name.startswith("head.") else 1) for name in START}
+            if step.rates.keys() != wanted.keys() or not all(close(step.rates[n], wanted[n]) for n in wanted):
+                fault = fault or f"step {k + 1} has the rates {dict(step.rates)}, not {wanted}"
+        cells[f"accumulation {accumulate}"] = Cell(run, fault)
+    judge(cells)
+
+
+def falsify_rate_of_each_group_after_a_cut(bench: Bench) -> None:
+    cells: Cells = {}
+    for accumulate in (1, 2):
+        straight = bench.run(grouped_job(accumulate))
+        for k in range(1, len(straight.steps)):
+            again = bench.resume(straight, k)
+            found, wanted = ([dict(step.rates) for step in steps] for steps in (again.steps, straight.steps[k:]))
+            fault = f"the next step has the rates {found[:1]}, not {wanted[:1]}" if found != wanted else ""
+            cells[f"accumulation {accumulate}, cut after step {k}"] = Cell(again, fault)
+    judge(cells)
 
 
 def falsify_logged_rate_is_the_one_used(bench: Bench) -> None:

@@ -1,10 +1,12 @@
 """Claims about runs that are resumed: each is cut after every step, and must end as the run that was not cut."""
 
 from collections.abc import Callable
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.cases import saved_job
+from pv.suites.training_loop.claims.cases import saved_job, unequal
 from pv.suites.training_loop.claims.checks import Cell, Cells, judge
 from pv.suites.training_loop.diagnosis import (
     different,
@@ -74,6 +76,17 @@ def falsify_steps_left(bench: Bench) -> None:
     cut_after_every_step(bench, check)
 
 
+def falsify_resume_of_a_finished_run(bench: Bench) -> None:
+    cells: Cells = {}
+    for accumulate in (1, 2):
+        straight = bench.run(saved_job(accumulate=accumulate))
+        again = bench.resume(straight, len(straight.steps))
+        differing = different(again.weights, straight.weights)
+        fault = f"{len(again.steps)} steps are taken" if again.steps else f"weights {differing}" if differing else ""
+        cells[f"accumulation {accumulate}"] = Cell(again, fault)
+    judge(cells)
+
+
 def falsify_orders_of_later_epochs(bench: Bench) -> None:
     def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
         rest = rest_of_epoch(straight, k)
@@ -106,6 +119,35 @@ def falsify_weights_with_dropout(bench: Bench) -> None:
 
 def falsify_weights_with_random_data(bench: Bench) -> None:
     cut_after_every_step(bench, same_end, dropout=0.0, noise=True)
+
+
+def falsify_tied_weights(bench: Bench) -> None:
+    def check(straight: Run, again: Run, k: int) -> str:
+        return same_end(straight, again, k) or ("" if again.tied else "embedding and head are no longer one parameter")
+
+    cut_after_every_step(bench, check, dropout=0.0, tied=True)
+
+
+def falsify_kill_during_a_save(bench: Bench) -> None:
+    straight, cells = bench.run(saved_job(train=unequal(5), epochs=1, dropout=0.0)), Cells()
+    for operation in count():
+        place = bench.kill(straight, operation)
+        if place is None:
+            break
+        places = {k: place / path.relative_to(straight.job.directory) for k, path in straight.checkpoints.items()}
+        if saved := [k for k, path in places.items() if path.exists()]:
+            name = f"killed before operation {operation + 1} on files, resumed from step {max(saved)}"
+            cells[name] = _after_kill(bench, straight, place, max(saved))
+    judge(cells)
+
+
+def _after_kill(bench: Bench, straight: Run, place: Path, k: int) -> Cell:
+    """Return how the run ends that goes on from the newest checkpoint of a killed one, which it may refuse."""
+    try:
+        again = bench.go_on(straight, place, k)
+    except Exception:  # whatever a trainer raises for a checkpoint that is not complete
+        return Cell(straight)
+    return Cell(again, same_end(straight, again, k))
 
 
 def falsify_history_of_losses(bench: Bench) -> None:
