@@ -130,9 +130,12 @@ class Trainer(Protocol):
     with the reason and a reference to its documentation. tolerance: of gradients, relative, where it casts.
     """
 
-    lacks: Mapping[str, str]
-    not_claimed: Mapping[str, str]
-    tolerance: float
+    @property
+    def lacks(self) -> Mapping[str, str]: ...
+    @property
+    def not_claimed(self) -> Mapping[str, str]: ...
+    @property
+    def tolerance(self) -> float: ...
 
     def run(self, job: Job) -> Report: ...
 

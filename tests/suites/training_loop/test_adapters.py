@@ -1,0 +1,51 @@
+import subprocess
+import sys
+from collections.abc import Mapping
+from functools import partial
+
+import pytest
+
+from pv.suites.training_loop.adapters import NoAdapter, adapted
+from pv.suites.training_loop.job import Job, Report
+
+
+class Own:
+    lacks: Mapping[str, str] = {}
+    not_claimed: Mapping[str, str] = {}
+    tolerance = 1e-9
+
+    def __init__(self, size: int = 1) -> None:
+        self.size = size
+
+    def run(self, job: Job) -> Report:
+        return Report(model=job.model())
+
+
+class Demanding(Own):
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+
+
+def test_adapter_class_is_created_and_an_adapter_is_kept() -> None:
+    made = Own(3)
+    assert isinstance(adapted(Own), Own)
+    assert adapted(made) is made
+
+
+def test_adapter_with_arguments_is_created_by_a_partial() -> None:
+    with pytest.raises(NoAdapter, match="Demanding is created without arguments"):
+        adapted(Demanding)
+    assert adapted(partial(Demanding, 3)()).size == 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("other", [object(), len, dict, 3, "transformers"])
+def test_other_subjects_are_refused_with_the_lines_to_write(other: object) -> None:
+    with pytest.raises(NoAdapter, match=r"(?s)cannot adapt .*def run\(self, job: Job\) -> Report"):
+        adapted(other)
+
+
+def test_libraries_are_imported_only_by_their_adapters() -> None:
+    libraries = {"transformers", "trl", "lightning", "accelerate", "datasets", "torchdata"}
+    script = "import sys, pv.suites.training_loop.adapters; print(*{name.split('.')[0] for name in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    assert libraries & set(loaded) == set()
