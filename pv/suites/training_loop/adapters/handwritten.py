@@ -1,0 +1,92 @@
+"""A loop written by hand, in the parts that its owner already has."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import SkipTest
+
+from pv.suites.training_loop.job import Job, Report
+from pv.suites.training_loop.probe import Probe
+
+
+class Placeholder(SkipTest):
+    """A part of the loop that its adapter does not name yet: claims that need it are undecided."""
+
+
+class HandWritten:
+    """Runs jobs with the parts of a loop. Each method calls the code under attack; none of it is done here.
+
+    What is done here: an update for each window, and the cadences of logs, evaluations and checkpoints. Order, epochs,
+    the end of the run, accumulation, clipping, schedule and what is saved are the loop's.
+    logged: of `loss`, `rate` and `norm`, the numbers that `log` returns.
+    """
+
+    logged: tuple[str, ...] = ()
+    not_claimed: Mapping[str, str] = {}
+    tolerance = 1e-6
+
+    @property
+    def lacks(self) -> Mapping[str, str]:
+        """Return the features that the loop does not have. Override it to add to them, or to remove some."""
+        silent = [name for name in ("loss", "rate", "norm") if name not in self.logged]
+        return dict.fromkeys(_OTHERS, "a hand-written loop may not have it") | dict.fromkeys(silent, _SILENT)
+
+    def build(self, job: Job, model: Probe) -> None:
+        """Make optimizer, schedule, data and whatever else the loop needs, seeded as it seeds them."""
+        raise self._placeholder("build")
+
+    def windows(self) -> Iterable[Any]:
+        """Return what the loop gives to each update, until the run ends by `job.epochs` or `job.max_steps`.
+
+        After `load`, begin where the loop would.
+        """
+        raise self._placeholder("windows")
+
+    def update(self, window: Any) -> None:
+        """Take one optimizer step on a window (its micro-batches)."""
+        raise self._placeholder("update")
+
+    def log(self) -> Mapping[str, float]:
+        """Return the numbers that the loop logs after an update."""
+        raise self._placeholder("log")
+
+    def evaluate(self) -> float:
+        """Return the loss over `job.evaluated`."""
+        raise self._placeholder("evaluate")
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint to a path that does not exist yet, as a file or a directory."""
+        raise self._placeholder("save")
+
+    def load(self, path: Path) -> int:
+        """Go on from a checkpoint; return the number of steps taken before it was saved."""
+        raise self._placeholder("load")
+
+    def run(self, job: Job) -> Report:
+        model = job.model()
+        report = Report(model=model)
+        self.build(job, model)
+        step = self.load(job.resume) if job.resume else 0
+        for window in self.windows():
+            self.update(window)
+            step += 1
+            self._at_cadences(job, report, step)
+        report.final_step = step
+        return report
+
+    def _at_cadences(self, job: Job, report: Report, step: int) -> None:
+        if self.logged and job.log_every and step % job.log_every == 0:
+            report.logs.append({"step": step, **self.log()})
+        if job.eval_every and step % job.eval_every == 0:
+            report.evaluations.append((step, self.evaluate()))
+        if job.save_every and step % job.save_every == 0:
+            path = job.directory / f"step-{step}"
+            self.save(path)
+            report.checkpoints[step] = path
+
+    def _placeholder(self, method: str) -> Placeholder:
+        return Placeholder(f"{type(self).__qualname__}.{method}() is a placeholder: call the loop's own code in it")
+
+
+_OTHERS = ("events", "step_events", "stop", "keep", "best", "history", "ranks", "noise", "padding")
+_SILENT = "log() does not return it (see `logged`)"
