@@ -1,0 +1,187 @@
+"""`transformers.Trainer`, its subclasses, and callbacks and collators for it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedModel, PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers.modeling_outputs import CausalLMOutput
+
+from pv.suites.training_loop.job import Example, Job, Report
+from pv.suites.training_loop.probe import VOCABULARY, Probe, token_loss
+
+EXACT, CAST = 1e-6, 3e-5
+"""Tolerances of gradients: of Trainer, which leaves the loss to the model, and of losses that may cast to float32."""
+
+
+class ProbeConfig(PreTrainedConfig):  # type: ignore[misc]
+    model_type = "probe"
+
+
+class ProbeForCausalLM(PreTrainedModel):  # type: ignore[misc]
+    """Keeps to the contract of a model: its loss is a mean, or sum / num_items_in_batch where that is given."""
+
+    config_class = ProbeConfig
+
+    def __init__(self, config: ProbeConfig, probe: Probe) -> None:
+        super().__init__(config)
+        self.probe = probe
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Any = None,
+        **_: Any,
+    ) -> CausalLMOutput:
+        logits, loss = self.probe(input_ids), None
+        if labels is not None and num_items_in_batch is None:
+            loss = token_loss(logits, labels)
+        elif labels is not None:
+            loss = token_loss(logits, labels, "sum") / num_items_in_batch
+        return CausalLMOutput(loss=loss, logits=logits)
+
+
+class Transformers:
+    """Runs jobs with a subclass of `transformers.Trainer`.
+
+    trainer: called with the arguments of Trainer. settings: of its TrainingArguments, beside those of the job.
+    callbacks: each makes a callback, anew for each run. collator: of rows with `input_ids`, `attention_mask`, `labels`.
+    """
+
+    not_claimed: Mapping[str, str] = {}
+    arguments: type[Any] = TrainingArguments
+
+    def __init__(
+        self,
+        trainer: Callable[..., Any] = Trainer,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        callbacks: Iterable[Callable[[], TrainerCallback]] = (),
+        collator: Callable[..., Any] | None = None,
+    ) -> None:
+        self.trainer, self.settings = trainer, dict(settings or {})
+        self.callbacks, self.collator = tuple(callbacks), collator
+        self.tolerance = EXACT if trainer is Trainer else CAST
+        own = "the collator is under attack itself"
+        self.lacks: Mapping[str, str] = {"noise": own, "padding": own} if collator else {}
+
+    def run(self, job: Job) -> Report:
+        report = Report(model=self.model(job))
+        trainer = self.build(job, report, [*(make() for make in self.callbacks), Watch(job, report)])
+        trainer.remove_callback(PrinterCallback)
+        trainer.train(resume_from_checkpoint=str(job.resume) if job.resume else None)
+        return _reported(job, report, trainer)
+
+    def build(self, job: Job, report: Report, callbacks: list[TrainerCallback]) -> Any:
+        """Return the trainer. Override it for one that takes other arguments."""
+        return self.trainer(
+            model=report.model,
+            args=self.config(job),
+            data_collator=self.collator or _collator(job),
+            train_dataset=self.rows(job.train),
+            eval_dataset=self.rows(job.evaluated),
+            callbacks=callbacks,
+        )
+
+    def config(self, job: Job) -> Any:
+        """Return the training arguments of a job."""
+        return self.arguments(**_settings(job) | self.extra(job) | self.settings)
+
+    def model(self, job: Job) -> Any:
+        """Return the model with the probe in it."""
+        return ProbeForCausalLM(ProbeConfig(vocab_size=VOCABULARY), job.model())
+
+    def rows(self, examples: tuple[Example, ...]) -> Any:
+        """Return a dataset, or None if there are no examples."""
+        return [row_of(each) | {"attention_mask": [1] * len(each.tokens)} for each in examples] or None
+
+    def extra(self, job: Job) -> dict[str, Any]:
+        """Return settings that only the arguments of this trainer have."""
+        return {}
+
+
+def row_of(example: Example) -> dict[str, list[int]]:
+    """Return an example as a row of a dataset."""
+    return {"input_ids": list(example.tokens), "labels": list(example.labels)}
+
+
+def _collator(job: Job) -> Callable[[list[dict[str, list[int]]]], dict[str, Tensor]]:
+    return lambda rows: job.collate([Example(tuple(row["input_ids"]), tuple(row["labels"])) for row in rows])
+
+
+def _settings(job: Job) -> dict[str, Any]:
+    return {
+        "output_dir": str(job.directory),
+        "per_device_train_batch_size": job.batch,
+        "per_device_eval_batch_size": job.eval_batch,
+        "gradient_accumulation_steps": job.accumulate,
+        "num_train_epochs": job.epochs,
+        "max_steps": job.max_steps or -1,
+        "optim": {"sgd": "sgd", "adamw": "adamw_torch"}[job.optimizer],
+        "weight_decay": 0.01 if job.optimizer == "adamw" else 0.0,  # the default of torch.optim
+        "learning_rate": job.rate,
+        "lr_scheduler_type": "constant_with_warmup" if job.schedule == "constant" and job.warmup else job.schedule,
+        "warmup_steps": job.warmup,
+        "max_grad_norm": job.clip or 0.0,
+        "seed": job.seed,
+        "data_seed": job.seed,
+        "dataloader_num_workers": job.workers,
+        "dataloader_pin_memory": False,
+        "use_cpu": True,
+        "report_to": [],
+        "disable_tqdm": True,
+        **_cadences(job),
+    }
+
+
+def _cadences(job: Job) -> dict[str, Any]:
+    def strategy(every: int) -> str:
+        return "steps" if every else "no"
+
+    return {
+        "logging_strategy": strategy(job.log_every),
+        "logging_steps": job.log_every or 1,
+        "eval_strategy": strategy(job.eval_every),
+        "eval_steps": job.eval_every or None,
+        "save_strategy": strategy(job.save_every),
+        "save_steps": job.save_every or 500,
+        "save_total_limit": job.keep,
+        "load_best_model_at_end": job.best,
+        "metric_for_best_model": "eval_loss" if job.best else None,
+        "greater_is_better": False if job.best else None,
+    }
+
+
+class Watch(TrainerCallback):  # type: ignore[misc]
+    """Notes the events of a run, and asks it to stop where the job says so."""
+
+    def __init__(self, job: Job, report: Report) -> None:
+        self.job, self.report = job, report
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.report.events.append("step_end")
+        if state.global_step == self.job.stop_at:
+            control.should_training_stop = True
+
+
+def _notes(event: str) -> Callable[..., None]:
+    return lambda self, *_, **__: self.report.events.append(event)
+
+
+for _event in ("train_begin", "epoch_begin", "step_begin", "log", "evaluate", "save", "epoch_end", "train_end"):
+    setattr(Watch, f"on_{_event}", _notes(_event))
+
+
+def _reported(job: Job, report: Report, trainer: Any) -> Report:
+    names = {"learning_rate": "rate", "grad_norm": "norm"}
+    for row in trainer.state.log_history:
+        if "eval_loss" in row:
+            report.evaluations.append((row["step"], row["eval_loss"]))
+        elif "loss" in row:
+            report.logs.append({names.get(name, name): float(value) for name, value in row.items()})
+    report.checkpoints = {int(path.name.split("-")[1]): path for path in Path(job.directory).glob("checkpoint-*")}
+    report.final_step = trainer.state.global_step
+    return report
