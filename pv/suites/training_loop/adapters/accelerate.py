@@ -1,0 +1,172 @@
+"""`accelerate` in loops written as its guides show: the rest of the loop is the user's own code."""
+
+import contextlib
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DataLoaderConfiguration, set_seed
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from pv.suites.training_loop.adapters.parts import optimizer_of, scheduler_of
+from pv.suites.training_loop.job import IGNORED, Example, Job, Report
+from pv.suites.training_loop.probe import token_loss
+
+GUIDE = "https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation"
+OTHER_LOOP = f"the guide has another loop for samples of variable size, see {GUIDE}"
+OWN = "it is left to the code of the user"
+
+
+class Accelerate:
+    """The loop with `accumulate()`, and `skip_first_batches` after `load_state`."""
+
+    lacks: Mapping[str, str] = dict.fromkeys(
+        ("events", "step_events", "keep", "best", "stop", "loss", "norm", "rate", "history"), OWN
+    )
+    not_claimed: Mapping[str, str] = dict.fromkeys(("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001"), OTHER_LOOP)
+    tolerance = 1e-9
+    stateful = False
+
+    def run(self, job: Job) -> Report:
+        return self.loop(job).run()
+
+    def loop(self, job: Job) -> "Loop":
+        return Loop(job, stateful=self.stateful)
+
+
+class StatefulAccelerate(Accelerate):
+    """The same with `use_stateful_dataloader`, which needs no skipping."""
+
+    stateful = True
+
+
+class TokensAccelerate(Accelerate):
+    """The guide's loop for samples of variable size."""
+
+    not_claimed: Mapping[str, str] = {}
+
+    def loop(self, job: Job) -> "Loop":
+        return TokenLoop(job, stateful=self.stateful)
+
+
+class Loop:
+    def __init__(self, job: Job, *, stateful: bool) -> None:
+        set_seed(job.seed)
+        self.job, self.stateful, self.step = job, stateful, 0
+        data = DataLoaderConfiguration(use_seedable_sampler=True, data_seed=job.seed, use_stateful_dataloader=stateful)
+        self.accelerator = Accelerator(cpu=True, gradient_accumulation_steps=job.accumulate, dataloader_config=data)
+        self.prepare()
+
+    def prepare(self) -> None:
+        job, model = self.job, self.job.model()
+        self.report = Report(model=model)
+        optimizer = optimizer_of(job, model.parameters())
+        train = self.loader(job.train, job.batch, job.seed, shuffle=True)
+        evaluated = self.loader(job.evaluated, job.eval_batch, 0) if job.evaluated else None
+        prepared = self.accelerator.prepare(model, optimizer, train, evaluated)
+        self.model, self.optimizer, self.train, self.evaluated = prepared
+        self.per_epoch = math.ceil(len(self.train) / job.accumulate)
+        self.planned = job.max_steps or job.epochs * self.per_epoch
+        ranks = self.accelerator.num_processes  # a prepared scheduler is stepped once for each
+        self.scheduler = self.accelerator.prepare(scheduler_of(job, optimizer, self.planned, ranks))
+
+    def loader(self, examples: tuple[Example, ...], size: int, seed: int, *, shuffle: bool = False) -> DataLoader[Any]:
+        """Return a loader with a generator of its own, as PyTorch's notes on reproducibility advise."""
+        return DataLoader(
+            list(examples),  # type: ignore[arg-type]
+            size,
+            shuffle=shuffle,
+            collate_fn=self.job.collate,
+            num_workers=self.job.workers,
+            generator=torch.Generator().manual_seed(seed),
+        )
+
+    def run(self) -> Report:
+        first, skip = self.resumed() if self.job.resume else (0, 0)
+        for epoch in itertools.count(first) if self.job.max_steps else range(first, self.job.epochs):
+            if self.step >= self.planned:
+                break
+            self.model.train()
+            rest = skip if epoch == first and not self.stateful else 0
+            self.epoch(self.accelerator.skip_first_batches(self.train, rest) if rest else self.train)
+        self.report.final_step = self.step
+        return self.report
+
+    def resumed(self) -> tuple[int, int]:
+        """Return the epoch and the batches to skip in it, as examples/by_feature/checkpointing.py does."""
+        self.accelerator.load_state(str(self.job.resume))
+        self.step = int(Path(self.job.resume or "").name.removeprefix("step_"))
+        epoch, steps = divmod(self.step, self.per_epoch)
+        return epoch, steps * self.job.accumulate
+
+    def epoch(self, batches: Iterable[dict[str, Tensor]]) -> None:
+        for batch in batches:
+            with self.accelerator.accumulate(self.model):
+                loss = token_loss(self.model(batch["input_ids"]), batch["labels"])
+                self.accelerator.backward(loss)
+                if self.accelerator.sync_gradients:
+                    self.clip()
+                self.optimizer.step()
+                self.scheduler.step()
+                self.optimizer.zero_grad()
+            if self.accelerator.sync_gradients and self.stepped():
+                break
+
+    def clip(self) -> None:
+        if self.job.clip:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), self.job.clip)
+
+    def stepped(self) -> bool:
+        """Evaluate and save at the cadences of the job; return whether the run has ended."""
+        job = self.job
+        self.step += 1
+        if job.eval_every and self.step % job.eval_every == 0:
+            self.report.evaluations.append((self.step, self.evaluate()))
+        if job.save_every and self.step % job.save_every == 0:
+            path = job.directory / f"step_{self.step}"
+            self.accelerator.save_state(str(path))
+            self.report.checkpoints[self.step] = path
+        return self.step >= self.planned
+
+    def evaluate(self) -> float:
+        """Return the token mean over gathered predictions, as examples/by_feature/checkpointing.py gathers them."""
+        self.model.eval()
+        nats, tokens = 0.0, 0
+        for batch in self.evaluated:
+            with torch.no_grad():
+                logits = self.model(batch["input_ids"])
+            logits, labels = self.accelerator.gather_for_metrics((logits, batch["labels"]))
+            nats += float(token_loss(logits, labels, "sum"))
+            tokens += int((labels[:, 1:] != IGNORED).sum())
+        self.model.train()
+        return nats / tokens
+
+
+class TokenLoop(Loop):
+    """Divides by the tokens of a window: "training samples of variable size" in the guide."""
+
+    def epoch(self, batches: Any) -> None:
+        iterator, count, size = iter(batches), len(batches), self.job.accumulate
+        for first in range(0, count, size):
+            self.window([next(iterator) for _ in range(min(size, count - first))])
+            if self.stepped():
+                break
+
+    def window(self, samples: list[dict[str, Tensor]]) -> None:
+        ranks = self.accelerator.num_processes
+        items: Any = sum(batch["labels"].ne(IGNORED).sum() for batch in samples)
+        items = self.accelerator.gather(items).sum().item()
+        for index, batch in enumerate(samples):
+            alone = index < len(samples) - 1 and ranks > 1
+            with self.model.no_sync() if alone else contextlib.nullcontext():
+                loss = token_loss(self.model(batch["input_ids"]), batch["labels"], "sum")
+                self.accelerator.backward(loss * self.job.accumulate * ranks / items)
+        self.clip()
+        self.optimizer.step()
+        self.scheduler.step()
+        self.optimizer.zero_grad()

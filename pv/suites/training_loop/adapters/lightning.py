@@ -1,0 +1,211 @@
+"""`lightning.Trainer` with a plain LightningModule, or with the user's."""
+
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.loggers.logger import Logger
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from pv.suites.training_loop.adapters.parts import optimizer_of, scheduler_of
+from pv.suites.training_loop.job import IGNORED, Example, Job, Report
+from pv.suites.training_loop.probe import token_loss
+
+DOCS = "https://lightning.ai/docs/pytorch/stable"
+MEANS = (
+    f"a batch gives the mean of the user, and accumulation averages batches, see {DOCS}/advanced/training_tricks.html"
+)
+VALUE = f"a value logged with on_step is that of its batch, see {DOCS}/extensions/logging.html"
+STATES = f"random states are not among the contents of a checkpoint, see {DOCS}/common/checkpointing_basic.html"
+ORDER = "the loader of torchdata draws other orders after a restore by itself, see docs/conformance.md"
+
+
+class ProbeModule(lightning.LightningModule):  # type: ignore[misc]
+    """Computes the mean over the scored tokens of a batch, and logs it as the documentation shows."""
+
+    def __init__(self, job: Job, planned: int | None) -> None:
+        super().__init__()
+        self.job, self.planned, self.probe = job, planned, job.model()
+
+    def training_step(self, batch: dict[str, Tensor], index: int) -> Tensor:
+        loss = token_loss(self.probe(batch["input_ids"]), batch["labels"])
+        self.log("loss", loss, on_step=True, on_epoch=False)
+        return loss
+
+    def validation_step(self, batch: dict[str, Tensor], index: int) -> None:
+        scored = int((batch["labels"][:, 1:] != IGNORED).sum())
+        loss = token_loss(self.probe(batch["input_ids"]), batch["labels"])
+        self.log("eval_loss", loss, batch_size=scored)
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        optimizer = optimizer_of(self.job, self.parameters())
+        planned = self.planned or self.trainer.estimated_stepping_batches
+        scheduler = scheduler_of(self.job, optimizer, planned)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+class Lightning:
+    """Runs jobs with `lightning.Trainer`.
+
+    loader: of the data. estimated: plan the schedule by `trainer.estimated_stepping_batches`. settings: of
+    `lightning.Trainer`, beside those of the job. callbacks: each makes a callback, anew for each run.
+    Override `module` to attack a LightningModule of your own.
+    """
+
+    lacks: Mapping[str, str] = {
+        "rate": "what is logged is left to the code of the user",
+        "norm": "what is logged is left to the code of the user",
+        "history": "a logger keeps no history over runs",
+        "step_events": "the events are those of batches",
+    }
+    not_claimed: Mapping[str, str] = {
+        **dict.fromkeys(("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-MASK-002"), MEANS),
+        **dict.fromkeys(("TL-LOG-002", "TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), VALUE),
+        **dict.fromkeys(("TL-RESUME-004", "TL-RESUME-007"), STATES),
+        "TL-RESUME-009": ORDER,
+    }
+    tolerance = 1e-9
+    names: Mapping[str, str] = {"loss": "loss", "eval_loss": "eval_loss"}
+    """Under which names the module logs its loss in training and in validation."""
+
+    def __init__(
+        self,
+        *,
+        loader: Callable[..., Any] = StatefulDataLoader,
+        estimated: bool = False,
+        settings: Mapping[str, Any] | None = None,
+        callbacks: Iterable[Callable[[], Callback]] = (),
+    ) -> None:
+        self.loader, self.estimated = loader, estimated
+        self.settings, self.callbacks = dict(settings or {}), tuple(callbacks)
+
+    def module(self, job: Job) -> Any:
+        """Return the module to train, with `job.model()` where its network is."""
+        batches = math.ceil(len(job.train) / (job.batch * _ranks()))
+        planned = job.max_steps or job.epochs * math.ceil(batches / job.accumulate)
+        return ProbeModule(job, None if self.estimated else planned)
+
+    def collate(self, job: Job, examples: list[Example]) -> Any:
+        """Return the batch that the module takes."""
+        return job.collate(examples)
+
+    def run(self, job: Job) -> Report:
+        lightning.seed_everything(job.seed, workers=True, verbose=False)
+        report = Report(model=self.module(job))
+        trainer = lightning.Trainer(**_settings(job) | self.plugged(job, report) | self.settings)
+        evaluated = self.loaded(job, job.evaluated, job.eval_batch, 0) if job.eval_every and job.evaluated else None
+        train = self.loaded(job, job.train, job.batch, job.seed, shuffle=True)
+        trainer.fit(report.model, train, evaluated, ckpt_path=str(job.resume) if job.resume else None)
+        report.final_step = trainer.global_step
+        report.checkpoints = {_step(path): path for path in sorted(Path(job.directory).glob("*step=*.ckpt"))}
+        return report
+
+    def plugged(self, job: Job, report: Report) -> dict[str, Any]:
+        callbacks = [*(make() for make in self.callbacks), Watch(job, report), *_savers(job, self.names["eval_loss"])]
+        return {"logger": Logs(report, self.names), "callbacks": callbacks}
+
+    def loaded(self, job: Job, rows: tuple[Example, ...], size: int, seed: int, *, shuffle: bool = False) -> Any:
+        """Return a loader with a generator of its own, as PyTorch's notes on reproducibility advise."""
+        return self.loader(
+            list(rows),
+            size,
+            shuffle=shuffle,
+            collate_fn=lambda examples: self.collate(job, examples),
+            num_workers=job.workers,
+            generator=torch.Generator().manual_seed(seed),
+        )
+
+
+class PlainLightning(Lightning):
+    """The same with PyTorch's own loader, whose place in an epoch is not saved."""
+
+    def __init__(self) -> None:
+        super().__init__(loader=DataLoader)
+
+
+def _ranks() -> int:
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _step(path: Path) -> int:
+    return int(path.stem.split("step=")[1].split("-")[0])
+
+
+def _settings(job: Job) -> dict[str, Any]:
+    evaluates = bool(job.eval_every and job.evaluated)
+    validation = {"val_check_interval": job.eval_every * job.accumulate, "check_val_every_n_epoch": None}
+    return {
+        "accelerator": "cpu",
+        "devices": _ranks(),
+        "strategy": "ddp" if _ranks() > 1 else "auto",
+        "max_epochs": -1 if job.max_steps else job.epochs,
+        "max_steps": job.max_steps or -1,
+        "accumulate_grad_batches": job.accumulate,
+        "gradient_clip_val": job.clip,
+        "log_every_n_steps": job.log_every or 10**6,
+        "deterministic": True,
+        "default_root_dir": job.directory,
+        "enable_checkpointing": bool(job.save_every),
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "num_sanity_val_steps": 0,
+        **(validation if evaluates else {"limit_val_batches": 0}),
+    }
+
+
+def _savers(job: Job, monitored: str) -> list[Callback]:
+    """Return what saves the newest checkpoints, and the best one beside them."""
+    if not job.save_every:
+        return []
+    kept: dict[str, Any] = {"save_top_k": -1}
+    if job.keep is not None:
+        kept = {"save_top_k": job.keep, "monitor": "step", "mode": "max"}
+    newest = ModelCheckpoint(job.directory, "{step}", every_n_train_steps=job.save_every, **kept)
+    best = ModelCheckpoint(job.directory, "best-{step}", monitor=monitored, save_top_k=1)
+    return [best, newest] if job.best else [newest]
+
+
+class Logs(Logger):  # type: ignore[misc]
+    """Takes the logged losses. Lightning numbers steps from 0."""
+
+    name = version = "logs"
+
+    def __init__(self, report: Report, names: Mapping[str, str]) -> None:
+        super().__init__()
+        self.report, self.names = report, names
+
+    def log_hyperparams(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        at = (step or 0) + 1
+        if self.names["loss"] in metrics:
+            self.report.logs.append({"step": at, "loss": metrics[self.names["loss"]]})
+        if self.names["eval_loss"] in metrics:
+            self.report.evaluations.append((at, metrics[self.names["eval_loss"]]))
+
+
+class Watch(Callback):  # type: ignore[misc]
+    """Notes the events of a run, and asks it to stop where the job says so."""
+
+    def __init__(self, job: Job, report: Report) -> None:
+        self.job, self.report = job, report
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        if trainer.global_step == self.job.stop_at:
+            trainer.should_stop = True
+
+
+def _notes(event: str) -> Callable[..., None]:
+    return lambda self, *_: self.report.events.append(event)
+
+
+for _hook in ("train_start", "train_epoch_start", "train_epoch_end", "train_end"):
+    setattr(Watch, f"on_{_hook}", _notes(_hook.replace("train_epoch", "epoch").replace("start", "begin")))
