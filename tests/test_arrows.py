@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pv.cli import main
+
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "hypothesis", "pytest", "_pytest", "numpy", "matplotlib", "tensorboard")
 
@@ -145,12 +147,17 @@ def test_code_that_runs_inside_the_subject_is_standard_library() -> None:
     assert foreign([*layers()["instrument"], ROOT / "pv/source/syntax.py", ROOT / "pv/source/digest.py"]) == set()
 
 
-def loaded_by(code: str) -> set[str]:
-    """The heavy packages that a new interpreter has loaded once it has run `code`."""
+def modules_of(code: str) -> set[str]:
+    """The modules that a new interpreter has loaded once it has run `code`."""
     script = f"import sys\ntry:\n    {code}\nexcept SystemExit:\n    pass\nprint(*sys.modules, file=sys.stderr)"
     ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert ended.returncode == 0, ended.stderr
-    return {name.split(".")[0] for name in ended.stderr.split()} & {*HEAVY, "pv"}
+    return set(ended.stderr.splitlines()[-1].split())
+
+
+def loaded_by(code: str) -> set[str]:
+    """The heavy packages that a new interpreter has loaded once it has run `code`."""
+    return {name.split(".")[0] for name in modules_of(code)} & {*HEAVY, "pv"}
 
 
 @pytest.mark.parametrize(
@@ -174,3 +181,17 @@ def loaded_by(code: str) -> set[str]:
 )
 def test_a_light_command_loads_nothing_heavy(code: str) -> None:
     assert loaded_by(code) == {"pv"}
+
+
+def test_help_and_version_load_only_the_command_line() -> None:
+    lines = [["--help"], ["--version"], *([name, "--help"] for name in main.commands)]
+    calls = f"from pv.cli import main; [main(line) for line in {lines}]"
+    modules = modules_of(calls) - modules_of("pass")
+    assert {name.split(".")[0] for name in modules} - sys.stdlib_module_names <= {"click", "pv"}
+    own = {name for name in modules if name.startswith("pv.") and not name.startswith("pv.cli")}
+    assert own <= {"pv.errors", "pv.report", "pv.commands", "pv.commands.terminal"}
+
+
+def test_import_of_pv_loads_nothing_else() -> None:
+    modules = modules_of("import pv") - modules_of("pass")
+    assert {name for name in modules if name.split(".")[0] not in sys.stdlib_module_names} == {"pv"}

@@ -12,9 +12,6 @@ import click
 from pv.cli.group import FAILED, REFUSED, UNDECIDED
 from pv.cli.options import PATHS, SUBJECT, VERBOSE, form, taking
 from pv.commands.terminal import columns, pairs, print_whole, uncollected
-from pv.report.excerpt import excerpt
-from pv.report.figures import count
-from pv.report.wrapping import hanging
 
 if TYPE_CHECKING:
     from pv.contract.finding import Finding
@@ -51,6 +48,9 @@ def _print_findings(findings: "Sequence[Finding]", form: str, contracts: int, ve
 
         click.echo(json.dumps([finding_data(finding) for finding in findings], indent=1, ensure_ascii=False))
         return
+    from pv.report.excerpt import excerpt
+    from pv.report.wrapping import hanging
+
     for finding in findings:
         click.echo(hanging(f"{finding.severity.value}: {finding}", columns()))
         if verbose:
@@ -59,6 +59,8 @@ def _print_findings(findings: "Sequence[Finding]", form: str, contracts: int, ve
 
 
 def _lint_summary(contracts: int, findings: "Sequence[Finding]") -> str:
+    from pv.report.figures import count
+
     kinds = [finding.severity.value for finding in findings]
     invalid = {finding.location.path for finding in findings if finding.severity.value == "refusal"}
     counts = [count(len(invalid), "invalid file"), *(count(kinds.count(each), each) for each in ("error", "notice"))]
