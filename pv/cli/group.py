@@ -31,13 +31,23 @@ class _Command(click.Group):
             click.echo(f"pv: {error}", err=True)
             sys.exit(REFUSED)
         except Exception as error:
-            if isinstance(error, OSError) and error.filename is None and error.errno in OUTPUT_ERRORS:
-                discard_output()
-                click.echo(f"pv: cannot write to standard output: {error.strerror}", err=True)
+            if isinstance(error, OSError) and (problem := _unusable(error)):
+                click.echo(f"pv: {problem}", err=True)
                 sys.exit(REFUSED)
             traceback.print_exc()
             click.echo("pv: this is a bug in pv, not in your contract; please report the lines above", err=True)
             sys.exit(BUG)
+
+
+def _unusable(error: OSError) -> str:
+    """Return which file, folder or stream of the user cannot be used, and why; "" if the error names none."""
+    if error.filename is not None:
+        return f"cannot use {error.filename}: {error.strerror}"
+    if error.errno in OUTPUT_ERRORS:
+        discard_output()
+        return f"cannot write to standard output: {error.strerror}"
+    # The working directory was removed, or no folder for temporary files can be written.
+    return f"cannot use the working or temporary directory: {error.strerror}" if error.errno == errno.ENOENT else ""
 
 
 @click.group(cls=_Command, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -45,6 +55,6 @@ class _Command(click.Group):
 def main() -> None:
     """Test the claims of contracts about training code, and report which held and how hard each was tried.
 
-    Exit codes, worst first: 70 a bug in pv, 3 refused (usage, malformed contract, no output), 1 failed or lint errors,
-    2 undecided or nothing measured, 0 passed; 130 interrupted.
+    Exit codes, worst first: 70 a bug in pv, 3 refused (usage, malformed contract, unusable file), 1 failed or lint
+    errors, 2 undecided or nothing measured, 0 passed; 130 interrupted.
     """

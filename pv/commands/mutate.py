@@ -16,6 +16,7 @@ from pv.linting import RUNNABLE, SCORE_STALE
 from pv.mutation import scope, score, summary
 from pv.mutation.result import MutationResult, Plan
 from pv.mutation.trials import MutantTrials
+from pv.results import store
 from pv.source.project import Project
 from pv.workers.pool import default_jobs, refuse_optimized
 from pv.workers.scheduler import OnProgress
@@ -46,16 +47,22 @@ def mutate(
     cached kills, which are otherwise reused while the falsifier, the subject, and the files that they read are
     unchanged.
 
-    Raise UsageError for an invalid request or a contract that lint refuses, WorkerLost if no worker can be started.
+    Raise UsageError for an invalid request, a contract that is malformed or that lint refuses, and an evidence folder
+    that cannot be written, WorkerLost if no worker can be started.
     """
     refuse_optimized()
     project = project or project_of(paths)
     files = [name for name in names if os.path.lexists(name)]
     names = [contract_id(name) for name in names]
     contracts, findings = check([*(paths or project.contracts), *files] if files else paths, project=project)
-    asked = _asked(project, [c for c in contracts if c.strict], names)
+    refused = "\n".join(str(f) for f in findings if f.severity is Severity.REFUSAL)
+    if refused and not names:
+        raise UsageError(refused)
+    asked = _asked(project, [c for c in contracts if c.strict], names, refused)
     if sample is not None and sample < 1:
         raise UsageError(f"sample is {sample}; it must be at least 1")
+    if record:
+        store.refuse_unwritable(project)
     for contract, falsifiers in asked:
         _refuse(contract, falsifiers, findings, part=record and (widely or bool(modules)), record=record)
     plan = Plan(
@@ -81,7 +88,7 @@ def _result(
 
 
 def _asked(
-    project: Project, contracts: Sequence[Contract], names: Sequence[str]
+    project: Project, contracts: Sequence[Contract], names: Sequence[str], refused: str
 ) -> list[tuple[Contract, tuple[Falsifier, ...]]]:
     """Return the requested contracts, each with the falsifiers that judge its mutants.
 
@@ -96,7 +103,8 @@ def _asked(
             asked += [(contract, judges)] if judges else []
     if not asked:
         known = ", ".join(c.id for c in contracts) or "none"
-        raise UsageError(f"nothing matches {', '.join(names) or 'your request'}; the contracts are {known}")
+        message = f"nothing matches {', '.join(names) or 'your request'}; the contracts are {known}"
+        raise UsageError(f"{message}\n{refused}".rstrip())
     return asked
 
 

@@ -169,15 +169,27 @@ def _write(project: Project, files: Mapping[Path, str], name: str, to_do: tuple[
                 f"{shown_path(path)} exists; nothing was written: choose another name, as in `pv new NAME`"
             )
     shared, advice = _shared(project)
-    for path, text in {**shared, **files}.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+    _create({**shared, **files})
     return Written(
         files=tuple(shown_path(path) for path in {**shared, **files}),
         advice=(*advice, *to_do),
         commands=(f"pv validate {name}", f"pv explain {name}"),
     )
+
+
+def _create(files: Mapping[Path, str]) -> None:
+    """Create all the files or none. Raise UsageError."""
+    created: list[Path] = []
+    for path, text in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("x", encoding="utf-8") as file:
+                created.append(path)
+                file.write(text)
+        except OSError as error:
+            for each in created:
+                each.unlink(missing_ok=True)
+            raise UsageError(f"cannot write {path}: {error.strerror}; nothing was written") from error
 
 
 def _shared(project: Project) -> tuple[dict[Path, str], tuple[str, ...]]:
@@ -195,6 +207,6 @@ def _shared(project: Project) -> tuple[dict[Path, str], tuple[str, ...]]:
     text = json.dumps(schema("contract"), indent=2, ensure_ascii=False) + "\n"
     if not copy.exists():
         files[copy] = text
-    elif copy.read_text(encoding="utf-8") != text:
+    elif copy.read_bytes() != text.encode():
         advice.append(f"{shown_path(copy)} is of another version: renew it with `pv schema > {shown_path(copy)}`")
     return files, tuple(advice)

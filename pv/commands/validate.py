@@ -123,6 +123,8 @@ def validated(project: Project, request: Request, options: Options, replay: str 
     """Carry out `validate`; `replay` is the example as it was written."""
     started = time.monotonic()
     chosen = choose(project, request)
+    if request.record:
+        store.refuse_unwritable(project)
     with closing(Reuse(project)) if request.reuse else nullcontext() as kept:
         trials = _trials(chosen, replace(options, reuse=kept), request.absent)
         interrupted = _stopped(trials)

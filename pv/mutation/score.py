@@ -98,10 +98,10 @@ COUNTS = ("total", "sampled", "judged", "killed", "by_timeout", "by_error", "no_
 def read(project: Project, contract: Contract) -> tuple[MutationScore | None, list[Finding]]:
     """Return the recorded score of a contract, with what changed since. An invalid file is a finding."""
     path = store.record_path(project, contract, "mutants")
-    if not path.exists():
-        return None, []
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+    except store.MISSING:
+        return None, []
     except (OSError, ValueError) as error:
         return None, [_broken(path, contract, str(error))]
     problem = next(Draft202012Validator(schema("mutants")).iter_errors(content), None)

@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from pv.contract.finding import Finding, Location, Severity
 from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.engines.kinds import kind_of
+from pv.errors import UsageError
 from pv.results import toolkit
 from pv.results.trial import PROOFS, DeviceInfo, Recorded, Trial, TrialStatus
 from pv.source import imports, resolve
@@ -26,6 +28,7 @@ from pv.source.digest import digest_data, digest_file
 from pv.source.project import Project
 
 FORMAT = "pv-evidence/1"
+MISSING = (FileNotFoundError, NotADirectoryError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +166,30 @@ def _head(content: Mapping[str, Any]) -> dict[str, Any]:
     return {name: content[name] for name in ("hardware", "torch", "python", "when", "commit")}
 
 
+def refuse_unwritable(project: Project) -> None:
+    """Raise `UsageError` if no file can be written to the evidence folder, before anything is measured."""
+    probe = project.evidence / f".tmp{os.getpid()}"
+    try:
+        write_whole(probe, "")
+        probe.unlink()
+    except OSError as error:
+        raise UsageError(f"cannot record results below {project.evidence}: {error.strerror}") from error
+
+
 def write_whole(path: Path, text: str) -> None:
-    """Write a file atomically."""
+    """Write a file atomically. Raise OSError, which names a file also where the disk is full."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(f".tmp{os.getpid()}")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def commit_of(root: Path) -> str:
@@ -188,10 +206,10 @@ def read(
 ) -> tuple[dict[tuple[str, str], Recorded], list[Finding]]:
     """Return the recorded results of a contract on a device, each with what changed since. A bad file is a finding."""
     path = record_path(project, contract, device)
-    if not path.exists():
-        return {}, []
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
+    except MISSING:
+        return {}, []
     except (OSError, ValueError) as error:
         return {}, [broken(path, str(error))]
     problem = next(Draft202012Validator(schema("evidence")).iter_errors(content), None)

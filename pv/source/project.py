@@ -87,7 +87,10 @@ def _folders(folder: Path, file: Path, table: dict[str, Any], key: str, default:
 def _inside(folder: Path, file: Path, key: str, item: object) -> Path:
     if not isinstance(item, str):
         raise ProjectError(f"{file}: [tool.pv] {key} must name folders, not {item!r}")
-    path = (folder / item).resolve()
+    try:
+        path = (folder / item).resolve()
+    except (OSError, RuntimeError) as error:  # before Python 3.13 a link to itself is a RuntimeError
+        raise ProjectError(f"{folder / item}: a link to itself") from error
     if not path.is_relative_to(folder):
         raise ProjectError(f"{file}: [tool.pv] {key} names {item!r}, which lies outside the project")
     return path

@@ -1,6 +1,7 @@
 """Recorded evidence is read back while its clause and files are unchanged."""
 
 import json
+import resource
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -135,3 +136,15 @@ def test_evidence_of_another_contract_is_a_finding(project: Project, contract: C
 
 def test_no_file_is_no_evidence(project: Project, contract: Contract) -> None:
     assert store.read(project, contract, "cuda", dict) == ({}, [])
+
+
+def test_write_that_fails_names_the_file_and_leaves_none(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8, before[1]))
+    try:
+        with pytest.raises(OSError) as caught:
+            store.write_whole(tmp_path / "evidence.json", "more than eight bytes")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert caught.value.filename == str(tmp_path / "evidence.json")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,141 @@
+"""A file or folder that cannot be read or written is refused with exit code 3 and its path, by every command."""
+
+import ctypes
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from pv.cli import main
+from tests.cli.calls import run
+
+Project = Callable[[str], Path]
+PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
+
+
+def _file(path: Path) -> None:
+    path.write_text("no folder\n")
+
+
+def _folder(path: Path) -> None:
+    path.mkdir()
+
+
+def _dangling(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+def _loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def refused(line: str, path: Path) -> None:
+    """Check that a command is refused with the path, and neither raises nor writes a contract."""
+    done = CliRunner().invoke(main, line.split())
+    assert done.exit_code == 3, (done.exit_code, done.output, done.exception)
+    assert path.name in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("line", ["new", "new --subject counting:total"])
+@pytest.mark.parametrize("place", [_file, _dangling, _loop])
+def test_new_contract_in_an_unusable_folder(tmp_path: Path, monkeypatch, line: str, place: Callable) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "counting.py").write_text("def total(steps: int) -> int:\n    return steps\n")
+    place(tmp_path / "contracts")
+    before = sorted(tmp_path.iterdir())
+    refused(line, tmp_path / "contracts")
+    assert sorted(path for path in tmp_path.iterdir() if path.is_file()) == [p for p in before if p.is_file()]
+
+
+@pytest.mark.parametrize("line", ["validate --only H-SHARE --record", "mutate proofs --sample 1 --record"])
+@pytest.mark.parametrize("place", [_file, _loop])
+def test_record_in_an_unusable_folder_is_refused_before_anything_runs(
+    project: Project, monkeypatch: pytest.MonkeyPatch, line: str, place: Callable
+) -> None:
+    folder = project("proofs")
+    place(folder / "evidence")
+    monkeypatch.setattr("pv.workers.pool.Pool.submit", lambda *_: pytest.fail("a task was started"))
+    refused(line, folder / "evidence")
+
+
+@pytest.mark.parametrize("line", ["lint", "list", "explain C-LIMIT", "validate --dry-run", "mutate", "new"])
+def test_folder_of_contracts_that_is_a_link_to_itself(project: Project, line: str) -> None:
+    folder = project("small")
+    (folder / "contracts").rename(folder / "others")
+    _loop(folder / "contracts")
+    refused(line, folder / "contracts")
+
+
+@pytest.mark.parametrize("line", ["report FILE", "explain C-LIMIT --report FILE", "report FILE --baseline FILE"])
+@pytest.mark.parametrize("place", [_folder, _dangling, _loop])
+def test_report_that_cannot_be_read(project: Project, line: str, place: Callable) -> None:
+    place(project("small") / "saved.json")
+    refused(line.replace("FILE", "saved.json"), Path("saved.json"))
+
+
+def test_evidence_that_cannot_be_read_is_a_finding(project: Project) -> None:
+    evidence = project("small") / "evidence"
+    (evidence / "counting.cuda.json").mkdir(parents=True)
+    _loop(evidence / "counting.mutants.json")
+    done = run("validate", "--only", "C-LIMIT", "--no-mutants")
+    assert done.returncode == 1
+    assert "counting.cuda.json" in done.stdout and "counting.mutants.json" in done.stdout
+
+
+def test_removed_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    done = CliRunner().invoke(main, ["lint"])
+    assert done.exit_code == 3
+    assert "cannot use the working or temporary directory" in done.stderr
+
+
+@pytest.mark.parametrize("line", ["mutate", "mutate broken"])
+def test_mutate_beside_a_malformed_contract(project: Project, line: str) -> None:
+    folder = project("small")
+    (folder / "contracts/broken.yaml").write_text("schema: pv/1\nmetadata: {id: broken, version: 1}\n")
+    refused(line, Path("contracts/broken.yaml:2:"))
+
+
+def _as_a_user() -> None:
+    """Let permissions bind this process also if it is root."""
+    libc = ctypes.CDLL(None)
+    for capability in (CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH):
+        libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
+
+
+@pytest.fixture
+def read_only(project: Project) -> Iterator[Path]:
+    """A checkout in which nothing can be written."""
+    folder = project("proofs")
+    folders = [folder, *(path for path in folder.rglob("*") if path.is_dir())]
+    for path in folders:
+        path.chmod(0o555)
+    yield folder
+    for path in folders:
+        path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("line", "exit_code"),
+    [
+        ("new first", 3),
+        ("validate --only H-EITHER --record", 3),
+        ("mutate proofs --record", 3),
+        ("validate --only H-EITHER --no-mutants --output json=out.json", 3),
+        ("validate --only H-EITHER --no-mutants --reuse", 0),
+        ("lint", 0),
+    ],
+)
+def test_read_only_checkout(read_only: Path, line: str, exit_code: int) -> None:
+    command = [sys.executable, "-m", "pv", *line.split()]
+    environment = {name: value for name, value in os.environ.items() if name != "HOME"}
+    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=_as_a_user, env=environment, timeout=600)
+    assert done.returncode == exit_code, done.stdout + done.stderr
+    assert exit_code == 0 or str(read_only) in done.stderr or "out.json" in done.stderr, done.stderr
