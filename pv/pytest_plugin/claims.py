@@ -39,12 +39,32 @@ class ContractFile(pytest.File):
 
     def collect(self) -> Iterator[pytest.Item]:
         if self.contract is None:
-            raise self.CollectError(self.refused)
+            yield RefusedItem.of(self, self.refused)
+            return
         for claim in self.contract.claims:
             for device in claim.devices if has_no_function(claim) else ():
                 yield ClaimItem.of(self, self.contract, claim, device)
             for name in claim.kills if self.config.getoption("--pv-mutants") else ():
                 yield ClaimItem.of(self, self.contract, claim, "cpu", self.contract.mutant(name))
+
+
+class RefusedItem(pytest.Item):
+    """A contract that is refused: a failing test, since an error of the collection would stop all other tests."""
+
+    why: str
+
+    @classmethod
+    def of(cls, parent: ContractFile, why: str) -> Any:
+        """Return the item of a refused contract."""
+        item: Any = cls.from_parent(parent, name="contract")
+        item.why = why
+        return item
+
+    def runtest(self) -> None:
+        raise ClaimFailed(self.why)
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        return str(excinfo.value)
 
 
 class ClaimItem(pytest.Item):

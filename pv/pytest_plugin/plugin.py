@@ -1,30 +1,33 @@
 """Runs the claims of contracts under pytest, so that an author can debug one in an editor. The gate is `pv validate`.
 
-It is active in a project with contracts or a `[tool.pv]` table, for files `falsify_*.py` and `prove_*.py` and for the
-contracts themselves. A falsifier is parametrized with the subject and devices of each clause that binds it: a fixture
-would be created once for all examples, which Hypothesis refuses.
+It is active in a project with contracts or a `[tool.pv]` table, for contracts, the functions that they bind, and
+functions `falsify_*` of files `falsify_*.py`; it leaves other tests and their fixtures alone. A falsifier is
+parametrized with the subject and devices of each clause that binds it: a fixture would be created once for all
+examples, which Hypothesis refuses.
 """
 
 import contextlib
-import importlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pv.pytest_plugin import proofs, runs
 from pv.pytest_plugin.attempts import Attempts
-from pv.pytest_plugin.claims import PREFIXES, ContractFile
+from pv.pytest_plugin.claims import PREFIXES, ClaimItem, ContractFile
 from pv.pytest_plugin.left_out import LeftOut, NoProject
-from pv.pytest_plugin.proofs import WholeBox
-from pv.pytest_plugin.runs import RunRequest
+from pv.pytest_plugin.modules import (
+    FalsifierModule,
+    Imports,
+    holds_falsifiers,
+    is_collected_by_pytest,
+    rewrite_assertions,
+)
+from pv.pytest_plugin.rows import ARGUMENTS, Clause, Rows, clauses_of, skipped
 
 if TYPE_CHECKING:
-    from pv.contract.claims import Falsifier, Harness
-    from pv.contract.model import Contract
-    from pv.contract.names import Target
     from pv.instrument.import_hook import Plan
     from pv.source.project import Project
 
@@ -37,43 +40,39 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    from pv.source.project import find_project
-
-    project = find_project(config.rootpath)
-    if not project.declared:
-        # Without a configuration file, the root is the common folder of the arguments.
-        project = find_project(config.invocation_params.dir)
+    project = _project(config)
     if not project.declared and not _has_contracts(project):
         if config.getoption("--pv-mutant") or config.getoption("--pv-subject"):
             raise pytest.UsageError(f"no contract below {project.contracts[0]}, and no [tool.pv] table above it")
         config.pluginmanager.register(NoProject(project.root), "pv-no-project")
         return
-    _refuse_optimized()
     config.pluginmanager.register(FalsifierPlugin(config, project), "pv-falsifiers")
     config.pluginmanager.register(runs, "pv-runs")
     config.pluginmanager.register(proofs, "pv-proofs")
 
 
-def _refuse_optimized() -> None:
-    from pv.errors import UsageError
-    from pv.workers.pool import refuse_optimized
+def _project(config: pytest.Config) -> "Project":
+    from pv.errors import ProjectError
+    from pv.source.project import find_project
 
     try:
-        refuse_optimized()
-    except UsageError as error:
+        project = find_project(config.rootpath)
+        # Without a configuration file, the root is the common folder of the arguments.
+        return project if project.declared else find_project(config.invocation_params.dir)
+    except ProjectError as error:
         raise pytest.UsageError(str(error)) from None
 
 
 def _has_contracts(project: "Project") -> bool:
     """Return whether a file below the contracts' folders names our format, without loading any."""
-    files = (file for folder in project.contracts for file in folder.rglob("*.y*ml"))
-    return any(b"pv/1" in file.read_bytes() for file in files if file.is_file())
+    return any(_names_format(file) for folder in project.contracts for file in folder.rglob("*.y*ml"))
 
 
-@dataclass(frozen=True)
-class _Clause:
-    contract: "Contract"
-    falsifier: "Falsifier"
+def _names_format(file: Path) -> bool:
+    try:
+        return file.is_file() and b"pv/1" in file.read_bytes()
+    except OSError:
+        return False
 
 
 @dataclass(eq=False)
@@ -82,51 +81,38 @@ class FalsifierPlugin:
 
     config: pytest.Config
     project: "Project"
-    clauses: list[_Clause] = field(default_factory=list)
-    refused: str = ""
-    runs: dict[tuple[str, str, str, "Target"], RunRequest] = field(default_factory=dict)
-    contracts: dict[Path, "Contract"] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        import sys
-
         from pv.contract.finding import Severity
         from pv.contract.load import load
         from pv.contract.names import Target
-        from pv.instrument.import_hook import RootsFirst
 
         loaded = load(path for path in self.project.contracts if path.exists())
         contracts = loaded.contracts
         refusals = [finding for finding in loaded.findings if finding.severity is Severity.REFUSAL]
         self.refused = "; ".join(map(str, refusals))
         self.refusals = [(finding.location.path.resolve(), str(finding)) for finding in refusals]
-        self.clauses = [_Clause(c, f) for c in contracts for f in c.claims if f.test is not None]
+        self.clauses = clauses_of(self.project, contracts)
+        self.bound = {clause.file for clause in self.clauses}
         self.contracts = {contract.location.path.resolve(): contract for contract in contracts}
         self.left_out = LeftOut(self.config, self.project, contracts)
         self.config.pluginmanager.register(self.left_out, "pv-left-out")
-        roots = [str(root) for root in self.project.roots]
-        sys.path[:0] = roots
         modules = self._modules()
-        pytest.register_assert_rewrite(*modules, *(name.rpartition(".")[2] for name in modules))
-        # Behind pytest's own finder, which rewrites the assertions of these modules and finds them in the roots too.
-        behind = next((i for i, each in enumerate(sys.meta_path, 1) if "_pytest" in type(each).__module__), 0)
-        sys.meta_path.insert(behind, RootsFirst({name.partition(".")[0] for name in modules}, roots))
-        for prefix in PREFIXES:
-            self.config.addinivalue_line("python_functions", prefix)
+        rewrite_assertions(modules)
+        self.imports = Imports(modules, self.project.roots)
         mutant = self._plant({f"{c.id}/{m.id}": m for c in contracts for m in c.mutants})
         override = self.config.getoption("--pv-subject")
         self.attempts = Attempts(self.project, Target.parse(override) if override else None, mutant)
+        self.rows = Rows(self.project, self.attempts)
 
     def _modules(self) -> list[str]:
         """Return the names of the modules that define falsifiers, if their files exist."""
-        from pv.source.resolve import Unbound, function, module_name
+        from pv.source.resolve import Unbound, module_name
 
         found = set[str]()
-        for clause in self.clauses:
+        for file in filter(Path.is_file, self.bound):
             with contextlib.suppress(Unbound):
-                assert clause.falsifier.test is not None
-                path = function(self.project, clause.falsifier.test).path
-                found.add(module_name(self.project, path))
+                found.add(module_name(self.project, file))
         return sorted(found)
 
     def _plant(self, mutants: dict[str, Any]) -> Any:
@@ -149,12 +135,19 @@ class FalsifierPlugin:
     def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
         if file_path.suffix in (".yaml", ".yml") and any(map(file_path.is_relative_to, self.project.contracts)):
             return self._contract(file_path, parent)
-        # A file that was named itself is collected by pytest already.
-        named = parent.session.isinitpath(file_path)
-        if file_path.suffix == ".py" and file_path.name.startswith(PREFIXES) and not named:
-            module: pytest.Module = pytest.Module.from_parent(parent, path=file_path)
-            return module
-        return None
+        if not self._holds_falsifiers(file_path, parent) or is_collected_by_pytest(file_path, parent.session):
+            return None
+        module: pytest.Module = FalsifierModule.from_parent(parent, path=file_path)
+        return module
+
+    def pytest_pycollect_makemodule(self, module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+        if not self._holds_falsifiers(module_path, parent):
+            return None
+        module: pytest.Module = FalsifierModule.from_parent(parent, path=module_path)
+        return module
+
+    def _holds_falsifiers(self, path: Path, parent: pytest.Collector) -> bool:
+        return holds_falsifiers(path, self.bound, parent.session)
 
     def _contract(self, path: Path, parent: pytest.Collector) -> pytest.Collector | None:
         contract = self.contracts.get(path.resolve())
@@ -164,77 +157,59 @@ class FalsifierPlugin:
         file: pytest.Collector = ContractFile.of(parent, contract, self.attempts, refused, path=path)
         return file
 
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Refuse claims under a Python that removes assertions; other tests run."""
+        from pv.errors import UsageError
+        from pv.workers.pool import refuse_optimized
+
+        if isinstance(item, ClaimItem) or item.getparent(FalsifierModule) is not None:
+            try:
+                refuse_optimized()
+            except UsageError as error:
+                pytest.fail(str(error), pytrace=False)
+
     def pytest_unconfigure(self) -> None:
         self.attempts.close()
+        self.imports.close()
+        self.rows.close()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Iterator[None]:
         """Import falsifiers under the profile that `pv validate` uses; other tests keep their own."""
-        if not (isinstance(collector, pytest.Module) and collector.path.name.startswith(PREFIXES)):
+        if not isinstance(collector, FalsifierModule):
             return (yield)
         from hypothesis import settings
 
         from pv.engines.property import load_profile
 
         before = settings.get_current_profile_name()
-        load_profile(100, shrink=True)
+        asked = [each.claim.examples for each in self.clauses if each.file == collector.path.resolve()]
+        load_profile(max(asked, default=100), shrink=True)
         try:
             return (yield)
         finally:
             settings.load_profile(before)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        wanted: list[str] = [name for name in ("subject", "device", "run") if name in metafunc.fixturenames]
-        clauses = self._binding(metafunc) if metafunc.module.__name__.rpartition(".")[2].startswith(PREFIXES) else []
-        wanted += [name for name in metafunc.fixturenames if any(name in _bounds(c.falsifier) for c in clauses)]
-        if not wanted:
-            return
-        if not clauses and metafunc.function.__name__.startswith(PREFIXES):
+        """Give arguments to what a contract binds, and skip other falsifiers with the reason."""
+        clauses = self._binding(metafunc)
+        known = {*ARGUMENTS, *(name for clause in clauses for name in clause.arguments)}
+        wanted = [name for name in metafunc.fixturenames if name in known]
+        if wanted and clauses:
+            self.left_out.collected |= {clause.claim.id for clause in clauses}
+            rows = [self.rows.row(clause, device, wanted) for clause in clauses for device in clause.claim.devices]
+            # Hypothesis refuses arguments of functions; those of a session would change the order of tests.
+            metafunc.parametrize(wanted, rows, scope="module")
+        elif wanted and _is_falsifier(metafunc):
             reason = f"no contract binds {metafunc.function.__name__}" + (f"; {self.refused}" if self.refused else "")
-            rows = [pytest.param(*(None for _ in wanted), marks=pytest.mark.skip(reason=reason), id="unbound")]
-            metafunc.parametrize(wanted, rows)
-            return
-        rows = [self._row(clause, device, wanted) for clause in clauses for device in clause.falsifier.devices]
-        metafunc.parametrize(wanted, rows, scope="session", indirect=["run"] if "run" in wanted else False)
+            metafunc.parametrize(wanted, [skipped(wanted, reason, "unbound")])
 
-    def _binding(self, metafunc: pytest.Metafunc) -> list[_Clause]:
+    def _binding(self, metafunc: pytest.Metafunc) -> list[Clause]:
+        """Return the clauses that bind a test function, [] for a method."""
         path, name = Path(str(metafunc.module.__file__)).resolve(), metafunc.function.__name__
-        return [
-            clause
-            for clause in self.clauses
-            if clause.falsifier.test is not None
-            and clause.falsifier.test.name == name
-            and (self.project.root / clause.falsifier.test.file).resolve() == path
-        ]
-
-    def _row(self, clause: _Clause, device: str, wanted: list[str]) -> Any:
-        self.left_out.collected.add(clause.falsifier.id)
-        absent = self.attempts.absent(device)
-        if absent:
-            skip = pytest.mark.skip(reason=absent)
-            return pytest.param(*(None for _ in wanted), marks=skip, id=f"{clause.falsifier.id}-{device}")
-        target = self._target(clause)
-        subject = target.inside(importlib.import_module(target.module))
-        run = self._run(clause, device, target, subject)
-        values = {"device": device, "subject": subject, "run": run}
-        values |= dict.fromkeys(_bounds(clause.falsifier), WholeBox(cast("Harness", clause.falsifier)))
-        return pytest.param(*(values[name] for name in wanted), id=f"{clause.falsifier.id}-{device}")
-
-    def _target(self, clause: _Clause) -> "Target":
-        from pv.contract.names import Target
-
-        override = self.config.getoption("--pv-subject")
-        return Target.parse(override) if override else clause.contract.subject_of(clause.falsifier)
-
-    def _run(self, clause: _Clause, device: str, target: "Target", subject: Any) -> RunRequest | None:
-        """Return one request per run, device and subject: pytest shares a fixture where the object is the same."""
-        name = clause.falsifier.run
-        if name is None:
-            return None
-        fresh = RunRequest(self.project, clause.contract, name, device, subject)
-        return self.runs.setdefault((clause.contract.id, name, device, target), fresh)
+        return [c for c in self.clauses if (c.file, c.name) == (path, name) and metafunc.cls is None]
 
 
-def _bounds(claim: "Falsifier") -> tuple[str, ...]:
-    """Return the names of a harness's bounds, () for other claims."""
-    return tuple(getattr(claim, "bounds", ()))
+def _is_falsifier(metafunc: pytest.Metafunc) -> bool:
+    named = metafunc.function.__name__.startswith(PREFIXES)
+    return named and metafunc.definition.getparent(FalsifierModule) is not None

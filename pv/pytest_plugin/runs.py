@@ -1,49 +1,71 @@
-"""The fixture `run` of the pytest plugin: a reference run's record, for the predicates that read it."""
+"""The argument `run` of predicates under pytest: a reference run's record."""
 
 import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     from pv.contract.model import Contract
+    from pv.engines.reference_run import RunRecord
     from pv.source.project import Project
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class RunRequest:
-    """A run on a device that predicates request."""
+    """A run on a device that predicates request, executed when the first of them does, below `folder`."""
 
     project: "Project"
     contract: "Contract"
     name: str
     device: str
     subject: Any
+    folder: Path
+    record: "RunRecord | None" = None
+    error: Exception | None = None
+
+    def read(self) -> "RunRecord":
+        """Return the record of the run, executed in this process with its full arguments."""
+        from pv.engines import reference_run
+
+        if self.error is not None:
+            raise self.error
+        if self.record is None:
+            directory = Path(mkdtemp(prefix=f"{self.name}-", dir=self.folder))
+            try:
+                self._execute(directory)
+            except Exception as error:
+                self.error = error
+                raise
+            self.record = reference_run.read(directory)
+        return self.record
+
+    def _execute(self, directory: Path) -> None:
+        from pv.engines import reference_run
+        from pv.source import resolve
+
+        run = self.contract.run(self.name)
+        module = resolve.module_name(self.project, resolve.function(self.project, run.callable).path)
+        callable_ = getattr(importlib.import_module(module), run.callable.name)
+        with _one_thread():
+            reference_run.execute(
+                callable_, self.subject, device=self.device, directory=directory, arguments=run.arguments
+            )
 
 
-@pytest.fixture(scope="session")
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Return the record of the requested run, executed in this process with its full arguments."""
-    from pv.engines import reference_run
-    from pv.source import resolve
-
-    wanted: RunRequest = request.param
-    configured = wanted.contract.run(wanted.name)
-    module = resolve.module_name(wanted.project, resolve.function(wanted.project, configured.callable).path)
-    directory = tmp_path_factory.mktemp(wanted.name) / "run"
-    with _one_thread():
-        reference_run.execute(
-            getattr(importlib.import_module(module), configured.callable.name),
-            wanted.subject,
-            device=wanted.device,
-            directory=directory,
-            arguments=configured.arguments,
-        )
-    return reference_run.read(directory)
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Replace a requested run by its record. A fixture called `run` would hide those of other plugins."""
+    arguments: dict[str, Any] = getattr(item, "funcargs", {})
+    for name, value in arguments.items():
+        if isinstance(value, RunRequest):
+            arguments[name] = value.read()
 
 
 @contextmanager

@@ -11,5 +11,5 @@ def run_pytest(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         env={**os.environ, "COLUMNS": "200"},
-        timeout=120,
+        timeout=600,
     )

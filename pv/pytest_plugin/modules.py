@@ -1,0 +1,72 @@
+"""Collects the files of falsifiers and imports what they name, without an effect on other modules."""
+
+import fnmatch
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from pv.instrument.import_hook import RootsFirst
+from pv.pytest_plugin.claims import PREFIXES
+
+
+class FalsifierModule(pytest.Module):
+    """A module whose functions `falsify_*` and `prove_*` are collected, whatever `python_functions` says."""
+
+    def funcnamefilter(self, name: str) -> bool:
+        return name.startswith(PREFIXES) or super().funcnamefilter(name)
+
+
+def holds_falsifiers(path: Path, bound: Iterable[Path], session: pytest.Session) -> bool:
+    """Return whether a file holds falsifiers. One called `prove_*` must also be bound, or given to pytest by name."""
+    if path.suffix != ".py" or not path.name.startswith(PREFIXES):
+        return False
+    return path.name.startswith("falsify_") or path.resolve() in bound or session.isinitpath(path)
+
+
+def is_collected_by_pytest(path: Path, session: pytest.Session) -> bool:
+    """Return whether pytest itself collects a Python file."""
+    patterns: list[str] = session.config.getini("python_files")
+    return session.isinitpath(path) or any(
+        fnmatch.fnmatch(str(path) if "/" in pattern else path.name, f"*/{pattern}" if "/" in pattern else pattern)
+        for pattern in patterns
+    )
+
+
+class Imports:
+    """Makes modules importable from the roots of a project until `close`.
+
+    The roots come last, so that every other test imports what it would import without them, except that the top-level
+    packages of `modules`, which hold falsifiers, come from the roots.
+    """
+
+    def __init__(self, modules: Iterable[str], roots: Iterable[Path]) -> None:
+        names = [str(root) for root in roots]
+        self._added = [name for name in names if name not in sys.path]
+        self._finder = RootsFirst({module.partition(".")[0] for module in modules}, names)
+        sys.path += self._added
+        # Behind pytest's own finder, which rewrites the assertions of these modules and finds them in the roots too.
+        behind = next((i for i, each in enumerate(sys.meta_path, 1) if "_pytest" in type(each).__module__), 0)
+        sys.meta_path.insert(behind, self._finder)
+
+    def close(self) -> None:
+        """Leave the import system as it was."""
+        sys.meta_path[:] = [each for each in sys.meta_path if each is not self._finder]
+        for name in self._added:
+            if name in sys.path:
+                sys.path.remove(name)
+
+
+def rewrite_assertions(modules: Iterable[str]) -> None:
+    """Let pytest show the values in the assertions of these modules, if it is not too late."""
+    names = {*modules, *(last for name in modules if (last := name.rpartition(".")[2]).startswith(PREFIXES))}
+    pytest.register_assert_rewrite(*sorted(names - sys.modules.keys()))
+
+
+def imported_from_elsewhere(name: str, expected: Path) -> str:
+    """Return why an imported module is not the one of the project; "" if it is."""
+    file = getattr(sys.modules[name], "__file__", None)
+    if file is None or Path(file).resolve() == expected.resolve():
+        return ""
+    return f"{name} was imported from {file}, not from {expected}; set `pythonpath` in the configuration of pytest"

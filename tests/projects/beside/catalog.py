@@ -1,0 +1,3 @@
+"""Another copy, which no test imports."""
+
+PRICES = []

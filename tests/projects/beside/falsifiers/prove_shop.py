@@ -1,0 +1,2 @@
+def prove_double(subject, n):
+    assert subject.double(n) == n + n

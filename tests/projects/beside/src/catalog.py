@@ -1,0 +1,3 @@
+"""The copy that tests import."""
+
+PRICES = [1, 2]

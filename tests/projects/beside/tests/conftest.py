@@ -1,0 +1,6 @@
+import pytest
+
+
+@pytest.fixture(scope="session", params=["small", "large"])
+def box(request):
+    return request.param

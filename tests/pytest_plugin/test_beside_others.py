@@ -1,0 +1,48 @@
+"""Tests of others have the same outcomes with and without the plugin, beside other plugins."""
+
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.pytest_plugin.subprocesses import run_pytest
+
+PLUGINS = ("pytest_asyncio", "pytest_cov", "pytest_mock", "random_order", "pytest_rerunfailures", "pytest_timeout")
+for each in PLUGINS:
+    pytest.importorskip(each)
+
+
+def outcomes(*arguments: str) -> tuple[list[tuple[str, str, str]], str]:
+    """Return file, name and outcome of each test in the order of their ends, and what pytest printed."""
+    report = Path("report.xml")
+    done = run_pytest("-p", "others_plugin", "--junitxml", str(report), "-o", "junit_family=xunit1", *arguments)
+    assert report.exists(), done.stdout + done.stderr
+    cases = list(ElementTree.parse(report).iter("testcase"))
+    report.unlink()
+    return [(case.get("file", ""), case.get("name", ""), _outcome(case)) for case in cases], done.stdout
+
+
+def _outcome(case: ElementTree.Element) -> str:
+    return " ".join(f"{each.tag}: {each.get('message', '')}" for each in case if each.tag != "properties") or "passed"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",
+        "-n 2 --dist worksteal --cov=shop --cov-report=",
+        "--random-order --random-order-seed=3",
+        "--import-mode=importlib --strict-markers -p no:xdist -p no:cov",
+    ],
+)
+def test_outcomes_of_others_are_equal(project: Callable[[str], Path], monkeypatch, options: str) -> None:
+    folder = project("beside")
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    without, _ = outcomes("-p", "no:pv", *options.split())
+    both, printed = outcomes(*options.split())
+    theirs = [case for case in both if case[0].startswith("tests/")]
+    ours = {name: outcome for file, name, outcome in both if not file.startswith("tests/")}
+    assert sorted(theirs) == sorted(without), printed
+    assert len(without) > 20
+    assert set(ours.values()) == {"passed"} and len(ours) == 4, ours
