@@ -85,7 +85,7 @@ def falsify_metrics_of_an_earlier_run_are_kept(subject: Any, written: int, begin
     with directory() as place:
         callback = subject.MetricsCallback(path := place / "metrics")
         write(callback, range(1, written + 1))
-        said = refusal(lambda: callback.on_train_begin(context(begins)), reference_trainer.OutputError)
+        said = refusal(lambda: begin(callback, begins), reference_trainer.OutputError)
         left = steps_in(subject, path)
         callback.close()
     about = f"a run that begins at step {begins}, after one of {written} steps"
@@ -134,7 +134,7 @@ def falsify_lost_line_ends_run(subject: Any, before: int, then: str) -> None:
         length = callback.length
         for descriptor in held(path):
             os.close(descriptor)
-        calls = {"the beginning": lambda: begin(callback), "a step": lambda: callback.on_log(context(9))}
+        calls = {"the beginning": lambda: begin(callback, before), "a step": lambda: callback.on_log(context(9))}
         said = [refusal(calls[then], reference_trainer.OutputError)] if then in calls else []
         said.append(refusal(callback.close, reference_trainer.OutputError))
         lines = len(steps_in(subject, path)) if path.exists() else 0

@@ -32,8 +32,8 @@ def context(step: int, fields: dict[str, Any] = SOME) -> Any:
     return reference_trainer.Context(step=step, **fields, **OTHERS)
 
 
-def begin(callback: Any) -> None:
-    callback.on_train_begin(context(0, {**SOME, "metrics": {}}))
+def begin(callback: Any, step: int = 0) -> None:
+    callback.on_train_begin(context(step, {**SOME, "metrics": {}}))
 
 
 def write(callback: Any, steps: Any) -> None:

@@ -69,4 +69,4 @@ def _declared(file: Path, project: Project) -> tuple[OtherSubject, ...]:
 def _absent(named: OtherSubject) -> str:
     """Return why a subject cannot be tried, with the command that installs it; "" if it can."""
     why = absent(named.package)
-    return f"{why}: pip install 'pv-contracts[{named.name}]'" if why else ""
+    return f"{why}: pip install 'pv-contracts[{named.package}]'" if why else ""
