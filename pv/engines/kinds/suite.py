@@ -9,6 +9,7 @@ from pv.contract.model import Contract
 from pv.contract.names import Binding
 from pv.engines.code import Code, Function
 from pv.engines.kind import ENDED_EARLY, How, Kind, Worker, seed_of
+from pv.engines.stream import Silent, Stream
 from pv.engines.trial import Trial, TrialStatus
 
 SUITE = 3
@@ -64,17 +65,17 @@ class SuiteKind(Kind[SuitePayload]):
         if reason := bench.missing(payload.claim, payload.needs):
             return {"status": TrialStatus.NOT_CLAIMED.value, "detail": reason}
 
-        def tried(id_: str, replay: str = "") -> dict[str, Any]:
+        def tried(id_: str, stream: Stream, replay: str = "") -> dict[str, Any]:
             how = engine.Settings(
                 examples=payload.examples, seed=payload.seed, stop_at_first=worker.mutated, replay=replay
             )
-            return engine.attack(tests[id_], {"bench": bench}, how, worker.blame, worker.stream)
+            return engine.attack(tests[id_], {"bench": bench}, how, worker.blame, stream)
 
         for id_ in () if worker.mutated else payload.premises:  # a fault may break a premise, too
-            if TrialStatus(tried(id_)["status"]) in (TrialStatus.REFUTED, TrialStatus.RAISED):
+            if TrialStatus(tried(id_, Silent())["status"]) in (TrialStatus.REFUTED, TrialStatus.RAISED):
                 return {"status": TrialStatus.NO_PREMISE.value, "detail": f"its premise {id_} does not hold"}
         bench.used.clear()
-        record = tried(payload.claim, payload.replay)
+        record = tried(payload.claim, worker.stream, payload.replay)
         runs = len({id(run) for run in bench.used})
         return record | {"valid": runs, "asked": runs}
 

@@ -12,6 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from pv.suites.training_loop.job import Example, Job, Trainer, probe_of, weights_of
 from pv.suites.training_loop.oracle import START
 from pv.suites.training_loop.recording import Step, record
+from pv.suites.training_loop.unread import refuse_unread, watched
 
 _DISTURBANCE = itertools.count(1000)
 
@@ -53,15 +54,19 @@ class Run:
 
 
 def observe(trainer: Trainer, job: Job) -> Run:
-    """Run a job from a disturbed random state: a trainer that claims reproducibility must seed what it uses."""
+    """Run a job from a disturbed random state: a trainer that claims reproducibility must seed what it uses.
+
+    Raise SkipTest if the adapter ignores a setting of the job.
+    """
     torch.manual_seed(next(_DISTURBANCE))
     recorded = record()
     # After the step, since a closure may compute the gradient inside it.
     handle = register_optimizer_step_post_hook(recorded.note_step)
     try:
-        report = trainer.run(job)
+        report = trainer.run(watched(job))
     finally:
         handle.remove()
+    refuse_unread(job)
     probe = probe_of(report.model)
     return Run(
         job=job,

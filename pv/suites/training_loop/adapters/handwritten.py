@@ -88,5 +88,5 @@ class HandWritten:
         return Placeholder(f"{type(self).__qualname__}.{method}() is a placeholder: call the loop's own code in it")
 
 
-_OTHERS = ("events", "step_events", "stop", "keep", "best", "history", "ranks", "noise", "padding")
+_OTHERS = ("events", "step_events", "stop", "keep", "best", "history", "ranks", "noise", "padding", "groups", "workers")
 _SILENT = "log() does not return it (see `logged`)"

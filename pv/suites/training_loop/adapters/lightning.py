@@ -64,6 +64,7 @@ class Lightning:
         "norm": "what is logged is left to the code of the user",
         "history": "a logger keeps no history over runs",
         "step_events": "the events are those of batches",
+        "groups": "parameter groups are left to the code of the user",
     }
     not_claimed: Mapping[str, str] = {
         **dict.fromkeys(("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-MASK-002"), MEANS),

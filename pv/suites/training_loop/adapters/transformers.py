@@ -44,6 +44,9 @@ class ProbeForCausalLM(PreTrainedModel):  # type: ignore[misc]
         return CausalLMOutput(loss=loss, logits=logits)
 
 
+GROUPS = "rates by group are left to the code of the user, which passes an optimizer"
+
+
 class Transformers:
     """Runs jobs with a subclass of `transformers.Trainer`.
 
@@ -66,7 +69,7 @@ class Transformers:
         self.callbacks, self.collator = tuple(callbacks), collator
         self.tolerance = EXACT if trainer is Trainer else CAST
         own = "the collator is under attack itself"
-        self.lacks: Mapping[str, str] = {"noise": own, "padding": own} if collator else {}
+        self.lacks: Mapping[str, str] = {"groups": GROUPS} | ({"noise": own, "padding": own} if collator else {})
 
     def run(self, job: Job) -> Report:
         report = Report(model=self.model(job))

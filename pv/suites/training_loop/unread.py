@@ -1,0 +1,42 @@
+"""A job that notes which of its settings an adapter reads: a setting that it ignores says nothing of the trainer."""
+
+from dataclasses import MISSING, fields
+from typing import Any
+from unittest import SkipTest
+
+from pv.suites.training_loop.job import Job
+
+_DEFAULTS = {each.name: each.default for each in fields(Job)}
+
+
+class WatchedJob(Job):
+    """A job whose reads are noted, here and in copies of it."""
+
+    __slots__ = ()
+    read: set[str] = set()  # noqa: RUF012  # of the class: a frozen job has no place for it
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _DEFAULTS:
+            WatchedJob.read.add(name)
+        return object.__getattribute__(self, name)
+
+
+def watched(job: Job) -> WatchedJob:
+    """Return the job with nothing noted yet."""
+    copy = WatchedJob(**{name: getattr(job, name) for name in _DEFAULTS})
+    WatchedJob.read.clear()
+    return copy
+
+
+def refuse_unread(job: Job) -> None:
+    """Raise SkipTest if a setting of the job was not read since `watched`: then the run is not the one asked for.
+
+    A resumed run need not read all of them, since it may be at its end, and one with `max_steps` not `epochs`.
+    """
+    if job.resume is not None:
+        return
+    used = {name for name, value in _DEFAULTS.items() if value is not MISSING and getattr(job, name) != value}
+    used -= {"epochs"} if job.max_steps is not None else set()
+    if unread := sorted(used - WatchedJob.read):
+        names = ", ".join(f"job.{name}" for name in unread)
+        raise SkipTest(f"the adapter does not read {names}: use it, or list the feature in `lacks`")
