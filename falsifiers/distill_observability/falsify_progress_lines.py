@@ -82,9 +82,16 @@ def _shown(loss: float | None) -> str:
     return "nan" if loss is None else f"{loss:.4f}"
 
 
+def estimate(seconds: float, left: int) -> str:
+    """Return the line after a first step that took `seconds`, for less than two minutes in all."""
+    return f"first step in {seconds:.2f}s; the other {left} take about {seconds * left:.0f} s at this rate"
+
+
 def expected_lines(schedule: tuple[int, int], losses: list[float | None], every: int, metrics: str) -> list[str]:
     """Return the lines of such a run."""
     (epochs, per_epoch), lines = schedule, list[str]()
+    if epochs * per_epoch > 1:
+        lines.append(estimate(0.75, epochs * per_epoch - 1))
     for step in range(1, epochs * per_epoch + 1):
         loss = _shown(losses[step % len(losses)])
         if every and not step % every:
@@ -114,14 +121,32 @@ def falsify_log_lines(
     assert seen == [f"{line}\n" for line in expected], f"logged every {every}: {seen}; expected {expected}"
 
 
+UNITS = {0.5: (60, "30 s"), 1.2: (99, "119 s"), 2.0: (300, "10 min"), 7.5: (2000, "4.2 h")}
+"""Seconds of a step, with the steps after it and what these take."""
+
+
+@given(seconds=st.sampled_from(sorted(UNITS)), taken=st.integers(0, 50), earlier=st.sampled_from([0.0, 9.75, 3600.0]))
+def falsify_first_step_is_followed_by_an_estimate(subject: Any, seconds: float, taken: int, earlier: float) -> None:
+    """The first step that this run takes gives the rate, also if `taken` steps took `earlier` seconds before it."""
+    (left, words), stream = UNITS[seconds], Stream()
+    schedule, callback = (1, taken + 1 + left), subject.ProgressCallback(0, lines=Lines(stream))
+    callback.on_train_begin(context(schedule, taken, None, earlier))
+    for step in range(taken if taken else 1, taken + 4):  # a resumed run ends its saved step first
+        callback.on_step_end(context(schedule, step, 1.0, earlier + seconds * (step - taken)))
+    expected = f"first step in {seconds:.2f}s; the other {left} take about {words} at this rate\n"
+    seen = stream.getvalue()
+    assert seen == expected, f"after step {taken + 1} of {schedule[1]}, a run writes {seen!r}; expected {expected!r}"
+
+
 @given(schedule=SCHEDULES, every=st.integers(1, 4))
 def falsify_titled_lines_differ_from_student_lines(subject: Any, schedule: tuple[int, int], every: int) -> None:
     """Lines about another model than the student name it, and do not match the formats of the student's lines."""
     stream = Stream()
     call_all(subject.ProgressCallback(every, lines=Lines(stream), title="teacher"), schedule, [1.0], "scored")
     seen, steps = stream.getvalue().splitlines(), schedule[0] * schedule[1]
-    assert len(seen) == steps // every and all("teacher" in line for line in seen), (
-        f"{steps} steps of a teacher, logged every {every}: {seen}; expected {steps // every} lines that name it"
+    count = steps // every + (steps > 1)
+    assert len(seen) == count and all("teacher" in line for line in seen), (
+        f"{steps} steps of a teacher, logged every {every}: {seen}; expected {count} lines that name it"
     )
     matching = [line for line in seen if STEP.match(line) or EPOCH.match(line)]
     assert not matching, f"these lines about a teacher match the student's format: {matching}"

@@ -37,6 +37,15 @@ def silent_run(original: Any, self: Any, context: Any) -> None:
     self.log_every = every
 
 
+def first_step_silent(original: Any, self: Any, context: Any) -> None:
+    """Write no estimate after the first step."""
+
+
+def earlier_steps_counted(original: Any, self: Any, context: Any) -> None:
+    """Count the time of the runs before this one as that of its first step."""
+    original(self, replace(context, elapsed_s=0.0))
+
+
 def formatted_before_the_gate(original: Any, self: Any, context: Any) -> None:
     """Format a line for every step, and write those that are due."""
     _ = f"{context.step}/{context.total_steps}: {context.loss}"

@@ -11,12 +11,14 @@ from reference_trainer.training.metrics import EVALUATED
 __all__ = [
     "ATTACHED_LINE",
     "EPOCH_LINE",
+    "FIRST_STEP_LINE",
     "LOGGED_METRICS",
     "SMOKE_END_LINE",
     "SMOKE_PROJECTION_LINE",
     "SMOKE_START_LINE",
     "SMOKE_SUMMARY_LINE",
     "STEP_LINE",
+    "duration",
     "evaluation_line",
     "metrics_line",
     "pattern",
@@ -24,6 +26,7 @@ __all__ = [
 
 ATTACHED_LINE = "ProgressCallback attached (log every {every} steps; 0 for epoch lines only)"
 STEP_LINE = "  Step {step}/{total}: loss: {loss:.4f}"
+FIRST_STEP_LINE = "first step in {seconds:.2f}s; the other {left} take about {duration} at this rate"
 EPOCH_LINE = "Epoch {epoch}/{epochs}: loss: {loss:.4f} ({elapsed_s:.1f}s)"
 SMOKE_START_LINE = "smoke mode: {steps} steps at most, then the run ends; no model will be written"
 SMOKE_SUMMARY_LINE = (
@@ -41,6 +44,12 @@ EVALUATED_METRICS = tuple(
     EVALUATED + name for name in ("hard_loss", "soft_loss", "kl_at_1", "student_perplexity", "agreement")
 )
 """The first metrics of an evaluation, in the order of its line."""
+
+
+def duration(seconds: float) -> str:
+    """Return a number of seconds in the unit that suits it: `45 s`, `12 min` or `3.5 h`."""
+    minutes = seconds / 60
+    return f"{seconds:.0f} s" if minutes < 2 else f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
 
 
 def metrics_line(metrics: Mapping[str, float]) -> str:

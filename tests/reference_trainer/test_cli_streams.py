@@ -23,8 +23,10 @@ METRICS = (
 )
 LINES = [
     r"teacher: training one for 3 steps on the same text \(use --teacher PATH for your own\)",
+    r"teacher: first step in \d+\.\d\ds; the other 2 take about \d+ s at this rate",
     r"teacher: kept in cache/teacher-[0-9a-f]{24}",
     r"ProgressCallback attached \(log every 10 steps; 0 for epoch lines only\)",
+    r"first step in \d+\.\d\ds; the other 26 take about \d+ (s|min) at this rate",
     r"  Step 10/27: loss: \d\.\d{4}",
     METRICS,
     r"  Step 20/27: loss: \d\.\d{4}",
