@@ -77,7 +77,7 @@ def falsify_missing_rank_ends_all(subject: Any, ranks: int) -> None:
     """Where one more rank is announced than comes, the others end with its number when they have waited for it."""
     with tempfile.TemporaryDirectory() as name:
         chosen = settings(Path(name).resolve(), "out", rank_timeout=2)
-        ended = launched(own(subject), chosen, ranks, limit_s=10, announced=ranks + 1)
+        ended = launched(own(subject), chosen, ranks, limit_s=30, announced=ranks + 1)
     expected = f"rank {ranks} did not connect within 2 s"
     for number, each in enumerate(ended):
         assert each.error.endswith(expected), f"{ranks} of {ranks + 1} ranks: rank {number} raised {each.error!r}"

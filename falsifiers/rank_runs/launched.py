@@ -22,7 +22,8 @@ from reference_trainer.distillation.protocols import Batch
 
 V, STEPS = 11, 6
 """Tokens, and the steps of a run: two epochs of seven batches, three a step."""
-TIMEOUT_S = 10
+TIMEOUT_S = 30
+"""How long a rank waits for others; a right subject never needs it, even on busy cores."""
 
 
 class Model(nn.Module):
