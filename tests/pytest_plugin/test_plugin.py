@@ -36,14 +36,6 @@ def test_python_that_removes_assertions_is_refused_in_a_project_with_contracts(
     assert run_pytest().returncode == 0
 
 
-def test_another_subject(project: Project) -> None:
-    folder = project("small")
-    (folder / "theirs.py").write_text("def total(epochs, steps, limit=None):\n    return epochs * steps\n")
-    done = run_pytest("falsifiers/", "-k", "limit", "--pv-subject", "theirs")
-    assert done.returncode == 1
-    assert "not the smaller of the two" in done.stdout
-
-
 def test_other_tests_keep_their_settings(project: Project) -> None:
     folder = project("small")
     (folder / "test_ordinary.py").write_text(
@@ -70,27 +62,6 @@ def test_a_project_without_contracts_is_left_alone(tmp_path: Path, monkeypatch: 
     assert run_pytest("--pv-mutant", "any").returncode == 4
 
 
-def test_a_file_that_is_named_is_collected_once(project: Project) -> None:
-    project("small")
-    done = run_pytest("falsifiers/falsify_counting.py", "-k", "limit")
-    assert "1 passed" in done.stdout, done.stdout
-
-
-def test_a_falsifier_that_no_contract_binds_is_skipped_with_the_reason(project: Project) -> None:
-    folder = project("small")
-    contract = folder / "contracts/counting.yaml"
-    contract.write_text(contract.read_text().replace("version: 1.0.0", "version: 1"))
-    done = run_pytest("falsifiers/", "-k", "limit")
-    assert "1 skipped" in done.stdout
-    assert "no contract binds falsify_limit; contracts/counting.yaml:2:" in done.stdout
-
-
-def test_file_that_python_files_matches_is_collected_once(project: Project) -> None:
-    project("small")
-    done = run_pytest("falsifiers", "-o", "python_files=*.py", "-k", "limit")
-    assert "1 passed" in done.stdout, done.stdout
-
-
 def test_refused_contract_fails_and_other_tests_run(project: Project) -> None:
     folder = project("small")
     (folder / "contracts/broken.yaml").write_text("schema: pv/1\n")
@@ -98,15 +69,6 @@ def test_refused_contract_fails_and_other_tests_run(project: Project) -> None:
     done = run_pytest("contracts/broken.yaml", "test_ordinary.py")
     assert "1 failed, 1 passed" in done.stdout, done.stdout
     assert "missing key 'metadata'" in done.stdout
-
-
-def test_subject_that_was_imported_from_elsewhere_is_skipped(project: Project) -> None:
-    folder = project("small")
-    (folder / "installed").mkdir()
-    (folder / "installed/counting.py").write_text((folder / "counting.py").read_text())
-    done = run_pytest("falsifiers", "-k", "limit", "-o", "pythonpath=installed")
-    assert "1 skipped" in done.stdout, done.stdout
-    assert "installed/counting.py, not from" in done.stdout
 
 
 def test_examples_are_as_many_as_the_contract_asks_for(project: Project) -> None:
