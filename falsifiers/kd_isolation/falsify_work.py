@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from hypothesis import given
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -11,13 +12,16 @@ from falsifiers.support.strategies import KdCase, kd_cases
 
 
 class SoftmaxRows(TorchDispatchMode):
-    """Counts the rows that pass through a softmax or a log-softmax."""
+    """Counts the rows that pass through a softmax or a log-softmax, and records on how many threads."""
 
-    rows = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows, self.threads = 0, set[int]()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if "softmax" in func.name() and "backward" not in func.name():
             self.rows += args[0].numel() // max(args[0].shape[-1], 1)
+            self.threads.add(torch.get_num_threads())
         return func(*args, **(kwargs or {}))
 
 
@@ -33,3 +37,19 @@ def falsify_rows_are_normalised_once(subject: Any, device: str, case: KdCase) ->
             f"{what}: {seen.rows} rows pass through a softmax; expected {expected}, {distributions} for each of the "
             f"{int(case.scored.sum())} scored rows of {case.scored.numel()}"
         )
+
+
+@given(case=kd_cases())
+def falsify_rows_are_read_on_one_thread(subject: Any, case: KdCase) -> None:
+    """On the CPU, rows are normalised on one thread; then the caller has as many threads as before."""
+    before = torch.get_num_threads()
+    try:
+        for what, call in (("loss and derivative", case.autograd), ("closed form", case.gradient)):
+            torch.set_num_threads(3)
+            with SoftmaxRows() as seen:
+                call(subject, "cpu")
+            after = torch.get_num_threads()
+            assert seen.threads <= {1}, f"{what}: rows are normalised on {seen.threads} threads; expected 1"
+            assert after == 3, f"{what}: a caller with 3 threads has {after} afterwards"
+    finally:
+        torch.set_num_threads(before)

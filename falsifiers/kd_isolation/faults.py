@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -88,3 +89,16 @@ def loss_formed_twice(original: Any, *args: Any, **settings: Any) -> Any:
     """Form the loss a second time, as a metric that nothing reads."""
     original(*args, **settings)
     return original(*args, **settings)
+
+
+def on_all_threads(original: Any, *args: Any, **settings: Any) -> Any:
+    """Read the rows on as many threads as PyTorch has."""
+    with mock.patch.object(torch, "set_num_threads", lambda count: None):
+        return original(*args, **settings)
+
+
+def threads_left_at_one(original: Any, *args: Any, **settings: Any) -> Any:
+    """Leave the process with one thread."""
+    rows = original(*args, **settings)
+    torch.set_num_threads(1)
+    return rows

@@ -10,6 +10,7 @@ a row.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -78,7 +79,9 @@ def walk(
     labels_BT = labels_BT.long()  # before it is compared: 156 in uint8 has the bits of -100
     scored_P, vocabulary = (labels_BT != ignore_index).flatten(), student_BTV.shape[-1]
     walked = _Walk(student_BTV, teacher_BTV, labels_BT, scored_P, weights, scale, metrics)
-    numbers_KP = walked.numbers(student_BTV.device.type == "cpu" if select is None else select)
+    on_cpu = student_BTV.device.type == "cpu"
+    with _one_thread() if on_cpu else nullcontext():
+        numbers_KP = walked.numbers(on_cpu if select is None else select)
     fault = first_fault(labels_BT, scored_P, numbers_KP[-2:], vocabulary)
     if not deferred and fault != 0:
         raise_fault(int(fault), labels_BT, vocabulary)
@@ -96,6 +99,21 @@ def rows_per_block(vocabulary: int, dtype: torch.dtype, device: torch.device) ->
     """Return how many rows of logits fit into a block, at least 1."""
     size = CPU_BLOCK_BYTES if device.type == "cpu" else BLOCK_BYTES
     return max(size // (vocabulary * dtype.itemsize), 1)
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Run the operations of this thread on one core of the CPU.
+
+    Those on a block are short, and each would wait for the last of its threads: beside one other busy process, that
+    takes more time than a second core saves.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class _Walk:
