@@ -1,5 +1,6 @@
 """Enumeration tries every admitted point, nearest to zero first, and stops at a refutation or at its limit."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -36,3 +37,8 @@ def test_box_without_an_admitted_point_proves_nothing() -> None:
 def test_search_ends_at_its_limit() -> None:
     record = prove(lambda _, n: True, {"n": "0..1000"}, limit_s=-1.0)
     assert (record["status"], record["valid"]) == ("timeout", 0)
+
+
+def test_limit_does_not_count_time_in_which_the_search_waits() -> None:
+    record = prove(lambda _, n: time.sleep(0.002), {"n": "0..600"}, limit_s=1.0)
+    assert (record["status"], record["valid"]) == ("held", 601)
