@@ -1,0 +1,71 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from torch import Tensor
+
+from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.claims import ranks
+from pv.suites.training_loop.job import Job
+from pv.suites.training_loop.loop import Loop
+from pv.suites.training_loop.oracle import sums
+from pv.suites.training_loop.recording import Step
+from pv.suites.training_loop.run import Run
+
+CLAIMS = (ranks.falsify_examples_of_two_ranks, ranks.falsify_weights_of_two_ranks, ranks.falsify_gradient_of_two_ranks)
+Change = Callable[[Run, int, Step], Step]
+
+
+class TwoRanks(Bench):
+    """Shows a run with the doubled batch as that of two ranks, the second of which may be wrong."""
+
+    def __init__(self, change: Change = lambda run, k, step: step, *, both: bool = False) -> None:
+        super().__init__(Loop())
+        self.change, self.both = change, both
+
+    def ranks(self, job: Job, size: int) -> list[Run]:
+        run = self.run(replace(job, batch=size * job.batch))
+        steps = [
+            tuple(replace(step, batches=tuple(batch[rank : rank + 1] for batch in step.batches)) for step in run.steps)
+            for rank in range(size)
+        ]
+        wrong = [self.both, True]
+        return [
+            replace(run, steps=tuple(self.change(run, k, step) for k, step in enumerate(own)) if wrong[rank] else own)
+            for rank, own in enumerate(steps)
+        ]
+
+
+def scaled(run: Run, k: int, step: Step) -> Step:
+    return replace(step, gradient={name: _times(each, 2.0) for name, each in step.gradient.items()})
+
+
+def _times(each: Tensor | None, by: float) -> Tensor | None:
+    return None if each is None else each * by
+
+
+def averaged(run: Run, k: int, step: Step) -> Step:
+    halves = [sums(run.before(k), run.named(batch[rank] for batch in run.steps[k].batches)) for rank in (0, 1)]
+    parts = [{n: g / each.tokens for n, g in each.gradient.items()} for each in halves]
+    return replace(step, gradient={n: (parts[0][n] + parts[1][n]) / 2 for n in parts[0]})
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_claim_holds_for_ranks_that_share_a_batch(claim: Callable[[Bench], None]) -> None:
+    claim(TwoRanks())
+
+
+@pytest.mark.parametrize(
+    ("change", "both", "claim", "cause"),
+    [
+        (lambda run, k, step: replace(step, batches=((1,), (2,))), False, CLAIMS[0], "so often in an epoch"),
+        (lambda run, k, step: replace(step, weights=run.steps[0].weights), False, CLAIMS[1], "after step 2"),
+        (scaled, True, CLAIMS[2], "counted twice, or a sum over two ranks"),
+        (averaged, True, CLAIMS[2], "it is the mean of the ranks' means"),
+    ],
+)
+def test_wrong_ranks_are_refuted_with_the_cause(
+    change: Change, both: bool, claim: Callable[[Bench], None], cause: str
+) -> None:
+    with pytest.raises(AssertionError, match=cause):
+        claim(TwoRanks(change, both=both))
