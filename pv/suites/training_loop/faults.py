@@ -9,6 +9,7 @@ from torch import nn
 from pv.suites.training_loop import loop
 from pv.suites.training_loop.job import Job, Report, probe_of
 from pv.suites.training_loop.loop import Batch, Loop, State, Sums, Training
+from pv.suites.training_loop.probe import token_loss
 
 Windows = list[Sequence[Sequence[int]]]
 
@@ -43,10 +44,16 @@ def mean_over_examples(
     original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
 ) -> list[Sums]:
     """Average the means of the examples."""
-    rows = [
-        {name: each[i : i + 1] for name, each in batch.items()} for batch in window for i in range(len(batch["labels"]))
-    ]
-    return _each(training, rows, lambda count: 1 / (max(count, 1) * len(rows)), lambda: None)
+    training.optimizer.zero_grad()
+    sums, examples = [], sum(len(batch["labels"]) for batch in window)
+    for batch in window:
+        logits, labels = training.model(batch["input_ids"]), batch["labels"]
+        rows = [
+            (token_loss(logits[i : i + 1], row[None], "sum"), loop.scored(row[None])) for i, row in enumerate(labels)
+        ]
+        (torch.stack([nats / max(count, 1) for nats, count in rows]).sum() / examples).backward()  # type: ignore[no-untyped-call]  # torch has no types for it
+        sums.append((sum(float(nats.detach()) for nats, _ in rows), sum(count for _, count in rows)))
+    return sums
 
 
 def partial_mean_of_means(

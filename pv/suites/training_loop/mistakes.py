@@ -101,14 +101,15 @@ def _ratios(window: Window) -> dict[str, float]:
         "divided by the number of examples": tokens / max(len(rows), 1),
         "the sum of the micro-batches' means, not divided by their number": float(batches),
         "divided by the number of micro-batches twice": 1 / batches,
-        "multiplied by the planned number of micro-batches": float(job.accumulate),
-        "divided by the planned number of micro-batches, not by those of the window": batches / job.accumulate,
-        "divided by the planned number of micro-batches twice": 1 / job.accumulate,
         "counted twice, or a sum over two ranks": 2.0,
         "halved, as by a mean over two ranks": 0.5,
         "of the wrong sign": -1.0,
         "zero": 0.0,
     }
+    if batches != job.accumulate:
+        known["multiplied by the planned number of micro-batches"] = float(job.accumulate)
+        known["divided by the planned number of micro-batches"] = 1 / job.accumulate
+        known["divided by the planned number of micro-batches, not by those of the window"] = batches / job.accumulate
     if job.clip is not None and size:
         known["clipped"] = job.clip / size
     return {name: ratio for name, ratio in known.items() if ratio != 1}
@@ -130,16 +131,19 @@ def _of_averages(window: Window) -> dict[str, Callable[[], Gradient]]:
     def mean_of(groups: Sequence[Sequence[Example]], by: int) -> Gradient:
         return _scaled(_sum(_mean(window, group) for group in groups), 1 / by)
 
-    scored = [part for part in parts if any(each.scored for each in part)]
-    return {
+    planned, scored = window.run.job.accumulate, [part for part in parts if any(each.scored for each in part)]
+    found = {
         "the mean of the micro-batches' means": lambda: mean_of(parts, len(parts)),
-        "the mean of the micro-batches' means without empty ones": lambda: mean_of(
-            scored or parts, len(scored or parts)
-        ),
         "the sum of the micro-batches' means": lambda: mean_of(parts, 1),
-        "the sum of the micro-batches' means / the planned number": lambda: mean_of(parts, window.run.job.accumulate),
         "the mean of the examples' means": lambda: mean_of(rows, len(rows)),
     }
+    if 0 < len(scored) < len(parts):
+        found["the mean of the means of the micro-batches that have scored tokens"] = lambda: mean_of(
+            scored, len(scored)
+        )
+    if planned != len(parts):
+        found["the sum of the micro-batches' means / their planned number"] = lambda: mean_of(parts, planned)
+    return found
 
 
 def _of_micro_batches(window: Window) -> dict[str, Callable[[], Gradient]]:
