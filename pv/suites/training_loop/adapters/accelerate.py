@@ -26,7 +26,7 @@ class Accelerate:
     """The loop with `accumulate()`, and `skip_first_batches` after `load_state`."""
 
     lacks: Mapping[str, str] = dict.fromkeys(
-        ("events", "step_events", "keep", "best", "stop", "loss", "norm", "rate", "history", "groups"), OWN
+        ("events", "step_events", "keep", "best", "stop", "loss", "norm", "rate", "history", "groups", "tied"), OWN
     )
     not_claimed: Mapping[str, str] = dict.fromkeys(("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001"), OTHER_LOOP)
     tolerance = 1e-9

@@ -13,6 +13,7 @@ from pv.suites.training_loop.probe import VOCABULARY, Probe, token_loss
 
 EXACT, CAST = 1e-6, 3e-5
 """Tolerances of gradients: of Trainer, which leaves the loss to the model, and of losses that may cast to float32."""
+NOT_TRANSLATED = dict.fromkeys(("groups", "tied"), "the adapter does not ask for it")
 
 
 class ProbeConfig(PreTrainedConfig):  # type: ignore[misc]
@@ -44,9 +45,6 @@ class ProbeForCausalLM(PreTrainedModel):  # type: ignore[misc]
         return CausalLMOutput(loss=loss, logits=logits)
 
 
-GROUPS = "rates by group are left to the code of the user, which passes an optimizer"
-
-
 class Transformers:
     """Runs jobs with a subclass of `transformers.Trainer`.
 
@@ -69,7 +67,7 @@ class Transformers:
         self.callbacks, self.collator = tuple(callbacks), collator
         self.tolerance = EXACT if trainer is Trainer else CAST
         own = "the collator is under attack itself"
-        self.lacks: Mapping[str, str] = {"groups": GROUPS} | ({"noise": own, "padding": own} if collator else {})
+        self.lacks: Mapping[str, str] = NOT_TRANSLATED | ({"noise": own, "padding": own} if collator else {})
 
     def run(self, job: Job) -> Report:
         report = Report(model=self.model(job))

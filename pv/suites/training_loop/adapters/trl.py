@@ -10,7 +10,7 @@ from transformers import GenerationMixin, PreTrainedModel, PreTrainedTokenizerFa
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput
 from trl import SFTConfig, SFTTrainer
 
-from pv.suites.training_loop.adapters.transformers import CAST, GROUPS, ProbeConfig, Transformers, row_of
+from pv.suites.training_loop.adapters.transformers import CAST, NOT_TRANSLATED, ProbeConfig, Transformers, row_of
 from pv.suites.training_loop.job import Example, Job, Report
 from pv.suites.training_loop.probe import PAD, VOCABULARY, Probe
 
@@ -55,7 +55,7 @@ class TRL(Transformers):
     ) -> None:
         super().__init__(trainer, settings=settings, callbacks=callbacks)
         self.tolerance = CAST
-        self.lacks = {"groups": GROUPS, "noise": "SFTTrainer collates the rows of a stored dataset"}
+        self.lacks = NOT_TRANSLATED | {"noise": "SFTTrainer collates the rows of a stored dataset"}
 
     def build(self, job: Job, report: Report, callbacks: list[TrainerCallback]) -> Any:
         return self.trainer(

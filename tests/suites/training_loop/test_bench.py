@@ -1,0 +1,51 @@
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.claims.cases import equal, job, saved_job
+from pv.suites.training_loop.job import Job, Report
+from pv.suites.training_loop.loop import Loop
+
+
+@dataclass
+class Counting(Loop):
+    runs: int = 0
+
+    def run(self, job: Job) -> Report:
+        self.runs += 1
+        return super().run(job)
+
+
+def test_run_is_shared_by_claims_and_benches(tmp_path: Path) -> None:
+    trainer = Counting()
+    runs = [Bench(trainer, tmp_path).run(job(equal(3))) for _ in range(3)]
+    assert trainer.runs == 1 and len({run.order[0] for run in runs}) == 1
+
+
+def test_repeated_run_is_another_one(tmp_path: Path) -> None:
+    trainer = Counting()
+    bench = Bench(trainer, tmp_path)
+    bench.run(job(equal(3)))
+    bench.repeat(job(equal(3)))
+    assert trainer.runs == 2 and len(bench.used) == 2
+
+
+def test_later_checkpoints_are_not_there_on_resume(tmp_path: Path) -> None:
+    bench = Bench(Loop(), tmp_path)
+    again = bench.resume(bench.run(saved_job()), 3)
+    assert again.job.resume is not None
+    assert sorted(path.name for path in again.job.resume.parent.glob("step-*"))[0] == "step-1"
+    assert len(again.steps) == 5
+
+
+def test_reason_for_a_missing_feature_is_given() -> None:
+    assert "one process" in Bench(Loop()).missing("TL-RANKS-001", ("ranks",))
+    assert Bench(Loop()).missing("TL-DATA-001", ()) == ""
+
+
+def test_killed_run_leaves_its_directory(tmp_path: Path) -> None:
+    bench = Bench(Loop(), tmp_path)
+    straight = bench.run(replace(saved_job(), max_steps=2))
+    first = bench.kill(straight, 0)
+    assert first is not None and not list(first.iterdir())
+    assert bench.kill(straight, 10**6) is None

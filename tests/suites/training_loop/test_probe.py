@@ -1,0 +1,22 @@
+import torch
+
+from pv.suites.training_loop.probe import Probe, token_loss
+
+
+def test_positions_do_not_mix() -> None:
+    probe = Probe(silent=True)
+    one, two = torch.tensor([[1, 40, 41]]), torch.tensor([[1, 40, 42]])
+    assert torch.equal(probe(one)[:, :2], probe(two)[:, :2])
+
+
+def test_weights_are_the_same_in_every_process_and_seed() -> None:
+    torch.manual_seed(3)
+    one = Probe(silent=True)
+    torch.manual_seed(4)
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), Probe(silent=True).parameters(), strict=True))
+
+
+def test_labels_are_shifted_once() -> None:
+    logits = torch.zeros(1, 3, 48)
+    logits[0, 0, 40] = 100.0
+    assert float(token_loss(logits, torch.tensor([[1, 40, -100]]))) < 1e-6
