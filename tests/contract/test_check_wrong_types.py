@@ -148,12 +148,12 @@ KINDS = [
     (
         "merge key as a key",
         GOOD + "<<: 1",
-        "15:1 PV010 unknown key '<<' in the contract; known: constants, domains, equations, equivalents, falsifiers, harnesses, kani_harnesses, metadata, mutants, mutation_scope, obligations, qa_gate, runs, schema, subject, subjects, use",
+        "15:1 PV010 unknown key '<<' in the contract; known: constants, domains, equations, equivalents, falsifiers, harnesses, kani_harnesses, metadata, mutants, mutation_scope, obligations, qa_gate, runs, schema, subject, subjects, suite, use",
     ),
     (
         "a null key",
         GOOD + "? \n: 1",
-        "15:2 PV010 unknown key '' in the contract; known: constants, domains, equations, equivalents, falsifiers, harnesses, kani_harnesses, metadata, mutants, mutation_scope, obligations, qa_gate, runs, schema, subject, subjects, use",
+        "15:2 PV010 unknown key '' in the contract; known: constants, domains, equations, equivalents, falsifiers, harnesses, kani_harnesses, metadata, mutants, mutation_scope, obligations, qa_gate, runs, schema, subject, subjects, suite, use",
     ),
     (
         "existing: metadata is text",

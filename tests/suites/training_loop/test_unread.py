@@ -1,0 +1,39 @@
+"""A setting that an adapter ignores leaves a claim undecided: it says nothing of the trainer."""
+
+from dataclasses import replace
+from pathlib import Path
+from unittest import SkipTest
+
+import pytest
+
+from pv.suites.training_loop.claims.cases import equal
+from pv.suites.training_loop.job import Job
+from pv.suites.training_loop.unread import refuse_unread, watched
+
+JOB = Job(directory=Path("out"), train=equal(4), clip=1.0, groups=True)
+
+
+def test_setting_that_is_not_read_is_named() -> None:
+    seen = watched(JOB)
+    assert seen.clip == 1.0
+    with pytest.raises(
+        SkipTest, match=r"^the adapter does not read job.groups: use it, or list the feature in `lacks`$"
+    ):
+        refuse_unread(JOB)
+
+
+def test_reads_of_a_copy_count() -> None:
+    replace(watched(JOB), seed=2)
+    refuse_unread(JOB)
+
+
+def test_reads_in_a_method_of_the_job_count() -> None:
+    job = Job(directory=Path("out"), train=equal(4), dropout=0.5)
+    watched(job).model()
+    refuse_unread(job)
+
+
+def test_resumed_run_need_not_read_all() -> None:
+    job = replace(JOB, resume=Path("step-4"))
+    watched(job)
+    refuse_unread(job)
