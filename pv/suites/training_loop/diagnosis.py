@@ -27,10 +27,10 @@ def explain_order(found: Sequence[int], right: Run, skipped: int = 0) -> tuple[s
 
 
 def explain_rates(found: Sequence[float], right: Run) -> tuple[str, ...]:
-    """Return from which steps of the right run on the rates are these."""
-    rates = [step.rate for step in right.steps]
-    starts = [k for k in range(len(rates)) if found and list(found) == rates[k : k + len(found)]]
-    return tuple(f"the schedule from step {k + 1} on: its count starts at {k}" for k in starts)
+    """Return after how many steps of the right run the schedule has these rates, its first one perhaps restored."""
+    rates, n = [step.rate for step in right.steps], len(found)
+    counts = [k for k in range(len(rates)) if n > 1 and list(found[1:]) == rates[k + 1 : k + n]]
+    return tuple(f"the schedule of a run that has taken {k} steps (last_epoch {k})" for k in counts)
 
 
 def first_difference(found: Run, right: Run, done: int = 0) -> str:

@@ -44,10 +44,14 @@ def claims(topic: str) -> Any:
 def attack_of(claim: Falsifier) -> Callable[..., None]:
     """Return the test of a claim, with the number of examples of the contract."""
     assert claim.test is not None
-    module = importlib.import_module(claim.test.file.removesuffix(".py").replace("/", "."))
-    test: Callable[..., None] = getattr(module, claim.test.name)
+    return _attack(claim.test.file.removesuffix(".py").replace("/", "."), claim.test.name, claim.examples)
+
+
+@cache
+def _attack(module: str, name: str, examples: int) -> Callable[..., None]:
+    test: Callable[..., None] = getattr(importlib.import_module(module), name)
     phases = (Phase.explicit, Phase.generate)  # the first counterexample is enough
-    few = settings(max_examples=claim.examples, deadline=None, database=None, derandomize=True, phases=phases)
+    few = settings(max_examples=examples, deadline=None, database=None, derandomize=True, phases=phases)
     return few(test) if hasattr(test, "hypothesis") else test
 
 

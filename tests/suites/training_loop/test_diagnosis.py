@@ -15,7 +15,14 @@ from tests.suites.training_loop.planting import correct, refutation
         ("resume-starts-epoch-over", "TL-RESUME-001", "from its start"),
         ("resume-in-first-order", "TL-RESUME-001", "it is the order of epoch 1 without its first"),
         ("resume-next-in-first-order", "TL-RESUME-009", "it is the order of epoch 1 from its start"),
-        ("resume-without-schedule", "TL-RESUME-002", "its count starts at 1"),
+        (
+            "resume-without-schedule",
+            "TL-RESUME-002",
+            "it is the schedule of a run that has taken 0 steps (last_epoch 0)",
+        ),
+        ("resume-without-logs", "TL-RESUME-005", "it is without the logs before the cut"),
+        ("resume-without-window", "TL-RESUME-005", "it is the mean over the steps after the cut only"),
+        ("resume-counts-tokens-anew", "TL-RESUME-006", "it is tokens counted from 0 after the cut"),
         ("resume-without-moments", "TL-RESUME-003", "another state of the optimizer: embed.weight.step (1, not 2)"),
     ],
 )

@@ -38,7 +38,7 @@ def loss_cells(bench: Bench, job: Job) -> Cells:
 
 def _loss_cell(run: Run, k: int, found: float | None) -> Cell:
     """Return what is wrong with the loss that is logged after step k."""
-    steps = [_batch_sums(run, i) for i in range(k - run.job.log_every, k)]
+    steps = [batch_sums(run, i) for i in range(k - run.job.log_every, k)]
     batches = [each for step in steps for each in step]
     wanted = token_mean(batches)
     if found is None:
@@ -63,7 +63,8 @@ def _loss_cell(run: Run, k: int, found: float | None) -> Cell:
     return Cell(run, fault, equal_to(found, known, PRINTED))
 
 
-def _batch_sums(run: Run, i: int) -> list[Sums]:
+def batch_sums(run: Run, i: int) -> list[Sums]:
+    """Return the sums of each micro-batch of the step at index i."""
     return [sums(run.before(i), run.named(batch)) for batch in run.steps[i].batches]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import saved_job, unequal
 from pv.suites.training_loop.claims.checks import Cell, Cells, judge
+from pv.suites.training_loop.claims.logs import batch_sums, token_mean
 from pv.suites.training_loop.diagnosis import (
     different,
     explain_order,
@@ -16,6 +17,7 @@ from pv.suites.training_loop.diagnosis import (
     logged,
     other_numbers,
 )
+from pv.suites.training_loop.numbers import close, equal_to
 from pv.suites.training_loop.run import Run
 
 Order = list[tuple[int, ...]]
@@ -151,27 +153,41 @@ def _after_kill(bench: Bench, straight: Run, place: Path, k: int) -> Cell:
 
 
 def falsify_history_of_losses(bench: Bench) -> None:
-    def check(straight: Run, again: Run, k: int) -> str:
-        wanted, found = logged(straight.logs, "loss"), logged(again.logs, "loss")
-        differing = other_numbers(found, wanted, PRINTED)
-        seen = ", ".join(f"step {at}: {found.get(at)}, not {wanted.get(at)}" for at in differing)
-        return f"logged losses differ ({seen})" if seen else ""
+    cut_after_every_step(bench, history_fault, dropout=0.0, log_every=3)
 
-    cut_after_every_step(bench, check, dropout=0.0, log_every=3)
+
+def history_fault(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+    """Return which logged losses of a resumed run differ, and why."""
+    wanted, found = logged(straight.logs, "loss"), logged(again.logs, "loss")
+    differing = other_numbers(found, wanted, PRINTED)
+    seen = ", ".join(f"step {at}: {found.get(at)}, not {wanted.get(at)}" for at in differing)
+    causes = (
+        ["without the logs before the cut"] if found.keys() == {at for at in wanted if at > k} != wanted.keys() else []
+    )
+    if differing and differing[0] in found and differing[0] > k:
+        after = [each for i in range(k, differing[0]) for each in batch_sums(straight, i)]
+        causes += equal_to(
+            found[differing[0]], {"the mean over the steps after the cut only": token_mean(after)}, PRINTED
+        )
+    return f"logged losses differ ({seen})" if seen else "", tuple(causes)
 
 
 def falsify_other_logged_numbers(bench: Bench) -> None:
-    def check(straight: Run, again: Run, k: int) -> str:
+    def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
         names = dict.fromkeys(name for row in straight.logs for name in row if name not in ("step", "loss"))
-        seen = [_number_fault(straight, again, name) for name in names]
-        return "; ".join(filter(None, seen))
+        found = [number_fault(straight, again, k, name) for name in names]
+        return "; ".join(fault for fault, _ in found if fault), tuple(cause for _, causes in found for cause in causes)
 
     cut_after_every_step(bench, check, dropout=0.0, log_every=3)
 
 
-def _number_fault(straight: Run, again: Run, name: str) -> str:
-    wanted, found = logged(straight.logs, name), logged(again.logs, name)
-    both = {at: each for at, each in wanted.items() if at in logged(again.logs, "step")}
-    differing = other_numbers({at: each for at, each in found.items() if at in both}, both, PRINTED)
-    seen = ", ".join(f"step {at}: {found.get(at)}, not {both[at]}" for at in differing)
-    return f"{name} ({seen})" if seen else ""
+def number_fault(straight: Run, again: Run, k: int, name: str) -> tuple[str, tuple[str, ...]]:
+    """Return in which logs after the cut a number differs, and why."""
+    steps = logged(again.logs, "step")
+    wanted = {at: each for at, each in logged(straight.logs, name).items() if at in steps}
+    found = {at: each for at, each in logged(again.logs, name).items() if at in wanted}
+    differing = other_numbers(found, wanted, PRINTED)
+    before = sum(each.scored for step in straight.steps[:k] for each in straight.named(step.names))
+    anew = bool(differing) and all(close(wanted[at] - found.get(at, wanted[at]), before) for at in differing)
+    seen = ", ".join(f"step {at}: {found.get(at)}, not {wanted[at]}" for at in differing)
+    return f"{name} ({seen})" if seen else "", (f"{name} counted from 0 after the cut",) if anew else ()

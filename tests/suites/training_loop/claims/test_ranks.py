@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from torch import Tensor
@@ -69,3 +70,12 @@ def test_wrong_ranks_are_refuted_with_the_cause(
 ) -> None:
     with pytest.raises(AssertionError, match=cause):
         claim(TwoRanks(change, both=both))
+
+
+def test_claims_hold_for_two_processes_with_ddp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    from ddp_loop import DDP
+
+    bench = Bench(DDP(), tmp_path)
+    for claim in CLAIMS:
+        claim(bench)
