@@ -20,6 +20,11 @@ def example(name: int, length: int) -> Example:
     return Example(tokens, (IGNORED, *tokens[1:]))
 
 
+def labelled(each: Example) -> Example:
+    """Return the example with a label of its first token, which is never predicted."""
+    return Example(each.tokens, each.tokens)
+
+
 EQUAL = tuple(example(name, 4) for name in range(1, 9))
 UNEQUAL = tuple(example(name, 2 + 3 * name % 5) for name in range(1, 9))
 
@@ -32,10 +37,11 @@ def bench(tmp_path: Path) -> Callable[[Trainer], Bench]:
 
 @pytest.fixture
 def job() -> Callable[..., Job]:
-    """Returns a job over eight examples of equal length, or of unequal length."""
+    """Returns a job over eight examples of equal length, or of unequal length. first: their first labels are set."""
 
-    def make(*, unequal: bool = False, **settings: Any) -> Job:
+    def make(*, unequal: bool = False, first: bool = False, **settings: Any) -> Job:
         train = UNEQUAL if unequal else EQUAL
+        train = tuple(map(labelled, train)) if first else train
         return Job(**{"directory": Path(), "train": train, "evaluated": EQUAL[:3]} | settings)
 
     return make

@@ -21,7 +21,10 @@ class ProbeConfig(PreTrainedConfig):  # type: ignore[misc]
 
 
 class ProbeForCausalLM(PreTrainedModel):  # type: ignore[misc]
-    """Keeps to the contract of a model: its loss is a mean, or sum / num_items_in_batch where that is given."""
+    """Keeps to the contract of a model: its loss is a mean, or sum / num_items_in_batch where that is given.
+
+    Trainer counts the first labels of rows too, unless the name of the class ends like this.
+    """
 
     config_class = ProbeConfig
 

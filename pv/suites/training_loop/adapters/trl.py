@@ -24,8 +24,11 @@ class Backbone(nn.Module):
         return BaseModelOutput(last_hidden_state=self.probe.hidden(input_ids))
 
 
-class ProbeWithHead(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
-    """A backbone and a head, which SFTTrainer may call itself."""
+class HeadForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
+    """A backbone and a head, which SFTTrainer may call itself.
+
+    Trainer counts the first labels of rows too, unless the name of the class ends like this.
+    """
 
     config_class = ProbeConfig
     base_model_prefix = "backbone"
@@ -68,7 +71,7 @@ class TRL(Transformers):
         )
 
     def model(self, job: Job) -> Any:
-        return ProbeWithHead(ProbeConfig(vocab_size=VOCABULARY), job.model())
+        return HeadForCausalLM(ProbeConfig(vocab_size=VOCABULARY), job.model())
 
     def rows(self, examples: tuple[Example, ...]) -> Any:
         return Dataset.from_list([row_of(each) for each in examples]) if examples else None

@@ -58,6 +58,11 @@ def test_resumed_run_ends_as_the_straight_one(bench: Benches, job: Jobs) -> None
     assert all((again.weights[name] == each).all() for name, each in straight.weights.items())
 
 
+def test_first_labels_are_not_counted(bench: Benches, job: Jobs, gradient_ratios: Ratios) -> None:
+    run = bench(adapted(transformers.Trainer)).run(job(first=True, accumulate=2))
+    assert gradient_ratios(run) == pytest.approx([1.0, 1.0], rel=1e-4)
+
+
 def test_own_loss_is_under_attack(bench: Benches, job: Jobs, gradient_ratios: Ratios) -> None:
     right, wrong = (
         bench(adapted(kind)).run(job(unequal=True, accumulate=2)) for kind in (transformers.Trainer, MeanOfMeans)

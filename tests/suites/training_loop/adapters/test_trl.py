@@ -24,6 +24,13 @@ def test_run_has_gradients_evaluations_and_checkpoints(
     assert_whole(bench(adapted(trl.SFTTrainer)).run(given))
 
 
+def test_first_labels_are_not_counted(
+    bench: Callable[[Trainer], Bench], job: Callable[..., Job], gradient_ratios: Callable[[Run], list[float]]
+) -> None:
+    run = bench(adapted(trl.SFTTrainer)).run(job(first=True, accumulate=2))
+    assert gradient_ratios(run) == pytest.approx([1.0, 1.0], rel=1e-4)
+
+
 def test_own_loss_is_under_attack(
     bench: Callable[[Trainer], Bench], job: Callable[..., Job], gradient_ratios: Callable[[Run], list[float]]
 ) -> None:
