@@ -39,7 +39,7 @@ def transcript(contracts: tuple[Contract, ...]) -> list[str]:
 
 
 def test_the_transcript_has_the_contracts_numbers() -> None:
-    contracts = tuple(pv.load([ROOT / "contracts"]).contracts)
+    contracts = tuple(pv.load(pv.find_project(ROOT).contracts).contracts)
     lines = [line for line in README.splitlines() if line.startswith("PASS  ") and "mutants" in line]
     lines.remove("PASS  example  falsifiers 1/1  mutants 1/1")
     assert len(lines) >= 3
