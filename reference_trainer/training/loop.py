@@ -270,6 +270,7 @@ class _Run:
 
     def _leave(self, position: Position, states: dict[str, str], after: Exception | None = None) -> NoReturn:
         """Save the last whole step, unless it has been, and raise `StopRequestedError`. after: an error since then."""
+        self.whole = None  # an error of the save is not followed by another one
         self.record.read()
         if position.epoch != self.state.position.epoch:
             self.state.epoch = self.ended_epoch

@@ -1,5 +1,7 @@
 """Lines about what trains less than it seems to ask for."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -27,7 +29,7 @@ SCHEDULE = Schedule(epochs=3, steps_per_epoch=114, micro_batches=114)
         ({}, []),
     ],
 )
-def test_settings_beyond_the_run_have_one_line_each(given: dict[str, float], says: list[str]) -> None:
+def test_settings_beyond_the_run_have_one_line_each(given: dict[str, Any], says: list[str]) -> None:
     lines = short_of(Settings(**given), SCHEDULE)
     assert len(lines) == len(says)
     assert all(words in line for words, line in zip(says, lines, strict=True))
@@ -51,9 +53,9 @@ def test_weights_that_a_step_cannot_move_have_a_line(dtype: torch.dtype, rate: f
 
 
 def test_frozen_weights_and_zeros_have_no_line() -> None:
-    student = nn.Sequential(nn.Linear(100, 100).requires_grad_(False), nn.Linear(100, 1))
-    nn.init.zeros_(student[1].weight)
-    assert student_notes(Settings(lr=1e-5), student.bfloat16()) == []
+    frozen, zeros = nn.Linear(100, 100).requires_grad_(False), nn.Linear(100, 1)
+    nn.init.zeros_(zeros.weight)
+    assert student_notes(Settings(lr=1e-5), nn.Sequential(frozen, zeros).bfloat16()) == []
 
 
 @pytest.mark.parametrize(

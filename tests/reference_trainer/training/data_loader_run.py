@@ -18,7 +18,7 @@ class Rows(Dataset[torch.Tensor]):
         return 5
 
     def __getitem__(self, row: int) -> torch.Tensor:
-        time.sleep(100 if row == SLOW_ROW else 0)
+        time.sleep(1000 if row == SLOW_ROW else 0)
         return torch.full((1, 8), row)
 
 

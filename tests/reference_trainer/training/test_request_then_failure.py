@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ from torch import nn
 
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
-from reference_trainer.errors import StopRequestedError
+from reference_trainer.errors import OutputError, StopRequestedError
 from reference_trainer.training.callbacks import Callback
-from reference_trainer.training.loop import Objective, new_optimizer, train
+from reference_trainer.training.loop import Objective, Saved, new_optimizer, train
 from reference_trainer.training.schedule import Schedule
 from tests.reference_trainer.conftest import Trainer
 
@@ -36,7 +37,7 @@ def test_signal_to_the_process_group_saves_the_last_whole_step(trainer: Trainer)
     assert run.stdout is not None and run.stderr is not None
     assert any(line == "step 3 fetches\n" for line in run.stdout)
     os.killpg(run.pid, signal.SIGTERM)
-    said, complaints = run.communicate(timeout=100)
+    said, complaints = run.communicate(timeout=500)
     assert run.returncode == 75, said + complaints
     assert "DataLoader worker" in complaints and "--resume latest" in complaints
     assert (trainer.folder / "out/checkpoints/student-step2/manifest.json").is_file()
@@ -55,9 +56,15 @@ class FailsIn(Callback):
             raise ValueError("failed")
 
 
-def saved_by(hook: str) -> list[int]:
-    """Return the steps that a run saves which fails in this hook."""
+def saved_by(hook: str, save: Callable[[Saved], None] = lambda run: None) -> list[int]:
+    """Return the steps that a run saves, before it calls `save`, which fails in this hook."""
     tokens, saved = torch.tensor([[0, 1, 2]]), list[int]()
+
+    def kept(run: Saved) -> None:
+        if run.due:
+            saved.append(run.state.position.step)
+            save(run)
+
     student = nn.Embedding(V, V)
     failing = FailsIn(hook)
     train(
@@ -70,7 +77,7 @@ def saved_by(hook: str) -> list[int]:
         learning_rate=lambda step: 0.1,
         callbacks=[failing],
         evaluate=lambda: {"hard_loss": 1.0},
-        save=lambda run: saved.append(run.state.position.step) if run.due else None,  # type: ignore[func-returns-value]
+        save=kept,
         stop_requested=lambda: failing.asked,
     )
     return saved
@@ -78,8 +85,20 @@ def saved_by(hook: str) -> list[int]:
 
 @pytest.mark.parametrize("hook", ["on_step_begin", "on_after_backward", "on_evaluate", "on_step_end"])
 def test_failure_between_updates_after_a_request_is_a_request(hook: str) -> None:
-    with pytest.raises(StopRequestedError, match="ValueError: failed"):
+    with pytest.raises(StopRequestedError, match=r"^stopped on request, then failed with ValueError: failed"):
         saved_by(hook)
+
+
+def test_checkpoint_that_cannot_be_written_is_no_saved_request() -> None:
+    calls = []
+
+    def full(run: Saved) -> None:
+        calls.append(run.state.position.step)
+        raise OutputError("the disk is full")
+
+    with pytest.raises(OutputError, match="the disk is full"):
+        saved_by("on_step_begin", full)
+    assert calls == [1]
 
 
 @pytest.mark.parametrize("hook", ["on_optimizer_step", "on_log"])
