@@ -120,7 +120,7 @@ def _may_assert(definition: Definition, node: ast.AST) -> bool:
     if not isinstance(node, ast.Call):
         return False
     name = _name(node)
-    source = definition.imported().get(name, "hypothesis") if isinstance(node.func, ast.Name) else "hypothesis"
+    source = definition.imported.get(name, "hypothesis") if isinstance(node.func, ast.Name) else "hypothesis"
     return source.partition(".")[0] != "hypothesis" or any(word in name.lower() for word in ASSERTING)
 
 

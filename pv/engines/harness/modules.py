@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
 
 from pv.engines.harness.scopes import Scope, uses
@@ -28,7 +29,7 @@ class Module:
         return _package(self.name, self.path)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class Definition:
     """A function, a method, a class without its methods, or a variable of a module, under its last name."""
 
@@ -42,17 +43,23 @@ class Definition:
     module: Module = field(init=False, repr=False)
     """The module that defines it, set when that is complete, since each refers to the other."""
 
-    def imported(self) -> dict[str, str]:
+    @cached_property
+    def imported(self) -> Mapping[str, str]:
         """Return the targets of the names that are imported, in it or at the top of the file."""
         return {**self.module.imports, **_imports(ast.walk(self.node), self.module.package)}
 
-    def uses(self) -> Iterator[tuple[ast.Name | ast.Attribute, Scope]]:
-        """Yield the names and attributes that it evaluates, each with the local names around it."""
-        return uses(self.node, Scope())
+    @cached_property
+    def uses(self) -> tuple[tuple[ast.Name | ast.Attribute, Scope], ...]:
+        """Return the names and attributes that it evaluates, each with the local names around it."""
+        return tuple(uses(self.node, Scope()))
 
 
+@cache
 def module_of(name: str, path: Path, tree: ast.Module) -> Module:
-    """Return a file as a module, with its definitions at every level."""
+    """Return a file as a module, with its definitions at every level.
+
+    It is kept for a tree, and so is what its definitions use: many harnesses reach the same files.
+    """
     found = tuple(_definitions(tree.body))
     top = {definition.name for definition in found if definition.owner is None}
     package = _package(name, path)

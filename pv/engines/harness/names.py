@@ -46,14 +46,13 @@ class Names:
         self.modules = tuple(modules)
         self._modules = {module.name: module for module in modules}
         self._subject = subject
-        self._imported: dict[Definition, dict[str, str]] = {}
         self._by_name: dict[str, list[Definition]] = {}
         for definition in (each for module in modules for each in module.definitions):
             self._by_name.setdefault(definition.name, []).append(definition)
 
     def reached(self, definition: Definition) -> Iterator[Definition]:
         """Yield the definitions that its names resolve to, and the constructors of classes among them."""
-        for node, scope in definition.uses():
+        for node, scope in definition.uses:
             for thing in self.value(node, scope, definition) or ():
                 if isinstance(thing, Definition):
                     yield thing
@@ -62,13 +61,13 @@ class Names:
     def maybe(self, definition: Definition) -> Iterator[Definition]:
         """Yield what may be called of its class, and the definitions with the name of an attribute of any object."""
         yield from definition.inner
-        for node, scope in definition.uses():
+        for node, scope in definition.uses:
             if isinstance(node, ast.Attribute) and self.value(node, scope, definition) is None:
                 yield from self._by_name.get(node.attr, ())
 
     def outside(self, definition: Definition) -> Iterator[str]:
         """Yield the names from outside of the project that it uses, builtins by their name alone."""
-        for node, scope in definition.uses():
+        for node, scope in definition.uses:
             value = self.value(node, scope, definition)
             base = self.value(node.value, scope, definition) if isinstance(node, ast.Attribute) else None
             if not any(isinstance(thing, Outside) for thing in base or ()):
@@ -91,10 +90,8 @@ class Names:
     def _name(self, name: str, scope: Scope, around: Definition, steps: int) -> Value:
         if name in scope.bound:
             return self._local(name, scope, around, steps)
-        if around not in self._imported:
-            self._imported[around] = around.imported()
-        if name in self._imported[around]:
-            return self._target(self._imported[around][name], steps)
+        if name in around.imported:
+            return self._target(around.imported[name], steps)
         return self._top(around.module, name, steps)
 
     def _local(self, name: str, scope: Scope, around: Definition, steps: int) -> Value:

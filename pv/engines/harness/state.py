@@ -18,7 +18,7 @@ def kept_state(definition: Definition, is_module: Callable[[str], bool]) -> Iter
 
     is_module: whether an imported name, or `subject`, is a module: a call of its function `add` changes nothing.
     """
-    modules = {name for name, target in definition.imported().items() if is_module(target)}
+    modules = {name for name, target in definition.imported.items() if is_module(target)}
     modules |= {"subject"} if is_module("subject") else set()
     for node in ast.walk(definition.node):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -41,4 +41,4 @@ def test_recursion_ends() -> None:
 def test_imports_of_a_function_add_to_those_of_its_module() -> None:
     one = module("one", "import os\ndef start():\n    from random import random as draw\n    return draw()\n")
     (start,) = reached(Names([one]), one.path, "start").sure
-    assert start.imported() == {"os": "os", "draw": "random.random"}
+    assert start.imported == {"os": "os", "draw": "random.random"}
