@@ -98,6 +98,6 @@ def sum_reported_as_mean(original: Any, train: Any, held_back: Any, *rest: Any) 
     return original(train, sums, *rest)
 
 
-def always_bytes(original: Any, train: Any, held_back: Any, output: Any, unit: str) -> Any:
+def always_bytes(original: Any, train: Any, held_back: Any, output: Any, unit: str = "byte") -> Any:
     """Call every token a byte."""
     return original(train, held_back, output)

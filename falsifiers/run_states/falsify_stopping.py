@@ -124,9 +124,12 @@ def failing(draw: st.DrawFn) -> tuple[Script, int]:
 
 @given(drawn=failing())
 def falsify_a_failure_after_a_request_loses_no_step(subject: Any, drawn: tuple[Script, int]) -> None:
-    """The data of a step fail after a request: what is saved is what a request in the step before saves."""
+    """The data of a step fail after a request: the run goes on with that step, and callbacks have their states.
+
+    A step before that was due has been saved, so the run goes on from there.
+    """
     script, at = drawn
-    calls = lifecycle(script).calls
+    calls, count = lifecycle(script).calls, len(script.answers)
     step, epoch = calls[at].step, calls[at].epoch
     earlier = {call.step for call in calls[:at] if (call.event, call.epoch) == ("on_step_begin", epoch)} - {step}
     first = (epoch, 1 + script.accumulation * len(earlier))
@@ -137,12 +140,25 @@ def falsify_a_failure_after_a_request_loses_no_step(subject: Any, drawn: tuple[S
             raise RuntimeError("a worker was killed")
         return fetch(*place)
 
+    where = f"asked to stop in step {step}, whose data fail,"
     try:
-        late = KeptRun(subject, script, asked_at=at, batch_at=batch_at)
+        failed = KeptRun(subject, script, asked_at=at, batch_at=batch_at)
     except RuntimeError as error:
-        raise AssertionError(f"asked to stop in step {step}, whose data fail, the run ends with {error!r}") from error
-    update = next(n for n, call in enumerate(calls) if (call.event, call.step) == ("on_optimizer_step", step - 1))
-    prompt = KeptRun(subject, script, asked_at=update)
-    assert late.kept, f"asked to stop in step {step}, whose data fail, the run saves nothing"
-    got, expected = (replace(run.kept[-1].state, elapsed_s=0.0) for run in (late, prompt))
-    assert got == expected, f"asked to stop in step {step}, whose data fail, {got} is saved; expected {expected}"
+        raise AssertionError(f"{where} the run ends with {error!r}") from error
+    assert failed.kept, f"{where} the run saves nothing"
+    position = failed.kept[-1].state.position
+    assert position.step == step - 1, f"{where} the run saves step {position.step}"
+    forward = next(n for n, call in enumerate(calls) if (call.event, call.step) == ("on_before_forward", step))
+    begin = [Call(n, event, epoch, step - 1) for event in ("on_train_begin", "on_save") for n in range(count)]
+    rest, events = [*begin, *calls[forward:]], forward // count
+    if script.is_saved(step - 1):
+        rest = rest_of(script, position, named=True)[1]
+        events = next(n for n, call in enumerate(calls) if (call.event, call.step) == ("on_save", step - 1)) // count
+    resumed = KeptRun(subject, script, resumed=failed.kept[-1])
+    assert_same_calls(resumed.calls, rest)
+    got, expected = [state for _, _, state in resumed.loaded], [{"events": events}] * count
+    assert got == expected, f"{where} the callbacks get back {got}; expected {expected}"
+    whole = KeptRun(subject, script)
+    for name in ("tokens", "steps_completed"):
+        seen, wanted = getattr(resumed.result, name), getattr(whole.result, name)
+        assert seen == wanted, f"{where} {name} is {seen} in the end; expected {wanted}"

@@ -35,7 +35,7 @@ from reference_trainer.storage.retention import check_follows, checkpoint_name, 
 from reference_trainer.storage.rewinding import rewind
 from reference_trainer.storage.snapshot import Snapshot, restore, snapshot
 from reference_trainer.training.callbacks import Callback, Context
-from reference_trainer.training.loop import Saved
+from reference_trainer.training.loop import BETWEEN_UPDATES, Saved
 from reference_trainer.training.metrics_file import FILE as METRICS
 from reference_trainer.training.schedule import Event, Schedule
 from reference_trainer.training.state import TrainState, restored, saved
@@ -204,10 +204,10 @@ def resumable(manifest: Manifest, schedule: Schedule, present: Mapping[str, Any]
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{name}/{MANIFEST}: invalid state: {error}") from error
     at = state.position
-    first = 0 if at.event is Event.TRAIN_END else 1  # of an epoch that is left before its first step, none is taken
+    first = 1 if at.event in (Event.SAVE, Event.STEP_END) else 0  # an epoch may be open or left before its first step
     in_epoch = first <= at.epoch_step <= min(at.step, schedule.steps_per_epoch)
     at_step = 1 <= at.step == manifest.step == state.steps and 1 <= at.epoch <= schedule.epochs and in_epoch
-    if at.event not in (Event.SAVE, Event.TRAIN_END) or not at_step:
+    if at.event not in (Event.SAVE, *BETWEEN_UPDATES, Event.TRAIN_END) or not at_step:
         raise CheckpointError(f"{name}/{MANIFEST}: the state is of {at}; expected that of step {manifest.step}")
     return state
 

@@ -33,7 +33,6 @@ from reference_trainer.errors import (
     RankError,
     SettingError,
     StopRequestedError,
-    TrainerError,
     first_line,
 )
 from reference_trainer.storage.retention import drifts
@@ -239,7 +238,7 @@ def _kind(error: BaseException) -> str:
 
 
 def _message(error: BaseException) -> str:
-    return " ".join(str(error).split()) if isinstance(error, TrainerError) else first_line(error)
+    return first_line(error) if _of_a_collective(error) else " ".join(f"{str(error) or type(error).__name__}".split())
 
 
 def _of_a_collective(error: BaseException) -> bool:

@@ -40,9 +40,10 @@ from reference_trainer.training.schedule import (
 from reference_trainer.training.state import NOTHING, TrainState
 from reference_trainer.training.update import Update, new_optimizer
 
-__all__ = ["Objective", "Saved", "TrainResult", "new_optimizer", "train"]
+__all__ = ["BETWEEN_UPDATES", "Objective", "Saved", "TrainResult", "new_optimizer", "train"]
 
 BETWEEN_EPOCHS = (Event.TRAIN_BEGIN, Event.EPOCH_END)
+BETWEEN_UPDATES = (Event.STEP_END, Event.EPOCH_END, Event.EPOCH_BEGIN, Event.STEP_BEGIN)
 
 
 def train(
@@ -139,8 +140,7 @@ class _Run:
         self.state = record.state
         self.agreement = agreement
         self.began = self.state.position.step
-        self.whole: tuple[Position, dict[str, str]] | None = None  # where to save a run whose next step fails
-        self.ended_epoch = NOTHING  # loss of the epoch before the open one
+        self.whole: Position | None = None  # from which a run goes on if what follows fails
         # A run that goes on from a checkpoint of its own is saved where it begins.
         self.saved_step = self.state.position.step if record.checkpoint is not None else 0
 
@@ -168,7 +168,7 @@ class _Run:
         except Exception as error:
             # A signal to the process group ends data-loader workers too, whose loss fails the next step.
             if self.whole is not None and self.agreement.is_asked_alone():
-                self._leave(*self.whole, after=error)
+                self._leave(self.whole, self.callbacks.states(), after=error)
             raise
 
     def _go_through_events(self) -> None:
@@ -182,22 +182,24 @@ class _Run:
             if is_read(after):
                 self.record.read()
             leaving = after.event is Event.STEP_END and self.agreement.is_leaving()
+            # A resumed run calls the hooks of this event again, so the states are those before it.
+            states = self.callbacks.states() if leaving else {}
             self._note_whole(after)
             action = self.agreement.noted(self._carry_out(after.event))
-            if leaving and self.whole is not None:
-                self._leave(*self.whole)
+            if leaving:
+                self._leave(replace(after, event=Event.SAVE), states)
+            if after.event in BETWEEN_UPDATES and after.step:
+                self.whole = after
         self._save_the_end()
 
     def _note_whole(self, position: Position) -> None:
-        """Note what is saved if the run has to leave between this event and the next update.
-
-        A resumed run calls the hooks of `on_step_end` again, so the states of callbacks are those before it.
-        """
-        match position.event:
-            case Event.EVALUATE | Event.STEP_END:
-                self.whole = position, {} if self.save is None else self.callbacks.states()
-            case Event.OPTIMIZER_STEP | Event.LOG | Event.SAVE | Event.TRAIN_END:
-                self.whole = None
+        """Note where a run goes on if the event at this position fails: before it, with the answers so far."""
+        if position.event in (Event.EVALUATE, Event.STEP_END):
+            self.whole = replace(position, event=Event.SAVE)
+        elif position.event not in BETWEEN_UPDATES:
+            self.whole = None
+        elif self.whole is not None:
+            self.whole = replace(self.whole, skipping=position.skipping, stopping=position.stopping)
 
     def _next(self, action: Action) -> Position:
         """Return the position after this one; if that is an optimizer step, take it.
@@ -223,7 +225,7 @@ class _Run:
         record, step = self.record, self.state.position.step
         match event:
             case Event.EPOCH_BEGIN:
-                self.ended_epoch, self.state.epoch = self.state.epoch, NOTHING
+                self.state.epoch = NOTHING
             case Event.STEP_BEGIN:
                 record.begin_step()
             case Event.OPTIMIZER_STEP:
@@ -269,16 +271,17 @@ class _Run:
             self.record.rate = rate
 
     def _leave(self, position: Position, states: dict[str, str], after: Exception | None = None) -> NoReturn:
-        """Save the last whole step, unless it has been, and raise `StopRequestedError`. after: an error since then."""
+        """Save the last whole step, unless it has been, and raise `StopRequestedError`.
+
+        position: where a resumed run goes on. after: an error since then.
+        """
         self.whole = None  # an error of the save is not followed by another one
         self.record.read()
-        if position.epoch != self.state.position.epoch:
-            self.state.epoch = self.ended_epoch
         if self.save is not None and position.step != self.saved_step:
             answer = self.agreement.agreed(Action.CONTINUE)
             stopping = position.stopping or answer is Action.STOP
             skipping = position.skipping or answer is Action.SKIP
-            self.state.position = replace(position, event=Event.SAVE, skipping=skipping, stopping=stopping)
+            self.state.position = replace(position, skipping=skipping, stopping=stopping)
             self._save(self.save, Saved(state=self.state, due=True, evaluated=False), states)
         failed = "" if after is None else f", then failed with {type(after).__name__}: {first_line(after)}"
         raise StopRequestedError(f"stopped on request{failed}") from after

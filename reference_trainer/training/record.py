@@ -65,10 +65,10 @@ class Record:
             "world_size": parallel.world_size,
         }
         self.begin_step()
-        if resumed is not None and self.state.logged_step == self.state.position.step:
-            self.metrics = self.state.metrics
-        if resumed is not None and self.state.evaluated_step == self.state.position.step:
-            self.validation = self.state.validation
+        if self.state.position.event is Event.SAVE:  # of a resumed run, in the middle of a step
+            step = self.state.position.step
+            self.metrics = self.state.metrics if self.state.logged_step == step else {}
+            self.validation = self.state.validation if self.state.evaluated_step == step else {}
 
     def begin_step(self) -> None:
         """Forget what belongs to the step before."""

@@ -1,11 +1,12 @@
-"""`reference-trainer distill` with batches from the workers of a DataLoader, which slow down in step 3."""
+"""`reference-trainer distill` with batches from the workers of a DataLoader, which hang in step 3 if HANG is set."""
 
+import os
 import sys
 import time
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, Subset
 
 from reference_trainer import Distillation, Lines, MetricSum, Settings, interrupts
 from reference_trainer.distillation.protocols import Batch
@@ -18,16 +19,18 @@ class Rows(Dataset[torch.Tensor]):
         return 5
 
     def __getitem__(self, row: int) -> torch.Tensor:
-        time.sleep(1000 if row == SLOW_ROW else 0)
+        time.sleep(1000 if row == SLOW_ROW and "HANG" in os.environ else 0)
         return torch.full((1, 8), row)
 
 
 class Loaded:
     batches = 5
+    _rows: Any = None
 
     def batch(self, epoch: int, position: int) -> Batch:
-        if position == 1:
-            self._rows = iter(DataLoader(Rows(), batch_size=None, num_workers=2))
+        if self._rows is None:
+            left = Subset(Rows(), range(position - 1, self.batches))
+            self._rows = iter(DataLoader(left, batch_size=None, num_workers=2))
         if position == SLOW_ROW + 1:
             sys.stdout.write(f"step {position} fetches\n")
             sys.stdout.flush()
