@@ -67,13 +67,15 @@ def older_directory_removed(original: Any, path: Path, **rest: Any) -> Any:
     return claimed()
 
 
-def partial_file_refuses_the_next_run(original: Any, path: Path, *, force: bool, kept: Collection[str] = ()) -> None:
+def partial_file_refuses_the_next_run(
+    original: Any, path: Path, *, force: bool, kept: Collection[str] = (), also: str = ""
+) -> None:
     """Take a partial file of a killed run for a result."""
     from reference_trainer.errors import OutputError
 
     if not force and path.is_dir() and any(each.name not in kept for each in path.iterdir()):
         raise OutputError(f"{path} is not empty")
-    original(path, force=force, kept=kept)
+    original(path, force=force, kept=kept, also=also)
 
 
 def hidden_files_removed(original: Any, path: Path, **rest: Any) -> Any:
