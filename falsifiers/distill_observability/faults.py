@@ -17,7 +17,10 @@ def default_callback_missing(original: Any, *models: Any, callbacks: Sequence[An
 
 def user_callbacks_first(original: Any, *models: Any, callbacks: Sequence[Any] = (), **others: Any) -> Any:
     """Call the callbacks of the user before the line of a step is written."""
-    return original(*models, callbacks=(*callbacks[1:], *callbacks[:1]), **others)
+    from reference_trainer import ProgressCallback
+
+    late = [each for each in callbacks if isinstance(each, ProgressCallback)]
+    return original(*models, callbacks=(*(each for each in callbacks if each not in late), *late), **others)
 
 
 def zero_interval_is_default(original: Any, self: Any, log_every: int = 10, **others: Any) -> None:

@@ -56,6 +56,7 @@ def falsify_the_metric_is_a_mean_over_tokens(subject: Any, device: str, window: 
     steps = len(window.case.split[0])
     (metrics,) = _metrics(subject, window, window.feature_weight, steps, device)
     expected = window.feature_sum() / window.case.count()
+    assert "feature" in metrics, f"the metrics of {steps} steps are {sorted(metrics)}; expected a feature too"
     assert math.isclose(metrics["feature"], expected, rel_tol=1e-12, abs_tol=1e-14), (
         f"the feature of {steps} steps is {metrics['feature']!r}; expected {expected!r}, a mean over scored tokens"
     )
