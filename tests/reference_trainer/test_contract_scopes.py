@@ -18,6 +18,7 @@ OUT = {
     "reference_trainer.errors": "exception classes and the hint for a missing package",
     "reference_trainer.config.refusals": "wording of refusals: tests/reference_trainer/config",
     "reference_trainer.config.unused": "lines about settings: tests/reference_trainer/config/test_unused.py",
+    "reference_trainer.pipeline.notes": "lines about settings: tests/reference_trainer/pipeline/test_notes.py",
     "reference_trainer.distillation.domain": "constants",
     "reference_trainer.storage.paths": "encodings of paths: tests/reference_trainer/storage/test_paths.py",
     "reference_trainer.pipeline.figure": "drawing, with an extra: tests/reference_trainer/pipeline/test_figure.py",

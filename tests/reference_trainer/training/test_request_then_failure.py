@@ -56,20 +56,21 @@ def test_signal_to_the_process_group_loses_no_step(trainer: Trainer) -> None:
 
 
 class FailsIn(Callback):
-    """Callback that fails in one hook of step 2, in which the run is asked to stop."""
+    """Callback in one of whose hooks, in step 2, the run is asked to stop, and fails if `error` is not None."""
 
-    def __init__(self, hook: str) -> None:
-        self.asked = False
+    def __init__(self, hook: str, error: Exception | None) -> None:
+        self.asked, self.error = False, error
         setattr(self, hook, self._fail)
 
     def _fail(self, context: Any) -> None:
         if context.step == 2:
             self.asked = True
-            raise ValueError("failed")
+            if self.error is not None:
+                raise self.error
 
 
-def saved_by(hook: str, save: Callable[[Saved], None] = lambda run: None) -> list[int]:
-    """Return the steps that a run saves, before it calls `save`, which fails in this hook."""
+def saved_by(hook: str, error: Exception | None, save: Callable[[Saved], None] = lambda run: None) -> list[int]:
+    """Return the steps that a run saves, before it calls `save`, which is asked to stop in this hook and fails."""
     tokens, saved = torch.tensor([[0, 1, 2]]), list[int]()
 
     def kept(run: Saved) -> None:
@@ -78,7 +79,7 @@ def saved_by(hook: str, save: Callable[[Saved], None] = lambda run: None) -> lis
             save(run)
 
     student = nn.Embedding(V, V)
-    failing = FailsIn(hook)
+    failing = FailsIn(hook, error)
     train(
         FixtureTeacher(torch.eye(V)),
         ModuleStudent(student, V),
@@ -98,10 +99,13 @@ def saved_by(hook: str, save: Callable[[Saved], None] = lambda run: None) -> lis
 @pytest.mark.parametrize("hook", ["on_step_begin", "on_after_backward", "on_evaluate", "on_step_end"])
 def test_failure_between_updates_after_a_request_is_a_request(hook: str) -> None:
     with pytest.raises(StopRequestedError, match=r"^stopped on request, then failed with ValueError: failed"):
-        saved_by(hook)
+        saved_by(hook, ValueError("failed"))
 
 
-def test_checkpoint_that_cannot_be_written_is_no_saved_request() -> None:
+@pytest.mark.parametrize(
+    ("hook", "error", "step"), [("on_step_begin", ValueError("failed"), 1), ("on_optimizer_step", None, 2)]
+)
+def test_checkpoint_that_cannot_be_written_is_no_saved_request(hook: str, error: Exception | None, step: int) -> None:
     calls = []
 
     def full(run: Saved) -> None:
@@ -109,11 +113,11 @@ def test_checkpoint_that_cannot_be_written_is_no_saved_request() -> None:
         raise OutputError("the disk is full")
 
     with pytest.raises(OutputError, match="the disk is full"):
-        saved_by("on_step_begin", full)
-    assert calls == [1]
+        saved_by(hook, error, full)
+    assert calls == [step]
 
 
 @pytest.mark.parametrize("hook", ["on_optimizer_step", "on_log"])
 def test_failure_in_a_step_that_is_half_recorded_stays_an_error(hook: str) -> None:
     with pytest.raises(ValueError, match="failed"):
-        saved_by(hook)
+        saved_by(hook, ValueError("failed"))
