@@ -24,8 +24,8 @@ class Sums:
 
 def sums(weights: Mapping[str, Tensor], examples: Iterable[Example]) -> Sums:
     """Return the sums over examples at given weights, without dropout, padding or batches."""
-    model, examples = Probe(silent=True), list(examples)
-    model.load_state_dict(dict(weights))
+    model, examples = Probe(silent=True, tied="head.weight" not in weights), list(examples)
+    model.load_state_dict(dict(weights), strict=False)  # a tied weight has one name
     total = torch.zeros((), dtype=torch.float64)
     for each in examples:
         row = padded([each])
