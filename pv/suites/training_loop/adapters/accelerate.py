@@ -19,6 +19,7 @@ from pv.suites.training_loop.probe import token_loss
 
 GUIDE = "https://huggingface.co/docs/accelerate/usage_guides/gradient_accumulation"
 OTHER_LOOP = f"the guide has another loop for samples of variable size, see {GUIDE}"
+MEANS = ("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-RANKS-001")
 OWN = "it is left to the code of the user"
 
 
@@ -26,9 +27,9 @@ class Accelerate:
     """The loop with `accumulate()`, and `skip_first_batches` after `load_state`."""
 
     lacks: Mapping[str, str] = dict.fromkeys(
-        ("events", "step_events", "keep", "best", "stop", "loss", "norm", "rate", "history", "groups", "tied"), OWN
+        ("events", "step_events", "keep", "best", "stop", "loss", "norm", "rate", "history", "groups"), OWN
     )
-    not_claimed: Mapping[str, str] = dict.fromkeys(("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001"), OTHER_LOOP)
+    not_claimed: Mapping[str, str] = dict.fromkeys(MEANS, OTHER_LOOP)
     tolerance = 1e-9
     stateful = False
 

@@ -24,7 +24,7 @@ MEANS = (
 )
 VALUE = f"a value logged with on_step is that of its batch, see {DOCS}/extensions/logging.html"
 STATES = f"random states are not among the contents of a checkpoint, see {DOCS}/common/checkpointing_basic.html"
-ORDER = "the loader of torchdata draws other orders after a restore by itself, see docs/conformance.md"
+ORDER = "the loader of torchdata draws other orders after a restore, or with workers, see docs/conformance.md"
 
 
 class ProbeModule(lightning.LightningModule):  # type: ignore[misc]
@@ -67,10 +67,10 @@ class Lightning:
         "groups": "parameter groups are left to the code of the user",
     }
     not_claimed: Mapping[str, str] = {
-        **dict.fromkeys(("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-MASK-002"), MEANS),
+        **dict.fromkeys(("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-MASK-002", "TL-RANKS-001"), MEANS),
         **dict.fromkeys(("TL-LOG-002", "TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), VALUE),
         **dict.fromkeys(("TL-RESUME-004", "TL-RESUME-007"), STATES),
-        "TL-RESUME-009": ORDER,
+        **dict.fromkeys(("TL-DATA-006", "TL-RESUME-009"), ORDER),
     }
     tolerance = 1e-9
     names: Mapping[str, str] = {"loss": "loss", "eval_loss": "eval_loss"}

@@ -13,7 +13,7 @@ from pv.suites.training_loop.probe import VOCABULARY, Probe, token_loss
 
 EXACT, CAST = 1e-6, 3e-5
 """Tolerances of gradients: of Trainer, which leaves the loss to the model, and of losses that may cast to float32."""
-NOT_TRANSLATED = dict.fromkeys(("groups", "tied"), "the adapter does not ask for it")
+LEFT = {"groups": "rates by group are left to the code of the user, which passes an optimizer"}
 
 
 class ProbeConfig(PreTrainedConfig):  # type: ignore[misc]
@@ -31,6 +31,7 @@ class ProbeForCausalLM(PreTrainedModel):  # type: ignore[misc]
     def __init__(self, config: ProbeConfig, probe: Probe) -> None:
         super().__init__(config)
         self.probe = probe
+        self._tied_weights_keys = tied_names(probe, "probe")
 
     def forward(
         self,
@@ -46,6 +47,11 @@ class ProbeForCausalLM(PreTrainedModel):  # type: ignore[misc]
         elif labels is not None:
             loss = token_loss(logits, labels, "sum") / num_items_in_batch
         return CausalLMOutput(loss=loss, logits=logits)
+
+
+def tied_names(probe: Probe, path: str) -> dict[str, str]:
+    """Return what a model declares of tied weights, for a probe at that path in it."""
+    return {f"{path}.head.weight": f"{path}.embed.weight"} if probe.head.weight is probe.embed.weight else {}
 
 
 class Transformers:
@@ -70,7 +76,7 @@ class Transformers:
         self.callbacks, self.collator = tuple(callbacks), collator
         self.tolerance = EXACT if trainer is Trainer else CAST
         own = "the collator is under attack itself"
-        self.lacks: Mapping[str, str] = NOT_TRANSLATED | ({"noise": own, "padding": own} if collator else {})
+        self.lacks: Mapping[str, str] = LEFT | ({"noise": own, "padding": own} if collator else {})
 
     def run(self, job: Job) -> Report:
         report = Report(model=self.model(job))

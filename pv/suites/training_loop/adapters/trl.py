@@ -10,7 +10,7 @@ from transformers import GenerationMixin, PreTrainedModel, PreTrainedTokenizerFa
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput
 from trl import SFTConfig, SFTTrainer
 
-from pv.suites.training_loop.adapters.transformers import CAST, NOT_TRANSLATED, ProbeConfig, Transformers, row_of
+from pv.suites.training_loop.adapters.transformers import CAST, LEFT, ProbeConfig, Transformers, row_of, tied_names
 from pv.suites.training_loop.job import Example, Job, Report
 from pv.suites.training_loop.probe import PAD, VOCABULARY, Probe
 
@@ -36,6 +36,7 @@ class HeadForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
     def __init__(self, config: ProbeConfig, probe: Probe) -> None:
         super().__init__(config)
         self.backbone = Backbone(probe)
+        self._tied_weights_keys = tied_names(probe, "backbone.probe")
 
     def get_output_embeddings(self) -> nn.Module:
         return self.backbone.probe.head
@@ -58,7 +59,7 @@ class TRL(Transformers):
     ) -> None:
         super().__init__(trainer, settings=settings, callbacks=callbacks)
         self.tolerance = CAST
-        self.lacks = NOT_TRANSLATED | {"noise": "SFTTrainer collates the rows of a stored dataset"}
+        self.lacks = LEFT | {"noise": "SFTTrainer collates the rows of a stored dataset"}
 
     def build(self, job: Job, report: Report, callbacks: list[TrainerCallback]) -> Any:
         return self.trainer(
