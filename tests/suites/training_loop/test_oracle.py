@@ -18,6 +18,15 @@ def test_sums_are_those_of_one_padded_batch() -> None:
         torch.testing.assert_close(found.gradient[name], each.grad, rtol=1e-10, atol=1e-12)
 
 
+def test_tied_weights_have_the_gradients_of_both() -> None:
+    model = Probe(silent=True, tied=True)
+    weights = {name: each.detach() for name, each in model.named_parameters()}
+    apart = {"head.weight": weights["embed.weight"], **weights}
+    both, found = sums(apart, unequal(3)).gradient, sums(weights, unequal(3)).gradient
+    assert "head.weight" not in found
+    torch.testing.assert_close(found["embed.weight"], both["embed.weight"] + both["head.weight"])
+
+
 def test_nothing_scored_has_no_gradient() -> None:
     found = sums(START, [example(1, 4, 0)])
     assert (found.nats, found.tokens, norm(found.gradient)) == (0.0, 0, 0.0)

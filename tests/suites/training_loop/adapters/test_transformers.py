@@ -49,13 +49,15 @@ def test_run_has_gradients_evaluations_and_checkpoints(
     assert run.events[0] == "train_begin"
 
 
-def test_resumed_run_ends_as_the_straight_one(bench: Benches, job: Jobs) -> None:
+@pytest.mark.parametrize("tied", [False, True])
+def test_resumed_run_ends_as_the_straight_one(bench: Benches, job: Jobs, tied: bool) -> None:
     made = bench(Transformers())
-    straight = made.run(job(epochs=2, save_every=1, optimizer="adamw", rate=0.01, schedule="linear"))
+    straight = made.run(job(epochs=2, save_every=1, optimizer="adamw", rate=0.01, schedule="linear", tied=tied))
     again = made.resume(straight, 3)
     assert [step.names for step in again.steps] == [step.names for step in straight.steps[3:]]
     assert [step.rate for step in again.steps] == [step.rate for step in straight.steps[3:]]
     assert all((again.weights[name] == each).all() for name, each in straight.weights.items())
+    assert again.tied == tied
 
 
 def test_first_labels_are_not_counted(bench: Benches, job: Jobs, gradient_ratios: Ratios) -> None:
