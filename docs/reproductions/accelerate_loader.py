@@ -1,20 +1,23 @@
 """accelerate: the orders of a prepared loader, over epochs and seeds, and after load_state. No code of `pv`."""
 
 import tempfile
+import warnings
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DataLoaderConfiguration, set_seed
 from torch.utils.data import DataLoader, TensorDataset
 
+warnings.simplefilter("ignore")
 EPOCHS, BATCHES = 3, 4
 
 
-def prepared(seed=1, stateful=False):
+def prepared(seed=1, stateful=False, workers=0):
     set_seed(seed)
     settings = DataLoaderConfiguration(use_seedable_sampler=True, data_seed=seed, use_stateful_dataloader=stateful)
     accelerator = Accelerator(cpu=True, dataloader_config=settings)
-    loader = DataLoader(TensorDataset(torch.arange(8)), 2, shuffle=True, generator=torch.Generator().manual_seed(seed))
+    draw = torch.Generator().manual_seed(seed)
+    loader = DataLoader(TensorDataset(torch.arange(8)), 2, shuffle=True, generator=draw, num_workers=workers)
     return accelerator, accelerator.prepare(loader)
 
 
@@ -68,4 +71,14 @@ for stateful in (False, True):
             "9 ",
             "stateful loader" if stateful else "skip_first_batches",
             f"after batch {cut}: {rows}, expected {expected}",
+        )
+for stateful in (False, True):
+    for workers in (0, 2):
+        _, loader = prepared(stateful=stateful, workers=workers)
+        print(
+            "17",
+            "stateful loader" if stateful else "plain loader",
+            f"with {workers} workers",
+            epoch(loader),
+            epoch(loader),
         )

@@ -11,7 +11,10 @@ warnings.simplefilter("ignore")
 logging.disable(logging.WARNING)
 
 import torch  # noqa: E402
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments  # noqa: E402
+from transformers import LlamaConfig, LlamaForCausalLM, PrinterCallback, Trainer, TrainingArguments  # noqa: E402
+from transformers.utils import logging as transformers_logging  # noqa: E402
+
+transformers_logging.disable_progress_bar()
 
 
 def model(dropout=0.0):
@@ -43,7 +46,9 @@ def trainer(model, train, evaluated=None, collator=collate, **settings):
     given = {"output_dir": tempfile.mkdtemp(), "per_device_train_batch_size": 2, "use_cpu": True, "report_to": []}
     given |= {"disable_tqdm": True, "save_strategy": "no", "logging_strategy": "no", "seed": 1} | settings
     arguments = TrainingArguments(**given)
-    return Trainer(model, arguments, data_collator=collator, train_dataset=train, eval_dataset=evaluated)
+    made = Trainer(model, arguments, data_collator=collator, train_dataset=train, eval_dataset=evaluated)
+    made.remove_callback(PrinterCallback)
+    return made
 
 
 def every_step(what):

@@ -1,17 +1,21 @@
-"""torchdata alone: the orders of later epochs after a restored StatefulDataLoader. A control of lightning_loop.py."""
+"""torchdata alone: orders of a StatefulDataLoader after a restore, and with workers. A control of lightning_loop.py."""
+
+import warnings
 
 import torch
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
+warnings.simplefilter("ignore")
 
-def fresh(own):
+
+def fresh(own, kind=StatefulDataLoader, workers=0):
     torch.manual_seed(1)
     settings = {"generator": torch.Generator().manual_seed(1)} if own else {}
-    return StatefulDataLoader(TensorDataset(torch.arange(8)), 2, shuffle=True, **settings)
+    return kind(TensorDataset(torch.arange(8)), 2, shuffle=True, num_workers=workers, **settings)
 
 
-for own in (True, False):
+def resumed(own):
     loader, straight, states = fresh(own), [], []
     for _ in range(3):
         for (rows,) in loader:
@@ -26,3 +30,12 @@ for own in (True, False):
         if seen != straight[cut:]:
             name = "own generator" if own else "default generator"
             print(f"11 {name}, after batch {cut}: {seen}, expected {straight[cut:]}")
+
+
+if __name__ == "__main__":
+    resumed(own=True)
+    resumed(own=False)
+    for kind in (StatefulDataLoader, DataLoader):
+        for workers in (0, 2):
+            order = [rows.tolist() for (rows,) in fresh(True, kind, workers)]
+            print(f"16 {kind.__name__} with {workers} workers", order)
