@@ -167,13 +167,21 @@ def _head(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refuse_unwritable(project: Project) -> None:
-    """Raise `UsageError` if no file can be written to the evidence folder, before anything is measured."""
+    """Raise `UsageError` if no file can be written to the evidence folder, before anything is measured.
+
+    A folder that this creates is removed again: there may be nothing to record.
+    """
     probe = project.evidence / f".tmp{os.getpid()}"
+    created = [folder for folder in (project.evidence, *project.evidence.parents) if not folder.exists()]
     try:
         write_whole(probe, "")
         probe.unlink()
     except OSError as error:
         raise UsageError(f"cannot record results below {project.evidence}: {error.strerror}") from error
+    finally:
+        for folder in created:
+            with suppress(OSError):
+                folder.rmdir()
 
 
 def write_whole(path: Path, text: str) -> None:
