@@ -66,7 +66,7 @@ def observe(trainer: Trainer, job: Job) -> Run:
         report = trainer.run(watched(job))
     finally:
         handle.remove()
-    refuse_unread(job)
+    refuse_unread(job, trainer.lacks)
     probe = probe_of(report.model)
     return Run(
         job=job,

@@ -1,5 +1,6 @@
 """A job that notes which of its settings an adapter reads: a setting that it ignores says nothing of the trainer."""
 
+from collections.abc import Collection
 from dataclasses import MISSING, fields
 from typing import Any
 from unittest import SkipTest
@@ -7,6 +8,8 @@ from unittest import SkipTest
 from pv.suites.training_loop.job import Job
 
 _DEFAULTS = {each.name: each.default for each in fields(Job)}
+
+_LOGGED = {"loss", "rate", "norm"}
 
 
 class WatchedJob(Job):
@@ -28,15 +31,17 @@ def watched(job: Job) -> WatchedJob:
     return copy
 
 
-def refuse_unread(job: Job) -> None:
+def refuse_unread(job: Job, lacks: Collection[str] = ()) -> None:
     """Raise SkipTest if a setting of the job was not read since `watched`: then the run is not the one asked for.
 
-    A resumed run need not read all of them, since it may be at its end, and one with `max_steps` not `epochs`.
+    A resumed run need not read all of them, since it may be at its end, one with `max_steps` not `epochs`, and one of a
+    trainer that lacks every logged number not `log_every`.
     """
     if job.resume is not None:
         return
     used = {name for name, value in _DEFAULTS.items() if value is not MISSING and getattr(job, name) != value}
     used -= {"epochs"} if job.max_steps is not None else set()
+    used -= {"log_every"} if _LOGGED <= set(lacks) else set()
     if unread := sorted(used - WatchedJob.read):
         names = ", ".join(f"job.{name}" for name in unread)
         raise SkipTest(f"the adapter does not read {names}: use it, or list the feature in `lacks`")

@@ -37,3 +37,11 @@ def test_resumed_run_need_not_read_all() -> None:
     job = replace(JOB, resume=Path("step-4"))
     watched(job)
     refuse_unread(job)
+
+
+def test_cadence_of_logs_matters_only_where_something_is_logged() -> None:
+    job = Job(directory=Path("out"), train=equal(4), log_every=3)
+    watched(job)
+    refuse_unread(job, {"loss", "rate", "norm", "history"})
+    with pytest.raises(SkipTest, match=r"job\.log_every"):
+        refuse_unread(job, {"rate", "norm"})
