@@ -26,8 +26,9 @@ def test_dropped(claim):
 def test_each_claim_is_a_test(project: Callable[[str], Path]) -> None:
     folder = project("trainers")
     (folder / "test_trainers.py").write_text(TEST)
-    ended = run_pytest("test_trainers.py", "-k", "TL-CLIP-001 or TL-DATA-002")
+    ended = run_pytest("test_trainers.py", "-rfs", "-k", "TL-CLIP-001 or TL-DATA-002")
     assert "FAILED test_trainers.py::test_unclipped[TL-CLIP-001] - AssertionError" in ended.stdout
     assert "not claimed: it never clips (README, section Clipping)" in ended.stdout
-    assert "FAILED test_trainers.py::test_dropped[TL-DATA-002] - Failed: vacuous" in ended.stdout
+    assert "FAILED test_trainers.py::test_dropped[TL-DATA-002]" in ended.stdout
+    assert "vacuous: its premise TL-DATA-001 does not hold" in ended.stdout
     assert "2 failed, 3 passed, 1 skipped" in ended.stdout
