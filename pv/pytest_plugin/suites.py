@@ -64,14 +64,24 @@ def suite(name: str, *, trainer: Any) -> Callable[[Test], Test]:
 
 def _test(claim: Falsifier) -> Test:
     """Return the test of a claim; one that draws examples draws as many as the contract says."""
+    assert claim.test is not None
+    return _drawing(claim.test, claim.examples)
+
+
+@functools.cache  # a test takes its settings once
+def _drawing(bound: Binding, examples: int) -> Test:
     from hypothesis import HealthCheck, settings
 
-    assert claim.test is not None
-    test: Any = _function(claim.test)
+    test: Test = _function(bound)
     if not hasattr(test, "hypothesis"):
-        return functools.partial(test)
-    quiet = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
-    drawn: Test = settings(max_examples=claim.examples, deadline=None, database=None, suppress_health_check=quiet)(test)
+        return test
+    drawn: Test = settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        report_multiple_bugs=False,  # one AssertionError, not a group
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example],
+    )(test)
     return drawn
 
 
