@@ -26,7 +26,7 @@ class Module(lightning.LightningModule):
 
     def configure_optimizers(self):
         if self.estimates:
-            self.trainer.estimated_stepping_batches  # noqa: B018  # as a schedule does
+            self.planned = self.trainer.estimated_stepping_batches  # for a schedule
         return torch.optim.SGD(self.parameters(), lr=1.0)
 
 

@@ -1,19 +1,15 @@
 """A tiny model of transformers and unequal rows, for the reproductions beside this file."""
 
 import logging
-import os
 import tempfile
 import warnings
 
-os.environ["HF_HUB_OFFLINE"] = "1"
-os.environ["TOKENIZERS_PARALLELISM"] = "false"
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, PrinterCallback, Trainer, TrainingArguments
+from transformers.utils import logging as transformers_logging
+
 warnings.simplefilter("ignore")
 logging.disable(logging.WARNING)
-
-import torch  # noqa: E402
-from transformers import LlamaConfig, LlamaForCausalLM, PrinterCallback, Trainer, TrainingArguments  # noqa: E402
-from transformers.utils import logging as transformers_logging  # noqa: E402
-
 transformers_logging.disable_progress_bar()
 
 

@@ -104,7 +104,7 @@ class Names:
         first = [*arguments.posonlyargs, *arguments.args][:1] if arguments is not None else []
         if around.owner is None or not first or first[0].arg != name:
             return None
-        decorators = {ast.unparse(each) for each in around.node.decorator_list}  # type: ignore[attr-defined]
+        decorators = {ast.unparse(each) for each in getattr(around.node, "decorator_list", ())}
         if "staticmethod" in decorators:
             return None
         return [around.owner if "classmethod" in decorators else Object(around.owner)]

@@ -119,9 +119,9 @@ def _write(path: Path, runs: list[Run]) -> None:
 
 def _read(path: Path) -> list[Run]:
     """Return runs, and count the functions that they reached as reached by this process."""
-    runs, reached = pickle.loads(path.read_bytes())
-    seen.update(reached)
-    return runs  # type: ignore[no-any-return]  # pickle has no types
+    kept: tuple[list[Run], list[str]] = pickle.loads(path.read_bytes())
+    seen.update(kept[1])
+    return kept[0]
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pv.suites.training_loop import loop
+from pv.suites.training_loop import loop, plan
 from pv.suites.training_loop.job import Job, Report, probe_of
 from pv.suites.training_loop.loop import Batch, Loop, State, Sums, Training
 from pv.suites.training_loop.probe import token_loss
@@ -51,7 +51,7 @@ def mean_over_examples(
         rows = [
             (token_loss(logits[i : i + 1], row[None], "sum"), loop.scored(row[None])) for i, row in enumerate(labels)
         ]
-        (torch.stack([nats / max(count, 1) for nats, count in rows]).sum() / examples).backward()  # type: ignore[no-untyped-call]  # torch has no types for it
+        (torch.stack([nats / max(count, 1) for nats, count in rows]).sum() / examples).backward()
         sums.append((sum(float(nats.detach()) for nats, _ in rows), sum(count for _, count in rows)))
     return sums
 
@@ -81,7 +81,7 @@ def _each(
     sums = []
     for batch in window:
         count, nats = loop.scored(batch["labels"]), loop.loss_sum(training.model, batch)
-        (nats * factor(count)).backward()  # type: ignore[no-untyped-call]  # torch has no types for it
+        (nats * factor(count)).backward()
         then()
         sums.append((float(nats.detach()), count))
     return sums
@@ -125,14 +125,14 @@ def saves_late(original: Callable[[Training], None], training: Training) -> None
 def first_order(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
     """Go on with the order of the first epoch in the epoch that was cut."""
     for number, left in enumerate(original(job, done)):
-        whole = loop.epoch_windows(job, 0)
+        whole = plan.epoch_windows(job, 0)
         cut = done % len(whole) if number == 0 else 0
         yield whole[cut:][: len(left)] if cut else left
 
 
 def first_order_next(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
     """Go on with the order of the first epoch in the epochs after the one that was cut."""
-    whole = loop.epoch_windows(job, 0)
+    whole = plan.epoch_windows(job, 0)
     for number, left in enumerate(original(job, done)):
         follows = done and (number or done % len(whole) == 0)
         yield whole[: len(left)] if follows else left
@@ -140,7 +140,7 @@ def first_order_next(original: Callable[[Job, int], Iterator[Windows]], job: Job
 
 def loses_an_epoch(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
     """Take one epoch less if an epoch ended with the step of the checkpoint."""
-    skipped = done > 0 and done % len(loop.epoch_windows(job, 0)) == 0
+    skipped = done > 0 and done % len(plan.epoch_windows(job, 0)) == 0
     yield from list(original(job, done))[skipped:]
 
 
@@ -183,8 +183,8 @@ def _restore_what_is_there(training: Training, saved: Mapping[str, Any]) -> None
 def steps_after_the_end(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
     """Take another epoch when a finished run is resumed."""
     yield from original(job, done)
-    if job.resume and done == loop.planned_steps(job):
-        yield loop.epoch_windows(job, 0)
+    if job.resume and done == plan.planned_steps(job):
+        yield plan.epoch_windows(job, 0)
 
 
 def batches_of_every_worker(original: Callable[..., Iterator[Any]], job: Job, epoch: Windows) -> Iterator[Any]:

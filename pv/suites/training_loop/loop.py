@@ -1,12 +1,11 @@
 """A correct training loop in plain PyTorch on one process: every claim of the suite holds for it.
 
-The mutants of the suite are faults in its public functions.
+What it decides is in `plan`. The mutants of the suite are faults in the public functions of both.
 """
 
 import math
-import random
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
 from pv.suites.training_loop.job import HEAD, IGNORED, Job, Report, probe_of
+from pv.suites.training_loop.plan import batches, better, due, factor, kept, planned_steps, remaining, stops
 from pv.suites.training_loop.probe import token_loss
 
 Batch = dict[str, Tensor]
@@ -57,49 +57,6 @@ class Training:
     events: list[str]
 
 
-# The plan.
-
-
-def order(examples: int, seed: int, epoch: int) -> list[int]:
-    """Return the order of the examples in an epoch. Epochs count from 0."""
-    return random.Random(repr((seed, epoch))).sample(range(examples), examples)
-
-
-def batches(rows: Sequence[int], size: int) -> list[Sequence[int]]:
-    """Return the micro-batches of an epoch; the last one may be smaller."""
-    return [rows[i : i + size] for i in range(0, len(rows), size)]
-
-
-def windows(epoch: Sequence[Sequence[int]], accumulate: int) -> list[Sequence[Sequence[int]]]:
-    """Return the micro-batches of each optimizer step of an epoch; the last step may have fewer."""
-    return [epoch[i : i + accumulate] for i in range(0, len(epoch), accumulate)]
-
-
-def epoch_windows(job: Job, epoch: int) -> list[Sequence[Sequence[int]]]:
-    """Return the row numbers of each micro-batch of each step of an epoch."""
-    return windows(batches(order(len(job.train), job.seed, epoch), job.batch), job.accumulate)
-
-
-def planned_steps(job: Job) -> int:
-    """Return how many steps a run takes unless it is stopped."""
-    return job.max_steps or job.epochs * len(epoch_windows(job, 0))
-
-
-def rest(windows: list[Sequence[Sequence[int]]], taken: int) -> list[Sequence[Sequence[int]]]:
-    """Return the windows of an epoch that are left after `taken` of them."""
-    return windows[taken:]
-
-
-def remaining(job: Job, done: int) -> Iterator[list[Sequence[Sequence[int]]]]:
-    """Yield the windows of each epoch that are left after `done` steps."""
-    steps, planned = len(epoch_windows(job, 0)), planned_steps(job)
-    while done < planned and steps:
-        epoch, taken = divmod(done, steps)
-        left = rest(epoch_windows(job, epoch), taken)[: planned - done]
-        yield left
-        done += len(left)
-
-
 def load(job: Job, epoch: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[Batch]]:
     """Yield the batches of each window. A generator of its own keeps the loader from drawing from the default one."""
     rows: Any = [rows for window in epoch for rows in window]
@@ -109,16 +66,6 @@ def load(job: Job, epoch: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[Ba
     loaded = iter(loader)
     for window in epoch:
         yield [next(loaded) for _ in window]
-
-
-def due(step: int, every: int) -> bool:
-    """Return whether something that happens every so many steps happens after this step."""
-    return every > 0 and step % every == 0
-
-
-def stops(job: Job, step: int) -> bool:
-    """Return whether a callback asks to stop after this step."""
-    return step == job.stop_at
 
 
 # A step.
@@ -139,17 +86,8 @@ def groups(job: Job, model: nn.Module) -> list[dict[str, Any]]:
 
 def make_optimizer(job: Job, model: nn.Module) -> Optimizer:
     """Return the optimizer of the trained parameters."""
-    kinds: dict[str, type[Optimizer]] = {"sgd": SGD, "adamw": AdamW}
-    return kinds[job.optimizer](groups(job, model), lr=job.rate)  # type: ignore[call-arg]  # both take it
-
-
-def factor(job: Job, done: int, planned: int) -> float:
-    """Return what the rate is multiplied by in the step after `done` steps."""
-    if job.schedule == "constant":
-        return 1.0
-    if done < job.warmup:
-        return done / job.warmup
-    return max(0.0, (planned - done) / max(1, planned - job.warmup))
+    kinds: dict[str, Callable[..., Optimizer]] = {"sgd": SGD, "adamw": AdamW}
+    return kinds[job.optimizer](groups(job, model), lr=job.rate)
 
 
 def make_scheduler(job: Job, optimizer: Optimizer) -> LambdaLR:
@@ -179,7 +117,7 @@ def backward(training: Training, window: Sequence[Batch]) -> list[Sums]:
     sums = []
     for batch, count, each in zip(window, counts, factors(counts), strict=True):
         nats = loss_sum(training.model, batch)
-        (nats * each).backward()  # type: ignore[no-untyped-call]  # torch has no types for it
+        (nats * each).backward()
         sums.append((float(nats.detach()), count))
     return sums
 
@@ -264,13 +202,6 @@ def evaluate(job: Job, model: nn.Module) -> float:
     return token_mean(evaluation_sums(job, model))
 
 
-def better(best: tuple[float, int] | None, evaluation: tuple[int, float]) -> tuple[float, int] | None:
-    """Return the least loss and its step. NaN is never the least."""
-    if math.isnan(evaluation[1]) or (best is not None and best[0] <= evaluation[1]):
-        return best
-    return evaluation[1], evaluation[0]
-
-
 # Checkpoints.
 
 
@@ -320,11 +251,6 @@ def restore(training: Training, saved: Mapping[str, Any]) -> None:
     training.scheduler.last_epoch = saved["schedule"]
     torch.set_rng_state(saved["random"])
     training.state = State(**saved["state"])
-
-
-def kept(saved: Iterable[int], keep: int | None, best: int | None) -> set[int | None]:
-    """Return which checkpoints stay: the newest, and the best."""
-    return {*sorted(saved)[-keep:], best} if keep else {*saved}
 
 
 def rotate(job: Job, best: tuple[float, int] | None) -> None:

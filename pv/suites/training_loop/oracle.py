@@ -31,7 +31,7 @@ def sums(weights: Mapping[str, Tensor], examples: Iterable[Example]) -> Sums:
         row = padded([each])
         total = total + token_loss(model(row["input_ids"]), row["labels"], "sum")
     if total.requires_grad:
-        total.backward()  # type: ignore[no-untyped-call]  # torch has no types for it
+        total.backward()
     gradient = {n: torch.zeros_like(p) if p.grad is None else p.grad for n, p in model.named_parameters()}
     return Sums(float(total.detach()), sum(each.scored for each in examples), gradient)
 

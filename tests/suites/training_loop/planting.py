@@ -1,6 +1,7 @@
 """Tries the claims of the suite on the correct loop, and on copies of it with a mutant of the contract."""
 
 import importlib
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -13,11 +14,11 @@ from hypothesis import Phase, settings
 from pv.contract.claims import Falsifier
 from pv.contract.load import load_file
 from pv.contract.model import Contract
-from pv.contract.mutants import Edit
+from pv.contract.mutants import Edit, Swap
 from pv.contract.suites import suites
 from pv.instrument.swap import swap
 from pv.source.patch import patch
-from pv.suites.training_loop import loop
+from pv.suites.training_loop import loop, plan
 from pv.suites.training_loop.bench import Bench
 
 
@@ -56,16 +57,26 @@ def _attack(module: str, name: str, examples: int) -> Callable[..., None]:
 
 
 def planted(mutant: str) -> Bench:
-    """Return a bench of the loop with a mutant."""
+    """Return a bench of the loop with a mutant in it or in its plan."""
     change = contract().mutant(mutant).change
-    source, module = Path(loop.__file__).read_text(encoding="utf-8"), ModuleType(loop.__name__)
-    if isinstance(change, Edit):
+    with pytest.MonkeyPatch.context() as patched:  # while the loop imports its plan
+        for original in (plan, loop):
+            module = _copy(original, change)
+            patched.setitem(sys.modules, original.__name__, module)
+    return Bench(module.Loop())
+
+
+def _copy(original: ModuleType, change: Edit | Swap) -> ModuleType:
+    """Return a copy of a module, with the change if it is the one that it is about."""
+    file, module = str(original.__file__), ModuleType(original.__name__)
+    source = Path(file).read_text(encoding="utf-8")
+    if isinstance(change, Edit) and change.function.module == original.__name__:
         source = patch(source, change.function.attribute, change.find, change.replace)
-    exec(compile(source, loop.__file__, "exec"), module.__dict__)
-    if not isinstance(change, Edit):
+    exec(compile(source, file, "exec"), module.__dict__)
+    if isinstance(change, Swap) and change.object.module == original.__name__:
         with_ = change.replacement
         swap(module, change.object.attribute, getattr(importlib.import_module(with_.module), with_.attribute))
-    return Bench(module.Loop())
+    return module
 
 
 def refutation(mutant: str, claim: str) -> str:

@@ -4,28 +4,7 @@ from pathlib import Path
 import pytest
 
 from pv.suites.training_loop import loop
-from pv.suites.training_loop.claims.cases import equal, job, saved_job
-
-
-@pytest.mark.parametrize("done", range(9))
-def test_remaining_windows_are_the_end_of_the_whole_plan(done: int) -> None:
-    whole = [window for epoch in loop.remaining(saved_job(), 0) for window in epoch]
-    assert [window for epoch in loop.remaining(saved_job(), done) for window in epoch] == whole[done:]
-
-
-def test_max_steps_ends_within_an_epoch() -> None:
-    assert [len(epoch) for epoch in loop.remaining(job(equal(4), max_steps=3), 0)] == [2, 1]
-
-
-def test_nan_is_never_the_best() -> None:
-    assert loop.better(None, (1, float("nan"))) is None
-    assert loop.better((2.0, 1), (2, float("nan"))) == (2.0, 1)
-    assert loop.better((2.0, 1), (2, 1.5)) == (1.5, 2)
-
-
-def test_best_takes_no_place_of_the_newest() -> None:
-    assert loop.kept([1, 2, 3, 4], 2, 1) == {1, 3, 4}
-    assert loop.kept([1, 2, 3], None, None) == {1, 2, 3}
+from pv.suites.training_loop.claims.cases import saved_job
 
 
 def test_truncated_checkpoint_is_refused(tmp_path: Path) -> None:

@@ -78,8 +78,9 @@ class Loop:
 
     def loader(self, examples: tuple[Example, ...], size: int, seed: int, *, shuffle: bool = False) -> DataLoader[Any]:
         """Return a loader with a generator of its own, as PyTorch's notes on reproducibility advise."""
+        rows: Any = list(examples)  # a loader takes any sequence
         return DataLoader(
-            list(examples),  # type: ignore[arg-type]
+            rows,
             size,
             shuffle=shuffle,
             collate_fn=self.job.collate,

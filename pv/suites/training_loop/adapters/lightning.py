@@ -27,7 +27,7 @@ STATES = f"random states are not among the contents of a checkpoint, see {DOCS}/
 ORDER = "the loader of torchdata draws other orders after a restore, or with workers, see docs/conformance.md"
 
 
-class ProbeModule(lightning.LightningModule):  # type: ignore[misc]
+class ProbeModule(lightning.LightningModule):
     """Computes the mean over the scored tokens of a batch, and logs it as the documentation shows."""
 
     def __init__(self, job: Job, planned: int | None) -> None:
@@ -173,7 +173,7 @@ def _savers(job: Job, monitored: str) -> list[Callback]:
     return [best, newest] if job.best else [newest]
 
 
-class Logs(Logger):  # type: ignore[misc]
+class Logs(Logger):
     """Takes the logged losses. Lightning numbers steps from 0."""
 
     name = version = "logs"
@@ -193,7 +193,7 @@ class Logs(Logger):  # type: ignore[misc]
             self.report.evaluations.append((at, metrics[self.names["eval_loss"]]))
 
 
-class Watch(Callback):  # type: ignore[misc]
+class Watch(Callback):
     """Notes the events of a run, and asks it to stop where the job says so."""
 
     def __init__(self, job: Job, report: Report) -> None:

@@ -1,6 +1,6 @@
 """What the shipped adapters write where a library leaves it to its user: the optimizer and the schedule."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
@@ -11,8 +11,8 @@ from pv.suites.training_loop.job import Job
 
 def optimizer_of(job: Job, parameters: Iterable[nn.Parameter]) -> Optimizer:
     """Return the optimizer of a job over the parameters that are trained."""
-    kinds: dict[str, type[Optimizer]] = {"sgd": SGD, "adamw": AdamW}
-    return kinds[job.optimizer]([each for each in parameters if each.requires_grad], lr=job.rate)  # type: ignore[call-arg]
+    kinds: dict[str, Callable[..., Optimizer]] = {"sgd": SGD, "adamw": AdamW}
+    return kinds[job.optimizer]([each for each in parameters if each.requires_grad], lr=job.rate)
 
 
 def factor(job: Job, done: int, planned: int) -> float:

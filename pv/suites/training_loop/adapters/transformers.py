@@ -16,11 +16,11 @@ EXACT, CAST = 1e-6, 3e-5
 LEFT = {"groups": "rates by group are left to the code of the user, which passes an optimizer"}
 
 
-class ProbeConfig(PreTrainedConfig):  # type: ignore[misc]
+class ProbeConfig(PreTrainedConfig):
     model_type = "probe"
 
 
-class ProbeForCausalLM(PreTrainedModel):  # type: ignore[misc]
+class ProbeForCausalLM(PreTrainedModel):
     """Keeps to the contract of a model: its loss is a mean, or sum / num_items_in_batch where that is given.
 
     Trainer counts the first labels of rows too, unless the name of the class ends like this.
@@ -165,7 +165,7 @@ def _cadences(job: Job) -> dict[str, Any]:
     }
 
 
-class Watch(TrainerCallback):  # type: ignore[misc]
+class Watch(TrainerCallback):
     """Notes the events of a run, and asks it to stop where the job says so."""
 
     def __init__(self, job: Job, report: Report) -> None:

@@ -24,7 +24,7 @@ class Backbone(nn.Module):
         return BaseModelOutput(last_hidden_state=self.probe.hidden(input_ids))
 
 
-class HeadForCausalLM(PreTrainedModel, GenerationMixin):  # type: ignore[misc]
+class HeadForCausalLM(PreTrainedModel, GenerationMixin):
     """A backbone and a head, which SFTTrainer may call itself.
 
     Trainer counts the first labels of rows too, unless the name of the class ends like this.

@@ -1,0 +1,78 @@
+"""The decisions of a correct training loop, as functions of numbers: which rows, which steps, which rate, what stays."""
+
+import math
+import random
+from collections.abc import Iterable, Iterator, Sequence
+
+from pv.suites.training_loop.job import Job
+
+
+def order(examples: int, seed: int, epoch: int) -> list[int]:
+    """Return the order of the examples in an epoch. Epochs count from 0."""
+    return random.Random(repr((seed, epoch))).sample(range(examples), examples)
+
+
+def batches(rows: Sequence[int], size: int) -> list[Sequence[int]]:
+    """Return the micro-batches of an epoch; the last one may be smaller."""
+    return [rows[i : i + size] for i in range(0, len(rows), size)]
+
+
+def windows(epoch: Sequence[Sequence[int]], accumulate: int) -> list[Sequence[Sequence[int]]]:
+    """Return the micro-batches of each optimizer step of an epoch; the last step may have fewer."""
+    return [epoch[i : i + accumulate] for i in range(0, len(epoch), accumulate)]
+
+
+def epoch_windows(job: Job, epoch: int) -> list[Sequence[Sequence[int]]]:
+    """Return the row numbers of each micro-batch of each step of an epoch."""
+    return windows(batches(order(len(job.train), job.seed, epoch), job.batch), job.accumulate)
+
+
+def planned_steps(job: Job) -> int:
+    """Return how many steps a run takes unless it is stopped."""
+    return job.max_steps or job.epochs * len(epoch_windows(job, 0))
+
+
+def rest(windows: list[Sequence[Sequence[int]]], taken: int) -> list[Sequence[Sequence[int]]]:
+    """Return the windows of an epoch that are left after `taken` of them."""
+    return windows[taken:]
+
+
+def remaining(job: Job, done: int) -> Iterator[list[Sequence[Sequence[int]]]]:
+    """Yield the windows of each epoch that are left after `done` steps."""
+    steps, planned = len(epoch_windows(job, 0)), planned_steps(job)
+    while done < planned and steps:
+        epoch, taken = divmod(done, steps)
+        left = rest(epoch_windows(job, epoch), taken)[: planned - done]
+        yield left
+        done += len(left)
+
+
+def due(step: int, every: int) -> bool:
+    """Return whether something that happens every so many steps happens after this step."""
+    return every > 0 and step % every == 0
+
+
+def stops(job: Job, step: int) -> bool:
+    """Return whether a callback asks to stop after this step."""
+    return step == job.stop_at
+
+
+def factor(job: Job, done: int, planned: int) -> float:
+    """Return what the rate is multiplied by in the step after `done` steps."""
+    if job.schedule == "constant":
+        return 1.0
+    if done < job.warmup:
+        return done / job.warmup
+    return max(0.0, (planned - done) / max(1, planned - job.warmup))
+
+
+def better(best: tuple[float, int] | None, evaluation: tuple[int, float]) -> tuple[float, int] | None:
+    """Return the least loss and its step. NaN is never the least."""
+    if math.isnan(evaluation[1]) or (best is not None and best[0] <= evaluation[1]):
+        return best
+    return evaluation[1], evaluation[0]
+
+
+def kept(saved: Iterable[int], keep: int | None, best: int | None) -> set[int | None]:
+    """Return which checkpoints stay: the newest, and the best."""
+    return {*sorted(saved)[-keep:], best} if keep else {*saved}
