@@ -1,4 +1,4 @@
-"""Attacks on a run through what its hooks receive: a callback changes all of it, and nobody else may notice.
+"""Attacks on the isolation of hooks: a callback changes its whole context, and no other hook may see a change.
 
 The subject is that of `real_run`.
 """

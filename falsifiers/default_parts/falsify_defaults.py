@@ -1,4 +1,4 @@
-"""Attacks on the settings of a command: those that nobody gave, and those that a supervisor reads."""
+"""Attacks on default settings, and on the configuration file that a supervisor reads."""
 
 from __future__ import annotations
 

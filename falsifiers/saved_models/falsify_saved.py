@@ -1,93 +1,27 @@
-"""Attacks on the evaluation of saved models. The subject is `reference_trainer.pipeline.saved_models`."""
+"""Attacks on the numbers of saved models. The subject is `reference_trainer.pipeline.saved_models`."""
 
 from __future__ import annotations
 
 import json
 import math
 import tempfile
-from collections.abc import Callable
-from dataclasses import asdict, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from torch import Tensor
 
-from falsifiers.support.oracles import assert_close, refusal_complaint
+from falsifiers.saved_models.models import BYTES, ROUNDING, TOKENS, checkpoint, chosen, decoder, expected, model
+from falsifiers.support.oracles import assert_close
 from falsifiers.support.small_runs import run, small
-from reference_trainer import MetricSum, Settings
+from reference_trainer import MetricSum
 from reference_trainer.errors import TrainerError
-from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
+from reference_trainer.models.decoder import Decoder
 from reference_trainer.pipeline import distill
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
-from reference_trainer.storage.checkpoint_manifest import Manifest
-from reference_trainer.storage.checkpoints import save_checkpoint
 from reference_trainer.storage.export import save_decoder, weights_digest
-from reference_trainer.storage.snapshot import snapshot
-
-TOKENS = 40
-BYTES = st.binary(min_size=41, max_size=90).map(lambda text: bytes(byte % TOKENS for byte in text))
-ROUNDING = 1e-5
-"""Nats a byte, of logits in float32."""
-
-
-def decoder(seed: int, tokens: int = TOKENS) -> Decoder:
-    """Return a small model; with random weights of a size that makes its predictions differ from those of others."""
-    made = new_decoder(DecoderConfig(vocab_size=tokens, layers=1, width=16, heads=1), seed)
-    with torch.no_grad():
-        for parameter in made.parameters():
-            parameter.mul_(3.0)
-    return made
-
-
-def model(directory: Path, seed: int, tokens: int = TOKENS, *, broken: bool = False) -> Path:
-    """Return the directory of a saved model; broken: its logits are not finite, although its weights are."""
-    path, made = directory / f"model-{seed}", decoder(seed, tokens)
-    path.mkdir()
-    if broken:
-        with torch.no_grad():
-            made.head.weight.sign_().mul_(3e38)  # products of finite weights that are not
-    save_decoder(made, path, {})
-    return path
-
-
-def checkpoint(directory: Path, seed: int) -> Path:
-    """Return the directory of a checkpoint of the same model."""
-    described = {"student": asdict(decoder(seed).config)}
-    content = Manifest(run_id="student", step=1, conditions={}, state=described)
-    tensors = snapshot({"student": decoder(seed)}, None).tensors
-    return save_checkpoint(directory, content, tensors)
-
-
-def chosen(directory: Path, text: bytes, **others: Any) -> Settings:
-    """Return settings for an evaluation of this text."""
-    (directory / "text").write_bytes(text)
-    return Settings(**{"data": directory / "text", "length": 3, "batch_size": 4, "device": "cpu", **others})
-
-
-def expected(part: bytes, length: int, student: Decoder, teacher: Decoder | None) -> dict[str, tuple[float, int]]:
-    """Return sum and count of each metric, of float64 log-probabilities, one sequence after the other."""
-    sums = {"hard_loss": 0.0} | ({} if teacher is None else {"kl_at_1": 0.0, "agreement": 0.0, "teacher_loss": 0.0})
-    starts = range(0, len(part) - length + 1, length - 1)
-    for start in starts:
-        tokens_1T = torch.tensor([list(part[start : start + length])])
-        labels = tokens_1T[0, 1:]
-        s = _log_probabilities(student, tokens_1T)
-        sums["hard_loss"] -= float(s[range(length - 1), labels].sum())
-        if teacher is not None:
-            t = _log_probabilities(teacher, tokens_1T)
-            sums["teacher_loss"] -= float(t[range(length - 1), labels].sum())
-            sums["kl_at_1"] += float((t.exp() * (t - s)).sum())
-            sums["agreement"] += float((t.argmax(-1) == s.argmax(-1)).sum())
-    return {name: (total, len(starts) * (length - 1)) for name, total in sums.items()}
-
-
-def _log_probabilities(model: Decoder, tokens_1T: Tensor) -> Tensor:
-    with torch.no_grad():
-        return model(tokens_1T)[0, :-1].double().log_softmax(-1)
 
 
 @given(text=BYTES, length=st.integers(2, 5), batch_size=st.integers(1, 9), compared=st.booleans(), whole=st.booleans())
@@ -164,25 +98,6 @@ def falsify_numbers_of_a_run_are_found_again(subject: Any, of_run: dict[str, Any
             assert found == reported, f"{of_run}: {metric} of {each.path.name} is {found}; the run reports {reported}"
 
 
-@given(unfit=st.lists(st.booleans(), min_size=1, max_size=4))
-def falsify_models_beside_an_unfit_one_are_evaluated(subject: Any, unfit: list[bool]) -> None:
-    """Each model is handed over when it is done, in order; the errors of the others are handed over too."""
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        paths = [directory / f"missing-{n}" if bad else model(directory, n) for n, bad in enumerate(unfit)]
-        seen, errors = list[list[str]](), list[Exception]()
-        subject.evaluate_saved(
-            paths,
-            chosen(directory, bytes(range(TOKENS)) * 2),
-            done=lambda evaluation: seen.append(subject.table(evaluation)),
-            unfit=errors.append,
-        )
-    fit = [str(path) for path, bad in zip(paths, unfit, strict=True) if not bad]
-    assert [rows[-1].split()[0] for rows in seen] == fit, f"evaluated are {[rows[-1] for rows in seen]}; expected {fit}"
-    assert all(rows[:-1] == seen[-1][: len(rows) - 1] for rows in seen), f"a line of the table changes: {seen}"
-    assert len(errors) == sum(unfit), f"{sum(unfit)} models are missing, and the errors are {errors}"
-
-
 def falsify_as_much_is_evaluated_as_in_a_run(subject: Any) -> None:
     """By default at most the first 64 KiB of the held-back part count, as in a run; the model computes them once."""
     forwards: list[Any] = []
@@ -209,81 +124,6 @@ def falsify_checkpoint_is_evaluated_as_its_model(subject: Any, same: bool) -> No
         first, second = subject.evaluate_saved(paths, settings).models
     assert (first.sums == second.sums) is same, f"the same weights: {same}; {first.sums} and {second.sums}"
     assert (first.digest == second.digest) is same, f"the same weights: {same}; {first.digest} and {second.digest}"
-
-
-def _changed(path: Path) -> None:
-    """Change a byte of the largest file, in its last tensor."""
-    largest = max(path.iterdir(), key=lambda each: each.stat().st_size)
-    content = bytearray(largest.read_bytes())
-    content[-2] ^= 1
-    largest.write_bytes(content)
-
-
-def _damaged_model(directory: Path) -> tuple[Path, dict[str, Any]]:
-    path = model(directory, 1)
-    _changed(path)
-    return path, {}
-
-
-def _damaged_checkpoint(directory: Path) -> tuple[Path, dict[str, Any]]:
-    path = checkpoint(directory, 1)
-    _changed(path)
-    return path, {}
-
-
-def _of_an_own_model(directory: Path) -> tuple[Path, dict[str, Any]]:
-    content = Manifest(run_id="student", step=1, conditions={}, state={})
-    return save_checkpoint(directory, content, {"student.w": torch.ones(2)}), {}
-
-
-WRONG: dict[str, tuple[Callable[[Path], tuple[Path, dict[str, Any]]], str]] = {
-    "a changed model": (_damaged_model, "model-1"),
-    "a changed checkpoint": (_damaged_checkpoint, "student-step1"),
-    "a checkpoint of an own model": (_of_an_own_model, "no student of this package"),
-    "a directory that is missing": (lambda directory: (directory / "missing", {}), "missing"),
-    "too few tokens": (lambda directory: (model(directory, 1, TOKENS - 1), {}), "byte 39, and "),
-    "logits that are not finite": (lambda directory: (model(directory, 1, broken=True), {}), "model-1"),
-    "the directory of checkpoints": (
-        lambda directory: (checkpoint(directory / "saved", 1).parent, {}),
-        "saved/student-latest?",
-    ),
-    "a name that is too long": (lambda directory: (directory / ("x" * 300), {}), "expected a model or a checkpoint"),
-    "a teacher of more tokens": (
-        lambda directory: (model(directory, 1), {"teacher": model(directory, 2, TOKENS + 1)}),
-        "in the evaluation of",
-    ),
-    "less than a sequence": (lambda directory: (model(directory, 1), {"length": 9}), "at least 81"),
-    "less than a sequence in the whole": (
-        lambda directory: (model(directory, 1), {"length": TOKENS * 2 + 1}),
-        "holds 80 bytes; expected at least 81",
-    ),
-    "a changed teacher": (
-        lambda directory: (model(directory, 2), {"teacher": _damaged_model(directory)[0]}),
-        "model-1",
-    ),
-}
-"""What is evaluated, with settings, and a word of the refusal."""
-
-
-def _noted(call: Callable[[], Any]) -> Any:
-    """Return what a call returns; its error has its notes in the message, as a command prints it."""
-    try:
-        return call()
-    except TrainerError as error:
-        raise TrainerError("; ".join([str(error), *getattr(error, "__notes__", [])])) from error
-
-
-def falsify_unfit_model_has_no_numbers(subject: Any) -> None:
-    """A damaged, missing or unfit model is refused by its cause, also beside one that is whole."""
-    for kind, (make, word) in WRONG.items():
-        with tempfile.TemporaryDirectory() as name:
-            directory = Path(name)
-            path, others = make(directory)
-            settings = chosen(directory, bytes(range(TOKENS)) * 2, **others)
-            paths = [model(directory, 9), path]
-            call = partial(subject.evaluate_saved, paths, settings, whole="whole" in kind)
-            wrong = refusal_complaint(kind, partial(_noted, call), word, kind=TrainerError)
-            assert wrong is None, wrong
 
 
 @given(

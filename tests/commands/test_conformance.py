@@ -52,6 +52,14 @@ def test_claims_that_a_trainer_does_not_make_are_not_required(project: Project) 
     assert report.exit_code == 0
 
 
+def test_a_subject_without_an_adapter_is_undecided_once_with_what_to_write(project: Project) -> None:
+    project("trainers")
+    report = pv.check("trainers:train", only=["TL-DATA-*"])
+    assert set(outcomes(report).values()) == {Outcome.UNDECIDED}
+    assert report.exit_code == 2
+    assert pv.render(report).count("cannot adapt train: expected an adapter") == 1
+
+
 def test_a_premise_that_fails_is_named(project: Project) -> None:
     project("trainers")
     report = pv.check("trainers:Dropped", only=["TL-DATA-002"])

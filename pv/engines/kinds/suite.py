@@ -11,6 +11,7 @@ from pv.engines.code import Code, Function
 from pv.engines.kind import ENDED_EARLY, How, Kind, Worker, seed_of
 from pv.engines.stream import Silent, Stream
 from pv.engines.trial import Trial, TrialStatus
+from pv.errors import PvError
 
 SUITE = 3
 """The parts of `pv/suites/NAME` in the path of a test."""
@@ -60,7 +61,11 @@ class SuiteKind(Kind[SuitePayload]):
 
         engine.load_profile(payload.examples, shrink=not worker.mutated)
         tests = {id_: worker.function(test) for id_, test in {**payload.premises, payload.claim: payload.test}.items()}
-        bench = worker.function(payload.bench)(worker.subject(), worker.shared)
+        subject, make = worker.subject(), worker.function(payload.bench)
+        try:
+            bench = make(subject, worker.shared)
+        except PvError as error:  # the suite does not know how to drive the subject, and says what to write
+            return {"status": TrialStatus.SKIPPED.value, "detail": str(error)}
         worker.ready()
         if reason := bench.missing(payload.claim, payload.needs):
             return {"status": TrialStatus.NOT_CLAIMED.value, "detail": reason}

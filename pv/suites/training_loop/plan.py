@@ -1,4 +1,4 @@
-"""The decisions of a correct training loop, as functions of numbers: which rows, which steps, which rate, what stays."""
+"""The decisions of a correct training loop: order of the rows, steps, rates, and which checkpoints stay."""
 
 import math
 import random

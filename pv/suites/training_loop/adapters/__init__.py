@@ -6,10 +6,11 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, cast
 
+from pv.errors import PvError
 from pv.suites.training_loop.job import Trainer
 
 
-class NoAdapter(TypeError):
+class NoAdapter(PvError, TypeError):
     """A subject that cannot be attacked as it is; the text says what to write."""
 
 
