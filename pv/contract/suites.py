@@ -17,7 +17,7 @@ def suites() -> dict[str, Path]:
 
 def is_suite(contract: Contract) -> bool:
     """Return whether a contract is that of a suite, with mutants of the suite's own subject."""
-    return contract.location.path.resolve().is_relative_to(FOLDER)
+    return contract.suite is None and any("needs" in claim.options for claim in contract.falsifiers)
 
 
 def applied(suite: Contract) -> Contract:

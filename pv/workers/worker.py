@@ -21,6 +21,7 @@ from pv.engines.stream import SLOT, Stream
 from pv.engines.trial import TrialStatus
 from pv.errors import BrokenMutant
 from pv.instrument import coverage, import_hook
+from pv.source.project import HOME, SUITES
 from pv.workers.files import FilesRead
 from pv.workers.streams import EVIDENCE_FD, adopt
 from pv.workers.tasks import DEVICE, Body, structured
@@ -48,6 +49,7 @@ def prepare(body: Body) -> None:
     """Put the project's roots first, for this process and for every Python that it starts."""
     roots = list(body.roots)
     sys.path[:0] = roots
+    _prefer_suites(roots)
     inherited = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(SITE), *roots, *inherited])
     os.environ["TMPDIR"] = body.scratch
@@ -61,6 +63,14 @@ def prepare(body: Body) -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         limit = body.backstop_bytes if hard == resource.RLIM_INFINITY else min(body.backstop_bytes, hard)
         resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def _prefer_suites(roots: list[str]) -> None:
+    """Import suites from a root that has them, as a clone of `pv` does, and not from the `pv` that is installed."""
+    for root in reversed(roots):
+        folder = Path(root, *SUITES.relative_to(HOME).parts)
+        if folder != SUITES and folder.is_dir():
+            importlib.import_module("pv.suites").__path__.insert(0, str(folder))
 
 
 def _try(body: Body, stream: Stream) -> dict[str, Any]:

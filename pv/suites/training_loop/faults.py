@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from pv.suites.training_loop import loop, plan
+from pv.suites.training_loop import loop
 from pv.suites.training_loop.job import Job, Report, probe_of
 from pv.suites.training_loop.loop import Batch, Loop, State, Sums, Training
 from pv.suites.training_loop.probe import token_loss
@@ -122,28 +122,6 @@ def saves_late(original: Callable[[Training], None], training: Training) -> None
         original(training)
 
 
-def first_order(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
-    """Go on with the order of the first epoch in the epoch that was cut."""
-    for number, left in enumerate(original(job, done)):
-        whole = plan.epoch_windows(job, 0)
-        cut = done % len(whole) if number == 0 else 0
-        yield whole[cut:][: len(left)] if cut else left
-
-
-def first_order_next(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
-    """Go on with the order of the first epoch in the epochs after the one that was cut."""
-    whole = plan.epoch_windows(job, 0)
-    for number, left in enumerate(original(job, done)):
-        follows = done and (number or done % len(whole) == 0)
-        yield whole[: len(left)] if follows else left
-
-
-def loses_an_epoch(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
-    """Take one epoch less if an epoch ended with the step of the checkpoint."""
-    skipped = done > 0 and done % len(plan.epoch_windows(job, 0)) == 0
-    yield from list(original(job, done))[skipped:]
-
-
 def fetches_before_restoring(original: Callable[..., Iterator[Any]], job: Job, epoch: Windows) -> Iterator[Any]:
     """Fetch the first batch of a resumed run twice: before the random state is restored, and after."""
     if job.resume:
@@ -178,13 +156,6 @@ def _restore_what_is_there(training: Training, saved: Mapping[str, Any]) -> None
         training.optimizer.load_state_dict(saved["optimizer"])
     training.scheduler.last_epoch = saved.get("schedule", 0)
     training.state = State(**saved.get("state", {}))
-
-
-def steps_after_the_end(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
-    """Take another epoch when a finished run is resumed."""
-    yield from original(job, done)
-    if job.resume and done == plan.planned_steps(job):
-        yield plan.epoch_windows(job, 0)
 
 
 def batches_of_every_worker(original: Callable[..., Iterator[Any]], job: Job, epoch: Windows) -> Iterator[Any]:

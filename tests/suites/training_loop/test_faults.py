@@ -1,15 +1,14 @@
 import inspect
 
 from pv.contract.mutants import Swap
-from pv.suites.training_loop import faults
+from pv.suites.training_loop import faults, plan_faults
 from tests.suites.training_loop.planting import contract
 
 
 def test_every_fault_is_a_mutant() -> None:
     used = {each.change.replacement.attribute for each in contract().mutants if isinstance(each.change, Swap)}
-    public = {
-        name for name, each in inspect.getmembers(faults, inspect.isfunction) if each.__module__ == faults.__name__
-    }
+    found = [(module, *each) for module in (faults, plan_faults) for each in inspect.getmembers(module)]
+    public = {name for module, name, each in found if getattr(each, "__module__", "") == module.__name__}
     assert {name for name in public if not name.startswith("_")} == used
 
 

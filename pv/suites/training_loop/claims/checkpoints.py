@@ -5,8 +5,7 @@ from typing import Any
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import EVALUATED, saved_job, unequal
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute
-from pv.suites.training_loop.diagnosis import different, first_difference
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute, unchanged
 from pv.suites.training_loop.run import Run
 
 
@@ -16,13 +15,7 @@ def on_disk(run: Run) -> list[int]:
 
 
 def falsify_saving_changes_nothing(bench: Bench) -> None:
-    cells: Cells = {}
-    for accumulate in (1, 2):
-        saved, plain = (bench.run(saved_job(accumulate=accumulate, save_every=every)) for every in (1, 0))
-        same = saved.order == plain.order and not different(saved.weights, plain.weights)
-        why = "" if same else f"beside the run without checkpoints, {first_difference(saved, plain)}"
-        cells[f"accumulation {accumulate}"] = Cell(saved, why)
-    judge(cells)
+    judge(unchanged(bench, saved_job(), "save_every", "checkpoints"))
 
 
 def falsify_saved_at_the_cadence(bench: Bench) -> None:

@@ -1,11 +1,12 @@
 """What the tests of the claims have in common: they name every cell that fails, and show the steps of the first."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn, TypeAlias
 
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.diagnosis import table
+from pv.suites.training_loop.diagnosis import different, first_difference, table
+from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.mistakes import difference, explain_gradient, gradient_ratio
 from pv.suites.training_loop.oracle import norm, sums
 from pv.suites.training_loop.run import Run
@@ -48,6 +49,17 @@ def common(cells: list[Cell]) -> tuple[str, ...]:
 def it_is(causes: tuple[str, ...]) -> str:
     """Return "; it is A, or B"; "" if there is no cause."""
     return f"; it is {', or '.join(causes)}" if causes else ""
+
+
+def unchanged(bench: Bench, with_it: Job, off: str, what: str) -> Cells:
+    """Return a cell for each accumulation: a run is that of the job in which the cadence `off` is 0, bit for bit."""
+    cells: Cells = {}
+    for accumulate in (1, 2):
+        run, plain = (bench.run(replace(with_it, accumulate=accumulate, **more)) for more in ({}, {off: 0}))
+        same = run.order == plain.order and not different(run.weights, plain.weights)
+        fault = "" if same else f"beside the run without {what}, {first_difference(run, plain)}"
+        cells[f"accumulation {accumulate}"] = Cell(run, fault)
+    return cells
 
 
 def gradient_cell(bench: Bench, run: Run, k: int) -> Cell:

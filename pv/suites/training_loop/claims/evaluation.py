@@ -4,9 +4,8 @@ from itertools import chain
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import EVALUATED, evaluated_job
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute, unchanged
 from pv.suites.training_loop.claims.logs import mean_of_means, token_mean
-from pv.suites.training_loop.diagnosis import different, first_difference
 from pv.suites.training_loop.job import Example
 from pv.suites.training_loop.numbers import close, equal_to
 from pv.suites.training_loop.oracle import Sums, sums
@@ -59,13 +58,7 @@ def falsify_batch_size_of_an_evaluation(bench: Bench) -> None:
 
 
 def falsify_evaluation_changes_nothing(bench: Bench) -> None:
-    cells: Cells = {}
-    for accumulate in (1, 2):
-        evaluated, plain = (bench.run(evaluated_job(accumulate=accumulate, eval_every=every)) for every in (1, 0))
-        same = evaluated.order == plain.order and not different(evaluated.weights, plain.weights)
-        why = "" if same else f"beside the run without evaluations, {first_difference(evaluated, plain)}"
-        cells[f"accumulation {accumulate}"] = Cell(evaluated, why)
-    judge(cells)
+    judge(unchanged(bench, evaluated_job(eval_every=1), "eval_every", "evaluations"))
 
 
 def falsify_training_mode_after_an_evaluation(bench: Bench) -> None:
