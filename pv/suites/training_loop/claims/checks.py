@@ -36,7 +36,8 @@ def judge(cells: Cells) -> None:
     if not failed:
         return
     name, first = next(iter(failed.items()))
-    others = f" ({len(failed)} of {len(cells)} cells fail: {'; '.join(failed)})" if len(cells) > 1 else ""
+    which = "all" if len(failed) == len(cells) else "; ".join(failed)
+    others = f" ({len(failed)} of {len(cells)} cells fail: {which})" if len(cells) > 1 else ""
     refute(f"{name}: {first.fault}{it_is(common(list(failed.values())))}{others}", first.run)
 
 
