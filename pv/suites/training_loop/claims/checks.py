@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.diagnosis import different, first_difference, table
@@ -56,7 +56,9 @@ def unchanged(bench: Bench, with_it: Job, off: str, what: str) -> Cells:
     """Return a cell for each accumulation: a run is that of the job in which the cadence `off` is 0, bit for bit."""
     cells: Cells = {}
     for accumulate in (1, 2):
-        run, plain = (bench.run(replace(with_it, accumulate=accumulate, **more)) for more in ({}, {off: 0}))
+        job = replace(with_it, accumulate=accumulate)
+        without: dict[str, Any] = {off: 0}
+        run, plain = bench.run(job), bench.run(replace(job, **without))
         same = run.order == plain.order and not different(run.weights, plain.weights)
         fault = "" if same else f"beside the run without {what}, {first_difference(run, plain)}"
         cells[f"accumulation {accumulate}"] = Cell(run, fault)
