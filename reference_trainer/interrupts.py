@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ __all__ = [
     "ignore",
     "noted",
     "raise_once",
+    "without_children",
 ]
 
 INTERRUPTED = 130
@@ -86,6 +88,23 @@ def ignore() -> None:
     for number in _NUMBERS:
         if signal.getsignal(number) is _exit or isinstance(signal.getsignal(number), _Once):
             signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def without_children() -> Iterator[None]:
+    """Call no handler of SIGCHLD in this block: that of a DataLoader raises for each worker that has been killed.
+
+    Python calls handlers in the main thread only; elsewhere the block changes nothing.
+    """
+    before = signal.getsignal(signal.SIGCHLD)
+    if before is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def _exchange(old: Any, new: Callable[[int, Any], None]) -> None:

@@ -11,8 +11,10 @@ from pv.engines.trial import TrialStatus
 from pv.errors import BrokenMutant
 from pv.source.project import is_shipped
 
-ASSERTING = ("testing", "_testing", "unittest", "_pytest")
-"""Parts of the names of modules whose assertions are the caller's: numpy.testing, torch.testing, unittest.mock, ..."""
+ASSERTING = ("testing", "_testing", "unittest", "_pytest", "pytest_mock")
+"""Parts of the names of modules whose assertions are the caller's: numpy.testing, torch.testing, unittest.mock, ...
+
+pytest-mock replaces the assertions of `unittest.mock` with its own."""
 DEVICES = {"torch.cuda", "torch.xpu", "torch.mtia"}
 """The modules whose `_lazy_init` raises where the device, its driver or its build of torch is missing."""
 

@@ -18,6 +18,7 @@ CLAIMS = {
     "equation": Falsifier(equation="twice", **BASE),
     "run": Falsifier(test=TEST, run="once", **BASE),
     "harness": Harness(test=TEST, bounds={"n": "0..8"}, limit_s=4.0, engine="both", **BASE),
+    "suite": Falsifier(test=TEST, options={"needs": []}, **BASE),
     "prose": Falsifier(**BASE),
     "prose harness": Harness(**BASE),
 }

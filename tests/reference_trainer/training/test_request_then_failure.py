@@ -45,7 +45,7 @@ def test_signal_to_the_process_group_loses_no_step(trainer: Trainer) -> None:
     os.killpg(run.pid, signal.SIGTERM)
     said, complaints = run.communicate(timeout=500)
     assert run.returncode == 75, said + complaints
-    assert "DataLoader worker" in complaints and "--resume latest" in complaints
+    assert "then failed with" in complaints and "--resume latest" in complaints
     assert (trainer.folder / "out/checkpoints/student-step2/manifest.json").is_file()
     for arguments in (("--resume", "latest"), ("--out", "straight")):
         again = started(trainer, *arguments)
@@ -100,6 +100,26 @@ def saved_by(hook: str, error: Exception | None, save: Callable[[Saved], None] =
 def test_failure_between_updates_after_a_request_is_a_request(hook: str) -> None:
     with pytest.raises(StopRequestedError, match=r"^stopped on request, then failed with ValueError: failed"):
         saved_by(hook, ValueError("failed"))
+
+
+def test_death_of_another_worker_does_not_end_the_save() -> None:
+    def raises(number: int, frame: Any) -> None:
+        raise RuntimeError("DataLoader worker is killed by signal")
+
+    written = []
+
+    def save(run: Saved) -> None:
+        subprocess.run(["true"], check=True)
+        written.append(run.state.position.step)
+
+    before = signal.signal(signal.SIGCHLD, raises)
+    try:
+        with pytest.raises(StopRequestedError, match="then failed with ValueError"):
+            saved_by("on_step_begin", ValueError("failed"), save)
+        assert signal.getsignal(signal.SIGCHLD) is raises
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+    assert written == [1]
 
 
 @pytest.mark.parametrize(
