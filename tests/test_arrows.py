@@ -113,7 +113,8 @@ def foreign(paths: list[Path]) -> set[str]:
     ],
 )
 def test_a_package_does_not_know_another(package: str, stranger: str) -> None:
-    knowing = [path for path in files(package) for name in imported(path) if name.split(".")[0] == stranger]
+    names = [(path, name.split(".")) for path in files(package) for name in imported(path)]
+    knowing = [path for path, name in names if name[0] == stranger and name[:2] != ["pv", "suites"]]
     assert knowing == []
 
 

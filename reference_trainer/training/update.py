@@ -26,9 +26,10 @@ WEIGHT_DECAY, BETAS, EPSILON = 0.01, (0.9, 0.999), 1e-8
 def new_optimizer(parameters: Iterable[nn.Parameter], rate: float) -> torch.optim.Optimizer:
     """Return the optimizer of every run. Source: Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2.
 
-    It is fused on CUDA: one kernel, which can skip an update without waiting for the host.
+    It holds the parameters that require a gradient. It is fused on CUDA: one kernel, which can skip an update without
+    waiting for the host.
     """
-    parameters = list(parameters)
+    parameters = [each for each in parameters if each.requires_grad]
     fused = any(each.is_cuda for each in parameters)
     return torch.optim.AdamW(parameters, lr=rate, weight_decay=WEIGHT_DECAY, betas=BETAS, eps=EPSILON, fused=fused)
 
