@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +24,6 @@ __all__ = [
     "ignore",
     "noted",
     "raise_once",
-    "without_children",
 ]
 
 INTERRUPTED = 130
@@ -65,7 +63,8 @@ def noted() -> Iterator[Callable[[], bool]]:
 
     Interrupts within 1 s count as one, also when the block ends in that second; a later one raises
     `KeyboardInterrupt`, and so does the end of the block after an interrupt that the function has not returned. Nothing
-    is noted unless `raise_once` was called before.
+    is noted unless `raise_once` was called before. After an interrupt, no handler of SIGCHLD is called in this block:
+    that of a DataLoader raises for each worker that the signal has killed, too, also while a checkpoint is written.
     """
     note = _Note()
     before = {each: handler for each in _NUMBERS if isinstance(handler := signal.getsignal(each), _Once)}
@@ -77,6 +76,8 @@ def noted() -> Iterator[Callable[[], bool]]:
         for number, handler in before.items():
             handler.quiet_until = note.quiet_until
             signal.signal(number, handler)
+        if note.of_children is not None:
+            signal.signal(signal.SIGCHLD, note.of_children)
     if note.received and not note.returned:
         for handler in before.values():
             handler.quiet_until = time.monotonic() + _REPEATED_S
@@ -88,23 +89,6 @@ def ignore() -> None:
     for number in _NUMBERS:
         if signal.getsignal(number) is _exit or isinstance(signal.getsignal(number), _Once):
             signal.signal(number, signal.SIG_IGN)
-
-
-@contextmanager
-def without_children() -> Iterator[None]:
-    """Call no handler of SIGCHLD in this block: that of a DataLoader raises for each worker that has been killed.
-
-    Python calls handlers in the main thread only; elsewhere the block changes nothing.
-    """
-    before = signal.getsignal(signal.SIGCHLD)
-    if before is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGCHLD, before)
 
 
 def _exchange(old: Any, new: Callable[[int, Any], None]) -> None:
@@ -136,6 +120,7 @@ class _Note(_Once):
     def __init__(self) -> None:
         super().__init__()
         self.received = self.returned = False
+        self.of_children: Any = None
 
     def asked(self) -> bool:
         self.returned = self.received
@@ -146,4 +131,5 @@ class _Note(_Once):
             super().__call__(number, frame)
         else:
             self.received = True
+            self.of_children = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             self.quiet_until = time.monotonic() + _SAME_S

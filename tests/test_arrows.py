@@ -54,7 +54,7 @@ TRAINER_ROOMS: dict[str, str] = {
     "models": "errors",
     "data": "errors distillation",
     "storage": "errors interrupts models",
-    "training": "errors interrupts distillation data",
+    "training": "errors distillation data",
     "pipeline": "errors interrupts distillation config models data storage training",
     "supervision": "errors interrupts config storage training pipeline",
     "cli": "errors interrupts distillation config models training pipeline supervision",

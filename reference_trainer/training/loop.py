@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from reference_trainer import interrupts
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.errors import StopRequestedError, first_line
@@ -169,8 +168,7 @@ class _Run:
         except Exception as error:
             # A signal to the process group ends data-loader workers too, whose loss fails the next step.
             if self.whole is not None and self.agreement.is_asked_alone():
-                with interrupts.without_children():
-                    self._leave(self.whole, self.callbacks.states(), after=error)
+                self._leave(self.whole, self.callbacks.states(), after=error)
             raise
 
     def _go_through_events(self) -> None:

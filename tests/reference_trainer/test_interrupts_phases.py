@@ -3,6 +3,7 @@
 import itertools
 import os
 import signal
+import subprocess
 from typing import Any
 from unittest import mock
 
@@ -140,6 +141,24 @@ def test_interrupts_within_three_seconds_after_one_raised_at_the_end_are_ignored
             return sent(number, [])
 
     assert child(work) == (0, answer, b"")
+
+
+def test_handler_of_children_is_not_called_after_an_interrupt_until_the_block_ends() -> None:
+    def work() -> str:
+        begin(signal.SIGTERM, DEFAULT)
+        interrupts.exit_at_once()
+        interrupts.raise_once()
+        deaths: list[str] = []
+        with interrupts.noted() as requested:
+            signal.signal(signal.SIGCHLD, lambda number, frame: deaths.append(str(requested())))
+            subprocess.run(["true"], check=True)
+            os.kill(os.getpid(), signal.SIGTERM)
+            subprocess.run(["true"], check=True)
+            deaths.append(f"requested {requested()}")
+        subprocess.run(["true"], check=True)
+        return ", ".join(deaths)
+
+    assert child(work) == (0, "False, requested True, True", b"")
 
 
 def test_nothing_is_noted_in_a_program_with_handlers_of_its_own() -> None:

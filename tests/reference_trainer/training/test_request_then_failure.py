@@ -102,26 +102,6 @@ def test_failure_between_updates_after_a_request_is_a_request(hook: str) -> None
         saved_by(hook, ValueError("failed"))
 
 
-def test_death_of_another_worker_does_not_end_the_save() -> None:
-    def raises(number: int, frame: Any) -> None:
-        raise RuntimeError("DataLoader worker is killed by signal")
-
-    written = []
-
-    def save(run: Saved) -> None:
-        subprocess.run(["true"], check=True)
-        written.append(run.state.position.step)
-
-    before = signal.signal(signal.SIGCHLD, raises)
-    try:
-        with pytest.raises(StopRequestedError, match="then failed with ValueError"):
-            saved_by("on_step_begin", ValueError("failed"), save)
-        assert signal.getsignal(signal.SIGCHLD) is raises
-    finally:
-        signal.signal(signal.SIGCHLD, before)
-    assert written == [1]
-
-
 @pytest.mark.parametrize(
     ("hook", "error", "step"), [("on_step_begin", ValueError("failed"), 1), ("on_optimizer_step", None, 2)]
 )
