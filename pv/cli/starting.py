@@ -17,15 +17,21 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("name", default="")
 @click.option("--subject", default="", metavar="MODULE:FUNCTION", help="Write a contract about this function.")
-def new(name: str, subject: str) -> None:
-    """Write a first contract, with a falsifier and a mutant.
+@click.option(
+    "--trainer", default="", metavar="MODULE:NAME", help="Write an adapter of this training loop for `pv check`."
+)
+def new(name: str, subject: str, trainer: str) -> None:
+    """Write a first contract, with a falsifier and a mutant, or the adapter of a training loop.
 
     Without --subject, a small example that passes. NAME is the id of the contract (default: that of the function, or
     `example`). Files that exist are never changed.
     """
+    from pv.commands.adapter import new_adapter
     from pv.commands.new import new as write
 
-    written = write(name, subject=subject)
+    if trainer and (name or subject):
+        raise click.UsageError("--trainer takes neither a name nor --subject")
+    written = new_adapter(trainer) if trainer else write(name, subject=subject)
     lines = [f"wrote {path}" for path in written.files] + list(written.advice)
     print_whole("".join(f"{line}\n" for line in [*lines, f"next: {written.commands[0]}"]))
 

@@ -169,7 +169,7 @@ def _write(project: Project, files: Mapping[Path, str], name: str, to_do: tuple[
                 f"{shown_path(path)} exists; nothing was written: choose another name, as in `pv new NAME`"
             )
     shared, advice = _shared(project)
-    _create({**shared, **files})
+    create({**shared, **files})
     return Written(
         files=tuple(shown_path(path) for path in {**shared, **files}),
         advice=(*advice, *to_do),
@@ -177,7 +177,7 @@ def _write(project: Project, files: Mapping[Path, str], name: str, to_do: tuple[
     )
 
 
-def _create(files: Mapping[Path, str]) -> None:
+def create(files: Mapping[Path, str]) -> None:
     """Create all the files or none. Raise UsageError."""
     created: list[Path] = []
     for path, text in files.items():

@@ -1,0 +1,157 @@
+"""Writes the adapter of a training loop, with what its source tells; the rest is left to fill in."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from pv.commands.loop_parts import Call, Loop, attributes, called, is_class, read
+from pv.commands.new import Written, create
+from pv.contract.load import shown_path
+from pv.contract.names import Target
+from pv.errors import UsageError
+from pv.source.project import find_project
+from pv.source.resolve import module_file, module_name
+
+SEEN = ("loss", "rate", "norm")
+_IN_PARTS = '''"""The adapter of `{target}`: what `pv check` calls to attack it."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pv.suites.training_loop.adapters.handwritten import HandWritten, fill_in
+from pv.suites.training_loop.job import Job
+from pv.suites.training_loop.probe import Probe
+from {module} import {names}
+
+
+class Adapter(HandWritten):
+    logged = {logged}
+
+    def build(self, job: Job, model: Probe) -> None:
+        # model(tokens) maps token ids [B, T] to logits [B, T, V]. Wrap it if the loop calls its model otherwise.
+        self.job = job
+        self.loop = {build}
+
+    def windows(self) -> Iterable[Any]:
+        return {windows}
+
+    def update(self, window: Any) -> None:
+        {update}
+
+    def log(self) -> Mapping[str, float]:
+        return {{{log}}}
+
+    def evaluate(self) -> float:
+        {evaluate}
+
+    def save(self, path: Path) -> None:
+        {save}
+
+    def load(self, path: Path) -> int:
+        {load}
+        return {steps}
+'''
+_WHOLE = '''"""The adapter of `{target}`: what `pv check` calls to attack it."""
+
+from pv.suites.training_loop.adapters.handwritten import fill_in
+from pv.suites.training_loop.job import Job, Report
+from {module} import {names}
+
+
+class Adapter:
+    lacks = dict.fromkeys(
+        {lacks}.split(),
+        "the adapter of one function does not tell",
+    )
+    not_claimed: dict[str, str] = {{}}
+    tolerance = 1e-6
+
+    def run(self, job: Job) -> Report:
+        # model(tokens) maps token ids [B, T] to logits [B, T, V]. Wrap it if the loop calls its model otherwise.
+        model = job.model()
+        {train}
+        return Report(model=model)
+'''
+_FEATURES = (
+    *("loss", "rate", "norm", "history", "events", "step_events", "evaluate", "save", "keep", "best"),
+    *("stop", "ranks", "noise", "padding", "groups", "workers"),
+)
+_BY_SETTING = {"job.clip": "clip", "job.warmup": "schedule"}
+
+
+def new_adapter(trainer: str, folder: Path | None = None) -> Written:
+    """Write an adapter of the class or function `trainer`, `module:name`, beside its module. Its source is read only.
+
+    Raise UsageError for a name that cannot be resolved or has no model to replace, and if the file exists already.
+    """
+    project = find_project((folder or Path.cwd()).resolve())
+    target = Target.parse(trainer)
+    loop = read(project, target)
+    path = module_file(project, target.module)
+    path = path.with_name(f"{path.stem}_adapter.py")
+    text = _in_parts(target, loop) if is_class(loop) else _whole(target, loop)
+    if os.path.lexists(path):
+        raise UsageError(f"{shown_path(path)} exists; nothing was written")
+    create({path: text})
+    return Written(
+        files=(shown_path(path),),
+        advice=tuple(_to_fill_in(shown_path(path), text)),
+        commands=(f"pv check {module_name(project, path)}:Adapter",),
+    )
+
+
+def _to_fill_in(path: Path, text: str) -> list[str]:
+    lines = [str(i) for i, line in enumerate(text.splitlines(), 1) if "fill_in(" in line]
+    return [f"fill in {path}, line {', '.join(lines)}; until then the claims that need it are undecided"]
+
+
+def _whole(target: Target, loop: Loop) -> str:
+    call = called(loop, loop.node.name, {"job": "job", "model": "model"})
+    lacks = [*_FEATURES, *(name for setting, name in _BY_SETTING.items() if setting not in call.text)]
+    return _WHOLE.format(
+        target=target,
+        module=target.module,
+        names=", ".join(sorted(call.names)),
+        lacks=f'"{" ".join(lacks)}"',
+        train=call.text,
+    )
+
+
+def _in_parts(target: Target, loop: Loop) -> str:
+    build = called(loop, loop.node.name, {"job": "job", "model": "model"})
+    seen = attributes(loop)
+    return _IN_PARTS.format(
+        target=target,
+        module=target.module,
+        names=", ".join(sorted(build.names)),
+        build=build.text,
+        logged=_tuple([name for name in SEEN if name in seen]),
+        log=", ".join(f'"{name}": {seen[name]}' for name in SEEN if name in seen),
+        windows=_part(loop, "windows").text,
+        update=_part(loop, "update", "window").text,
+        evaluate=_evaluate(_part(loop, "evaluate")),
+        save=_part(loop, "save", "path").text,
+        load=_part(loop, "load", "path").text,
+        steps=seen.get("steps", 'fill_in("how many steps were taken before the checkpoint")'),
+    )
+
+
+def _part(loop: Loop, role: str, first: str = "") -> Call:
+    """Return the call of the method that plays a role; `first` is what its first required parameter gets."""
+    method = loop.method(role)
+    if method is None:
+        return Call(f'fill_in("{role}")')
+    return called(loop, f"self.loop.{method.name}", {"job": "self.job", "first": first}, method)
+
+
+def _evaluate(call: Call) -> str:
+    call = replace(call, text=call.text.replace("self.job.batch", "self.job.eval_batch"))
+    if call.returns == "float" or call.text.startswith("fill_in("):
+        return f"return {call.text}"
+    return f'found = {call.text}\n        return fill_in("the loss over job.evaluated, of what was found: ", found)'
+
+
+def _tuple(names: list[str]) -> str:
+    quoted = ", ".join(f'"{name}"' for name in names)
+    return f"({quoted},)" if len(names) == 1 else f"({quoted})"

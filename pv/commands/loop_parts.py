@@ -1,0 +1,196 @@
+"""Reads from the source of a training loop which of its parts do what, and which settings of a job they take."""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pv.contract.check import did_you_mean
+from pv.contract.names import Target, hyphen_hint
+from pv.errors import UsageError
+from pv.source.project import Project
+from pv.source.resolve import Unbound, module_file, parse
+
+Definition: TypeAlias = ast.ClassDef | ast.FunctionDef
+ROLES = {
+    "windows": r"windows|micro_?batches|batches|epoch_batches|iterate|train_(data)?loader",
+    "update": r"(train(ing)?_)?(step|update)|train_(batch|window)|optimi[sz]er_step",
+    "evaluate": r"eval(uate)?(_loss)?|estimate_loss|validat(e|ion)(_loss)?",
+    "save": r"save(_(checkpoint|state))?|write_checkpoint|checkpoint",
+    "load": r"(load|restore)(_(checkpoint|state))?|resume(_from(_checkpoint)?)?",
+}
+"""The names that a method with this role has in code that people write."""
+SETTINGS = {
+    "rate": r"lr|(peak_|max_|base_)?(learning_)?rate",
+    "warmup": r"(lr_)?warm_?up(_(steps|iters))?",
+    "batch": r"(micro_|train_)?batch(_size)?|bs|(per_device_)?train_batch_size",
+    "eval_batch": r"(eval|val|valid)_batch(_size)?",
+    "accumulate": r"(grad(ient)?_)?accum(ulat(e|ion))?(_steps|_iters)?",
+    "epochs": r"(num_|n_|max_)?epochs",
+    "max_steps": r"(max_|num_|total_)(train_)?(steps|iters)",
+    "clip": r"(grad(ient)?_)?clip(_norm|ping)?|max_(grad_)?norm",
+    "seed": r"(random_)?seed",
+    "optimizer": r"optimi[sz]er_(name|type)|optim",
+    "log_every": r"log(ging)?_(every|interval|steps)(_steps)?",
+    "directory": r"(out(put)?|checkpoint|ckpt|save)_?(dir(ectory)?|path)?",
+}
+"""Names of parameters by the setting of a job that they take."""
+DECAY = re.compile(r"(lr_)?decay(_lr)?")
+LONGEST = 90
+MODEL = re.compile(r"(lm_|raw_)?(model|net|network|student|module)")
+NUMBERS = {
+    "loss": r"(last_|train_)?loss",
+    "norm": r"(last_|grad(ient)?_)?norm",
+    "rate": r"(last_)?(lr|(learning_)?rate)",
+    "steps": r"(global_)?steps?|iter(ation)?s?(_num)?|steps_(done|taken)|(num_)?updates",
+}
+"""Names of attributes that hold a number of the last step, and the count of steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A training loop as its module declares it: a class, or a function."""
+
+    node: Definition
+    classes: Mapping[str, ast.ClassDef]
+
+    def method(self, role: str) -> ast.FunctionDef | None:
+        """Return the public method with a role; of several the one that asks for least."""
+        methods = [each for each in self.node.body if isinstance(each, ast.FunctionDef)]
+        named = [each for each in methods if re.fullmatch(ROLES[role], each.name)]
+        return min(named, key=lambda each: sum(not has_default for _, has_default in _parameters(each)), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call as text. names: what it needs from the module of the loop. returns: the annotation, "" without one."""
+
+    text: str
+    names: tuple[str, ...] = ()
+    returns: str = ""
+
+
+def read(project: Project, target: Target) -> Loop:
+    """Return the class or function of a module. Raise UsageError if there is none, or it takes no model."""
+    if not target.attribute or "." in target.attribute:
+        raise UsageError(f"invalid trainer '{target}': expected module:function or module:Class")
+    if hint := hyphen_hint(str(target)):
+        raise UsageError(f"invalid trainer '{target}': {hint}")
+    try:
+        tree = parse(module_file(project, target.module))
+    except Unbound as problem:
+        hint = did_you_mean(target.module, list(problem.known)) if problem.known else ""
+        raise UsageError(f"{problem}; {hint}" if hint else str(problem)) from problem
+    known = {each.name: each for each in tree.body if isinstance(each, ast.ClassDef | ast.FunctionDef)}
+    if target.attribute not in known:
+        hint = did_you_mean(target.attribute, list(known))
+        raise UsageError(f"{target.module} defines no class or function {target.attribute}; {hint}")
+    node = known[target.attribute]
+    if not any(MODEL.fullmatch(each.arg) for each, _ in _parameters(_signature(node))):
+        raise UsageError(
+            f"{target} takes no model, so its own cannot be replaced by the one that the suite watches; give it a "
+            "parameter `model`, and the data another"
+        )
+    return Loop(node, {name: each for name, each in known.items() if isinstance(each, ast.ClassDef)})
+
+
+def is_class(loop: Loop) -> bool:
+    """Return whether the loop is a class with parts, and not one function."""
+    return isinstance(loop.node, ast.ClassDef)
+
+
+def called(loop: Loop, name: str, given: Mapping[str, str], method: ast.FunctionDef | None = None) -> Call:
+    """Return a call of the loop or of a method of it. given: the names of `job` and `model`, and the first argument."""
+    node = method or _signature(loop.node)
+    names, arguments = [loop.node.name], []
+    first = given.get("first", "")
+    for parameter, has_default in _parameters(node):
+        if first and not has_default:
+            arguments.append(first)
+            first = ""
+        elif value := _value(parameter, given) or _settings(parameter, loop, given, names):
+            arguments.append(f"{parameter.arg}={value}")
+        elif not has_default:
+            arguments.append(f'{parameter.arg}=fill_in("{parameter.arg}")')
+    returns = ast.unparse(node.returns) if node is not None and node.returns is not None else ""
+    return Call(_wrapped(name, arguments), tuple(names), returns)
+
+
+def _wrapped(name: str, arguments: list[str], indent: str = 8 * " ") -> str:
+    """Return a call, on several lines if it is long."""
+    line = f"{name}({', '.join(arguments)})"
+    if len(line) <= LONGEST:
+        return line
+    return f"{name}(\n" + "".join(f"{indent}    {each},\n" for each in arguments) + f"{indent})"
+
+
+def attributes(loop: Loop) -> dict[str, str]:
+    """Return the expressions for `loss`, `norm`, `rate` and `steps`, as far as attributes of the loop hold them."""
+    assigned = {
+        node.attr
+        for node in ast.walk(loop.node)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value)
+    }
+    found: dict[str, str] = {}
+    for number, pattern in NUMBERS.items():
+        for name in sorted(assigned):
+            if re.fullmatch(pattern, name):
+                found.setdefault(number, f"self.loop.{name}")
+    if "optimizer" in assigned:
+        found.setdefault("rate", 'self.loop.optimizer.param_groups[0]["lr"]')
+    return found
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def _signature(node: Definition) -> ast.FunctionDef | None:
+    """Return the function itself, or `__init__` of a class; None for a class without one."""
+    if isinstance(node, ast.FunctionDef):
+        return node
+    return next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"), None)
+
+
+def _parameters(node: ast.FunctionDef | None) -> Iterator[tuple[ast.arg, bool]]:
+    """Yield the parameters without `self`, each with whether it has a default."""
+    if node is None:
+        return
+    positional = [*node.args.posonlyargs, *node.args.args]
+    required = len(positional) - len(node.args.defaults)
+    for i, each in enumerate(positional):
+        if each.arg != "self":
+            yield each, i >= required
+    for each, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True):
+        yield each, default is not None
+
+
+def _value(parameter: ast.arg, given: Mapping[str, str]) -> str:
+    """Return what a job has for a parameter; "" if its name does not tell."""
+    if "model" in given and MODEL.fullmatch(parameter.arg):
+        return given["model"]
+    if DECAY.fullmatch(parameter.arg):
+        return f'{given["job"]}.schedule == "linear"'
+    if parameter.arg == "device":
+        return '"cpu"'
+    setting = next((name for name, pattern in SETTINGS.items() if re.fullmatch(pattern, parameter.arg)), "")
+    return f"{given['job']}.{setting}" if setting else ""
+
+
+def _settings(parameter: ast.arg, loop: Loop, given: Mapping[str, str], names: list[str]) -> str:
+    """Return the construction of a class of settings that the module defines; "" if the parameter is none."""
+    kind = loop.classes.get(ast.unparse(parameter.annotation)) if parameter.annotation is not None else None
+    if kind is None:
+        return ""
+    fields = [each for each in kind.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
+    values, job = [], {"job": given["job"]}
+    for each in fields:
+        name = ast.unparse(each.target)
+        is_text = ast.unparse(each.annotation) == "str"
+        if value := f"{given['job']}.optimizer" if is_text and name == "optimizer" else _value(ast.arg(name), job):
+            values.append(f"{name}={value}")
+        elif each.value is None:
+            values.append(f'{name}=fill_in("{name}")')
+    names.append(kind.name)
+    return _wrapped(kind.name, values, 12 * " ")

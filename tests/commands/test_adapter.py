@@ -1,0 +1,106 @@
+"""`pv new --trainer` writes an adapter that accuses nobody before it is filled in."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import pv
+from pv.cli import main
+from pv.results.outcome import Outcome
+from tests.commands.small import outcomes
+
+EXAMPLE = Path(__file__).parents[2] / "docs/examples/train.py"
+FEW = ["TL-DATA-001", "TL-GRAD-001", "TL-EVAL-001", "TL-RESUME-001"]
+ROWS = """[
+            (list(each.tokens[:-1]), [-1 if label == -100 else label for label in each.labels[1:]])
+            for each in {examples}
+        ]"""
+MODEL = """
+from torch.nn import Module
+from torch.nn.functional import cross_entropy
+
+
+class Model(Module):
+    def __init__(self, probe):
+        super().__init__()
+        self.probe = probe
+
+    def forward(self, x, y):
+        logits = self.probe(x)
+        return logits, cross_entropy(logits.flatten(0, 1), y.flatten(), ignore_index=-1, reduction="sum")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copy(EXAMPLE, tmp_path / "train.py")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def new(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(main, ["new", *arguments])
+    return done.exit_code, done.output
+
+
+@pytest.mark.parametrize("name", ["Loop", "train"])
+def test_what_the_source_does_not_tell_leaves_every_claim_undecided(folder: Path, name: str) -> None:
+    code, said = new("--trainer", f"train:{name}")
+    assert code == 0 and said.endswith("next: pv check train_adapter:Adapter\n")
+    found = outcomes(pv.check("train_adapter:Adapter", only=FEW, jobs=1))
+    assert set(found.values()) <= {Outcome.UNDECIDED, Outcome.NOT_CLAIMED} and Outcome.UNDECIDED in found.values()
+
+
+def test_filled_in_adapter_of_a_class_holds(folder: Path) -> None:
+    new("--trainer", "train:Loop")
+    path = folder / "train_adapter.py"
+    text = path.read_text().replace("model=model,", "model=Model(model),").replace("\n\nclass", f"{MODEL}\n\nclass", 1)
+    text = text.replace('data=fill_in("data"),\n', f"data={ROWS.format(examples='job.train')},\n")
+    text = text.replace('data=fill_in("data")', f"data={ROWS.format(examples='self.job.evaluated')}")
+    path.write_text(text)
+    assert "fill_in(" not in text
+    found = outcomes(pv.check("train_adapter:Adapter", only=FEW, jobs=1))
+    assert found == dict.fromkeys(FEW, Outcome.HELD)
+
+
+def test_filled_in_adapter_of_a_function_holds_and_a_fault_is_seen(folder: Path) -> None:
+    new("--trainer", "train:train")
+    path = folder / "train_adapter.py"
+    text = path.read_text().replace("model=model,", "model=Model(model),").replace("\n\nclass", f"{MODEL}\n\nclass", 1)
+    text = text.replace('fill_in("data")', ROWS.format(examples="job.train")).replace('fill_in("held")', "[]")
+    path.write_text(text)
+    found = outcomes(pv.check("train_adapter:Adapter", only=FEW, jobs=1))
+    assert [found[each] for each in FEW[:2]] == [Outcome.HELD, Outcome.HELD]
+    assert [found[each] for each in FEW[2:]] == [Outcome.NOT_CLAIMED, Outcome.NOT_CLAIMED]
+    loop = folder / "train.py"
+    loop.write_text(loop.read_text().replace("loss / max(scored, 1)", "loss / max(int((y != -1).sum()), 1)"))
+    assert outcomes(pv.check("train_adapter:Adapter", only=FEW, jobs=1))["TL-GRAD-001"] is Outcome.FALSIFIED
+
+
+@pytest.mark.parametrize(
+    ("trainer", "says"),
+    [
+        ("train", "invalid trainer 'train': expected module:function or module:Class"),
+        ("train:Loop.step", "invalid trainer 'train:Loop.step'"),
+        ("train:Lop", "train defines no class or function Lop; did you mean 'Loop'?"),
+        ("trian:Loop", "there is no module 'trian'"),
+        ("train:pad", "train:pad takes no model"),
+    ],
+)
+def test_what_cannot_be_a_trainer_is_refused(folder: Path, trainer: str, says: str) -> None:
+    code, said = new("--trainer", trainer)
+    assert (code, says in said, list(folder.glob("*_adapter.py"))) == (3, True, [])
+
+
+def test_file_that_exists_stays(folder: Path) -> None:
+    (folder / "train_adapter.py").write_text("own")
+    code, said = new("--trainer", "train:Loop")
+    assert code == 3 and "train_adapter.py exists; nothing was written" in said
+    assert (folder / "train_adapter.py").read_text() == "own"
+
+
+def test_trainer_takes_no_name(folder: Path) -> None:
+    assert new("name", "--trainer", "train:Loop")[0] == 3
