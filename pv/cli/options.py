@@ -76,6 +76,13 @@ _EXAMPLES = click.option(
 )
 SPAWN = click.option("--spawn", is_flag=True, help="Start every worker in a new interpreter (slow; for debugging).")
 
+REPLAY = click.option(
+    "--replay",
+    default="",
+    metavar="EXAMPLE",
+    help="Replay one example: VERSION:BLOB as printed, JSON arguments, or @FILE.",
+)
+
 VALIDATE = taking(
     PATHS,
     _glob("--only", "falsifiers and harnesses"),
@@ -91,12 +98,7 @@ VALIDATE = taking(
     click.option("--fail-fast", is_flag=True, help="Stop at the first failure."),
     _EXAMPLES,
     _seed("examples"),
-    click.option(
-        "--replay",
-        default="",
-        metavar="EXAMPLE",
-        help="Replay one example: VERSION:BLOB as printed, JSON arguments, or @FILE.",
-    ),
+    REPLAY,
     click.option("--record", is_flag=True, help="Write proofs and device results to evidence/."),
     click.option("-v", "--verbose", is_flag=True, help="Show all figures of every contract, passing ones included."),
     click.option(
@@ -123,6 +125,7 @@ CHECK = taking(
     _JOBS,
     click.option("--fail-fast", is_flag=True, help="Stop at the first failure."),
     _seed("examples"),
+    REPLAY,
     VERBOSE,
     form(tuple(FORMATS), "Format of the report on standard output."),
     outputs("Also write a report to a file."),

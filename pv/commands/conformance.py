@@ -9,6 +9,7 @@ from pv.commands.validate import options_of, validated
 from pv.contract.check import did_you_mean
 from pv.contract.model import OtherSubject
 from pv.contract.suites import suites
+from pv.engines.replay import read as read_example
 from pv.errors import UsageError
 from pv.results.verdict import Report
 from pv.source.project import Project, find_project
@@ -26,14 +27,15 @@ def check(
     only: Sequence[str] = (),
     jobs: int | None = None,
     seed: int = 0,
+    replay: str = "",
     fail_fast: bool = False,
     spawn: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Report:
     """Try the claims of a suite on `subject`: a name that the suite declares, or `module:attribute` of the project.
 
-    A named subject whose package is not installed is undecided. `only`, `jobs`, `seed`, `fail_fast` and `spawn` are
-    those of `pv.validate`. Raise UsageError for an unknown suite or subject, and what `pv.validate` raises.
+    A named subject whose package is not installed is undecided. `only`, `jobs`, `seed`, `replay`, `fail_fast` and
+    `spawn` are those of `pv.validate`. Raise UsageError for an unknown suite or subject, and what `pv.validate` raises.
     """
     refuse_optimized()
     project = project or find_project(Path.cwd())
@@ -45,12 +47,13 @@ def check(
         subjects={suite: subject},
         absent=_absent(named) if named is not None else "",
         command=f"pv check {subject}" + (f" --suite {suite}" if suite != DEFAULT else ""),
+        replay=read_example(replay),
         mutants=False,
         jobs=jobs,
         seed=seed,
     )
     options = options_of(request, fail_fast=fail_fast, spawn=spawn, on_progress=on_progress)
-    return validated(project, request, options)
+    return validated(project, request, options, replay)
 
 
 def _file(suite: str) -> Path:

@@ -216,14 +216,15 @@ def _project(chosen: Chosen) -> dict[str, str]:
 
 def _repeat(request: Request) -> tuple[str, ...]:
     """Return the command line that repeats a result, without the claim."""
+    replay = [f"--replay {shlex.quote(request.replay)}"] if request.replay else []
+    seed = [f"--seed {request.seed}"] if request.seed else []
     if request.command != Request().command:
-        return (request.command, *([f"--seed {request.seed}"] if request.seed else []))
+        return (request.command, *seed, *replay)
     words = [request.command, *(str(path) for path in request.paths)]
     words += [f"--subject {contract}={target}" for contract, target in request.subjects.items()]
     words += [f"--examples {request.examples}"] if request.examples is not None else []
-    words += [f"--seed {request.seed}"] if request.seed else []
-    words += [] if request.mutants else ["--no-mutants"]
-    return (*words, *([f"--replay {shlex.quote(request.replay)}"] if request.replay else []))
+    words += seed + ([] if request.mutants else ["--no-mutants"])
+    return (*words, *replay)
 
 
 def _with_records(chosen: Chosen, trials: Trials, contract: Contract) -> tuple[Evidence, list[Finding]]:

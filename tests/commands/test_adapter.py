@@ -1,5 +1,6 @@
 """`pv new --trainer` writes an adapter that accuses nobody before it is filled in."""
 
+import shlex
 import shutil
 from pathlib import Path
 
@@ -80,27 +81,19 @@ def test_filled_in_adapter_of_a_function_holds_and_a_fault_is_seen(folder: Path)
     assert outcomes(pv.check("train_adapter:Adapter", only=FEW, jobs=1))["TL-GRAD-001"] is Outcome.FALSIFIED
 
 
-@pytest.mark.parametrize(
-    ("trainer", "says"),
-    [
-        ("train", "invalid trainer 'train': expected module:function or module:Class"),
-        ("train:Loop.step", "invalid trainer 'train:Loop.step'"),
-        ("train:Lop", "train defines no class or function Lop; did you mean 'Loop'?"),
-        ("trian:Loop", "there is no module 'trian'"),
-        ("train:pad", "train:pad takes no model"),
-    ],
-)
-def test_what_cannot_be_a_trainer_is_refused(folder: Path, trainer: str, says: str) -> None:
-    code, said = new("--trainer", trainer)
-    assert (code, says in said, list(folder.glob("*_adapter.py"))) == (3, True, [])
-
-
-def test_file_that_exists_stays(folder: Path) -> None:
-    (folder / "train_adapter.py").write_text("own")
-    code, said = new("--trainer", "train:Loop")
-    assert code == 3 and "train_adapter.py exists; nothing was written" in said
-    assert (folder / "train_adapter.py").read_text() == "own"
-
-
-def test_trainer_takes_no_name(folder: Path) -> None:
-    assert new("name", "--trainer", "train:Loop")[0] == 3
+def test_command_that_a_failed_claim_prints_replays_its_example(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for path in (EXAMPLE, EXAMPLE.with_name("train_adapter.py")):
+        shutil.copy(path, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    loop = tmp_path / "train.py"
+    loop.write_text(
+        loop.read_text().replace("loss / max(scored, 1)", "loss / max(int((y != -1).sum()), 1) / len(batches)")
+    )
+    text = pv.render(pv.check("train_adapter:Adapter", only=["TL-GRAD-002"], jobs=1))
+    (printed,) = {line.split("pv ", 1)[1] for line in text.splitlines() if line.startswith("  replay ")}
+    done = CliRunner().invoke(main, shlex.split(printed))
+    assert done.exit_code == 1 and "FALSIFIED  TL-GRAD-002" in done.output
+    (again,) = (line for line in done.output.splitlines() if line.startswith("  rerun "))
+    assert "--replay" in again
