@@ -66,6 +66,15 @@ def test_a_premise_that_fails_is_named(project: Project) -> None:
     assert result(report, "TL-DATA-002").reason == "its premise TL-DATA-001 does not hold"
 
 
+def test_a_claim_whose_premise_is_not_claimed_is_not_claimed(project: Project) -> None:
+    project("trainers")
+    report = pv.check("trainers:DroppedReserved", only=["TL-DATA-002"])
+    assert outcomes(report) == {"TL-DATA-002": Outcome.NOT_CLAIMED}
+    assert result(report, "TL-DATA-002").reason == (
+        "its premise TL-DATA-001 is not claimed: it drops an example (README, section Data)"
+    )
+
+
 def test_a_contract_with_a_suite_requires_what_its_gate_names(project: Project) -> None:
     project("trainers")
     report = pv.validate(only=["my-loop.TL-STEP-002", f"my-loop.{CLIP}"])

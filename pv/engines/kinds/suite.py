@@ -19,13 +19,17 @@ SUITE = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuitePayload:
-    """The payload of a claim. needs: the features of the subject that it uses. premises: their tests, by claim."""
+    """The payload of a claim. needs: the features of the subject that it uses. premises: their tests, by claim.
+
+    needed: the features that the premises use.
+    """
 
     claim: str
     bench: Function
     test: Function
     needs: tuple[str, ...]
     premises: Mapping[str, Function]
+    needed: Mapping[str, tuple[str, ...]]
     examples: int
     seed: int
     replay: str
@@ -51,6 +55,7 @@ class SuiteKind(Kind[SuitePayload]):
             test=code.test(claim),
             needs=tuple(claim.options["needs"]),
             premises={id_: code.test(claims[id_]) for id_ in claim.options.get("premises", ())},
+            needed={id_: tuple(claims[id_].options["needs"]) for id_ in claim.options.get("premises", ())},
             examples=how.examples or claim.examples,
             seed=seed_of(claim.id, how.seed),
             replay=how.replay,
@@ -78,6 +83,9 @@ class SuiteKind(Kind[SuitePayload]):
 
         for id_ in () if worker.mutated else payload.premises:  # a fault may break a premise, too
             if TrialStatus(tried(id_, Silent())["status"]) in (TrialStatus.REFUTED, TrialStatus.RAISED):
+                if reason := bench.missing(id_.rpartition(".")[2], payload.needed[id_]):
+                    detail = f"its premise {id_} is not claimed: {reason}"
+                    return {"status": TrialStatus.NOT_CLAIMED.value, "detail": detail}
                 return {"status": TrialStatus.NO_PREMISE.value, "detail": f"its premise {id_} does not hold"}
         bench.used.clear()
         record = tried(payload.claim, worker.stream, payload.replay)

@@ -23,6 +23,10 @@ class Dropped(Loop):
         return super().run(replace(job, train=job.train[1:]))
 
 
+class DroppedReserved(Dropped):
+    not_claimed = {"TL-DATA-001": "it drops an example (README, section Data)"}
+
+
 class Reserved(Loop):
     lacks = {"norm": "it logs no norm"}
     not_claimed = {"TL-CLIP-001": "it never clips (README, section Clipping)"}
