@@ -15,7 +15,10 @@ ROWS = 24
 
 
 def explain_order(found: Sequence[int], right: Run, skipped: int = 0) -> tuple[str, ...]:
-    """Return in which epochs of the right run names have this order: from the start, or after `skipped` examples."""
+    """Return in which epochs of the right run names have this order: from the start, or after `skipped` examples.
+
+    Also return how many examples after the cut are left out, or before it are repeated.
+    """
     names, size = [name for step in right.order for name in step], len(right.job.train)
     known = {}
     for epoch in range(len(names) // size):
@@ -23,12 +26,29 @@ def explain_order(found: Sequence[int], right: Run, skipped: int = 0) -> tuple[s
         known[f"the order of epoch {epoch + 1} from its start"] = own
         if skipped:
             known[f"the order of epoch {epoch + 1} without its first {skipped} examples"] = own[skipped:]
-    return tuple(name for name, own in known.items() if found and list(found) == own[: len(found)])
+    exact = tuple(name for name, own in known.items() if found and list(found) == own[: len(found)])
+    return exact + _moved(found, names, size, skipped)
+
+
+def _moved(found: Sequence[int], names: Sequence[int], size: int, skipped: int) -> tuple[str, ...]:
+    """Return by how many examples a resumed run starts too late or too early in its epoch."""
+    for epoch in range(len(names) // size):
+        own = [*names[epoch * size : (epoch + 1) * size]]
+        for by in (each for each in range(-skipped, size - skipped) if each):
+            rest = own[skipped + by :]
+            if rest and list(found[: len(rest)]) == rest[: len(found)]:
+                what = f"{by} examples after the cut are skipped" if by > 0 else f"{-by} examples are replayed"
+                return (f"the order of its epoch, of which {what}",)
+    return ()
 
 
 def explain_rates(found: Sequence[float], right: Run) -> tuple[str, ...]:
     """Return after how many steps of the right run the schedule has these rates, its first one perhaps restored."""
     rates, n = [step.rate for step in right.steps], len(found)
+    if n > 1 and found[0] == rates[0] and list(found[1:]) == rates[1 - n :]:
+        return (
+            "the rate of a new optimizer in the first step: the rate or the state of the optimizer is not restored",
+        )
     counts = [k for k in range(len(rates)) if n > 1 and list(found[1:]) == rates[k + 1 : k + n]]
     return tuple(f"the schedule of a run that has taken {k} steps (last_epoch {k})" for k in counts)
 
@@ -44,6 +64,8 @@ def first_difference(found: Run, right: Run, done: int = 0) -> str:
 def _difference(found: Step, right: Step) -> str:
     if found.batches != right.batches:
         return f"examples {found.batches}, not {right.batches}"
+    if lost := [name for name in right.rates if name not in found.rates]:
+        return f"the optimizer does not hold {', '.join(lost)}: the model has another parameter in its place"
     if found.rates != right.rates:
         return f"rates {dict(found.rates)}, not {dict(right.rates)}"
     if differing := different(_present(found.gradient), _present(right.gradient)):

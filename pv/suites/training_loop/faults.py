@@ -1,5 +1,6 @@
 """Faults of a training loop that no edit of one expression makes. `original` is the replaced function."""
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -169,6 +170,22 @@ def schedules_first_group(original: Callable[[Training], float], training: Train
     rate = original(training)
     for group in training.optimizer.param_groups[1:]:
         group["lr"] = group["initial_lr"]
+    return rate
+
+
+def steps_twice(original: Callable[[Training], float], training: Training) -> float:
+    """Let the optimizer take every step twice."""
+    rate = original(training)
+    training.optimizer.step()
+    return rate
+
+
+def averages_first(original: Callable[[Training], float], training: Training) -> float:
+    """Update the average of the weights before the step."""
+    loop.average(training.average, training.model, training.job.average)
+    before = copy.deepcopy(training.average.state_dict())
+    rate = original(training)
+    training.average.load_state_dict(before)
     return rate
 
 

@@ -44,8 +44,11 @@ class Job:
     checkpoints stay. best: the checkpoint of the least evaluation loss stays, too. resume: a path from
     `Report.checkpoints`. stop_at: a callback asks the trainer to stop after this step. noise: the collator draws a
     token of each row from PyTorch's default generator, as an augmentation does. workers: of the data loader. groups:
-    the head is a parameter group of its own, whose rate is `HEAD` times that of the others. The rest is the model's own
-    affair: tied: embedding and head share their weights. nan_evaluations: those, from 0, in which it returns NaN.
+    the head is a parameter group of its own, whose rate is `HEAD` times that of the others. decay: the weight decay of
+    matrices; biases have none. scaler: the loss is scaled by a gradient scaler. average: a running average of the
+    weights starts with them, and after each step keeps this part of itself; the rest is the new weights. The rest is
+    the model's own affair: tied: embedding and head share their weights. nan_evaluations: those, from 0, in which it
+    returns NaN.
     """
 
     directory: Path
@@ -75,6 +78,9 @@ class Job:
     noise: bool = False
     workers: int = 0
     groups: bool = False
+    decay: float | None = None
+    scaler: bool = False
+    average: float | None = None
     tied: bool = False
     nan_evaluations: tuple[int, ...] = ()
 
@@ -112,7 +118,8 @@ class Report:
 
     logs: rows with `step` and, of `loss`, `rate` and `norm`, what it logs. evaluations: (step, loss). events: names in
     their order (`train_begin`, `epoch_begin`, `step_begin`, `step_end`, `epoch_end`, `log`, `evaluate`, `save`,
-    `train_end`). checkpoints: by step, those left on disk. final_step: as the trainer counts.
+    `train_end`). checkpoints: by step, those left on disk. final_step: as the trainer counts. best: the step whose
+    checkpoint it calls the best. average: a model with the running average of the weights.
     """
 
     model: nn.Module
@@ -121,6 +128,8 @@ class Report:
     events: list[str] = field(default_factory=list)
     checkpoints: dict[int, Path] = field(default_factory=dict)
     final_step: int | None = None
+    best: int | None = None
+    average: nn.Module | None = None
 
 
 class Trainer(Protocol):

@@ -3,6 +3,7 @@
 What it decides is in `plan`. The mutants of the suite are faults in the public functions of both.
 """
 
+import copy
 import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,19 +14,21 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
 from pv.suites.training_loop.job import HEAD, IGNORED, Job, Report, probe_of
+from pv.suites.training_loop.network import Attention, logits_of
 from pv.suites.training_loop.plan import batches, better, due, factor, kept, planned_steps, remaining, stops
 from pv.suites.training_loop.probe import token_loss
 
 Batch = dict[str, Tensor]
 Sums = tuple[float, int]
 """A loss in nats summed over the scored tokens, and their number."""
-PARTS = ("model", "optimizer", "schedule", "random", "state")
+PARTS = ("model", "optimizer", "schedule", "scaler", "average", "random", "state")
 """The parts of a checkpoint."""
 
 
@@ -53,6 +56,8 @@ class Training:
     model: nn.Module
     optimizer: Optimizer
     scheduler: LambdaLR
+    scaler: GradScaler
+    average: nn.Module
     state: State
     events: list[str]
 
@@ -76,11 +81,18 @@ def trained(model: nn.Module) -> list[nn.Parameter]:
     return [each for each in model.parameters() if each.requires_grad]
 
 
+def decay_of(parameter: Tensor, decay: float) -> float:
+    """Return the weight decay of a parameter: only matrices have one."""
+    return decay if parameter.ndim > 1 else 0.0
+
+
 def groups(job: Job, model: nn.Module) -> list[dict[str, Any]]:
-    """Return the parameter groups: all trained parameters, or the head apart."""
+    """Return the parameter groups: all trained parameters, the head apart, or biases without decay."""
     head = {id(each) for each in probe_of(model).head.parameters()} if job.groups else set()
     rest = [each for each in trained(model) if id(each) not in head]
     own = [each for each in trained(model) if id(each) in head]
+    if job.decay is not None:
+        return [{"params": [each], "weight_decay": decay_of(each, job.decay)} for each in rest]
     return [{"params": rest}, *([{"params": own, "lr": job.rate * HEAD}] if own else [])]
 
 
@@ -117,7 +129,7 @@ def backward(training: Training, window: Sequence[Batch]) -> list[Sums]:
     sums = []
     for batch, count, each in zip(window, counts, factors(counts), strict=True):
         nats = loss_sum(training.model, batch)
-        (nats * each).backward()
+        training.scaler.scale(nats * each).backward()
         sums.append((float(nats.detach()), count))
     return sums
 
@@ -128,11 +140,25 @@ def clip(parameters: Iterable[Tensor], limit: float | None) -> float:
 
 
 def update(training: Training) -> float:
-    """Update the weights, then the rate. Return the rate that was used."""
+    """Update the weights, then their average and the rate. Return the rate that was used."""
     rate = float(training.optimizer.param_groups[0]["lr"])
-    training.optimizer.step()
+    training.scaler.step(training.optimizer)
+    training.scaler.update()
+    average(training.average, training.model, training.job.average)
     training.scheduler.step()
     return rate
+
+
+@torch.no_grad()
+def average(mean: nn.Module, model: nn.Module, decay: float | None) -> None:
+    """Take the weights of a model into their running average."""
+    for each, new in zip(mean.parameters(), model.parameters(), strict=True):
+        each.copy_(mixed(each, new, decay or 0.0))
+
+
+def mixed(old: Tensor, new: Tensor, decay: float) -> Tensor:
+    """Return an average that keeps a part of the old one and adds the rest from new weights."""
+    return decay * old + (1 - decay) * new
 
 
 def train_step(training: Training, window: Sequence[Batch]) -> None:
@@ -140,6 +166,8 @@ def train_step(training: Training, window: Sequence[Batch]) -> None:
     job, state = training.job, training.state
     note(training, "step_begin")
     state.since.append(backward(training, window))
+    if job.scaler:
+        training.scaler.unscale_(training.optimizer)
     norm = clip(trained(training.model), job.clip)
     rate = update(training)
     state.step += 1
@@ -239,6 +267,8 @@ def snapshot(training: Training) -> dict[str, Any]:
         "model": training.model.state_dict(),
         "optimizer": training.optimizer.state_dict(),
         "schedule": training.scheduler.last_epoch,
+        "scaler": training.scaler.state_dict(),
+        "average": training.average.state_dict(),
         "random": torch.get_rng_state(),
         "state": asdict(training.state),
     }
@@ -249,6 +279,8 @@ def restore(training: Training, saved: Mapping[str, Any]) -> None:
     training.model.load_state_dict(saved["model"])
     training.optimizer.load_state_dict(saved["optimizer"])
     training.scheduler.last_epoch = saved["schedule"]
+    training.scaler.load_state_dict(saved["scaler"])
+    training.average.load_state_dict(saved["average"])
     torch.set_rng_state(saved["random"])
     training.state = State(**saved["state"])
 
@@ -266,6 +298,16 @@ class Loop:
     lacks: Mapping[str, str] = {"ranks": "it runs on one process"}
     not_claimed: Mapping[str, str] = {}
     tolerance = 1e-9
+    tokens: Sequence[int] = range(1, 16)
+    frozen: Sequence[str] = ("position.*",)
+
+    def network(self) -> nn.Module:
+        """Return a network of the loop's own."""
+        return Attention()
+
+    def logits(self, network: nn.Module, rows: Sequence[Sequence[int]]) -> Sequence[Tensor]:
+        """Return the logits of each row in eval mode."""
+        return logits_of(network, rows)
 
     def run(self, job: Job) -> Report:
         """Train as the job says, from its checkpoint if it names one."""
@@ -290,7 +332,16 @@ def begin(job: Job) -> Training:
     model = job.model()
     optimizer = make_optimizer(job, model)
     scheduler = make_scheduler(job, optimizer)
-    training = Training(job=job, model=model, optimizer=optimizer, scheduler=scheduler, state=State(), events=[])
+    training = Training(
+        job=job,
+        model=model,
+        optimizer=optimizer,
+        scheduler=scheduler,
+        scaler=GradScaler("cpu", enabled=job.scaler),
+        average=copy.deepcopy(model),
+        state=State(),
+        events=[],
+    )
     if job.resume:
         restore(training, read(job.resume))
     return training
@@ -306,4 +357,6 @@ def report(training: Training) -> Report:
         events=training.events,
         checkpoints=checkpoints(training.job.directory),
         final_step=state.step,
+        best=state.best[1] if state.best else None,
+        average=training.average,
     )

@@ -176,7 +176,18 @@ def _of_labels(window: Window) -> dict[str, Callable[[], Gradient]]:
     if len({len(each.tokens) for part in window.examples for each in part}) > 1 or multiple > 1:
         width = -(-widest // multiple) * multiple
         found["that with the padding scored"] = lambda: window.mean(lambda each: _padded(each, width))
+        found["that with the padding on the left scored"] = lambda: _mean(window, _padded_left(window))
     return found
+
+
+def _padded_left(window: Window) -> list[Example]:
+    """Return the examples of each micro-batch, and a row of the padding before each; positions do not mix."""
+    rows = [each for part in window.examples for each in part]
+    for part in window.examples:
+        width = max((len(each.tokens) for each in part), default=0)
+        pads = [(PAD,) * (width - len(each.tokens) + 1) for each in part]
+        rows += [Example(each, (IGNORED, *each[1:])) for each in pads]
+    return rows
 
 
 def _shifted(example: Example, by: int) -> Example:

@@ -16,7 +16,8 @@ WIDTH = 4
 class Probe(nn.Module):
     """A causal model in float64: an embedding, tanh, dropout, a head. Positions do not mix.
 
-    The first token of a row is the name of the example, so that it is known behind every collator, sampler and wrapper.
+    The first token of a row that is no padding is the name of the example, so that it is known behind every collator,
+    sampler and wrapper.
     broken: the forwards in eval mode, from 0, that return NaN.
     """
 
@@ -45,7 +46,7 @@ class Probe(nn.Module):
     def hidden(self, input_ids: Tensor) -> Tensor:
         """Return the hidden states [B, T, width] of token ids [B, T]."""
         if not self.silent:
-            recorder().note_forward([each for each in input_ids[:, 0].tolist() if each != PAD], self.training)
+            recorder().note_forward(names(input_ids), self.training)
         hidden: Tensor = self.drop(torch.tanh(self.embed(input_ids)))
         self.evaluated += not self.training
         return hidden * torch.nan if not self.training and self.evaluated - 1 in self.broken else hidden
@@ -54,6 +55,12 @@ class Probe(nn.Module):
         """Return logits [B, T, V] of token ids [B, T]."""
         logits: Tensor = self.head(self.hidden(input_ids))
         return logits
+
+
+def names(input_ids: Tensor) -> list[int]:
+    """Return the first token of each row of token ids [B, T] that is no padding, of the rows that have one."""
+    rows = [[token for token in row if token != PAD] for row in input_ids.tolist()]
+    return [row[0] for row in rows if row]
 
 
 def token_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:

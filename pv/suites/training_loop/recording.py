@@ -21,12 +21,13 @@ class Step:
     """An optimizer step as the optimizer saw it.
 
     batches: the names in each forward in training mode since the last step. rates: by the name of each parameter that
-    the optimizer holds. gradient: None where a parameter had none. weights: after the step. state: of the optimizer,
-    after the step, by `parameter.key`.
+    the optimizer holds. decays: weight decay, likewise. gradient: None where a parameter had none. weights: after
+    the step. state: of the optimizer, after the step, by `parameter.key`.
     """
 
     batches: tuple[tuple[int, ...], ...]
     rates: Mapping[str, float]
+    decays: Mapping[str, float]
     gradient: Mapping[str, Tensor | None]
     weights: Mapping[str, Tensor]
     state: Mapping[str, Tensor]
@@ -74,6 +75,7 @@ class Recorder:
             Step(
                 batches=tuple(self.pending),
                 rates={names[id(each)]: float(group["lr"]) for group, each in held},
+                decays={names[id(each)]: float(group.get("weight_decay", 0.0)) for group, each in held},
                 gradient={n: None if p.grad is None else p.grad.detach().clone() for n, p in named.items()},
                 weights={n: p.detach().clone() for n, p in named.items()},
                 state={f"{n}.{key}": each for n, p in named.items() for key, each in _state(optimizer, p)},

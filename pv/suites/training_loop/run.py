@@ -22,7 +22,7 @@ class Run:
     """A run: what the trainer reported and what was recorded.
 
     evaluated: the names in each forward in eval mode. leftover: those in forwards in training mode whose gradient
-    reached no step. weights: at the end. tied: whether embedding and head are then one parameter. The other
+    reached no step. weights, average: at the end. tied: whether embedding and head are then one parameter. The other
     fields are those of `Report`.
     """
 
@@ -31,12 +31,14 @@ class Run:
     evaluated: tuple[tuple[int, ...], ...]
     leftover: tuple[tuple[int, ...], ...]
     weights: Mapping[str, Tensor]
+    average: Mapping[str, Tensor]
     tied: bool
     logs: tuple[Mapping[str, float], ...]
     evaluations: tuple[tuple[int, float], ...]
     events: tuple[str, ...]
     checkpoints: Mapping[int, Path]
     final_step: int | None
+    best: int | None
 
     def before(self, k: int) -> Mapping[str, Tensor]:
         """Return the weights before the step at index k; those of a resumed run's first step are not known."""
@@ -74,10 +76,12 @@ def observe(trainer: Trainer, job: Job) -> Run:
         evaluated=tuple(recorded.evaluated),
         leftover=tuple(recorded.pending),
         weights=weights_of(report.model),
+        average=weights_of(report.average) if report.average is not None else {},
         tied=probe.head.weight is probe.embed.weight,
         logs=tuple(report.logs),
         evaluations=tuple(report.evaluations),
         events=tuple(report.events),
         checkpoints=dict(report.checkpoints),
         final_step=report.final_step,
+        best=report.best,
     )

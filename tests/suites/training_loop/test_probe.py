@@ -1,6 +1,6 @@
 import torch
 
-from pv.suites.training_loop.probe import Probe, token_loss
+from pv.suites.training_loop.probe import Probe, names, token_loss
 
 
 def test_positions_do_not_mix() -> None:
@@ -20,3 +20,7 @@ def test_labels_are_shifted_once() -> None:
     logits = torch.zeros(1, 3, 48)
     logits[0, 0, 40] = 100.0
     assert float(token_loss(logits, torch.tensor([[1, 40, -100]]))) < 1e-6
+
+
+def test_name_is_the_first_token_after_padding_on_the_left() -> None:
+    assert names(torch.tensor([[0, 0, 3], [5, 40, 0], [0, 0, 0]])) == [3, 5]

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 from unittest import SkipTest
 
+from torch import nn
+
 from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.probe import Probe
 
@@ -26,10 +28,12 @@ class HandWritten:
 
     What is done here: an update for each window, and the cadences of logs, evaluations and checkpoints. Order, epochs,
     the end of the run, accumulation, clipping, schedule and what is saved are the loop's.
-    logged: of `loss`, `rate` and `norm`, the numbers that `log` returns.
+    logged: of `loss`, `rate` and `norm`, the numbers that `log` returns. has: features that it is not known to have
+    otherwise: `best_step`, `ties`, `average`, `decay`, `scaler`, `groups`, `network` (see `WithNetwork`), and others.
     """
 
     logged: tuple[str, ...] = ()
+    has: tuple[str, ...] = ()
     not_claimed: Mapping[str, str] = {}
     tolerance = 1e-6
 
@@ -37,7 +41,10 @@ class HandWritten:
     def lacks(self) -> Mapping[str, str]:
         """Return the features that the loop does not have. Override it to add to them, or to remove some."""
         silent = [name for name in ("loss", "rate", "norm") if name not in self.logged]
-        return dict.fromkeys(_OTHERS, "a hand-written loop may not have it") | dict.fromkeys(silent, _SILENT)
+        others = dict.fromkeys(_OTHERS, "a hand-written loop may not have it (see `has`)") | dict.fromkeys(
+            silent, _SILENT
+        )
+        return {name: why for name, why in others.items() if name not in self.has}
 
     def build(self, job: Job, model: Probe) -> None:
         """Make optimizer, schedule, data and whatever else the loop needs, seeded as it seeds them."""
@@ -70,6 +77,14 @@ class HandWritten:
         """Go on from a checkpoint; return the number of steps taken before it was saved."""
         raise self._placeholder("load")
 
+    def best(self) -> int | None:
+        """Return the step whose checkpoint the loop calls the best."""
+        raise self._placeholder("best")
+
+    def average(self) -> nn.Module:
+        """Return the model with the running average of the weights."""
+        raise self._placeholder("average")
+
     def run(self, job: Job) -> Report:
         model = job.model()
         report = Report(model=model)
@@ -80,6 +95,8 @@ class HandWritten:
             step += 1
             self._at_cadences(job, report, step)
         report.final_step = step
+        report.best = self.best() if job.best else None
+        report.average = self.average() if job.average is not None else None
         return report
 
     def _at_cadences(self, job: Job, report: Report, step: int) -> None:
@@ -96,5 +113,6 @@ class HandWritten:
         return Placeholder(f"{type(self).__qualname__}.{method}() is a placeholder: call the loop's own code in it")
 
 
-_OTHERS = ("events", "step_events", "stop", "keep", "best", "history", "ranks", "noise", "padding", "groups", "workers")
+_RARE = ("events", "step_events", "stop", "keep", "history", "ranks", "noise", "padding", "workers")
+_OTHERS = (*_RARE, "best", "best_step", "ties", "average", "decay", "scaler", "groups", "network")
 _SILENT = "log() does not return it (see `logged`)"

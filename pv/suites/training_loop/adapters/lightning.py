@@ -64,7 +64,9 @@ class Lightning:
         "norm": "what is logged is left to the code of the user",
         "history": "a logger keeps no history over runs",
         "step_events": "the events are those of batches",
-        "groups": "parameter groups are left to the code of the user",
+        **dict.fromkeys(("groups", "decay", "average", "network"), "it is left to the code of the user"),
+        "scaler": "there is no gradient scaler on the CPU",
+        "best_step": "a callback names a file",
     }
     not_claimed: Mapping[str, str] = {
         **dict.fromkeys(("TL-GRAD-002", "TL-GRAD-004", "TL-MASK-001", "TL-MASK-002", "TL-RANKS-001"), MEANS),

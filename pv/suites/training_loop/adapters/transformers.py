@@ -13,7 +13,13 @@ from pv.suites.training_loop.probe import VOCABULARY, Probe, token_loss
 
 EXACT, CAST = 1e-6, 3e-5
 """Tolerances of gradients: of Trainer, which leaves the loss to the model, and of losses that may cast to float32."""
-LEFT = {"groups": "rates by group are left to the code of the user, which passes an optimizer"}
+_USER = "it is left to the code of the user"
+LEFT = {
+    "groups": "rates by group are left to the code of the user, which passes an optimizer",
+    **dict.fromkeys(("average", "network"), _USER),
+    "decay": "the names of the parameters without decay are those of known layers",
+    "scaler": "there is no gradient scaler on the CPU",
+}
 
 
 class ProbeConfig(PreTrainedConfig):
@@ -194,4 +200,5 @@ def _reported(job: Job, report: Report, trainer: Any) -> Report:
             report.logs.append({names.get(name, name): float(value) for name, value in row.items()})
     report.checkpoints = {int(path.name.split("-")[1]): path for path in Path(job.directory).glob("checkpoint-*")}
     report.final_step = trainer.state.global_step
+    report.best = trainer.state.best_global_step
     return report

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import job, shapes, unequal
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute
+from pv.suites.training_loop.claims.checks import Cell, Cells, it_is, judge, refute
 from pv.suites.training_loop.diagnosis import different, first_difference
 from pv.suites.training_loop.run import Run
 
@@ -94,7 +94,12 @@ def falsify_steps_of_an_epoch(bench: Bench, **shape: Any) -> None:
     run = bench.run(job(**shape))
     wanted = run.job.epochs * steps_of_epoch(run)
     if len(run.steps) != wanted:
-        refute(f"{len(run.steps)} steps in {run.job.epochs} epochs, not {wanted}", run)
+        refute(f"{len(run.steps)} steps in {run.job.epochs} epochs, not {wanted}{it_is(_causes(run))}", run)
+
+
+def _causes(run: Run) -> tuple[str, ...]:
+    repeated = [k for k, step in enumerate(run.steps, 1) if not step.batches]
+    return (f"a second step of the optimizer without a micro-batch (step {repeated[0]})",) if repeated else ()
 
 
 @given(**shapes(), max_steps=st.integers(1, 7))

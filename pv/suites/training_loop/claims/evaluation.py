@@ -8,7 +8,7 @@ from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute, un
 from pv.suites.training_loop.claims.logs import mean_of_means, token_mean
 from pv.suites.training_loop.job import Example
 from pv.suites.training_loop.numbers import close, equal_to
-from pv.suites.training_loop.oracle import Sums, sums
+from pv.suites.training_loop.oracle import START, Sums, sums
 from pv.suites.training_loop.run import Run
 
 TOLERANCE = 1e-5
@@ -35,6 +35,8 @@ def evaluation_cell(run: Run, k: int, found: float) -> Cell:
         "the sum over the tokens / the number of examples": sum(each.nats for each, _ in rows) / len(rows),
         "the sum over the tokens / the number of batches": sum(each.nats for each, _ in rows) / len(batches),
         "that of the last batch": token_mean([batches[-1][0]]),
+        "that of the weights before the last step": token_mean([sums(run.before(k - 1), EVALUATED)]),
+        "that of the weights at the start": token_mean([sums(START, EVALUATED)]),
     }
     fault = f"{found:.6g} is reported, the token mean is {wanted:.6g}"
     return Cell(run, fault, equal_to(found, known, TOLERANCE))

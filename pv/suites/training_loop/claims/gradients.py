@@ -1,5 +1,6 @@
 """Claims about the gradient that the optimizer gets: that of the mean over the scored tokens of its window."""
 
+import math
 from collections.abc import Callable, Mapping
 from itertools import product
 from typing import Any
@@ -128,8 +129,39 @@ def falsify_clipping_scales_the_window(bench: Bench) -> None:
                 f"a gradient of norm {length:.6g}, clipped at {limit:g}, arrives with norm {norm(step.gradient):.6g}, "
                 f"and differs by {off:.2g} of its largest element"
             )
-            cells[f"clip {limit:g}, accumulation {accumulate}, step {k + 1}"] = Cell(run, why if off > 1e-4 else "")
+            plain = {name: each / right.tokens for name, each in right.gradient.items()}
+            late = difference(step.gradient, plain) < 1e-4
+            causes = ("the gradient before the clipping: it is clipped after the step, or not at all",) if late else ()
+            cells[f"clip {limit:g}, accumulation {accumulate}, step {k + 1}"] = (
+                Cell(run, why, causes) if off > 1e-4 else Cell(run)
+            )
     judge(cells)
+
+
+def falsify_clipping_of_unscaled_gradients(bench: Bench) -> None:
+    cells: Cells = {}
+    for accumulate, limit in product((1, 2), (0.3, None)):
+        run = bench.run(job(equal(8), accumulate=accumulate, clip=limit, scaler=True))
+        for k, step in enumerate(run.steps):
+            right = sums(run.before(k), run.named(step.names))
+            length, found = norm(right.gradient) / right.tokens, norm(step.gradient)
+            scale = min(1.0, (limit or math.inf) / length) / right.tokens
+            off = difference(step.gradient, {name: each * scale for name, each in right.gradient.items()})
+            fault = f"a gradient of norm {length:.6g}, clipped at {limit}, arrives with norm {found:.6g}"
+            cells[f"clip {limit}, accumulation {accumulate}, step {k + 1}"] = (
+                Cell(run, fault, _scaled(limit, length, found)) if off > 1e-4 else Cell(run)
+            )
+    judge(cells)
+
+
+def _scaled(limit: float | None, length: float, found: float) -> tuple[str, ...]:
+    """Return which mistake with the scale of a gradient scaler gives a norm."""
+    small = limit is not None and 0 < found < min(limit, length) / 100
+    large = found > 100 * length
+    return (
+        *(("clipped before it is divided by the scale (`unscale_` is called after the clipping)",) if small else ()),
+        *(("not divided by the scale",) if large else ()),
+    )
 
 
 def falsify_logged_norm_is_before_clipping(bench: Bench) -> None:

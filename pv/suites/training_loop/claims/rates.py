@@ -20,6 +20,12 @@ def linear(job: Job, done: int, planned: int) -> float:
     return job.rate * (planned - done) / max(1, planned - job.warmup)
 
 
+def expected_rate(bench: Bench, job: Job, done: int, planned: int) -> float:
+    """Return the rate of the step after `done` steps by the trainer's own schedule, if it has one, or the job's."""
+    rate: Callable[[Job, int, int], float] = getattr(bench.trainer, "expected_rate", linear)
+    return rate(job, done, planned)
+
+
 def scheduled(bench: Bench) -> Iterator[tuple[str, Run]]:
     """Yield runs with schedules, by cell."""
     for accumulate, warmup, limit in product((1, 2), (0, 2), (None, 3)):
@@ -31,23 +37,42 @@ def falsify_rate_of_each_step(bench: Bench) -> None:
     cells: Cells = {}
     for cell, run in scheduled(bench):
         planned = run.job.max_steps or run.job.epochs * -(-4 // run.job.accumulate)
-        found, wanted = [step.rate for step in run.steps], [linear(run.job, k, planned) for k in range(planned)]
+        found, wanted = [step.rate for step in run.steps], _expected(bench, run, planned)
         right = len(found) == planned and all(map(close, found, wanted))
         fault = "" if right else f"rates {_short(found)}, not {_short(wanted)}"
-        cells[cell] = Cell(run, fault, _causes(run, found, planned))
+        cells[cell] = Cell(run, fault, _causes(bench, run, found, planned))
     judge(cells)
 
 
-def _causes(run: Run, found: list[float], planned: int) -> tuple[str, ...]:
+def _expected(bench: Bench, run: Run, planned: int) -> list[float]:
+    return [expected_rate(bench, run.job, k, planned) for k in range(planned)]
+
+
+def _causes(bench: Bench, run: Run, found: list[float], planned: int) -> tuple[str, ...]:
     counts: dict[str, Callable[[int], int]] = {
         "the rate of the step before": lambda k: max(k - 1, 0),
         "the rate of the next step": lambda k: k + 1,
-        "a schedule that advances with every micro-batch": lambda k: min(k * run.job.accumulate, planned),
+        "a schedule that advances with every micro-batch": lambda k: min(_micro_batches(run, k), planned),
+        "a schedule that advances with every micro-batch before the step": lambda k: min(
+            _micro_batches(run, k + 1), planned
+        ),
     }
     shifted = {
-        name: [max(0.0, linear(run.job, count(k), planned)) for k in range(planned)] for name, count in counts.items()
+        name: [max(0.0, expected_rate(bench, run.job, count(k), planned)) for k in range(planned)]
+        for name, count in counts.items()
     }
-    return tuple(name for name, rates in shifted.items() if len(found) == planned and all(map(close, found, rates)))
+    first = (
+        ("0 in the first step, which then changes nothing",)
+        if found and not found[0] and _expected(bench, run, 1)[0]
+        else ()
+    )
+    return first + tuple(
+        name for name, rates in shifted.items() if len(found) == planned and all(map(close, found, rates))
+    )
+
+
+def _micro_batches(run: Run, steps: int) -> int:
+    return sum(len(step.batches) for step in run.steps[:steps])
 
 
 def _short(rates: list[float]) -> str:
@@ -64,7 +89,7 @@ def falsify_rate_of_each_group(bench: Bench) -> None:
     for accumulate in (1, 2):
         run, fault = bench.run(grouped_job(accumulate)), ""
         for k, step in enumerate(run.steps):
-            rate = linear(run.job, k, len(run.steps))
+            rate = expected_rate(bench, run.job, k, len(run.steps))
             wanted = {name: rate * (HEAD if name.startswith("head.") else 1) for name in START}
             if step.rates.keys() != wanted.keys() or not all(close(step.rates[n], wanted[n]) for n in wanted):
                 fault = fault or f"step {k + 1} has the rates {dict(step.rates)}, not {wanted}"
@@ -81,6 +106,42 @@ def falsify_rate_of_each_group_after_a_cut(bench: Bench) -> None:
             found, wanted = ([dict(step.rates) for step in steps] for steps in (again.steps, straight.steps[k:]))
             fault = f"the next step has the rates {found[:1]}, not {wanted[:1]}" if found != wanted else ""
             cells[f"accumulation {accumulate}, cut after step {k}"] = Cell(again, fault)
+    judge(cells)
+
+
+def falsify_rates_do_not_depend_on_accumulation(bench: Bench) -> None:
+    cells: Cells = {}
+    plain = [step.rate for step in bench.run(_stepping_job(1)).steps]
+    for accumulate in (2, 3):
+        run = bench.run(_stepping_job(accumulate))
+        found = [step.rate for step in run.steps]
+        if len(found) != len(plain) or not all(map(close, found, plain)):
+            every = next((k for k, each in enumerate(found) if k < len(plain) and not close(each, plain[k])), 0)
+            fault = f"rates {_short(found)}, not {_short(plain)} as without accumulation, from step {every + 1} on"
+            jumps = len(found) > 1 and any(close(found[1], each) for each in plain[2 : 2 * accumulate])
+            causes = ("a schedule that advances with every micro-batch",) if jumps else ()
+            cells[f"accumulation {accumulate}"] = Cell(run, fault, causes)
+        else:
+            cells[f"accumulation {accumulate}"] = Cell(run)
+    judge(cells)
+
+
+def _stepping_job(accumulate: int) -> Job:
+    """Return a job of eight steps."""
+    return job(equal(4 * accumulate), batch=1, accumulate=accumulate, epochs=2, schedule="linear", warmup=2)
+
+
+def falsify_biases_do_not_decay(bench: Bench) -> None:
+    cells: Cells = {}
+    for decay in (0.0, 0.1):
+        run = bench.run(job(equal(4), optimizer="adamw", decay=decay))
+        wanted, found = {"head.weight": decay, "head.bias": 0.0}, dict(run.steps[0].decays)
+        wrong = [
+            f"{name} has the weight decay {found.get(name)}, not {each}"
+            for name, each in wanted.items()
+            if found.get(name) != each
+        ]
+        cells[f"decay {decay:g}"] = Cell(run, "; ".join(wrong))
     judge(cells)
 
 

@@ -73,3 +73,15 @@ def test_numbers_that_log_does_not_return_are_lacking() -> None:
 
     assert {"loss", "rate", "norm"} <= Half().lacks.keys()
     assert "loss" not in Logging().lacks
+
+
+def test_features_that_a_loop_has_are_not_lacking(job: Jobs) -> None:
+    class Averaging(Half):
+        has = ("average", "best_step")
+
+    assert {"average", "best_step", "ties"} <= Half().lacks.keys()
+    assert not {"average", "best_step"} & Averaging().lacks.keys()
+    with pytest.raises(Placeholder, match="average"):
+        Averaging().run(job(average=0.5))
+    with pytest.raises(Placeholder, match="best"):
+        Averaging().run(job(best=True))

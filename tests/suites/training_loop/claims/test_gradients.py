@@ -1,7 +1,15 @@
 from pv.contract.claims import Falsifier
-from tests.suites.training_loop.planting import attack_of, claims, correct
+from tests.suites.training_loop.planting import attack_of, claims, correct, refutation
 
 
 @claims("gradients")
 def test_claim_holds_for_the_correct_loop(claim: Falsifier) -> None:
     attack_of(claim)(bench=correct())
+
+
+def test_a_gradient_that_is_clipped_late_is_named() -> None:
+    assert "clipped after the step, or not at all" in refutation("never-clips", "TL-CLIP-001")
+
+
+def test_clipping_of_a_scaled_gradient_is_named() -> None:
+    assert "`unscale_` is called after the clipping" in refutation("clips-scaled-gradient", "TL-CLIP-003")

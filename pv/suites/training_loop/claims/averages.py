@@ -1,0 +1,66 @@
+"""Claims about the running average of the weights."""
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.claims.cases import saved_job
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge
+from pv.suites.training_loop.claims.resume import cut_after_every_step
+from pv.suites.training_loop.diagnosis import different
+from pv.suites.training_loop.mistakes import difference
+from pv.suites.training_loop.numbers import CLOSE
+from pv.suites.training_loop.oracle import START
+from pv.suites.training_loop.run import Run
+
+DECAY = 0.75
+Weights = Mapping[str, Tensor]
+
+
+def averaged(start: Weights, later: Sequence[Weights], decay: float = DECAY) -> Weights:
+    """Return the running average that starts with weights and takes in later ones."""
+    mean = start
+    for weights in later:
+        mean = {name: decay * each + (1 - decay) * weights[name] for name, each in mean.items()}
+    return mean
+
+
+def _known(run: Run) -> dict[str, Weights]:
+    """Return the averages that known mistakes give."""
+    after, before = [step.weights for step in run.steps], [run.before(k) for k in range(len(run.steps))]
+    micro = [step.weights for step in run.steps for _ in step.batches]
+    return {
+        "the average of the weights before each step, so it is updated before the step": averaged(START, before),
+        "the average with the parts of old and new exchanged": averaged(START, after, 1 - DECAY),
+        "updated with every micro-batch": averaged(START, micro),
+        "the average that starts with the weights after the first step": averaged(after[0], after[1:]),
+        "the weights at the start: it is never updated": START,
+        "the weights at the end: nothing is averaged": run.weights,
+    }
+
+
+def falsify_average_of_the_weights(bench: Bench) -> None:
+    cells: Cells = {}
+    allowed = max(bench.trainer.tolerance, CLOSE)
+    for accumulate in (1, 2):
+        run = bench.run(saved_job(accumulate=accumulate, dropout=0.0, average=DECAY))
+        off = difference(run.average, averaged(START, [step.weights for step in run.steps]))
+        fault = f"after {len(run.steps)} steps the average is off by {off:.2g} of the largest weight"
+        causes = tuple(name for name, each in _known(run).items() if difference(run.average, each) < allowed)
+        cells[f"accumulation {accumulate}"] = Cell(run, fault, causes) if off > allowed else Cell(run)
+    judge(cells)
+
+
+def falsify_average_after_a_cut(bench: Bench) -> None:
+    def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        differing = different(again.average, straight.average)
+        later = [step.weights for step in straight.steps[k:]]
+        known = {
+            "an average that starts anew with the weights of the checkpoint": straight.steps[k - 1].weights,
+            "an average that starts anew with the weights at the start": START,
+        }
+        causes = (name for name, start in known.items() if difference(again.average, averaged(start, later)) < CLOSE)
+        return f"average at the end: {differing}" if differing else "", tuple(causes)
+
+    cut_after_every_step(bench, check, dropout=0.0, average=DECAY)

@@ -1,0 +1,89 @@
+"""Claims about which checkpoint is the best."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.claims.cases import EVALUATED, saved_job, unequal
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge
+from pv.suites.training_loop.claims.resume import cut_after_every_step
+from pv.suites.training_loop.job import Job
+from pv.suites.training_loop.run import Run
+
+
+def best_job(**others: Any) -> Job:
+    """Return a job with an evaluation and a checkpoint after every step."""
+    return saved_job(**_settings() | others)
+
+
+def _settings() -> dict[str, Any]:
+    """Return settings with which the loss falls and rises."""
+    settings: dict[str, Any] = {"train": unequal(8), "evaluated": EVALUATED, "eval_every": 1, "best": True}
+    return settings | {"optimizer": "sgd", "schedule": "constant", "rate": 40.0, "dropout": 0.0}
+
+
+def best_cell(run: Run, *, tie: bool = False) -> Cell:
+    """Return whether the best step is one of the least loss, where two are equal the first, if ties are judged."""
+    finite = [(step, loss) for step, loss in run.evaluations if not math.isnan(loss)]
+    if not finite:
+        return Cell(run, "there is no evaluation with a finite loss")
+    least = min(loss for _, loss in finite)
+    right = [step for step, loss in finite if loss == least]
+    if run.best == right[0] or (run.best in right and not tie):
+        return Cell(run)
+    losses = ", ".join(f"step {step}: {loss:.6g}" for step, loss in run.evaluations)
+    fault = f"the best step is called {run.best}, not {right[0]}; the evaluations are {losses}"
+    return Cell(run, fault, _causes(run, right))
+
+
+def _causes(run: Run, right: Sequence[int]) -> tuple[str, ...]:
+    found = dict(run.evaluations)
+    known = {
+        "none, so nothing is less than the stored best": run.best is None,
+        "an evaluation with a NaN loss": run.best in found and math.isnan(found[run.best]),
+        "the least loss after a NaN, which has replaced the best": run.best == _least_after_nan(run),
+        "the last of equal losses, so a tie replaces the best": run.best in right and run.best == right[-1],
+        "the last evaluation": len(set(found.values())) > 1 and run.best == run.evaluations[-1][0],
+        "the greatest loss": len(set(found.values())) > 1
+        and run.best in found
+        and found[run.best] == max(found.values()),
+    }
+    return tuple(name for name, holds in known.items() if holds)
+
+
+def _least_after_nan(run: Run) -> int | None:
+    """Return the step of the least loss after the last NaN; None if there is no NaN or nothing after it."""
+    broken = [step for step, loss in run.evaluations if math.isnan(loss)]
+    later = {step: loss for step, loss in run.evaluations if broken and step > broken[-1]}
+    return min(later, key=lambda step: later[step], default=None)
+
+
+def falsify_best_has_the_least_loss(bench: Bench) -> None:
+    cells: Cells = {}
+    for seed, rate in ((1, 0.5), (2, 0.5), (1, 40.0), (2, 40.0)):
+        cells[f"seed {seed}, rate {rate:g}"] = best_cell(bench.run(best_job(seed=seed, rate=rate)))
+    judge(cells)
+
+
+def falsify_best_step_is_never_nan(bench: Bench) -> None:
+    cells: Cells = {}
+    for broken in ((0,), (2,), (3, 4)):
+        name = f"NaN in the evaluations {', '.join(str(each + 1) for each in broken)}"
+        cells[name] = best_cell(bench.run(best_job(nan_evaluations=broken)))
+    judge(cells)
+
+
+def falsify_first_of_equal_losses_is_best(bench: Bench) -> None:
+    run = bench.run(best_job(rate=0.0))
+    judge({"rate 0": best_cell(run, tie=True)})
+
+
+def falsify_best_after_a_cut(bench: Bench) -> None:
+    def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        fault = f"the best step is called {again.best}, not {straight.best}" if again.best != straight.best else ""
+        later = {step: loss for step, loss in straight.evaluations if step > k}
+        anew = again.best == min(later, key=lambda step: later[step], default=None)
+        return fault, ("the best after the cut: the least loss before it is forgotten",) if anew else ()
+
+    cut_after_every_step(bench, check, **_settings())
