@@ -39,7 +39,8 @@ class Job:
     """A run, in words that every trainer has. `None`, 0 and False mean: not used.
 
     batch: examples of a micro-batch on one process. accumulate: micro-batches of a step. rate: of the optimizer, at the
-    peak of the schedule. schedule: `constant`, or `linear` to 0 after `warmup` steps from 0. clip: largest norm.
+    peak of the schedule. schedule: `constant`, or `linear` to 0. warmup: steps in which the rate rises, the first with
+    0 or with the peak divided by `warmup`. clip: largest norm.
     frozen: the embedding is not trained. log_every, eval_every, save_every: in optimizer steps. keep: how many
     checkpoints stay. best: the checkpoint of the least evaluation loss stays, too. resume: a path from
     `Report.checkpoints`. stop_at: a callback asks the trainer to stop after this step. noise: the collator draws a

@@ -1,6 +1,7 @@
 """Claims about the learning rate."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 
 from pv.suites.training_loop.bench import Bench
@@ -12,18 +13,25 @@ from pv.suites.training_loop.numbers import close
 from pv.suites.training_loop.oracle import START
 from pv.suites.training_loop.run import Run
 
+Schedule = Callable[[int, int], float]
+"""The rate of the step after so many steps of so many planned ones."""
 
-def linear(job: Job, done: int, planned: int) -> float:
-    """Return the rate of the step after `done` steps: from 0 to the peak in the warm-up, then to 0 at the end."""
+
+def linear(job: Job, done: int, planned: int, first: int = 0) -> float:
+    """Return the rate of the step after `done` steps: up to the peak in the warm-up, then to 0 at the end.
+
+    first: 0 if the warm-up begins with the rate 0, 1 if it begins with the peak divided by its steps.
+    """
     if done < job.warmup:
-        return job.rate * done / job.warmup
+        return job.rate * (done + first) / job.warmup
     return job.rate * (planned - done) / max(1, planned - job.warmup)
 
 
-def expected_rate(bench: Bench, job: Job, done: int, planned: int) -> float:
-    """Return the rate of the step after `done` steps by the trainer's own schedule, if it has one, or the job's."""
-    rate: Callable[[Job, int, int], float] = getattr(bench.trainer, "expected_rate", linear)
-    return rate(job, done, planned)
+def _schedule(bench: Bench, run: Run) -> Schedule:
+    """Return the schedule that the trainer documents, or the job's with the beginning that the run has."""
+    own: Callable[[Job, int, int], float] | None = getattr(bench.trainer, "expected_rate", None)
+    above = run.job.warmup > 0 and any(close(step.rate, run.job.rate / run.job.warmup) for step in run.steps[:1])
+    return partial(own, run.job) if own else partial(linear, run.job, first=int(above))
 
 
 def scheduled(bench: Bench) -> Iterator[tuple[str, Run]]:
@@ -37,41 +45,35 @@ def falsify_rate_of_each_step(bench: Bench) -> None:
     cells: Cells = {}
     for cell, run in scheduled(bench):
         planned = run.job.max_steps or run.job.epochs * -(-4 // run.job.accumulate)
-        found, wanted = [step.rate for step in run.steps], _expected(bench, run, planned)
+        found = [step.rate for step in run.steps]
+        wanted = [_schedule(bench, run)(k, planned) for k in range(planned)]
         right = len(found) == planned and all(map(close, found, wanted))
         fault = "" if right else f"rates {_short(found)}, not {_short(wanted)}"
         cells[cell] = Cell(run, fault, _causes(bench, run, found, planned))
     judge(cells)
 
 
-def _expected(bench: Bench, run: Run, planned: int) -> list[float]:
-    return [expected_rate(bench, run.job, k, planned) for k in range(planned)]
-
-
 def _causes(bench: Bench, run: Run, found: list[float], planned: int) -> tuple[str, ...]:
-    counts: dict[str, Callable[[int], int]] = {
-        "the rate of the step before": lambda k: max(k - 1, 0),
-        "the rate of the next step": lambda k: k + 1,
-        "a schedule that advances with every micro-batch": lambda k: min(_micro_batches(run, k), planned),
-        "a schedule that advances with every micro-batch before the step": lambda k: min(
-            _micro_batches(run, k + 1), planned
-        ),
+    rate, micro = _schedule(bench, run), planned * run.job.accumulate
+    counts: dict[str, tuple[Callable[[int], int], int]] = {
+        "the rate of the step before": (lambda k: max(k - 1, 0), planned),
+        "the rate of the next step": (lambda k: k + 1, planned),
+        "a schedule that advances with every micro-batch": (lambda k: min(_passed(run, k), planned), planned),
+        "a schedule that advances before the step": (lambda k: min(_passed(run, k + 1), planned), planned),
+        "a schedule that is planned for as many steps as there are micro-batches": (lambda k: k, micro),
     }
-    shifted = {
-        name: [max(0.0, expected_rate(bench, run.job, count(k), planned)) for k in range(planned)]
-        for name, count in counts.items()
-    }
-    first = (
-        ("0 in the first step, which then changes nothing",)
-        if found and not found[0] and _expected(bench, run, 1)[0]
-        else ()
-    )
-    return first + tuple(
-        name for name, rates in shifted.items() if len(found) == planned and all(map(close, found, rates))
-    )
+    still = bool(found) and not found[0] and rate(0, planned) > 0
+
+    def same(count: Callable[[int], int], end: int) -> bool:
+        rates = [max(0.0, rate(count(k), end)) for k in range(planned)]
+        return len(found) == planned and all(map(close, found, rates))
+
+    first = ("0 in the first step, which then changes nothing",) if still else ()
+    return first + tuple(name for name, count in counts.items() if same(*count))
 
 
-def _micro_batches(run: Run, steps: int) -> int:
+def _passed(run: Run, steps: int) -> int:
+    """Return how many micro-batches the first steps had."""
     return sum(len(step.batches) for step in run.steps[:steps])
 
 
@@ -88,8 +90,9 @@ def falsify_rate_of_each_group(bench: Bench) -> None:
     cells: Cells = {}
     for accumulate in (1, 2):
         run, fault = bench.run(grouped_job(accumulate)), ""
+        scheduled_rate = _schedule(bench, run)
         for k, step in enumerate(run.steps):
-            rate = expected_rate(bench, run.job, k, len(run.steps))
+            rate = scheduled_rate(k, len(run.steps))
             wanted = {name: rate * (HEAD if name.startswith("head.") else 1) for name in START}
             if step.rates.keys() != wanted.keys() or not all(close(step.rates[n], wanted[n]) for n in wanted):
                 fault = fault or f"step {k + 1} has the rates {dict(step.rates)}, not {wanted}"
