@@ -121,6 +121,8 @@ def _labels(example: Example) -> int:
 
 def _mistakes(window: Window) -> dict[str, Callable[[], Gradient]]:
     """Return the gradients of known mistakes that do not only scale it, by the name of the mistake."""
+    if not window.examples:
+        return {}
     return _of_averages(window) | _of_micro_batches(window) | _of_labels(window)
 
 
@@ -171,12 +173,16 @@ def _of_labels(window: Window) -> dict[str, Callable[[], Gradient]]:
     found: dict[str, Callable[[], Gradient]] = {
         "that of labels shifted twice": lambda: window.mean(lambda each: _shifted(each, 1)),
         "that of labels that are not shifted": lambda: window.mean(lambda each: _shifted(each, -1)),
+        "that of labels that are the input tokens, not the next ones": lambda: window.mean(_unshifted),
         "that with the masked tokens scored": lambda: window.mean(_unmasked),
     }
     if len({len(each.tokens) for part in window.examples for each in part}) > 1 or multiple > 1:
         width = -(-widest // multiple) * multiple
         found["that with the padding scored"] = lambda: window.mean(lambda each: _padded(each, width))
         found["that with the padding on the left scored"] = lambda: _mean(window, _padded_left(window))
+        found["that with the padding of labels shifted by the loop scored"] = lambda: window.mean(
+            lambda each: _padded_shifted(each, width)
+        )
     return found
 
 
@@ -196,6 +202,12 @@ def _shifted(example: Example, by: int) -> Example:
     return Example(example.tokens, labels)
 
 
+def _unshifted(example: Example) -> Example:
+    """Return the example with each token as its own label, where the next one is scored."""
+    pairs = zip(example.tokens, example.labels[1:], strict=False)
+    return Example(example.tokens, (IGNORED, *(IGNORED if label == IGNORED else token for token, label in pairs)))
+
+
 def _unmasked(example: Example) -> Example:
     return Example(example.tokens, example.tokens)
 
@@ -203,3 +215,10 @@ def _unmasked(example: Example) -> Example:
 def _padded(example: Example, width: int) -> Example:
     missing = (PAD,) * (width - len(example.tokens))
     return Example((*example.tokens, *missing), (*example.labels, *missing))
+
+
+def _padded_shifted(example: Example, width: int) -> Example:
+    """Return the example padded after its last token has been taken from the inputs."""
+    padded = _padded(example, width)
+    at = len(example.tokens) - 1
+    return Example((*padded.tokens[:at], PAD, *padded.tokens[at + 1 :]), padded.labels)
