@@ -34,3 +34,9 @@ def test_warmup_above_zero_that_advances_with_every_micro_batch_is_explained(mon
     monkeypatch.setattr(loop, "factor", per_micro_batch)
     with pytest.raises(AssertionError, match="a schedule that advances with every micro-batch"):
         falsify_rate_of_each_step(Bench(loop.Loop()))
+
+
+def test_schedule_planned_for_the_micro_batches_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "factor", lambda job, done, planned: plan.factor(job, done, planned * job.accumulate))
+    with pytest.raises(AssertionError, match="planned for as many steps as there are micro-batches"):
+        falsify_rate_of_each_step(Bench(loop.Loop()))
