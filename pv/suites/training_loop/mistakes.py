@@ -168,32 +168,39 @@ def _of_micro_batches(window: Window) -> dict[str, Callable[[], Gradient]]:
 
 
 def _of_labels(window: Window) -> dict[str, Callable[[], Gradient]]:
-    widest = max((len(each.tokens) for part in window.examples for each in part), default=0)
-    multiple = window.run.job.pad_multiple or 1
     found: dict[str, Callable[[], Gradient]] = {
         "that of labels shifted twice": lambda: window.mean(lambda each: _shifted(each, 1)),
         "that of labels that are not shifted": lambda: window.mean(lambda each: _shifted(each, -1)),
         "that of labels that are the input tokens, not the next ones": lambda: window.mean(_unshifted),
         "that with the masked tokens scored": lambda: window.mean(_unmasked),
     }
-    if len({len(each.tokens) for part in window.examples for each in part}) > 1 or multiple > 1:
-        width = -(-widest // multiple) * multiple
-        found["that with the padding scored"] = lambda: window.mean(lambda each: _padded(each, width))
+    if _widths(window) != [len(each.tokens) for part in window.examples for each in part]:
+        found["that with the padding scored"] = lambda: _with_padding(window, _padded)
         found["that with the padding on the left scored"] = lambda: _mean(window, _padded_left(window))
-        found["that with the padding of labels shifted by the loop scored"] = lambda: window.mean(
-            lambda each: _padded_shifted(each, width)
+        found["that with the padding of labels shifted by the loop scored"] = lambda: _with_padding(
+            window, _padded_shifted
         )
     return found
 
 
 def _padded_left(window: Window) -> list[Example]:
-    """Return the examples of each micro-batch, and a row of the padding before each; positions do not mix."""
+    """Return the examples, and a row of the padding before each of them; positions do not mix."""
     rows = [each for part in window.examples for each in part]
-    for part in window.examples:
-        width = max((len(each.tokens) for each in part), default=0)
-        pads = [(PAD,) * (width - len(each.tokens) + 1) for each in part]
-        rows += [Example(each, (IGNORED, *each[1:])) for each in pads]
-    return rows
+    pads = [(PAD,) * (width - len(each.tokens) + 1) for each, width in zip(rows, _widths(window), strict=True)]
+    return rows + [Example(each, (IGNORED, *each[1:])) for each in pads]
+
+
+def _widths(window: Window) -> list[int]:
+    """Return the width of the micro-batch of each example."""
+    multiple = window.run.job.pad_multiple or 1
+    widest = [max(len(each.tokens) for each in part) for part in window.examples for _ in part]
+    return [-(-width // multiple) * multiple for width in widest]
+
+
+def _with_padding(window: Window, pad: Callable[[Example, int], Example]) -> Gradient:
+    """Return the gradient of the token mean over the examples, each padded to the width of its micro-batch."""
+    rows = [each for part in window.examples for each in part]
+    return _mean(window, list(map(pad, rows, _widths(window))))
 
 
 def _shifted(example: Example, by: int) -> Example:

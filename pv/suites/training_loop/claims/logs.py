@@ -57,7 +57,7 @@ def _loss_cell(run: Run, k: int, found: float | None) -> Cell:
         "the sum of the steps' means": sum(token_mean([step]) for step in totals),
         "the sum of the micro-batches' means": sum(token_mean([each]) for each in batches),
         "the token mean times the micro-batches of the window": wanted * len(steps[-1]),
-        "the token mean / the micro-batches of the window": wanted / len(steps[-1]),
+        "the token mean / the micro-batches of the window": wanted / max(len(steps[-1]), 1),
     }
     fault = f"{found:.6g} is logged, the token mean is {wanted:.6g}"
     return Cell(run, fault, equal_to(found, known, PRINTED))
