@@ -80,7 +80,7 @@ REPLAY = click.option(
     "--replay",
     default="",
     metavar="EXAMPLE",
-    help="Replay one example: VERSION:BLOB as printed, JSON arguments, or @FILE.",
+    help="Replay one example: VERSION:BLOB as printed, JSON arguments (taken as they are), or @FILE.",
 )
 
 VALIDATE = taking(

@@ -1,6 +1,7 @@
 """Tries a claim with its test: a Hypothesis test, or a plain function, which counts as one example."""
 
 import functools
+import inspect
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -15,6 +16,7 @@ from pv.engines.assertion import explained
 from pv.engines.blame import Blame, said
 from pv.engines.encoding import decode, encode
 from pv.engines.printing import kept_output
+from pv.engines.replay import MAX_SHOWN
 from pv.engines.stream import Stream
 from pv.engines.trial import TrialStatus
 
@@ -115,12 +117,21 @@ class _Watch:
 
         self.handle.inner_test = watched
         if self.how.replay.startswith("{"):
-            self.once(**self.fixed, **{k: decode(v) for k, v in _json(self.how.replay).items()})
+            self.once(**self._given(self.how.replay))
             return
         if self.how.replay:
             self._reproduce(*self.how.replay.split(":", 1))
         else:
             hypothesis.seed(self.how.seed)(self.falsifier)(**self.fixed)
+
+    def _given(self, replay: str) -> dict[str, Any]:
+        """Return the arguments of an example. As with `@example`, no strategy says whether it could draw them."""
+        arguments = self.fixed | {name: decode(value) for name, value in _json(replay).items()}
+        try:
+            inspect.signature(self.body).bind(**arguments)
+        except TypeError as error:
+            raise ValueError(f"{replay[:MAX_SHOWN]} is not an example of {self.body.__name__}: {error}") from None
+        return arguments
 
     def _reproduce(self, version: str, blob: str) -> None:
         """Try the example of a blob. Hypothesis raises where it does not fail any more."""

@@ -7,7 +7,7 @@ from pv.report import phrases
 from pv.report.figures import claimed_on, count, devices, held, lint_errors, proved, ran, selected, stated
 from pv.results.outcome import Outcome
 from pv.results.trial import MutationScore
-from pv.results.verdict import ContractVerdict
+from pv.results.verdict import ContractVerdict, Status
 
 LAST = "remarks"
 GAP = "  "
@@ -75,6 +75,9 @@ def _remarks(verdict: ContractVerdict) -> Iterator[str]:
     yield from (f"nothing claimed on {device}" for device in verdict.unclaimed)
     if unclaimed := sum(result.outcome is Outcome.NOT_CLAIMED for result in verdict.attacks):
         yield f"{unclaimed} not claimed"
+    undecided = sum(result.outcome is Outcome.UNDECIDED and result.trial is not None for result in verdict.attacks)
+    if undecided and verdict.status is Status.FAIL:
+        yield f"{undecided} undecided"
     if verdict.score is None and verdict.contract.gate.mutation_score is not None:
         yield f"no mutation score recorded: pv mutate {verdict.contract.id} --record"
     yield from phrases.caveats(verdict)

@@ -50,6 +50,8 @@ ELSEWHERE = {
     "warmup_steps": "warmup",
 }
 """Settings by the names that they have in other trainers."""
+MOST_SHOWN = 8
+"""The most settings that one message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +77,22 @@ def shown(value: Any) -> str:
 
 
 def refusal(error: ValidationError, fields: Mapping[str, FieldInfo]) -> SettingError:
-    """Return the `SettingError` for the first error that pydantic found in settings with these `fields`."""
-    first = error.errors(include_url=False)[0]
-    if not first["loc"]:
-        return SettingError(first["msg"])
-    name, given = str(first["loc"][0]), first["input"]
+    """Return the `SettingError` for the first errors that pydantic found in settings with these `fields`."""
+    found = error.errors(include_url=False)[:MOST_SHOWN]
+    if not found[0]["loc"]:
+        return SettingError(found[0]["msg"])
+    said = [_refused(str(each["loc"][0]), each["input"], each["type"], fields) for each in found]
+    strange = any(each["type"] == "extra_forbidden" and not suggestion(str(each["loc"][0]), fields) for each in found)
+    return SettingError("; ".join(said) + (f" ({choices(fields)})" if strange else ""))
+
+
+def _refused(name: str, given: Any, kind: str, fields: Mapping[str, FieldInfo]) -> str:
     place = origin(name, given)
-    if first["type"] == "extra_forbidden":
-        return SettingError(f"unknown setting {place} ({suggestion(name, fields) or choices(fields)})")
+    if kind == "extra_forbidden":
+        hint = suggestion(name, fields)
+        return f"unknown setting {place}" + (f" ({hint})" if hint else "")
     value = given.value if isinstance(given, Given) else given
-    return SettingError(f"invalid value {shown(value)} for {place}: expected {kind_of(fields[name]).expected}")
+    return f"invalid value {shown(value)} for {place}: expected {kind_of(fields[name]).expected}"
 
 
 def unknown_variable(name: str, prefix: str, known: Iterable[str]) -> SettingError:

@@ -112,12 +112,16 @@ def ignored(directory: Path, resume: Path | None, *, rewinding: bool) -> list[st
 
 
 def has_later(directory: Path, resume: Path | None) -> bool:
-    """Return whether `directory` has a checkpoint after the one that `resume` names, as in `opened`; any, for None."""
+    """Return whether `directory` has a checkpoint after the one that `resume` names, as in `opened`; any, for None.
+
+    Raise `CheckpointError` if there is none of that name.
+    """
+    path = None if resume is None else _named(directory, resume)
     try:
         steps = saved_steps(directory, RUN_ID)
-        if resume is None or not steps:
+        if path is None or not steps:
             return bool(steps)
-        return read_manifest(_named(directory, resume)).step < steps[-1]
+        return read_manifest(path).step < steps[-1]
     except CheckpointError:  # `opened` reports it
         return False
 

@@ -75,7 +75,7 @@ class RunFiles:
         """Claim the output directory; return the path of the checkpoint that is resumed."""
         settings = self.settings
         kept = ignored(settings.out, settings.resume, rewinding=settings.rewind)
-        later = not settings.rewind and has_later(settings.out / CHECKPOINTS, settings.resume)
+        later = has_later(settings.out / CHECKPOINTS, settings.resume) and not settings.rewind
         also = " and --rewind, which sets checkpoints aside," if later else ""
         if self.directory is None:
             # The full run would be refused too.

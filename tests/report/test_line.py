@@ -24,7 +24,7 @@ def test_each_figure_is_a_cell() -> None:
         "cpu": "falsifiers 1/5",
         "mutants": "mutants 1/1",
         "cuda": "cuda 1/1 recorded",
-        "remarks": "",
+        "remarks": "1 undecided",
     }
 
 
@@ -32,7 +32,7 @@ def test_the_same_figure_of_all_contracts_is_in_one_column() -> None:
     score = MutationScore(total=12, judged=10, killed=9, sampled=12)
     first, second = lines([replace(PASSING, score=score, partial=True), FAILING])
     assert first == "falsifiers 0/1               score 90 %                     1 of 1 selected"
-    assert second == "falsifiers 1/5  mutants 1/1              cuda 1/1 recorded"
+    assert second == "falsifiers 1/5  mutants 1/1              cuda 1/1 recorded  1 undecided"
 
 
 def test_claims_whose_mutants_were_not_tried_are_counted() -> None:
@@ -77,4 +77,4 @@ def test_a_contract_with_lint_errors_that_ran_nothing_has_no_figures() -> None:
     error = Finding(code="PV133", severity=Severity.ERROR, location=FAILING.contract.location, message="")
     nothing = tuple(replace(result, trial=None) for result in FAILING.results)
     assert cells(replace(FAILING, results=nothing, findings=(error,))) == {"remarks": "1 lint error, nothing was run"}
-    assert cells(replace(FAILING, findings=(error,)))["remarks"] == "1 lint error"
+    assert cells(replace(FAILING, findings=(error,)))["remarks"] == "1 lint error, 1 undecided"

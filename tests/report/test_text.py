@@ -25,7 +25,7 @@ def test_text_lets_nothing_steer_the_terminal(color: bool) -> None:
 
 def test_text_shows_the_worst_first_with_all_a_reader_needs() -> None:
     lines = render(PLAIN, "text", width=200).splitlines()
-    assert lines[0] == "FAIL  c  falsifiers 1/5  mutants 1/1  cuda 1/1 recorded"
+    assert lines[0] == "FAIL  c  falsifiers 1/5  mutants 1/1  cuda 1/1 recorded  1 undecided"
     heads = [line for line in lines if re.match("[A-Z]+ +F-", line)]
     assert [head.split()[:2] for head in heads] == [
         ["FALSIFIED", "F-REFUTED"],
@@ -89,6 +89,6 @@ def test_names_and_figures_of_all_contracts_are_in_columns() -> None:
     failing, passing = PLAIN.contracts[0], equation_reports.report(EquationMutants(killed=1, total=2)).contracts[0]
     passing = replace(passing, subject="theirs")
     assert render(replace(PLAIN, contracts=(failing, passing))).splitlines()[:2] == [
-        "FAIL  c            falsifiers 1/5  mutants 1/1  cuda 1/1 recorded",
+        "FAIL  c            falsifiers 1/5  mutants 1/1  cuda 1/1 recorded  1 undecided",
         "PASS  c on theirs  falsifiers 1/1",
     ]
