@@ -68,6 +68,8 @@ def unchanged(bench: Bench, with_it: Job, off: str, what: str) -> Cells:
 def gradient_cell(bench: Bench, run: Run, k: int) -> Cell:
     """Return how the gradient at index k differs from that of the token mean over the examples since the last step."""
     step, tolerance = run.steps[k], bench.trainer.tolerance
+    if not step.batches:
+        return Cell(run, "the optimizer steps without a forward in training mode since the last step")
     right = sums(run.before(k), run.named(step.names))
     wanted = {name: each / max(right.tokens, 1) for name, each in right.gradient.items()}
     off = difference(step.gradient, wanted)

@@ -3,7 +3,10 @@ import pytest
 from pv.contract.claims import Falsifier
 from pv.suites.training_loop import loop, plan
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.rates import falsify_rate_of_each_step
+from pv.suites.training_loop.claims.rates import (
+    falsify_rate_of_each_step,
+    falsify_rates_do_not_depend_on_accumulation,
+)
 from pv.suites.training_loop.job import Job
 from tests.suites.training_loop.planting import attack_of, claims, correct, refutation
 
@@ -38,5 +41,8 @@ def test_warmup_above_zero_that_advances_with_every_micro_batch_is_explained(mon
 
 def test_schedule_planned_for_the_micro_batches_is_explained(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "factor", lambda job, done, planned: plan.factor(job, done, planned * job.accumulate))
-    with pytest.raises(AssertionError, match="planned for as many steps as there are micro-batches"):
-        falsify_rate_of_each_step(Bench(loop.Loop()))
+    for claim in (falsify_rate_of_each_step, falsify_rates_do_not_depend_on_accumulation):
+        with pytest.raises(
+            AssertionError, match="it is a schedule that is planned for as many steps as there are micro-"
+        ):
+            claim(Bench(loop.Loop()))
