@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from pv.suites.training_loop.job import Example, Job, Trainer, probe_of, weights_of
+from pv.suites.training_loop.limit import limited
 from pv.suites.training_loop.oracle import START
 from pv.suites.training_loop.recording import Step, record
 from pv.suites.training_loop.unread import refuse_unread, watched
@@ -58,14 +59,15 @@ class Run:
 def observe(trainer: Trainer, job: Job) -> Run:
     """Run a job from a disturbed random state: a trainer that claims reproducibility must seed what it uses.
 
-    Raise SkipTest if the adapter ignores a setting of the job.
+    Raise SkipTest if the adapter ignores a setting of the job, or if the run does not end.
     """
     torch.manual_seed(next(_DISTURBANCE))
     recorded = record()
     # After the step, since a closure may compute the gradient inside it.
     handle = register_optimizer_step_post_hook(recorded.note_step)
     try:
-        report = trainer.run(watched(job))
+        with limited(job.directory.with_name("unfinished")):
+            report = trainer.run(watched(job))
     finally:
         handle.remove()
     refuse_unread(job, trainer.lacks)

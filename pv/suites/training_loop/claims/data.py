@@ -11,6 +11,7 @@ from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import job, shapes, unequal
 from pv.suites.training_loop.claims.checks import Cell, Cells, it_is, judge, refute
 from pv.suites.training_loop.diagnosis import different, first_difference
+from pv.suites.training_loop.limit import Unfinished
 from pv.suites.training_loop.run import Run
 
 
@@ -120,6 +121,16 @@ def falsify_max_steps_is_exact(bench: Bench, **shape: Any) -> None:
     run = bench.run(job(**shape))
     if len(run.steps) != run.job.max_steps:
         refute(f"{len(run.steps)} steps with max_steps {run.job.max_steps}", run)
+
+
+def falsify_every_run_ends(bench: Bench) -> None:
+    failed = {}
+    for n, batch, accumulate in ((4, 2, 2), (3, 1, 2), (1, 1, 2), (3, 2, 1)):
+        try:
+            bench.run(job(unequal(n), batch=batch, accumulate=accumulate, epochs=2))
+        except Unfinished as error:
+            failed[f"{n} examples, batch {batch}, accumulation {accumulate}"] = str(error)
+    assert not failed, f"{next(iter(failed.values()))} ({len(failed)} of 4 cells fail: {'; '.join(failed)})"
 
 
 def falsify_reported_count_of_steps(bench: Bench) -> None:

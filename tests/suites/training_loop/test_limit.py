@@ -1,0 +1,38 @@
+import time
+from pathlib import Path
+
+import pytest
+
+from pv.suites.training_loop import limit
+from pv.suites.training_loop.limit import Unfinished, limited
+
+
+def test_a_run_that_does_not_end_is_stopped_and_later_ones_sooner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limit, "FIRST_S", 0.4)
+    monkeypatch.setattr(limit, "LATER_S", 0.1)
+    for seconds in ("0.4", "0.1"):
+        with (
+            pytest.raises(Unfinished, match=f"stopped after {seconds} s of CPU time"),
+            limited(tmp_path / "unfinished"),
+        ):
+            spin()
+
+
+def spin() -> None:
+    while True:
+        try:
+            sum(range(1000))
+        except Exception:  # as a trainer does that goes on after errors
+            pass
+
+
+def test_the_limit_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limit, "FIRST_S", 0.1)
+    with limited(tmp_path / "unfinished"):
+        pass
+    end = time.process_time() + 0.3
+    while time.process_time() < end:
+        pass
+    assert not (tmp_path / "unfinished").exists()
