@@ -15,10 +15,12 @@ from pv.suites.training_loop.probe import VOCABULARY, Probe
 from reference_trainer import Action, Callback, Distillation, Lines, MetricSum, Settings, read_metrics
 from reference_trainer.data.epochs import Batches, ShuffledBatches
 from reference_trainer.distillation.protocols import Batch
+from reference_trainer.storage.listing import listed
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.objective import Weights
 
 EVENTS = ("train_begin", "epoch_begin", "step_begin", "log", "evaluate", "save", "epoch_end", "train_end")
+NAN_ENDS = "NaN logits end the run; contract `training-evaluation` has an own evaluation that returns NaN"
 CROSS_ENTROPY = {"ce_weight": 1.0, "kd_weight": 0.0, "temperature": 1.0}
 
 
@@ -107,8 +109,9 @@ class Adapter:
     }
     not_claimed: Mapping[str, str] = {
         "TL-RATE-001": "the rate falls by half a cosine, which contract `schedule` states",
-        "TL-KEEP-003": "NaN logits end the run; contract `training-evaluation` has an own evaluation that returns NaN",
+        **dict.fromkeys(("TL-KEEP-003", "TL-BEST-002"), NAN_ENDS),
     }
+    has = ("best_step", "ties")
     tolerance = 1e-9
 
     def run(self, job: Job) -> Report:
@@ -156,5 +159,7 @@ def read(job: Job, report: Report) -> None:
             report.logs.append({"step": row.step, "loss": found["loss"], "norm": found["gradient_norm"], **rate})
         if "eval/hard_loss" in found:
             report.evaluations.append((row.step, found["eval/hard_loss"]))
-    saved = (job.directory / "checkpoints").glob("student-step*")
-    report.checkpoints = {int(path.name.removeprefix("student-step")): path for path in saved}
+    folder = job.directory / "checkpoints"
+    saved = listed(folder) if folder.exists() else []
+    report.checkpoints = {each.step: each.path for each in saved}
+    report.best = saved[-1].best.step if saved and saved[-1].best else None

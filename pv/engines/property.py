@@ -65,6 +65,11 @@ def load_profile(examples: int, *, shrink: bool) -> None:
     settings.load_profile(PROFILE)
 
 
+def with_examples(test: Callable[..., object], examples: int) -> Callable[..., object]:
+    """Let a test try so many examples, whatever the profile was when it was imported."""
+    return settings(max_examples=examples)(test) if hasattr(test, "hypothesis") else test
+
+
 def attack(
     falsifier: Callable[..., object], fixed: Mapping[str, Any], how: Settings, blame: Blame, stream: Stream
 ) -> dict[str, Any]:
@@ -126,7 +131,7 @@ class _Watch:
 
     def _given(self, replay: str) -> dict[str, Any]:
         """Return the arguments of an example. As with `@example`, no strategy says whether it could draw them."""
-        arguments = self.fixed | {name: decode(value) for name, value in _json(replay).items()}
+        arguments = {**self.fixed, **{name: decode(value) for name, value in _json(replay).items()}}
         try:
             inspect.signature(self.body).bind(**arguments)
         except TypeError as error:

@@ -18,20 +18,23 @@ SUITE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SuitePayload:
-    """The payload of a claim. needs: the features of the subject that it uses. premises: their tests, by claim.
+class Tried:
+    """A claim as it is tried. needs: the features of the subject that it uses."""
 
-    needed: the features that the premises use.
-    """
+    test: Function
+    needs: tuple[str, ...]
+    examples: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuitePayload:
+    """The payload of a claim. premises: by id, with their own examples and seeds, so that their runs are shared."""
 
     claim: str
     bench: Function
-    test: Function
-    needs: tuple[str, ...]
-    premises: Mapping[str, Function]
-    needed: Mapping[str, tuple[str, ...]]
-    examples: int
-    seed: int
+    own: Tried
+    premises: Mapping[str, Tried]
     replay: str
 
 
@@ -50,40 +53,36 @@ class SuiteKind(Kind[SuitePayload]):
     def payload(self, code: Code, contract: Contract, claim: Falsifier, how: How) -> SuitePayload:
         claims = {each.id: each for each in contract.claims}
         return SuitePayload(
-            claim=claim.id.rpartition(".")[2],  # a contract that names the suite puts its own id before
+            claim=_plain(claim.id),
             bench=code.function(bench_of(claim)),
-            test=code.test(claim),
-            needs=tuple(claim.options["needs"]),
-            premises={id_: code.test(claims[id_]) for id_ in claim.options.get("premises", ())},
-            needed={id_: tuple(claims[id_].options["needs"]) for id_ in claim.options.get("premises", ())},
-            examples=how.examples or claim.examples,
-            seed=seed_of(claim.id, how.seed),
+            own=_tried(code, claim, how),
+            premises={id_: _tried(code, claims[id_], how) for id_ in claim.options.get("premises", ())},
             replay=how.replay,
         )
 
     def attack(self, payload: SuitePayload, worker: Worker) -> dict[str, Any]:
         from pv.engines import property as engine
 
-        engine.load_profile(payload.examples, shrink=not worker.mutated)
-        tests = {id_: worker.function(test) for id_, test in {**payload.premises, payload.claim: payload.test}.items()}
+        engine.load_profile(payload.own.examples, shrink=not worker.mutated)
+        parts = {**payload.premises, payload.claim: payload.own}
+        tests = {id_: engine.with_examples(worker.function(each.test), each.examples) for id_, each in parts.items()}
         subject, make = worker.subject(), worker.function(payload.bench)
         try:
             bench = make(subject, worker.shared)
         except PvError as error:  # the suite does not know how to drive the subject, and says what to write
             return {"status": TrialStatus.SKIPPED.value, "detail": str(error)}
         worker.ready()
-        if reason := bench.missing(payload.claim, payload.needs):
+        if reason := bench.missing(payload.claim, payload.own.needs):
             return {"status": TrialStatus.NOT_CLAIMED.value, "detail": reason}
 
         def tried(id_: str, stream: Stream, replay: str = "") -> dict[str, Any]:
-            how = engine.Settings(
-                examples=payload.examples, seed=payload.seed, stop_at_first=worker.mutated, replay=replay
-            )
+            examples, seed = parts[id_].examples, parts[id_].seed
+            how = engine.Settings(examples=examples, seed=seed, stop_at_first=worker.mutated, replay=replay)
             return engine.attack(tests[id_], {"bench": bench}, how, worker.blame, stream)
 
-        for id_ in () if worker.mutated else payload.premises:  # a fault may break a premise, too
+        for id_, premise in () if worker.mutated else payload.premises.items():  # a fault may break a premise, too
             if TrialStatus(tried(id_, Silent())["status"]) in (TrialStatus.REFUTED, TrialStatus.RAISED):
-                if reason := bench.missing(id_.rpartition(".")[2], payload.needed[id_]):
+                if reason := bench.missing(_plain(id_), premise.needs):
                     detail = f"its premise {id_} is not claimed: {reason}"
                     return {"status": TrialStatus.NOT_CLAIMED.value, "detail": detail}
                 return {"status": TrialStatus.NO_PREMISE.value, "detail": f"its premise {id_} does not hold"}
@@ -105,6 +104,20 @@ class SuiteKind(Kind[SuitePayload]):
         if trial.status in ENDED_EARLY:
             return super().effort(trial)
         return f"{trial.valid} run{'' if trial.valid == 1 else 's'}, seed {trial.seed}, {trial.seconds:.2f} s"
+
+
+def _tried(code: Code, claim: Falsifier, how: How) -> Tried:
+    return Tried(
+        test=code.test(claim),
+        needs=tuple(claim.options["needs"]),
+        examples=how.examples or claim.examples,
+        seed=seed_of(claim.id, how.seed),
+    )
+
+
+def _plain(claim: str) -> str:
+    """Return the id of a claim in its suite; a contract that names the suite puts its own id before."""
+    return claim.rpartition(".")[2]
 
 
 def bench_of(claim: Falsifier) -> Binding:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pv.instrument.coverage import seen
-from pv.suites.training_loop.job import Job, Trainer
+from pv.suites.training_loop.job import RARE, Job, Trainer
 from pv.suites.training_loop.killed import killed
 from pv.suites.training_loop.ranks import run_ranks
 from pv.suites.training_loop.run import Run, observe
@@ -40,7 +40,9 @@ class Bench:
 
     def missing(self, claim: str, needs: tuple[str, ...]) -> str:
         """Return why the trainer does not make a claim; "" if it does."""
-        lacking = [f"no {feature}: {self.trainer.lacks[feature]}" for feature in needs if feature in self.trainer.lacks]
+        unnamed = RARE.difference(getattr(self.trainer, "has", ()))
+        lacks = dict.fromkeys(unnamed, "its adapter does not name it in `has`") | dict(self.trainer.lacks)
+        lacking = [f"no {feature}: {lacks[feature]}" for feature in needs if feature in lacks]
         return "; ".join([*lacking, *filter(None, [self.trainer.not_claimed.get(claim)])])
 
     def run(self, job: Job) -> Run:

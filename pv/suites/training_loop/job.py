@@ -133,11 +133,16 @@ class Report:
     average: nn.Module | None = None
 
 
+RARE = frozenset({"best_step", "ties", "average", "decay", "scaler", "network"})
+"""Features that a trainer has only if its adapter names them in `has`."""
+
+
 class Trainer(Protocol):
     """An adapter. It translates a job into the trainer's documented settings and repairs nothing.
 
     lacks: features that the trainer does not have, with the reason. not_claimed: ids of claims that it does not make,
-    with the reason and a reference to its documentation. tolerance: of gradients, relative, where it casts.
+    with the reason and a reference to its documentation. tolerance: of gradients, relative, where it casts. has: not
+    required; the features of `RARE` that it has.
     """
 
     @property

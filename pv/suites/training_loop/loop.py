@@ -20,7 +20,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
-from pv.suites.training_loop.job import HEAD, IGNORED, Job, Report, probe_of
+from pv.suites.training_loop.job import HEAD, IGNORED, RARE, Job, Report, probe_of
 from pv.suites.training_loop.network import Attention, logits_of
 from pv.suites.training_loop.plan import batches, better, due, factor, kept, planned_steps, remaining, stops
 from pv.suites.training_loop.probe import token_loss
@@ -295,6 +295,7 @@ def rotate(job: Job, best: tuple[float, int] | None) -> None:
 class Loop:
     """The adapter of this loop."""
 
+    has = RARE
     lacks: Mapping[str, str] = {"ranks": "it runs on one process"}
     not_claimed: Mapping[str, str] = {}
     tolerance = 1e-9

@@ -21,7 +21,7 @@ assert SUITE is not None
 def test_code_of_a_suite_is_found_from_any_project() -> None:
     code = Code(find_project(PROJECT), Target("trainers", "Right"))
     payload = SuiteKind().payload(code, SUITE, CLAIM, How())
-    assert payload.test.module == "pv.suites.training_loop.claims.data"
+    assert payload.own.test.module == "pv.suites.training_loop.claims.data"
     assert (payload.bench.module, payload.bench.name) == ("pv.suites.training_loop.bench", "bench")
     assert list(payload.premises) == ["TL-DATA-001"]
 

@@ -28,7 +28,7 @@ class Accelerate:
 
     lacks: Mapping[str, str] = dict.fromkeys(
         ("events", "step_events", "keep", "best", "stop", "loss", "norm", "rate", "history", "groups"), OWN
-    ) | dict.fromkeys(("best_step", "ties", "average", "decay", "scaler", "network"), OWN)
+    )
     not_claimed: Mapping[str, str] = dict.fromkeys(MEANS, OTHER_LOOP)
     tolerance = 1e-9
     stateful = False

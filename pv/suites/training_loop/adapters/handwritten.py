@@ -29,7 +29,7 @@ class HandWritten:
     What is done here: an update for each window, and the cadences of logs, evaluations and checkpoints. Order, epochs,
     the end of the run, accumulation, clipping, schedule and what is saved are the loop's.
     logged: of `loss`, `rate` and `norm`, the numbers that `log` returns. has: features that it is not known to have
-    otherwise: `best_step`, `ties`, `average`, `decay`, `scaler`, `groups`, `network` (see `WithNetwork`), and others.
+    otherwise: `best_step`, `ties`, `average`, `decay`, `scaler`, `network` (see `WithNetwork`), `groups`, and others.
     """
 
     logged: tuple[str, ...] = ()
@@ -41,9 +41,7 @@ class HandWritten:
     def lacks(self) -> Mapping[str, str]:
         """Return the features that the loop does not have. Override it to add to them, or to remove some."""
         silent = [name for name in ("loss", "rate", "norm") if name not in self.logged]
-        others = dict.fromkeys(_OTHERS, "a hand-written loop may not have it (see `has`)") | dict.fromkeys(
-            silent, _SILENT
-        )
+        others = dict.fromkeys(_OTHERS, "a hand-written loop may not have it") | dict.fromkeys(silent, _SILENT)
         return {name: why for name, why in others.items() if name not in self.has}
 
     def build(self, job: Job, model: Probe) -> None:
@@ -95,7 +93,7 @@ class HandWritten:
             step += 1
             self._at_cadences(job, report, step)
         report.final_step = step
-        report.best = self.best() if job.best else None
+        report.best = self.best() if job.best and "best_step" in self.has else None
         report.average = self.average() if job.average is not None else None
         return report
 
@@ -113,6 +111,5 @@ class HandWritten:
         return Placeholder(f"{type(self).__qualname__}.{method}() is a placeholder: call the loop's own code in it")
 
 
-_RARE = ("events", "step_events", "stop", "keep", "history", "ranks", "noise", "padding", "workers")
-_OTHERS = (*_RARE, "best", "best_step", "ties", "average", "decay", "scaler", "groups", "network")
+_OTHERS = ("events", "step_events", "stop", "keep", "best", "history", "ranks", "noise", "padding", "groups", "workers")
 _SILENT = "log() does not return it (see `logged`)"

@@ -1,6 +1,6 @@
 """`transformers.Trainer`, its subclasses, and callbacks and collators for it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,7 @@ class Transformers:
     """
 
     not_claimed: Mapping[str, str] = {}
+    has: Sequence[str] = ("best_step", "ties")
     arguments: type[Any] = TrainingArguments
 
     def __init__(
