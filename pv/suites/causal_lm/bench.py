@@ -1,0 +1,179 @@
+"""Calls a causal language model, as one of transformers or as a plain module of tokens, for the claims of the suite."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pv.errors import UsageError
+from pv.suites.logits import TOLERANCE, Row, off, rows_of
+
+FEATURES = {"mask": "attention_mask", "loss": "labels", "cache": "past_key_values"}
+SEGMENTS = ("segments", "segment_ids", "document_ids")
+
+
+def bench(subject: Any, directory: Path | None) -> "Bench":
+    """Return a bench of a function or class that makes a model."""
+    return Bench(subject)
+
+
+class Bench:
+    """A model in evaluation mode, in float32 or wider, whose trainable weights are large enough to show a fault.
+
+    factory: takes no arguments; `lacks` (by feature), `not_claimed` (by claim) are reasons, `packing` names the
+    argument that separates packed documents.
+    """
+
+    def __init__(self, factory: Callable[[], nn.Module]) -> None:
+        self.factory = factory
+        self.used: list[Any] = []
+        """What the forwards of the claim returned."""
+        self.model = redrawn(self.build())
+        self.taken = inspect.signature(self.model.forward).parameters
+        config = getattr(self.model, "config", None)
+        self.pad = int(getattr(config, "pad_token_id", None) or 0)
+        self.mask_type = torch.long
+        self.tokens = list(range(getattr(config, "vocab_size", 3)))
+        vocabulary = min(len(self.tokens), self._first().shape[-1], 99)
+        self.tokens = [token for token in range(vocabulary) if token != self.pad]
+        self.rows = rows_of(self.tokens)
+
+    def build(self) -> nn.Module:
+        """Return a new model."""
+        torch.manual_seed(0)
+        try:
+            model = self.factory()
+        except TypeError as error:
+            raise UsageError(f"the subject cannot be called without arguments: {error}; {EXPECTED}") from error
+        if not isinstance(model, nn.Module):
+            raise UsageError(f"the subject returned {type(model).__name__}; {EXPECTED}")
+        narrow = any(each.dtype in (torch.float16, torch.bfloat16) for each in model.parameters())
+        return (model.float() if narrow else model).cpu().eval()
+
+    def missing(self, claim: str, needs: tuple[str, ...]) -> str:
+        """Return why the model does not make a claim; "" if it does."""
+        lacks: Mapping[str, str] = {**self._absent(), **getattr(self.factory, "lacks", {})}
+        reasons = [f"no {feature}: {lacks[feature]}" for feature in needs if feature in lacks]
+        return "; ".join([*reasons, *filter(None, [getattr(self.factory, "not_claimed", {}).get(claim)])])
+
+    def _absent(self) -> dict[str, str]:
+        """Return which features the model does not have, and why."""
+        absent = {feature: f"forward takes no {name}" for feature, name in FEATURES.items() if name not in self.taken}
+        tokens = torch.tensor([self.rows[0]])
+        if "loss" not in absent and part(self.call(tokens, labels=tokens), "loss", 0) is None:
+            absent["loss"] = "forward returns no loss"
+        if "cache" not in absent and getattr(self.call(tokens, use_cache=True), "past_key_values", None) is None:
+            absent["cache"] = "forward returns no past_key_values"
+        if not self._packing():
+            absent["packing"] = f"forward takes none of {', '.join(SEGMENTS)}, and the subject names no `packing`"
+        (constant,) = self.logits([[self.tokens[0]] * 3])
+        if "position_ids" not in self.taken and off(constant[1:], constant[:-1]) > TOLERANCE:
+            absent["positions"] = "positions are absolute, and forward takes no position_ids"
+        return absent
+
+    def _packing(self) -> str:
+        known = (name for name in SEGMENTS if name in self.taken)
+        return str(getattr(self.factory, "packing", "")) or next(known, "")
+
+    def call(self, tokens: Tensor, model: nn.Module | None = None, **inputs: Any) -> Any:
+        """Return what a forward returns. tokens: [N, T]; of `inputs`, the model gets those that it takes."""
+        model = model or self.model
+        given = {name: value for name, value in inputs.items() if name in self.taken and value is not None}
+        if "attention_mask" in given:
+            given["attention_mask"] = given["attention_mask"].to(self.mask_type)
+        with torch.no_grad():
+            self.used.append(model(tokens, **given))
+        return self.used[-1]
+
+    def batch(self, tokens: Tensor, model: nn.Module | None = None, **inputs: Any) -> Tensor:
+        """Return the logits [N, T, V] of a forward in float64."""
+        return logits_of(self.call(tokens, model, **inputs), tokens)
+
+    def logits(self, rows: Sequence[Row]) -> list[Tensor]:
+        """Return the logits of each row, padded on the right; no mask is given where no row is padded."""
+        tokens, mask = padded(rows, self.pad, left=False)
+        return kept(self.batch(tokens, attention_mask=None if mask.all() else mask), mask)
+
+    def left(self, rows: Sequence[Row], pad: int | None = None) -> list[Tensor]:
+        """Return the logits of each row, padded on the left."""
+        tokens, mask = padded(rows, self.pad if pad is None else pad, left=True)
+        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)
+        return kept(self.batch(tokens, attention_mask=mask, position_ids=positions), mask)
+
+    def packed(self, rows: Sequence[Row]) -> list[Tensor]:
+        """Return the logits of each row, all rows in one."""
+        sizes = [len(row) for row in rows]
+        tokens = torch.tensor([[token for row in rows for token in row]])
+        documents = torch.tensor([[k for k, size in enumerate(sizes, 1) for _ in range(size)]])
+        positions = torch.tensor([[place for size in sizes for place in range(size)]])
+        inputs = {self._packing(): documents, "position_ids": positions}
+        return list(self.batch(tokens, **inputs)[0].split(sizes))
+
+    def cached(self, row: Row, ends: Sequence[int]) -> Tensor:
+        """Return the logits of a row [T, V] whose tokens are given in parts, each with the cache of those before."""
+        cache, found = None, []
+        for start, end in zip((0, *ends), ends, strict=False):
+            tokens = torch.tensor([row[start:end]])
+            output = self.call(tokens, past_key_values=cache, use_cache=True)
+            cache = output.past_key_values
+            found.append(logits_of(output, tokens)[0])
+        return torch.cat(found)
+
+    def _first(self) -> Tensor:
+        """Return the logits of a first forward; choose the type of masks."""
+        tokens, mask = torch.tensor([[1, 2], [2, 1]]), torch.ones(2, 2)
+        for self.mask_type in (torch.long, torch.bool):
+            try:
+                return self.batch(tokens, attention_mask=mask)
+            except (TypeError, RuntimeError, IndexError) as error:
+                failed = error
+        raise UsageError(f"the model cannot be called with tokens [2, 2]: {failed}; {EXPECTED}") from failed
+
+
+EXPECTED = (
+    "expected a function or class that is called without arguments and returns a module, itself called with input_ids "
+    "[N, T] and, if it takes one, an attention_mask [N, T]: write `def make(): return MyModel(MyConfig(layers=2))`"
+)
+
+
+def redrawn(model: nn.Module) -> nn.Module:
+    """Draw the trainable weights of a model again: initial ones can be so small that they hide a fault."""
+    with torch.no_grad():
+        for each in (each for each in model.parameters() if each.requires_grad):
+            noise = torch.randn_like(each)
+            each.copy_(noise * each.shape[-1] ** -0.5 if each.dim() > 1 else each + 0.05 * noise)
+    return model
+
+
+def padded(rows: Sequence[Row], pad: int, *, left: bool) -> tuple[Tensor, Tensor]:
+    """Return tokens [N, T] and their mask."""
+    width = max(map(len, rows))
+    blanks = [[pad] * (width - len(row)) for row in rows]
+    tokens = [[*blank, *row] if left else [*row, *blank] for row, blank in zip(rows, blanks, strict=True)]
+    places = [torch.arange(width) >= len(each) if left else torch.arange(width) < width - len(each) for each in blanks]
+    return torch.tensor(tokens), torch.stack(places).long()
+
+
+def kept(logits: Tensor, mask: Tensor) -> list[Tensor]:
+    return [each[row.bool()] for each, row in zip(logits, mask, strict=True)]
+
+
+def part(output: Any, name: str, dimensions: int) -> Tensor | None:
+    """Return a tensor of an output: by its name, else the first with so many dimensions, else the output itself."""
+    found = output.get(name) if isinstance(output, Mapping) else getattr(output, name, output)
+    parts = found if isinstance(found, tuple) else (found,)
+    return next((each for each in parts if isinstance(each, Tensor) and each.dim() == dimensions), None)
+
+
+def logits_of(output: Any, tokens: Tensor) -> Tensor:
+    logits = part(output, "logits", 3)
+    if logits is None or logits.shape[:2] != tokens.shape:
+        found = type(output).__name__ if logits is None else f"logits {tuple(logits.shape)}"
+        raise UsageError(
+            f"the model returned {found} for tokens {tuple(tokens.shape)}: expected logits [N, T, V] of all tokens, as a "
+            "tensor or as .logits; if it returns those of the last token alone, write a subclass that returns all"
+        )
+    return logits.double()

@@ -1,0 +1,78 @@
+"""A correct causal language model that takes all that the suite knows: the suite's own subject."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+WIDTH, VOCABULARY, PLACES = 16, 13, 32
+
+
+class CausalLM(nn.Module):
+    """One layer of attention with learned positions and a tied head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.place = nn.Embedding(VOCABULARY, WIDTH), nn.Embedding(PLACES, WIDTH)
+        self.projections, self.head = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
+        self.head.weight = self.embed.weight
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        segments: Tensor | None = None,
+        labels: Tensor | None = None,
+        past_key_values: Any = None,
+        use_cache: bool = False,
+    ) -> SimpleNamespace:
+        past = past_key_values[0].shape[1] if past_key_values else 0
+        mask = torch.ones(len(input_ids), past + input_ids.shape[1]) if attention_mask is None else attention_mask
+        x = self.embed(input_ids) + self.place(positions(position_ids, mask, past))
+        q, k, v = self.projections(dropped(normed(x), self.training)).chunk(3, dim=-1)
+        if past:
+            k, v = torch.cat([past_key_values[0], k], dim=1), torch.cat([past_key_values[1], v], dim=1)
+        seen = causal(q.shape[1], k.shape[1]) & real(mask)
+        seen = seen if segments is None else seen & same(segments)
+        logits = self.head(x + (q @ k.mT).masked_fill(~seen, -1e9).softmax(dim=-1) @ v)
+        loss = None if labels is None else token_loss(logits, labels)
+        return SimpleNamespace(logits=logits, loss=loss, past_key_values=(k, v) if use_cache else None)
+
+    def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
+        return super().load_state_dict(state_dict, strict, assign)
+
+
+def positions(given: Tensor | None, mask: Tensor, past: int) -> Tensor:
+    """Return the positions of the tokens after `past`; without given ones, padding is not counted."""
+    return given if given is not None else (mask.long().cumsum(dim=1) - 1).clamp(min=0)[:, past:]
+
+
+def normed(x: Tensor) -> Tensor:
+    return F.layer_norm(x, x.shape[-1:])
+
+
+def dropped(x: Tensor, training: bool) -> Tensor:
+    return F.dropout(x, 0.1, training)
+
+
+def causal(queries: int, keys: int) -> Tensor:
+    """Return which keys each of the last queries sees."""
+    return torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries)
+
+
+def real(mask: Tensor) -> Tensor:
+    """Return which keys are no padding, [N, 1, T]."""
+    return mask[:, None, :] > 0
+
+
+def same(segments: Tensor) -> Tensor:
+    """Return which positions are of the same document."""
+    return segments[:, :, None] == segments[:, None, :]
+
+
+def token_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean cross-entropy of each next token; a label of -100 is not counted."""
+    return F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())

@@ -1,0 +1,54 @@
+"""What holds for the logits of every causal language model, given a function from rows of tokens to their logits."""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+TOLERANCE = 1e-4
+"""Relative to the largest logit; networks compute in float32."""
+
+Row: TypeAlias = Sequence[int]
+Logits: TypeAlias = Callable[[Sequence[Row]], Sequence[Tensor]]
+"""Returns the logits [T, V] of each row in eval mode, from one batch."""
+
+
+def rows_of(tokens: Row) -> list[list[int]]:
+    """Return three rows of different lengths."""
+    return [[tokens[(5 * i + 3 * k + i * k) % len(tokens)] for k in range(size)] for i, size in enumerate((7, 3, 5))]
+
+
+def off(found: Tensor, wanted: Tensor) -> float:
+    """Return the largest difference, relative to the largest logit; infinite if a logit is no number."""
+    apart = float((found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-12))
+    return apart if apart == apart else float("inf")
+
+
+def assert_no_later_token_is_seen(logits: Logits, tokens: Row) -> None:
+    row = rows_of(tokens)[0]
+    (before,) = logits([row])
+    for k in range(1, len(row)):
+        other = next(token for token in tokens if token != row[k])
+        (after,) = logits([[*row[:k], other, *row[k + 1 :]]])
+        seen = [i + 1 for i in range(k) if off(after[i], before[i]) > TOLERANCE]
+        assert not seen, f"token {k + 1} is replaced, and the logits of the earlier positions {seen} change"
+
+
+def assert_rows_are_as_alone(together: Logits, alone: Logits, rows: Sequence[Row], cause: str) -> None:
+    for row, found in zip(rows, together(rows), strict=True):
+        (wanted,) = alone([row])
+        apart = off(found, wanted)
+        assert apart < TOLERANCE, (
+            f"beside rows of up to {max(map(len, rows))} tokens, a row of {len(row)} has logits off by {apart:.2g} of "
+            f"the largest from those that it has alone: {cause}"
+        )
+
+
+def assert_nothing_is_drawn(logits: Logits, rows: Sequence[Row]) -> None:
+    torch.manual_seed(1)
+    first = logits(rows)
+    torch.manual_seed(2)
+    again = logits(rows)
+    same = all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert same, "in eval mode, the same rows have other logits with another seed: dropout is active"
