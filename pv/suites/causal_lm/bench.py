@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pv.errors import UsageError
+from pv.instrument.coverage import seen
 from pv.suites.logits import TOLERANCE, Row, off, rows_of
 
 FEATURES = {"mask": "attention_mask", "loss": "labels", "cache": "past_key_values"}
@@ -28,6 +29,7 @@ class Bench:
     """
 
     def __init__(self, factory: Callable[[], nn.Module]) -> None:
+        before = set(seen)
         self.factory = factory
         self.used: list[Any] = []
         """What the forwards of the claim returned."""
@@ -40,6 +42,8 @@ class Bench:
         vocabulary = min(len(self.tokens), self._first().shape[-1], 99)
         self.tokens = [token for token in range(vocabulary) if token != self.pad]
         self.rows = rows_of(self.tokens)
+        self.lacks: Mapping[str, str] = {**self._absent(), **getattr(factory, "lacks", {})}
+        self.reached = seen - before
 
     def build(self) -> nn.Module:
         """Return a new model."""
@@ -55,8 +59,8 @@ class Bench:
 
     def missing(self, claim: str, needs: tuple[str, ...]) -> str:
         """Return why the model does not make a claim; "" if it does."""
-        lacks: Mapping[str, str] = {**self._absent(), **getattr(self.factory, "lacks", {})}
-        reasons = [f"no {feature}: {lacks[feature]}" for feature in needs if feature in lacks]
+        seen.update(self.reached)  # the model was made before the claim
+        reasons = [f"no {feature}: {self.lacks[feature]}" for feature in needs if feature in self.lacks]
         return "; ".join([*reasons, *filter(None, [getattr(self.factory, "not_claimed", {}).get(claim)])])
 
     def _absent(self) -> dict[str, str]:
@@ -173,7 +177,7 @@ def logits_of(output: Any, tokens: Tensor) -> Tensor:
     if logits is None or logits.shape[:2] != tokens.shape:
         found = type(output).__name__ if logits is None else f"logits {tuple(logits.shape)}"
         raise UsageError(
-            f"the model returned {found} for tokens {tuple(tokens.shape)}: expected logits [N, T, V] of all tokens, as a "
-            "tensor or as .logits; if it returns those of the last token alone, write a subclass that returns all"
+            f"the model returned {found} for tokens {tuple(tokens.shape)}: expected logits [N, T, V] of all tokens, as "
+            "a tensor or as .logits; if it returns those of the last token alone, write a subclass that returns all"
         )
     return logits.double()
