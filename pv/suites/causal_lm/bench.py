@@ -12,7 +12,9 @@ from pv.errors import UsageError
 from pv.instrument.coverage import seen
 from pv.suites.logits import TOLERANCE, Row, off, rows_of
 
-FEATURES = {"mask": "attention_mask", "loss": "labels", "cache": "past_key_values"}
+FEATURES = {"mask": ("attention_mask",), "loss": ("labels",), "cache": ("past_key_values", "cache")}
+"""The arguments, one of which a model takes that has a feature."""
+
 SEGMENTS = ("segments", "segment_ids", "document_ids")
 
 
@@ -65,12 +67,13 @@ class Bench:
 
     def _absent(self) -> dict[str, str]:
         """Return which features the model does not have, and why."""
-        absent = {feature: f"forward takes no {name}" for feature, name in FEATURES.items() if name not in self.taken}
+        none = {feature: names for feature, names in FEATURES.items() if not self.taken.keys() & {*names}}
+        absent = {feature: f"forward takes no {' or '.join(names)}" for feature, names in none.items()}
         tokens = torch.tensor([self.rows[0]])
         if "loss" not in absent and part(self.call(tokens, labels=tokens), "loss", 0) is None:
             absent["loss"] = "forward returns no loss"
-        if "cache" not in absent and getattr(self.call(tokens, use_cache=True), "past_key_values", None) is None:
-            absent["cache"] = "forward returns no past_key_values"
+        if "cache" not in absent and cache_of(self.call(tokens, use_cache=True)) is None:
+            absent["cache"] = f"forward returns no {' or '.join(FEATURES['cache'])}"
         if not self._packing():
             absent["packing"] = f"forward takes none of {', '.join(SEGMENTS)}, and the subject names no `packing`"
         (constant,) = self.logits([[self.tokens[0]] * 3])
@@ -113,17 +116,17 @@ class Bench:
         tokens = torch.tensor([[token for row in rows for token in row]])
         documents = torch.tensor([[k for k, size in enumerate(sizes, 1) for _ in range(size)]])
         positions = torch.tensor([[place for size in sizes for place in range(size)]])
-        inputs = {self._packing(): documents, "position_ids": positions}
+        inputs = {"use_cache": False, self._packing(): documents, "position_ids": positions}
         return list(self.batch(tokens, **inputs)[0].split(sizes))
 
-    def cached(self, row: Row, ends: Sequence[int]) -> Tensor:
-        """Return the logits of a row [T, V] whose tokens are given in parts, each with the cache of those before."""
+    def cached(self, row: Row, first: int) -> Tensor:
+        """Return the logits of a row [T, V], given its first tokens and then one by one, with a cache."""
+        name = next(name for name in FEATURES["cache"] if name in self.taken)
         cache, found = None, []
-        for start, end in zip((0, *ends), ends, strict=False):
-            tokens = torch.tensor([row[start:end]])
-            output = self.call(tokens, past_key_values=cache, use_cache=True)
-            cache = output.past_key_values
-            found.append(logits_of(output, tokens)[0])
+        for part_of in torch.tensor([row]).split([first] + [1] * (len(row) - first), dim=1):
+            output = self.call(part_of, use_cache=True, **{name: cache})
+            cache = cache_of(output)
+            found.append(logits_of(output, part_of)[0])
         return torch.cat(found)
 
     def _first(self) -> Tensor:
@@ -170,6 +173,11 @@ def part(output: Any, name: str, dimensions: int) -> Tensor | None:
     found = output.get(name) if isinstance(output, Mapping) else getattr(output, name, output)
     parts = found if isinstance(found, tuple) else (found,)
     return next((each for each in parts if isinstance(each, Tensor) and each.dim() == dimensions), None)
+
+
+def cache_of(output: Any) -> Any:
+    found = (getattr(output, name, None) for name in FEATURES["cache"])
+    return next((each for each in found if each is not None), None)
 
 
 def logits_of(output: Any, tokens: Tensor) -> Tensor:

@@ -14,6 +14,9 @@ from pv.suites import logits as every
 from pv.suites.causal_lm.bench import Bench, part
 from pv.suites.logits import TOLERANCE, off
 
+LOST = 1e-3
+"""Relative to the largest logit; buffers that a model in bfloat16 had rounded are exact after `from_pretrained`."""
+
 
 def falsify_evaluation_draws_nothing(bench: Bench) -> None:
     every.assert_nothing_is_drawn(bench.logits, bench.rows)
@@ -97,7 +100,7 @@ def falsify_loading_changes_nothing(bench: Bench) -> None:
         names = [" and ".join(sorted(group)) for group in tied - shared(model)]
         assert not names, f"after {how}, {'; '.join(names)} are no longer one parameter: training moves them apart"
         apart = off(bench.batch(tokens, model), wanted)
-        assert apart < TOLERANCE, f"after {how}, the logits differ by {apart:.2g} of the largest: a weight is not saved"
+        assert apart < LOST, f"after {how}, the logits differ by {apart:.2g} of the largest: a weight is not saved"
 
 
 def loaded(bench: Bench) -> Iterator[tuple[str, nn.Module]]:
@@ -131,15 +134,10 @@ def shared(model: nn.Module) -> set[frozenset[str]]:
 
 
 def falsify_cache_changes_nothing(bench: Bench) -> None:
-    judge_cache(bench, range(3, 8), "3 tokens and then one by one: positions or the mask start again")
-
-
-def falsify_cache_before_several_tokens(bench: Bench) -> None:
-    judge_cache(bench, (3, 5, 7), "3 tokens and then two by two: the causal mask is not moved by the past")
-
-
-def judge_cache(bench: Bench, ends: range | tuple[int, ...], given: str) -> None:
     (wanted,) = bench.logits(bench.rows[:1])
-    found = bench.cached(bench.rows[0], ends)
+    found = bench.cached(bench.rows[0], 3)
     wrong = [k + 1 for k in range(7) if not off(found[k], wanted[k]) < TOLERANCE]
-    assert not wrong, f"tokens {wrong} of 7 have other logits with a cache than without, given {given}"
+    assert not wrong, (
+        f"given 3 tokens and then one by one, tokens {wrong} of 7 have other logits with the cache than without: "
+        "positions start again or are off by one, or the mask leaves out a part of the cache"
+    )
