@@ -1,5 +1,6 @@
 """What holds for the logits of every causal language model, given a function from rows of tokens to their logits."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -22,7 +23,11 @@ def rows_of(tokens: Row) -> list[list[int]]:
 def off(found: Tensor, wanted: Tensor) -> float:
     """Return the largest difference, relative to the largest logit; infinite if a logit is no number."""
     apart = float((found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-12))
-    return apart if apart == apart else float("inf")
+    return apart if math.isfinite(apart) else math.inf
+
+
+def why(apart: float, cause: str) -> str:
+    return cause if math.isfinite(apart) else "they are not finite, as after a softmax over nothing"
 
 
 def assert_no_later_token_is_seen(logits: Logits, tokens: Row) -> None:
@@ -41,7 +46,7 @@ def assert_rows_are_as_alone(together: Logits, alone: Logits, rows: Sequence[Row
         apart = off(found, wanted)
         assert apart < TOLERANCE, (
             f"beside rows of up to {max(map(len, rows))} tokens, a row of {len(row)} has logits off by {apart:.2g} of "
-            f"the largest from those that it has alone: {cause}"
+            f"the largest from those that it has alone: {why(apart, cause)}"
         )
 
 

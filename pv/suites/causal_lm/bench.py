@@ -40,20 +40,19 @@ class Bench:
         config = getattr(self.model, "config", None)
         self.pad = int(getattr(config, "pad_token_id", None) or 0)
         self.mask_type = torch.long
-        self.tokens = list(range(getattr(config, "vocab_size", 3)))
-        vocabulary = min(len(self.tokens), self._first().shape[-1], 99)
+        predicted = self._first().shape[-1]
+        vocabulary = min(predicted, getattr(config, "vocab_size", predicted), 99)
         self.tokens = [token for token in range(vocabulary) if token != self.pad]
         self.rows = rows_of(self.tokens)
         self.lacks: Mapping[str, str] = {**self._absent(), **getattr(factory, "lacks", {})}
         self.reached = seen - before
 
-    def build(self) -> nn.Module:
+    def build(self, seed: int = 0) -> nn.Module:
         """Return a new model."""
-        torch.manual_seed(0)
-        try:
-            model = self.factory()
-        except TypeError as error:
-            raise UsageError(f"the subject cannot be called without arguments: {error}; {EXPECTED}") from error
+        if isinstance(self.factory, nn.Module) or not takes_nothing(self.factory):
+            raise UsageError(f"the subject cannot be called without arguments; {EXPECTED}")
+        torch.manual_seed(seed)
+        model = self.factory()
         if not isinstance(model, nn.Module):
             raise UsageError(f"the subject returned {type(model).__name__}; {EXPECTED}")
         narrow = any(each.dtype in (torch.float16, torch.bfloat16) for each in model.parameters())
@@ -67,19 +66,25 @@ class Bench:
 
     def _absent(self) -> dict[str, str]:
         """Return which features the model does not have, and why."""
-        none = {feature: names for feature, names in FEATURES.items() if not self.taken.keys() & {*names}}
-        absent = {feature: f"forward takes no {' or '.join(names)}" for feature, names in none.items()}
         tokens = torch.tensor([self.rows[0]])
-        if "loss" not in absent and part(self.call(tokens, labels=tokens), "loss", 0) is None:
-            absent["loss"] = "forward returns no loss"
-        if "cache" not in absent and cache_of(self.call(tokens, use_cache=True)) is None:
-            absent["cache"] = f"forward returns no {' or '.join(FEATURES['cache'])}"
+        tries = {"loss": lambda: self.loss(tokens), "cache": lambda: cache_of(self.call(tokens, use_cache=True))}
+        reasons = {feature: self._reason(names, tries.get(feature)) for feature, names in FEATURES.items()}
+        absent = {feature: reason for feature, reason in reasons.items() if reason}
         if not self._packing():
             absent["packing"] = f"forward takes none of {', '.join(SEGMENTS)}, and the subject names no `packing`"
         (constant,) = self.logits([[self.tokens[0]] * 3])
         if "position_ids" not in self.taken and off(constant[1:], constant[:-1]) > TOLERANCE:
             absent["positions"] = "positions are absolute, and forward takes no position_ids"
         return absent
+
+    def _reason(self, names: tuple[str, ...], attempt: Callable[[], Any] | None) -> str:
+        """Return why the model has no feature that needs one of the arguments; "" if it has it."""
+        if not self.taken.keys() & {*names}:
+            return f"forward takes no {' or '.join(names)}"
+        try:
+            return "" if attempt is None or attempt() is not None else f"forward returns none for {' or '.join(names)}"
+        except Exception as error:
+            return f"forward raises {type(error).__name__}: {error}"
 
     def _packing(self) -> str:
         known = (name for name in SEGMENTS if name in self.taken)
@@ -98,6 +103,10 @@ class Bench:
     def batch(self, tokens: Tensor, model: nn.Module | None = None, **inputs: Any) -> Tensor:
         """Return the logits [N, T, V] of a forward in float64."""
         return logits_of(self.call(tokens, model, **inputs), tokens)
+
+    def loss(self, tokens: Tensor) -> Tensor | None:
+        """Return the loss of tokens that are their own labels, if there is one."""
+        return part(self.call(tokens, labels=tokens), "loss", 0)
 
     def logits(self, rows: Sequence[Row]) -> list[Tensor]:
         """Return the logits of each row, padded on the right; no mask is given where no row is padded."""
@@ -135,7 +144,9 @@ class Bench:
         for self.mask_type in (torch.long, torch.bool):
             try:
                 return self.batch(tokens, attention_mask=mask)
-            except (TypeError, RuntimeError, IndexError) as error:
+            except UsageError:
+                raise
+            except Exception as error:
                 failed = error
         raise UsageError(f"the model cannot be called with tokens [2, 2]: {failed}; {EXPECTED}") from failed
 
@@ -144,6 +155,14 @@ EXPECTED = (
     "expected a function or class that is called without arguments and returns a module, itself called with input_ids "
     "[N, T] and, if it takes one, an attention_mask [N, T]: write `def make(): return MyModel(MyConfig(layers=2))`"
 )
+
+
+def takes_nothing(factory: Callable[[], Any]) -> bool:
+    try:
+        inspect.signature(factory).bind()
+    except TypeError:
+        return False
+    return True
 
 
 def redrawn(model: nn.Module) -> nn.Module:
