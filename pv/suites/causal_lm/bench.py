@@ -125,7 +125,7 @@ class Bench:
         tokens = torch.tensor([[token for row in rows for token in row]])
         documents = torch.tensor([[k for k, size in enumerate(sizes, 1) for _ in range(size)]])
         positions = torch.tensor([[place for size in sizes for place in range(size)]])
-        inputs = {"use_cache": False, self._packing(): documents, "position_ids": positions}
+        inputs: dict[str, Any] = {self._packing(): documents, "position_ids": positions, "use_cache": False}
         return list(self.batch(tokens, **inputs)[0].split(sizes))
 
     def cached(self, row: Row, first: int) -> Tensor:

@@ -5,6 +5,7 @@ import math
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -91,12 +92,12 @@ def loaded(bench: Bench) -> Iterator[tuple[str, nn.Module]]:
     file = io.BytesIO()
     torch.save(bench.model.state_dict(), file)
     file.seek(0)
-    model = bench.build(seed=1)
+    model: Any = bench.build(seed=1)
     model.load_state_dict(torch.load(file))
     yield "load_state_dict", model
     if hasattr(model, "save_pretrained") and hasattr(model, "from_pretrained"):
         with tempfile.TemporaryDirectory() as place, suppress(TypeError):  # a class that needs more than a folder
-            bench.model.save_pretrained(place)
+            model.save_pretrained(place)
             model = type(model).from_pretrained(place).eval()
             yield "from_pretrained", model
 
