@@ -140,15 +140,15 @@ class Bench:
 
     def _first(self) -> Tensor:
         """Return the logits of a first forward; choose the type of masks."""
-        tokens, mask = torch.tensor([[1, 2], [2, 1]]), torch.ones(2, 2)
+        tokens, mask, failed = torch.tensor([[1, 2], [2, 1]]), torch.ones(2, 2), []
         for self.mask_type in (torch.long, torch.bool):
             try:
                 return self.batch(tokens, attention_mask=mask)
             except UsageError:
                 raise
             except Exception as error:
-                failed = error
-        raise UsageError(f"the model cannot be called with tokens [2, 2]: {failed}; {EXPECTED}") from failed
+                failed.append(error)
+        raise UsageError(f"the model cannot be called with tokens [2, 2]: {failed[0]}; {EXPECTED}") from failed[0]
 
 
 EXPECTED = (
