@@ -33,7 +33,7 @@ from tests.suites.causal_lm.trying import tried
         ("token_loss", lambda y, t: F.cross_entropy(y[:, :-2].mT, t[:, 2:]), "LOSS-001", "are shifted twice"),
         (
             "positions",
-            lambda given, mask, past: mask.long().cumsum(1)[:, past:] - int(not past),
+            lambda given, mask, past: (mask.cumsum(1) - int(not past)).long().clamp(min=0)[:, past:],
             "CACHE-001",
             "off by one",
         ),
