@@ -28,7 +28,7 @@ def falsify_no_token_sees_the_future(bench: Bench) -> None:
 
 
 def falsify_other_rows_change_nothing(bench: Bench) -> None:
-    cause = "rows are mixed, or something is normalised over the batch or over positions"
+    cause = "rows are mixed, the mask is inverted, or something is normalised over the batch or over positions"
     every.assert_rows_are_as_alone(bench.logits, bench.logits, bench.rows, cause)
 
 

@@ -19,7 +19,7 @@ from tests.suites.causal_lm.trying import tried
             "CAUSAL-001",
             "token 2 is replaced, and the logits of the earlier positions [1] change",
         ),
-        ("normed", lambda x: x / x.norm(), "BATCH-001", "rows are mixed, or something is normalised over the batch"),
+        ("normed", lambda x: x / x.norm(), "BATCH-001", "or something is normalised over the batch"),
         ("real", lambda mask: mask[:1, None, :] > 0, "PAD-001", "that of another row"),
         ("real", lambda mask: mask[:, None, :] >= 0, "PAD-001", "the mask is ignored, inverted"),
         (
