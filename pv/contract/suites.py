@@ -21,8 +21,12 @@ def is_suite(contract: Contract) -> bool:
 
 
 def applied(suite: Contract) -> Contract:
-    """Return the contract of a suite for another subject, without the mutants, which are faults of the suite's own."""
-    return replace(suite, falsifiers=tuple(replace(each, kills=()) for each in suite.falsifiers), mutants=())
+    """Return the contract of a suite for another subject, without the mutants, which are faults of the suite's own.
+
+    The option `faults` of a claim names those that it kills there.
+    """
+    claims = (replace(each, kills=(), options={**each.options, "faults": each.kills}) for each in suite.falsifiers)
+    return replace(suite, falsifiers=tuple(claims), mutants=())
 
 
 def joined(contract: Contract, suite: Contract) -> Contract:

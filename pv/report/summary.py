@@ -27,6 +27,9 @@ def _counts(verdict: ContractVerdict) -> Iterator[str]:
         return
     yield from (_device(verdict, device) for device in devices(verdict))
     yield from _searches(verdict)
+    made = [result.falsifier for result in verdict.results if result.outcome is not Outcome.NOT_CLAIMED]
+    if faults := {fault for claim in made for fault in claim.options.get("faults", ())}:
+        yield f"its claims detect {count(len(faults), 'fault')} planted in the suite's own subject"
     if not verdict.results:
         yield verdict.absent or "no falsifier for the devices asked for"
     yield from (f"nothing claimed on {device}" for device in verdict.unclaimed)

@@ -50,6 +50,7 @@ def test_claims_that_a_trainer_does_not_make_are_not_required(project: Project) 
     assert result(report, CLIP).reason == "it never clips (README, section Clipping)"
     assert result(report, "TL-CLIP-002").reason == "no norm: it logs no norm"
     assert report.exit_code == 0
+    assert "its claims detect 1 fault planted in the suite's own subject" in pv.render(report, verbose=True)
 
 
 def test_a_subject_without_an_adapter_is_undecided_once_with_what_to_write(project: Project) -> None:
