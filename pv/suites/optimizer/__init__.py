@@ -1,0 +1,1 @@
+"""The suite `optimizer`: claims that hold for every correct `torch.optim.Optimizer`."""

@@ -1,0 +1,84 @@
+"""The suite's own subject: Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2, in functions that can be wrong."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Group = dict[str, Any]
+
+
+class AdamW(torch.optim.Optimizer):
+    formula = "adamw"
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        foreach: bool = False,
+    ) -> None:
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "foreach": foreach}
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]  # no closure is called
+        for group in self.param_groups:
+            weights, factors, changes = [], [], []
+            for weight, gradient in gradients(group):
+                state, rate = state_of(self, weight), rate_of(self, group)
+                gradient, factor = decayed(gradient, weight, rate * group["weight_decay"], group["weight_decay"])
+                advance(state, gradient, *group["betas"])
+                weights.append(weight)
+                factors.append(factor)
+                changes.append(rate * direction(state, *group["betas"], group["eps"]))
+            (update_together if group["foreach"] else update)(weights, factors, changes)
+
+
+def gradients(group: Group) -> list[tuple[Tensor, Tensor]]:
+    return [(each, each.grad) for each in group["params"] if each.grad is not None]
+
+
+def state_of(optimizer: torch.optim.Optimizer, weight: Tensor) -> dict[str, Any]:
+    state: dict[str, Any] = optimizer.state[weight]
+    return state
+
+
+def rate_of(optimizer: torch.optim.Optimizer, group: Group) -> float:
+    return float(group["lr"])
+
+
+def decayed(gradient: Tensor, weight: Tensor, shrink: float, decay: float) -> tuple[Tensor, float]:
+    """Return the gradient without decay, and the factor of the weight."""
+    return (gradient, 1 - shrink)
+
+
+def advance(state: dict[str, Any], gradient: Tensor, beta1: float, beta2: float) -> None:
+    state["step"] = state.get("step", 0) + 1
+    state["mean"] = beta1 * state.get("mean", 0) + (1 - beta1) * gradient
+    state["square"] = beta2 * state.get("square", 0) + (1 - beta2) * gradient**2
+
+
+def direction(state: dict[str, Any], beta1: float, beta2: float, eps: float) -> Tensor:
+    mean, square = (unbiased(state[name], beta, state["step"]) for name, beta in (("mean", beta1), ("square", beta2)))
+    return mean / denominator(square, eps)
+
+
+def unbiased(average: Tensor, beta: float, step: int) -> Tensor:
+    return average / (1 - beta**step)
+
+
+def denominator(square: Tensor, eps: float) -> Tensor:
+    return square.sqrt() + eps
+
+
+def update(weights: list[Tensor], factors: list[float], changes: list[Tensor]) -> None:
+    for weight, factor, change in zip(weights, factors, changes, strict=True):
+        weight.mul_(factor).sub_(change)
+
+
+def update_together(weights: list[Tensor], factors: list[float], changes: list[Tensor]) -> None:
+    torch._foreach_mul_(weights, factors)
+    torch._foreach_sub_(weights, changes)
