@@ -1,4 +1,4 @@
-"""The suite's own subject: Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2, in functions that can be wrong."""
+"""The suite's own subject: Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2, with a rate of 1."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ class AdamW(torch.optim.Optimizer):
                 advance(state, gradient, *group["betas"])
                 weights.append(weight)
                 factors.append(factor)
-                changes.append(rate * direction(state, *group["betas"], group["eps"]))
+                changes.append(rate * direction(state, group["betas"], group["eps"]))
             (update_together if group["foreach"] else update)(weights, factors, changes)
 
 
@@ -61,9 +61,9 @@ def advance(state: dict[str, Any], gradient: Tensor, beta1: float, beta2: float)
     state["square"] = beta2 * state.get("square", 0) + (1 - beta2) * gradient**2
 
 
-def direction(state: dict[str, Any], beta1: float, beta2: float, eps: float) -> Tensor:
-    mean, square = (unbiased(state[name], beta, state["step"]) for name, beta in (("mean", beta1), ("square", beta2)))
-    return mean / denominator(square, eps)
+def direction(state: dict[str, Any], betas: tuple[float, float], eps: float) -> Tensor:
+    mean = unbiased(state["mean"], betas[0], state["step"])
+    return mean / denominator(unbiased(state["square"], betas[1], state["step"]), eps)
 
 
 def unbiased(average: Tensor, beta: float, step: int) -> Tensor:

@@ -8,20 +8,22 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from pv.errors import PvError
 from pv.suites.optimizer.formulas import FORMULAS, Formula
 
 RATE = 0.01
 NAMES = ("lr", "rate", "learning_rate")
-WRITE = """cannot drive {name}: {why}. The suite passes a list of float32 parameters and a rate, and takes a step
+SHAPES = (((4, 3), (5,)), ((4, 3), (3, 5)))  # some optimizers take matrices only
+WRITE = """cannot drive {name}: {why}. The suite passes a list of float32 parameters and a rate, and takes steps
 without a closure on dense gradients. Write a function that adds the other arguments, and pass it:
 
     def make(parameters, lr=1e-3):
         return {name}(parameters, lr=lr, ...)
 
-    make.formula = "adamw"  # or "sgd", "adam", a function (weight, gradients, settings) -> weight; leave out if unknown"""
-UNKNOWN = """it has a step of its own; set its attribute `formula` to "sgd", "adam", "adamw", or a function \
+    make.formula = "adamw"  # or "sgd", "adam", a function (weight, gradients, settings) -> weight, or no such line"""
+OWN = """it has a step of its own; say with its attribute `formula` which: "sgd", "adam", "adamw", or a function \
 (weight, gradients, settings of each step) -> weight in float64"""
 RATES = {
     torch.optim.Rprop: "the rate is only the size of the first step",
@@ -37,39 +39,53 @@ class NotDriven(PvError, TypeError):
 class Run:
     """An optimizer and its parameters."""
 
-    optimizer: torch.optim.Optimizer
+    optimizer: Optimizer
     weights: list[nn.Parameter]
 
-    def step(self, gradients: Sequence[Tensor | None]) -> "Run":
-        """Take a step with copies of these gradients."""
+    def step(self, gradients: Sequence[Tensor | None], *, in_place: bool = False) -> list[Tensor]:
+        """Take a step, with the same random numbers as every step, and return copies of the weights."""
         for weight, gradient in zip(self.weights, gradients, strict=True):
-            weight.grad = None if gradient is None else gradient.clone()
-        self.optimizer.step()
-        return self
-
-    def values(self) -> list[Tensor]:
+            if in_place and weight.grad is not None and gradient is not None:
+                weight.grad.copy_(gradient)
+            else:
+                weight.grad = None if gradient is None else gradient.clone()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            self.optimizer.step()
         return [each.detach().clone() for each in self.weights]
+
+    def group(self, weight: Tensor) -> dict[str, Any]:
+        """Return the parameter group of a weight."""
+        return next(each for each in self.optimizer.param_groups if any(own is weight for own in each["params"]))
 
 
 class Bench:
-    """A class or function that makes an optimizer of parameters and a rate."""
+    """A class or function that makes an optimizer of parameters and a rate.
+
+    Its attributes are optional. formula: its name, or a function. decoupled, independent: True where the formula does
+    not say so. lacks: features, with the reason. not_claimed: claims, with the reason.
+    """
 
     def __init__(self, make: Any) -> None:
-        self.make = make
-        self.used: list[Run] = []
-        self.arguments = self._arguments()
-        self.shapes, optimizer = self._tried()
-        self.group: Mapping[str, Any] = optimizer.param_groups[0]
-        self.name, self.formula = self._formula(optimizer)
-        decays = "weight_decay" in self.arguments or self.group.get("weight_decay")
-        decoupled = self.name == "adamw" or getattr(make, "decoupled", False)
+        self.make, self.used = make, list[Run]()
+        self.arguments = _arguments(make)
+        self.rate = next((name for name in NAMES if name in self.arguments), "")
+        if not self.rate:
+            raise _not_driven(make, f"none of its parameters is named {', '.join(NAMES)}")
+        self.shapes, run = self._tried()
+        self.name, self.formula = _formula(make, run)
         self.flags = [flag for flag in ("foreach", "fused") if flag in self.arguments and self._works(flag)]
+        unknown = self.name if self.formula is None else ""
+        decoupled = self.name == "adamw" or getattr(make, "decoupled", False)
+        decays = "weight_decay" in self.arguments or any(
+            each.get("weight_decay") for each in run.optimizer.param_groups
+        )
         reasons = {
-            "formula": self.name if self.formula is None else "",
-            "independence": self.name if self.formula is None and not getattr(make, "independent", False) else "",
-            "decoupled": "" if decoupled and decays else "no decoupled weight decay is known",
-            "flags": "" if self.flags else "it takes neither foreach nor fused on this device",
-            "rates": next((why for kind, why in RATES.items() if isinstance(optimizer, kind)), ""),
+            "formula": unknown,
+            "independence": "" if getattr(make, "independent", False) else unknown,
+            "decoupled": "" if decoupled and decays else "its weight decay is not known to be decoupled",
+            "flags": "" if self.flags else "neither foreach nor fused is a parameter that works on the CPU",
+            "rates": next((why for kind, why in RATES.items() if isinstance(run.optimizer, kind)), ""),
         }
         self.lacks = {name: why for name, why in reasons.items() if why} | getattr(make, "lacks", {})
 
@@ -78,82 +94,81 @@ class Bench:
         lacking = [f"no {feature}: {self.lacks[feature]}" for feature in needs if feature in self.lacks]
         return "; ".join([*lacking, *filter(None, [getattr(self.make, "not_claimed", {}).get(claim)])])
 
-    def start(self, weights: Sequence[Tensor], rates: float | Sequence[float] = RATE, **settings: Any) -> Run:
-        """Return an optimizer of copies of the weights; several rates: of a parameter group for each weight."""
+    def start(self, weights: Sequence[Tensor], rates: Sequence[float] = (), **settings: Any) -> Run:
+        """Return an optimizer of copies of the weights, with the settings that it has. rates: of a group for each."""
         parameters = [nn.Parameter(each.clone()) for each in weights]
         settings = {name: value for name, value in settings.items() if name in self.arguments}
-        if isinstance(rates, float):
-            self.used.append(Run(self._call(parameters, rates, settings), parameters))
-        else:
-            rows = [{"params": [each], "lr": rate} for each, rate in zip(parameters, rates, strict=True)]
-            self.used.append(Run(self._grouped(parameters, rows, settings), parameters))
+        rows = [{"params": [each], "lr": rate} for each, rate in zip(parameters, rates, strict=bool(rates))]
+        self.used.append(Run(self._optimizer(parameters, rows, settings), parameters))
         return self.used[-1]
 
-    def _grouped(self, parameters: Any, rows: list[dict[str, Any]], settings: Any) -> torch.optim.Optimizer:
+    def _optimizer(self, parameters: Any, rows: list[dict[str, Any]], settings: Mapping[str, Any]) -> Optimizer:
         try:
-            return self._call(rows, RATE, settings)
+            return self._call(rows or parameters, settings)
         except Exception:
-            if inspect.isclass(self.make):
+            if not rows or inspect.isclass(self.make):
                 raise
-        optimizer = self._call(parameters, RATE, settings)  # the function makes the groups, so they are split
-        optimizer.param_groups[:] = [{**optimizer.param_groups[0], **row} for row in rows]
-        return optimizer
+        run = Run(self._call(parameters, settings), parameters)  # the function makes the groups, so they are split
+        run.optimizer.param_groups[:] = [{**run.group(row["params"][0]), **row} for row in rows]
+        return run.optimizer
 
-    def _call(self, parameters: Any, rate: float, settings: Mapping[str, Any]) -> torch.optim.Optimizer:
-        made = self.make(parameters, **{self.rate: rate}, **settings)
-        if not isinstance(made, torch.optim.Optimizer):
+    def _call(self, parameters: Any, settings: Mapping[str, Any]) -> Optimizer:
+        made = self.make(parameters, **{self.rate: RATE}, **settings)
+        if not isinstance(made, Optimizer):
             raise TypeError(f"it returned {type(made).__name__}, not a torch.optim.Optimizer")
         return made
 
-    def _arguments(self) -> list[str]:
-        """Return the names of the parameters of the subject, and keep that of the rate."""
-        if not callable(self.make):
-            raise self._not_driven("it cannot be called")
-        arguments = list(inspect.signature(self.make).parameters)
-        self.rate = next((name for name in NAMES if name in arguments), "")
-        if not self.rate:
-            raise self._not_driven(f"none of its parameters is named {', '.join(NAMES)}")
-        return arguments
-
-    def _tried(self) -> tuple[tuple[tuple[int, ...], ...], torch.optim.Optimizer]:
-        """Return shapes on which an optimizer takes a step, which may be matrices only, and the optimizer."""
-        for shapes in (((4, 3), (5,)), ((4, 3), (3, 5))):
+    def _tried(self) -> tuple[tuple[tuple[int, ...], ...], Run]:
+        """Return shapes on which an optimizer takes a step, and its run."""
+        for shapes in SHAPES:
             try:
                 run = self.start([torch.ones(shape) for shape in shapes])
-                return shapes, run.step([torch.ones(shape) for shape in shapes]).optimizer
+                run.step([torch.ones(shape) for shape in shapes])
+                return shapes, run
             except Exception as error:
                 problem = error
-        raise self._not_driven(f"{type(problem).__name__}: {problem}") from problem
+        raise _not_driven(self.make, f"{type(problem).__name__}: {problem}") from problem
 
     def _works(self, flag: str) -> bool:
+        ones = [torch.ones(shape) for shape in self.shapes]
         try:
-            ones = [torch.ones(shape) for shape in self.shapes]
-            self.start(ones, **{flag: True}).step(ones)
+            self.start(ones, **dict[str, Any]({flag: True})).step(ones)
         except Exception:  # not on this device
             return False
         return True
-
-    def _formula(self, optimizer: torch.optim.Optimizer) -> tuple[str, Formula | None]:
-        """Return the name of the formula and the formula; instead of a name, why there is none."""
-        given = getattr(self.make, "formula", None)
-        if given is not None and not isinstance(given, str):
-            return "own", given
-        step = inspect.unwrap(type(optimizer).step)
-        if given is None and step is inspect.unwrap(torch.optim.SGD.step):
-            given = "sgd"
-        if given is None and step in (inspect.unwrap(torch.optim.Adam.step), inspect.unwrap(torch.optim.AdamW.step)):
-            coupled = type(optimizer).mro().count(torch.optim.AdamW) == 0
-            given = "adam" if coupled and not self.group.get("decoupled_weight_decay") else "adamw"
-        if given not in FORMULAS:
-            return UNKNOWN if given is None else f"unknown formula {given!r}", None
-        unread = [name for name in ("betas", "eps") if given != "sgd" and name not in self.group]
-        unread += ["amsgrad = False"] if self.group.get("amsgrad") else []
-        return (f"its groups have no {', '.join(unread)}", None) if unread else (given, FORMULAS[given])
-
-    def _not_driven(self, why: str) -> NotDriven:
-        return NotDriven(WRITE.format(name=getattr(self.make, "__qualname__", None) or repr(self.make), why=why))
 
 
 def bench(subject: Any, directory: Path | None) -> Bench:
     """Return a bench of a class or a function; raise `NotDriven` with what to write for everything else."""
     return Bench(subject)
+
+
+def _arguments(make: Any) -> set[str]:
+    """Return the names of the parameters; those of base classes count if a class passes on what it does not know."""
+    if not callable(make):
+        raise _not_driven(make, "it cannot be called")
+    own = inspect.signature(make).parameters
+    passed = any(each.kind is each.VAR_KEYWORD for each in own.values()) and inspect.isclass(make)
+    bases = [each for each in make.__mro__ if issubclass(each, Optimizer)] if passed else []
+    return {*own}.union(*(inspect.signature(each).parameters for each in bases))
+
+
+def _formula(make: Any, run: Run) -> tuple[str, Formula | None]:
+    """Return the name of the formula and the formula; instead of a name, why there is none."""
+    given, group = getattr(make, "formula", None), run.group(run.weights[0])
+    if callable(given):
+        return "own", given
+    step = inspect.unwrap(type(run.optimizer).step)  # of a base class, where a subclass has none
+    if given is None and step is inspect.unwrap(SGD.step):
+        given = "sgd"
+    if given is None and step in (inspect.unwrap(Adam.step), inspect.unwrap(AdamW.step)):
+        given = "adamw" if isinstance(run.optimizer, AdamW) or group.get("decoupled_weight_decay") else "adam"
+    if given not in FORMULAS:
+        return OWN if given is None else f"unknown formula {given!r}", None
+    unread = [name for name in ("betas", "eps") if given != "sgd" and name not in group]
+    why = f"its groups have no {' and no '.join(unread)}" if unread else "amsgrad is on" if group.get("amsgrad") else ""
+    return (why, None) if why else (given, FORMULAS[given])
+
+
+def _not_driven(make: Any, why: str) -> NotDriven:
+    return NotDriven(WRITE.format(name=getattr(make, "__qualname__", None) or repr(make), why=why))

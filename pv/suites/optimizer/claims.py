@@ -1,4 +1,4 @@
-"""The tests of the claims. Weights have about 0.1, so that small changes are not lost in their rounding."""
+"""The tests of the claims. Weights are about 0.1, so that small changes are not lost in their rounding."""
 
 import tempfile
 from collections.abc import Sequence
@@ -33,116 +33,109 @@ def drawn(bench: Bench, seed: int, scale: float, steps: int = STEPS) -> tuple[li
 
 def walk(run: Run, steps: Sequence[Sequence[Tensor | None]], rates: Sequence[float] = ()) -> list[Tensor]:
     """Take steps, each with its rate if there are any, and return the weights."""
+    weights = [each.detach().clone() for each in run.weights]
     for k, gradients in enumerate(steps):
         for group in run.optimizer.param_groups if rates else ():
             group["lr"] = rates[k]
-        run.step(gradients)
-    return run.values()
-
-
-def same(one: list[Tensor], other: list[Tensor]) -> bool:
-    return all(map(torch.equal, one, other))
+        weights = run.step(gradients)
+    return weights
 
 
 def apart(one: Tensor, other: Tensor) -> str:
     return f"{float((one - other).abs().max()):.3g}"
 
 
-def explained(bench: Bench, found: Tensor, start: Tensor, gradients: list[Tensor], settings: Settings) -> str:
+def same(one: list[Tensor], other: list[Tensor]) -> bool:
+    return all(map(torch.equal, one, other))
+
+
+def explained(bench: Bench, formula: Any, found: Tensor, start: Tensor, steps: list[Tensor], settings: Settings) -> str:
     """Return "; it has ..." with the known mistakes that give the weight."""
-    if bench.formula is None:
-        return ""
-    known = {"the rate of the first step": bench.formula(start, gradients, [settings[0]] * len(settings))}
-    without = [{**each, "weight_decay": 0} for each in settings]
-    known["no weight decay"] = bench.formula(start, gradients, without)
+    known = {"the rate of the first step": formula(start, steps, [settings[0]] * len(settings))}
+    known["no weight decay"] = formula(start, steps, [{**each, "weight_decay": 0} for each in settings])
     for name, mistake in MISTAKES.get(bench.name, {}).items():
-        known[name] = FORMULAS[bench.name](start, gradients, settings, **mistake)
+        known[name] = FORMULAS[bench.name](start, steps, settings, **mistake)
     causes = [name for name, wrong in known.items() if close(found, wrong, start, len(settings))]
     return f"; it has {', or '.join(causes)}" if causes else ""
 
 
-def compare_formula(bench: Bench, run: Run, start: list[Tensor], steps: Steps, rates: Sequence[float]) -> None:
-    """Take the steps; assert that the weights are those of the formula."""
-    settings = [{**bench.group, **run.optimizer.param_groups[0], "lr": rate} for rate in rates]
-    found = walk(run, steps, rates if len(set(rates)) > 1 else ())
-    for i, first in enumerate(start):
-        gradients, begin = [each[i].double() for each in steps], first.double()
-        assert bench.formula is not None
-        right, weight = bench.formula(begin, gradients, settings), found[i].double()
-        assert close(weight, right, begin, len(rates)), (
-            f"after {len(rates)} steps a weight of shape {[*first.shape]} is off by {apart(weight, right)}; the formula "
-            f"changes it by {apart(right, begin)}, the optimizer by {apart(weight, begin)}"
-            f"{explained(bench, weight, begin, gradients, settings)}"
-        )
+def fault(bench: Bench, run: Run, start: list[Tensor], steps: Steps, rates: Sequence[float]) -> str:
+    """Take the steps, and return how a weight differs from that of the formula; "" if none does."""
+    formula, groups = bench.formula, [{**run.group(each)} for each in run.weights]
+    found = walk(run, steps, rates if len({*rates}) > 1 else ())
+    for i, first in enumerate(start if formula else ()):
+        settings, gradients = [{**groups[i], "lr": rate} for rate in rates], [each[i].double() for each in steps]
+        begin, weight = first.double(), found[i].double()
+        assert formula is not None
+        right = formula(begin, gradients, settings)
+        if not close(weight, right, begin, len(rates)):
+            return (
+                f"after {len(rates)} steps a weight of shape {[*first.shape]} is off by {apart(weight, right)}; the "
+                f"formula changes it by {apart(right, begin)}, the optimizer by {apart(weight, begin)}"
+                f"{explained(bench, formula, weight, begin, gradients, settings)}"
+            )
+    return ""
 
 
 @given(options=st.sampled_from(OPTIONS), steps=st.integers(1, STEPS), **CASES)
 def falsify_formula(bench: Bench, options: dict[str, Any], steps: int, seed: int, scale: float) -> None:
-    options = options if set(options) <= set(bench.arguments) else {}
     start, gradients = drawn(bench, seed, scale, steps)
-    compare_formula(bench, bench.start(start, **options), start, gradients, [RATE] * steps)
+    options = options if set(options) <= bench.arguments else {}
+    wrong = fault(bench, bench.start(start, **options), start, gradients, [RATE] * steps)
+    assert not wrong, wrong
 
 
-@given(first=st.booleans(), **CASES)
-def falsify_rate_of_each_group(bench: Bench, first: bool, seed: int, scale: float) -> None:
+@given(still=st.integers(0, 1), **CASES)
+def falsify_rate_of_each_group(bench: Bench, still: int, seed: int, scale: float) -> None:
     start, gradients = drawn(bench, seed, scale)
-    still, moved = (0, 1) if first else (1, 0)
-    rates = [0.0, RATE] if first else [RATE, 0.0]
-    found = walk(bench.start(start, rates, weight_decay=0.0), gradients)
-    change = apart(found[still], start[still])
     whole = walk(bench.start(start, weight_decay=0.0), gradients)
+    found = walk(bench.start(start, [0.0 if i == still else RATE for i in (0, 1)], weight_decay=0.0), gradients)
     cause = f", as with the rate {RATE} of the other group" if torch.equal(found[still], whole[still]) else ""
-    assert torch.equal(found[still], start[still]), f"rate 0 in group {still} changes its weight by {change}{cause}"
+    change = f"rate 0 in group {still} changes its weight by {apart(found[still], start[still])}{cause}"
+    assert torch.equal(found[still], start[still]), change
+    moved = 1 - still
     assert not torch.equal(found[moved], start[moved]), f"rate {RATE} in group {moved} does not change its weight"
 
 
 @given(options=st.sampled_from(({}, {"momentum": 0.9})), **CASES)
 def falsify_changed_rate(bench: Bench, options: dict[str, Any], seed: int, scale: float) -> None:
-    start, gradients = drawn(bench, seed, scale, 2)
-    kept, changed = bench.start(start, **options), bench.start(start, **options)
-    if bench.formula is not None:
-        compare_formula(bench, changed, start, gradients, [RATE, 3 * RATE])
-        return
-    with_old, with_new = walk(kept, gradients), walk(changed, gradients, [RATE, 3 * RATE])
-    assert not same(with_old, with_new), (
-        f"a rate set to {3 * RATE} in param_groups after a step with {RATE} changes nothing in the next step"
+    start, steps = drawn(bench, seed, scale, 2)
+    rates, (kept, changed, other) = [RATE, 3 * RATE], (bench.start(start, **options) for _ in range(3))
+    assert not same(walk(changed, steps, rates), walk(kept, steps)), (
+        f"a rate set to {rates[1]} in param_groups after a step with {rates[0]} changes nothing in the next step"
     )
+    if not fault(bench, bench.start(start, **options), start, steps, [RATE, RATE]):
+        wrong = fault(bench, other, start, steps, rates)
+        assert not wrong, f"with a rate of {rates[1]} in the second step, {wrong}"
 
 
 @given(seed=st.integers(0, 99))
 def falsify_decoupled_decay(bench: Bench, seed: int) -> None:
     start, _ = drawn(bench, seed, 1.0)
-    rates = [RATE, 3 * RATE]
-    run = bench.start(start, rates, weight_decay=0.1)
-    decays = [group["weight_decay"] for group in run.optimizer.param_groups]
-    found = walk(run, [[torch.zeros_like(each) for each in start]])
-    for weight, begin, rate, decay in zip(found, start, rates, decays, strict=True):
-        for name, wrong in (
-            ("rate, whatever the weight: the decay is added to the gradient", begin - rate * begin.sign()),
-            ("weight times decay, without the rate", begin * (1 - decay)),
-            ("nothing", begin),
-        ):
-            cause = f"; it loses {name}" if decay and close(weight, wrong, begin, 1) else ""
-            if cause:
-                break
-        assert torch.allclose(weight, begin * (1 - rate * decay), rtol=1e-6, atol=0), (
-            f"with zero gradient, rate {rate} and decay {decay}, a weight changes by {apart(weight, begin)}; "
-            f"rate times decay times weight is {apart(begin, begin * (1 - rate * decay))}{cause}"
+    run = bench.start(start, weight_decay=0.1)
+    decays = [run.group(each).get("weight_decay", 0.1) for each in run.weights]
+    found = run.step([torch.zeros_like(each) for each in start])
+    for weight, begin, decay in zip(found, start, decays, strict=True):
+        wrong = {"the rate: the decay is added to the gradient": begin - RATE * begin.sign()}
+        wrong |= {"decay times weight, without the rate": begin * (1 - decay), "nothing": begin}
+        causes = [f"; it loses {name}" for name, each in wrong.items() if close(weight, each, begin, 1)]
+        right = begin * (1 - RATE * decay)
+        assert torch.allclose(weight, right, rtol=1e-6, atol=0), (
+            f"with zero gradient, rate {RATE} and decay {decay}, a weight changes by {apart(weight, begin)}; "
+            f"rate times decay times weight is {apart(begin, right)}{''.join(causes[:1])}"
         )
 
 
-@given(**CASES)
-def falsify_parameter_without_gradient(bench: Bench, seed: int, scale: float) -> None:
+@given(before=st.sampled_from((0, 2)), **CASES)
+def falsify_parameter_without_gradient(bench: Bench, before: int, seed: int, scale: float) -> None:
     start, gradients = drawn(bench, seed, scale)
-    for before in (0, 2):
-        run = bench.start(start, weight_decay=0.1, momentum=0.9)
-        middle, state = walk(run, gradients[:before]), repr(run.optimizer.state.get(run.weights[1]) or {})
-        end = walk(run, [[each[0], None] for each in gradients[2:]])
-        when = f"after {before} steps with a gradient, three without change" if before else "three steps change"
-        change = apart(end[1], middle[1])
-        assert torch.equal(end[1], middle[1]), f"{when} a parameter whose gradient is None by {change}"
-        after = repr(run.optimizer.state.get(run.weights[1]) or {})
-        assert after == state, f"{when} the state of a parameter whose gradient is None from {state} to {after}"
+    run = bench.start(start, weight_decay=0.1, momentum=0.9)
+    middle, state = walk(run, gradients[:before])[1], repr(run.optimizer.state.get(run.weights[1]) or {})
+    end = walk(run, [[each[0], None] for each in gradients[before:]])[1]
+    change = f"after {before} steps with a gradient, steps in which it is None change"
+    assert torch.equal(end, middle), f"{change} a parameter by {apart(end, middle)}"
+    after = repr(run.optimizer.state.get(run.weights[1]) or {})
+    assert after == state, f"{change} the state from {state} to {after}"
 
 
 @given(before=st.integers(1, 3), **CASES)
@@ -156,7 +149,7 @@ def falsify_restored_state(bench: Bench, before: int, seed: int, scale: float) -
         file.seek(0)
         restored.optimizer.load_state_dict(torch.load(file, weights_only=False))
     for k, each in enumerate(gradients[before:], 1):
-        right, found, new = run.step(each).values(), restored.step(each).values(), fresh.step(each).values()
+        right, found, new = run.step(each), restored.step(each), fresh.step(each)
         cause = "; it is the step of an optimizer without state and with its first rate" if same(found, new) else ""
         off = max(float((one - other).abs().max()) for one, other in zip(found, right, strict=True))
         assert same(found, right), f"step {k} after load_state_dict at step {before} is off by {off:.3g}{cause}"
@@ -165,13 +158,15 @@ def falsify_restored_state(bench: Bench, before: int, seed: int, scale: float) -
 @given(**CASES)
 def falsify_foreach_and_fused(bench: Bench, seed: int, scale: float) -> None:
     start, steps = drawn(bench, seed, scale)
-    late: list[list[Tensor | None]] = [[steps[0][0], None], *steps[1:]]
+    late: list[Sequence[Tensor | None]] = [[steps[0][0], None], *steps[1:]]
     for flag in bench.flags:
-        plain, other = (walk(bench.start(start, weight_decay=0.1, **{flag: on}), late) for on in (False, True))
+        plain, other = (
+            walk(bench.start(start, weight_decay=0.1, **dict[str, Any]({flag: on})), late) for on in (False, True)
+        )
         for one, two, begin in zip(plain, other, start, strict=True):
             change = f"with {flag}, a weight of shape {[*begin.shape]} changes by {apart(two, begin)}"
             assert close(two, one, begin, STEPS), (
-                f"{change}, without it by {apart(one, begin)}, {apart(two, one)} apart"
+                f"{change}, without it by {apart(one, begin)}; {apart(two, one)} apart"
             )
 
 
@@ -179,16 +174,11 @@ def falsify_foreach_and_fused(bench: Bench, seed: int, scale: float) -> None:
 def falsify_gradients_are_left(bench: Bench, seed: int, scale: float) -> None:
     start, gradients = drawn(bench, seed, scale)
     run, reused = (bench.start(start, weight_decay=0.1, momentum=0.9) for _ in range(2))
-    reused.step(gradients[0])
-    for k, each in enumerate(gradients):
-        for weight, gradient in zip(run.step(each).weights, each, strict=True):
-            assert weight.grad is not None and torch.equal(weight.grad, gradient), f"step {k + 1} changes a gradient"
-        for weight, gradient in zip(reused.weights if k else (), each, strict=False):
-            assert weight.grad is not None
-            weight.grad.copy_(gradient)
-        if k:
-            reused.optimizer.step()
-    assert same(run.values(), reused.values()), "a gradient written in place changes the state: it is kept, not copied"
+    for k, each in enumerate(gradients, 1):
+        right, found = run.step(each), reused.step(each, in_place=True)
+        for weight, gradient in zip(run.weights, each, strict=True):
+            assert weight.grad is not None and torch.equal(weight.grad, gradient), f"step {k} changes a gradient"
+        assert same(found, right), f"step {k} differs if gradients are written in place: the state keeps a gradient"
 
 
 @given(**CASES)
@@ -197,10 +187,6 @@ def falsify_parameters_are_independent(bench: Bench, seed: int, scale: float) ->
     both = walk(bench.start(start), gradients), walk(bench.start(start[::-1]), [each[::-1] for each in gradients])[::-1]
     for i, begin in enumerate(start):
         alone = walk(bench.start([begin]), [[each[i]] for each in gradients])[0]
-        for name, found in (
-            ("before" if i == 0 else "after", both[0][i]),
-            ("after" if i == 0 else "before", both[1][i]),
-        ):
-            assert close(found, alone, begin, STEPS), (
-                f"a parameter that comes {name} another changes by {apart(found, begin)}, alone by {apart(alone, begin)}"
-            )
+        for place, found in enumerate((both[i][i], both[1 - i][i])):
+            change = f"a parameter that comes {('before', 'after')[place]} another changes by {apart(found, begin)}"
+            assert close(found, alone, begin, STEPS), f"{change}, alone by {apart(alone, begin)}"

@@ -1,0 +1,137 @@
+"""Claims of the suite `optimizer` on PyTorch's optimizers, on others that are right, and on wrong ones."""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import Phase, settings
+from torch import Tensor
+
+from pv.contract.load import load_file
+from pv.contract.suites import suites
+from pv.suites.optimizer import claims
+from pv.suites.optimizer.adamw import AdamW
+from pv.suites.optimizer.bench import Bench
+from reference_trainer.training.update import new_optimizer
+
+SUITE, _ = load_file(suites()["optimizer"])
+assert SUITE is not None
+FEW = settings(max_examples=8, deadline=None, database=None, derandomize=True, phases=(Phase.generate,))
+TESTS = {claim.id: FEW(getattr(claims, claim.test.name)) for claim in SUITE.falsifiers if claim.test}
+NEEDS = {claim.id: tuple(claim.options["needs"]) for claim in SUITE.falsifiers}
+FORMULA = {"OPT-STEP-001", "OPT-ORDER-001"}
+
+
+def split(parameters: Any, lr: float = 1e-3) -> torch.optim.Optimizer:
+    """Return AdamW without decay of vectors, which is a group of its own."""
+    matrices, vectors = ([each for each in parameters if (each.ndim < 2) is small] for small in (False, True))
+    return torch.optim.AdamW([{"params": matrices}, {"params": vectors, "weight_decay": 0.0}], lr=lr, weight_decay=0.1)
+
+
+class Sign(torch.optim.Optimizer):
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for each in self.param_groups:
+            for weight in each["params"]:
+                if weight.grad is not None:
+                    weight -= each["lr"] * weight.grad.sign()
+
+
+def wrong(bench: Bench) -> dict[str, str]:
+    """Return the messages of the claims that fail, and "" for those that are not claimed."""
+    found = {}
+    for id_, test in TESTS.items():
+        if bench.missing(id_, NEEDS[id_]):
+            found[id_] = ""
+            continue
+        try:
+            test(bench=bench)
+        except AssertionError as error:
+            found[id_] = str(error)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("make", "not_claimed"),
+    [
+        (AdamW, set()),
+        (torch.optim.SGD, {"OPT-DECAY-001"}),
+        (torch.optim.Adam, {"OPT-DECAY-001"}),
+        (torch.optim.AdamW, set()),
+        (functools.partial(torch.optim.AdamW, maximize=True), set()),
+        (torch.optim.Adagrad, FORMULA | {"OPT-DECAY-001"}),
+        (torch.optim.ASGD, FORMULA | {"OPT-DECAY-001", "OPT-GROUP-001", "OPT-RATE-001"}),
+        (torch.optim.Muon, FORMULA | {"OPT-DECAY-001", "OPT-FLAG-001"})
+        if hasattr(torch.optim, "Muon")
+        else (AdamW, set()),
+        (Sign, FORMULA | {"OPT-DECAY-001", "OPT-FLAG-001"}),
+        (split, {"OPT-FLAG-001"}),
+        (new_optimizer, {"OPT-FLAG-001"}),
+    ],
+)
+def test_correct_optimizers_keep_what_they_claim(make: Any, not_claimed: set[str]) -> None:
+    assert wrong(Bench(make)) == dict.fromkeys(not_claimed, "")
+
+
+class Late(torch.optim.SGD):
+    """Dampens the first gradient too."""
+
+    formula = "sgd"
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for weight in group["params"]:
+                if weight.grad is not None and group["momentum"]:
+                    self.state[weight].setdefault("momentum_buffer", torch.zeros_like(weight))
+        super().step()
+
+
+class Captured(Sign):
+    """Has the rate of its constructor."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, lr)
+        self.rate = lr
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for each in self.param_groups:
+            each["lr"] = self.rate
+        super().step()
+
+
+class Aliased(Sign):
+    """Keeps the gradient of the first step, and adds it."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for weight in (each for group in self.param_groups for each in group["params"] if each.grad is not None):
+            weight.grad = weight.grad + self.state[weight].setdefault("first", weight.grad)
+        super().step()
+
+
+@pytest.mark.parametrize(
+    ("make", "claim", "message"),
+    [
+        (Late, "OPT-STEP-001", "it has dampening of the first gradient"),
+        (Captured, "OPT-GROUP-001", "rate 0 in group . changes its weight by .*, as with the rate 0.01 of the other"),
+        (Captured, "OPT-RATE-001", "a rate set to 0.03 in param_groups after a step with 0.01 changes nothing"),
+        (Aliased, "OPT-GRAD-001", "step 1 changes a gradient"),
+    ],
+)
+def test_wrong_optimizers_are_refuted(make: Callable[..., Any], claim: str, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        TESTS[claim](bench=Bench(make))
+
+
+def test_a_formula_of_the_subject_is_used() -> None:
+    def sign(weight: Tensor, gradients: list[Tensor], settings: list[dict[str, Any]]) -> Tensor:
+        for gradient, each in zip(gradients, settings, strict=True):
+            weight = weight - each["lr"] * gradient.sign()
+        return weight
+
+    make = type("Right", (Sign,), {"formula": staticmethod(sign)})
+    assert wrong(Bench(make)).keys() == {"OPT-DECAY-001", "OPT-FLAG-001"}
