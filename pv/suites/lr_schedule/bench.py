@@ -1,0 +1,166 @@
+"""Reads the rates of a schedule, and says which claims it makes."""
+
+import copy
+import functools
+import inspect
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim.lr_scheduler import CosineAnnealingLR
+
+from pv.errors import PvError
+
+PEAK, LEAST = 0.1, 0.02
+BASES = (PEAK, 0.3 * PEAK)
+NAMES = {
+    "warmup": ("warmup", "warmup_steps", "num_warmup_steps", "n_warmup", "warmup_iters", "warm_up"),
+    "total": ("total", "total_steps", "num_training_steps", "max_steps", "num_steps", "planned_steps", "T_max"),
+    "peak": ("peak", "peak_lr", "peak_rate", "max_lr", "lr_max", "base_lr", "lr", "learning_rate", "rate"),
+    "least": ("minimum", "min_lr", "eta_min", "lr_min", "min_rate", "floor", "min_factor", "min_ratio", "min_lr_ratio"),
+}
+OPEN = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+OPTIMIZERS = ("optimizer", "optim", "opt")
+WRITE = """cannot drive {name}: {why}. Write one of these functions, and pass it:
+
+    def rate(step, warmup, total):  # the rate or factor of a step; rate.first = 1 if steps count from 1
+        return ...
+
+    def make(optimizer, warmup, total):  # a scheduler with step, state_dict and load_state_dict
+        return {name}(optimizer, ...)
+
+Leave out what it does not have; `peak` and `minimum` are optional. Of each, other names are known, too:
+{names}"""
+PERIODIC = "the cosine goes on and rises again, as its library has it"
+
+
+class NotDriven(PvError, TypeError):
+    """A subject that the suite cannot drive; the text says what to write."""
+
+
+class Scheduled:
+    """A scheduler and its optimizer, which takes a step before each of its own."""
+
+    def __init__(self, make: Any, bases: Sequence[float]) -> None:
+        groups = [{"params": [nn.Parameter(torch.zeros(1))], "lr": each} for each in bases]
+        self.optimizer = torch.optim.SGD(groups, lr=bases[0], momentum=0.9)
+        self.scheduler = make(self.optimizer)
+
+    def rates(self) -> list[float]:
+        return [float(group["lr"]) for group in self.optimizer.param_groups]
+
+    def step(self) -> list[float]:
+        self.optimizer.step()
+        self.scheduler.step()
+        return self.rates()
+
+    def restore(self, other: "Scheduled") -> None:
+        for name in ("optimizer", "scheduler"):
+            getattr(self, name).load_state_dict(copy.deepcopy(getattr(other, name).state_dict()))
+
+
+class Bench:
+    """A function of a step, or one that makes a scheduler of an optimizer.
+
+    Its attributes are optional. first: the number of the first step. lacks: features, with the reason. not_claimed:
+    claims, with the reason.
+    """
+
+    def __init__(self, make: Any) -> None:
+        self.make, self.used = make, list[object]()
+        parameters = list(inspect.signature(make).parameters.values()) if callable(make) else []
+        if not parameters:
+            raise self._not_driven("it is no function of a step or of an optimizer")
+        names = [each.name for each in parameters[1:]]
+        self.arguments = {key: next((n for n in known if n in names), "") for key, known in NAMES.items()}
+        needed = [each.name for each in parameters[1:] if each.default is each.empty and each.kind not in OPEN]
+        unknown = [name for name in needed if name not in self.arguments.values()]
+        if parameters[0].name in (*NAMES["warmup"], *NAMES["total"]):
+            unknown = [parameters[0].name]
+        if unknown:
+            raise self._not_driven(f"nothing is known for its parameter {unknown[0]!r}")
+        self.schedules = parameters[0].name in OPTIMIZERS
+        try:
+            self.rates(3, 20, 21)
+        except Exception as error:
+            raise self._not_driven(f"{type(error).__name__}: {error}") from error
+        self.lacks = {name: why for name, why in self._reasons(parameters).items() if why} | getattr(make, "lacks", {})
+
+    def missing(self, claim: str, needs: tuple[str, ...]) -> str:
+        """Return why the subject does not make a claim; "" if it does."""
+        lacking = [f"no {feature}: {self.lacks[feature]}" for feature in needs if feature in self.lacks]
+        return "; ".join([*lacking, *filter(None, [getattr(self.make, "not_claimed", {}).get(claim)])])
+
+    def made(self, warmup: int, total: int) -> Any:
+        """Return the subject with its arguments but the first."""
+        values = {"warmup": warmup, "total": total, "peak": PEAK, "least": LEAST}
+        return functools.partial(self.make, **{name: values[key] for key, name in self.arguments.items() if name})
+
+    def scheduled(self, warmup: int, total: int, bases: Sequence[float] = BASES) -> Scheduled:
+        self.used.append(Scheduled(self.made(warmup, total), bases))
+        return self.used[-1]  # type: ignore[return-value]
+
+    def rates(self, warmup: int, total: int, steps: int) -> list[float]:
+        """Return the rates of the first steps, fewer if ValueError is raised for steps after the planned end."""
+        rates: list[float] = []
+        try:
+            for rate in self._rates(warmup, total):
+                rates.append(rate)
+                if len(rates) == steps:
+                    break
+        except ValueError:
+            if not self.arguments["total"] or len(rates) < total:
+                raise
+        return rates
+
+    def _rates(self, warmup: int, total: int) -> Iterator[float]:
+        if self.schedules:
+            run = self.scheduled(warmup, total)
+            yield run.rates()[0]
+            while True:
+                yield run.step()[0]
+        self.used.append(object())
+        for step in range(getattr(self.make, "first", 0), 10**9):
+            yield float(self.made(warmup, total)(step))
+
+    def _reasons(self, parameters: list[inspect.Parameter]) -> dict[str, str]:
+        """Return why features are missing; "" for those that are there."""
+        missing = {key: f"no parameter is named {', '.join(NAMES[key])}" for key in ("warmup", "total")}
+        stateless = "" if self.schedules else "it is a function of the step"
+        stops = self.arguments["total"] and len(self.rates(3, 20, 26)) < 26
+        periodic = self.schedules and _periodic(self.scheduled(3, 20).scheduler)
+        return {
+            **{key: "" if self.arguments[key] else why for key, why in missing.items()},
+            "decay": "it restarts" if _restarts(getattr(self.make, "__name__", ""), parameters) else "",
+            "stay": PERIODIC if periodic else "it refuses steps after the planned ones" if stops else "",
+            "scheduler": stateless,
+            "groups": stateless
+            or (f"{self.arguments['peak']} is that of all groups" if self.arguments["peak"] else ""),
+        }
+
+    def _not_driven(self, why: str) -> NotDriven:
+        names = "\n".join(f"{'minimum' if key == 'least' else key}: {', '.join(known)}" for key, known in NAMES.items())
+        name = getattr(self.make, "__qualname__", None) or repr(self.make)
+        return NotDriven(WRITE.format(name=name, why=why, names=names))
+
+
+def bench(subject: Any, directory: Path | None) -> Bench:
+    """Return a bench of a function or a class; raise `NotDriven` with what to write for everything else."""
+    return Bench(subject)
+
+
+def _periodic(scheduler: Any) -> bool:
+    """Return whether a scheduler is, or has, a cosine of PyTorch or transformers, which goes on after its end."""
+    if any(map(_periodic, getattr(scheduler, "_schedulers", ()))) or isinstance(scheduler, CosineAnnealingLR):
+        return True
+    functions = [getattr(each, "func", each) for each in getattr(scheduler, "lr_lambdas", ())]
+    return any(f"{each.__module__}".startswith("transformers.") and "cosine" in each.__name__ for each in functions)
+
+
+def _restarts(name: str, parameters: Sequence[inspect.Parameter]) -> bool:
+    """Return whether names say that the rate rises again; half a cycle or one is no restart."""
+    cycles = [each.default for each in parameters if "cycle" in each.name]
+    once = all(isinstance(each, int | float) and each <= 1 for each in cycles)
+    return not once or any(word in name.lower() for word in ("restart", "cyclic"))
