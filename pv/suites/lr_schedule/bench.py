@@ -17,7 +17,7 @@ PEAK, LEAST = 0.1, 0.02
 BASES = (PEAK, 0.3 * PEAK)
 NAMES = {
     "warmup": ("warmup", "warmup_steps", "num_warmup_steps", "n_warmup", "warmup_iters", "warm_up"),
-    "total": ("total", "total_steps", "num_training_steps", "max_steps", "num_steps", "planned_steps", "T_max"),
+    "total": ("total", "total_steps", "num_training_steps", "max_steps", "num_steps", "max_iters", "T_max"),
     "peak": ("peak", "peak_lr", "peak_rate", "max_lr", "lr_max", "base_lr", "lr", "learning_rate", "rate"),
     "least": ("minimum", "min_lr", "eta_min", "lr_min", "min_rate", "floor", "min_factor", "min_ratio", "min_lr_ratio"),
 }
@@ -75,6 +75,8 @@ class Bench:
             raise self._not_driven("it is no function of a step or of an optimizer")
         names = [each.name for each in parameters[1:]]
         self.arguments = {key: next((n for n in known if n in names), "") for key, known in NAMES.items()}
+        if self.arguments["warmup"] and self.arguments["total"] == "T_max":  # it may leave out the warm-up
+            self.arguments["total"] = ""
         needed = [each.name for each in parameters[1:] if each.default is each.empty and each.kind not in OPEN]
         unknown = [name for name in needed if name not in self.arguments.values()]
         if parameters[0].name in (*NAMES["warmup"], *NAMES["total"]):
@@ -129,13 +131,14 @@ class Bench:
         """Return why features are missing; "" for those that are there."""
         missing = {key: f"no parameter is named {', '.join(NAMES[key])}" for key in ("warmup", "total")}
         stateless = "" if self.schedules else "it is a function of the step"
+        stateful = self.schedules and hasattr(self.scheduled(3, 20).scheduler, "load_state_dict")
         stops = self.arguments["total"] and len(self.rates(3, 20, 26)) < 26
         periodic = self.schedules and _periodic(self.scheduled(3, 20).scheduler)
         return {
             **{key: "" if self.arguments[key] else why for key, why in missing.items()},
             "decay": "it restarts" if _restarts(getattr(self.make, "__name__", ""), parameters) else "",
             "stay": PERIODIC if periodic else "it refuses steps after the planned ones" if stops else "",
-            "scheduler": stateless,
+            "scheduler": stateless or ("" if stateful else "it has no load_state_dict"),
             "groups": stateless
             or (f"{self.arguments['peak']} is that of all groups" if self.arguments["peak"] else ""),
         }

@@ -30,6 +30,10 @@ def split(parameters: Any, lr: float = 1e-3) -> torch.optim.Optimizer:
     return torch.optim.AdamW([{"params": matrices}, {"params": vectors, "weight_decay": 0.0}], lr=lr, weight_decay=0.1)
 
 
+def nesterov(params: Any, lr: float, momentum: float = 0.9, dampening: float = 0.0) -> torch.optim.Optimizer:
+    return torch.optim.SGD(params, lr=lr, momentum=momentum, dampening=dampening, nesterov=True)
+
+
 class Sign(torch.optim.Optimizer):
     def __init__(self, params: Any, lr: float) -> None:
         super().__init__(params, {"lr": lr})
@@ -64,6 +68,7 @@ def wrong(bench: Bench) -> dict[str, str]:
         (torch.optim.Adam, {"OPT-DECAY-001"}),
         (torch.optim.AdamW, set()),
         (functools.partial(torch.optim.AdamW, maximize=True), set()),
+        (nesterov, {"OPT-DECAY-001", "OPT-FLAG-001"}),
         (torch.optim.Adagrad, FORMULA | {"OPT-DECAY-001"}),
         (torch.optim.ASGD, FORMULA | {"OPT-DECAY-001", "OPT-GROUP-001", "OPT-RATE-001"}),
         (torch.optim.Muon, FORMULA | {"OPT-DECAY-001", "OPT-FLAG-001"})
