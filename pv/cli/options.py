@@ -119,7 +119,7 @@ VALIDATE = taking(
 )
 
 CHECK = taking(
-    click.argument("subject", metavar="TRAINER"),
+    click.argument("subject", metavar="SUBJECT"),
     click.option("--suite", default="training-loop", show_default=True, metavar="NAME", help="Use this suite."),
     _glob("--only", "claims"),
     _JOBS,
