@@ -101,8 +101,9 @@ class Bench:
         return functools.partial(self.make, **{name: values[key] for key, name in self.arguments.items() if name})
 
     def scheduled(self, warmup: int, total: int, bases: Sequence[float] = BASES) -> Scheduled:
-        self.used.append(Scheduled(self.made(warmup, total), bases))
-        return self.used[-1]  # type: ignore[return-value]
+        run = Scheduled(self.made(warmup, total), bases)
+        self.used.append(run)
+        return run
 
     def rates(self, warmup: int, total: int, steps: int) -> list[float]:
         """Return the rates of the first steps, fewer if ValueError is raised for steps after the planned end."""
