@@ -29,13 +29,18 @@ class Swap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """A fault that a falsifier must detect. seen_in: where it occurred in real code, "" if unknown."""
+    """A fault that a falsifier must detect.
+
+    seen_in: where it occurred in real code, "" if unknown. killed_by: claims of the contract's suite, with their ids
+    there, which must detect it, too.
+    """
 
     id: str
     fault: str
     change: Edit | Swap
     location: Location
     seen_in: str = ""
+    killed_by: tuple[str, ...] = ()
 
     @property
     def module(self) -> str:

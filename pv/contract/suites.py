@@ -30,13 +30,17 @@ def applied(suite: Contract) -> Contract:
 
 
 def joined(contract: Contract, suite: Contract) -> Contract:
-    """Return a contract with the claims of its suite before its own; their ids start with that of the contract."""
+    """Return a contract with the claims of its suite before its own; their ids start with that of the contract.
+
+    A claim of the suite kills the mutants that name it in `killed_by`.
+    """
 
     def named(claim: Falsifier) -> Falsifier:
         options: dict[str, Any] = dict(claim.options)
         options |= {"premises": [f"{contract.id}.{id_}" for id_ in options.get("premises", ())]}
         place = contract.suite.location if contract.suite is not None else contract.location
-        return replace(claim, id=f"{contract.id}.{claim.id}", options=options, location=place, places={})
+        kills = tuple(each.id for each in contract.mutants if claim.id in each.killed_by)
+        return replace(claim, id=f"{contract.id}.{claim.id}", options=options, kills=kills, location=place, places={})
 
     claims = map(named, applied(suite).falsifiers)
     return replace(contract, falsifiers=(*claims, *contract.falsifiers))

@@ -6,6 +6,7 @@ from pv.contract.check import did_you_mean
 from pv.contract.claims import Falsifier
 from pv.contract.codes import Code, Stops
 from pv.contract.finding import Finding, Location
+from pv.contract.model import Contract
 from pv.contract.mutants import Mutant
 from pv.engines.rule import Context, error, rule
 
@@ -59,6 +60,7 @@ def _taken(noun: str, id_: str, location: Location) -> str:
 
 @rule(
     Code("PV130", "a falsifier claims to kill a mutant that is not declared"),
+    Code("PV132", "a mutant names a claim that the contract's suite does not have"),
     Code("PV140", "a falsifier names an obligation that is not declared"),
     Code("PV142", "a falsifier names an equation that is not declared"),
     Code("PV143", "a falsifier names a run that is not declared"),
@@ -80,6 +82,17 @@ def references(context: Context) -> Iterator[Finding]:
             if mutant not in mutants:
                 message = f"{claim.id}: unknown mutant {mutant!r}"
                 yield error("PV130", claim.at(f"kills/{index}"), message, did_you_mean(mutant, mutants))
+    yield from _unknown_killers(contract)
+
+
+def _unknown_killers(contract: Contract) -> Iterator[Finding]:
+    start = f"{contract.id}."
+    known = [claim.id.removeprefix(start) for claim in contract.falsifiers if claim.id.startswith(start)]
+    for mutant in contract.mutants:
+        for name in mutant.killed_by:
+            if contract.suite is None or name not in known:
+                hint = did_you_mean(name, known) if contract.suite else "the contract names no suite"
+                yield error("PV132", mutant.location, f"{mutant.id}: unknown claim {name!r} of a suite", hint)
 
 
 @rule(

@@ -47,3 +47,11 @@ def test_claims_of_a_suite_come_before_those_of_the_contract_under_its_id() -> N
 def test_contract_of_a_project_is_no_suite() -> None:
     contract, _ = load_file(Path(__file__).parents[2] / "contracts" / "step-limit.yaml")
     assert contract is not None and not is_suite(contract)
+
+
+def test_mutant_of_a_contract_is_killed_by_the_claims_of_its_suite_that_it_names() -> None:
+    suite, _ = load_file(suites()["training-loop"])
+    assert suite is not None
+    fault = replace(suite.mutants[0], id="fault", killed_by=(suite.falsifiers[1].id,))
+    contract = joined(replace(suite, id="mine", falsifiers=(), mutants=(fault,)), suite)
+    assert [claim.kills for claim in contract.falsifiers][:3] == [(), ("fault",), ()]
