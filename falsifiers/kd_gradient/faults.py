@@ -18,14 +18,6 @@ def divergence_clamped(original: Any, *tensors: Tensor, **settings: Any) -> Any:
     )
 
 
-def divergence_detached(original: Any, student: Tensor, *others: Tensor, **settings: Any) -> Any:
-    """Return the loss whose divergence has the right value and no graph."""
-    live = original(student, *others, **{**settings, "kd_weight": 0.0})
-    whole = original(student.detach(), *others, **settings)
-    live.sum.data = whole.sum
-    return live
-
-
 def gradient_of_mean(original: Any, *tensors: Tensor, **settings: Any) -> Tensor:
     """Return the gradient of the mean over scored positions."""
     scored = tensors[2] != settings.get("ignore_index", -100)

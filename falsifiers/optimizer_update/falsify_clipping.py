@@ -135,13 +135,3 @@ def falsify_reported_norm(subject: Any, device: str, accumulation: int, clip: fl
         norm = _norm(_oracle(step, accumulation)) if logged else None
         close = seen is norm if seen is None or norm is None else math.isclose(seen, norm, rel_tol=CLOSE)
         assert close, f"step {step}, logged every {log_every}, clip {clip}: the norm is {seen}; expected {norm}"
-
-
-@given(accumulation=ACCUMULATIONS)
-def falsify_rate_of_a_window(subject: Any, device: str, accumulation: int) -> None:
-    """Every group gets the rate of its optimizer step, once for all micro-batches of the step."""
-    optimizer, _ = _run(subject, device, accumulation, None, 0)
-    expected = [[1 / (step + 1)] * 2 for step in range(1, STEPS + 1)]
-    assert optimizer.rates == expected, (
-        f"steps of {accumulation} micro-batches have the rates {optimizer.rates}; expected {expected}"
-    )

@@ -133,11 +133,6 @@ def made_on_each_rank(original: Any, self: Any, make: Any, like: Any) -> Any:
     return make()
 
 
-def written_by_every_rank(original: Any, self: Any, line: str) -> None:
-    """Write the lines of every rank."""
-    self._stream.write(line + "\n")
-
-
 def parts_of_several(original: Any, student: Any, strategy: str, device: Any, wrap: Any) -> Any:
     """Shard the student that this rank has made."""
     from reference_trainer.training.parallel import shard

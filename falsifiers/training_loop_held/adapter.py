@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from pv.suites.training_loop.job import Example, Job, Report
 from pv.suites.training_loop.probe import VOCABULARY, Probe
-from reference_trainer import Action, Callback, Distillation, Lines, MetricSum, Settings, read_metrics
+from reference_trainer import Action, Callback, Lines, MetricSum, Settings, read_metrics
 from reference_trainer.data.epochs import Batches, ShuffledBatches
 from reference_trainer.distillation.protocols import Batch
+from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.storage.listing import listed
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.objective import Weights

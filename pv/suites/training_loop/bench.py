@@ -5,6 +5,7 @@ import hashlib
 import pickle
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +17,12 @@ from pv.suites.training_loop.job import RARE, Job, Trainer
 from pv.suites.training_loop.killed import killed
 from pv.suites.training_loop.ranks import run_ranks
 from pv.suites.training_loop.run import Run, observe
+
+PATIENCE_S = 20.0
+"""How long a bench waits in all for runs that other processes make; then it makes its own.
+
+A process that waits for longer looks like one that hangs.
+"""
 
 
 def bench(subject: Any, directory: Path | None) -> "Bench":
@@ -35,6 +42,7 @@ class Bench:
         self.trainer = trainer
         self.directory = directory or Path(tempfile.mkdtemp())
         self._runs: dict[str, list[Run]] = {}
+        self._patience = PATIENCE_S
         self.used: list[Run] = []
         """The runs that the claim has looked at, the last one last."""
 
@@ -87,20 +95,23 @@ class Bench:
 
     def _all(self, job: str, make: Callable[[Path], list[Run]]) -> list[Run]:
         if job not in self._runs:
-            self._runs[job] = _shared(self.directory / hashlib.sha256(job.encode()).hexdigest()[:20], make)
+            self._runs[job] = self._shared(self.directory / hashlib.sha256(job.encode()).hexdigest()[:20], make)
         self.used.extend(self._runs[job])
         return self._runs[job]
 
-
-def _shared(place: Path, make: Callable[[Path], list[Run]]) -> list[Run]:
-    """Return the runs that are kept beside their directory; the first process that asks for them makes them."""
-    record = place.with_suffix(".run")
-    with _locked(place.with_suffix(".lock")):
-        if not record.exists():
-            shutil.rmtree(place, ignore_errors=True)  # of a process that was killed
-            place.mkdir(parents=True)
-            _write(record, make(place))
-    return _read(record)
+    def _shared(self, place: Path, make: Callable[[Path], list[Run]]) -> list[Run]:
+        """Return the runs that are kept beside their directory; the first process that asks for them makes them."""
+        record = place.with_suffix(".run")
+        began = time.monotonic()
+        with _locked(place.with_suffix(".lock"), self._patience) as locked:
+            self._patience -= time.monotonic() - began
+            if not locked:
+                return make(Path(tempfile.mkdtemp(dir=self.directory)))
+            if not record.exists():
+                shutil.rmtree(place, ignore_errors=True)  # of a process that was killed
+                place.mkdir(parents=True)
+                _write(record, make(place))
+        return _read(record)
 
 
 def _copy(straight: Run, step: int, place: Path) -> None:
@@ -127,8 +138,19 @@ def _read(path: Path) -> list[Run]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path, patience_s: float) -> Iterator[bool]:
+    """Yield whether the file could be locked for this process."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + patience_s
     with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        while not (locked := _lock(file.fileno())) and time.monotonic() < end:
+            time.sleep(0.05)
+        yield locked
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
