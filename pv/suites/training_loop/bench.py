@@ -77,6 +77,17 @@ class Bench:
             f"{job!r} x {size}", lambda place: run_ranks(self.trainer, replace(job, directory=place), size)
         )
 
+    def resume_ranks(self, straight: list[Run], step: int) -> list[Run]:
+        """Return the runs that go on from the checkpoint of a step, in as many processes, by rank."""
+        first = straight[0]
+
+        def go_on(place: Path) -> list[Run]:
+            _copy(first, step, place)
+            saved = place / first.checkpoints[step].relative_to(first.job.directory)
+            return run_ranks(self.trainer, replace(first.job, directory=place, resume=saved), len(straight))
+
+        return self._all(f"{replace(first.job, directory=Path())!r} x {len(straight)} from {step}", go_on)
+
     def kill(self, straight: Run, operation: int) -> Path | None:
         """Return the directory of a run that was killed before an operation on files; None if it had fewer of them."""
         place = Path(tempfile.mkdtemp(dir=self.directory))

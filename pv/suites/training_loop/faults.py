@@ -1,11 +1,11 @@
 """Faults of a training loop that no edit of one expression makes. `original` is the replaced function."""
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pv.suites.training_loop import loop
 from pv.suites.training_loop.job import Job, Report, probe_of
@@ -24,6 +24,35 @@ def no_partial_step(
     else:
         loop.backward(training, window)
         training.state.step += 1
+
+
+def average_left_in_place(
+    original: Callable[[Training, Sequence[Batch]], None], training: Training, window: Sequence[Batch]
+) -> None:
+    """Leave the running average, which is evaluated, in the model."""
+    original(training, window)
+    if loop.due(training.state.step, training.job.eval_every):
+        training.model.load_state_dict(training.average.state_dict())
+
+
+def clips_all_but_the_first(
+    original: Callable[[Iterable[Tensor], float | None], float], parameters: Iterable[Tensor], limit: float | None
+) -> float:
+    """Clip the gradient without its first parameter."""
+    return original(list(parameters)[1:], limit)
+
+
+def all_tokens(original: Callable[[Tensor], int], labels: Tensor) -> int:
+    """Count all positions that have a token before them."""
+    return labels[:, 1:].numel()
+
+
+def log_keeps_its_tokens(
+    original: Callable[..., dict[str, float]], step: int, since: list[list[Sums]], rate: float, norm: float
+) -> dict[str, float]:
+    """Divide by the tokens of all steps, as if each had as many."""
+    row = original(step, since, rate, norm)
+    return row | {"loss": row["loss"] * len(since) / step}
 
 
 def planned_window(

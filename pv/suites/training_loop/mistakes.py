@@ -94,10 +94,13 @@ def _ratios(window: Window) -> dict[str, float]:
     job, batches, size = window.run.job, len(window.step.batches), norm(window.mean())
     rows = [each for batch in window.examples for each in batch]
     tokens, labels = sum(each.scored for each in rows), sum(map(_labels, rows))
+    positions, padded = sum(len(each.tokens) - 1 for each in rows), sum(width - 1 for width in _widths(window))
     known = {
         "divided by no number of tokens": float(tokens),
         "divided by the scored tokens twice": 1 / max(tokens, 1),
         "divided by all labels, also those that are not predicted": tokens / max(labels, 1),
+        "divided by all tokens, also those that are not scored": tokens / max(positions, 1),
+        "divided by all positions, padding included": tokens / max(padded, 1),
         "divided by the number of examples": tokens / max(len(rows), 1),
         "the sum of the micro-batches' means, not divided by their number": float(batches),
         "divided by the number of micro-batches twice": 1 / batches,
@@ -177,6 +180,9 @@ def _of_labels(window: Window) -> dict[str, Callable[[], Gradient]]:
     if _widths(window) != [len(each.tokens) for part in window.examples for each in part]:
         found["that with the padding scored"] = lambda: _with_padding(window, _padded)
         found["that with the padding on the left scored"] = lambda: _mean(window, _padded_left(window))
+        found["that with the first tokens scored, which padding on the left precedes"] = lambda: _mean(
+            window, _preceded(window)
+        )
         found["that with the padding of labels shifted by the loop scored"] = lambda: _with_padding(
             window, _padded_shifted
         )
@@ -188,6 +194,13 @@ def _padded_left(window: Window) -> list[Example]:
     rows = [each for part in window.examples for each in part]
     pads = [(PAD,) * (width - len(each.tokens) + 1) for each, width in zip(rows, _widths(window), strict=True)]
     return rows + [Example(each, (IGNORED, *each[1:])) for each in pads]
+
+
+def _preceded(window: Window) -> list[Example]:
+    """Return the examples, and their first tokens as predicted by the padding before them, where there is some."""
+    rows = [each for part in window.examples for each in part]
+    padded = [each for each, width in zip(rows, _widths(window), strict=True) if len(each.tokens) < width]
+    return rows + [Example((PAD, each.name), (IGNORED, each.name)) for each in padded]
 
 
 def _widths(window: Window) -> list[int]:

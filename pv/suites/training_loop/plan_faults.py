@@ -35,3 +35,10 @@ def steps_after_the_end(original: Callable[[Job, int], Iterator[Windows]], job: 
     yield from original(job, done)
     if job.resume and done == plan.planned_steps(job):
         yield plan.epoch_windows(job, 0)
+
+
+def decay_from_the_first_step(original: Callable[[Job, int, int], float], job: Job, done: int, planned: int) -> float:
+    """Count the decay from the first step."""
+    if job.schedule == "constant" or done < job.warmup:
+        return original(job, done, planned)
+    return max(0.0, (planned - done) / planned)

@@ -60,7 +60,11 @@ def falsify_batch_size_of_an_evaluation(bench: Bench) -> None:
 
 
 def falsify_evaluation_changes_nothing(bench: Bench) -> None:
-    judge(unchanged(bench, evaluated_job(eval_every=1), "eval_every", "evaluations"))
+    cells = unchanged(bench, evaluated_job(eval_every=1), "eval_every", "evaluations")
+    if not bench.missing("", ("average",)):
+        averaged = unchanged(bench, evaluated_job(eval_every=1, average=0.5), "eval_every", "evaluations")
+        cells |= {f"with a running average, {name}": each for name, each in averaged.items()}
+    judge(cells)
 
 
 def falsify_training_mode_after_an_evaluation(bench: Bench) -> None:

@@ -59,6 +59,12 @@ def _loss_cell(run: Run, k: int, found: float | None) -> Cell:
         "the token mean times the micro-batches of the window": wanted * len(steps[-1]),
         "the token mean / the micro-batches of the window": wanted / max(len(steps[-1]), 1),
     }
+    if k > run.job.log_every:
+        before = [_total(batch_sums(run, i)) for i in range(k)]
+        known["the loss since the last log / the tokens of the whole run"] = (
+            _total(batches).nats / _total(before).tokens
+        )
+        known["the token mean of the whole run"] = token_mean(before)
     fault = f"{found:.6g} is logged, the token mean is {wanted:.6g}"
     return Cell(run, fault, equal_to(found, known, PRINTED))
 

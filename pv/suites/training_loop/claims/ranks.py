@@ -48,6 +48,17 @@ def falsify_gradient_of_two_ranks(bench: Bench) -> None:
     judge(cells)
 
 
+def falsify_resume_of_two_ranks(bench: Bench) -> None:
+    straight = bench.ranks(job(unequal(8), batch=1, accumulate=2, save_every=1), 2)
+    if 1 not in straight[0].checkpoints:
+        refute("two processes leave no checkpoint of step 1", straight[0])
+    for rank, (whole, again) in enumerate(zip(straight, bench.resume_ranks(straight, 1), strict=True)):
+        if whole.order[1:] != again.order:
+            refute(f"rank {rank} goes on with the examples {again.order}, not {whole.order[1:]}", again)
+        if differing := different(again.weights, whole.weights):
+            refute(f"rank {rank} ends with other weights: {differing}", again)
+
+
 def _is_mean_of_ranks(bench: Bench, runs: tuple[Run, Run], k: int) -> bool:
     a, b = (sums(runs[0].before(k), run.named(run.steps[k].names)) for run in runs)
     mean = {n: (a.gradient[n] / max(a.tokens, 1) + b.gradient[n] / max(b.tokens, 1)) / 2 for n in a.gradient}

@@ -63,6 +63,10 @@ def _causes(bench: Bench, run: Run, found: list[float], planned: int) -> tuple[s
         "a schedule that advances before the step": (lambda k: min(_passed(run, k + 1), planned), planned),
         "a schedule that is planned for as many steps as there are micro-batches": (lambda k: k, micro),
     }
+    cold = _schedule(bench, replace(run, job=replace(run.job, warmup=0)))
+    late = run.job.warmup > 0 and all(
+        close(each, rate(k, planned) if k < run.job.warmup else cold(k, planned)) for k, each in enumerate(found)
+    )
     still = bool(found) and not found[0] and rate(0, planned) > 0
 
     def same(count: Callable[[int], int], end: int) -> bool:
@@ -70,6 +74,7 @@ def _causes(bench: Bench, run: Run, found: list[float], planned: int) -> tuple[s
         return len(found) == planned and all(map(close, found, rates))
 
     first = ("0 in the first step, which then changes nothing",) if still else ()
+    first += ("after the warm-up, the schedule without one: its decay is counted from the first step",) if late else ()
     return first + tuple(name for name, count in counts.items() if same(*count))
 
 

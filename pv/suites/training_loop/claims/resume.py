@@ -33,14 +33,17 @@ def cut_after_every_step(bench: Bench, check: Check, **settings: Any) -> None:
     for accumulate in (1, 2):
         straight = bench.run(saved_job(accumulate=accumulate, **settings))
         for k in range(1, len(straight.steps)):
-            cell = f"accumulation {accumulate}, cut after step {k}"
-            if k not in straight.checkpoints:
-                cells[cell] = Cell(straight, f"there is no checkpoint of step {k}")
-                continue
-            again = bench.resume(straight, k)
-            found = check(straight, again, k)
-            cells[cell] = Cell(again, found) if isinstance(found, str) else Cell(again, *found)
+            cells[f"accumulation {accumulate}, cut after step {k}"] = cut(bench, straight, k, check)
     judge(cells)
+
+
+def cut(bench: Bench, straight: Run, k: int, check: Check) -> Cell:
+    """Return what is wrong with the run that is resumed after step k."""
+    if k not in straight.checkpoints:
+        return Cell(straight, f"there is no checkpoint of step {k}")
+    again = bench.resume(straight, k)
+    found = check(straight, again, k)
+    return Cell(again, found) if isinstance(found, str) else Cell(again, *found)
 
 
 def rest_of_epoch(straight: Run, k: int) -> int:
@@ -76,6 +79,8 @@ def falsify_steps_left(bench: Bench) -> None:
         return "" if wanted == found else f"it takes {found} steps more, not {wanted}"
 
     cut_after_every_step(bench, check)
+    long = bench.run(saved_job(train=unequal(11), batch=1, epochs=1))
+    judge({"of 11 steps, cut after step 10, whose name as text sorts before 9": cut(bench, long, 10, check)})
 
 
 def falsify_resume_of_a_finished_run(bench: Bench) -> None:

@@ -13,3 +13,11 @@ def test_a_gradient_that_is_clipped_late_is_named() -> None:
 
 def test_clipping_of_a_scaled_gradient_is_named() -> None:
     assert "`unscale_` is called after the clipping" in refutation("clips-scaled-gradient", "TL-CLIP-003")
+
+
+def test_parameters_that_are_not_clipped_are_named() -> None:
+    assert "clipped without embed.weight" in refutation("clips-all-but-the-first", "TL-CLIP-001")
+
+
+def test_a_divisor_that_counts_padding_is_named() -> None:
+    assert "divided by all positions, padding included" in refutation("divides-by-all-tokens", "TL-GRAD-002")

@@ -14,6 +14,7 @@ from pv.suites.training_loop.recording import Step
 from pv.suites.training_loop.run import Run
 
 CLAIMS = (ranks.falsify_examples_of_two_ranks, ranks.falsify_weights_of_two_ranks, ranks.falsify_gradient_of_two_ranks)
+RESUME = ranks.falsify_resume_of_two_ranks
 Change = Callable[[Run, int, Step], Step]
 
 
@@ -36,6 +37,12 @@ class TwoRanks(Bench):
             for rank, own in enumerate(steps)
         ]
 
+    def resume_ranks(self, straight: list[Run], step: int) -> list[Run]:
+        return [
+            replace(each, steps=tuple(self.change(each, k, s) for k, s in enumerate(each.steps))[step:])
+            for each in straight
+        ]
+
 
 def scaled(run: Run, k: int, step: Step) -> Step:
     return replace(step, gradient={name: _times(each, 2.0) for name, each in step.gradient.items()})
@@ -51,7 +58,7 @@ def averaged(run: Run, k: int, step: Step) -> Step:
     return replace(step, gradient={n: (parts[0][n] + parts[1][n]) / 2 for n in parts[0]})
 
 
-@pytest.mark.parametrize("claim", CLAIMS)
+@pytest.mark.parametrize("claim", [*CLAIMS, RESUME])
 def test_claim_holds_for_ranks_that_share_a_batch(claim: Callable[[Bench], None]) -> None:
     claim(TwoRanks())
 
@@ -63,6 +70,7 @@ def test_claim_holds_for_ranks_that_share_a_batch(claim: Callable[[Bench], None]
         (lambda run, k, step: replace(step, weights=run.steps[0].weights), False, CLAIMS[1], "after step 2"),
         (scaled, True, CLAIMS[2], "counted twice, or a sum over two ranks"),
         (averaged, True, CLAIMS[2], "it is the mean of the ranks' means"),
+        (lambda run, k, step: replace(step, batches=run.steps[0].batches), False, RESUME, "goes on with the examples"),
     ],
 )
 def test_wrong_ranks_are_refuted_with_the_cause(

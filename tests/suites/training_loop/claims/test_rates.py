@@ -46,3 +46,7 @@ def test_schedule_planned_for_the_micro_batches_is_explained(monkeypatch: pytest
             AssertionError, match="it is a schedule that is planned for as many steps as there are micro-"
         ):
             claim(Bench(loop.Loop()))
+
+
+def test_a_decay_that_ignores_the_warm_up_is_named() -> None:
+    assert "its decay is counted from the first step" in refutation("decay-from-the-first-step", "TL-RATE-001")
