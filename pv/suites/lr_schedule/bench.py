@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 
-from pv.errors import PvError
+from pv.suites.driving import Driven, NotDriven, name_of
 
 PEAK, LEAST = 0.1, 0.02
 BASES = (PEAK, 0.3 * PEAK)
@@ -36,10 +36,6 @@ Leave out what it does not have; `peak` and `minimum` are optional. Of each, oth
 PERIODIC = "the cosine goes on and rises again, as its library has it"
 
 
-class NotDriven(PvError, TypeError):
-    """A subject that the suite cannot drive; the text says what to write."""
-
-
 class Scheduled:
     """A scheduler and its optimizer, which takes a step before each of its own."""
 
@@ -61,7 +57,7 @@ class Scheduled:
             getattr(self, name).load_state_dict(copy.deepcopy(getattr(other, name).state_dict()))
 
 
-class Bench:
+class Bench(Driven):
     """A function of a step, or one that makes a scheduler of an optimizer.
 
     Its attributes are optional. first: the number of the first step. lacks: features, with the reason. not_claimed:
@@ -69,7 +65,7 @@ class Bench:
     """
 
     def __init__(self, make: Any) -> None:
-        self.make, self.used = make, list[object]()
+        self.make, self.used = make, []
         parameters = list(inspect.signature(make).parameters.values()) if callable(make) else []
         if not parameters:
             raise self._not_driven("it is no function of a step or of an optimizer")
@@ -88,12 +84,7 @@ class Bench:
             self.rates(3, 20, 21)
         except Exception as error:
             raise self._not_driven(f"{type(error).__name__}: {error}") from error
-        self.lacks = {name: why for name, why in self._reasons(parameters).items() if why} | getattr(make, "lacks", {})
-
-    def missing(self, claim: str, needs: tuple[str, ...]) -> str:
-        """Return why the subject does not make a claim; "" if it does."""
-        lacking = [f"no {feature}: {self.lacks[feature]}" for feature in needs if feature in self.lacks]
-        return "; ".join([*lacking, *filter(None, [getattr(self.make, "not_claimed", {}).get(claim)])])
+        self.lack(self._reasons(parameters))
 
     def made(self, warmup: int, total: int) -> Any:
         """Return the subject with its arguments but the first."""
@@ -146,8 +137,7 @@ class Bench:
 
     def _not_driven(self, why: str) -> NotDriven:
         names = "\n".join(f"{'minimum' if key == 'least' else key}: {', '.join(known)}" for key, known in NAMES.items())
-        name = getattr(self.make, "__qualname__", None) or repr(self.make)
-        return NotDriven(WRITE.format(name=name, why=why, names=names))
+        return NotDriven(WRITE.format(name=name_of(self.make), why=why, names=names))
 
 
 def bench(subject: Any, directory: Path | None) -> Bench:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from pv.errors import PvError
+from pv.suites.driving import Driven, NotDriven, name_of, parameters_of
 from pv.suites.optimizer.formulas import FORMULAS, Formula
 
 RATE = 0.01
@@ -29,10 +29,6 @@ RATES = {
     torch.optim.Rprop: "the rate is only the size of the first step",
     torch.optim.ASGD: "a changed rate is used one step later",
 }
-
-
-class NotDriven(PvError, TypeError):
-    """A subject that the suite cannot drive; the text says what to write."""
 
 
 @dataclass(eq=False)
@@ -59,7 +55,7 @@ class Run:
         return next(each for each in self.optimizer.param_groups if any(own is weight for own in each["params"]))
 
 
-class Bench:
+class Bench(Driven):
     """A class or function that makes an optimizer of parameters and a rate.
 
     Its attributes are optional. formula: its name, or a function. decoupled, independent: True where the formula does
@@ -67,7 +63,7 @@ class Bench:
     """
 
     def __init__(self, make: Any) -> None:
-        self.make, self.used = make, list[Run]()
+        self.make, self.used = make, []
         self.arguments = _arguments(make)
         self.rate = next((name for name in NAMES if name in self.arguments), "")
         if not self.rate:
@@ -80,27 +76,24 @@ class Bench:
         decays = "weight_decay" in self.arguments or any(
             each.get("weight_decay") for each in run.optimizer.param_groups
         )
-        reasons = {
-            "formula": unknown,
-            "independence": "" if getattr(make, "independent", False) else unknown,
-            "decoupled": "" if decoupled and decays else "its weight decay is not known to be decoupled",
-            "flags": "" if self.flags else "neither foreach nor fused is a parameter that works on the CPU",
-            "rates": next((why for kind, why in RATES.items() if isinstance(run.optimizer, kind)), ""),
-        }
-        self.lacks = {name: why for name, why in reasons.items() if why} | getattr(make, "lacks", {})
-
-    def missing(self, claim: str, needs: tuple[str, ...]) -> str:
-        """Return why the subject does not make a claim; "" if it does."""
-        lacking = [f"no {feature}: {self.lacks[feature]}" for feature in needs if feature in self.lacks]
-        return "; ".join([*lacking, *filter(None, [getattr(self.make, "not_claimed", {}).get(claim)])])
+        self.lack(
+            {
+                "formula": unknown,
+                "independence": "" if getattr(make, "independent", False) else unknown,
+                "decoupled": "" if decoupled and decays else "its weight decay is not known to be decoupled",
+                "flags": "" if self.flags else "neither foreach nor fused is a parameter that works on the CPU",
+                "rates": next((why for kind, why in RATES.items() if isinstance(run.optimizer, kind)), ""),
+            }
+        )
 
     def start(self, weights: Sequence[Tensor], rates: Sequence[float] = (), **settings: Any) -> Run:
         """Return an optimizer of copies of the weights, with the settings that it has. rates: of a group for each."""
         parameters = [nn.Parameter(each.clone()) for each in weights]
         settings = {name: value for name, value in settings.items() if name in self.arguments}
         rows = [{"params": [each], "lr": rate} for each, rate in zip(parameters, rates, strict=bool(rates))]
-        self.used.append(Run(self._optimizer(parameters, rows, settings), parameters))
-        return self.used[-1]
+        run = Run(self._optimizer(parameters, rows, settings), parameters)
+        self.used.append(run)
+        return run
 
     def _optimizer(self, parameters: Any, rows: list[dict[str, Any]], settings: Mapping[str, Any]) -> Optimizer:
         try:
@@ -144,13 +137,9 @@ def bench(subject: Any, directory: Path | None) -> Bench:
 
 
 def _arguments(make: Any) -> set[str]:
-    """Return the names of the parameters; those of base classes count if a class passes on what it does not know."""
     if not callable(make):
         raise _not_driven(make, "it cannot be called")
-    own = inspect.signature(make).parameters
-    passed = any(each.kind is each.VAR_KEYWORD for each in own.values()) and inspect.isclass(make)
-    bases = [each for each in make.__mro__ if issubclass(each, Optimizer)] if passed else []
-    return {*own}.union(*(inspect.signature(each).parameters for each in bases))
+    return {*parameters_of(make)}
 
 
 def _formula(make: Any, run: Run) -> tuple[str, Formula | None]:
@@ -171,4 +160,4 @@ def _formula(make: Any, run: Run) -> tuple[str, Formula | None]:
 
 
 def _not_driven(make: Any, why: str) -> NotDriven:
-    return NotDriven(WRITE.format(name=getattr(make, "__qualname__", None) or repr(make), why=why))
+    return NotDriven(WRITE.format(name=name_of(make), why=why))

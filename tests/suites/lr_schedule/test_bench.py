@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 from torch.optim import lr_scheduler
 
-from pv.suites.lr_schedule.bench import PEAK, Bench, NotDriven
+from pv.suites.driving import NotDriven
+from pv.suites.lr_schedule.bench import PEAK, Bench
 
 
 def rate(step: int, *, warmup: int, total: int, peak: float = 1.0) -> float:

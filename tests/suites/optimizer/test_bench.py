@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from pv.suites.optimizer.bench import RATE, Bench, NotDriven
+from pv.suites.driving import NotDriven
+from pv.suites.optimizer.bench import RATE, Bench
 
 
 @pytest.mark.parametrize(

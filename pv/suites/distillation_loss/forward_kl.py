@@ -1,0 +1,38 @@
+"""The suite's own subject: Hinton, Vinyals, Dean 2015, arXiv:1503.02531, section 2, with the factor T^2.
+
+Shape letters: B batch, L length, V vocabulary.
+"""
+
+import torch
+from torch import Tensor
+
+
+def forward_kl(student_BLV: Tensor, teacher_BLV: Tensor, labels_BL: Tensor, temperature: float = 2.0) -> Tensor:
+    """Return T^2 KL(teacher || student) in nats, the mean over positions whose label is not -100."""
+    log_q, log_p = scaled(student_BLV, temperature), scaled(fixed(teacher_BLV), temperature)
+    rows_BL = divergence(log_p, log_q) * temperature**2
+    return reduced(rows_BL, kept(labels_BL))
+
+
+def fixed(teacher: Tensor) -> Tensor:
+    return teacher.detach()
+
+
+def scaled(logits: Tensor, temperature: float) -> Tensor:
+    return log_probabilities(logits.float() / temperature)
+
+
+def log_probabilities(logits: Tensor) -> Tensor:
+    return logits.log_softmax(-1)
+
+
+def divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
+    return (log_p.exp() * (log_p - log_q)).sum(-1)
+
+
+def kept(labels: Tensor) -> Tensor:
+    return labels != -100
+
+
+def reduced(rows: Tensor, keep: Tensor) -> Tensor:
+    return torch.where(keep, rows, 0).sum() / keep.sum()

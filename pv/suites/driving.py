@@ -1,0 +1,42 @@
+"""What the suites share whose subject is a class or function that is called by the names of its parameters."""
+
+import inspect
+from typing import Any
+
+from pv.errors import PvError
+
+
+class NotDriven(PvError, TypeError):
+    """A subject that the suite cannot drive; the text says what to write."""
+
+
+class Driven:
+    """A subject that is called, whose attributes `lacks`, by feature, and `not_claimed`, by claim, give reasons."""
+
+    make: Any
+    lacks: dict[str, str]
+    used: list[Any]
+    """What the claim made; its number is reported."""
+
+    def missing(self, claim: str, needs: tuple[str, ...]) -> str:
+        """Return why the subject does not make a claim; "" if it does."""
+        lacking = [f"no {feature}: {self.lacks[feature]}" for feature in needs if feature in self.lacks]
+        return "; ".join([*lacking, *filter(None, [getattr(self.make, "not_claimed", {}).get(claim)])])
+
+    def lack(self, reasons: dict[str, str]) -> None:
+        """Set what the subject lacks. reasons: by feature; "" for one that it has."""
+        self.lacks = {name: why for name, why in reasons.items() if why} | getattr(self.make, "lacks", {})
+
+
+def parameters_of(make: Any) -> dict[str, inspect.Parameter]:
+    """Return the parameters by name; those of base classes too if a class passes on what it does not know."""
+    own = dict(inspect.signature(make).parameters)
+    passed = inspect.isclass(make) and any(each.kind is each.VAR_KEYWORD for each in own.values())
+    for base in make.__mro__[1:-1] if passed else ():
+        if base.__init__ is not object.__init__:
+            own = {**inspect.signature(base).parameters, **own}
+    return own
+
+
+def name_of(make: Any) -> str:
+    return getattr(make, "__qualname__", None) or repr(make)

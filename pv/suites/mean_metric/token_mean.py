@@ -1,0 +1,54 @@
+"""The suite's own subject: the mean over all tokens of batches, in float64."""
+
+import math
+from typing import Any
+
+from torch import Tensor
+
+Value = float | Tensor
+
+
+class TokenMean:
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.total, self.weight = 0.0, 0
+
+    def update(self, value: Value, weight: int = 1) -> None:
+        """Add a batch by its mean and its number of tokens; of none, the mean may be NaN."""
+        if counts(weight):
+            self.total, self.weight = added(self.total, plain(value) * weight), added(self.weight, weight)
+
+    def compute(self) -> float:
+        """Return the mean; NaN of no tokens."""
+        return ratio(self.total, self.weight)
+
+    def merge(self, other: "TokenMean") -> None:
+        self.total, self.weight = added(self.total, other.total), added(self.weight, other.weight)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"total": self.total, "weight": self.weight}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.total, self.weight = state["total"], state["weight"]
+
+
+def counts(weight: int) -> bool:
+    return weight > 0
+
+
+def plain(value: Value) -> Any:
+    return float(value)
+
+
+def added(total: Any, value: Any) -> Any:
+    return total + value
+
+
+def ratio(total: float, weight: int) -> float:
+    return total / weight if weight else empty()
+
+
+def empty() -> float:
+    return math.nan

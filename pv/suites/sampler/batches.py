@@ -1,0 +1,76 @@
+"""The suite's own subject: batches of an epoch for one rank of several, which a resumed run goes on with."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+
+class Batches:
+    """Every rank has equally many examples: the first ones again fill up the last round, or it is dropped."""
+
+    def __init__(
+        self,
+        size: int,
+        batch_size: int,
+        *,
+        world_size: int = 1,
+        rank: int = 0,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        self.size, self.batch_size, self.world_size, self.rank = size, batch_size, world_size, rank
+        self.seed, self.drop_last = seed, drop_last
+        self.epoch = self.done = self.skip = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return count(share(self.size, self.world_size, self.drop_last), self.batch_size, self.drop_last)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        own = dealt(order(self.size, self.seed, self.epoch), self.world_size, self.rank, self.drop_last)
+        batches = [own[k : k + self.batch_size] for k in range(0, len(own), self.batch_size)]
+        self.done, self.skip = self.skip, 0
+        for batch in whole(batches, self.batch_size, self.drop_last)[self.done :]:
+            self.done += 1
+            yield batch
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self.epoch, "done": self.done}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.epoch, self.skip = state["epoch"], state["done"]
+
+
+def order(size: int, seed: int, epoch: int) -> list[int]:
+    generator = torch.Generator().manual_seed(1000003 * seed + epoch)
+    found: list[int] = torch.randperm(size, generator=generator).tolist()
+    return found
+
+
+def share(size: int, world: int, drop: bool) -> int:
+    """Return the number of examples of each rank."""
+    return size // world if drop else -(-size // world)
+
+
+def dealt(order: list[int], world: int, rank: int, drop: bool) -> list[int]:
+    total = world * share(len(order), world, drop)
+    return of_rank(filled(order, total)[:total], world, rank)
+
+
+def of_rank(indices: list[int], world: int, rank: int) -> list[int]:
+    return indices[rank::world]
+
+
+def filled(order: list[int], total: int) -> list[int]:
+    return order * -(-total // len(order))
+
+
+def whole(batches: list[list[int]], size: int, drop: bool) -> list[list[int]]:
+    return [batch for batch in batches if len(batch) == size or not drop]
+
+
+def count(examples: int, size: int, drop: bool) -> int:
+    return examples // size if drop else -(-examples // size)

@@ -1,0 +1,182 @@
+"""Claims of the suite `mean-metric` on metrics that are right, and on wrong ones."""
+
+import functools
+import math
+import re
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from torch import Tensor
+
+from pv.suites.mean_metric.token_mean import TokenMean
+from tests.suites.trying import Trying
+
+TRYING = Trying("mean-metric")
+MERGE, STATE = {"MTR-MERGE-001"}, {"MTR-STATE-001"}
+
+
+class Meter:
+    """The meter of PyTorch's examples, which is given numbers."""
+
+    empty = 0.0
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.avg, self.sum, self.count = 0.0, 0.0, 0
+
+    def update(self, val: Tensor, n: int = 1) -> None:
+        if n:
+            self.sum, self.count = self.sum + float(val) * n, self.count + n
+            self.avg = self.sum / self.count
+
+
+class Sums:
+    """Takes a sum and a count; without any, dividing by 0 is an error."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.total: Any = 0.0
+        self.count = 0
+
+    def update(self, total: Tensor, count: int) -> None:
+        self.total, self.count = self.total + float(total), self.count + count
+
+    def compute(self) -> Any:
+        return self.total / self.count
+
+    def merge_state(self, metrics: "list[Sums]") -> None:
+        for each in metrics:
+            self.total, self.count = self.total + each.total, self.count + each.count
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"total": self.total, "count": self.count}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.total, self.count = state["total"], state["count"]
+
+
+class Plain:
+    """Takes no weight."""
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+
+    def add(self, value: Tensor) -> None:
+        self.values.append(float(value))
+
+    def mean(self) -> float:
+        return sum(self.values) / len(self.values)
+
+
+@pytest.mark.parametrize(
+    ("make", "not_claimed"),
+    [
+        (TokenMean, set()),
+        (Meter, MERGE | STATE),
+        (Sums, set()),
+        (Plain, MERGE | STATE | {f"MTR-{each}-001" for each in ("MEAN", "SPLIT", "ZERO", "MANY", "RESET")}),
+    ],
+)
+def test_correct_metrics_keep_what_they_claim(make: Any, not_claimed: set[str]) -> None:
+    assert TRYING.wrong(make) == dict.fromkeys(not_claimed, "")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_torchmetrics_keeps_what_it_claims_in_float64() -> None:
+    metric = pytest.importorskip("torchmetrics").MeanMetric
+    assert TRYING.wrong(lambda: metric().set_dtype(torch.float64)) == dict.fromkeys(STATE, "")
+    assert "are not counted" in TRYING.wrong(metric)["MTR-MANY-001"]
+
+
+class Unweighted(Sums):
+    def update(self, total: Tensor, count: int) -> None:
+        super().update(total / max(count, 1), 1)
+
+
+class Undivided(Sums):
+    def compute(self) -> Any:
+        return self.total
+
+
+class Last(Sums):
+    def update(self, total: Tensor, count: int) -> None:
+        self.total, self.count = float(total), count
+
+
+class Fading(TokenMean):
+    def update(self, value: Any, weight: int = 1) -> None:
+        self.total, self.weight = 0.5 * self.total, self.weight
+        super().update(value, weight)
+
+
+class Clamped(Sums):
+    def compute(self) -> Any:
+        return self.total / max(self.count, 1)
+
+
+class Poisoned(TokenMean):
+    def update(self, value: Any, weight: int = 1) -> None:
+        self.total, self.weight = self.total + float(value) * weight, self.weight + weight
+
+
+class HalfReset(Sums):
+    def reset(self) -> None:
+        self.total, self.count = 0.0, vars(self).get("count", 0)
+
+
+class Shared(Plain):
+    """Has one list for all."""
+
+    everything: ClassVar[list[float]] = []
+
+    def __init__(self) -> None:
+        self.values = self.everything
+
+    def reset(self) -> None:
+        self.values.clear()
+
+
+class MeanOfTwo(Sums):
+    def merge_state(self, metrics: "list[Sums]") -> None:
+        self.total, self.count = (self.compute() + metrics[0].compute()) / 2, 1
+
+
+class SavesMean(Sums):
+    def state_dict(self) -> dict[str, Any]:
+        return {"total": self.compute(), "count": 1}
+
+
+class Attached(Sums):
+    def update(self, total: Tensor, count: int) -> None:
+        self.total, self.count = self.total + total, self.count + count
+
+
+@pytest.mark.parametrize(
+    ("make", "claim", "message"),
+    [
+        (Unweighted, "MTR-MEAN-001", "it is the mean of the batches' means"),
+        (Undivided, "MTR-MEAN-001", "it is the sum, which is not divided"),
+        (Last, "MTR-MEAN-001", "it is the last batch"),
+        (Fading, "MTR-SPLIT-001", r"batches .* have the mean .*, in one"),
+        (Clamped, "MTR-EMPTY-001", "without updates, the mean is 0.0, not NaN"),
+        (Poisoned, "MTR-ZERO-001", "the mean is nan after a batch of weight 0 and mean nan"),
+        (HalfReset, "MTR-RESET-001", "after a reset"),
+        (Shared, "MTR-RESET-001", "a metric of its own changes from -50"),
+        (SavesMean, "MTR-STATE-001", "after a restore and further batches"),
+        (Attached, "MTR-GRAPH-001", "total and the result still has it"),
+        (Attached, "MTR-NARROW-001", "the ones are lost"),
+    ],
+)
+def test_wrong_metrics_are_refuted(make: Any, claim: str, message: str) -> None:
+    found = TRYING.wrong(make)
+    assert re.search(message, found.get(claim, "")), found
+
+
+def test_a_merge_that_averages_means_is_refuted() -> None:
+    make = functools.partial(type("Nan", (MeanOfTwo,), {"compute": lambda self: self.total / (self.count or math.nan)}))
+    assert "merged" in TRYING.wrong(make)["MTR-MERGE-001"]
