@@ -114,7 +114,7 @@ class Parts(ExitStack):
             teacher = load_teacher(settings.teacher, any_vocabulary=settings.share_vocabulary is not None)
         else:
             progress = ProgressCallback(LOGGED_EVERY, lines=lines, title="teacher")
-            callbacks = [*self._watchdog(), progress, BarCallback(lines, "teacher")]
+            callbacks = [*self._watchdog("teacher"), progress, BarCallback(lines, "teacher")]
             wrap = partial(computing_in, settings.dtype)
             digest = self.digests["data_sha256"]
             given = (settings, self._training, digest, callbacks, lines.write, wrap)
@@ -122,11 +122,11 @@ class Parts(ExitStack):
             teacher = self.ranks.shared(partial(cached_or_trained, *given), like)
         return stored_in(settings.dtype, teacher)
 
-    def _watchdog(self) -> list[Callback]:
+    def _watchdog(self, title: str) -> list[Callback]:
         """Return the watchdog of a training, unless the settings want none. It ends with this distillation."""
         if not self.settings.hang_after:
             return []
-        watchdog = WatchdogCallback(self.settings.hang_after)
+        watchdog = WatchdogCallback(self.settings.hang_after, title=title)
         self.callback(watchdog.close)
         return [watchdog]
 
