@@ -131,8 +131,11 @@ class Parts(ExitStack):
         return [watchdog]
 
     def check_parts(self) -> None:
-        """Raise `SettingError` for own parts with which the default teacher, evaluation or export would fail."""
+        """Raise `SettingError` for own parts with which optimizer, default teacher, evaluation or export would fail."""
         kind, settings = type(self), self.settings
+        if not any(each.requires_grad for each in self.student.parameters()):
+            name = type(self.student).__name__
+            raise SettingError(f"{kind.__name__} has a student, {name}, of which no parameter requires a gradient")
         without_text, full_run = not hasattr(self, "_held_back"), settings.smoke is None
         if kind.make_teacher is Parts.make_teacher and without_text and settings.teacher is None:
             raise SettingError(f"{kind.__name__} has batches of its own: override make_teacher too, or give a teacher")
