@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import reference_trainer
 from falsifiers.distill_run.run_observations import facts_of, process_state, watching
-from reference_trainer.data.text import frozen_text
+from reference_trainer.data.text import packaged_text
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
 from reference_trainer.pipeline.teachers import heads_for
 
@@ -85,7 +85,7 @@ def _text(directory: Path, text_bytes: int) -> str | None:
     if not text_bytes:
         return None
     path = directory / f"text-{text_bytes}"
-    path.write_bytes(frozen_text()[:text_bytes])
+    path.write_bytes(packaged_text()[:text_bytes])
     return str(path)
 
 

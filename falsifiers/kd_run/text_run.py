@@ -150,7 +150,7 @@ def _fitted_teacher(text: Text, device: str, seed: int, steps: int) -> ByteModel
 
 
 def _text(device: str) -> Text:
-    data = importlib.import_module("reference_trainer.data.text").frozen_text()
+    data = importlib.import_module("reference_trainer.data.text").packaged_text()
     tokens = torch.tensor(list(data), dtype=torch.int64, device=device)
     cut = int(len(tokens) * (1 - HELD_BACK))
     return Text(learned=tokens[:cut], held_back=tokens[cut:])

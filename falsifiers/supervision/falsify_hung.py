@@ -37,7 +37,7 @@ class Hanging(Callback):
 
 
 def falsify_hung_run_ends(subject: Any) -> None:
-    """The process leaves before the step ends, and has written the stack of the thread that waits.
+    """The process leaves before the step ends, and has written option, step and the stack of the thread that waits.
 
     A run whose steps end is not disturbed.
     """
@@ -51,7 +51,7 @@ def falsify_hung_run_ends(subject: Any) -> None:
                 os.dup2(file.fileno(), 2)
             ended(subject, settings(directory, "out", hang_after=1), [Hanging()])
 
-        _assert_left(hung, directory / "stderr")
+        _assert_left(hung, directory / "stderr", "-after 1: no progress of the student since on_step_end of step 2")
 
 
 def falsify_hung_training_of_a_teacher_ends(subject: Any) -> None:
@@ -66,11 +66,12 @@ def falsify_hung_training_of_a_teacher_ends(subject: Any) -> None:
             chosen = small(directory, out=directory / "out", teacher_steps=100, hang_after=5.0)
             subject.distill(chosen, lines=Stuck())
 
-        _assert_left(hung, directory / "stderr")
+        _assert_left(hung, directory / "stderr", "no progress of the teacher since on_step_end of step 100")
 
 
-def _assert_left(hung: Callable[[], None], stderr: Path) -> None:
+def _assert_left(hung: Callable[[], None], stderr: Path, line: str) -> None:
     said = in_child(hung)
     assert said == "", f"a run that hangs does not leave: {said}"
     stacks = stderr.read_text()
     assert "Timeout" in stacks and "in on_step_end" in stacks, f"standard error has no stack of the step: {stacks}"
+    assert line in stacks, f"standard error does not say {line!r}: {stacks}"

@@ -33,12 +33,14 @@ def falsify_tokens_are_the_bytes(subject: Any, content: bytes, name: bytes) -> N
     assert text.name == str(path), f"the text is called {text.name!r}, expected the text {str(path)!r}"
 
 
-def falsify_frozen_text_is_the_default(subject: Any) -> None:
+def falsify_packaged_text_is_the_default(subject: Any) -> None:
     """Whole, with its own digest, and English."""
-    text, content = subject.read_text(None, 64), subject.frozen_text()
-    assert bytes(text.training.tolist()) + bytes(text.held_back.tolist()) == content, "another text than the frozen one"
+    text, content = subject.read_text(None, 64), subject.packaged_text()
+    assert bytes(text.training.tolist()) + bytes(text.held_back.tolist()) == content, (
+        "another text than the packaged one"
+    )
     assert text.digest == hashlib.sha256(content).hexdigest(), f"the digest {text.digest} is of something else"
-    assert content.count(b" the ") > 2000, "the frozen text is not English"
+    assert content.count(b" the ") > 2000, "the packaged text is not English"
 
 
 @given(content=st.binary(min_size=11, max_size=60), at=st.integers(0, 8))

@@ -15,8 +15,8 @@ def digest_of_the_name(original: Any, path: Any, length: int) -> Any:
     return replace(original(path, length), digest=hashlib.sha256(str(path).encode()).hexdigest())
 
 
-def frozen_text_cut(original: Any, path: Any, length: int) -> Any:
-    """Read only the first part of the frozen text."""
+def packaged_text_cut(original: Any, path: Any, length: int) -> Any:
+    """Read only the first part of the packaged text."""
     text = original(path, length)
     return text if path is not None else replace(text, training=text.training[: 2**16])
 

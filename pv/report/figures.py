@@ -40,8 +40,10 @@ def held(results: Sequence[Result]) -> int:
     return sum(result.outcome in HELD for result in results)
 
 
-def proved(results: Sequence[Result]) -> int:
-    return sum(result.outcome is Outcome.PROVED for result in results)
+def proved(verdict: ContractVerdict) -> tuple[int, str]:
+    """Return how many of its proofs were found, and their outcome; of a replay, how many examples held."""
+    found = [result.outcome.value for result in verdict.proofs if result.outcome in HELD]
+    return len(found), Outcome.HELD.value if Outcome.HELD.value in found else Outcome.PROVED.value
 
 
 def lint_errors(verdict: ContractVerdict) -> int:

@@ -36,7 +36,8 @@ def cells(verdict: ContractVerdict) -> dict[str, str]:
         return {LAST: f"{count(lint_errors(verdict), 'lint error')}, nothing was run"}
     found = {device: _device_cell(verdict, device) for device in devices(verdict)}
     if verdict.proofs:
-        found["proved"] = f"proved {proved(verdict.proofs)}/{len(verdict.proofs)}"
+        number, outcome = proved(verdict)
+        found["proved"] = f"{outcome} {number}/{len(verdict.proofs)}"
     if verdict.claimed:
         found["mutants"] = f"mutants {len(verdict.killed)}/{len(verdict.claimed)}"
     if verdict.score is not None:

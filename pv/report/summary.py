@@ -45,7 +45,8 @@ def _searches(verdict: ContractVerdict) -> Iterator[str]:
     if verdict.proofs:
         recorded = sum(result.recorded is not None for result in verdict.proofs if result.outcome is Outcome.PROVED)
         of_records = f" ({recorded} recorded)" if recorded else ""
-        yield f"{proved(verdict.proofs)} of {len(verdict.proofs)} proved{of_records}"
+        number, outcome = proved(verdict)
+        yield f"{number} of {len(verdict.proofs)} {outcome}{of_records}"
     if verdict.claimed:
         untried = f" ({verdict.untried} not tried)" if verdict.untried else ""
         yield f"{len(verdict.killed)} of {len(verdict.claimed)} mutants killed{untried}"

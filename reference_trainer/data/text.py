@@ -1,7 +1,7 @@
 """Text as tokens: bytes, cut into sequences, in an order that depends on seed and epoch only.
 
 The default text is the language reference of CPython 3.11.7 as the interpreter ships it for `help()`: English prose,
-frozen here because it differs from one Python version to the next. Its licence is in the same directory.
+packaged because it differs from one Python version to the next. Its licence is in the same directory.
 Shape letters: B batch, T position, N bytes.
 """
 
@@ -21,15 +21,15 @@ from torch import Tensor
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.errors import DataError
 
-__all__ = ["VOCABULARY", "Rows", "Sequences", "Text", "epoch_order", "frozen_text", "read_text"]
+__all__ = ["VOCABULARY", "Rows", "Sequences", "Text", "epoch_order", "packaged_text", "read_text"]
 
 VOCABULARY = 256
-_FROZEN = files(__package__) / "corpus" / "python-topics.txt"
+_PACKAGED = files(__package__) / "corpus" / "python-topics.txt"
 
 
-def frozen_text() -> bytes:
-    """Return the frozen English text: UTF-8 bytes, equal on every machine and Python version (about 466 kB)."""
-    return _FROZEN.read_bytes()
+def packaged_text() -> bytes:
+    """Return the packaged English text: UTF-8 bytes, equal on every machine and Python version (about 466 kB)."""
+    return _PACKAGED.read_bytes()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +46,12 @@ class Text:
 
 
 def read_text(path: Path | None, length: int) -> Text:
-    """Return the bytes of a file, mapped into memory, or the frozen text if `path` is None.
+    """Return the bytes of a file, mapped into memory, or the packaged text if `path` is None.
 
     Errors: `DataError` if it is not a readable regular file, or either part is shorter than `length` bytes.
     """
-    name = "the frozen text" if path is None else str(path)
-    bytes_N, digest = _frozen() if path is None else _mapped(path)
+    name = "the packaged text" if path is None else str(path)
+    bytes_N, digest = _packaged() if path is None else _mapped(path)
     cut = len(bytes_N) * 9 // 10
     if min(cut, len(bytes_N) - cut) < length:
         raise DataError(
@@ -61,8 +61,8 @@ def read_text(path: Path | None, length: int) -> Text:
     return Text(name=name, training=bytes_N[:cut], held_back=bytes_N[cut:], digest=digest)
 
 
-def _frozen() -> tuple[Tensor, str]:
-    content = frozen_text()
+def _packaged() -> tuple[Tensor, str]:
+    content = packaged_text()
     return torch.frombuffer(bytearray(content), dtype=torch.uint8), hashlib.sha256(content).hexdigest()
 
 

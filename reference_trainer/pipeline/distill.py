@@ -128,7 +128,7 @@ class Distillation(Parts):
         self.files.rewind(self.checkpoints)
         progress = ProgressCallback(settings.log_every, lines=self.lines)
         own = (progress, BarCallback(self.lines, "student"), WritingCallback(self.checkpoints.writer))
-        self.callbacks = (*self._watchdog(), *own, *self.callbacks, *written)
+        self.callbacks = (*self._watchdog("student"), *own, *self.callbacks, *written)
         if settings.teacher is not None:  # after what may be refused
             self._write(notes)
         for callback in self.callbacks:

@@ -114,7 +114,7 @@ class Parts(ExitStack):
             teacher = load_teacher(settings.teacher, any_vocabulary=settings.share_vocabulary is not None)
         else:
             progress = ProgressCallback(LOGGED_EVERY, lines=lines, title="teacher")
-            callbacks = [*self._watchdog(), progress, BarCallback(lines, "teacher")]
+            callbacks = [*self._watchdog("teacher"), progress, BarCallback(lines, "teacher")]
             wrap = partial(computing_in, settings.dtype)
             digest = self.digests["data_sha256"]
             given = (settings, self._training, digest, callbacks, lines.write, wrap)
@@ -122,17 +122,20 @@ class Parts(ExitStack):
             teacher = self.ranks.shared(partial(cached_or_trained, *given), like)
         return stored_in(settings.dtype, teacher)
 
-    def _watchdog(self) -> list[Callback]:
+    def _watchdog(self, title: str) -> list[Callback]:
         """Return the watchdog of a training, unless the settings want none. It ends with this distillation."""
         if not self.settings.hang_after:
             return []
-        watchdog = WatchdogCallback(self.settings.hang_after)
+        watchdog = WatchdogCallback(self.settings.hang_after, title=title)
         self.callback(watchdog.close)
         return [watchdog]
 
     def check_parts(self) -> None:
-        """Raise `SettingError` for own parts with which the default teacher, evaluation or export would fail."""
+        """Raise `SettingError` for own parts with which optimizer, default teacher, evaluation or export would fail."""
         kind, settings = type(self), self.settings
+        if not any(each.requires_grad for each in self.student.parameters()):
+            name = type(self.student).__name__
+            raise SettingError(f"{kind.__name__} has a student, {name}, of which no parameter requires a gradient")
         without_text, full_run = not hasattr(self, "_held_back"), settings.smoke is None
         if kind.make_teacher is Parts.make_teacher and without_text and settings.teacher is None:
             raise SettingError(f"{kind.__name__} has batches of its own: override make_teacher too, or give a teacher")

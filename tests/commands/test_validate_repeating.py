@@ -80,6 +80,9 @@ def test_the_point_of_a_harness_is_replayed_until_it_is_mended(project: Project)
     assert result(pv.validate(only=["H-SHARE"], replay=replay), "H-SHARE").outcome is Outcome.FALSIFIED
     edit(folder / "counting.py", " + (total > 9)", "")
     holds_now("H-SHARE", replay)
+    report = pv.validate(only=["H-SHARE"], replay=replay)
+    assert "held 1/1" in pv.render(report)
+    assert "1 of 1 held" in pv.render(report, verbose=True)
 
 
 def test_seeds_repeat_and_differ(project: Project) -> None:

@@ -11,12 +11,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from reference_trainer.data.text import Sequences, epoch_order, frozen_text, read_text
+from reference_trainer.data.text import Sequences, epoch_order, packaged_text, read_text
 from reference_trainer.errors import DataError
 
 
-def test_frozen_text_is_english_and_long_enough() -> None:
-    text = frozen_text()
+def test_packaged_text_is_english_and_long_enough() -> None:
+    text = packaged_text()
     assert len(text) > 300_000
     assert text.count(b" the ") > 2000
 
@@ -72,15 +72,15 @@ def test_unreadable_file_error_names_path_and_cause(tmp_path: Path, make: Callab
     assert cause in message
 
 
-@pytest.mark.parametrize("frozen", [True, False])
-def test_reading_emits_no_warning(tmp_path: Path, frozen: bool) -> None:
+@pytest.mark.parametrize("packaged", [True, False])
+def test_reading_emits_no_warning(tmp_path: Path, packaged: bool) -> None:
     (tmp_path / "text").write_bytes(b"x" * 100)
     before = torch.is_warn_always_enabled()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         torch.set_warn_always(True)  # otherwise torch warns once per process
         try:
-            text = read_text(None if frozen else tmp_path / "text", 4)
+            text = read_text(None if packaged else tmp_path / "text", 4)
             sequences = Sequences(bytes_N=text.training, length=4, batch_size=3, device=torch.device("cpu"))
             sequences.batch(epoch_order(0, 1, len(sequences)), 1)
         finally:

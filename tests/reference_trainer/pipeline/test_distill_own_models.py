@@ -11,6 +11,7 @@ from torch import nn
 
 from reference_trainer import Callback, Distillation, Lines, ProviderError, Settings, read_metrics
 from reference_trainer.distillation.protocols import Batch, Outputs
+from reference_trainer.errors import SettingError
 
 
 class Recurrent(nn.Module):
@@ -152,3 +153,15 @@ def test_own_models_share_a_vocabulary(tmp_path: Path) -> None:
         assert own.conclude(own.run()).train.steps_completed == 15
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     assert manifest["settings"]["share_vocabulary"] == "truncate"
+
+
+class Frozen(Own):
+    def make_student(self) -> nn.Module:
+        return super().make_student().requires_grad_(False)
+
+
+def test_a_student_without_a_parameter_to_train_is_refused_before_the_training(tmp_path: Path) -> None:
+    given = Settings(out=tmp_path / "out", device="cpu")
+    with Frozen(given, lines=Lines(io.StringIO())) as own, pytest.raises(SettingError, match="requires a gradient"):
+        own.prepare()
+    assert not (tmp_path / "out").exists()

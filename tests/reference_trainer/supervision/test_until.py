@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from reference_trainer import read_metrics
+from reference_trainer.supervision.decision import Ending
 from reference_trainer.supervision.heartbeat import Beat, is_alive
 from tests.reference_trainer.conftest import Trainer
 from tests.reference_trainer.forked import Process
@@ -145,6 +146,21 @@ def test_run_without_progress_is_given_up(trainer: Trainer) -> None:
     assert "attempt 2: rank 0 ended with exit code 1; step 0 of 20 is reached" in said
     code, said, _ = ended(started(trainer, "--step", "20", "--max-retries", "0", more=("--data", "missing")))
     assert (code, said.count("attempt 1: ")) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "ranks", "attempts", "code"),
+    [((), 1, 3, 3), (("--nproc-per-node", "5", "--max-idle", "99"), 5, 11, 4), (("--max-retries", "1"), 1, 2, 4)],
+)
+def test_options_and_their_defaults_reach_the_attempts(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], ranks: int, attempts: int, code: int
+) -> None:
+    def failed(command: object, beats: object, *, ranks: int, name: str) -> tuple[Ending, str]:
+        return Ending.FAILED, f"{ranks} ranks failed"
+
+    monkeypatch.setattr("reference_trainer.supervision.attempts.attempted", failed)
+    found, said, _ = ended(started(trainer, "--step", "20", *options))
+    assert (found, said.count(f"{ranks} ranks failed")) == (code, attempts)
 
 
 def test_run_that_ends_before_the_step_is_told_apart(trainer: Trainer) -> None:
