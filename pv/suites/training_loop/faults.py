@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from pv.suites.training_loop import loop
 from pv.suites.training_loop.job import Job, Report, probe_of
 from pv.suites.training_loop.loop import Batch, Loop, State, Sums, Training
+from pv.suites.training_loop.plan import due
 from pv.suites.training_loop.probe import token_loss
 
 Windows = list[Sequence[Sequence[int]]]
@@ -31,7 +32,7 @@ def average_left_in_place(
 ) -> None:
     """Leave the running average, which is evaluated, in the model."""
     original(training, window)
-    if loop.due(training.state.step, training.job.eval_every):
+    if due(training.state.step, training.job.eval_every):
         training.model.load_state_dict(training.average.state_dict())
 
 

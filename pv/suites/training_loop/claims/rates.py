@@ -63,19 +63,23 @@ def _causes(bench: Bench, run: Run, found: list[float], planned: int) -> tuple[s
         "a schedule that advances before the step": (lambda k: min(_passed(run, k + 1), planned), planned),
         "a schedule that is planned for as many steps as there are micro-batches": (lambda k: k, micro),
     }
-    cold = _schedule(bench, replace(run, job=replace(run.job, warmup=0)))
-    late = run.job.warmup > 0 and all(
-        close(each, rate(k, planned) if k < run.job.warmup else cold(k, planned)) for k, each in enumerate(found)
-    )
     still = bool(found) and not found[0] and rate(0, planned) > 0
 
     def same(count: Callable[[int], int], end: int) -> bool:
         rates = [max(0.0, rate(count(k), end)) for k in range(planned)]
         return len(found) == planned and all(map(close, found, rates))
 
-    first = ("0 in the first step, which then changes nothing",) if still else ()
-    first += ("after the warm-up, the schedule without one: its decay is counted from the first step",) if late else ()
-    return first + tuple(name for name, count in counts.items() if same(*count))
+    first = ["0 in the first step, which then changes nothing"] if still else []
+    if _decays_from_the_start(bench, run, found, planned):
+        first.append("after the warm-up, the schedule without one: its decay is counted from the first step")
+    return (*first, *(name for name, count in counts.items() if same(*count)))
+
+
+def _decays_from_the_start(bench: Bench, run: Run, found: list[float], planned: int) -> bool:
+    warmup, rate = run.job.warmup, _schedule(bench, run)
+    cold = _schedule(bench, replace(run, job=replace(run.job, warmup=0)))
+    rates = (rate(k, planned) if k < warmup else cold(k, planned) for k in range(planned))
+    return warmup > 0 and len(found) == planned and all(map(close, found, rates))
 
 
 def _passed(run: Run, steps: int) -> int:
