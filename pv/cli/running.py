@@ -51,8 +51,8 @@ def check(subject: str, form: str, outputs: Sequence[str], verbose: bool, **opti
     """Attack a trainer with the claims that hold for every training loop; with --suite, another subject.
 
     SUBJECT is the name of a released trainer (transformers, trl, lightning, accelerate), or MODULE:NAME of an adapter
-    or of a subclass of one of their classes. For other suites it is what they attack: an optimizer, a schedule, or a
-    function that makes a language model.
+    or of a subclass of one of their classes. For other suites it is what they attack: an optimizer, a schedule, a
+    sampler, a loss, a metric, or a function that makes a language model.
     """
     from pv.commands.conformance import check as run
     from pv.commands.validate import Interrupted

@@ -8,19 +8,18 @@ from hypothesis import Phase, settings
 from pv.contract.load import load_file
 from pv.contract.suites import suites
 
-FEW = settings(max_examples=20, deadline=None, database=None, derandomize=True, phases=(Phase.generate,))
-
 
 class Trying:
     """The claims of a suite, each tried on a few examples."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, examples: int = 20) -> None:
         suite, _ = load_file(suites()[name])
         assert suite is not None
         package = f"pv.suites.{name.replace('-', '_')}"
         claims = importlib.import_module(f"{package}.claims")
         self.bench = importlib.import_module(f"{package}.bench").Bench
-        self.tests = {each.id: FEW(getattr(claims, each.test.name)) for each in suite.falsifiers if each.test}
+        few = settings(max_examples=examples, deadline=None, database=None, derandomize=True, phases=(Phase.generate,))
+        self.tests = {each.id: few(getattr(claims, each.test.name)) for each in suite.falsifiers if each.test}
         self.needs = {each.id: tuple(each.options["needs"]) for each in suite.falsifiers}
 
     def wrong(self, make: Any) -> dict[str, str]:

@@ -6,21 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import Phase, settings
 from torch import Tensor
 
-from pv.contract.load import load_file
-from pv.contract.suites import suites
-from pv.suites.optimizer import claims
 from pv.suites.optimizer.adamw import AdamW
 from pv.suites.optimizer.bench import Bench
 from reference_trainer.training.update import new_optimizer
+from tests.suites.trying import Trying
 
-SUITE, _ = load_file(suites()["optimizer"])
-assert SUITE is not None
-FEW = settings(max_examples=8, deadline=None, database=None, derandomize=True, phases=(Phase.generate,))
-TESTS = {claim.id: FEW(getattr(claims, claim.test.name)) for claim in SUITE.falsifiers if claim.test}
-NEEDS = {claim.id: tuple(claim.options["needs"]) for claim in SUITE.falsifiers}
+TRYING = Trying("optimizer", examples=8)
 FORMULA = {"OPT-STEP-001", "OPT-ORDER-001"}
 
 
@@ -46,20 +39,6 @@ class Sign(torch.optim.Optimizer):
                     weight -= each["lr"] * weight.grad.sign()
 
 
-def wrong(bench: Bench) -> dict[str, str]:
-    """Return the messages of the claims that fail, and "" for those that are not claimed."""
-    found = {}
-    for id_, test in TESTS.items():
-        if bench.missing(id_, NEEDS[id_]):
-            found[id_] = ""
-            continue
-        try:
-            test(bench=bench)
-        except AssertionError as error:
-            found[id_] = str(error)
-    return found
-
-
 @pytest.mark.parametrize(
     ("make", "not_claimed"),
     [
@@ -80,7 +59,7 @@ def wrong(bench: Bench) -> dict[str, str]:
     ],
 )
 def test_correct_optimizers_keep_what_they_claim(make: Any, not_claimed: set[str]) -> None:
-    assert wrong(Bench(make)) == dict.fromkeys(not_claimed, "")
+    assert TRYING.wrong(make) == dict.fromkeys(not_claimed, "")
 
 
 class Late(torch.optim.SGD):
@@ -129,7 +108,7 @@ class Aliased(Sign):
 )
 def test_wrong_optimizers_are_refuted(make: Callable[..., Any], claim: str, message: str) -> None:
     with pytest.raises(AssertionError, match=message):
-        TESTS[claim](bench=Bench(make))
+        TRYING.tests[claim](bench=Bench(make))
 
 
 def test_a_formula_of_the_subject_is_used() -> None:
@@ -139,4 +118,4 @@ def test_a_formula_of_the_subject_is_used() -> None:
         return weight
 
     make = type("Right", (Sign,), {"formula": staticmethod(sign)})
-    assert wrong(Bench(make)).keys() == {"OPT-DECAY-001", "OPT-FLAG-001"}
+    assert TRYING.wrong(make).keys() == {"OPT-DECAY-001", "OPT-FLAG-001"}
