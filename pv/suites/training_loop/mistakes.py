@@ -94,12 +94,16 @@ def _ratios(window: Window) -> dict[str, float]:
     job, batches, size = window.run.job, len(window.step.batches), norm(window.mean())
     rows = [each for batch in window.examples for each in batch]
     tokens, labels = sum(each.scored for each in rows), sum(map(_labels, rows))
-    positions, padded = sum(len(each.tokens) - 1 for each in rows), sum(width - 1 for width in _widths(window))
+    lengths = [(len(each.tokens), width) for each, width in zip(rows, _widths(window), strict=True)]
+    positions, padded = sum(own - 1 for own, _ in lengths), sum(width - 1 for _, width in lengths)
+    left = sum(own if own < width else own - 1 for own, width in lengths)
     known = {
         "divided by no number of tokens": float(tokens),
         "divided by the scored tokens twice": 1 / max(tokens, 1),
         "divided by all labels, also those that are not predicted": tokens / max(labels, 1),
         "divided by all tokens, also those that are not scored": tokens / max(positions, 1),
+        "divided by all tokens of rows that are padded on the left, also those that are not scored": tokens
+        / max(left, 1),
         "divided by all positions, padding included": tokens / max(padded, 1),
         "divided by the number of examples": tokens / max(len(rows), 1),
         "the sum of the micro-batches' means, not divided by their number": float(batches),

@@ -10,6 +10,8 @@ from pv.suites.training_loop.job import Job
 _DEFAULTS = {each.name: each.default for each in fields(Job)}
 
 _LOGGED = {"loss", "rate", "norm"}
+_OWN = {"schedule": {"schedule", "warmup"}, "optimizer": {"optimizer"}}
+"""The settings that a trainer with one schedule or one optimizer of its own does not read, by the feature."""
 
 
 class WatchedJob(Job):
@@ -34,13 +36,15 @@ def watched(job: Job) -> WatchedJob:
 def refuse_unread(job: Job, lacks: Collection[str] = ()) -> None:
     """Raise SkipTest if a setting of the job was not read since `watched`: then the run is not the one asked for.
 
-    A resumed run need not read all of them, since it may be at its end, one with `max_steps` not `epochs`, and one of a
-    trainer that lacks every logged number not `log_every`.
+    A resumed run need not read all of them, since it may be at its end, one with `max_steps` not `epochs`, one of a
+    trainer that lacks every logged number not `log_every`, and one that lacks schedules or a choice of optimizers not
+    those.
     """
     if job.resume is not None:
         return
     used = {name for name, value in _DEFAULTS.items() if value is not MISSING and getattr(job, name) != value}
     used -= {"epochs"} if job.max_steps is not None else set()
+    used = used.difference(*(settings for feature, settings in _OWN.items() if feature in lacks))
     used -= {"log_every"} if _LOGGED <= set(lacks) else set()
     if unread := sorted(used - WatchedJob.read):
         names = ", ".join(f"job.{name}" for name in unread)

@@ -45,3 +45,11 @@ def test_cadence_of_logs_matters_only_where_something_is_logged() -> None:
     refuse_unread(job, {"loss", "rate", "norm", "history"})
     with pytest.raises(SkipTest, match=r"job\.log_every"):
         refuse_unread(job, {"rate", "norm"})
+
+
+def test_loop_with_a_schedule_of_its_own_need_not_read_one() -> None:
+    job = Job(directory=Path("out"), train=equal(4), schedule="linear", warmup=2, optimizer="adamw")
+    watched(job)
+    refuse_unread(job, {"schedule": "the rate is constant", "optimizer": "AdamW alone"})
+    with pytest.raises(SkipTest, match=r"job\.schedule, job\.warmup: use"):
+        refuse_unread(job, {"optimizer": "AdamW alone"})

@@ -38,6 +38,9 @@ def evaluation_cell(run: Run, k: int, found: float) -> Cell:
         "that of the weights before the last step": token_mean([sums(run.before(k - 1), EVALUATED)]),
         "that of the weights at the start": token_mean([sums(START, EVALUATED)]),
     }
+    if run.average and k == len(run.steps):
+        name = "that of the running average, which the adapter is to turn off where `job.average` is None"
+        known[name] = token_mean([sums(run.average, EVALUATED)])
     fault = f"{found:.6g} is reported, the token mean is {wanted:.6g}"
     return Cell(run, fault, equal_to(found, known, TOLERANCE))
 
@@ -62,7 +65,9 @@ def falsify_batch_size_of_an_evaluation(bench: Bench) -> None:
 def falsify_evaluation_changes_nothing(bench: Bench) -> None:
     cells = unchanged(bench, evaluated_job(eval_every=1), "eval_every", "evaluations")
     if not bench.missing("", ("average",)):
-        averaged = unchanged(bench, evaluated_job(eval_every=1, average=0.5), "eval_every", "evaluations")
+        averaged = unchanged(
+            bench, evaluated_job(eval_every=1, average=0.5, rate=40.0, dropout=0.0), "eval_every", "evaluations"
+        )
         cells |= {f"with a running average, {name}": each for name, each in averaged.items()}
     judge(cells)
 
