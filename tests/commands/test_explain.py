@@ -108,5 +108,6 @@ def test_recorded_proof_is_shown_until_its_code_changes(project: Project) -> Non
 
 
 def test_claim_of_a_suite_is_known_in_every_project(project: Project) -> None:
-    (found,) = explain("TL-DATA-001", project=project)
+    project("small")
+    (found,) = explain("TL-DATA-001")
     assert found.claim is not None and found.contract.id == "training-loop"
