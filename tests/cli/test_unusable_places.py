@@ -62,12 +62,17 @@ def test_record_in_an_unusable_folder_is_refused_before_anything_runs(
     refused(line, folder / "evidence")
 
 
-@pytest.mark.parametrize("line", ["lint", "list", "explain C-LIMIT", "validate --dry-run", "mutate", "new"])
-def test_folder_of_contracts_that_is_a_link_to_itself(project: Project, line: str) -> None:
+@pytest.mark.parametrize("place", [_dangling, _loop])
+@pytest.mark.parametrize(
+    "line",
+    ["lint", "list", "explain C-LIMIT", "validate --dry-run", "mutate", "new", "new --subject counting:total"],
+)
+def test_folder_of_contracts_that_is_a_link_to_nothing(project: Project, line: str, place: Callable) -> None:
     folder = project("small")
     (folder / "contracts").rename(folder / "others")
-    _loop(folder / "contracts")
+    place(folder / "contracts")
     refused(line, folder / "contracts")
+    assert not (folder / "nowhere").exists()
 
 
 @pytest.mark.parametrize("line", ["report FILE", "explain C-LIMIT --report FILE", "report FILE --baseline FILE"])
