@@ -44,6 +44,8 @@ KNOWN = {
         *("l4_lean_proved", "l4_sorry_count", "l4_not_applicable"),
     },
     "type_invariants.*": {"name", "type", "predicate", "description"},
+    **{f"equations.*.{texts}.*": set() for texts in ("invariants", "preconditions", "postconditions")},
+    **{f"{texts}.*": set() for texts in ("metadata.references", "qa_gate.checks")},
 }
 SCOPES = {"all", "scalar", "simd", "converter", "not_applicable"}
 # Counts in the text of 'pass_criteria', and the blocks that they count.
@@ -108,8 +110,9 @@ def _wrong(node: Node, message: str) -> Finding:
 def _dangling(tree: Node) -> Iterator[Finding]:
     for path, (kind, names) in _targets(tree).items():
         for node in _nodes(tree, path):
-            if (name := _text(node)) and name not in names:
-                yield _lost(node, path, name, f"{kind} of this file")
+            for each in node.items() or [node]:
+                if (name := _text(each)) and name not in names:
+                    yield _lost(each, path, name, f"{kind} of this file")
     tests = _names(tree, "falsification_tests.*.id")
     for node in _nodes(tree, "enforcement.*.check"):
         for name in ENFORCED_BY.findall(node.text):

@@ -159,14 +159,19 @@ def _place(path: Path) -> Path:
 
 
 def _below(folder: Path) -> list[Path]:
-    found = []
-    for top, folders, names in os.walk(folder):
+    """Return the YAML files below a folder, and the folders that cannot be listed, which are refused when read."""
+    found: list[Path] = []
+
+    def note(error: OSError) -> None:
+        found.append(Path(error.filename))
+
+    for top, folders, names in os.walk(folder, onerror=note):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [
+        found.extend(
             Path(top, name)
             for name in sorted(names)
             if name.lower().endswith((".yaml", ".yml")) and not name.startswith(".")
-        ]
+        )
     return found
 
 

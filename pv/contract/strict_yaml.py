@@ -119,9 +119,8 @@ def parse(path: Path, shown: Path) -> tuple[Node, list[Finding]]:
 def _read(path: Path, shown: Path) -> str:
     try:
         # A pipe or device may never answer, so it is not even opened.
-        if not path.is_file() and path.exists():
-            kind = "a folder" if path.is_dir() else "not a regular file"
-            raise Refused(_finding("PV001", Location(shown), f"cannot be read: {kind}"))
+        if not path.is_file() and not path.is_dir() and path.exists():
+            raise Refused(_finding("PV001", Location(shown), "cannot be read: not a regular file"))
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:

@@ -17,7 +17,8 @@ def unbound_falsifiers(context: Context) -> Iterator[Finding]:
 
 @rule(Code("PV203", "existing format: a duplicate id", Stops.NOTHING), existing=True)
 def repeated_ids(context: Context) -> Iterator[Finding]:
-    for kind, entries in (("falsifier", context.contract.falsifiers), ("obligation", context.contract.obligations)):
+    contract = context.contract
+    for kind, entries in (("claim", contract.claims), ("obligation", contract.obligations)):
         first: dict[str, Location] = {}
         for entry in entries:
             if entry.id in first:

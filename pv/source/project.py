@@ -91,6 +91,8 @@ def _inside(folder: Path, file: Path, key: str, item: object) -> Path:
         path = (folder / item).resolve()
     except (OSError, RuntimeError) as error:  # before Python 3.13 a link to itself is a RuntimeError
         raise ProjectError(f"{folder / item}: a link to itself") from error
+    if (folder / item).is_symlink() and not path.exists():
+        raise ProjectError(f"{folder / item}: a link to {path}, which does not exist")
     if not path.is_relative_to(folder):
         raise ProjectError(f"{file}: [tool.pv] {key} names {item!r}, which lies outside the project")
     return path

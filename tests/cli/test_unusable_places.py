@@ -62,12 +62,17 @@ def test_record_in_an_unusable_folder_is_refused_before_anything_runs(
     refused(line, folder / "evidence")
 
 
-@pytest.mark.parametrize("line", ["lint", "list", "explain C-LIMIT", "validate --dry-run", "mutate", "new"])
-def test_folder_of_contracts_that_is_a_link_to_itself(project: Project, line: str) -> None:
+@pytest.mark.parametrize("place", [_dangling, _loop])
+@pytest.mark.parametrize(
+    "line",
+    ["lint", "list", "explain C-LIMIT", "validate --dry-run", "mutate", "new", "new --subject counting:total"],
+)
+def test_folder_of_contracts_that_is_a_link_to_nothing(project: Project, line: str, place: Callable) -> None:
     folder = project("small")
     (folder / "contracts").rename(folder / "others")
-    _loop(folder / "contracts")
+    place(folder / "contracts")
     refused(line, folder / "contracts")
+    assert not (folder / "nowhere").exists()
 
 
 @pytest.mark.parametrize("line", ["report FILE", "explain C-LIMIT --report FILE", "report FILE --baseline FILE"])
@@ -110,6 +115,24 @@ def _as_a_user() -> None:
         libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
+def as_a_user(line: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pv", *line.split()]
+    environment = {name: value for name, value in os.environ.items() if name != "HOME"}
+    return subprocess.run(command, capture_output=True, text=True, preexec_fn=_as_a_user, env=environment, timeout=600)
+
+
+@pytest.mark.parametrize("line", ["lint", "list", "validate --no-mutants", "mutate --sample 1"])
+@pytest.mark.parametrize("place", ["contracts", "contracts/more"])
+def test_folder_of_contracts_that_cannot_be_listed(project: Project, line: str, place: str) -> None:
+    folder = project("proofs") / place
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0)
+    done = as_a_user(line)
+    folder.chmod(0o755)
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert f"{place}:1:1 PV001 cannot be read: Permission denied" in done.stdout + done.stderr
+
+
 @pytest.fixture
 def read_only(project: Project) -> Iterator[Path]:
     """A checkout in which nothing can be written."""
@@ -134,8 +157,6 @@ def read_only(project: Project) -> Iterator[Path]:
     ],
 )
 def test_read_only_checkout(read_only: Path, line: str, exit_code: int) -> None:
-    command = [sys.executable, "-m", "pv", *line.split()]
-    environment = {name: value for name, value in os.environ.items() if name != "HOME"}
-    done = subprocess.run(command, capture_output=True, text=True, preexec_fn=_as_a_user, env=environment, timeout=600)
+    done = as_a_user(line)
     assert done.returncode == exit_code, done.stdout + done.stderr
     assert exit_code == 0 or str(read_only) in done.stderr or "out.json" in done.stderr, done.stderr

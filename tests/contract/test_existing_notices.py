@@ -62,6 +62,9 @@ def test_contract_without_contradictions_gets_no_notice(tmp_path: Path) -> None:
         ("qa_gate: {", "qa_gate: {colour: blue, ", "qa_gate"),
         ("- {name: n", "- {colour: blue, name: n", "type_invariants"),
         ("{total", "{colour: blue, total", "verification_summary"),
+        ("[y even]", "[{colour: blue}]", "invariants"),
+        ("[r]", "[{colour: blue}]", "references"),
+        ("[any]", "[{colour: blue}]", "checks"),
     ],
 )
 def test_unknown_key_is_reported_in_every_block(tmp_path: Path, old: str, new: str, block: str) -> None:
@@ -97,6 +100,11 @@ def test_number_that_contradicts_the_file_is_reported(tmp_path: Path, old: str, 
             "obligation: O",
             "obligation: NOPE",
             "NOPE, 'obligation' names 'NOPE', which is not an obligation or equation",
+        ),
+        (
+            "obligation: O",
+            "obligation: [O, NO]",
+            "NO], 'obligation' names 'NO', which is not an obligation or equation",
         ),
         ("requires: O", "requires: F", "F, 'requires' names 'F', which is not an obligation"),
         ("applies_to: double", "applies_to: halve", "halve, 'applies_to' names 'halve', which is not an equation"),

@@ -13,6 +13,8 @@ falsification_tests:
 - {id: A, rule: r, prediction: p, test: try more}
 kani_harnesses:
 - {id: H, property: p}
+- {id: H, property: q}
+- {id: A, property: q}
 """
 
 
@@ -21,5 +23,10 @@ def test_prose_and_duplicate_ids_are_notices(tmp_path: Path) -> None:
     (tmp_path / "theirs.yaml").write_text(TEXT)
     found = lint(load([tmp_path / "theirs.yaml"]).contracts, project=find_project(tmp_path))
     assert {f.severity for f in found} == {Severity.NOTICE}
-    assert [(f.location.line, f.code) for f in found] == [(3, "PV202"), (4, "PV202"), (4, "PV203"), (6, "PV202")]
-    assert found[2].message == "duplicate falsifier id 'A' (first defined at line 3)"
+    repeated = {f.location.line: f.message for f in found if f.code == "PV203"}
+    assert repeated == {
+        4: "duplicate claim id 'A' (first defined at line 3)",
+        7: "duplicate claim id 'H' (first defined at line 6)",
+        8: "duplicate claim id 'A' (first defined at line 3)",
+    }
+    assert [f.location.line for f in found if f.code == "PV202"] == [3, 4, 6, 7, 8]
