@@ -8,5 +8,6 @@ MAX_COMPARED = 200
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """Return the known name that is most similar to `word`; "" if none is similar."""
-    return next(iter(get_close_matches(word[:MAX_COMPARED], known[:MAX_COMPARED], n=1)), "")
+    """Return the other known name that is most similar to `word`; "" if none is similar."""
+    others = [each for each in known[:MAX_COMPARED] if each != word]
+    return next(iter(get_close_matches(word[:MAX_COMPARED], others, n=1)), "")

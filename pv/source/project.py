@@ -1,5 +1,6 @@
 """The `[tool.pv]` table: where a project keeps its contracts, its modules and its evidence."""
 
+import os
 import sysconfig
 import tomllib
 from dataclasses import dataclass
@@ -35,6 +36,8 @@ def find_project(start: str | Path) -> Project:
     start = Path(start).resolve()
     for folder in (start, *start.parents):
         file = folder / "pyproject.toml"
+        if file.is_symlink() and not os.path.exists(file):  # noqa: PTH110  (Path.exists raises for a link to itself)
+            raise ProjectError(f"{file}: a link to nothing")
         table = _table(file) if file.is_file() else None
         if table is not None:
             return _project(folder, file, table)

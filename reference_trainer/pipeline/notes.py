@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from reference_trainer.config.settings import Settings
 from reference_trainer.training.schedule import Event, Schedule, learning_rate
 from reference_trainer.training.state import TrainState
 
-__all__ = ["resume_note", "short_of", "student_notes"]
+__all__ = ["resume_note", "short_of", "student_notes", "teacher_note"]
 
 
 def short_of(settings: Settings, schedule: Schedule) -> list[str]:
@@ -32,6 +33,16 @@ def short_of(settings: Settings, schedule: Schedule) -> list[str]:
     ]
 
 
+def teacher_note(settings: Settings, steps: int) -> str | None:
+    """Return a line if a warm-up that was chosen is longer than the training of a teacher; None in a smoke run."""
+    chosen = settings.warmup != Settings.model_fields["warmup"].default and settings.smoke is None
+    if not chosen or settings.warmup <= steps:
+        return None
+    rate = learning_rate(steps, peak=settings.lr, warmup=settings.warmup, total=steps)
+    reached = f"its learning rate reaches {rate:.3g} instead of {settings.lr:g}"
+    return f"warmup is {settings.warmup} and it has {steps} steps: {reached}"
+
+
 def student_notes(settings: Settings, student: nn.Module) -> list[str]:
     """Return a line for each property of a student that keeps it from being trained as asked."""
     lines = []
@@ -41,13 +52,19 @@ def student_notes(settings: Settings, student: nn.Module) -> list[str]:
     if settings.dtype == "float64" and others:
         lines.append(f"has parameters of {', '.join(sorted(others))}; return model.double() to train in float64")
     trained = [each.detach() for each in student.parameters() if each.requires_grad]
-    still = sum(int(_immovable(each, settings.lr).sum()) for each in trained)
-    count = sum(each.numel() for each in trained)
-    if still > count / 2:
-        kinds = ", ".join(sorted({str(each.dtype).removeprefix("torch.") for each in trained}))
+    still = [(each.dtype, int(_immovable(each, settings.lr).sum())) for each in trained]
+    share = sum(number for _, number in still) / max(1, sum(each.numel() for each in trained))
+    if share > 1 / 2:
+        dtypes = {dtype for dtype, number in still if number}
+        kinds = ", ".join(sorted(str(each).removeprefix("torch.") for each in dtypes))
+        remedy = (
+            "choose a larger lr"
+            if dtypes <= {torch.float32, torch.float64}
+            else "return model.float(), and use --dtype bfloat16 to compute in bfloat16"
+        )
         lines.append(
-            f"{still / count:.0%} of its weights are {kinds} numbers, to which a step of the rate {settings.lr:g} is "
-            "rounded off; return model.float(), and use --dtype bfloat16 to compute in bfloat16"
+            f"{share:.0%} of its weights are {kinds} numbers, to which a step of the rate {settings.lr:g} is "
+            f"rounded off; {remedy}"
         )
     return [f"student: {line}" for line in lines]
 

@@ -19,6 +19,7 @@ from reference_trainer.distillation.providers import FixtureTeacher, ModuleStude
 from reference_trainer.errors import ModelFileError, OutputError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import stored_in
+from reference_trainer.pipeline.notes import teacher_note
 from reference_trainer.storage.export import MANIFEST, load_decoder, save_decoder, verify_manifest
 from reference_trainer.training.callbacks import Callback
 from reference_trainer.training.loop import Objective, new_optimizer, train
@@ -106,6 +107,8 @@ def cached_or_trained(
         say(f"teacher: ignoring the cached one: {error}")
     steps = settings.teacher_steps if settings.smoke is None else min(settings.teacher_steps, settings.smoke)
     say(f"teacher: training one for {steps} steps on the same text (use --teacher PATH for your own)")
+    if note := teacher_note(settings, steps):
+        say(f"teacher: {note}")
     teacher = train_teacher(settings, sequences, steps, callbacks, wrap)
     if settings.smoke is None:
         _write_to_cache(teacher, settings, key, say)

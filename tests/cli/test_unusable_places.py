@@ -75,6 +75,28 @@ def test_folder_of_contracts_that_is_a_link_to_nothing(project: Project, line: s
     assert not (folder / "nowhere").exists()
 
 
+@pytest.mark.parametrize("line", ["lint", "validate --dry-run", "new"])
+@pytest.mark.parametrize("place", [_dangling, _loop])
+def test_configuration_that_is_a_link_to_nothing(project: Project, line: str, place: Callable) -> None:
+    folder = project("small")
+    (folder / "pyproject.toml").unlink()
+    place(folder / "pyproject.toml")
+    refused(line, folder / "pyproject.toml")
+
+
+@pytest.mark.parametrize("name", ["example.py", "falsifiers/example/falsify_example.py"])
+def test_folder_in_place_of_a_module_is_not_suggested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("new")
+    (tmp_path / name).unlink()
+    (tmp_path / name).mkdir()
+    done = run("lint")
+    assert done.returncode == 1
+    assert "did you mean" not in done.stdout
+
+
 @pytest.mark.parametrize("line", ["report FILE", "explain C-LIMIT --report FILE", "report FILE --baseline FILE"])
 @pytest.mark.parametrize("place", [_folder, _dangling, _loop])
 def test_report_that_cannot_be_read(project: Project, line: str, place: Callable) -> None:
