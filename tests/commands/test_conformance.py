@@ -67,6 +67,13 @@ def test_a_premise_that_fails_is_named(project: Project) -> None:
     assert result(report, "TL-DATA-002").reason == "its premise TL-DATA-001 does not hold"
 
 
+def test_a_claim_whose_premise_is_undecided_is_undecided(project: Project) -> None:
+    project("trainers")
+    report = pv.check("trainers:Unfinished", only=["TL-DATA-002"])
+    assert outcomes(report) == {"TL-DATA-002": Outcome.UNDECIDED}
+    assert result(report, "TL-DATA-002").reason == "its premise TL-DATA-001 is undecided: SkipTest: fill in train()"
+
+
 def test_a_claim_whose_premise_is_not_claimed_is_not_claimed(project: Project) -> None:
     project("trainers")
     report = pv.check("trainers:DroppedReserved", only=["TL-DATA-002"])

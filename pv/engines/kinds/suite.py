@@ -13,6 +13,7 @@ from pv.engines.stream import Silent, Stream
 from pv.engines.trial import Trial, TrialStatus
 from pv.errors import PvError
 
+FAILED = (TrialStatus.REFUTED, TrialStatus.RAISED)
 SUITE = 3
 """The parts of `pv/suites/NAME` in the path of a test."""
 
@@ -81,10 +82,14 @@ class SuiteKind(Kind[SuitePayload]):
             return engine.attack(tests[id_], {"bench": bench}, how, worker.blame, stream)
 
         for id_, premise in () if worker.mutated else payload.premises.items():  # a fault may break a premise, too
-            if TrialStatus(tried(id_, Silent())["status"]) in (TrialStatus.REFUTED, TrialStatus.RAISED):
-                if reason := bench.missing(_plain(id_), premise.needs):
-                    detail = f"its premise {id_} is not claimed: {reason}"
-                    return {"status": TrialStatus.NOT_CLAIMED.value, "detail": detail}
+            found = tried(id_, Silent())
+            status, reason = TrialStatus(found["status"]), bench.missing(_plain(id_), premise.needs)
+            if status is TrialStatus.SKIPPED and not reason:
+                return {"status": status.value, "detail": f"its premise {id_} is undecided: {found['detail']}"}
+            if status in FAILED and reason:
+                detail = f"its premise {id_} is not claimed: {reason}"
+                return {"status": TrialStatus.NOT_CLAIMED.value, "detail": detail}
+            if status in FAILED:
                 return {"status": TrialStatus.NO_PREMISE.value, "detail": f"its premise {id_} does not hold"}
         bench.used.clear()
         record = tried(payload.claim, worker.stream, payload.replay)

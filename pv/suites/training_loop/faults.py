@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -34,6 +35,14 @@ def average_left_in_place(
     original(training, window)
     if due(training.state.step, training.job.eval_every):
         training.model.load_state_dict(training.average.state_dict())
+
+
+def evaluates_late(
+    original: Callable[[Training, Sequence[Batch]], None], training: Training, window: Sequence[Batch]
+) -> None:
+    """Evaluate every n + 1 steps."""
+    every = training.job.eval_every
+    original(replace(training, job=replace(training.job, eval_every=every and every + 1)), window)
 
 
 def clips_all_but_the_first(
