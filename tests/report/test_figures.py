@@ -17,7 +17,7 @@ def test_results_are_counted_by_device_and_outcome() -> None:
     assert figures.selected(VERDICT) == 5
     assert figures.devices(VERDICT) == ["cpu", "cuda"]
     on_cpu, on_cuda = (figures.claimed_on(VERDICT, device) for device in ("cpu", "cuda"))
-    assert (len(on_cpu), figures.held(on_cpu), figures.proved(on_cpu)) == (5, 1, 0)
+    assert (len(on_cpu), figures.held(on_cpu), figures.proved(VERDICT)) == (5, 1, (0, "proved"))
     assert (len(on_cuda), figures.held(on_cuda)) == (1, 1)
     assert figures.stated(VERDICT) == "5 falsifiers stated, 5 run"
     assert figures.ran(VERDICT)

@@ -1,11 +1,13 @@
 """Calls of `distill` from a program, and the last lines of a smoke run that diverges."""
 
 import io
+import time
 from contextlib import redirect_stdout
 from pathlib import Path
 
 from falsifiers.distill_smoke.cases import invoked, place
-from reference_trainer import cli
+from falsifiers.support.small_runs import small
+from reference_trainer import Callback, Context, Lines, cli
 from reference_trainer.config.settings import Settings
 from reference_trainer.pipeline.distill import distill
 
@@ -32,6 +34,18 @@ def test_lines_are_printed_to_standard_output_by_default(tmp_path: Path) -> None
     assert lines[0].startswith("smoke mode: 2 steps ") and lines[0].endswith("no model will be written")
     assert lines[-1].startswith("smoke mode: export skipped")
     assert sum(line.startswith("[SMOKE] ") for line in lines) == 2
+
+
+class Slow(Callback):
+    def on_step_end(self, context: Context) -> None:
+        time.sleep(0.1)
+
+
+def test_run_is_timed_by_the_clock_of_the_machine(tmp_path: Path) -> None:
+    settings = small(tmp_path, out=tmp_path / "out")
+    began = time.monotonic()
+    result = distill(settings, callbacks=[Slow()], lines=Lines(io.StringIO()))
+    assert 0.1 * result.train.steps_completed <= result.train.elapsed_s <= time.monotonic() - began
 
 
 def test_diverged_smoke_run_ends_with_cause_and_verdict() -> None:
