@@ -110,11 +110,6 @@ def horizon_of_the_limit(original: Any, *given: Any, schedule: Any, learning_rat
     return original(*given, schedule=schedule, learning_rate=lambda k: learning_rate(int(k * scale)), **rest)
 
 
-def saved_one_step_late(original: Any, schedule: Any, step: int) -> bool:
-    """Save the step after the one that is due."""
-    return step > 1 and bool(original(schedule, step - 1))
-
-
 def multiples_saved_only(original: Any, *given: Any, schedule: Any, save: Any = None, **rest: Any) -> Any:
     """Save the multiples of `save_every`, and no other step."""
 

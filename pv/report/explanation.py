@@ -7,6 +7,7 @@ from pv.contract.explanations import Explanation
 from pv.contract.finding import Finding, Location
 from pv.contract.model import Contract
 from pv.contract.mutants import Edit, Mutant
+from pv.contract.suites import is_suite
 from pv.engines.kinds import kind_of
 from pv.report.figures import count
 from pv.report.wrapping import hanging
@@ -64,7 +65,8 @@ def claim(
     for started, result in last:
         yield from (("last result", text) for text in _last(started, result))
     yield from (("lint", str(finding)) for finding in findings)
-    yield "next", f"pv validate {claim.id}"
+    again = f"pv check --suite {contract.id} SUBJECT --only {claim.id}"
+    yield "next", again if is_suite(contract) else f"pv validate {claim.id}"
 
 
 def _present(rows: Mapping[str, str]) -> Rows:

@@ -1,6 +1,5 @@
 """The `[tool.pv]` table: where a project keeps its contracts, its modules and its evidence."""
 
-import os
 import sysconfig
 import tomllib
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ def find_project(start: str | Path) -> Project:
     start = Path(start).resolve()
     for folder in (start, *start.parents):
         file = folder / "pyproject.toml"
-        if file.is_symlink() and not os.path.exists(file):  # noqa: PTH110  (Path.exists raises for a link to itself)
+        if file.is_symlink() and not file.exists():
             raise ProjectError(f"{file}: a link to nothing")
         table = _table(file) if file.is_file() else None
         if table is not None:

@@ -37,6 +37,18 @@ def average_left_in_place(
         training.model.load_state_dict(training.average.state_dict())
 
 
+def pads_on_the_left(
+    original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
+) -> list[Sums]:
+    """Pad on the left, so that the padding predicts a first label that is set."""
+    return original(training, [_padded_left(batch) for batch in window])
+
+
+def _padded_left(batch: Batch) -> Batch:
+    missing = (batch["attention_mask"] == 0).sum(1).tolist()
+    return {name: torch.stack(list(map(torch.roll, rows, missing))) for name, rows in batch.items()}
+
+
 def evaluates_late(
     original: Callable[[Training, Sequence[Batch]], None], training: Training, window: Sequence[Batch]
 ) -> None:

@@ -144,7 +144,11 @@ def _causes_of_clipping(found: Mapping[str, Tensor | None], plain: Mapping[str, 
     left = [name for name, each in plain.items() if difference(found, {name: each}) < 1e-4]
     if len(left) == len(plain):
         return ("the gradient before the clipping: it is clipped after the step, or not at all",)
-    return (f"clipped without {', '.join(left)}: not all parameters are handed to the clipping",) if left else ()
+    return (
+        (f"clipped, but for {', '.join(left)}, as where only some are handed to it or each is clipped alone",)
+        if left
+        else ()
+    )
 
 
 def falsify_clipping_of_unscaled_gradients(bench: Bench) -> None:

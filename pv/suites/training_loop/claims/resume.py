@@ -29,12 +29,17 @@ Check = Callable[[Run, Run, int], str | tuple[str, tuple[str, ...]]]
 
 def cut_after_every_step(bench: Bench, check: Check, **settings: Any) -> None:
     """Check each resumed run against the straight one, without accumulation and with it."""
+    judge(cut_cells(bench, check, **settings))
+
+
+def cut_cells(bench: Bench, check: Check, **settings: Any) -> Cells:
+    """Return what is wrong with the run that is resumed after each step."""
     cells: Cells = {}
     for accumulate in (1, 2):
         straight = bench.run(saved_job(accumulate=accumulate, **settings))
         for k in range(1, len(straight.steps)):
             cells[f"accumulation {accumulate}, cut after step {k}"] = cut(bench, straight, k, check)
-    judge(cells)
+    return cells
 
 
 def cut(bench: Bench, straight: Run, k: int, check: Check) -> Cell:
@@ -78,9 +83,9 @@ def falsify_steps_left(bench: Bench) -> None:
         wanted, found = len(straight.steps) - k, len(again.steps)
         return "" if wanted == found else f"it takes {found} steps more, not {wanted}"
 
-    cut_after_every_step(bench, check)
     long = bench.run(saved_job(train=unequal(11), batch=1, epochs=1))
-    judge({"of 11 steps, cut after step 10, whose name as text sorts before 9": cut(bench, long, 10, check)})
+    name = "of 11 steps, cut after step 10, whose name as text sorts before 9"
+    judge(cut_cells(bench, check) | {name: cut(bench, long, 10, check)})
 
 
 def falsify_resume_of_a_finished_run(bench: Bench) -> None:

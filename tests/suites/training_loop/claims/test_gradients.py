@@ -16,8 +16,13 @@ def test_clipping_of_a_scaled_gradient_is_named() -> None:
 
 
 def test_parameters_that_are_not_clipped_are_named() -> None:
-    assert "clipped without embed.weight" in refutation("clips-all-but-the-first", "TL-CLIP-001")
+    assert "clipped, but for embed.weight" in refutation("clips-all-but-the-first", "TL-CLIP-001")
 
 
 def test_a_divisor_that_counts_padding_is_named() -> None:
     assert "divided by all positions, padding included" in refutation("divides-by-all-tokens", "TL-GRAD-002")
+
+
+def test_first_tokens_that_padding_predicts_are_named() -> None:
+    found = refutation("pads-on-the-left", "TL-GRAD-005")
+    assert "that with the first tokens scored, which padding on the left precedes" in found

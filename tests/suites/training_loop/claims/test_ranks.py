@@ -9,7 +9,7 @@ from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims import ranks
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.loop import Loop
-from pv.suites.training_loop.oracle import sums
+from pv.suites.training_loop.oracle import START, sums
 from pv.suites.training_loop.recording import Step
 from pv.suites.training_loop.run import Run
 
@@ -87,3 +87,12 @@ def test_claims_hold_for_two_processes_with_ddp(monkeypatch: pytest.MonkeyPatch,
     bench = Bench(DDP(), tmp_path)
     for claim in CLAIMS:
         claim(bench)
+
+
+def test_other_weights_after_a_resume_of_two_processes_are_refuted() -> None:
+    class Forgets(TwoRanks):
+        def resume_ranks(self, straight: list[Run], step: int) -> list[Run]:
+            return [replace(each, weights=START) for each in super().resume_ranks(straight, step)]
+
+    with pytest.raises(AssertionError, match="rank 0 ends with other weights"):
+        RESUME(Forgets())
