@@ -36,8 +36,8 @@ def _parts(report: Report, view: View) -> Iterator[list[str]]:
     if view.base is not None:
         yield _changes(report, view.base)
     yield from ([f"- {escape(str(finding))}"] for finding in phrases.refusals_and_errors(report))
-    shown = [(result, verdict) for verdict in report.contracts for result in phrases.blocks(verdict)]
-    yield from (["", *_block(result, verdict)] for result, verdict in shown[:MAX_BLOCKS])
+    shown = [(group, verdict) for verdict in report.contracts for group in phrases.repeated(phrases.blocks(verdict))]
+    yield from (["", *_group(group, verdict)] for group, verdict in shown[:MAX_BLOCKS])
     if len(shown) > MAX_BLOCKS:
         yield ["", f"{len(shown) - MAX_BLOCKS} more are in the full report."]
     for verdict in report.contracts:
@@ -72,9 +72,12 @@ def _remarks(verdict: ContractVerdict) -> Iterator[list[str]]:
     for result, said in phrases.close_to_their_limit(verdict):
         yield ["", f"**proved**: {code(result.falsifier.id)}: {escape(said)}"]
     for reason, results in phrases.undecided(verdict).items():
-        names = ", ".join(code(result.falsifier.id) for result in results[:MAX_NAMES])
-        more = f" and {len(results) - MAX_NAMES} more" if len(results) > MAX_NAMES else ""
-        yield ["", f"**undecided**: {names}{more}: {escape(reason)}"]
+        yield ["", f"**undecided**: {_names(results)}: {escape(reason)}"]
+
+
+def _names(results: list[Result]) -> str:
+    names = ", ".join(code(result.falsifier.id) for result in results[:MAX_NAMES])
+    return names + (f" and {len(results) - MAX_NAMES} more" if len(results) > MAX_NAMES else "")
 
 
 def _fitting(parts: list[list[str]], max_bytes: int) -> list[str]:
@@ -94,6 +97,12 @@ def _fitting(parts: list[list[str]], max_bytes: int) -> list[str]:
 
 def _size(lines: list[str]) -> int:
     return sum(len(line.encode("utf-8", "backslashreplace")) + 1 for line in lines)
+
+
+def _group(group: list[Result], verdict: ContractVerdict) -> list[str]:
+    first, *others = group
+    same = f"**{first.outcome.value}**: {_names(others)}: the exception of {code(first.falsifier.id)}"
+    return [*_block(first, verdict), *(["", same] if others else [])]
 
 
 def _block(result: Result, verdict: ContractVerdict) -> list[str]:

@@ -29,6 +29,23 @@ def blocks(verdict: ContractVerdict) -> list[Result]:
     return sorted(shown, key=lambda result: DETAILED.index(result.outcome))
 
 
+def repeated(results: list[Result]) -> list[list[Result]]:
+    """Return the results in their order, those together that one exception at one place gives."""
+    grouped: dict[object, list[Result]] = {}
+    for result in results:
+        grouped.setdefault(_exception(result) or id(result), []).append(result)
+    return [*grouped.values()]
+
+
+def _exception(result: Result) -> tuple[str, ...]:
+    """Return the exception of a result and its place; () for an assertion, or without a place."""
+    trial = result.trial
+    found = (trial.counterexample or trial.under_way) if trial is not None else None
+    if trial is None or found is None or trial.status not in (TrialStatus.ERROR, TrialStatus.RAISED):
+        return ()
+    return (result.outcome.value, found.error or result.reason, *found.frames) if found.frames else ()
+
+
 def _unproved(result: Result) -> bool:
     searched = result.trial is not None and result.trial.status in (TrialStatus.TIMEOUT, TrialStatus.INCONCLUSIVE)
     return searched and kind_of(result.falsifier).proves and result.outcome is Outcome.UNDECIDED

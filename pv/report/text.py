@@ -92,12 +92,14 @@ def _name(verdict: ContractVerdict) -> str:
 
 
 def _failures(verdict: ContractVerdict) -> Iterator[Text]:
-    failed = phrases.blocks(verdict)
-    for result in failed[:MAX_BLOCKS]:
+    failed = phrases.repeated(phrases.blocks(verdict))
+    for first, *others in failed[:MAX_BLOCKS]:
         yield Text()
-        yield from _block(result, verdict)
+        yield from _block(first, verdict)
+        if others:
+            yield from _folded(first.outcome.value, others, f"the exception of {first.falsifier.id}")
     if len(failed) > MAX_BLOCKS:
-        rest = failed[MAX_BLOCKS:]
+        rest = [result for group in failed[MAX_BLOCKS:] for result in group]
         yield from _folded(f"{len(rest)} more", rest, "like these; the JSON report has them all")
     for reason, results in phrases.undecided(verdict).items():
         yield from _folded("undecided", results, reason)
@@ -108,7 +110,8 @@ def _folded(label: str, results: list[Result], remark: str) -> Iterator[Text]:
     names = [f"{result.falsifier.id} on {result.device}" for result in results]
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
     yield Text()
-    yield _headed(label.upper(), STYLES["undecided"], plain(f"{', '.join(names[:MAX_NAMES])}{more}: {remark}"))
+    style = STYLES.get(label, STYLES["undecided"])
+    yield _headed(label.upper(), style, plain(f"{', '.join(names[:MAX_NAMES])}{more}: {remark}"))
 
 
 def _block(result: Result, verdict: ContractVerdict) -> Iterator[Text]:

@@ -1,11 +1,13 @@
 """Notes, the closing line, and the choice of results that are shown in detail."""
 
+from dataclasses import replace
+
 import pytest
 
 from pv.report import FORMATS, phrases, render
 from pv.results.outcome import Outcome
 from tests.report.equation_reports import report
-from tests.report.handmade import PLAIN
+from tests.report.handmade import PLAIN, found
 
 
 @pytest.mark.parametrize("form", ["text", "markdown"])
@@ -26,3 +28,10 @@ def test_failures_are_shown_in_detail_worst_first_and_undecided_results_by_reaso
     assert {reason: [r.falsifier.id for r in results] for reason, results in phrases.undecided(verdict).items()} == {
         "plainly said": ["F-SKIPPED"]
     }
+
+
+def test_results_with_one_exception_at_one_place_are_shown_together() -> None:
+    refuted, error, vacuous = phrases.blocks(PLAIN.contracts[0])
+    assert error.trial is not None
+    raised = replace(error, trial=replace(error.trial, counterexample=found("no module")))
+    assert phrases.repeated([refuted, raised, vacuous, raised]) == [[refuted], [raised, raised], [vacuous]]

@@ -49,6 +49,12 @@ def _padded_left(batch: Batch) -> Batch:
     return {name: torch.stack(list(map(torch.roll, rows, missing))) for name, rows in batch.items()}
 
 
+def all_in_training_mode(original: Callable[[Mapping[nn.Module, bool]], None], modes: Mapping[nn.Module, bool]) -> None:
+    """Put every module in training mode, also those that were not."""
+    for each in modes:
+        each.train()
+
+
 def evaluates_late(
     original: Callable[[Training, Sequence[Batch]], None], training: Training, window: Sequence[Batch]
 ) -> None:

@@ -49,7 +49,7 @@ class Job:
     matrices; biases have none. scaler: the loss is scaled by a gradient scaler. average: a running average of the
     weights starts with them, and after each step keeps this part of itself; the rest is the new weights. The rest is
     the model's own affair: tied: embedding and head share their weights. nan_evaluations: those, from 0, in which it
-    returns NaN.
+    returns NaN. overflows: forwards in training mode, from 0, whose gradient is infinite; none in a resumed run.
     """
 
     directory: Path
@@ -84,12 +84,15 @@ class Job:
     average: float | None = None
     tied: bool = False
     nan_evaluations: tuple[int, ...] = ()
+    overflows: tuple[int, ...] = ()
 
     def model(self) -> Probe:
         """Return the model to train. Call it once a run."""
         size = -(-len(self.evaluated) // self.eval_batch)
         broken = [each * size + i for each in self.nan_evaluations for i in range(size)]
-        return recorder().watch(Probe(dropout=self.dropout, frozen=self.frozen, tied=self.tied, broken=broken))
+        overflows = () if self.resume else self.overflows
+        probe = Probe(dropout=self.dropout, frozen=self.frozen, tied=self.tied, broken=broken, overflows=overflows)
+        return recorder().watch(probe)
 
     def collate(self, examples: list[Example]) -> dict[str, Tensor]:
         """Return `input_ids`, `attention_mask` and unshifted `labels`, int64 [B, T], padded on the right."""
@@ -120,7 +123,8 @@ class Report:
     logs: rows with `step` and, of `loss`, `rate` and `norm`, what it logs. evaluations: (step, loss). events: names in
     their order (`train_begin`, `epoch_begin`, `step_begin`, `step_end`, `epoch_end`, `log`, `evaluate`, `save`,
     `train_end`). checkpoints: by step, those left on disk. final_step: as the trainer counts. best: the step whose
-    checkpoint it calls the best. average: a model with the running average of the weights.
+    checkpoint it calls the best. best_model: a model with the weights of that checkpoint. average: a model with the
+    running average of the weights.
     """
 
     model: nn.Module
@@ -130,11 +134,49 @@ class Report:
     checkpoints: dict[int, Path] = field(default_factory=dict)
     final_step: int | None = None
     best: int | None = None
+    best_model: nn.Module | None = None
     average: nn.Module | None = None
 
 
-RARE = frozenset({"best_step", "ties", "average", "decay", "scaler", "network"})
+RARE = frozenset(
+    {
+        "autocast",
+        "average",
+        "best_model",
+        "best_step",
+        "checkpointing",
+        "decay",
+        "network",
+        "network_evaluation",
+        "network_optimizer",
+        "scaler",
+        "ties",
+    }
+)
 """Features that a trainer has only if its adapter names them in `has`."""
+FEATURES = RARE | {
+    "best",
+    "clip",
+    "evaluate",
+    "events",
+    "groups",
+    "history",
+    "keep",
+    "loss",
+    "noise",
+    "norm",
+    "optimizer",
+    "padding",
+    "ranks",
+    "rate",
+    "save",
+    "schedule",
+    "step_events",
+    "stop",
+    "tied",
+    "workers",
+}
+"""What a trainer may lack."""
 
 
 class Trainer(Protocol):

@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
 from pv.suites.training_loop.job import HEAD, IGNORED, RARE, Job, Report, probe_of
-from pv.suites.training_loop.network import Attention, logits_of
+from pv.suites.training_loop.network import Attention, logits_of, loss_of
 from pv.suites.training_loop.plan import batches, better, due, factor, kept, planned_steps, remaining, stops
 from pv.suites.training_loop.probe import token_loss
 
@@ -141,12 +141,18 @@ def clip(parameters: Iterable[Tensor], limit: float | None) -> float:
 
 def update(training: Training) -> float:
     """Update the weights, then their average and the rate. Return the rate that was used."""
-    rate = float(training.optimizer.param_groups[0]["lr"])
+    rate, scale = float(training.optimizer.param_groups[0]["lr"]), training.scaler.get_scale()
     training.scaler.step(training.optimizer)
     training.scaler.update()
-    average(training.average, training.model, training.job.average)
-    training.scheduler.step()
+    if not is_skipped(scale, training.scaler):
+        average(training.average, training.model, training.job.average)
+        training.scheduler.step()
     return rate
+
+
+def is_skipped(scale: float, scaler: GradScaler) -> bool:
+    """Return whether a scaler with this scale before it took no step: it lowers the scale if the gradient overflows."""
+    return scaler.get_scale() < scale
 
 
 @torch.no_grad()
@@ -207,14 +213,20 @@ def log_row(step: int, since: Sequence[Sequence[Sums]], rate: float, norm: float
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put the model in eval mode, and leave its mode and the random state as they were."""
-    mode = model.training
+    """Put the model in eval mode, and leave its modes and the random state as they were."""
+    modes = {each: each.training for each in model.modules()}
     with torch.random.fork_rng(devices=[]):
         model.eval()
         try:
             yield
         finally:
-            model.train(mode)
+            put_back(modes)
+
+
+def put_back(modes: Mapping[nn.Module, bool]) -> None:
+    """Put each module in its mode: a frozen part stays in eval mode."""
+    for each, mode in modes.items():
+        each.training = mode
 
 
 def evaluation_sums(job: Job, model: nn.Module) -> list[Sums]:
@@ -310,6 +322,21 @@ class Loop:
         """Return the logits of each row in eval mode."""
         return logits_of(network, rows)
 
+    def network_optimizer(self, network: nn.Module) -> Optimizer:
+        """Return the optimizer of a network."""
+        return make_optimizer(Job(directory=Path(), train=(), optimizer="adamw", decay=0.1), network)
+
+    def evaluate_network(self, network: nn.Module) -> None:
+        """Evaluate a network."""
+        with evaluating(network):
+            logits_of(network, [[1, 2]])
+
+    def network_loss(
+        self, network: nn.Module, rows: Sequence[Sequence[int]], *, checkpointing: bool, autocast: bool
+    ) -> Tensor:
+        """Return the loss of a batch."""
+        return loss_of(network, rows, checkpointing=checkpointing, autocast=autocast)
+
     def run(self, job: Job) -> Report:
         """Train as the job says, from its checkpoint if it names one."""
         training = begin(job)
@@ -348,6 +375,20 @@ def begin(job: Job) -> Training:
     return training
 
 
+def model_in(directory: Path) -> Any:
+    """Return the state of the model in a checkpoint."""
+    return read(directory)["model"]
+
+
+def best_model(training: Training) -> nn.Module | None:
+    """Return a model with the weights of the best checkpoint."""
+    state, model = training.state, copy.deepcopy(training.model)
+    path = checkpoints(training.job.directory).get(state.best[1]) if state.best else None
+    if path is not None:
+        model.load_state_dict(model_in(path))
+    return model if path is not None else None
+
+
 def report(training: Training) -> Report:
     """Return what the run has to say."""
     state = training.state
@@ -359,5 +400,6 @@ def report(training: Training) -> Report:
         checkpoints=checkpoints(training.job.directory),
         final_step=state.step,
         best=state.best[1] if state.best else None,
+        best_model=best_model(training),
         average=training.average,
     )

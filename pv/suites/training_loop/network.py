@@ -5,13 +5,16 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.optim import Optimizer
+from torch.utils.checkpoint import checkpoint
 
 PAD = 0
 WIDTH = 8
 
 
 class WithNetwork(Protocol):
-    """A trainer whose own network is tried, too.
+    """A trainer whose own network is tried, too, by the methods of the features that its adapter names in `has`.
 
     tokens: of its vocabulary, none of which is padding. frozen: patterns of the names of parameters that are not to be
     trained.
@@ -21,39 +24,56 @@ class WithNetwork(Protocol):
     frozen: Sequence[str]
 
     def network(self) -> nn.Module:
-        """Return the network as the loop makes it, in the same state in each call."""
+        """Return the network as the loop trains it, in the same state in each call (`network`)."""
         ...
 
     def logits(self, network: nn.Module, rows: Sequence[Sequence[int]]) -> Sequence[Tensor]:
-        """Return the logits [T, V] of each row in eval mode, from one batch that the loop's own collator makes."""
+        """Return the logits [T, V] of each row in eval mode, from one batch of the loop's collator (`network`)."""
+        ...
+
+    def network_optimizer(self, network: nn.Module) -> Optimizer:
+        """Return the loop's optimizer of a network, with weight decay (`network_optimizer`)."""
+        ...
+
+    def evaluate_network(self, network: nn.Module) -> None:
+        """Evaluate a network as the loop does between two steps (`network_evaluation`)."""
+        ...
+
+    def network_loss(
+        self, network: nn.Module, rows: Sequence[Sequence[int]], *, checkpointing: bool, autocast: bool
+    ) -> Tensor:
+        """Return the loss of a batch in the mode that the network is in (`checkpointing`, `autocast`).
+
+        checkpointing: activations are computed again in the backward. autocast: in bfloat16.
+        """
         ...
 
 
 class Attention(nn.Module):
-    """A causal layer of attention in float64 between embeddings with fixed positions and a head."""
+    """A causal layer of attention between embeddings with fixed positions and a head."""
 
     def __init__(self) -> None:
         super().__init__()
         draw = torch.Generator().manual_seed(1)
-        self.embed = nn.Embedding(16, WIDTH, dtype=torch.float64)
-        self.position = nn.Embedding(32, WIDTH, dtype=torch.float64)
-        self.drop, self.head = nn.Dropout(0.5), nn.Linear(WIDTH, 16, dtype=torch.float64)
+        self.embed, self.position = nn.Embedding(16, WIDTH), nn.Embedding(32, WIDTH)
+        self.drop, self.norm, self.head = nn.Dropout(0.5), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 16)
         with torch.no_grad():
             for each in self.parameters():
-                each.copy_(torch.randn(each.shape, generator=draw, dtype=torch.float64))
+                each.copy_(torch.randn(each.shape, generator=draw))
         freeze(self.position)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Return logits [B, T, V] of ids [B, T], padded where the mask [B, T] is False."""
         hidden = self.drop(self.embed(ids) + self.position((mask.cumsum(1) - 1).clamp(min=0)))
         scores = (hidden @ hidden.transpose(1, 2)).masked_fill(~visible(mask), -1e9)
-        logits: Tensor = self.head(hidden + scores.softmax(-1) @ hidden)
+        logits: Tensor = self.head(self.norm(hidden + scores.softmax(-1) @ hidden))
         return logits
 
 
 def freeze(module: nn.Module) -> None:
-    """Take the parameters of a module out of the training."""
+    """Take the parameters of a module out of the training, and its dropout."""
     module.requires_grad_(False)
+    module.eval()
 
 
 def visible(mask: Tensor) -> Tensor:
@@ -66,12 +86,37 @@ def causal(square: Tensor) -> Tensor:
     return square.tril()
 
 
-def logits_of(network: nn.Module, rows: Sequence[Sequence[int]]) -> list[Tensor]:
-    """Return the logits [T, V] of each row in eval mode, from one batch that is padded on the left."""
+def left_padded(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
+    """Return ids and mask [B, T] of rows that are padded on the left."""
     width = max(map(len, rows))
     ids = torch.tensor([[PAD] * (width - len(row)) + [*row] for row in rows])
-    mask = torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in rows])
+    return ids, torch.tensor([[False] * (width - len(row)) + [True] * len(row) for row in rows])
+
+
+def logits_of(network: nn.Module, rows: Sequence[Sequence[int]]) -> list[Tensor]:
+    """Return the logits [T, V] of each row in eval mode, from one batch."""
+    ids, mask = left_padded(rows)
     network.eval()
     with torch.no_grad():
         logits = network(ids, mask)
-    return [each[width - len(row) :] for each, row in zip(logits, rows, strict=True)]
+    return [each[-len(row) :] for each, row in zip(logits, rows, strict=True)]
+
+
+def loss_of(network: nn.Module, rows: Sequence[Sequence[int]], *, checkpointing: bool, autocast: bool) -> Tensor:
+    """Return the cross-entropy in nats, the mean over the tokens that have one before them."""
+    ids, mask = left_padded(rows)
+    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+        logits = recomputed(network, ids, mask) if checkpointing else network(ids, mask)
+    return mean_loss(logits, ids, mask)
+
+
+def recomputed(network: nn.Module, ids: Tensor, mask: Tensor) -> Tensor:
+    """Return the logits of a network whose activations are computed again in the backward."""
+    logits: Tensor = checkpoint(network, ids, mask, use_reentrant=False)
+    return logits
+
+
+def mean_loss(logits: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
+    """Return the cross-entropy in nats of logits [B, T, V], in float32, the mean over the scored tokens."""
+    scored = mask[:, :-1] & mask[:, 1:]
+    return cross_entropy(logits.float()[:, :-1][scored], ids[:, 1:][scored])

@@ -18,7 +18,8 @@ class Probe(nn.Module):
 
     The first token of a row that is no padding is the name of the example, so that it is known behind every collator,
     sampler and wrapper.
-    broken: the forwards in eval mode, from 0, that return NaN.
+    broken: the forwards in eval mode, from 0, that return NaN. overflows: those in training mode, from 0, whose
+    gradient is infinite.
     """
 
     def __init__(
@@ -29,10 +30,12 @@ class Probe(nn.Module):
         silent: bool = False,
         tied: bool = False,
         broken: Collection[int] = (),
+        overflows: Collection[int] = (),
     ) -> None:
         super().__init__()
         draw = torch.Generator().manual_seed(12345)
         self.silent, self.broken, self.evaluated = silent, broken, 0
+        self.overflows, self.trained = overflows, 0
         self.embed = nn.Embedding(VOCABULARY, WIDTH, dtype=torch.float64)
         self.head = nn.Linear(WIDTH, VOCABULARY, dtype=torch.float64)
         self.drop = nn.Dropout(dropout)
@@ -49,7 +52,16 @@ class Probe(nn.Module):
             recorder().note_forward(names(input_ids), self.training)
         hidden: Tensor = self.drop(torch.tanh(self.embed(input_ids)))
         self.evaluated += not self.training
+        self._watch_gradient(hidden)
         return hidden * torch.nan if not self.training and self.evaluated - 1 in self.broken else hidden
+
+    def _watch_gradient(self, hidden: Tensor) -> None:
+        """Note the gradient [B, T, width] of hidden states, which a gradient scaler has scaled."""
+        if self.silent or not self.training or not hidden.requires_grad:
+            return
+        factor = torch.inf if self.trained in self.overflows else 1.0
+        self.trained += 1
+        hidden.register_hook(lambda gradient: recorder().note_gradient(gradient * factor))
 
     def forward(self, input_ids: Tensor) -> Tensor:
         """Return logits [B, T, V] of token ids [B, T]."""

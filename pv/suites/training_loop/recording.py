@@ -21,14 +21,16 @@ class Step:
     """An optimizer step as the optimizer saw it.
 
     batches: the names in each forward in training mode since the last step. rates: by the name of each parameter that
-    the optimizer holds. decays: weight decay, likewise. gradient: None where a parameter had none. weights: after
-    the step. state: of the optimizer, after the step, by `parameter.key`.
+    the optimizer holds. decays: weight decay, likewise. gradient: None where a parameter had none. scaled: the
+    largest element of the gradient of the hidden states in each backward since the last step. weights: after the step.
+    state: of the optimizer, after the step, by `parameter.key`.
     """
 
     batches: tuple[tuple[int, ...], ...]
     rates: Mapping[str, float]
     decays: Mapping[str, float]
     gradient: Mapping[str, Tensor | None]
+    scaled: tuple[float, ...]
     weights: Mapping[str, Tensor]
     state: Mapping[str, Tensor]
 
@@ -53,6 +55,7 @@ class Recorder:
     pending: list[tuple[int, ...]] = field(default_factory=list)
     evaluated: list[tuple[int, ...]] = field(default_factory=list)
     untrained: list[tuple[int, ...]] = field(default_factory=list)
+    scaled: list[float] = field(default_factory=list)
 
     def watch(self, probe: Probe) -> Probe:
         """Record this probe, and return it."""
@@ -64,6 +67,11 @@ class Recorder:
             return
         kept = self.pending if torch.is_grad_enabled() else self.untrained
         (kept if training else self.evaluated).append(tuple(names))
+
+    def note_gradient(self, gradient: Tensor) -> Tensor:
+        """Note a gradient of hidden states, and return it."""
+        self.scaled.append(float(gradient.abs().max()))
+        return gradient
 
     def note_step(self, optimizer: Optimizer, *_: Any) -> None:
         named = dict(self.probe.named_parameters()) if self.probe is not None else {}
@@ -77,11 +85,12 @@ class Recorder:
                 rates={names[id(each)]: float(group["lr"]) for group, each in held},
                 decays={names[id(each)]: float(group.get("weight_decay", 0.0)) for group, each in held},
                 gradient={n: None if p.grad is None else p.grad.detach().clone() for n, p in named.items()},
+                scaled=tuple(self.scaled),
                 weights={n: p.detach().clone() for n, p in named.items()},
                 state={f"{n}.{key}": each for n, p in named.items() for key, each in _state(optimizer, p)},
             )
         )
-        self.pending = []
+        self.pending, self.scaled = [], []
 
 
 def _state(optimizer: Optimizer, parameter: Tensor) -> Iterator[tuple[str, Tensor]]:

@@ -24,8 +24,8 @@ class Run:
     """A run: what the trainer reported and what was recorded.
 
     evaluated: the names in each forward in eval mode. leftover: those in forwards in training mode whose gradient
-    reached no step. weights, average: at the end. tied: whether embedding and head are then one parameter. The other
-    fields are those of `Report`.
+    reached no step. weights, average: at the end. best_weights: of the best checkpoint. tied: whether embedding and
+    head are then one parameter. The other fields are those of `Report`.
     """
 
     job: Job
@@ -34,6 +34,7 @@ class Run:
     leftover: tuple[tuple[int, ...], ...]
     weights: Mapping[str, Tensor]
     average: Mapping[str, Tensor]
+    best_weights: Mapping[str, Tensor]
     tied: bool
     logs: tuple[Mapping[str, float], ...]
     evaluations: tuple[tuple[int, float], ...]
@@ -82,6 +83,7 @@ def observe(trainer: Trainer, job: Job) -> Run:
         leftover=tuple(recorded.pending),
         weights=weights_of(report.model),
         average=weights_of(report.average) if report.average is not None else {},
+        best_weights=weights_of(report.best_model) if report.best_model is not None else {},
         tied=probe.head.weight is probe.embed.weight,
         logs=tuple(report.logs),
         evaluations=tuple(report.evaluations),

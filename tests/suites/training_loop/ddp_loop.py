@@ -32,14 +32,17 @@ class DDP:
         model = Model(job)
         parallel = DistributedDataParallel(model)
         optimizer = torch.optim.SGD(model.parameters(), lr=job.rate)
-        for window in self.windows(job):
+        report = Report(model=model)
+        for step, window in enumerate(self.windows(job) * job.epochs, 1):
             scored = self.total(sum(each.scored for batch in window for each in batch))
             for batch in window:
                 # Each backward averages over the ranks, so that the sum of their means is the mean of all.
                 (parallel(job.collate(batch)) * dist.get_world_size() / scored).backward()
             optimizer.step()
             optimizer.zero_grad()
-        return Report(model=model)
+            if job.eval_every and step % job.eval_every == 0:
+                report.evaluations.append((step, self.evaluate(job, model)))
+        return report
 
     def windows(self, job: Job) -> list[list[list[Example]]]:
         mine = job.train[dist.get_rank() :: dist.get_world_size()]
@@ -47,9 +50,21 @@ class DDP:
         return [batches[i : i + job.accumulate] for i in range(0, len(batches), job.accumulate)]
 
     def total(self, scored: int) -> int:
-        everywhere = torch.tensor(scored)
-        dist.all_reduce(everywhere)
-        return int(everywhere)
+        return int(self.summed(torch.tensor(scored)))
+
+    def summed(self, own: torch.Tensor) -> torch.Tensor:
+        dist.all_reduce(own)
+        return own
+
+    def evaluate(self, job: Job, model: Model) -> float:
+        mine = list(job.evaluated[dist.get_rank() :: dist.get_world_size()])
+        model.eval()
+        with torch.no_grad():
+            nats, scored = self.summed(
+                torch.stack([model(job.collate(mine)), torch.tensor(sum(e.scored for e in mine))])
+            )
+        model.train()
+        return float(nats / scored)
 
 
 class OwnTokens(DDP):
@@ -57,6 +72,13 @@ class OwnTokens(DDP):
 
     def total(self, scored: int) -> int:
         return scored * dist.get_world_size()
+
+
+class OwnEvaluation(DDP):
+    """Evaluates the part of its own rank."""
+
+    def summed(self, own: torch.Tensor) -> torch.Tensor:
+        return own if own.ndim else super().summed(own)
 
 
 class Broken(DDP):

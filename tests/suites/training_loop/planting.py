@@ -42,6 +42,11 @@ def claims(topic: str) -> Any:
     return pytest.mark.parametrize("claim", found, ids=lambda claim: claim.id)
 
 
+def by_id(claim: str) -> Falsifier:
+    (found,) = (each for each in contract().falsifiers if each.id == claim)
+    return found
+
+
 def attack_of(claim: Falsifier) -> Callable[..., None]:
     """Return the test of a claim, with the number of examples of the contract."""
     assert claim.test is not None
@@ -81,7 +86,6 @@ def _copy(original: ModuleType, change: Edit | Swap) -> ModuleType:
 
 def refutation(mutant: str, claim: str) -> str:
     """Return with which message a claim is refuted by a mutant."""
-    (found,) = (each for each in contract().falsifiers if each.id == claim)
     with pytest.raises(AssertionError) as error:
-        attack_of(found)(bench=planted(mutant))
+        attack_of(by_id(claim))(bench=planted(mutant))
     return str(error.value)

@@ -5,8 +5,10 @@ from functools import partial
 
 import pytest
 
+from pv.contract.load import load_file
+from pv.contract.suites import suites
 from pv.suites.training_loop.adapters import NoAdapter, adapted
-from pv.suites.training_loop.job import Job, Report
+from pv.suites.training_loop.job import FEATURES, Job, Report
 
 
 class Own:
@@ -49,3 +51,16 @@ def test_libraries_are_imported_only_by_their_adapters() -> None:
     script = "import sys, pv.suites.training_loop.adapters; print(*{name.split('.')[0] for name in sys.modules})"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     assert libraries & set(loaded) == set()
+
+
+@pytest.mark.parametrize("where", ["lacks", "has"])
+def test_unknown_features_are_refused_with_the_nearest_known_one(where: str) -> None:
+    with pytest.raises(NoAdapter, match=f"Own.{where} names an unknown feature 'evaluation'; did you mean 'evaluate'"):
+        setattr(made := Own(3), where, {"evaluation": "none"})
+        adapted(made)
+
+
+def test_every_feature_that_a_claim_needs_is_known() -> None:
+    suite, _ = load_file(suites()["training-loop"])
+    assert suite is not None
+    assert {name for claim in suite.falsifiers for name in claim.options["needs"]} <= FEATURES

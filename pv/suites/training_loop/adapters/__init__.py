@@ -6,8 +6,9 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, cast
 
+from pv.contract.check import did_you_mean
 from pv.errors import PvError
-from pv.suites.training_loop.job import Trainer
+from pv.suites.training_loop.job import FEATURES, Trainer
 
 
 class NoAdapter(PvError, TypeError):
@@ -23,8 +24,17 @@ def adapted(subject: Any) -> Trainer:
         if base in _bases(subject):
             return wrap(subject)
     if callable(getattr(subject, "run", None)):
-        return _instance(subject) if inspect.isclass(subject) else cast(Trainer, subject)
+        return _checked(_instance(subject) if inspect.isclass(subject) else cast(Trainer, subject))
     raise NoAdapter(_UNKNOWN.format(name=_name(subject)))
+
+
+def _checked(trainer: Trainer) -> Trainer:
+    """Return the adapter. Raise `NoAdapter` if it names an unknown feature, which would be left out silently."""
+    for where in ("lacks", "has"):
+        for name in set(getattr(trainer, where, ())) - FEATURES:
+            hint = did_you_mean(name, sorted(FEATURES))
+            raise NoAdapter(f"{_name(type(trainer))}.{where} names an unknown feature {name!r}; {hint}")
+    return trainer
 
 
 def _bases(subject: Any) -> list[str]:

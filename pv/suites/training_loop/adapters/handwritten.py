@@ -29,7 +29,7 @@ class HandWritten:
     What is done here: an update for each window, and the cadences of logs, evaluations and checkpoints. Order, epochs,
     the end of the run, accumulation, clipping, schedule and what is saved are the loop's.
     logged: of `loss`, `rate` and `norm`, the numbers that `log` returns. has: features that it is not known to have
-    otherwise: `best_step`, `ties`, `average`, `decay`, `scaler`, `network` (see `WithNetwork`), `groups`, and others.
+    otherwise: those of `RARE` in `pv.suites.training_loop.job`, `groups`, and others.
     """
 
     logged: tuple[str, ...] = ()
@@ -79,6 +79,10 @@ class HandWritten:
         """Return the step whose checkpoint the loop calls the best."""
         raise self._placeholder("best")
 
+    def best_model(self) -> nn.Module:
+        """Return a model with the weights of the best checkpoint."""
+        raise self._placeholder("best_model")
+
     def average(self) -> nn.Module:
         """Return the model with the running average of the weights."""
         raise self._placeholder("average")
@@ -94,6 +98,7 @@ class HandWritten:
             self._at_cadences(job, report, step)
         report.final_step = step
         report.best = self.best() if job.best and "best_step" in self.has else None
+        report.best_model = self.best_model() if job.best and "best_model" in self.has else None
         report.average = self.average() if job.average is not None else None
         return report
 

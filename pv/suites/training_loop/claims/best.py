@@ -1,14 +1,21 @@
 """Claims about which checkpoint is the best."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from torch import Tensor
+
 from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.claims.averages import DECAY
 from pv.suites.training_loop.claims.cases import EVALUATED, saved_job, unequal
 from pv.suites.training_loop.claims.checks import Cell, Cells, judge
+from pv.suites.training_loop.claims.evaluation import TOLERANCE
+from pv.suites.training_loop.claims.logs import token_mean
 from pv.suites.training_loop.claims.resume import cut_after_every_step
 from pv.suites.training_loop.job import Job
+from pv.suites.training_loop.numbers import close
+from pv.suites.training_loop.oracle import sums
 from pv.suites.training_loop.run import Run
 
 STILL = 1e-30
@@ -90,3 +97,26 @@ def falsify_best_after_a_cut(bench: Bench) -> None:
         return fault, ("the best after the cut: the least loss before it is forgotten",) if anew else ()
 
     cut_after_every_step(bench, check, **_settings())
+
+
+def falsify_best_checkpoint_has_the_best_weights(bench: Bench) -> None:
+    averages = (None,) if bench.missing("", ("average",)) else (None, DECAY)
+    runs = {f"average {average}": bench.run(best_job(average=average)) for average in averages}
+    judge({name: _weights_cell(run) for name, run in runs.items()})
+
+
+def _weights_cell(run: Run) -> Cell:
+    """Return whether the weights of the best checkpoint have the least loss that was reported."""
+    least = min((loss for _, loss in run.evaluations), default=math.nan)
+    if not run.best_weights:
+        return Cell(run, "the best checkpoint has no model")
+    found = _loss(run.best_weights)
+    if close(found, least, TOLERANCE):
+        return Cell(run)
+    fault = f"the weights of the best checkpoint have the loss {found:.6g}; the least reported is {least:.6g}"
+    steps = {f"the weights after step {k}": step.weights for k, step in enumerate(run.steps, 1)}
+    return Cell(run, fault, tuple(name for name, each in steps.items() if close(_loss(each), found, TOLERANCE)))
+
+
+def _loss(weights: Mapping[str, Tensor]) -> float:
+    return token_mean([sums(weights, EVALUATED)])

@@ -1,10 +1,15 @@
 """Claims about the network that the trainer makes when the suite gives it none."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatch
 from typing import cast
+from unittest import SkipTest
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
+from torch.optim import Optimizer
 
 from pv.suites.logits import (
     Logits,
@@ -12,10 +17,14 @@ from pv.suites.logits import (
     assert_no_later_token_is_seen,
     assert_nothing_is_drawn,
     assert_rows_are_as_alone,
+    off,
     rows_of,
 )
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.network import WithNetwork
+
+SAME, NEAR = 1e-5, 0.2
+"""How far gradients may be apart: relative to the largest element, and in bfloat16 to the norm."""
 
 
 def own(bench: Bench) -> WithNetwork:
@@ -55,3 +64,109 @@ def falsify_frozen_part_needs_no_gradient(bench: Bench) -> None:
         assert found, f"no parameter is named {pattern!r}; there are {', '.join(named)}"
         trained = [name for name in found if named[name].requires_grad]
         assert not trained, f"{', '.join(trained)} is to be frozen, and has requires_grad True: it is trained"
+
+
+def _held(network: nn.Module, optimizer: Optimizer) -> list[str]:
+    """Return the names of the parameters that an optimizer holds, in its order."""
+    names = {id(each): name for name, each in network.named_parameters()}
+    held = (each for group in optimizer.param_groups for each in group["params"])
+    return [names.get(id(each), "a parameter of another network") for each in held]
+
+
+def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
+    network = own(bench).network()
+    held = _held(network, own(bench).network_optimizer(network))
+    trained = [name for name, each in network.named_parameters() if each.requires_grad]
+    faults = {
+        "is not trained: the optimizer does not hold it": [name for name in trained if name not in held],
+        "is frozen, and the optimizer holds it": sorted(set(held) - set(trained)),
+        "is in two groups of the optimizer": sorted({name for name in held if held.count(name) > 1}),
+    }
+    assert not any(faults.values()), "; ".join(f"{', '.join(who)} {what}" for what, who in faults.items() if who)
+
+
+def falsify_norms_and_biases_do_not_decay(bench: Bench) -> None:
+    network = own(bench).network()
+    sizes = {id(each): (name, each.ndim) for name, each in network.named_parameters()}
+    groups = own(bench).network_optimizer(network).param_groups
+    decays = {sizes[id(each)]: float(group["weight_decay"]) for group in groups for each in group["params"]}
+    wrong = [f"{name} has the weight decay {decay:g}" for (name, size), decay in decays.items() if size < 2 and decay]
+    assert not wrong, f"{', '.join(wrong)}; vectors are to have none"
+    assert any(decays.values()), "no parameter has a weight decay"
+
+
+def falsify_order_of_the_parameters(bench: Bench) -> None:
+    networks = [own(bench).network() for _ in range(8)]  # together, so that no address is used twice
+    orders = [_held(each, own(bench).network_optimizer(each)) for each in networks]
+    others = [order for order in orders if order != orders[0]]
+    assert not others, (
+        f"the optimizers of two equal networks hold {orders[0]} and {others[0]}: a saved state is loaded by position, "
+        "and goes to other parameters"
+    )
+
+
+def falsify_evaluation_leaves_the_modes(bench: Bench) -> None:
+    network = own(bench).network()
+    before = {name: each.training for name, each in network.named_modules()}
+    own(bench).evaluate_network(network)
+    changed = {name or "the network": each.training for name, each in network.named_modules()}
+    changed = {name: mode for name, mode in changed.items() if mode != before["" if name == "the network" else name]}
+    modes = ", ".join(f"{name} is in {'training' if mode else 'eval'} mode" for name, mode in changed.items())
+    assert not changed, f"after an evaluation {modes}, and was not before it"
+
+
+@dataclass(frozen=True, slots=True)
+class Backward:
+    """A loss and its gradient by parameter. forwards: of modules, those in the backward included."""
+
+    loss: Tensor
+    gradient: Mapping[str, Tensor]
+    forwards: int
+
+
+def backward(bench: Bench, network: nn.Module, *, checkpointing: bool = False, autocast: bool = False) -> Backward:
+    """Return the loss and the gradient of three rows, with the same random numbers in each call."""
+    called: list[str] = []
+    network.zero_grad()
+    with register_module_forward_hook(lambda module, *_: called.append(type(module).__name__)):
+        torch.manual_seed(1)
+        rows = rows_of(own(bench).tokens)
+        loss = own(bench).network_loss(network, rows, checkpointing=checkpointing, autocast=autocast)
+        loss.backward()  # type: ignore[no-untyped-call]
+    gradient = {name: each.grad.clone() for name, each in network.named_parameters() if each.grad is not None}
+    return Backward(loss.detach(), gradient, len(called))
+
+
+def falsify_checkpointing_changes_no_gradient(bench: Bench) -> None:
+    network = own(bench).network()
+    plain, again = backward(bench, network), backward(bench, network, checkpointing=True)
+    if again.forwards == plain.forwards and again.gradient.keys() == plain.gradient.keys():
+        raise SkipTest("network_loss(checkpointing=True) computes nothing twice: turn checkpointing on in it")
+    missing = sorted(plain.gradient.keys() - again.gradient.keys())
+    assert not missing, f"with activation checkpointing, {', '.join(missing)} has no gradient"
+    apart, name = _apart(plain, again)
+    assert apart < SAME, (
+        f"with activation checkpointing, the gradient of {name} is off by {apart:.2g} of its largest element: other "
+        "numbers are drawn when activations are computed again, or something is changed in place"
+    )
+
+
+def falsify_autocast_changes_little(bench: Bench) -> None:
+    network = own(bench).network().eval()  # dropout draws other numbers in bfloat16
+    plain, low = backward(bench, network), backward(bench, network, autocast=True)
+    if torch.equal(plain.loss, low.loss):
+        raise SkipTest("network_loss(autocast=True) has the loss in full precision: turn autocast on in it")
+    assert low.loss.dtype == plain.loss.dtype, f"the loss is computed in {low.loss.dtype}, not in {plain.loss.dtype}"
+    cast_to = {each.dtype for each in network.parameters()} - {torch.float32, torch.float64}
+    assert not cast_to, f"after a backward in autocast, weights are in {', '.join(map(str, cast_to))}"
+    apart = float(torch.linalg.vector_norm(_flat(low) - _flat(plain)) / torch.linalg.vector_norm(_flat(plain)))
+    assert apart < NEAR, f"in bfloat16, the gradient is off by {apart:.2g} of its norm; rounding gives about 0.02"
+
+
+def _flat(run: Backward) -> Tensor:
+    return torch.cat([each.flatten().double() for _, each in sorted(run.gradient.items())])
+
+
+def _apart(plain: Backward, other: Backward) -> tuple[float, str]:
+    """Return how far gradients are apart, relative to the largest element of each, and where most."""
+    return max((off(other.gradient[name], each), name) for name, each in plain.gradient.items())

@@ -2,20 +2,25 @@
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.cases import job, unequal
+from pv.suites.training_loop.claims.cases import EVALUATED, job, unequal
 from pv.suites.training_loop.claims.checks import Cell, Cells, gradient_cell, judge, refute
+from pv.suites.training_loop.claims.evaluation import TOLERANCE, evaluation_cell
+from pv.suites.training_loop.claims.logs import token_mean
 from pv.suites.training_loop.diagnosis import different
 from pv.suites.training_loop.mistakes import difference
+from pv.suites.training_loop.numbers import equal_to
 from pv.suites.training_loop.oracle import sums
 from pv.suites.training_loop.run import Run
 
 
 def both_ranks(bench: Bench) -> tuple[Run, Run]:
-    """Return the runs of the two ranks of a job, with checkpoints if the trainer has them."""
-    saved = 0 if bench.missing("", ("save",)) else 1
-    first, second = bench.ranks(job(unequal(8), batch=1, accumulate=2, save_every=saved), 2)
+    """Return the runs of the two ranks of a job, with checkpoints and evaluations if the trainer has them."""
+    saved: dict[str, Any] = {} if bench.missing("", ("save",)) else {"save_every": 1}
+    evaluated = {} if bench.missing("", ("evaluate",)) else {"evaluated": EVALUATED, "eval_every": 2}
+    first, second = bench.ranks(job(unequal(8), batch=1, accumulate=2, **saved, **evaluated), 2)
     if len(first.steps) != len(second.steps):
         refute(f"the ranks take {len(first.steps)} and {len(second.steps)} steps", first)
     return first, second
@@ -58,6 +63,31 @@ def falsify_resume_of_two_ranks(bench: Bench) -> None:
             refute(f"rank {rank} goes on with the examples {again.order}, not {whole.order[1:]}", again)
         if differing := different(again.weights, whole.weights):
             refute(f"rank {rank} ends with other weights: {differing}", again)
+
+
+def falsify_evaluation_of_two_ranks(bench: Bench) -> None:
+    runs, cells = both_ranks(bench), Cells()
+    for rank, run in enumerate(runs):
+        for k, loss in run.evaluations:
+            cells[f"rank {rank}, step {k}"] = _evaluation_cell(runs, run, k, loss)
+    if not cells:
+        refute("no rank reports an evaluation", runs[0])
+    judge(cells)
+
+
+def _evaluation_cell(runs: tuple[Run, Run], run: Run, k: int, loss: float) -> Cell:
+    cell = evaluation_cell(run, k, loss)
+    parts = [[each for each in EVALUATED if any(each.name in names for names in part.evaluated)] for part in runs]
+    own = [token_mean([sums(run.before(k), part)]) for part in parts]
+    known = {"the mean of the ranks' means": sum(own) / 2, "that of its own part": own[runs.index(run)]}
+    return replace(cell, causes=(*equal_to(loss, known, TOLERANCE), *cell.causes)) if cell.fault else cell
+
+
+def falsify_no_example_is_never_used(bench: Bench) -> None:
+    runs = bench.ranks(job(unequal(7), batch=1, epochs=8), 2)
+    used = {name for run in runs for step in run.order for name in step}
+    if never := [each.name for each in runs[0].job.train if each.name not in used]:
+        refute(f"in 8 epochs of two ranks, the examples {never} of 7 are never used", runs[0])
 
 
 def _is_mean_of_ranks(bench: Bench, runs: tuple[Run, Run], k: int) -> bool:

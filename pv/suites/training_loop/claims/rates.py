@@ -28,7 +28,7 @@ def linear(job: Job, done: int, planned: int, first: int = 0) -> float:
     return job.rate * (planned - done) / max(1, planned - job.warmup)
 
 
-def _schedule(bench: Bench, run: Run) -> Schedule:
+def schedule_of(bench: Bench, run: Run) -> Schedule:
     """Return the schedule that the trainer documents, or the job's with the beginning that the run has."""
     own: Callable[[Job, int, int], float] | None = getattr(bench.trainer, "expected_rate", None)
     above = run.job.warmup > 0 and any(close(step.rate, run.job.rate / run.job.warmup) for step in run.steps[:1])
@@ -47,7 +47,7 @@ def falsify_rate_of_each_step(bench: Bench) -> None:
     for cell, run in scheduled(bench):
         planned = run.job.max_steps or run.job.epochs * -(-4 // run.job.accumulate)
         found = [step.rate for step in run.steps]
-        wanted = [_schedule(bench, run)(k, planned) for k in range(planned)]
+        wanted = [schedule_of(bench, run)(k, planned) for k in range(planned)]
         right = len(found) == planned and all(map(close, found, wanted))
         fault = "" if right else f"rates {_short(found)}, not {_short(wanted)}"
         cells[cell] = Cell(run, fault, _causes(bench, run, found, planned))
@@ -55,7 +55,7 @@ def falsify_rate_of_each_step(bench: Bench) -> None:
 
 
 def _causes(bench: Bench, run: Run, found: list[float], planned: int) -> tuple[str, ...]:
-    rate, micro = _schedule(bench, run), planned * run.job.accumulate
+    rate, micro = schedule_of(bench, run), planned * run.job.accumulate
     counts: dict[str, tuple[Callable[[int], int], int]] = {
         "the rate of the step before": (lambda k: max(k - 1, 0), planned),
         "the rate of the next step": (lambda k: k + 1, planned),
@@ -76,8 +76,8 @@ def _causes(bench: Bench, run: Run, found: list[float], planned: int) -> tuple[s
 
 
 def _decays_from_the_start(bench: Bench, run: Run, found: list[float], planned: int) -> bool:
-    warmup, rate = run.job.warmup, _schedule(bench, run)
-    cold = _schedule(bench, replace(run, job=replace(run.job, warmup=0)))
+    warmup, rate = run.job.warmup, schedule_of(bench, run)
+    cold = schedule_of(bench, replace(run, job=replace(run.job, warmup=0)))
     rates = (rate(k, planned) if k < warmup else cold(k, planned) for k in range(planned))
     return warmup > 0 and len(found) == planned and all(map(close, found, rates))
 
@@ -100,7 +100,7 @@ def falsify_rate_of_each_group(bench: Bench) -> None:
     cells: Cells = {}
     for accumulate in (1, 2):
         run, fault = bench.run(grouped_job(accumulate)), ""
-        scheduled_rate = _schedule(bench, run)
+        scheduled_rate = schedule_of(bench, run)
         for k, step in enumerate(run.steps):
             rate = scheduled_rate(k, len(run.steps))
             wanted = {name: rate * (HEAD if name.startswith("head.") else 1) for name in START}

@@ -15,6 +15,7 @@ def test_claim_holds_for_the_correct_loop(claim: Falsifier) -> None:
         ("greatest-is-best", "TL-BEST-001", "it is the greatest loss"),
         ("nan-is-best", "TL-BEST-002", "an evaluation with a NaN loss"),
         ("tie-is-best", "TL-BEST-003", "a tie replaces the best"),
+        ("best-has-other-weights", "TL-BEST-005", "the weights of the best checkpoint have the loss"),
         ("resume-without-best", "TL-BEST-004", "the least loss before it is forgotten"),
     ],
 )

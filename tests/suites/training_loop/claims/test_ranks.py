@@ -15,6 +15,8 @@ from pv.suites.training_loop.run import Run
 
 CLAIMS = (ranks.falsify_examples_of_two_ranks, ranks.falsify_weights_of_two_ranks, ranks.falsify_gradient_of_two_ranks)
 RESUME = ranks.falsify_resume_of_two_ranks
+EVALUATION = ranks.falsify_evaluation_of_two_ranks
+USED = ranks.falsify_no_example_is_never_used
 Change = Callable[[Run, int, Step], Step]
 
 
@@ -58,7 +60,7 @@ def averaged(run: Run, k: int, step: Step) -> Step:
     return replace(step, gradient={n: (parts[0][n] + parts[1][n]) / 2 for n in parts[0]})
 
 
-@pytest.mark.parametrize("claim", [*CLAIMS, RESUME])
+@pytest.mark.parametrize("claim", [*CLAIMS, RESUME, EVALUATION, USED])
 def test_claim_holds_for_ranks_that_share_a_batch(claim: Callable[[Bench], None]) -> None:
     claim(TwoRanks())
 
@@ -66,6 +68,7 @@ def test_claim_holds_for_ranks_that_share_a_batch(claim: Callable[[Bench], None]
 @pytest.mark.parametrize(
     ("change", "both", "claim", "cause"),
     [
+        (lambda run, k, step: replace(step, batches=((1,), (2,))), True, USED, r"the examples \[3, 4, 5, 6, 7\] of 7"),
         (lambda run, k, step: replace(step, batches=((1,), (2,))), False, CLAIMS[0], "so often in an epoch"),
         (lambda run, k, step: replace(step, weights=run.steps[0].weights), False, CLAIMS[1], "after step 2"),
         (scaled, True, CLAIMS[2], "counted twice, or a sum over two ranks"),
@@ -85,8 +88,16 @@ def test_claims_hold_for_two_processes_with_ddp(monkeypatch: pytest.MonkeyPatch,
     from ddp_loop import DDP
 
     bench = Bench(DDP(), tmp_path)
-    for claim in CLAIMS:
+    for claim in (*CLAIMS, EVALUATION):
         claim(bench)
+
+
+def test_an_evaluation_of_each_ranks_own_part_is_refuted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    from ddp_loop import OwnEvaluation
+
+    with pytest.raises(AssertionError, match="it is that of its own part"):
+        EVALUATION(Bench(OwnEvaluation(), tmp_path))
 
 
 def test_other_weights_after_a_resume_of_two_processes_are_refuted() -> None:

@@ -1,0 +1,71 @@
+"""Claims about a gradient scaler whose gradient overflows."""
+
+import math
+
+from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.claims.cases import equal, job
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge
+from pv.suites.training_loop.claims.rates import schedule_of
+from pv.suites.training_loop.job import Job
+from pv.suites.training_loop.numbers import close
+from pv.suites.training_loop.run import Run
+
+
+def overflowing(window: int, accumulate: int) -> Job:
+    """Return a job of six windows, one of which has a gradient that is not finite."""
+    return job(
+        equal(3 * accumulate),
+        batch=1,
+        epochs=2,
+        accumulate=accumulate,
+        schedule="linear",
+        scaler=True,
+        save_every=1,
+        overflows=(window * accumulate,),
+    )
+
+
+def falsify_rate_after_an_overflow(bench: Bench) -> None:
+    cells: Cells = {}
+    for accumulate in (1, 2):
+        for window in (0, 2):
+            run = bench.run(overflowing(window, accumulate))
+            cells[f"accumulation {accumulate}, overflow in window {window + 1} of 6"] = _rates_cell(bench, run)
+    judge(cells)
+
+
+def _rates_cell(bench: Bench, run: Run) -> Cell:
+    """Return whether the steps that are taken have the first rates of the schedule, and finite weights."""
+    broken = [name for name, each in run.weights.items() if not each.isfinite().all()]
+    if broken:
+        return Cell(run, f"{', '.join(broken)} is not finite at the end", ("a step with an infinite gradient",))
+    found, rate = [step.rate for step in run.steps], schedule_of(bench, run)
+    wanted = [rate(k, 6) for k in range(len(found))]
+    if all(map(close, found, wanted)):
+        return Cell(run)
+    skipped = [rate(k, 6) for k in range(7)]
+    moved = any(all(map(close, found, skipped[:k] + skipped[k + 1 :])) for k in range(7))
+    causes = ("a schedule that moves on with the skipped step",) if moved else ()
+    return Cell(run, f"the steps taken have the rates {found}, not {wanted}", causes)
+
+
+def falsify_scale_after_a_cut(bench: Bench) -> None:
+    cells: Cells = {}
+    for accumulate in (1, 2):
+        straight = bench.run(overflowing(0, accumulate))
+        for k in sorted(straight.checkpoints)[:-1]:
+            name = f"accumulation {accumulate}, cut after step {k}"
+            cells[name] = _scale_cell(straight, bench.resume(straight, k))
+    judge(cells)
+
+
+def _scale_cell(straight: Run, again: Run) -> Cell:
+    """Return whether a resumed run scales its gradients as the run that was not cut."""
+    wanted = [each for step in straight.steps for each in step.scaled]
+    found = [each for step in again.steps for each in step.scaled]
+    if not found or found == wanted[-len(found) :]:
+        return Cell(again)
+    first, right = found[0], wanted[-len(found)]
+    times = first / right if right else math.inf
+    fault = f"the first gradient of the resumed run is {times:.6g} times that of the run that was not cut"
+    return Cell(again, fault, ("the scale at the start of a run: it is not restored",) if times > 1 else ())
