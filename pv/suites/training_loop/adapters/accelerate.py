@@ -136,13 +136,18 @@ class Loop:
         return self.step >= self.planned
 
     def evaluate(self) -> float:
-        """Return the token mean over gathered predictions, as examples/by_feature/checkpointing.py gathers them."""
+        """Return the token mean over gathered predictions, as examples/by_feature/checkpointing.py gathers them.
+
+        Those of two processes are padded to one length first, as the guide of `gather` asks.
+        """
         self.model.eval()
         nats, tokens = 0.0, 0
         for batch in self.evaluated:
             with torch.no_grad():
                 logits = self.model(batch["input_ids"])
-            logits, labels = self.accelerator.gather_for_metrics((logits, batch["labels"]))
+            labels = self.accelerator.pad_across_processes(batch["labels"], dim=1, pad_index=IGNORED)
+            logits = self.accelerator.pad_across_processes(logits, dim=1)
+            logits, labels = self.accelerator.gather_for_metrics((logits, labels))
             nats += float(token_loss(logits, labels, "sum"))
             tokens += int((labels[:, 1:] != IGNORED).sum())
         self.model.train()

@@ -24,6 +24,7 @@ MEANS = (
 )
 VALUE = f"a value logged with on_step is that of its batch, see {DOCS}/extensions/logging.html"
 STATES = f"random states are not among the contents of a checkpoint, see {DOCS}/common/checkpointing_basic.html"
+REPEATS = f"evaluations of several processes repeat examples, one is advised, see {DOCS}/common/evaluation_intermediate.html"
 ORDER = "the loader of torchdata draws other orders after a restore, or with workers, see docs/conformance.md"
 
 
@@ -73,6 +74,7 @@ class Lightning:
         **dict.fromkeys(("TL-LOG-002", "TL-LOG-003", "TL-LOG-004", "TL-LOG-005"), VALUE),
         **dict.fromkeys(("TL-RESUME-004", "TL-RESUME-007"), STATES),
         **dict.fromkeys(("TL-DATA-006", "TL-RESUME-009"), ORDER),
+        "TL-RANKS-005": REPEATS,
     }
     tolerance = 1e-9
     names: Mapping[str, str] = {"loss": "loss", "eval_loss": "eval_loss"}
