@@ -86,7 +86,6 @@ def falsify_counts_come_before_the_first_forward(
     stop: bool,
     left_out: bool,
 ) -> None:
-    """One reduction of counts and flags; then, unless these leave the window out, each forward with its backward."""
     recorder = Recorder(others, factor)
     teacher, student, _ = learners(case, device)
     batches = case.batches(device=device)
@@ -115,7 +114,6 @@ def falsify_counts_come_before_the_first_forward(
 
 @given(case=window_cases())
 def falsify_different_vocabularies_are_refused_first(subject: Any, case: WindowCase) -> None:
-    """A window of different vocabularies is refused before anything is reduced: other ranks would wait for the rest."""
     recorder = Recorder((0, 0), 1.0)
     _, student, _ = learners(case)
     teacher = FixtureTeacher(case.teacher[:, :-1])
@@ -129,7 +127,6 @@ def falsify_different_vocabularies_are_refused_first(subject: Any, case: WindowC
 def falsify_divisor_counts_every_rank(
     subject: Any, device: str, case: WindowCase, others: tuple[int, int], factor: float
 ) -> None:
-    """The gradient is divided by the scored tokens of all ranks, and multiplied by what their reduction divides by."""
     teacher, student, module = learners(case, device)
     parallel = Recorder(others, factor)
     subject.kd_window(teacher, student, case.batches(device=device), case.weights, parallel=parallel)

@@ -28,7 +28,6 @@ DTYPES = st.sampled_from([torch.float64, torch.float32])
 def falsify_any_split_gives_the_gradient_of_the_whole(
     subject: Any, device: str, case: WindowCase, dtype: torch.dtype
 ) -> None:
-    """Any micro-batches and paddings of the same sequences give the gradient of one batch."""
     teacher, student, module = learners(case, device, dtype)
     subject.kd_window(teacher, student, case.batches(device=device), case.weights)
     what = f"{[len(each) for each in case.split[0]]} sequences in the micro-batches"
@@ -59,7 +58,6 @@ def falsify_sums_of_a_window(subject: Any, device: str, case: WindowCase, metric
 
 @given(case=window_cases(), wrong=st.integers(0, 3))
 def falsify_deferred_errors_of_a_window(subject: Any, device: str, case: WindowCase, wrong: int) -> None:
-    """If errors are deferred, a wrong label is in the fault of its micro-batch, with the labels, and in no other."""
     batches = case.batches(device=device)
     at = wrong % len(batches)
     assume(len(batches[at].labels))
@@ -83,7 +81,6 @@ def falsify_deferred_errors_of_a_window(subject: Any, device: str, case: WindowC
 
 @given(case=window_cases(), fillers=st.integers(1, 3))
 def falsify_nothing_scored(subject: Any, device: str, case: WindowCase, fillers: int) -> None:
-    """A window without scored tokens gives a gradient of 0 to every parameter, and sums of 0."""
     case = case.but(samples=(NOTHING_SCORED,) * fillers, split=(tuple((n,) for n in range(fillers)),))
     teacher, student, module = learners(case, device)
     window = subject.kd_window(teacher, student, case.batches(device=device), case.weights)

@@ -95,17 +95,3 @@ def nothing_divided_by_nothing(
     nothing = not any((batch.labels[:, 1:] != -100).any() for batch in batches)
     factor = float("nan") if nothing else 1.0
     return original(teacher, _scaled(student, [factor] * len(batches)), batches, *rest, **named)
-
-
-def faults_of_the_last_micro_batch(original: Any, *models: Any, **named: Any) -> Any:
-    """Return the deferred errors of the last micro-batch for all."""
-    window = original(*models, **named)
-    return replace(window, faults=[window.faults[-1]] * len(window.faults) if window.faults else ())
-
-
-def vocabularies_compared_last(original: Any, *models: Any, parallel: Any = None, **named: Any) -> Any:
-    """Reduce counts first."""
-    if parallel is None:
-        return original(*models, **named)
-    parallel.sum_counts(torch.zeros(4, dtype=torch.int64))
-    return original(*models, parallel=parallel, **named)

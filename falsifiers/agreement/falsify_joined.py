@@ -56,7 +56,6 @@ def falsify_processes_find_each_other_without_a_launcher(subject: Any, ranks: in
 
 
 def falsify_missing_process_is_named_without_a_launcher(subject: Any) -> None:
-    """Where rank 0 serves the store, and another rank does not come, the error names that rank."""
     environment, said = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}, ""
     try:
         with subject.joined(Place(rank=0, world_size=2), environment, timeout_s=1):
@@ -67,7 +66,6 @@ def falsify_missing_process_is_named_without_a_launcher(subject: Any) -> None:
 
 
 def falsify_a_restarted_run_starts_afresh(subject: Any) -> None:
-    """Where a launcher starts failed processes again, and keeps its store, the new ones do not see the old failure."""
     environment, served = launcher()
     has_failed, fails = os.pipe()
 
@@ -95,7 +93,6 @@ def falsify_a_restarted_run_starts_afresh(subject: Any) -> None:
 
 
 def falsify_one_process_joins_no_group(subject: Any) -> None:
-    """One process needs no address, forms no process group, and decides alone."""
     with subject.joined(Place(), {}, timeout_s=1) as alone:
         alone.start(torch.device("cpu"))
         grouped = torch.distributed.is_initialized()
@@ -115,7 +112,6 @@ PORTS: dict[str | None, bool] = {"1": True, "65535": True, "0": False, "65536": 
 @example(port="65535", host="127.0.0.1")
 @example(port="65536", host="127.0.0.1")
 def falsify_address_without_a_store_is_named(subject: Any, port: str | None, host: str | None) -> None:
-    """LostRankError with rank, host and port where no store answers; SettingError for an invalid port."""
     given = {"MASTER_ADDR": host, "MASTER_PORT": port}
     environment = {name: value for name, value in given.items() if value is not None}
     seen: Exception | None = None
@@ -130,7 +126,6 @@ def falsify_address_without_a_store_is_named(subject: Any, port: str | None, hos
 
 
 def falsify_each_rank_has_a_device_of_its_own(subject: Any) -> None:
-    """One process has the device that is named; of several, each has the CPU, or the GPU of its number."""
     available = torch.cuda.is_available()
     for size, local in ((1, 0), (2, 0), (2, 1), (3, 2)):
         place = Place(rank=local, world_size=size, local_rank=local)

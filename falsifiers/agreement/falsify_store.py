@@ -71,7 +71,6 @@ def falsify_every_rank_gets_every_value(subject: Any, ranks: int, rounds: list[t
 @example(ranks=3, failing={0}, decided=True)
 @example(ranks=2, failing={0, 1}, decided=False)
 def falsify_an_error_of_one_rank_is_one_of_all(subject: Any, ranks: int, failing: set[int], decided: bool) -> None:
-    """A rank that fails raises its own error; the others raise RankError with the first message, and have no result."""
     failing = {rank for rank in failing if rank < ranks}
     of_note = failing & {0} if decided else failing  # rank 0 alone decides
 
@@ -96,7 +95,6 @@ def falsify_an_error_of_one_rank_is_one_of_all(subject: Any, ranks: int, failing
 
 @given(ranks=st.integers(2, 3), values=st.lists(st.fixed_dictionaries({"a": VALUES, "b": VALUES}), min_size=3))
 def falsify_differences_are_named_on_all_ranks(subject: Any, ranks: int, values: list[dict[str, Any]]) -> None:
-    """RankError on all ranks with the first rank that differs from rank 0, and both values; none if they are equal."""
     given = values[:ranks]
     other = next((rank for rank in range(ranks) if given[rank] != given[0]), None)
     for rank, each in enumerate(at_once(subject, ranks, lambda r: r.check_equal(MappingProxyType(given[r.rank])))[0]):
@@ -187,8 +185,6 @@ def _caught(act: Callable[[], None]) -> BaseException:
 
 @given(failing=st.integers(0, 2))
 def falsify_a_failure_ends_the_wait_of_others(subject: Any, failing: int) -> None:
-    """Where one rank fails while the others wait for it, they raise RankError with its message."""
-
     def work(agreeing: Any) -> Any:
         with agreeing.failing_together():
             if agreeing.rank == failing:
@@ -215,7 +211,6 @@ class Counted:
 
 
 def falsify_a_rank_that_waits_looks_rarely(subject: Any) -> None:
-    """A rank that waits for another one asks the store at most a thousand times a second."""
     store, values = Counted(), list[Any]()
     waiting, late = (subject.Ranks(Place(rank=rank, world_size=2), store, 5) for rank in range(2))
     thread = threading.Thread(target=lambda: values.append(waiting.exchanged("here")), daemon=True)

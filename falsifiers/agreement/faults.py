@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 from reference_trainer.config.place import Place
@@ -19,11 +18,6 @@ def first_gpu(original: Any, name: str, place: Place) -> str:
     return str(original(name, Place(rank=place.rank, world_size=place.world_size, local_rank=0)))
 
 
-def values_of_this_rank(self: Any, value: Any) -> list[Any]:
-    """Return the value of this rank as often as there are ranks."""
-    return [value] * self.world_size
-
-
 def differences_accepted(self: Any, values: Any) -> None:
     """Compare nothing."""
 
@@ -31,9 +25,3 @@ def differences_accepted(self: Any, values: Any) -> None:
 def failure_kept_to_itself(self: Any, work: Callable[[], Any]) -> Any:
     """Return what `work` returns here, whatever happens elsewhere."""
     return work()
-
-
-@contextmanager
-def own_failure(self: Any) -> Iterator[None]:
-    """Raise what this rank raises."""
-    yield

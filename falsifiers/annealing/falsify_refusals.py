@@ -63,7 +63,6 @@ ACCEPTED: list[dict[str, Any]] = [
 
 
 def falsify_invalid_values_are_refused(subject: Any) -> None:
-    """What no step could use is refused by name, place and value; the ends of the domain are accepted."""
     for what, changes, words in (*SHAPES, *NUMBERS, *WARMUPS):
         given = {"start": 0.7, "name": "beta", **changes}
         assert_refused(what, lambda given=given: subject.Annealed(**given), *words)
@@ -72,7 +71,6 @@ def falsify_invalid_values_are_refused(subject: Any) -> None:
 
 
 def falsify_steps_that_do_not_exist_are_refused(subject: Any) -> None:
-    """A step or a run that counts from 0 is refused, not given the value of the first step."""
     for annealed in (subject.Annealed(0.7), subject.Annealed(1.0, 0.0, "linear"), subject.Annealed(1.0, warmup=5)):
         for step, total in ((0, 10), (-1, 10), (1, 0), (0, 0), (5, -5)):
             what = f"step {step} of {total}"

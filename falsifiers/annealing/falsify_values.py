@@ -18,7 +18,6 @@ WARMUPS = st.sampled_from([0, 1, 2, 7]) | st.integers(0, 10**6)
 
 @given(start=NUMBERS, end=NUMBERS, shape=CHANGING, warmup=WARMUPS, more=TOTALS)
 def falsify_ends_are_exact(subject: Any, start: float, end: float, shape: str, warmup: int, more: int) -> None:
-    """The value starts with exactly its start and ends with exactly its end, without rounding."""
     annealed, first = subject.Annealed(start, end, shape, warmup), max(1, warmup)
     total = first + more
     for step, expected in ((first, start), (total, end), (total + 1, end), (2 * total, end)):
@@ -33,7 +32,6 @@ def falsify_ends_are_exact(subject: Any, start: float, end: float, shape: str, w
 def falsify_values_stay_between_their_ends(
     subject: Any, start: float, end: float, shape: str, total: int, data: st.DataObject
 ) -> None:
-    """Of any two steps the later one is at least as near to the end, and neither lies outside start and end."""
     step = data.draw(st.integers(1, total))
     later = data.draw(st.integers(step, total))
     annealed = subject.Annealed(start, end, shape)
@@ -47,7 +45,6 @@ def falsify_values_stay_between_their_ends(
 def falsify_values_without_an_end_stay(
     subject: Any, start: float, total: int, warmup: int, data: st.DataObject
 ) -> None:
-    """After its warm-up a constant value is its start, and so is a value that ends where it starts."""
     first = max(1, warmup)
     step, total = first + data.draw(st.integers(0, 10**6)), first + total
     kinds = (subject.Annealed(start, warmup=warmup), *_between_equal_ends(subject, start, warmup))
@@ -64,7 +61,6 @@ def _between_equal_ends(subject: Any, value: float, warmup: int) -> list[Any]:
 
 @given(start=NUMBERS, end=st.none() | NUMBERS, shape=CHANGING, total=TOTALS)
 def falsify_zero_is_seen_before_the_run(subject: Any, start: float, end: float | None, shape: str, total: int) -> None:
-    """`is_zero` is the statement that every step has the value 0, so a value that is raised from 0 is not skipped."""
     annealed = subject.Annealed(start) if end is None else subject.Annealed(start, end, shape)
     values = {annealed.at(step, total + 1) for step in (1, total + 1)}
     assert annealed.is_zero is (values == {0.0}), f"is_zero is {annealed.is_zero} with values {values}, for {annealed}"

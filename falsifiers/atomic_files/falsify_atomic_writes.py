@@ -53,7 +53,6 @@ def assert_whole(path: Path, when: str) -> None:
 
 @given(old=st.sampled_from([None, OLD]), after=st.integers(0, 3))
 def falsify_failed_write_keeps_old_file(subject: Any, old: bytes | None, after: int) -> None:
-    """It leaves no other file, and raises the original error. Without an error only the new file exists."""
     with place(old) as path:
 
         def fail(partial: Path) -> None:
@@ -77,7 +76,6 @@ ENDINGS = {"kill -9": (kill, "killed"), "an exception": (interrupt, "interrupted
 
 
 def falsify_write_ended_at_any_line_is_atomic(subject: Any) -> None:
-    """Before every executed line of Python, in any module: by kill -9, or by an exception such as Ctrl-C's."""
     for how, (act, expected) in ENDINGS.items():
         for moment in range(1, LINES_AT_MOST):
             with place(OLD) as path:
@@ -92,7 +90,6 @@ def falsify_write_ended_at_any_line_is_atomic(subject: Any) -> None:
 
 @given(delay_ms=st.floats(0, 20), size=st.sampled_from([1 << 12, 1 << 22]))
 def falsify_killed_write_is_atomic(subject: Any, delay_ms: float, size: int) -> None:
-    """A process that rewrites one file in a loop is killed at a random moment, also inside a system call."""
     contents = [letter * size for letter in (b"a", b"b")]
     with place() as path:
         subject.atomic_write(path, lambda partial: fill(partial, contents[0]))

@@ -25,7 +25,6 @@ from reference_trainer.errors import OutputError
 
 @given(force=st.booleans(), there=st.booleans())
 def falsify_second_claim_is_refused(subject: Any, force: bool, there: bool) -> None:
-    """Refused while the first lasts, also with force; granted afterwards, when no descriptor is open."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "out")
         if there:
@@ -154,8 +153,6 @@ def falsify_full_disk_is_refused(subject: Any, free: int) -> None:
 
 @given(number=st.sampled_from([errno.ENOLCK, errno.ENOTSUP]), there=st.integers(0, 2))
 def falsify_failed_lock_is_refused(subject: Any, number: int, there: int) -> None:
-    """Where locks fail, an `OutputError` with the path and the cause; only directories created here are removed."""
-
     def fail(descriptor: int, operation: int) -> None:
         raise OSError(number, os.strerror(number))
 

@@ -32,7 +32,6 @@ def refusal(subject: Any, path: Path, *, force: bool = False) -> str | None:
 
 @given(names=st.sets(st.sampled_from([".model.safetensors.12.partial", ".config.json.7.partial"]), min_size=1))
 def falsify_stale_partial_files_are_removed(subject: Any, names: set[str]) -> None:
-    """Partial files are removed without --force; a file with only a similar name is kept and refuses the claim."""
     for other in ("", ".model.partial", "model.12.partial", ".x.12.partial.txt"):
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory, "out")
@@ -85,7 +84,6 @@ def falsify_unused_directories_are_removed(subject: Any, levels: int, made: int,
 
 @given(there=st.sampled_from(["model", ".hidden"]))
 def falsify_force_accepts_nonempty_directory(subject: Any, there: str) -> None:
-    """Its files are unchanged; without --force it is refused."""
     with tempfile.TemporaryDirectory() as directory:
         Path(directory, there).write_bytes(b"old")
         said = refusal(subject, Path(directory))

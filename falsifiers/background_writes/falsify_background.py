@@ -18,7 +18,6 @@ PATIENCE_S = 5.0
 
 
 def falsify_caller_goes_on_meanwhile(subject: Any) -> None:
-    """The work waits for what the caller does after `start`; if that waits for the work, neither goes on."""
     go, names = threading.Event(), list[str]()
 
     def work() -> None:
@@ -71,7 +70,6 @@ class Stop(BaseException):
 
 
 def falsify_end_waits_for_the_last_piece(subject: Any) -> None:
-    """At the end of the block the work is done: also after an exception, and after an interrupt of a wait."""
     for cause in (None, ValueError("x"), Stop()):
         done = list[int]()
         try:
@@ -126,7 +124,6 @@ CALLS = ("start", "check", "wait", "end")
 
 @given(which=st.integers(0, 2), call=st.sampled_from(CALLS), then=st.sampled_from(CALLS[1:]))
 def falsify_error_is_raised_once(subject: Any, which: int, call: str, then: str) -> None:
-    """The next call raises the very error of the work; the one after it raises nothing."""
     wanted, background = ERRORS[which], subject.Background()
 
     def work() -> None:
@@ -158,8 +155,6 @@ def _raised(background: Any, call: str) -> BaseException | None:
 
 
 def falsify_error_is_a_note_on_what_ended_the_block(subject: Any) -> None:
-    """The exception that ended the block propagates, and its notes tell of the error of the work."""
-
     def work() -> None:
         raise OSError("the disk is full")
 
@@ -178,8 +173,6 @@ def falsify_error_is_a_note_on_what_ended_the_block(subject: Any) -> None:
 
 @given(fails=st.booleans())
 def falsify_request_to_stop_needs_its_checkpoint(subject: Any, fails: bool) -> None:
-    """A run that leaves on request ends with the error of its last write, if it had one: nothing was saved."""
-
     def work() -> None:
         if fails:
             raise OSError("the disk is full")

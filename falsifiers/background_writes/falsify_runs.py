@@ -73,7 +73,6 @@ class Steps(Callback):
 
 @given(save_every=st.integers(1, 3))
 def falsify_step_waits_for_a_copy(subject: Any, save_every: int) -> None:
-    """Where step k is written only after the update of step k + 1, its checkpoint has the weights of step k."""
     steps = Steps()
 
     def free(partial: Path) -> int:  # the first operation of a save, before its tensors are read
@@ -106,7 +105,6 @@ class WaitingFor(Callback):
 @given(saves=st.integers(1, STEPS), save_every=st.integers(1, 3), number=st.sampled_from([errno.ENOSPC, errno.EIO]))
 @example(saves=1, save_every=3, number=errno.ENOSPC)
 def falsify_failed_write_ends_the_run(subject: Any, saves: int, save_every: int, number: int) -> None:
-    """An OutputError names the checkpoint; the run ends before the next one, after one more step if each is saved."""
     steps, failing, failed = Steps(), min(saves * save_every, STEPS), threading.Event()
 
     def write(original: Callable[..., object], step: int, path: Path, content: bytes) -> None:

@@ -95,7 +95,6 @@ def _predicted(row: tuple[Tensor, Tensor | None, int | None, Tensor | None], b: 
 def falsify_labels_follow_the_rule(
     subject: Any, device: str, row: tuple[Tensor, Tensor | None, int | None, Tensor | None]
 ) -> None:
-    """Not padding, not of a prompt, and after a token of the same document; int64, for every integer dtype."""
     tokens, segments, padding_id, prompts = row
     before = tokens.clone()
     moved = [None if each is None else each.to(device) for each in (tokens, segments, prompts)]
@@ -112,7 +111,6 @@ def falsify_labels_follow_the_rule(
 
 @given(lengths=st.lists(st.integers(0, 5), max_size=4), width=st.integers(0, 5), dtype=INTEGERS)
 def falsify_prefixes(subject: Any, device: str, lengths: list[int], width: int, dtype: torch.dtype) -> None:
-    """The first lengths[b] positions of row b are marked, and no other."""
     seen = subject.prefix_mask(torch.tensor(lengths, dtype=dtype, device=device), width)
     expected = [[i < length for i in range(width)] for length in lengths]
     assert seen.dtype is torch.bool and list(seen.shape) == [len(lengths), width] and seen.tolist() == expected, (
@@ -122,7 +120,6 @@ def falsify_prefixes(subject: Any, device: str, lengths: list[int], width: int, 
 
 
 def falsify_other_shapes_are_refused(subject: Any) -> None:
-    """Segments or prompts of another shape, also one that broadcasts; the message states both shapes."""
     tokens = torch.tensor([[1, 2, 3], [1, 2, 3]])
     for name in ("segments", "prompts"):
         for shape in ((1, 3), (3,), (2, 1), (2, 2), (2, 4)):
@@ -138,7 +135,6 @@ def falsify_other_shapes_are_refused(subject: Any) -> None:
 
 
 def falsify_labels_are_made_on_the_device(subject: Any) -> None:
-    """With fake tensors on one device, no operation mixes devices, and labels and masks are there."""
     with FakeDevice():
         tokens = torch.zeros(2, 3, dtype=torch.int64, device=DEVICE)
         lengths = torch.zeros(2, dtype=torch.int64, device=DEVICE)

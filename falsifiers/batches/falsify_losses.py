@@ -62,7 +62,6 @@ def falsify_padded_batch_is_its_documents(subject: Any, device: str, case: Docum
 def falsify_packed_batch_is_its_documents(
     subject: Any, device: str, case: Documents, padding_id: int, room: int
 ) -> None:
-    """Loss, count and gradients, in rows with room for one document or for several."""
     length = case.longest + room
     batch = subject.pack_documents(case.made(subject), length=length, padding_id=padding_id)
     assert_like_alone(f"packed into rows of {length}", case, batch, device)
@@ -70,8 +69,6 @@ def falsify_packed_batch_is_its_documents(
 
 @given(case=documents(fewest=1, vocabularies=8), packs=st.booleans(), room=st.integers(0, 9))
 def falsify_padding_id_has_no_influence(subject: Any, device: str, case: Documents, packs: bool, room: int) -> None:
-    """Sum, count and gradients are bit for bit the same with padding 0 and 7."""
-
     def batch(padding_id: int) -> Any:
         if packs:
             length = case.longest + room
@@ -123,7 +120,6 @@ def falsify_ragged_prompts(subject: Any, device: str, case: Documents, packs: bo
 
 @given(end=st.integers(0, 3), bodies=st.lists(st.lists(st.integers(4, 6), min_size=1, max_size=4), min_size=1))
 def falsify_end_of_sequence_is_scored(subject: Any, end: int, bodies: list[list[int]]) -> None:
-    """A final token equal to the padding id is a label, once a document, in padded and in packed batches."""
     made = [subject.Document(torch.tensor([*body, end])) for body in bodies]
     for what, batch in (
         ("padded", subject.pad_documents(made, padding_id=end)),
@@ -137,7 +133,6 @@ def falsify_end_of_sequence_is_scored(subject: Any, end: int, bodies: list[list[
 
 
 def falsify_no_documents_make_an_empty_batch(subject: Any, device: str) -> None:
-    """A batch of no rows: the step of two decoders scores nothing, and its gradients are 0."""
     case = Documents(3, [], [], 0)
     for what, batch in (
         ("padded", subject.pad_documents([], padding_id=0)),

@@ -43,7 +43,6 @@ def falsify_first_row_with_room(subject: Any, sizes: list[int], room: int) -> No
 
 @given(case=documents(), padding_id=st.integers(0, 9))
 def falsify_padded_rows(subject: Any, case: Documents, padding_id: int) -> None:
-    """Row b is document b and then padding, as wide as the longest; int64, without segments, on the CPU."""
     with MODES["default device meta"]("cpu"):
         batch = subject.pad_documents(case.made(subject), padding_id=padding_id)
     assert batch.segments is None, f"a padded batch has segments, which few models take: {batch.segments}"
@@ -52,7 +51,6 @@ def falsify_padded_rows(subject: Any, case: Documents, padding_id: int) -> None:
 
 @given(case=documents(), padding_id=st.integers(0, 9), room=st.integers(0, 9))
 def falsify_packed_rows(subject: Any, case: Documents, padding_id: int, room: int) -> None:
-    """Each row holds the documents of `first_fit`, one after the other, numbered from 1, and then padding."""
     length = case.longest + room
     with MODES["default device meta"]("cpu"):
         batch = subject.pack_documents(case.made(subject), length=length, padding_id=padding_id)
@@ -78,7 +76,6 @@ def _assert_rows(case: Documents, batch: Any, rows: list[list[int]], width: int,
 
 @given(sizes=SIZES, room=st.integers(0, 8), surplus=st.integers(1, 3), at=st.integers(0, 9))
 def falsify_longer_documents_are_refused(subject: Any, sizes: list[int], room: int, surplus: int, at: int) -> None:
-    """A document longer than a row is refused, not cut; the message states its index, its size and the row's."""
     capacity = max(sizes, default=0) + room
     at = min(at, len(sizes))
     sizes = [*sizes[:at], capacity + surplus, *sizes[at:]]
@@ -137,7 +134,6 @@ INVALID = [
 
 
 def falsify_invalid_documents_are_refused(subject: Any) -> None:
-    """Tokens that are not integers [N], and prompts outside the document; the message states what was read."""
     for what, arguments, words in INVALID:
         raised = oracles.refusal_complaint(what, lambda of=arguments: subject.Document(*of()), *words)
         assert raised is None, raised

@@ -55,7 +55,6 @@ ASKED: list[tuple[str, Callable[[Any, nn.Module, Any], Any]]] = [
 
 
 def falsify_modules_get_the_segments(subject: Any) -> None:
-    """A module that takes segments gets them, on its device; without segments every module gets tokens alone."""
     batch = subject.Batch(tokens=TOKENS, labels=TOKENS, segments=SEGMENTS.int())
     for name, ask in ASKED:
         module = Taking()
@@ -70,7 +69,6 @@ def falsify_modules_get_the_segments(subject: Any) -> None:
 
 
 def falsify_packed_batches_need_a_module_that_takes_segments(subject: Any) -> None:
-    """For other modules the batch is refused, before their forward; the message names the parameter."""
     batch = subject.Batch(tokens=TOKENS, labels=TOKENS, segments=SEGMENTS)
     for name, ask in ASKED:
         for module in (TokensOnly(), Anything()):
@@ -87,7 +85,6 @@ def falsify_packed_batches_need_a_module_that_takes_segments(subject: Any) -> No
 def falsify_no_attention_across_documents_in_a_run(
     subject: Any, device: str, case: Documents, changed: int, dtype: str
 ) -> None:
-    """In a float32 and in a bfloat16 run, other tokens in one document change no bit of the others' logits."""
     placement = importlib.import_module("reference_trainer.models.placement")
     data = importlib.import_module("reference_trainer.data.batches")
     changed %= len(case.tokens)
@@ -118,7 +115,6 @@ INVALID = [
 
 
 def falsify_invalid_segments_are_refused(subject: Any) -> None:
-    """Segments that are not integers of the shape of the tokens; the message states what was read."""
     for what, segments, words in INVALID:
         raised = oracles.refusal_complaint(
             what, lambda of=segments: subject.Batch(tokens=TOKENS, labels=TOKENS, segments=of), *words

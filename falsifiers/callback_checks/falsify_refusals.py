@@ -30,14 +30,12 @@ from reference_trainer.training.schedule import Action
     answer=st.sampled_from([True, False, 0, 1, 2, "stop", "STOP", 2.0, (), Call]),
 )
 def falsify_invalid_answers_are_refused(subject: Any, script: Script, place: int, answer: Any) -> None:
-    """Anything but an action or None is refused: CallbackError with the hook and the answer, also if it is truthy."""
     calls = [call for call in lifecycle(script).calls if call.event != "on_train_end"]
     _assert_refused_answer(subject, script, calls, calls[place % len(calls)], answer)
 
 
 @drawn(script=scripts(st.none(), fewest=1), place=PLACES, answer=st.sampled_from(Action))
 def falsify_answers_to_on_save_are_refused(subject: Any, script: Script, place: int, answer: Action) -> None:
-    """An action as the answer to on_save is refused: the checkpoint, which is written, could not hold it."""
     script = replace(script, every=(script.every[0], script.every[1], 1))
     calls = [call for call in lifecycle(script).calls if call.event != "on_train_end"]
     saves = [call for call in calls if call.event == "on_save"]
@@ -108,14 +106,12 @@ POSITIONS = st.integers(0, 3)
 
 @drawn(script=SCRIPTS, place=POSITIONS, kind=st.sampled_from(["class", "function", "None"]))
 def falsify_non_callbacks_are_refused(subject: Any, script: Script, place: int, kind: str) -> None:
-    """A class, a function or None among the callbacks: CallbackError with its position before the run starts."""
     odd = {"class": Callback, "function": len, "None": None}[kind]
     assert_refused(*refusal(subject, script, odd, place))
 
 
 @drawn(script=SCRIPTS, kind=st.sampled_from(["Callback", "Callbacks", "function", "None"]))
 def falsify_what_is_not_a_list_is_refused(subject: Any, script: Script, kind: str) -> None:
-    """One callback, a function or None instead of a list, in `distill` also a `Callbacks`: CallbackError."""
     odd: Any = {"Callback": Callback(), "Callbacks": Callbacks(), "function": len, "None": None}[kind]
     kinds = {"function": "builtin_function_or_method", "None": "NoneType"}
     runs = {"distill": lambda: distill(Settings(smoke=1), callbacks=odd)}
@@ -149,7 +145,6 @@ WRAPPERS = {"function": lambda function: function, "static method": staticmethod
 def falsify_misspelt_hooks_are_refused(
     subject: Any, script: Script, place: int, names: tuple[str, str], origin: str, wrapper: str
 ) -> None:
-    """A method like `on_step_ends`: CallbackError with position, class, name and the nearest hook."""
     name, hook = names
     method = WRAPPERS["function" if origin == "instance" else wrapper](lambda *arguments: None)
     position, message = refusal(subject, script, with_attributes(origin, **{name: method}), place)
@@ -184,7 +179,6 @@ PROPERTIES = {"on_terminal": property(_raises), "on_cluster": cached_property(_r
 
 @drawn(script=SCRIPTS, place=POSITIONS, name=st.sampled_from(sorted(HELPERS | PROPERTIES)), origin=ORIGINS)
 def falsify_helpers_are_accepted(subject: Any, script: Script, place: int, name: str, origin: str) -> None:
-    """Methods whose names do not start with `on_`, attributes that are not callable, and properties are accepted."""
     origin = "class" if name in PROPERTIES else origin
     attribute = (HELPERS | PROPERTIES)[name]
     if isinstance(attribute, cached_property):
@@ -213,6 +207,5 @@ BODIES = st.sampled_from(list(UNAWAITED))
 def falsify_async_and_generator_hooks_are_refused(
     subject: Any, script: Script, place: int, hook: str, body: Any, origin: str
 ) -> None:
-    """A hook whose body would never run: CallbackError with position, class, hook and the kind of function."""
     position, message = refusal(subject, script, with_attributes(origin, **{hook: body}), place)
     assert_refused(position, message, "Mine", hook, UNAWAITED[body])

@@ -18,7 +18,6 @@ from falsifiers.callbacks.real_run import parts, recording_callbacks, run
 
 @given(text=texts())
 def falsify_context_fields(subject: Any, device: str, text: Text) -> None:
-    """Step, epoch, loss of the step as computed by `kd_step`, rate, best loss, tokens, and seconds since the start."""
     seen, expected = RealRun(subject, text, device), ByHand(text, device)
     assert seen.asked == expected.asked, f"batches were requested as {seen.asked}; expected {expected.asked}"
     every = [[m for m in side.moments if m.event != "on_epoch_end"] for side in (seen, expected)]
@@ -27,7 +26,6 @@ def falsify_context_fields(subject: Any, device: str, text: Text) -> None:
 
 @given(text=texts())
 def falsify_train_result(subject: Any, device: str, text: Text) -> None:
-    """First, last and smallest finite loss of the steps that scored a token; whether all were finite; the totals."""
     result, by_hand = RealRun(subject, text, device).result, ByHand(text, device)
     scored = by_hand.scored or [None]
     expected = {
@@ -48,8 +46,6 @@ def falsify_train_result(subject: Any, device: str, text: Text) -> None:
 
 @given(script=scripts(st.none(), fewest=1), name=st.sampled_from(["lost", "validation", "_private", "epoch_step"]))
 def falsify_unknown_fields_are_refused(subject: Any, script: Script, name: str) -> None:
-    """A context and its snapshot raise AttributeError with the name; a run without a name is "", attempt 1."""
-
     def act(callback: int, event: str, context: Any) -> None:
         for each in (context, context.snapshot()):
             try:

@@ -51,7 +51,6 @@ def _assert_counted(error: BaseException, script: Script, step: int) -> None:
 
 @drawn(script=scripts(ANSWERS, fewest=1), place=PLACES, fault=st.sampled_from(FAULTS))
 def falsify_exception_in_a_hook(subject: Any, script: Script, place: int, fault: type[BaseException]) -> None:
-    """Any hook of any callback raises: only on_train_end follows, once on each; the caller sees that exception."""
     planned = lifecycle(script).calls
     raising = planned[place % len(planned)]
     original = fault("raised on purpose")
@@ -76,7 +75,6 @@ PACKAGES = ("mine", "reference_trainers.mine", "__main__", "reference_trainer.mi
 
 @drawn(script=scripts(st.none(), fewest=2), place=PLACES, module=st.sampled_from(PACKAGES))
 def falsify_exceptions_name_their_hook(subject: Any, script: Script, place: int, module: str) -> None:
-    """A note names class and hook of the callback that raised; the trainer's own describe themselves."""
     planned = lifecycle(script).calls
     raising = planned[place % len(planned)]
     recorder = Recorder(script)
@@ -111,7 +109,6 @@ def _assert_last_loss_at_the_end(recorder: Recorder) -> None:
 def falsify_exception_in_a_step(
     subject: Any, script: Script, source: str, at_step: int, fault: type[BaseException]
 ) -> None:
-    """An exception in step k ends the run with k - 1 steps: on_train_end once on each callback, and nothing else."""
     script, at_step = replace(script, accumulation=1, left=1), (at_step - 1) % script.total + 1
     original, recorder = fault("raised on purpose"), Recorder(script)
     given = parts() | {"optimizer": torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)}
@@ -135,7 +132,6 @@ def falsify_exception_in_a_step(
 def falsify_exceptions_in_on_train_end(
     subject: Any, script: Script, failing: set[int], fault: type[BaseException], earlier: bool
 ) -> None:
-    """Each on_train_end is called whatever the others raise; the first exception is raised with the others as notes."""
     ends = {c: fault(f"raised by {c} on purpose") for c in sorted(failing) if c < len(script.answers)}
     cause = RuntimeError("the cause") if earlier or not ends else None
     recorder = Recorder(script)

@@ -26,7 +26,6 @@ CHANGING = 1
 
 @given(script=scripts(st.none(), fewest=1), how=st.sets(st.sampled_from(HOW), min_size=1))
 def falsify_a_hook_changes_its_own_context_only(subject: Any, script: Script, how: set[str]) -> None:
-    """Other callbacks, observers, later hooks and the result are those of a run in which nothing is changed."""
     script = replace(script, answers=((),) * 3, every=(1, 1, 1))
     undisturbed, disturbed = (_notes(subject, script, each) for each in (set[str](), how))
     for wanted, seen in zip(undisturbed, disturbed, strict=True):

@@ -49,13 +49,11 @@ def falsify_sequence_of_events(subject: Any, device: str, script: Script) -> Non
 
 @given(script=scripts_with_one("STOP"))
 def falsify_stop_ends_the_run(subject: Any, script: Script) -> None:
-    """One STOP, at any event, from any callback: every callback is called, no step follows, an open epoch is closed."""
     assert_lifecycle(subject, script)
 
 
 @given(script=scripts(st.sampled_from([None, "SKIP"]), fewest=1))
 def falsify_skip_ends_the_epoch(subject: Any, script: Script) -> None:
-    """SKIP skips the rest of the epoch and nothing else; outside an epoch it changes nothing."""
     assert_lifecycle(subject, script)
 
 
@@ -65,5 +63,4 @@ def falsify_skip_ends_the_epoch(subject: Any, script: Script) -> None:
     answers=st.permutations(["SKIP", "STOP", None, "CONTINUE"]),
 )
 def falsify_strongest_answer_wins(subject: Any, script: Script, nth: int, answers: list[str | None]) -> None:
-    """Different answers to one event: STOP beats SKIP, and SKIP beats CONTINUE, in any order."""
     assert_lifecycle(subject, answering_once(script, nth, answers))

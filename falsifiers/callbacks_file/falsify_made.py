@@ -50,7 +50,6 @@ def state_of(arguments: dict[str, Any]) -> dict[str, Any]:
 @given(entries=st.lists(ARGUMENTS, max_size=4))
 @example(entries=[{"threshold": 0.5}])
 def falsify_arguments_reach_the_constructor(subject: Any, entries: list[dict[str, Any]]) -> None:
-    """Each callback of a file is made with its arguments, in order; twice gives two sets that share nothing."""
     uses = [f"{HERE}:{'Outer.Inner' if number % 2 else 'Mine'}" for number in range(len(entries))]
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "callbacks.toml")
@@ -67,7 +66,6 @@ def falsify_arguments_reach_the_constructor(subject: Any, entries: list[dict[str
 
 
 def falsify_without_a_file_there_are_none(subject: Any) -> None:
-    """No file, an empty one and an empty list give no callback."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "callbacks.toml")
         for text in ("", "callbacks = []"):
@@ -79,7 +77,6 @@ def falsify_without_a_file_there_are_none(subject: Any) -> None:
 
 @given(count=st.integers(1, 3))
 def falsify_reading_imports_nothing(subject: Any, count: int) -> None:
-    """`read_specs` imports and makes nothing, and shows no argument."""
     sys.modules.pop("antigravity", None)
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "callbacks.toml")

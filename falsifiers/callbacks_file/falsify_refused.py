@@ -64,7 +64,6 @@ def refusal(load: Callable[[], object]) -> str:
 
 @given(kind=st.sampled_from(sorted(FILES)), before=st.integers(0, 2))
 def falsify_unusable_files_are_refused(subject: Any, kind: str, before: int) -> None:
-    """SettingError with file, number of the callback and reason, for each thing that is wrong."""
     text, words = FILES[kind]
     before = before if text.startswith("[[callbacks]]\n") else 0
     with tempfile.TemporaryDirectory() as name:
@@ -78,7 +77,6 @@ def falsify_unusable_files_are_refused(subject: Any, kind: str, before: int) -> 
 
 @given(kind=st.sampled_from(["missing", "a directory", "binary", "endless", "an import path", "code"]))
 def falsify_what_is_no_file_is_refused(subject: Any, kind: str) -> None:
-    """A path that is no readable text is refused; nothing of it is imported or executed."""
     with tempfile.TemporaryDirectory() as name:
         there = Path(name, "there")
         there.write_bytes(b"\xff\xfe")
@@ -90,7 +88,6 @@ def falsify_what_is_no_file_is_refused(subject: Any, kind: str) -> None:
 
 @given(more=st.integers(0, 1))
 def falsify_large_files_are_refused(subject: Any, more: int) -> None:
-    """A file of just the largest size is read; one that is a byte larger is refused with its path and the limit."""
     text = entry(f"{HERE}:Mine") + "\n"
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "callbacks.toml")

@@ -157,7 +157,6 @@ def falsify_damaged_checkpoint_is_refused(subject: Any, kind: str) -> None:
 
 @given(share=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
 def falsify_changed_manifest_is_refused(subject: Any, share: float, bit: int) -> None:
-    """A manifest with one flipped bit is refused, unless it means the same."""
     with place(1, 2) as directory:
         path = directory / checkpoint_name(RUN, 2)
         content = bytearray((path / MANIFEST).read_bytes())
@@ -180,7 +179,6 @@ def _read(content: bytearray) -> Any:
 
 
 def falsify_directory_without_manifest_is_no_checkpoint(subject: Any) -> None:
-    """It is neither listed nor found, and the one before it is the latest."""
     with place(1) as directory:
         (directory / checkpoint_name(RUN, 9)).mkdir()
         (directory / checkpoint_name(RUN, 8)).touch()
@@ -198,7 +196,6 @@ def falsify_directory_without_manifest_is_no_checkpoint(subject: Any) -> None:
 
 
 def falsify_ranks_read_their_own_files(subject: Any) -> None:
-    """Of a checkpoint with a file of each rank, each rank gets its own; a single file is for all ranks."""
     with place(1, 2) as directory:
         path = directory / checkpoint_name(RUN, 2)
         assert_same("rank 1 of one file", subject.read_checkpoint(path, rank=1).tensors, tensors(2))

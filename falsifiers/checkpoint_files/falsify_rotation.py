@@ -21,7 +21,6 @@ OTHER = "ab"
 
 @given(gaps=st.lists(st.integers(1, 9), min_size=1, max_size=6), keep=st.integers(0, 3), best=st.integers(0, 6))
 def falsify_last_and_best_stay(subject: Any, gaps: list[int], keep: int, best: int) -> None:
-    """After each save the last `keep` and the best are there, whole; checkpoints of another run are not touched."""
     steps = [sum(gaps[: k + 1]) for k in range(len(gaps))]
     saved: list[int] = []
     with place() as directory:
@@ -49,7 +48,6 @@ def _assert_found(directory: Path, wanted: str, step: int | None) -> None:
 
 
 def falsify_links_move_with_their_directory(subject: Any) -> None:
-    """Links are relative: after a move they refer to the checkpoints in the new place."""
     with place() as directory:
         for step in (1, 2):
             subject.save_checkpoint(directory, manifest(step, best=1), tensors(step))
@@ -61,7 +59,6 @@ def falsify_links_move_with_their_directory(subject: Any) -> None:
 
 
 def falsify_links_are_not_trusted(subject: Any) -> None:
-    """Where no link can be made, or one is wrong, the checkpoints are saved and found all the same."""
     with place() as directory:
         for name in ("latest", "best"):
             (directory / f"{RUN}-{name}").mkdir(parents=True)
@@ -76,7 +73,6 @@ def falsify_links_are_not_trusted(subject: Any) -> None:
 
 
 def falsify_files_in_the_place_of_links_stay(subject: Any) -> None:
-    """Where there is no best checkpoint, a file of its link's name is not a link, and stays."""
     with place(1) as directory:
         note = directory / f"{RUN}-best"
         note.write_text("mine")
@@ -86,7 +82,6 @@ def falsify_files_in_the_place_of_links_stay(subject: Any) -> None:
 
 @given(step=st.integers(0, 4))
 def falsify_earlier_step_is_refused(subject: Any, step: int) -> None:
-    """A step that is not later than all saved ones is refused, and what is saved stays as it is."""
     with place(1, 3) as directory:
         before = names(directory)
         try:
@@ -103,7 +98,6 @@ KEPT = (".partial", "x.partial", ".x.partial", ".hidden", "file", f"{RUN}-step9.
 
 
 def falsify_leftovers_of_the_same_number_do_not_count(subject: Any) -> None:
-    """A killed process had the number of this one, as in a container: what it left is in no checkpoint and no link."""
     with place(1) as directory:
         left = directory / f".{checkpoint_name(RUN, 2)}.{os.getpid()}.partial"
         left.mkdir()
@@ -117,7 +111,6 @@ def falsify_leftovers_of_the_same_number_do_not_count(subject: Any) -> None:
 
 
 def falsify_leftovers_are_removed(subject: Any) -> None:
-    """Files, links and directories of killed writers are removed, and nothing else, also not behind a link."""
     with place(1) as directory:
         outside = directory.with_name("outside")
         outside.mkdir()

@@ -103,7 +103,6 @@ def _cut(directory: Path) -> None:
 
 
 def falsify_failed_save_says_what_is_left(subject: Any) -> None:
-    """The newest checkpoint that is there is named as whole or damaged: the new one too if only the last sync fails."""
     name = checkpoint_name(RUN, 2)
     cases: dict[str, tuple[tuple[int, ...], str, Any, str]] = {
         "no other": ((), "write", None, "there is no other checkpoint"),

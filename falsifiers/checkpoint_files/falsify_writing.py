@@ -91,7 +91,6 @@ ORDER = [
 
 
 def falsify_files_are_synced_before_the_rename(subject: Any) -> None:
-    """Every file and their directory are synced under another name, then renamed; then the directory is synced."""
     with place(1) as directory:
         disk = Recorder(directory / checkpoint_name(RUN, 2))
         subject.save_checkpoint(directory, manifest(2), tensors(2), disk=disk)
@@ -146,7 +145,6 @@ CHANGES: dict[str, Callable[[bytes], bytes]] = {
 
 @given(name=st.sampled_from([RANK, MANIFEST]), how=st.sampled_from(list(CHANGES)))
 def falsify_files_are_read_back_before_the_rename(subject: Any, name: str, how: str) -> None:
-    """A disk that stores other bytes is noticed before the checkpoint is published, and older ones stay."""
     if name == MANIFEST and how == "the last byte lost":
         return  # the end of the last line means nothing
     with place(1) as directory:

@@ -59,7 +59,6 @@ def _saved(**state: Any) -> Iterator[tuple[Path, dict[int, Decoder]]]:
 @given(wanted=st.sampled_from([1, 12, "latest", "best"]), inside=st.booleans())
 @example(wanted="best", inside=True)
 def falsify_checkpoint_is_exported_as_a_teacher(subject: Any, wanted: Any, inside: bool) -> None:
-    """The model of that step is loaded as a teacher, in every bit, and the checkpoint stays as it is."""
     step = {"latest": 12, "best": 1}.get(wanted, wanted)
     with _saved() as (directory, students):
         before = {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
@@ -99,7 +98,6 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[Path], object], str]] = {
 
 @given(kind=st.sampled_from(list(CASES)))
 def falsify_unfit_checkpoint_is_not_exported(subject: Any, kind: str) -> None:
-    """CheckpointError with the path, and no directory is created."""
     state, damage, words = CASES[kind]
     with _saved(**state) as (directory, _):
         damage(directory)
@@ -111,7 +109,6 @@ def falsify_unfit_checkpoint_is_not_exported(subject: Any, kind: str) -> None:
 
 
 def falsify_missing_step_and_used_directory_are_refused(subject: Any) -> None:
-    """CheckpointError for a step that is not there, OutputError for a directory in use."""
     with _saved() as (directory, _):
         out = directory.parent / "model"
         complaint = refusal_complaint(
@@ -131,7 +128,6 @@ def falsify_missing_step_and_used_directory_are_refused(subject: Any) -> None:
 @example(ranks=2, buffers_as_well=True)
 @example(ranks=20, buffers_as_well=True)
 def falsify_shards_are_exported_whole(subject: Any, ranks: int, buffers_as_well: bool) -> None:
-    """The shards of every rank, also uneven and empty ones, make up the student; whole copies are taken once."""
     with place() as directory:
         student, tensors = _trained(3)
         _save_shards(directory, tensors, ranks, {"student.head.weight"} if buffers_as_well else set())

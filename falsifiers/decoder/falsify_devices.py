@@ -17,7 +17,6 @@ from falsifiers.support.fake_device import DEVICE, FakeDevice, complaint
 
 @given(case=decoder_cases(), packed=st.booleans())
 def falsify_no_operation_mixes_devices(subject: Any, case: DecoderCase, packed: bool) -> None:
-    """Forward and backward, with weights, tokens and segments on a fake device: every result and gradient is there."""
     with FakeDevice():
         with torch.device(DEVICE):
             module = subject.Decoder(case.config(subject))

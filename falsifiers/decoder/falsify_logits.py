@@ -28,7 +28,6 @@ def falsify_logits_follow_equations(subject: Any, device: str, case: DecoderCase
 def falsify_hidden_states_are_those_after_each_block(
     subject: Any, device: str, case: DecoderCase, dtype: torch.dtype
 ) -> None:
-    """Norm and head of state k give the logits of a decoder of the first k blocks; the logits keep every bit."""
     module, tokens = case.decoder(subject, dtype, device), case.tokens.to(device)
     with torch.no_grad():
         logits, outputs = module(tokens), module(tokens, output_hidden_states=True)

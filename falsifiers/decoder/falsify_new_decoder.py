@@ -63,7 +63,6 @@ def _states(device: str) -> dict[str, torch.Tensor]:
 
 @given(changed=st.sampled_from(REFUSED))
 def falsify_shapes_without_pairs_are_refused(subject: Any, changed: dict[str, Any]) -> None:
-    """Widths that heads and pairs do not divide, and values that are not positive integers: a ValueError."""
     shape = {"vocab_size": 5, "layers": 1, "width": 6, "heads": 1, **changed}
     try:
         accepted = subject.DecoderConfig(**shape)
@@ -104,7 +103,6 @@ def falsify_tensor_names_and_shapes_follow_config(subject: Any, case: DecoderCas
 
 @given(layers=st.integers(1, 3), width=st.sampled_from([32, 48]), seed=st.integers(0, 2**20))
 def falsify_initial_weights_follow_gpt_2(subject: Any, layers: int, width: int, seed: int) -> None:
-    """Normal, of mean 0 and deviation 0.02; into the residual stream, 0.02 / √(its additions); gains of 1."""
     config = subject.DecoderConfig(vocab_size=32, layers=layers, width=width, heads=2)
     for name, value in subject.new_decoder(config, seed).state_dict().items():
         if value.dim() == 1:

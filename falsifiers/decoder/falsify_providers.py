@@ -15,7 +15,6 @@ from falsifiers.support import texts
 
 @given(case=decoder_cases(fewest_tokens=2))
 def falsify_providers_return_decoder_logits(subject: Any, device: str, case: DecoderCase) -> None:
-    """Teacher and student around a decoder give its own logits within 1e-6, and those of the equations in float64."""
     module = case.decoder(importlib.import_module("reference_trainer.models.decoder"), device=device)
     text = torch.cat((case.tokens[0], *case.tokens[1:, 1:])).to(torch.uint8)
     data = importlib.import_module("reference_trainer.data.text")

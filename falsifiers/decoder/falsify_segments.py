@@ -40,7 +40,6 @@ def segmented(draw: st.DrawFn) -> tuple[DecoderCase, Tensor]:
 def falsify_document_in_a_row_follows_equations(
     subject: Any, device: str, row: tuple[DecoderCase, Tensor], dtype: torch.dtype
 ) -> None:
-    """The logits of each segment are those of the equations for its tokens alone; padding has finite ones."""
     case, segments = row
     module = case.decoder(subject, dtype, device)
     weights = oracle.weights_of(module)
@@ -70,7 +69,6 @@ def _allowed(expected: Any, dtype: torch.dtype) -> float:
 def falsify_no_attention_across_documents(
     subject: Any, device: str, row: tuple[DecoderCase, Tensor], dtype: torch.dtype, changed: int
 ) -> None:
-    """Other tokens in one segment, or other padding, change no bit of the logits elsewhere."""
     case, segments = row
     module = case.decoder(subject, dtype, device)
     other = torch.where(segments == changed, (case.tokens + 1) % case.vocab_size, case.tokens)
@@ -86,7 +84,6 @@ def falsify_no_attention_across_documents(
 
 
 def falsify_empty_batches(subject: Any, device: str) -> None:
-    """No rows, no positions, or neither: logits [B, T, V] without elements, and gradients of 0."""
     module = DecoderCase(5, 2, 2, 8, 0, torch.zeros(0, 0)).decoder(subject, device=device)
     for shape in ((0, 3), (2, 0), (0, 0)):
         tokens = torch.zeros(shape, dtype=torch.int64, device=device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 EPSILON = 2.0**-23
@@ -103,16 +103,6 @@ def gate_and_up_swapped(decoder: Any, tokens: Any, *given: Any, **named: Any) ->
     return _output(decoder, tokens, *given, **named, up_first=True)
 
 
-def keys_not_turned(decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
-    """Rotate only queries by their position."""
-    return _output(decoder, tokens, *given, **named, keys_turned=False)
-
-
-def not_causal(decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
-    """Let attention see the tokens that are to be predicted."""
-    return _output(decoder, tokens, *given, **named, causal=False)
-
-
 def positions_in_half_precision(decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
     """Round cosine and sine to bfloat16."""
     cosine, sine = (each.bfloat16().to(each.dtype) for each in _of(decoder, tokens))
@@ -125,42 +115,11 @@ def positions_in_the_models_dtype(decoder: Any, tokens: Any, *given: Any, **name
     return _output(decoder, tokens, *given, **named, turns=turns)
 
 
-def angles_in_float32(decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
-    """Compute positions, frequencies and angles in float32, also in a float64 model."""
-    return _output(decoder, tokens, *given, **named, turns=_of(decoder, tokens, table=torch.float32))
-
-
-def turned_in_float64(decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
-    """Keep cosine and sine in float64, which promotes queries and keys during the rotation."""
-    width = decoder.config.width // decoder.config.heads
-    turns = _turns(tokens.shape[1], width, decoder.embedding.weight.device)
-    return _output(decoder, tokens, *given, **named, turns=turns)
-
-
-def angles_on_the_cpu(decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
-    """Create the tables of positions on the CPU, wherever the model is."""
-    cosine, sine = _turns(tokens.shape[1], decoder.config.width // decoder.config.heads, "cpu")
-    dtype = decoder.embedding.weight.dtype
-    return _output(decoder, tokens, *given, **named, turns=(cosine.to(dtype), sine.to(dtype)))
-
-
-def mask_on_the_cpu(decoder: Any, tokens: Any, segments: Any = None, output_hidden_states: bool = False) -> Any:
-    """Create a causal mask on the CPU, wherever the model is."""
-    T = tokens.shape[1]
-    mask = None if segments is None else _seen(segments) & torch.ones(T, T, dtype=torch.bool, device="cpu")
-    return _output(decoder, tokens, segments, output_hidden_states, mask=mask)
-
-
 def segments_ignored(
     original: Any, decoder: Any, tokens: Any, segments: Any = None, output_hidden_states: bool = False
 ) -> Any:
     """Let documents of a row attend to each other."""
     return original(decoder, tokens, None, output_hidden_states)
-
-
-def positions_not_restarted(decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
-    """Confine attention to a segment, but count positions from the start of the row."""
-    return _output(decoder, tokens, *given, **named, restarted=False)
 
 
 def padding_seen_by_all(decoder: Any, tokens: Any, segments: Any = None, output_hidden_states: bool = False) -> Any:
@@ -173,27 +132,6 @@ def padding_seen_by_all(decoder: Any, tokens: Any, segments: Any = None, output_
     return _output(decoder, tokens, segments, output_hidden_states, mask=mask)
 
 
-def empty_batches_refused(original: Any, decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:
-    """Infer the width of a head from the number of elements, which is ambiguous where there is none."""
-    x = decoder.embedding(tokens)
-    x.reshape(*tokens.shape, decoder.config.heads, -1)
-    return original(decoder, tokens, *given, **named)
-
-
-def head_with_a_bias(original: Any, decoder: Any, config: Any) -> None:
-    """Give the head the bias that torch gives a linear layer by default."""
-    original(decoder, config)
-    decoder.head = nn.Linear(config.width, config.vocab_size)
-
-
-def residual_not_scaled(original: Any, decoder: Any, config: Any) -> None:
-    """Draw every matrix with a deviation of 0.02, so that the residual stream grows with the depth."""
-    original(decoder, config)
-    for parameter in decoder.parameters():
-        if parameter.dim() == 2:
-            nn.init.normal_(parameter, std=0.02)
-
-
 def process_seeded(original: Any, config: Any, seed: int) -> Any:
     """Seed torch's global generators when a model is made."""
     torch.manual_seed(seed)
@@ -202,17 +140,6 @@ def process_seeded(original: Any, config: Any, seed: int) -> Any:
 
 def shape_unchecked(config: Any) -> None:
     """Accept every shape."""
-
-
-def dtype_of_the_file_kept(dtype: str, decoder: Any) -> Any:
-    """Compute in the dtype that the weights were stored in."""
-    return decoder
-
-
-def teacher_answers_in_bfloat16(original: Any, teacher: Any, batch: Any) -> Any:
-    """Run the teacher under autocast."""
-    with torch.autocast(batch.tokens.device.type, dtype=torch.bfloat16):
-        return original(teacher, batch)
 
 
 def states_before(original: Any, decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:

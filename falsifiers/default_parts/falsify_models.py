@@ -21,7 +21,6 @@ SHAPES = st.tuples(st.integers(1, 2), st.sampled_from([32, 64, 96]))
 def falsify_models_are_made_and_trained_as_the_settings_say(
     subject: Any, student: tuple[int, int], teacher: tuple[int, int]
 ) -> None:
-    """Layers, width and heads are those of the settings; no model is trained on a held-back byte."""
     trained_on = set[int]()
 
     def note(module: nn.Module, arguments: tuple[Any, ...]) -> None:
@@ -45,7 +44,6 @@ def falsify_models_are_made_and_trained_as_the_settings_say(
 
 
 def falsify_given_teacher_has_the_dtype_of_the_run(subject: Any) -> None:
-    """A teacher that was saved in float32 computes in float64 in a run in float64."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         run(subject, small(directory, out=directory / "one"))

@@ -79,7 +79,6 @@ def read(path: Path) -> list[dict[str, Any]]:
 def falsify_cut_run_of_default_parts_ends_like_the_straight_one(
     subject: Any, cuts: list[int], seed: int, documents: str | None, varied: set[str]
 ) -> None:
-    """The student reads the same batches in the same order; weights, metrics, evaluations and files are equal."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         chosen = {**EVERY, "seed": seed, "documents": documents, **{each: VARIED[each] for each in sorted(varied)}}
@@ -114,7 +113,6 @@ def _settings(directory: Path, out: str, chosen: dict[str, Any]) -> Any:
 
 @given(strategy=st.sampled_from(["ddp", "fsdp2"]), cut=st.integers(1, 2))
 def falsify_cut_ranks_of_default_parts_read_like_straight_ones(subject: Any, strategy: str, cut: int) -> None:
-    """Each rank reads the batches of its straight run; an evaluation deals each held-back sequence to one rank."""
     chosen = {**EVERY, "batch_size": 1, "accumulate": 6, "epochs": 1, "eval_every": 1, "length": 8}
     chosen |= {"strategy": strategy, "rank_timeout": TIMEOUT_S}
     with tempfile.TemporaryDirectory() as name:
@@ -142,7 +140,6 @@ def falsify_cut_ranks_of_default_parts_read_like_straight_ones(subject: Any, str
 
 @given(place=st.integers(0, 99))
 def falsify_another_text_is_refused(subject: Any, place: int) -> None:
-    """A text of the same length with another byte, to train on or held back, is refused; no file is changed."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         run(subject, small(directory, out=directory / "out", save_every=1))

@@ -68,22 +68,18 @@ def _assert_lines(seen: list[str], trace: list[dict[str, Any]], every: int) -> N
 
 
 def falsify_default_run_logs_its_loss(subject: Any) -> None:
-    """Default settings: the attachment line, then a line for every tenth step and every epoch."""
     _assert_lines(*_command(subject, {}), 10)
 
 
 def falsify_interval_of_one_logs_every_step(subject: Any) -> None:
-    """APR_DISTILL_LOG_EVERY=1: a line for each step."""
     _assert_lines(*_command(subject, {"APR_DISTILL_LOG_EVERY": "1"}), 1)
 
 
 def falsify_interval_of_zero_logs_epochs_only(subject: Any) -> None:
-    """APR_DISTILL_LOG_EVERY=0: no line for a step, one for each epoch."""
     _assert_lines(*_command(subject, {"APR_DISTILL_LOG_EVERY": "0"}), 0)
 
 
 def falsify_user_callbacks_are_called_after_progress(subject: Any) -> None:
-    """`distill` attaches it too, first: when a user's callback is called for a step, its line is already written."""
     stream, called = Stream(), list[tuple[int, list[str]]]()
 
     class LastLine(Callback):

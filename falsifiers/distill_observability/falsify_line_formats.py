@@ -17,7 +17,6 @@ from reference_trainer.training.lines import Lines
 
 
 def falsify_line_formats(subject: Any) -> None:
-    """The exact text of the lines that scripts search for."""
     stream = Stream()
     callback = subject.ProgressCallback(lines=Lines(stream))
     callback.attach(None)
@@ -37,7 +36,6 @@ Epoch 1/17: loss: 0.5000 (12.3s)
     extra=st.sampled_from(["0", " ", "x", "\n"]),
 )
 def falsify_patterns_parse_their_lines(subject: Any, name: str, numbers: list[int], loss: float, extra: str) -> None:
-    """A pattern parses the numbers of a line of its format, and does not match a longer, shorter or changed line."""
     fields = ("step", "total", "loss") if name == "STEP_LINE" else ("epoch", "epochs", "loss", "elapsed_s")
     values = dict(zip(fields, (*numbers, loss, 1.5), strict=False))
     line, pattern = getattr(subject, name).format(**values), subject.pattern(getattr(subject, name))
@@ -69,7 +67,6 @@ METRICS = st.dictionaries(st.sampled_from([*LOGGED, "agreement", "total"]), st.s
 @example(metrics=dict.fromkeys(reversed(LOGGED), 17.0))
 @example(metrics={"agreement": 17.0})
 def falsify_metrics_line(subject: Any, metrics: dict[str, float]) -> None:
-    """One line of the most important metrics that are present, in a fixed order; "" if there is none."""
     shown = [f"{name}={VALUES[metrics[name]]}" for name in LOGGED if name in metrics]
     expected = f"Distillation metrics | {' '.join(shown)}" if shown else ""
     seen = subject.metrics_line(metrics)

@@ -111,7 +111,6 @@ def expected_lines(schedule: tuple[int, int], losses: list[float | None], every:
 def falsify_log_lines(
     subject: Any, schedule: tuple[int, int], losses: list[float | None], every: int, metrics: str
 ) -> None:
-    """floor(steps / k) step lines, each with one of its metrics if there are any, and a line for each epoch."""
     stream = Stream()
     call_all(subject.ProgressCallback(every, lines=Lines(stream)), schedule, losses, metrics)
     seen, expected = stream.getvalue().splitlines(keepends=True), expected_lines(schedule, losses, every, metrics)
@@ -140,7 +139,6 @@ def falsify_first_step_is_followed_by_an_estimate(subject: Any, seconds: float, 
 
 @given(schedule=SCHEDULES, every=st.integers(1, 4))
 def falsify_titled_lines_differ_from_student_lines(subject: Any, schedule: tuple[int, int], every: int) -> None:
-    """Lines about another model than the student name it, and do not match the formats of the student's lines."""
     stream = Stream()
     call_all(subject.ProgressCallback(every, lines=Lines(stream), title="teacher"), schedule, [1.0], "scored")
     seen, steps = stream.getvalue().splitlines(), schedule[0] * schedule[1]
@@ -180,7 +178,6 @@ class Spy:
 
 @given(every=st.integers(0, 1000), times=st.integers(1, 1000), more=st.integers(0, 2))
 def falsify_unlogged_step_does_no_work(subject: Any, every: int, times: int, more: int) -> None:
-    """Nothing is formatted, read from the context but its step, written or flushed; a logged line is flushed."""
     stream, notes, step = Stream(), list[str](), max(every, 1) * times + more
     subject.ProgressCallback(every, lines=Lines(stream)).on_step_end(Spy(step, notes))
     done = [*notes, *["written"] * stream.writes, *["flushed"] * stream.flushes]

@@ -43,7 +43,6 @@ LOSSES = st.floats(0, 1e6) | st.sampled_from([math.nan, math.inf])
 
 
 def falsify_summary_equals_known_lines(subject: Any) -> None:
-    """Three results give the two lines that were written by hand."""
     for fields, project_to_steps, *expected in KNOWN:
         lines = list(subject.summary(result_of(**fields), project_to_steps))
         assert lines == expected, f"of {fields}, projected to {project_to_steps}: {lines}; expected {expected}"
@@ -73,7 +72,6 @@ def _assert_loss(what: str, text: str, loss: float) -> None:
 def falsify_summary_reports_exact_numbers(
     subject: Any, steps: int, elapsed_s: float, losses: tuple[float, ...], tokens: int, project_to_steps: int
 ) -> None:
-    """Steps per second, and hours, minutes and seconds in proportion, in exact fractions."""
     initial, final, best = losses
     fields = {"initial_loss": initial, "final_loss": final, "best_loss": best, "tokens": tokens}
     result = result_of(steps_completed=steps, elapsed_s=elapsed_s, **fields)
@@ -92,7 +90,6 @@ def falsify_summary_reports_exact_numbers(
 
 
 def falsify_patterns_match_their_lines(subject: Any) -> None:
-    """The `pattern` of a format parses lines written by hand, and matches no altered line."""
     summary = subject.pattern(subject.SMOKE_SUMMARY_LINE)
     projection = subject.pattern(subject.SMOKE_PROJECTION_LINE)
     names = ("steps", "elapsed_s", "initial_loss", "final_loss", "throughput"), ("steps", "hours", "minutes", "seconds")
@@ -117,7 +114,6 @@ def _spoilt(line: str) -> list[str]:
 
 @given(n=st.integers(1, 15))
 def falsify_lines_are_in_order(subject: Any, device: str, n: int) -> None:
-    """Start with N, steps, the two lines, the checks, and the skipped export, in this order."""
     with place() as where:
         lines = finished(subject, where, device=device, smoke=n, log_every=1).lines
     start = rf"smoke mode: {n} steps .*no model will be written"
@@ -131,7 +127,6 @@ def falsify_lines_are_in_order(subject: Any, device: str, n: int) -> None:
 
 
 def falsify_projection_uses_the_setting(subject: Any, device: str) -> None:
-    """50000 steps, or the value of --project-to-steps or its variables. The subject is the command line."""
     cases: list[tuple[list[str], dict[str, str], int]] = [
         ([], {}, 50000),
         ([], {"APR_DISTILL_PROJECT_TO_STEPS": ""}, 50000),
@@ -147,7 +142,6 @@ def falsify_projection_uses_the_setting(subject: Any, device: str) -> None:
 
 
 def falsify_run_without_steps_is_an_error(subject: Any, device: str) -> None:
-    """A callback that ends the run at its start causes a SmokeError, no ZeroDivisionError, and no file."""
     with place() as where:
         before = where.listing()
         callbacks = [stopping_at("on_train_begin", 1)]

@@ -28,7 +28,6 @@ LOSSES = st.none() | st.tuples(*[st.floats(0, 1e6) | st.just(math.inf)] * 2)
 def falsify_result_line_reports_the_run(
     subject: Any, losses: tuple[float, float] | None, steps: int, elapsed_s: float, tokens: int, stopped: bool
 ) -> None:
-    """Steps, time, steps and tokens per second, losses if a token was scored; a run of 0 s counts as 1 ns."""
     first, last = losses or (None, None)
     ran = {"steps_completed": steps, "elapsed_s": elapsed_s, "tokens": tokens, "stopped": stopped}
     line = subject.result_lines(result_of(**ran, initial_loss=first, final_loss=last), {}, Path("out"))[0]

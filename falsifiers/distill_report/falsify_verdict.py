@@ -36,7 +36,6 @@ def falsify_each_check_decides(subject: Any, finite: bool, difference: float, in
 
 @given(passed=st.lists(st.booleans(), max_size=4))
 def falsify_verdict_needs_every_check(subject: Any, passed: list[bool]) -> None:
-    """A line for each check, `go` if all of them passed, else `no-go`, and the line of the skipped export."""
     lines = subject.verdict([subject.Check(each, f"check {number}") for number, each in enumerate(passed)])
     expected = [f"smoke check: {'ok' if each else 'NOT OK'}: check {number}" for number, each in enumerate(passed)]
     expected += [f"smoke check: {'go' if all(passed) else 'no-go'}", "smoke mode: export skipped, no model was written"]

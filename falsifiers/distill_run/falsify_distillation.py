@@ -16,7 +16,6 @@ from falsifiers.support import decoder_oracle as oracle
 
 
 def falsify_student_learns(run: Any) -> None:
-    """The loss of training falls by a quarter at least, each held-back one by a tenth from the untrained student's."""
     train = run.result["train"]
     assert train["final_loss"] < 0.75 * train["initial_loss"], (
         f"the loss went from {train['initial_loss']:.4f} to {train['final_loss']:.4f} in "
@@ -31,7 +30,6 @@ def falsify_student_learns(run: Any) -> None:
 
 
 def falsify_first_loss_follows_settings(run: Any) -> None:
-    """ce_weight·CE + kd_weight·τ²·KL of the untrained student on the first batch; and the rates warm up."""
     tokens = np.array(run.result["first_batch"])
     student = oracle.logits(weights_of(run, "untrained"), HEADS["student"], tokens)
     teacher = oracle.logits(weights_of(run, "teacher"), HEADS["teacher"], tokens)

@@ -16,7 +16,6 @@ from falsifiers.support.small_runs import run, small
 
 @given(dtype=st.sampled_from([torch.float64, torch.bfloat16]), own=st.sampled_from(["float32", "float64"]))
 def falsify_default_dtype_has_no_influence(subject: Any, dtype: torch.dtype, own: str) -> None:
-    """Under another default dtype the exported file is the same, byte for byte, and the default stays."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         run(subject, small(directory, out=directory / "one", dtype=own))
@@ -46,7 +45,6 @@ class _Products(TorchDispatchMode):
 
 @given(name=st.sampled_from(["bfloat16", "float32", "float64"]))
 def falsify_matrix_products_use_the_dtype(subject: Any, device: str, name: str) -> None:
-    """Every matrix product is in that dtype; bfloat16 keeps weights in float32; losses agree to its precision."""
     with tempfile.TemporaryDirectory() as temporary, _Products() as products:
         directory = Path(temporary)
         result = run(subject, small(directory, out=directory / "one", dtype=name, device=device))
@@ -62,7 +60,6 @@ def falsify_matrix_products_use_the_dtype(subject: Any, device: str, name: str) 
 
 @given(teacher=st.sampled_from(["cached", "named"]), seed=st.integers(0, 3))
 def falsify_origin_of_teacher_has_no_influence(subject: Any, teacher: str, seed: int) -> None:
-    """Students of one teacher are equal bit for bit, whether it was just trained, cached, or given by the user."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         first = run(subject, small(directory, out=directory / "one", seed=seed))
@@ -76,7 +73,6 @@ def falsify_origin_of_teacher_has_no_influence(subject: Any, teacher: str, seed:
 
 
 def falsify_auto_selects_an_available_device(subject: Any) -> None:
-    """CUDA where it is available, otherwise the CPU. The subject is `reference_trainer.models.placement`."""
     expected = "cuda" if torch.cuda.is_available() else "cpu"
     seen = subject.usable_device("auto").type
     assert seen == expected, f"auto selects {seen}; expected {expected}"

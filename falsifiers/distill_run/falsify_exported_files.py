@@ -19,7 +19,6 @@ from falsifiers.distill_run.run_oracles import text_of
 
 
 def falsify_exported_weights_equal_trained_weights(run: Any) -> None:
-    """Every tensor in the file equals the student's, bit for bit, and so do the loaded model and its logits."""
     student = run.result["student"]
     written = load_file(run.directory / "out/model.safetensors")
     assert set(written) == set(student["weights"]), (
@@ -45,7 +44,6 @@ class _Holder(torch.nn.Module):
 
 
 def falsify_manifest_matches_export(run: Any) -> None:
-    """Three files and no other; the manifest has settings, seed, versions, and independently computed digests."""
     out = run.directory / "out"
     names = sorted(path.name for path in out.iterdir())
     assert names == ["config.json", "manifest.json", "model.safetensors"], f"the directory holds {names}"

@@ -79,7 +79,6 @@ def falsify_trace_matches_run(run: Any) -> None:
 
 
 def falsify_reported_losses_match_steps(run: Any) -> None:
-    """First, last and smallest loss of the steps, and their numbers; an epoch's loss is the mean over its tokens."""
     steps = [event for event in run.trace if event["event"] == "on_step_end"]
     losses, train = [event["loss"] for event in steps], run.result["train"]
     expected = {

@@ -15,7 +15,6 @@ from reference_trainer.training.callbacks import Callback
 
 @given(at=st.integers(0, 2), kind=st.sampled_from(["class", "function", "None"]))
 def falsify_callbacks_are_checked_first(subject: Any, at: int, kind: str) -> None:
-    """An object that is not a callback is refused by its position, before a text is read that does not exist."""
     odd: Any = {"class": Callback, "function": lambda context: None, "None": None}[kind]
     callbacks = [Callback(), Callback()]
     callbacks.insert(at, odd)

@@ -28,7 +28,6 @@ def _output(where: Place, state: str) -> dict[str, Any]:
 @example(n=2, output="empty", cached=True)
 @example(n=2, output="forced", cached=True)
 def falsify_no_file_is_changed(subject: Any, device: str, n: int, output: str, cached: bool) -> None:
-    """Text, output, cache, home and working directory keep every path, content and modification time."""
     with place() as where:
         if cached:
             finished(subject, where, device=device, out=where.tree / "earlier", epochs=1)
@@ -41,7 +40,6 @@ def falsify_no_file_is_changed(subject: Any, device: str, n: int, output: str, c
 
 @given(n=COUNTS, what=st.sampled_from(["a file in it", "a hidden file in it", "is a file itself"]))
 def falsify_full_output_directory_is_refused(subject: Any, device: str, n: int, what: str) -> None:
-    """A smoke run refuses what the full run would refuse: the same error, nothing trained."""
     with place() as where:
         if what == "is a file itself":
             where.out.write_text("taken")

@@ -66,7 +66,6 @@ def falsify_unset_limit_gives_a_full_run(subject: Any, device: str) -> None:
 @example(n=5, seed=0, warmup=50)
 @example(n=6, seed=0, warmup=2)
 def falsify_losses_equal_the_first_of_the_full_run(subject: Any, device: str, n: int, seed: int, warmup: int) -> None:
-    """The losses are equal bit for bit for the same teacher: a cached one, or one trained within N steps."""
     with place() as where:
         same = {"device": device, "seed": seed, "warmup": warmup, "epochs": 4, "teacher_steps": n}
         fresh = finished(subject, where, smoke=n, **same).losses
@@ -78,7 +77,6 @@ def falsify_losses_equal_the_first_of_the_full_run(subject: Any, device: str, n:
 
 @given(n=st.integers(1, 4), teacher_steps=st.integers(1, 5))
 def falsify_teacher_training_is_limited_and_not_cached(subject: Any, device: str, n: int, teacher_steps: int) -> None:
-    """A teacher that is not cached is trained for min(N, teacher_steps) steps, and not cached."""
     steps = min(n, teacher_steps)
     with place() as where:
         before = where.listing()

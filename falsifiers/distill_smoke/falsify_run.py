@@ -15,7 +15,6 @@ def _said(run: Any) -> str:
 
 
 def falsify_requested_steps_run(run: Any) -> None:
-    """N steps are traced, counted from 1, each epoch is closed, the summary reports N, and the exit code is 0."""
     wanted, epochs = run.arguments["steps"], run.arguments["epochs"]
     events = [event["event"] for event in run.trace]
     steps = [event["step"] for event in run.trace if event["event"] == "on_step_end"]
@@ -29,7 +28,6 @@ def falsify_requested_steps_run(run: Any) -> None:
 
 
 def falsify_two_lines_report_correct_numbers(run: Any) -> None:
-    """Summary, then projection, once each; the losses of the trace, and rates that follow from the reported time."""
     lines = [line for line in run.result["lines"] if "[SMOKE]" in line]
     assert len(lines) == 2, f"{len(lines)} lines with [SMOKE]: {_said(run)}"
     first, second = SUMMARY.fullmatch(lines[0]), PROJECTION.fullmatch(lines[1])
@@ -48,14 +46,12 @@ def falsify_two_lines_report_correct_numbers(run: Any) -> None:
 
 
 def falsify_only_the_trace_is_written(run: Any) -> None:
-    """Text, cache, home, working directory and temporary files are unchanged except for the trace."""
     assert run.trace, f"no trace was written: {_said(run)}"
     changed = changes(run.result["before"], run.result["after"])
     assert changed == ["work/trace.jsonl"], f"the run changed {changed}; expected work/trace.jsonl alone: {_said(run)}"
 
 
 def falsify_start_and_end_lines(run: Any) -> None:
-    """Two lines say that there is no model: one with N before the first epoch, and the last; no standard error."""
     lines, wanted = run.result["lines"], run.arguments["steps"]
     about = [line for line in lines if "no model" in line]
     assert len(about) == 2 and lines[-1:] == about[1:], f"{about} of {len(lines)} lines: {_said(run)}"

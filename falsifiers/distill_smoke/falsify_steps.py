@@ -40,7 +40,6 @@ def _assert_summary(ran: Ran, steps: int) -> None:
 @example(n=4, epochs=1, batch_size=4)
 @example(n=4, epochs=3, batch_size=4)
 def falsify_reported_steps_ran(subject: Any, device: str, n: int, epochs: int, batch_size: int) -> None:
-    """Result, trace and lines agree on min(N, planned) steps, also where the data ends before N."""
     with place() as where:
         ran = finished(subject, where, device=device, smoke=n, epochs=epochs, batch_size=batch_size)
     expected = min(n, planned(batch_size=batch_size, epochs=epochs))
@@ -67,7 +66,6 @@ def _steps_before(hook: str, call: int, n: int) -> int:
 @example(n=9, hook="on_epoch_begin", call=2)
 @example(n=9, hook="on_epoch_begin", call=1)
 def falsify_ended_by_a_callback(subject: Any, device: str, n: int, hook: str, call: int) -> None:
-    """Both lines report the steps that ran; if none ran, a SmokeError is raised and neither line printed."""
     steps = _steps_before(hook, call, n)
     with place() as where:
         before = where.listing()
@@ -94,7 +92,6 @@ def assert_no_step_ran(ran: Ran) -> None:
 def falsify_exception_ends_without_summary(
     subject: Any, device: str, n: int, step: int, error: type[BaseException]
 ) -> None:
-    """The caller sees the exception; no line of the summary, of the checks or of the end is printed."""
     raised = error("by the test")
     with place() as where:
         before = where.listing()

@@ -30,11 +30,6 @@ def projection_lost(original: Any, *arguments: Any) -> Any:
     return original(*arguments)[:1]
 
 
-def end_line_lost(original: Any, checks: Any) -> Any:
-    """Return the lines of the verdict without the last one."""
-    return original(checks)[:-1]
-
-
 def summary_of_every_run(original: Any, settings: Any, *, lines: Any = None, **rest: Any) -> Any:
     """Print the two lines after a full run too."""
     from reference_trainer.pipeline.smoke import summary
@@ -72,26 +67,6 @@ def lines_only_when_cut_off(original: Any, settings: Any, *, lines: Any = None, 
     return _printing(original, settings, lines, change, **rest)
 
 
-def requested_steps_reported(original: Any, settings: Any, *, lines: Any = None, **rest: Any) -> Any:
-    """Report N in the summary instead of the steps that ran."""
-
-    def change(line: str) -> str:
-        tag, steps, *words = line.split(" ")
-        return " ".join((tag, str(settings.smoke), *words)) if tag == "[SMOKE]" and steps.isdecimal() else line
-
-    return _printing(original, settings, lines, change, **rest)
-
-
-def end_line_in_a_finally(original: Any, settings: Any, *, lines: Any = None, **rest: Any) -> Any:
-    """Print the last line after an exception too."""
-    lines = lines or _standard_output()
-    try:
-        return original(settings, lines=lines, **rest)
-    except BaseException:
-        lines.write("smoke mode: export skipped, no model was written")
-        raise
-
-
 def exported_before_it_is_skipped(original: Any, settings: Any, **rest: Any) -> Any:
     """Save the student of a smoke run."""
     from reference_trainer.storage.export import save_decoder
@@ -110,39 +85,6 @@ def exported_like_any_run(original: Any, settings: Any, **rest: Any) -> Any:
     return original(settings, **rest)
 
 
-def smoke_draws_other_weights(original: Any, settings: Any, **rest: Any) -> Any:
-    """Start a smoke run from another seed."""
-    return original(settings.model_copy(update={"seed": settings.seed + (settings.smoke is not None)}), **rest)
-
-
-def output_unchecked(original: Any, settings: Any, **rest: Any) -> Any:
-    """Ignore the output directory of a smoke run."""
-    if settings.smoke is not None:
-        settings = settings.model_copy(update={"out": settings.data.parent / "never written"})
-    return original(settings, **rest)
-
-
-def schedule_scaled_to_the_limit(original: Any, *parts: Any, schedule: Any, learning_rate: Any, **rest: Any) -> Any:
-    """Compress the learning-rate schedule into the steps that run."""
-    factor = schedule.epochs * schedule.steps_per_epoch / schedule.total_steps
-
-    def scaled(step: int) -> float:
-        return learning_rate(round(step * factor))
-
-    return original(*parts, schedule=schedule, learning_rate=scaled, **rest)
-
-
-def teacher_of_a_full_run(original: Any, settings: Any, *rest: Any) -> Any:
-    """Train the teacher of a smoke run as long as that of a full run, and cache it."""
-    return original(settings.model_copy(update={"smoke": None}), *rest)
-
-
 def callbacks_unchecked(original: Any, callbacks: Any) -> Any:
     """Accept any object as a callback."""
-    return tuple(callbacks)
-
-
-def callbacks_used_up(original: Any, callbacks: Any) -> Any:
-    """Exhaust a generator of callbacks by the check."""
-    original(callbacks)
     return tuple(callbacks)

@@ -66,7 +66,6 @@ def fed(callback: Any, values: Sequence[float], source: str) -> list[Any]:
 def falsify_run_is_stopped_after_the_patience(
     subject: Any, values: list[float], rules: dict[str, Any], source: str
 ) -> None:
-    """STOP at the value with which `patience` in a row are no improvement, and at none before."""
     at = stops_at(values, **rules)
     chosen = {name: value for name, value in rules.items() if value != DEFAULTS[name]}
     seen = fed(subject.EarlyStopping("it", source=source, **chosen), values[:at], source)
@@ -76,7 +75,6 @@ def falsify_run_is_stopped_after_the_patience(
 
 @given(values=VALUES, rules=RULES, cut=st.integers(0, 12))
 def falsify_state_survives_a_checkpoint(subject: Any, values: list[float], rules: dict[str, Any], cut: int) -> None:
-    """Cut after any value, saved as JSON and restored, the answers are those without the cut."""
     straight = fed(subject.EarlyStopping("it", **rules), values, "evaluation")
     first, second = (subject.EarlyStopping("it", **rules) for _ in range(2))
     before = fed(first, values[:cut], "evaluation")
@@ -92,7 +90,6 @@ OTHER = ({"metric": "other"}, {"source": "log"}, {"mode": "min"}, {"mode": "max"
 def falsify_state_of_another_metric_is_ignored(
     subject: Any, values: list[float], rules: dict[str, Any], cut: int, other: dict[str, Any]
 ) -> None:
-    """With the state of another metric, mode or source, the answers are those of a new callback."""
     chosen = {"metric": "it", "source": "evaluation", **rules}
     assume(chosen != {**chosen, **other})
     first, second, new = (subject.EarlyStopping(**given) for given in ({**chosen, **other}, chosen, chosen))
@@ -104,7 +101,6 @@ def falsify_state_of_another_metric_is_ignored(
 
 @given(eval_every=st.integers(0, 2), source=st.sampled_from(["evaluation", "log"]))
 def falsify_a_run_without_evaluations_is_refused(subject: Any, eval_every: int, source: str) -> None:
-    """SettingError with the metric before the run, if it looks at evaluations and there are none."""
     callback = subject.EarlyStopping("it", source=source)
     pipeline = SimpleNamespace(settings=Settings(eval_every=eval_every))
     refused = source == "evaluation" and eval_every == 0
@@ -120,7 +116,6 @@ def falsify_a_run_without_evaluations_is_refused(subject: Any, eval_every: int, 
 def falsify_resumed_run_stops_at_the_same_step(
     subject: Any, values: list[float], rules: dict[str, Any], cut: int, save_every: int
 ) -> None:
-    """A real run that evaluates in every step ends at the same step, cut at any checkpoint or not, due or the best."""
     steps = len(values)
     at = stops_at(values, **rules) or steps
     script, saved = Script(1, steps, None, ((),), every=(0, 1, save_every)), list[Any]()
@@ -141,7 +136,6 @@ def falsify_resumed_run_stops_at_the_same_step(
 def falsify_state_ends_with_its_run(
     subject: Any, before: list[float], values: list[float], rules: dict[str, Any], cut: int
 ) -> None:
-    """The second run of a callback stops where that of a new one does: begun anew, or where it was not saved."""
     cut %= len(values)
     used, saved = EarlyStopping("it", **rules), list[Any]()
     given = {"save": saved.append, "every_best": True, "evaluate": _evaluations(values, 0)}
@@ -170,7 +164,6 @@ REFUSED = [
 
 @given(case=st.sampled_from(REFUSED))
 def falsify_arguments_outside_their_domain_are_refused(subject: Any, case: tuple[dict[str, Any], str]) -> None:
-    """SettingError with the name and the value of the argument."""
     given, name = case
     try:
         subject.EarlyStopping("it", **given)
@@ -182,7 +175,6 @@ def falsify_arguments_outside_their_domain_are_refused(subject: Any, case: tuple
 
 @given(source=st.sampled_from(sorted(SOURCES)))
 def falsify_unknown_metric_ends_the_run(subject: Any, source: str) -> None:
-    """SettingError with the metric and those to choose from, at the first evaluation."""
     try:
         fed(subject.EarlyStopping("that", source=source), [1.0], source)
     except SettingError as error:
@@ -210,7 +202,6 @@ class Other(Kept):
 
 @given(numbers=st.lists(st.integers(1, 9), min_size=1, max_size=3), before=st.integers(0, 2), after=st.integers(0, 2))
 def falsify_states_follow_their_callbacks(subject: Any, numbers: list[int], before: int, after: int) -> None:
-    """The k-th callback of a class gets the state of the k-th, also where the resumed run has further callbacks."""
     saved = subject.Callbacks([*(Kept(number) for number in numbers), Other(10)]).states()
     fresh, other = [Kept(0) for _ in numbers], Other(0)
     own = [*(Callback() for _ in range(before)), other, *fresh, *(Callback() for _ in range(after))]

@@ -36,7 +36,6 @@ METRICS = ["agreement", "hard_loss", "kl_at_1", "kl_at_T", "soft_loss", "teacher
 def falsify_evaluation_does_not_depend_on_batch_size(
     subject: Any, device: str, student: Tensor, teacher: Tensor, text: Tensor, length: int, temperature: float
 ) -> None:
-    """Sum and count of each metric are the oracle's, over all sequences, whatever the batch size."""
     text = torch.cat((text, text[:1].expand(max(0, length - len(text)))))
     for batch_size in BATCH_SIZES:
         sequences = sequences_of(text, length, batch_size, device)
@@ -56,7 +55,6 @@ def falsify_evaluation_does_not_depend_on_batch_size(
 def falsify_evaluation_does_not_change_student(
     subject: Any, device: str, text: Tensor, flags: list[bool], fails_at: int, whose: bool
 ) -> None:
-    """Each submodule's training flag, also after an exception of either model; no gradient; gradients stay enabled."""
     table = torch.zeros(VOCABULARY, VOCABULARY)
     student = Student(table, device, fails_at if whose else 0)
     teacher = Teacher(torch.full_like(table, torch.nan) if fails_at and not whose else table, device)
@@ -78,7 +76,6 @@ def falsify_evaluation_does_not_change_student(
 def falsify_evaluation_builds_no_graph(
     subject: Any, device: str, student: Tensor, teacher: Tensor, text: Tensor, batch_size: int
 ) -> None:
-    """Torch's saved-tensor hook is never called."""
     kept: list[Tensor] = []
     module, sequences = Student(student, device), sequences_of(text, 2, batch_size, device)
     with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):
@@ -101,7 +98,6 @@ def falsify_metric_without_tokens_is_absent(subject: Any, size: int, batch_size:
 
 @given(text=TEXTS, batch_size=st.sampled_from(BATCH_SIZES), teachers=st.sampled_from(["cpu", DEVICE]))
 def falsify_evaluation_mixes_no_devices(subject: Any, text: Tensor, batch_size: int, teachers: str) -> None:
-    """With a student on a fake device, and its teacher there or on the CPU, nothing raises, and every term is there."""
     providers = importlib.import_module("reference_trainer.distillation.providers")
     seen: dict[str, Any] = {}
     with FakeDevice():
@@ -117,7 +113,6 @@ def falsify_evaluation_mixes_no_devices(subject: Any, text: Tensor, batch_size: 
 
 @given(text=TEXTS, larger=st.sampled_from(["student", "teacher"]))
 def falsify_models_of_two_vocabularies_are_refused(subject: Any, text: Tensor, larger: str) -> None:
-    """A teacher and a student of 4 and 5 tokens are refused, with both sizes, before any forward."""
     sizes = {"student": VOCABULARY + (larger == "student"), "teacher": VOCABULARY + (larger == "teacher")}
     models = {name: _Untouched(size) for name, size in sizes.items()}
     call = partial(subject.evaluate, models["teacher"], models["student"], sequences_of(text, 2, 1), weights_at(1.0))

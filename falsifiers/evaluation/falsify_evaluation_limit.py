@@ -25,7 +25,6 @@ CASES = [(257, 257), (LIMIT + 1, 257), (LIMIT + 1, 256)]
 
 @given(case=st.sampled_from(CASES))
 def falsify_evaluation_has_a_limit(subject: Any, device: str, case: tuple[int, int]) -> None:
-    """At most its first 2^16 bytes, in whole sequences that share a byte; all whole sequences of a shorter text."""
     held, length = case
     text = bytes(97 + k * k % 26 for k in range(1000)) * (held // 100 + 1)
     with tempfile.TemporaryDirectory() as name:

@@ -8,9 +8,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-EVERYTHING = 2**62
-A_BYTE_MORE = 2**16 + 1
-
 
 def _part(sequences: Any, first: int, end: int) -> Any:
     """Return the sequences with numbers from `first` to `end`, which share a byte with their neighbours."""
@@ -81,31 +78,8 @@ def nothing_scored_is_zero(
     return {"hard_loss": nothing, **original(teacher, student, sequences, weights, **named)}
 
 
-def graph_built_in_evaluation(original: Any, student: Any, batch: Any) -> Any:
-    """Save tensors for a backward pass in the student's forward pass."""
-    return student.forward(batch).logits
-
-
-def evaluated_at_temperature_1(
-    original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, **named: Any
-) -> Any:
-    """Report the divergence at temperature 1 as that at the temperature."""
-    return original(teacher, student, sequences, replace(weights, temperature=1.0), **named)
-
-
 def direction_reversed(original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, **named: Any) -> Any:
     """Report KL(student || teacher)."""
     swapped = original(student, teacher, sequences, weights, **named)
     changed = {name: swapped[name] for name in ("kl_at_1", "kl_at_T") if name in swapped}
     return original(teacher, student, sequences, weights, **named) | changed
-
-
-def teacher_left_on_the_cpu(original: Any, student: Any, teacher: Any, *rest: Any, **settings: Any) -> Any:
-    """Compare the student's logits with the teacher's on the CPU, wherever the models are."""
-    return original(student, teacher.to("cpu"), *rest, **settings)
-
-
-def evaluated_from_the_end(original: Any, *given: Any) -> Any:
-    """Begin to evaluate at the end of the text."""
-    text = original(*given)
-    return replace(text, held_back=text.held_back.flip(0))

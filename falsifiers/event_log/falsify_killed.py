@@ -41,7 +41,6 @@ def events(path: Path) -> set[tuple[str, int, int | None]]:
 
 @given(moments=st.lists(st.integers(5, 60), min_size=1, max_size=2), save_every=st.integers(1, 2))
 def falsify_killed_runs_lose_no_event(subject: Any, moments: list[int], save_every: int) -> None:
-    """Killed by SIGKILL at any operations on files and resumed, the log has every event of the straight run."""
     with tempfile.TemporaryDirectory() as name:
         directory, every = Path(name).resolve(), {"save_every": save_every}
         resumed_to_the_end(subject, directory, "straight", [slow_log(directory / "straight.jsonl")], **every)

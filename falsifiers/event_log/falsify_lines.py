@@ -44,7 +44,6 @@ def _in_json(number: float | None) -> float | str | None:
 def falsify_every_event_has_its_line(
     subject: Any, attempts: int, every: tuple[int, int, int], hooks: list[str] | None
 ) -> None:
-    """Each chosen event of each attempt has one line, in order, after those of earlier attempts."""
     script = Script(2, 2, None, ((),), accumulation=2, left=1, every=every)
     with tempfile.TemporaryDirectory() as name:
         path = Path(name, "events.jsonl")
@@ -70,7 +69,6 @@ FIELDS = ("loss", "learning_rate", "gradient_norm", "elapsed_s")
 )
 @example(numbers=(math.nan, math.inf, -math.inf, 1.0), metrics={"loss": math.nan}, rank=0)
 def falsify_lines_are_strict_json(subject: Any, numbers: tuple[Any, ...], metrics: Any, rank: int) -> None:
-    """Numbers and metrics read back, NaN and infinity as texts; ranks but the first write nothing."""
     values = dict(zip(FIELDS, numbers, strict=True))
     maps = {"metrics": metrics, "validation_metrics": {**metrics, "more": 1.0}, "batch_metrics": metrics}
     with tempfile.TemporaryDirectory() as name:
@@ -90,7 +88,6 @@ def falsify_lines_are_strict_json(subject: Any, numbers: tuple[Any, ...], metric
 
 @given(ranks=st.integers(1, 3), steps=st.integers(1, 3), memory=st.none() | st.integers(0, 2**50), rate=NUMBERS)
 def falsify_resources_are_logged(subject: Any, ranks: int, steps: int, memory: int | None, rate: float | None) -> None:
-    """Every rank has a file with rate, memory, speed and processor time of each logged step."""
     with tempfile.TemporaryDirectory() as name:
         for rank in range(ranks):
             callbacks = Callbacks([subject.ResourceLog(Path(name, "resources.jsonl"))])
@@ -115,7 +112,6 @@ def falsify_resources_are_logged(subject: Any, ranks: int, steps: int, memory: i
 
 @given(kind=st.sampled_from(["an unknown hook", "a directory", "a missing directory"]))
 def falsify_unusable_logs_are_refused(subject: Any, kind: str) -> None:
-    """An unknown hook, and a file that cannot be opened, are refused when the observer is made, by name."""
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / {"a directory": ".", "a missing directory": "none/file"}.get(kind, "file")
         hooks = {"hooks": ["on_logs"]} if kind == "an unknown hook" else {}

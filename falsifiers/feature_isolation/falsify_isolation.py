@@ -18,7 +18,6 @@ FLOATS = st.sampled_from([torch.float32, torch.float64, torch.bfloat16])
 
 @given(case=feature_cases())
 def falsify_teacher_gets_no_gradient(subject: Any, device: str, case: FeatureCase) -> None:
-    """A teacher that requires a gradient gets none, and no argument is modified."""
     student, teacher = (
         [x.to(device).clone().requires_grad_() for x in states] for states in (case.student, case.teacher)
     )
@@ -49,7 +48,6 @@ def _assert_same_bits(when: str, seen: list[Tensor], expected: list[Tensor]) -> 
 
 @given(case=feature_cases(), dtype=FLOATS)
 def falsify_torch_modes_have_no_influence(subject: Any, device: str, case: FeatureCase, dtype: torch.dtype) -> None:
-    """Sum, count and gradients are bit for bit the same under autocast, other defaults and grad modes."""
     case = case.to(dtype)
     outside = _answers(subject, case, device, True)
     for name, mode in MODES.items():
@@ -60,7 +58,6 @@ def falsify_torch_modes_have_no_influence(subject: Any, device: str, case: Featu
 
 @given(case=feature_cases(), dtype=FLOATS)
 def falsify_states_of_inference_mode_are_accepted(subject: Any, case: FeatureCase, dtype: torch.dtype) -> None:
-    """A teacher and a mask that were made in inference mode give the same bits, gradients included."""
     case = case.to(dtype)
     with torch.inference_mode():
         made = case.but(teacher=[x.clone() for x in case.teacher], scored=case.scored.clone())
@@ -73,7 +70,6 @@ def falsify_states_of_inference_mode_are_accepted(subject: Any, case: FeatureCas
 
 @given(case=feature_cases(), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
 def falsify_states_stay_on_their_device(subject: Any, case: FeatureCase, dtype: torch.dtype) -> None:
-    """No operation mixes devices; results are on the device of the states, with the bits of the CPU."""
     case = case.to(dtype)
     expected = _answers(subject, case, "cpu", True)
     with fake_cuda():

@@ -80,13 +80,11 @@ SETTINGS: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
 
 
 def falsify_states_that_do_not_fit_are_refused(subject: Any) -> None:
-    """States and masks that do not fit are refused with their shapes, dtypes or devices, before any arithmetic."""
     for what, changes, words in TENSORS:
         assert_refused(what, lambda given=changes: _loss(subject, given), *words)
 
 
 def falsify_settings_that_do_not_fit_are_refused(subject: Any) -> None:
-    """Distances, layers and projections that do not fit are refused with the value; the last layers are accepted."""
     for what, changes, words in SETTINGS:
         assert_refused(what, lambda given=changes: _loss(subject, given), *words)
     for accepted in ({}, {"layers": [(-2, -3)]}, {"layers": [(1, 2)] * 4}, {"projections": [nn.Identity()] * 2}):

@@ -21,7 +21,6 @@ from falsifiers.feature_matching.cases import DISTANCES, FeatureCase, feature_ca
 def falsify_unscored_positions_have_no_influence(
     subject: Any, device: str, case: FeatureCase, dtype: torch.dtype, value: float, whose: str
 ) -> None:
-    """Sum, count and gradients are bit for bit the same for any unscored states, and their gradient is exactly 0."""
     case = _with_padding(case.to(dtype))
     names = ("student", "teacher") if whose == "both" else (whose,)
     padding = ~case.scored[..., None]
@@ -53,7 +52,6 @@ def _with_padding(case: FeatureCase) -> FeatureCase:
 def falsify_nothing_scored(
     subject: Any, device: str, shape: tuple[int, ...], value: float, dtype: torch.dtype, distance: str
 ) -> None:
-    """With no scored position, sum, count and gradient are 0 and the sum is differentiable, even for NaN."""
     states = [torch.full(shape, value, dtype=dtype)]
     case = FeatureCase(states, states, torch.zeros(shape[:2], dtype=torch.bool), [(0, 0)], distance)
     loss = case.loss(subject, device)

@@ -34,7 +34,6 @@ class Recorded(nn.Module):
 def falsify_each_pair_has_its_projection(
     subject: Any, device: str, case: FeatureCase, more: int, dtype: torch.dtype
 ) -> None:
-    """Each projection gets the scored states of its layer in float32 or wider, is compared, and trains."""
     case = case.to(dtype).but(teacher=[nn.functional.pad(x, (0, more), value=1.0) for x in case.teacher])
     wide = torch.promote_types(dtype, torch.float32)
     width = case.student[0].shape[-1]

@@ -38,7 +38,6 @@ def assert_gradient(what: str, seen: Tensor, expected: Tensor, allowed: float) -
 
 @given(case=feature_cases())
 def falsify_sum_count_and_gradient(subject: Any, device: str, case: FeatureCase) -> None:
-    """Sum, count and gradient equal those of plain Python, for any pairs of layers."""
     assert_is_the_oracles(subject, case, device, UNIT_ROUNDOFF[torch.float64])
 
 
@@ -71,7 +70,6 @@ def falsify_wider_dtype_is_used(subject: Any, device: str, case: FeatureCase, wi
 
 @given(case=feature_cases())
 def falsify_other_layers_have_no_influence(subject: Any, device: str, case: FeatureCase) -> None:
-    """Sum and gradients keep every bit when layers outside of the pairs are NaN."""
     changed = {}
     for name, states, used in zip(
         ("student", "teacher"), (case.student, case.teacher), zip(*case.layers, strict=True), strict=True

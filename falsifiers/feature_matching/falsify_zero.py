@@ -19,7 +19,6 @@ LARGEST_GRADIENT = 2e4
 
 @given(case=feature_cases(states=HALVES | st.just(0.0)), dtype=DTYPES)
 def falsify_equal_states_are_at_distance_zero(subject: Any, device: str, case: FeatureCase, dtype: torch.dtype) -> None:
-    """Where each layer is compared with itself, sum and gradient are exactly 0, also for zero vectors."""
     case = case.to(dtype)
     case = case.but(teacher=case.student, layers=[(k, k) for k in range(len(case.student))])
     seen = float(case.loss(subject, device).sum)
@@ -37,7 +36,6 @@ def falsify_equal_states_are_at_distance_zero(subject: Any, device: str, case: F
 def falsify_vanishing_states_have_finite_gradients(
     subject: Any, device: str, case: FeatureCase, dtype: torch.dtype, scale: float, whose: str
 ) -> None:
-    """For zero and tiny vectors the sum is the oracle's, and no element of a gradient exceeds 2e4."""
     names = ("student", "teacher") if whose == "both" else (whose,)
     case = case.but(**{name: [x * scale for x in getattr(case, name)] for name in names}).to(dtype)
     allowed, _ = case.allowed(UNIT_ROUNDOFF[torch.float64 if dtype is torch.float64 else torch.float32])
@@ -60,7 +58,6 @@ def falsify_vanishing_states_have_finite_gradients(
 def falsify_near_agreement_keeps_its_digits(
     subject: Any, device: str, direction: list[float], step: float, distance: str
 ) -> None:
-    """In float32 the distance of nearly equal vectors is nonnegative and as exact as their difference."""
     teacher = torch.tensor(direction)[None, None]
     student = teacher.clone()
     student[..., 0] *= 1 + step

@@ -48,16 +48,6 @@ def zero_vectors_disagree(original: Any, *tensors: Any, **settings: Any) -> Any:
     return with_distance(original, *tensors, cosine=_cosine(1e-6), **settings)
 
 
-def digits_cancelled(original: Any, *tensors: Any, **settings: Any) -> Any:
-    """Subtract a cosine of float32 from 1."""
-
-    def distance(student: Tensor, teacher: Tensor) -> Tensor:
-        units = [x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(1e-4) for x in (student, teacher)]
-        return (1 - (units[0] * units[1]).sum(-1)).double()
-
-    return with_distance(original, *tensors, cosine=distance, **settings)
-
-
 def root_of_squares(original: Any, *tensors: Any, **settings: Any) -> Any:
     """Take the root of a sum of squares, whose derivative is infinite at 0, before the floor is applied."""
 
@@ -113,30 +103,6 @@ def students_index_for_both(
     """Take the student's layer of a pair for the teacher too."""
     same = [(i, i if -len(teacher) <= i < len(teacher) else j) for i, j in layers]
     return original(student, teacher, scored, layers=same, **settings)
-
-
-def layers_added(original: Any, *tensors: Any, layers: Any, **settings: Any) -> Any:
-    """Add the pairs of layers instead of averaging them."""
-    loss = original(*tensors, layers=layers, **settings)
-    return replace(loss, sum=loss.sum * len(layers))
-
-
-def features_added(original: Any, student: Any, *others: Any, distance: str, **settings: Any) -> Any:
-    """Add squared differences over features instead of averaging them."""
-    loss = original(student, *others, distance=distance, **settings)
-    return replace(loss, sum=loss.sum * student[0].shape[-1]) if distance == "l2" else loss
-
-
-def half_precision(original: Any, student: Any, teacher: Any, *others: Any, **settings: Any) -> Any:
-    """Round each difference to half precision."""
-    if student[0].dtype not in (torch.float16, torch.bfloat16) or settings.get("projections"):
-        return original(student, teacher, *others, **settings)
-    gaps = [(student[i] - teacher[j]).float() for i, j in settings["layers"]]
-    layers = [(k, k) for k in range(len(gaps))]
-    if settings["distance"] == "l2":
-        return original(gaps, [torch.zeros_like(x) for x in gaps], *others, **{**settings, "layers": layers})
-    narrow = [x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(1e-4) for x in student]
-    return original(narrow, teacher, *others, **settings)
 
 
 def projection_frozen(original: Any, *tensors: Any, projections: Any = None, **settings: Any) -> Any:

@@ -31,7 +31,6 @@ def _copies(parameters: Any) -> list[torch.Tensor]:
     seed=st.integers(0, 9), distance=st.sampled_from(["cosine", "l2"]), dtype=st.sampled_from(["float32", "float64"])
 )
 def falsify_a_projection_is_made_trained_and_not_exported(subject: Any, seed: int, distance: str, dtype: str) -> None:
-    """A linear layer from 16 to 32 is drawn from the seed, trained by the optimizer, and no file holds it."""
     first, moved = [], []
     with tempfile.TemporaryDirectory() as name:
         for process_seed in (1, 2):
@@ -57,7 +56,6 @@ def falsify_a_projection_is_made_trained_and_not_exported(subject: Any, seed: in
 
 @given(clip=st.floats(1e-6, 1e-3))
 def falsify_the_projection_is_clipped_with_the_student(subject: Any, clip: float) -> None:
-    """The norm over student and projections together is scaled down to the limit."""
     with tempfile.TemporaryDirectory() as name, _prepared(subject, Path(name), clip=clip, max_steps=1) as work:
         work.prepare()
         work.run()
@@ -69,7 +67,6 @@ def falsify_the_projection_is_clipped_with_the_student(subject: Any, clip: float
 
 @given(seed=st.integers(0, 9))
 def falsify_weight_of_zero_changes_no_run(subject: Any, seed: int) -> None:
-    """With a feature_weight of 0 the weights are bit for bit those of a run without any setting of features."""
     with tempfile.TemporaryDirectory() as name:
         directory, made = Path(name), []
         for number, settings in enumerate(({}, {"feature_weight": 0.0, "feature_layers": "7:7", "teacher_width": 32})):
@@ -84,7 +81,6 @@ def falsify_weight_of_zero_changes_no_run(subject: Any, seed: int) -> None:
 def falsify_a_weight_that_rises_from_zero_is_matched(
     subject: Any, end: float, teacher_width: int, distance: str
 ) -> None:
-    """The first step of a linear rise from 0 has no feature; the later ones have its distance, with their weights."""
     given = {"feature_weight": 0.0, "feature_weight_end": end, "anneal": "linear", "feature_distance": distance}
     logged = {"log_every": 1, "teacher_width": teacher_width}
     seen = list[dict[str, float]]()
@@ -107,7 +103,6 @@ def falsify_a_weight_that_rises_from_zero_is_matched(
 
 @given(layers=st.sampled_from([("1:0", "student"), ("-2:0", "student"), ("0:1", "teacher"), ("0:0,0:-3", "teacher")]))
 def falsify_unknown_layers_are_refused(subject: Any, layers: tuple[str, str]) -> None:
-    """A layer that a model of one layer does not have is refused before the training, with the model's name."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         settings = {"feature_weight": 1.0, "feature_layers": layers[0], "out": directory / "out"}

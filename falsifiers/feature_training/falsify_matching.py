@@ -24,7 +24,6 @@ def _states(widths: list[int], seed: int, dtype: torch.dtype = torch.float32, de
 def falsify_a_projection_is_made_where_widths_differ(
     subject: Any, student: list[int], teacher: list[int], data: st.DataObject, dtypes: tuple[str, str]
 ) -> None:
-    """None if every pair has one width; else a linear layer for each pair of two widths, and nothing for the others."""
     layer = st.tuples(st.integers(-len(student), len(student) - 1), st.integers(-len(teacher), len(teacher) - 1))
     layers = data.draw(st.lists(layer, min_size=1, max_size=3), label="layers")
     states = [_states(widths, 1, getattr(torch, kind)) for widths, kind in zip((student, teacher), dtypes, strict=True)]
@@ -43,7 +42,6 @@ def falsify_a_projection_is_made_where_widths_differ(
 
 @given(width=st.integers(1, 4), distance=st.sampled_from(["cosine", "l2"]), seed=st.integers(0, 99))
 def falsify_a_step_leaves_its_states_as_they_are(subject: Any, width: int, distance: str, seed: int) -> None:
-    """States keep values and flags, and the sum keeps no graph, so its memory is free when the step ends."""
     student, teacher = _states([width] * 2, seed), _states([width] * 2, seed + 1)
     before = [each.clone() for each in (*student, *teacher)]
     matching = subject.FeatureMatching(distance=distance)
@@ -57,7 +55,6 @@ def falsify_a_step_leaves_its_states_as_they_are(subject: Any, width: int, dista
 
 @given(width=st.integers(1, 4), distance=st.sampled_from(["cosine", "l2"]), seed=st.integers(0, 99))
 def falsify_a_teacher_may_be_on_another_device(subject: Any, width: int, distance: str, seed: int) -> None:
-    """States of a teacher on the CPU are moved to the student's device; the sum is the same."""
     matching, scored = subject.FeatureMatching(distance=distance), torch.ones(B, T, dtype=torch.bool)
     expected, _ = matching.differentiate(_states([width], seed), _states([width], seed + 1), scored, 1.0)
     with fake_cuda():

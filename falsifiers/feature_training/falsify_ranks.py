@@ -18,7 +18,6 @@ from reference_trainer.training.parallel import DataParallel
 
 @given(window=feature_windows(), ranks=st.sampled_from([2, 3]))
 def falsify_ranks_have_the_gradient_with_features(subject: Any, window: FeatureWindow, ranks: int) -> None:
-    """Every rank ends with the gradient of one batch with all sequences, for student and projections."""
     window = window.but(case=window.case.but(samples=UNEVEN, split=dealt(len(UNEVEN), ranks, 2)))
 
     def work(rank: int) -> dict[str, Any]:

@@ -51,7 +51,6 @@ def _metrics(
 
 @given(window=feature_windows())
 def falsify_the_metric_is_a_mean_over_tokens(subject: Any, device: str, window: FeatureWindow) -> None:
-    """The logged mean is the sum over all scored tokens since the last logged step, divided once."""
     assume(window.case.count())
     steps = len(window.case.split[0])
     (metrics,) = _metrics(subject, window, window.feature_weight, steps, device)
@@ -65,7 +64,6 @@ def falsify_the_metric_is_a_mean_over_tokens(subject: Any, device: str, window: 
 
 @given(window=feature_windows(), end=st.floats(0.25, 4))
 def falsify_the_weight_follows_its_schedule(subject: Any, window: FeatureWindow, end: float) -> None:
-    """The weight of a step is that of its number, in the loss too; a weight of 0 leaves the metric out of its step."""
     start, steps = window.feature_weight, len(window.case.split[0])
     for ends in ((start, end), (0.0, end), (0.0, 0.0)):
         weight = Annealed(*ends, "linear", name="feature_weight")

@@ -30,7 +30,6 @@ def _gradients(module: Any, matching: FeatureMatching) -> dict[str, Any]:
 
 @given(window=feature_windows())
 def falsify_any_split_gives_the_gradient_with_features(subject: Any, device: str, window: FeatureWindow) -> None:
-    """Any micro-batches and paddings give the gradient of one batch, for the student and its projections."""
     module, matching = window.student(device), window.matching(device)
     _window(subject, window, module, window.teacher(device), matching, device)
     expected, allowed = window.gradients()
@@ -40,7 +39,6 @@ def falsify_any_split_gives_the_gradient_with_features(subject: Any, device: str
 
 @given(window=feature_windows())
 def falsify_feature_sum_of_a_window(subject: Any, device: str, window: FeatureWindow) -> None:
-    """The metric is the sum over the scored tokens of all micro-batches, and its weighted value is in the loss."""
     models = window.student(device), window.teacher(device)
     sums = _window(subject, window, *models, window.matching(device), device).sums
     assert "feature" in sums, f"sums are {sorted(sums)}; expected feature too"
@@ -54,7 +52,6 @@ def falsify_feature_sum_of_a_window(subject: Any, device: str, window: FeatureWi
 
 @given(window=feature_windows())
 def falsify_weight_of_zero_computes_nothing(subject: Any, window: FeatureWindow) -> None:
-    """With a feature_weight of 0 no model is asked for hidden states, and gradients are bit for bit those without."""
     window = window.but(feature_weight=0.0)
     module, teacher, matching = window.student(), window.teacher(), window.matching()
     seen = _window(subject, window, module, teacher, matching)
@@ -74,7 +71,6 @@ def falsify_weight_of_zero_computes_nothing(subject: Any, window: FeatureWindow)
 
 @given(window=feature_windows())
 def falsify_one_forward_for_logits_and_states(subject: Any, window: FeatureWindow) -> None:
-    """Each model runs once a micro-batch; the teacher's tables and its states are left as they were."""
     module, teacher = window.student(), window.teacher()
     before = [each.clone() for each in (teacher.table, *teacher.states)]
     _window(subject, window, module, teacher, window.matching())
@@ -97,7 +93,6 @@ class WithoutStates:
 
 @given(window=feature_windows(), lacks=st.sampled_from(["teacher", "student", "module"]))
 def falsify_models_without_hidden_states_are_refused(subject: Any, window: FeatureWindow, lacks: str) -> None:
-    """A model without hidden states is refused by name if they are matched, before the student has a gradient."""
     module: Any = window.case.model() if lacks == "module" else window.student()
     teacher: Any = FixtureTeacher(window.case.teacher) if lacks == "teacher" else window.teacher()
     student: Any = ModuleStudent(module, V)
@@ -126,7 +121,6 @@ class ByKeywords(nn.Module):
 
 @given(window=feature_windows(), ignores=st.booleans())
 def falsify_hidden_states_may_be_asked_for_by_keywords(subject: Any, window: FeatureWindow, ignores: bool) -> None:
-    """A module with `**kwargs` that returns hidden states has the gradient of one with the parameter; else refused."""
     named, inner = window.student(), window.student()
     case = window.case
 

@@ -163,7 +163,6 @@ def _asked(subject: Any, wanted: torch.device, shape: tuple[int, int, int], seed
 def falsify_gradients_are_compared_at_every_temperature(
     subject: Any, device: str, vocabulary: int, positions: int, seed: int
 ) -> None:
-    """The same float64 logits at five temperatures: normal, deviation 3, of one seed; both weights above 0."""
     shape, generator = (2, positions, vocabulary), torch.Generator().manual_seed(seed)
     expected = [3 * torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2)]
     asked = _asked(subject, torch.device(device), shape, seed)
@@ -177,7 +176,6 @@ def falsify_gradients_are_compared_at_every_temperature(
 
 
 def falsify_labels_cover_every_token(subject: Any, device: str) -> None:
-    """Over 100 positions, every token of a small vocabulary is a label; another seed gives other labels."""
     (_, _, first, _), (_, _, other, _), (_, _, again, _) = (
         _asked(subject, torch.device(device), (2, 100, 3), seed)[0] for seed in (0, 1, 0)
     )
@@ -186,7 +184,6 @@ def falsify_labels_cover_every_token(subject: Any, device: str) -> None:
 
 
 def falsify_gradcheck_accepts_the_trainers_gradient(subject: Any, device: str) -> None:
-    """Exit code 0, and the last line names the device. The subject is the command line."""
     ended = CliRunner().invoke(subject.main, ["gradcheck", "--device", device])
     assert ended.exit_code == 0, f"exit code {ended.exit_code}; expected 0: {ended.output}"
     last = ended.output.splitlines()[-1]
@@ -194,7 +191,6 @@ def falsify_gradcheck_accepts_the_trainers_gradient(subject: Any, device: str) -
 
 
 def falsify_check_runs_on_the_device(subject: Any, device: str) -> None:
-    """The given device holds logits and labels; `meta` stands for any other device."""
     for wanted in (torch.device(device), torch.device("meta")):
         asked = _asked(subject, wanted, (2, 3, 4), 0)
         seen = {part.device.type for *parts, _ in asked for part in parts}

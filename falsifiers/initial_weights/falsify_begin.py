@@ -77,7 +77,6 @@ def _source(directory: Path) -> dict[str, Any]:
 @example(saved=(3, "fsdp2"), begun=(2, "ddp"))
 @example(saved=(3, "ddp"), begun=(3, "fsdp2"))
 def falsify_weights_are_those_of_the_checkpoint(subject: Any, saved: tuple[int, str], begun: tuple[int, str]) -> None:
-    """Student, buffers and projections of every rank begin with the bits that were saved, at step 0 without moments."""
     with tempfile.TemporaryDirectory() as name:
         directory, make = Path(name).resolve(), matching(subject)
         _saved(make, directory, saved, feature_weight=0.5)
@@ -98,7 +97,6 @@ def falsify_weights_are_those_of_the_checkpoint(subject: Any, saved: tuple[int, 
 @given(saved=st.sampled_from(PLACES), begun=st.sampled_from(PLACES))
 @example(saved=(2, "fsdp2"), begun=(1, "ddp"))
 def falsify_run_begins_anew(subject: Any, saved: tuple[int, str], begun: tuple[int, str]) -> None:
-    """The run is that of a student which is made with the same weights: all steps, metrics and weights at its end."""
     with tempfile.TemporaryDirectory() as name:
         directory, make = Path(name).resolve(), own(subject)
         weights = _saved(make, directory, saved)[0].weights
@@ -142,7 +140,6 @@ MISFITS: dict[str, tuple[Any, type[Model] | None, str]] = {
 @given(kind=st.sampled_from(list(MISFITS)), saved=st.sampled_from(PLACES), begun=st.sampled_from(PLACES))
 @example(kind="of another width", saved=(2, "fsdp2"), begun=(2, "ddp"))
 def falsify_misfits_are_refused(subject: Any, kind: str, saved: tuple[int, str], begun: tuple[int, str]) -> None:
-    """A missing or damaged checkpoint, or one of another student, is an error on every rank; no file is changed."""
     change, student, words = MISFITS[kind]
     with tempfile.TemporaryDirectory() as name:
         directory, make = Path(name).resolve(), own(subject)
@@ -166,7 +163,6 @@ def falsify_misfits_are_refused(subject: Any, kind: str, saved: tuple[int, str],
 
 @given(rank=st.integers(0, 2))
 def falsify_ranks_with_other_sources_are_refused(subject: Any, rank: int) -> None:
-    """Three ranks, one of which reads another checkpoint, are refused on all of them, with both digests."""
     with tempfile.TemporaryDirectory() as name:
         directory, make = Path(name).resolve(), own(subject)
         _saved(make, directory, (1, "ddp"), save_every=1)
@@ -182,7 +178,6 @@ def falsify_ranks_with_other_sources_are_refused(subject: Any, rank: int) -> Non
 
 @given(cut=st.integers(1, 4), begun=st.sampled_from([(1, "ddp"), (2, "fsdp2")]))
 def falsify_source_is_recorded(subject: Any, cut: int, begun: tuple[int, str]) -> None:
-    """Path, step and digest are in every manifest; the resumed run keeps them, and does not read the source again."""
     with tempfile.TemporaryDirectory() as name:
         directory, make = Path(name).resolve(), own(subject)
         _saved(make, directory, (2, "ddp"))

@@ -109,7 +109,6 @@ CASES: dict[str, tuple[Callable[[Path], object] | None, dict[str, Any], str]] = 
 
 @given(kind=st.sampled_from(list(CASES)))
 def falsify_other_models_are_refused(subject: Any, kind: str) -> None:
-    """An error with the path, and no file is changed."""
     damage, others, words = CASES[kind]
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()

@@ -27,7 +27,6 @@ def _of(subject: Any, parts: list[Tensor], like: Tensor) -> Tensor:
 
 @given(rows=ROWS, columns=st.lists(st.integers(1, 3), max_size=2))
 def falsify_shards_are_put_together_in_order(subject: Any, rows: list[int], columns: list[int]) -> None:
-    """The rows of all ranks, in their order, whatever number each has, none included."""
     whole = torch.arange(float(torch.Size([sum(rows), *columns]).numel())).reshape(sum(rows), *columns)
     seen = _of(subject, list(whole.split(rows)), whole)
     assert torch.equal(seen, whole), f"shards of {rows} rows become {seen.tolist()}; expected {whole.tolist()}"
@@ -35,7 +34,6 @@ def falsify_shards_are_put_together_in_order(subject: Any, rows: list[int], colu
 
 @given(ranks=st.integers(1, 3), shape=st.sampled_from([(), (2,), (2, 3)]))
 def falsify_whole_tensors_are_those_of_rank_0(subject: Any, ranks: int, shape: tuple[int, ...]) -> None:
-    """A tensor that every rank has whole is not put together; nor is that of a single rank, whatever its shape."""
     parts = [torch.full(shape, float(rank)) for rank in range(ranks)]
     for like in (torch.zeros(shape), *([torch.zeros(7)] if ranks == 1 else [])):
         seen = _of(subject, parts, like)
@@ -52,7 +50,6 @@ ODD = {
 
 @given(kind=st.sampled_from(list(ODD)))
 def falsify_shards_of_several_tensors_are_refused(subject: Any, kind: str) -> None:
-    """CheckpointError with the path, the name of the tensor and the shapes of all ranks."""
     parts = ODD[kind]
     try:
         seen = _of(subject, parts, torch.zeros(3, 3))
@@ -66,8 +63,6 @@ def falsify_shards_of_several_tensors_are_refused(subject: Any, kind: str) -> No
 
 @given(ranks=st.integers(2, 3), odd=st.booleans())
 def falsify_files_of_other_tensors_are_refused(subject: Any, ranks: int, odd: bool) -> None:
-    """CheckpointError with the path if a rank has another tensor of the model; those of optimizers do not count."""
-
     def saved(rank: int) -> dict[str, Tensor]:
         name = "student.v" if odd and rank == ranks - 1 else "student.w"
         return {name: torch.full((1,), float(rank)), f"optimizer.{rank}": torch.zeros(1)}

@@ -34,7 +34,6 @@ def _assert_is_the_oracles(subject: Any, device: str, of: Divergence, unit: floa
 
 @given(case=kd_cases(banned=ANYWHERE, logits=LOGITS | st.sampled_from([-1000.0, -300.0]), **ALONE), named=NAMED)
 def falsify_divergence_against_oracle(subject: Any, device: str, case: KdCase, named: tuple[str, float]) -> None:
-    """Value and gradient are the oracle's in float64, also for banned tokens and probabilities that underflow."""
     _assert_is_the_oracles(subject, device, Divergence(case, *named), oracles.UNIT_ROUNDOFF[torch.float64])
 
 
@@ -46,7 +45,6 @@ def falsify_divergence_against_oracle(subject: Any, device: str, case: KdCase, n
 def falsify_narrow_divergence_against_oracle(
     subject: Any, device: str, case: KdCase, named: tuple[str, float], dtype: torch.dtype
 ) -> None:
-    """Value and gradient are the oracle's within float32 rounding for float32 and half-precision logits."""
     narrow = case.but(student=case.student.to(dtype), teacher=case.teacher.to(dtype))
     _assert_is_the_oracles(subject, device, Divergence(narrow, *named), oracles.UNIT_ROUNDOFF[torch.float32])
 
@@ -58,7 +56,6 @@ def falsify_narrow_divergence_against_oracle(
     named=NAMED,
 )
 def falsify_low_temperature(subject: Any, device: str, case: KdCase, named: tuple[str, float]) -> None:
-    """Value and gradient are finite and the oracle's at τ = 0.05 with logits of ±50."""
     _assert_is_the_oracles(subject, device, Divergence(case, *named), oracles.UNIT_ROUNDOFF[torch.float32])
 
 
@@ -68,7 +65,6 @@ def falsify_low_temperature(subject: Any, device: str, case: KdCase, named: tupl
     dtype=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
 )
 def falsify_small_shares(subject: Any, device: str, case: KdCase, named: tuple[str, float], dtype: torch.dtype) -> None:
-    """Value and gradient have rounding errors as small as the smaller share, which is nearly 0."""
     of = Divergence(case.but(student=case.student.to(dtype), teacher=case.teacher.to(dtype)), *named)
     share = min(of.beta, 1 - of.beta)
     unit = oracles.UNIT_ROUNDOFF[torch.promote_types(dtype, torch.float32)]
@@ -99,7 +95,6 @@ HAND = [
 
 
 def falsify_hand_values(subject: Any, device: str) -> None:
-    """p = (3/4, 1/4) and q = (1/2, 1/2) give hand values; p = (1, 0) and q = (0, 1) give ln 2 at beta = 1/2."""
     case = KdCase(_row([0.5, 0.5]), _row([0.75, 0.25]), torch.zeros(1, 1, dtype=torch.int64))
     for name, beta, expected in HAND:
         seen = float(Divergence(case, name, beta).call(subject.kd_loss, device).sum)
@@ -113,7 +108,6 @@ def falsify_hand_values(subject: Any, device: str) -> None:
 
 @given(case=kd_cases(banned=ANYWHERE, temperatures=st.just(1.0), ce_weights=st.just(0.0), kd_weights=st.just(1.0)))
 def falsify_half_mixture_is_symmetric_and_bounded(subject: Any, device: str, case: KdCase) -> None:
-    """At beta = 1/2 student and teacher can be exchanged, and a row's divergence is at most ln 2."""
     mirrored = case.but(student=case.teacher, teacher=case.student)
     seen, other = (
         float(Divergence(each, "jensen_shannon", 0.5).call(subject.kd_loss, device).sum) for each in (case, mirrored)
@@ -126,7 +120,6 @@ def falsify_half_mixture_is_symmetric_and_bounded(subject: Any, device: str, cas
 
 @given(case=kd_cases(banned=st.sampled_from(["none", "same"]), **ALONE), named=NAMED)
 def falsify_divergence_from_itself(subject: Any, device: str, case: KdCase, named: tuple[str, float]) -> None:
-    """The divergence of a teacher from itself is 0, and so is its gradient."""
     of = Divergence(case.but(student=case.teacher), *named)
     oracles.assert_close(
         f"{of.name} at beta {of.beta} of a teacher from itself, nats",
@@ -152,7 +145,6 @@ def _textbook(s: torch.Tensor, t: torch.Tensor, tau: float, share: float) -> tor
 
 @given(case=kd_cases(**ALONE), named=NAMED)
 def falsify_gradient_against_autograd(subject: Any, device: str, case: KdCase, named: tuple[str, float]) -> None:
-    """The closed form is the derivative of the definition, by automatic differentiation in float64."""
     of, leaf = Divergence(case, *named), case.student.clone().requires_grad_()
     value = _textbook(leaf[case.scored], case.teacher[case.scored], case.temperature, of.share)
     (case.kd_weight * case.temperature**2 * value).backward()

@@ -20,7 +20,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 def falsify_settings_are_refused(subject: Any) -> None:
-    """Loss and gradient refuse an unknown divergence and a beta outside [0, 1], and state key and value."""
     zeros, labels = torch.zeros(1, 1, 2), torch.zeros(1, 1, dtype=torch.int64)
     usual = {"temperature": 1.0, "ce_weight": 0.0, "kd_weight": 1.0, "divergence": "jensen_shannon"}
     found = [
@@ -40,7 +39,6 @@ def falsify_settings_are_refused(subject: Any) -> None:
 def falsify_unscored_positions_and_arguments(
     subject: Any, device: str, case: KdCase, named: tuple[str, float], value: float
 ) -> None:
-    """Unscored logits have no influence, whatever they are; arguments keep their values, and results their memory."""
     filled = case.but(
         **{name: getattr(case, name).masked_fill(~case.scored[..., None], value) for name in ("student", "teacher")}
     )

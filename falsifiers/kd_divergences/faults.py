@@ -45,20 +45,6 @@ def mixture_in_log_space(original: Any, *tensors: Tensor, **settings: Any) -> An
     return _jensen_shannon(original, log_mixture, *tensors, **settings)
 
 
-def shares_that_add_up_to_one(original: Any, *tensors: Tensor, **settings: Any) -> Any:
-    """Return the loss with 1 - share of the smaller probability for the share of the larger one, in the logits' dtype.
-
-    It is 0 where the share is rounded to 1, and then a token that only one model gives mass has infinite nats.
-    """
-
-    def log_mixture(log_p: Tensor, log_q: Tensor, beta: float) -> Tensor:
-        share = torch.where(log_p > log_q, 1 - beta, beta).to(log_q.dtype)
-        gap = (log_p - log_q).nan_to_num().abs()
-        return torch.maximum(log_p, log_q) + torch.log1p(share * torch.expm1(-gap))
-
-    return _jensen_shannon(original, log_mixture, *tensors, **settings)
-
-
 def mixture_of_probabilities(original: Any, *tensors: Tensor, **settings: Any) -> Any:
     """Return the loss with the logarithm of a mixture of probabilities, which underflow and give NaN."""
 
@@ -85,25 +71,9 @@ def entropy_dropped(original: Any, *tensors: Tensor, **settings: Any) -> Any:
     return with_term(original, *tensors, term=term, **settings)
 
 
-def ends_are_zero(original: Any, *tensors: Tensor, **settings: Any) -> Any:
-    """Return the loss whose divergence is 0 at beta = 0 and beta = 1, as the formula gives it."""
-    ended = settings.get("divergence") == "jensen_shannon" and settings.get("beta") in (0, 1)
-    return original(*tensors, **{**settings, "kd_weight": 0.0} if ended else settings)
-
-
 def divergence_ignored(original: Any, *tensors: Tensor, **settings: Any) -> Any:
     """Return the loss or gradient of forward KL, whatever the divergence."""
     return original(*tensors, **{**settings, "divergence": "forward_kl"})
-
-
-def beta_ignored(original: Any, *tensors: Tensor, **settings: Any) -> Any:
-    """Return the loss or gradient at beta = 1/2, whatever beta is."""
-    return original(*tensors, **{**settings, "beta": 0.5})
-
-
-def beta_clamped(original: Any, *tensors: Tensor, beta: Any = 0.5, **settings: Any) -> Any:
-    """Return the loss with beta clamped to [0, 1] instead of refused."""
-    return original(*tensors, beta=min(max(float(beta or 0), 0.0), 1.0), **settings)
 
 
 def tau_squared_in_gradient(original: Any, *tensors: Tensor, temperature: float, kd_weight: float, **rest: Any) -> Any:

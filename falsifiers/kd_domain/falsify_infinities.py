@@ -39,7 +39,6 @@ def falsify_minus_infinity_logits(subject: Any, device: str, case: KdCase) -> No
 
 @given(case=kd_cases(dtype=torch.float32, banned=ANYWHERE, logits=HALVES | st.just(-500.0)))
 def falsify_minus_infinity_logits_in_float32(subject: Any, device: str, case: KdCase) -> None:
-    """Logits of -inf have the same results in float32, where most probabilities underflow."""
     unit = oracles.UNIT_ROUNDOFF[torch.float32]
     assert_loss_is_the_oracles(subject, case, device, unit)
     assert_gradient_is_the_oracles(subject, case, device, unit)
@@ -61,7 +60,6 @@ def falsify_zero_weight_removes_its_term(subject: Any, device: str, case: KdCase
 
 @given(case=kd_cases(banned=ANYWHERE), padding=st.integers(1, 3))
 def falsify_padding_with_minus_infinity(subject: Any, device: str, case: KdCase, padding: int) -> None:
-    """Appending logits of -inf to both models changes neither sum nor gradient."""
     pad = torch.full((*case.labels.shape, padding), NO_TOKEN, dtype=case.student.dtype)
     padded = case.but(student=torch.cat([case.student, pad], -1), teacher=torch.cat([case.teacher, pad], -1))
     seen, before = padded.nats(subject, device), case.nats(subject, device)

@@ -84,13 +84,11 @@ def unscored_cases(draw: st.DrawFn, logits: list[float]) -> KdCase:
 
 @given(case=unscored_cases([math.nan, math.inf, -math.inf]))
 def falsify_nothing_scored_with_invalid_logits(subject: Any, device: str, case: KdCase) -> None:
-    """With no scored position, sum, count and gradients are 0 even for NaN and infinite logits."""
     assert_all_zero(subject, device, case)
 
 
 @given(case=unscored_cases([0.0, 1e3]), mode=st.sampled_from(["", FILLED]))
 def falsify_nothing_scored(subject: Any, device: str, case: KdCase, mode: str) -> None:
-    """With no scored position, sum, count and gradients are 0, and the sum is differentiable."""
     with MODES[mode](device) if mode else nullcontext():
         assert_all_zero(subject, device, case)
 

@@ -33,12 +33,6 @@ def padding_in_the_teacher_term(
     return replace(hard, sum=hard.sum + kd_weight * temperature**2 * soft)
 
 
-def unscored_rows_times_zero(original: Any, student: Tensor, *others: Tensor, **settings: Any) -> Any:
-    """Return the loss plus 0 times the sum of all logits."""
-    loss = original(student, *others, **settings)
-    return replace(loss, sum=loss.sum + 0 * student.double().sum())
-
-
 def mean_of_nothing(original: Any, *tensors: Tensor, **settings: Any) -> Any:
     """Return the loss as the mean times the count: 0/0 without scored positions."""
     loss = original(*tensors, **settings)
@@ -54,15 +48,6 @@ def constant_where_nothing_is_scored(original: Any, *tensors: Tensor, **settings
 def banned_tokens_give_nan(original: Any, *tensors: Tensor, **settings: Any) -> Any:
     """Return the loss that subtracts -inf from -inf for banned tokens."""
     return with_term(original, *tensors, term=lambda log_p, log_q: log_p.exp() * (log_p - log_q), **settings)
-
-
-def underflow_is_no_mass(original: Any, *tensors: Tensor, **settings: Any) -> Any:
-    """Return the loss without the terms whose probability underflows."""
-
-    def term(log_p: Tensor, log_q: Tensor) -> Tensor:
-        return torch.where(log_p.exp() > 0, log_p.exp() * (log_p - log_q), 0.0)
-
-    return with_term(original, *tensors, term=term, **settings)
 
 
 def zero_weight_times_infinity(original: Any, *tensors: Tensor, ce_weight: float, kd_weight: float, **rest: Any) -> Any:

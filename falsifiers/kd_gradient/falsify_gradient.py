@@ -40,7 +40,6 @@ def falsify_gradient_against_autograd(subject: Any, device: str, case: KdCase, d
     direction=st.lists(st.sampled_from([1, 0, -1, 2]), min_size=30, max_size=30).filter(any),
 )
 def falsify_gradient_against_central_differences(subject: Any, device: str, case: KdCase, direction: list[int]) -> None:
-    """The closed form equals central differences of the subject's own loss, which also see detached terms."""
     along = torch.tensor(direction[: case.student.numel()], dtype=torch.float64).reshape(case.student.shape)
     h = 1e-4
     plus, minus = (case.but(student=case.student + sign * h * along) for sign in (1, -1))
@@ -58,13 +57,11 @@ def falsify_gradient_against_central_differences(subject: Any, device: str, case
 
 @given(case=kd_cases(ignored=IGNORE_INDICES))
 def falsify_gradient_against_oracle(subject: Any, device: str, case: KdCase) -> None:
-    """Each element equals the oracle's gradient, with the factor τ, not τ²."""
     assert_gradient_is_the_oracles(subject, case, device)
 
 
 @given(case=kd_cases(), factor=st.sampled_from([1.0, 0.5, 2.0, -1.0]))
 def falsify_repeated_backward(subject: Any, device: str, case: KdCase, factor: float) -> None:
-    """Each backward through one loss gives the derivative times the incoming gradient."""
     student, teacher, labels = case.tensors(device)
     leaf = student.detach().clone().requires_grad_()
     loss = subject.kd_loss(leaf, teacher, labels, **case.arguments()).sum

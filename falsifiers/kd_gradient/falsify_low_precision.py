@@ -24,7 +24,6 @@ def narrow_cases(draw: st.DrawFn) -> KdCase:
 
 @given(case=narrow_cases())
 def falsify_low_precision_gradient(subject: Any, device: str, case: KdCase) -> None:
-    """The closed-form gradient of half-precision and float32 logits is float32 and equals the oracle's."""
     gradient = case.gradient(subject, device)
     assert gradient.dtype is torch.float32, (
         f"the gradient of {case.student.dtype} logits is {gradient.dtype}; expected torch.float32"

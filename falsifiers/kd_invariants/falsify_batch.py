@@ -18,7 +18,6 @@ FORMULA = "its positions, each computed alone"
 
 @given(case=kd_cases(ignored=IGNORE_INDICES))
 def falsify_batch_is_the_sum_of_its_elements(subject: Any, device: str, case: KdCase) -> None:
-    """Each position has its own loss and gradient, whatever else is in the batch; a doubled batch doubles the sum."""
     parts = {(b, t): _alone(case, b, t) for b, t in case.scored.nonzero().tolist()}
     sum_alone = math.fsum(part.nats(subject, device) for part in parts.values())
     gradients = torch.zeros(case.student.shape, dtype=torch.float64)

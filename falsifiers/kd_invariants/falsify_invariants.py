@@ -17,7 +17,6 @@ from falsifiers.support.strategies import HALVES, KdCase, kd_cases, unit_of
 def falsify_shift_invariance(
     subject: Any, device: str, case: KdCase, student_shift: float, teacher_shift: float
 ) -> None:
-    """A constant added to a row's logits changes neither sum nor gradient. Adding multiples of 1/2 is exact."""
     shift = torch.arange(1, case.labels.numel() + 1).reshape(*case.labels.shape, 1).double()
     moved = case.but(student=case.student + student_shift * shift, teacher=case.teacher + teacher_shift * shift)
     formula = "the same logits before a constant was added to each row"
@@ -35,7 +34,6 @@ def falsify_shift_invariance(
 
 @given(case=kd_cases(), order=st.permutations(range(5)), reverse=st.booleans())
 def falsify_permutation_equivariance(subject: Any, device: str, case: KdCase, order: list[int], reverse: bool) -> None:
-    """Permuting tokens and positions permutes the gradient and leaves the sum unchanged."""
     tokens = torch.tensor([v for v in order if v < case.student.shape[-1]])
     positions = torch.arange(case.labels.shape[1])
     positions = positions.flip(0) if reverse else positions.roll(1)

@@ -14,7 +14,6 @@ from falsifiers.support.strategies import KdCase, kd_cases
 
 @given(case=kd_cases())
 def falsify_teacher_gets_no_gradient(subject: Any, case: KdCase) -> None:
-    """A teacher that requires a gradient gets none, from the loss or the closed form."""
     student, teacher = case.student.clone().requires_grad_(), case.teacher.clone().requires_grad_()
     live = case.but(student=student, teacher=teacher)
     loss = live.loss(subject)
@@ -30,7 +29,6 @@ def falsify_teacher_gets_no_gradient(subject: Any, case: KdCase) -> None:
     integers=st.sampled_from([torch.int64, torch.int32, torch.int16, torch.int8]),
 )
 def falsify_inputs_are_not_modified(subject: Any, case: KdCase, integers: torch.dtype) -> None:
-    """No argument is modified, memory layout and label dtype are irrelevant, and equal calls give equal bits."""
     case = case.but(labels=case.labels.to(integers))
     strided = case.but(
         student=case.student.transpose(0, 2).contiguous().transpose(0, 2), teacher=case.teacher.mT.contiguous().mT

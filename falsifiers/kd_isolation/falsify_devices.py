@@ -16,7 +16,6 @@ from falsifiers.support.strategies import kd_cases
 
 @given(case=kd_cases(banned=ANYWHERE), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
 def falsify_loss_stays_on_its_device(subject: Any, case: KdCase, dtype: torch.dtype) -> None:
-    """No operation mixes devices; results are on the device of the logits, with the bits of the CPU."""
     case = case.but(student=case.student.to(dtype), teacher=case.teacher.to(dtype))
     expected = case.loss(subject), case.gradient(subject), case.autograd(subject)
     with fake_cuda():

@@ -39,7 +39,6 @@ def _assert_same_bits(when: str, seen: dict[str, Tensor], expected: dict[str, Te
 
 @given(case=kd_cases(banned=ANYWHERE), dtype=FLOATS)
 def falsify_loss_is_independent_of_torch_modes(subject: Any, device: str, case: KdCase, dtype: torch.dtype) -> None:
-    """Loss, gradient and derivative are bit for bit the same under autocast, other defaults and grad modes."""
     case = case.but(student=case.student.to(dtype), teacher=case.teacher.to(dtype))
     outside = _answers(subject, case, device, True)
     for name, mode in MODES.items():
@@ -64,7 +63,6 @@ ORIGINS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @given(case=kd_cases(banned=ANYWHERE), dtype=FLOATS)
 def falsify_tensor_origin_is_irrelevant(subject: Any, case: KdCase, dtype: torch.dtype) -> None:
-    """Equal numbers give equal bits, whatever the memory layout and origin of their tensors."""
     case = case.but(student=case.student.to(dtype), teacher=case.teacher.to(dtype))
     for (origin, make), names in itertools.product(ORIGINS.items(), (("student",), ("teacher", "labels"))):
         made = {name: make(getattr(case, name)) for name in names}
@@ -76,7 +74,6 @@ def falsify_tensor_origin_is_irrelevant(subject: Any, case: KdCase, dtype: torch
 
 @given(case=kd_cases(), changed=st.integers(1, 7))
 def falsify_calls_are_independent(subject: Any, case: KdCase, changed: int) -> None:
-    """Arguments changed in place are read again, earlier results stay the same, and no random number is drawn."""
     live = case.but(student=case.student.clone(), teacher=case.teacher.clone(), labels=case.labels.clone())
     random = torch.get_rng_state()
     first, gradient = live.loss(subject), live.gradient(subject)
@@ -98,7 +95,6 @@ def falsify_calls_are_independent(subject: Any, case: KdCase, changed: int) -> N
 
 @given(case=kd_cases(), dtype=FLOATS)
 def falsify_results_are_owned_by_the_caller(subject: Any, device: str, case: KdCase, dtype: torch.dtype) -> None:
-    """Results can be changed in place and differentiated, without effect on arguments or later results."""
     case = case.but(student=case.student.to(dtype), teacher=case.teacher.to(dtype))
     student, teacher, labels = (x.clone() for x in case.tensors(device))
     live = case.but(student=student, teacher=teacher, labels=labels)

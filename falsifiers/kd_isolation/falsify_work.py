@@ -27,7 +27,6 @@ class SoftmaxRows(TorchDispatchMode):
 
 @given(case=kd_cases())
 def falsify_rows_are_normalised_once(subject: Any, device: str, case: KdCase) -> None:
-    """Loss and derivative need one softmax a distribution and scored row; so does the closed form."""
     distributions = (case.ce_weight > 0) + 2 * (case.kd_weight > 0)  # the student at 1; both models at τ
     expected = distributions * int(case.scored.sum())
     for what, call in (("loss and derivative", case.autograd), ("closed form", case.gradient)):
@@ -41,7 +40,6 @@ def falsify_rows_are_normalised_once(subject: Any, device: str, case: KdCase) ->
 
 @given(case=kd_cases())
 def falsify_rows_are_read_on_one_thread(subject: Any, case: KdCase) -> None:
-    """On the CPU, rows are normalised on one thread; then the caller has as many threads as before."""
     before = torch.get_num_threads()
     try:
         for what, call in (("loss and derivative", case.autograd), ("closed form", case.gradient)):

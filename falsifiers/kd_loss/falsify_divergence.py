@@ -15,7 +15,6 @@ from falsifiers.support.strategies import POSITIVE_WEIGHTS, KdCase, kd_cases, un
 
 @given(case=kd_cases(ce_weights=st.just(0.0), kd_weights=POSITIVE_WEIGHTS))
 def falsify_kl_is_nonnegative_and_zero_on_itself(subject: Any, device: str, case: KdCase) -> None:
-    """KL >= 0, and loss and gradient are 0 for student = teacher."""
     seen = case.nats(subject, device)
     assert seen >= -case.allowed_nats(unit_of(subject)), (
         f"KL(teacher ‖ student) is {seen:.9g} nats; expected a number >= 0"

@@ -12,5 +12,4 @@ from falsifiers.support.strategies import KdCase, kd_cases
 
 @given(case=kd_cases(ignored=IGNORE_INDICES))
 def falsify_sum_and_count(subject: Any, device: str, case: KdCase) -> None:
-    """Sum and count equal the oracle's."""
     assert_loss_is_the_oracles(subject, case, device)

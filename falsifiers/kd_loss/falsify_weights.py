@@ -20,7 +20,6 @@ from falsifiers.support.strategies import LOGITS, KdCase, kd_cases
 def falsify_teacher_has_no_influence_at_zero_weight(
     subject: Any, device: str, case: KdCase, other: list[float]
 ) -> None:
-    """With kd_weight = 0 the loss is the cross-entropy, for every teacher."""
     teacher = case.teacher + torch.tensor(other, dtype=torch.float64)[: case.teacher.shape[-1]]
     for changed in (case, case.but(teacher=teacher)):
         assert_loss_is_the_oracles(subject, changed, device)
@@ -29,7 +28,6 @@ def falsify_teacher_has_no_influence_at_zero_weight(
 
 @given(case=kd_cases(ce_weights=st.just(0.0), kd_weights=st.just(1.0)), turn=st.integers(1, 4))
 def falsify_labels_have_no_influence_at_zero_weight(subject: Any, device: str, case: KdCase, turn: int) -> None:
-    """With ce_weight = 0 the loss is the divergence; labels only select the scored positions."""
     labels = torch.where(case.scored, (case.labels + turn) % case.student.shape[-1], case.labels)
     changed = case.but(labels=labels)
     seen, before = changed.nats(subject, device), case.nats(subject, device)

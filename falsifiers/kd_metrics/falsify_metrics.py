@@ -17,7 +17,6 @@ from falsifiers.support.strategies import IGNORED, KdCase, StepCase, step_cases
 
 @given(case=step_cases())
 def falsify_metrics_are_sums_with_counts(subject: Any, device: str, case: StepCase) -> None:
-    """The metrics are the oracle's sums with their counts, whatever the weights."""
     result, _ = recorded_step(subject, case, device)
     expected = _expected(case.shifted())
     assert result.metrics.keys() == expected.keys(), f"metrics are {sorted(result.metrics)}; expected {list(expected)}"
@@ -67,7 +66,6 @@ class LiveStudent:
 
 @given(case=step_cases())
 def falsify_result_precedes_the_update(subject: Any, case: StepCase) -> None:
-    """The result is measured before the gradient is applied, even if applying it changes the logits in place."""
     expected, gradient = recorded_step(subject, case)
     logits = case.student[case.tokens]
     live = LiveStudent(logits.clone())

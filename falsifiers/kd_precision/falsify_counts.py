@@ -42,7 +42,6 @@ def falsify_count_is_exact_in_half_precision(
 
 
 def falsify_count_is_exact_beyond_float32(subject: Any) -> None:
-    """The count is exact for 2^24 + 1 scored positions, which float32 cannot represent."""
     scored = FLOAT32_INTEGERS + 1
     logits = torch.zeros(1, scored + 1, 1, dtype=torch.bfloat16)
     labels = torch.zeros(1, scored + 1, dtype=torch.int64)

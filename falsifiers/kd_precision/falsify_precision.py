@@ -21,7 +21,6 @@ SCATTERED = KdCase(torch.arange(6.0).view(1, 3, 2), torch.ones(1, 3, 2), torch.t
 @example(case=SCATTERED, dtypes=[torch.float32, torch.float64])
 @given(case=kd_cases(dtype=torch.float32, logits=HALVES), dtypes=st.permutations([torch.float64, torch.float32]))
 def falsify_wider_dtype_is_used(subject: Any, device: str, case: KdCase, dtypes: list[torch.dtype]) -> None:
-    """Sums are float64, counts int64, and a float64 model with a float32 one is computed in float64."""
     mixed = case.but(student=case.student.to(dtypes[0]), teacher=case.teacher.to(dtypes[1]))
     loss = mixed.loss(subject, device)
     assert (loss.sum.dtype, loss.count.dtype) == (torch.float64, torch.int64), (

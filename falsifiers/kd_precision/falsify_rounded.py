@@ -22,7 +22,6 @@ CASES: list[tuple[str, list[float], list[float], str, float, float]] = [
 
 
 def falsify_nats_of_a_rounded_softmax(subject: Any, device: str) -> None:
-    """Terms and metrics of float32 rows that have a closed form equal it; the divergence is reverse KL."""
     weights = subject.Weights(temperature=1.0, ce_weight=1.0, kd_weight=1.0, divergence="reverse_kl")
     label = torch.zeros(1, 1, dtype=torch.int64, device=device)
     for what, student, teacher, name, expected, allowed in CASES:

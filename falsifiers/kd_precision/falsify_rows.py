@@ -56,7 +56,6 @@ def _expected(case: KdCase, student: list[float], teacher: list[float], label: i
 def falsify_numbers_of_rows(
     subject: Any, device: str, case: KdCase, divergence: str, metrics: bool, select: bool
 ) -> None:
-    """Each number of each row is the oracle's, 0 in unscored rows; without metrics, no term of weight 0 is computed."""
     filled = {
         name: getattr(case, name).masked_fill(~case.scored[..., None], math.nan) for name in ("student", "teacher")
     }
@@ -96,7 +95,6 @@ def _assert_weighted(subject: Any, rows: Any, weights: Any, case: KdCase) -> Non
 
 @given(case=kd_cases(banned=ANYWHERE), scale=st.sampled_from([1.0, 0.25, 3.0]), as_tensor=st.booleans())
 def falsify_gradient_has_the_scale(subject: Any, device: str, case: KdCase, scale: float, as_tensor: bool) -> None:
-    """The gradient is `scale` times the oracle's, for a number and for a tensor; so it is without selecting rows."""
     of = torch.tensor(scale, dtype=torch.float64, device=device) if as_tensor else scale
     for select in (True, False):
         rows, _ = _walk(subject, case, device, scale=of, select=select)
@@ -153,7 +151,6 @@ def falsify_passes_over_the_logits(subject: Any) -> None:
 
 @given(vocabulary=st.integers(1, 2**21), dtype=st.sampled_from([torch.float32, torch.float64]))
 def falsify_blocks_stay_in_the_cache(subject: Any, vocabulary: int, dtype: torch.dtype) -> None:
-    """A block on the CPU is the largest that fits into 2 MiB, or one row; on other devices, into 64 MiB."""
     for device, size in (("cpu", 2 << 20), ("meta", 64 << 20)):
         seen, row = subject.rows_per_block(vocabulary, dtype, torch.device(device)), vocabulary * dtype.itemsize
         fits = seen == 1 or seen * row <= size

@@ -41,7 +41,6 @@ def _batch(subject: Any) -> Any:
 
 @given(layers=st.integers(1, 3), rearmed=st.booleans())
 def falsify_teachers_hidden_states_carry_no_graph(subject: Any, layers: int, rearmed: bool) -> None:
-    """Neither logits nor hidden states require a gradient, and the parameters are frozen, as before the forward."""
     module = Layers(layers)
     teacher = subject.ModuleTeacher(module, V)
     module.requires_grad_(rearmed)  # as a student does that shares it
@@ -80,8 +79,6 @@ def falsify_each_hidden_state_gets_its_gradient(subject: Any, layers: int, given
 
 
 def falsify_other_hidden_states_are_refused(subject: Any) -> None:
-    """What is no sequence of tensors is refused, of teacher and student, and the message names the model."""
-
     class Other(Layers):
         def forward(self, tokens: Tensor, output_hidden_states: bool = False) -> Any:
             return SimpleNamespace(logits=super().forward(tokens).logits, hidden_states=states)

@@ -44,7 +44,6 @@ class Constant(nn.Module):
 
 
 def falsify_invalid_logits_are_refused(subject: Any) -> None:
-    """Each invalid result of a model is refused, and the message states it, before the student gets a gradient."""
     tokens = torch.tensor([[0, 1, 1], [1, 0, 1]])
     batch = subject.Batch(tokens=tokens, labels=tokens)
     right = torch.zeros(2, 3, 2, dtype=torch.float64)

@@ -18,7 +18,6 @@ from falsifiers.support.strategies import StepCase, step_cases
 
 @given(case=step_cases(), order=st.sampled_from([(0, 1), (1, 0)]))
 def falsify_gradient_reaches_its_own_forward(subject: Any, case: StepCase, order: tuple[int, int]) -> None:
-    """After two forwards, gradients applied in either order reach the rows of their own batches."""
     size = case.student.shape
     batches = [case.but(tokens=torch.full_like(case.tokens, k)) for k in (0, 1)]
     gradients = [torch.full((*case.tokens.shape, size[1]), g, dtype=torch.float64) for g in (1.0, 10.0)]
@@ -38,7 +37,6 @@ def falsify_gradient_reaches_its_own_forward(subject: Any, case: StepCase, order
 
 @given(case=step_cases(), kind=st.sampled_from(["fixture", "module"]), axis=st.integers(0, 2))
 def falsify_pass_is_consumed_once(subject: Any, case: StepCase, kind: str, axis: int) -> None:
-    """A second gradient and one of another shape are refused, and neither is applied."""
     student, state = _student(subject, case, kind)
     done = student.forward(batch_of(subject, case))
     assert not done.logits.requires_grad, "a pass's logits have a graph; expected detached logits"
@@ -98,7 +96,6 @@ class Interrupted(nn.Module):
 
 @given(case=step_cases(), recovers=st.booleans())
 def falsify_failed_backward_consumes_the_pass(subject: Any, case: StepCase, recovers: bool) -> None:
-    """A backward that raises consumes its pass, because part of the gradient may have been applied."""
     module = Interrupted(embedding(case.student))
     done = subject.ModuleStudent(module, case.student.shape[1]).forward(batch_of(subject, case))
     gradient = torch.ones_like(done.logits)

@@ -31,7 +31,6 @@ class Elsewhere(nn.Module):
 
 @given(case=step_cases())
 def falsify_tokens_are_moved_to_the_module(subject: Any, case: StepCase) -> None:
-    """Modules of teacher and student get their tokens on the device of their parameters."""
     batch, V = batch_of(subject, case), case.student.shape[1]
     for name, ask in (
         ("teacher", lambda module: subject.ModuleTeacher(module, V).logits(batch)),
@@ -46,7 +45,6 @@ def falsify_tokens_are_moved_to_the_module(subject: Any, case: StepCase) -> None
 
 @given(case=step_cases(dtype=torch.bfloat16))
 def falsify_students_in_bfloat16(subject: Any, case: StepCase) -> None:
-    """The loss is accurate to float32, and the gradient is applied in bfloat16, to the right rows."""
     teacher, batch = subject.FixtureTeacher(case.teacher), batch_of(subject, case)
     fixture = subject.FixtureStudent(case.student, 1.0)
     module = embedding(case.student)

@@ -130,7 +130,6 @@ def falsify_training_flags_are_restored(subject: Any, flags: list[bool], fails: 
 
 @given(case=step_cases(), momentum=st.sampled_from([0.0, 0.9]))
 def falsify_old_gradients_are_never_applied(subject: Any, case: StepCase, momentum: float) -> None:
-    """Gradients from before a module became a teacher are dropped, so an optimizer cannot apply them."""
     module = embedding(case.teacher)
     module(case.tokens).sum().backward()
     teacher = subject.ModuleTeacher(module, case.teacher.shape[1])

@@ -52,7 +52,6 @@ def _message(call: Any) -> str:
 def falsify_deferred_walk_reads_nothing(
     subject: Any, case: KdCase, metrics: bool, select: bool, scale: float | str | None
 ) -> None:
-    """A deferred walk over every row reads no number from the device; one that selects rows reads their places."""
     of = torch.tensor(0.25, dtype=torch.float64) if scale == "tensor" else scale
     with HostReads() as reads:
         rows = _walk(subject, case, deferred=True, metrics=metrics, select=select, scale=of)
@@ -72,7 +71,6 @@ def falsify_deferred_walk_reads_nothing(
 def falsify_deferred_faults_are_the_same_errors(
     subject: Any, case: KdCase, places: list[tuple[str, int]], value: float, label: int, select: bool
 ) -> None:
-    """`raise_fault` raises what a walk raises at once: the first wrong label, else student's row, else teacher's."""
     changed = {name: getattr(case, name).clone() for name in ("student", "teacher", "labels")}
     found = [(name, divmod(place % case.labels.numel(), case.labels.shape[1])) for name, place in places]
     for name, at in found:

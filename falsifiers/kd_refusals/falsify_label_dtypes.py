@@ -21,7 +21,6 @@ from falsifiers.support.strategies import IGNORED, KdCase, unit_of
     likely=st.integers(0, 199),
 )
 def falsify_label_dtypes(subject: Any, dtype: torch.dtype, labels: list[int], likely: int) -> None:
-    """Labels mean the same in every integer dtype: token 156 in uint8 has the bits of -100."""
     held = [label for label in labels if torch.iinfo(dtype).min <= label <= torch.iinfo(dtype).max]
     assume(held)
     student = torch.zeros(1, len(held), 200, dtype=torch.float64)

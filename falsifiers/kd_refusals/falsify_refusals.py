@@ -90,7 +90,6 @@ REFUSED: list[tuple[str, KdCase, tuple[str, ...]]] = [
 
 
 def falsify_invalid_inputs_are_refused(subject: Any) -> None:
-    """Loss and gradient refuse input outside the domain and state the value; the limits of the domain are accepted."""
     complaints = [
         oracles.refusal_complaint(f"{what}, {name}", lambda call=call, case=case: call(case), *words)
         for what, case, words in REFUSED
@@ -112,7 +111,6 @@ def falsify_invalid_inputs_are_refused(subject: Any) -> None:
 def falsify_labels_outside_the_vocabulary_are_refused(
     subject: Any, case: KdCase, beyond: int, below: bool, where: int, alone: bool
 ) -> None:
-    """A scored label outside the vocabulary is refused with its value and position, also as the only scored one."""
     V = case.student.shape[-1]
     label = -1 - beyond if below else V + beyond
     b, t = divmod(where % case.labels.numel(), case.labels.shape[1])

@@ -7,7 +7,6 @@ from typing import Any
 
 
 def falsify_held_back_loss_falls(run: Any) -> None:
-    """The held-back loss falls by at least 10 % on text that neither model has seen."""
     held_back = run.result["held_back"]
     for name in ("mix", "cross_entropy", "kl"):
         before, after = held_back["before"][name], held_back["after"][name]
@@ -18,7 +17,6 @@ def falsify_held_back_loss_falls(run: Any) -> None:
 
 
 def falsify_weights_move_beyond_rounding(run: Any) -> None:
-    """Every unshared tensor of the student changes by more than a thousand times its float32 rounding."""
     for name, moved in run.result["moved"].items():
         assert moved["change"] > 1000 * moved["rounding"], (
             f"{name} changed by {moved['change']:.3g} in {run.result['steps']} steps; expected more than 1000 "
@@ -27,7 +25,6 @@ def falsify_weights_move_beyond_rounding(run: Any) -> None:
 
 
 def falsify_teacher_is_bit_for_bit_the_same(run: Any) -> None:
-    """The teacher's weights and logits are unchanged and it has no gradient, although its embedding is shared."""
     teacher = run.result["teacher"]
     assert teacher["digest_after"] == teacher["digest_before"], (
         f"the digest of the teacher's weights changed from {teacher['digest_before'][:12]} to "
@@ -40,7 +37,6 @@ def falsify_teacher_is_bit_for_bit_the_same(run: Any) -> None:
 
 
 def falsify_same_seed_same_weights(run: Any) -> None:
-    """Two runs with one seed end at equal weights, and a run with another seed at different ones."""
     weights = run.result["weights_after_repeated_steps"]
     assert weights["again"] == weights["first"], (
         f"two runs with one seed ended at weights with digests {weights['first'][:12]} and {weights['again'][:12]}"
@@ -51,7 +47,6 @@ def falsify_same_seed_same_weights(run: Any) -> None:
 
 
 def falsify_every_step_is_reported(run: Any) -> None:
-    """Each step reports in order its count and mean loss; the first and last loss equal a float64 recomputation."""
     steps = [event for event in run.trace if event["event"] == "step"]
     numbers = [event["step"] for event in steps]
     assert numbers == list(range(1, run.arguments["steps"] + 1)), f"steps {numbers[:5]}... of {run.arguments['steps']}"

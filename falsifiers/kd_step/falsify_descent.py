@@ -25,7 +25,6 @@ from falsifiers.support.strategies import HALVES, IGNORED, POSITIVE_WEIGHTS, Ste
 
 @given(case=step_cases(ce_weights=st.just(1.0), kd_weights=st.just(0.0)), other=tensors((4,), HALVES, torch.float64))
 def falsify_teacher_has_no_influence_at_zero_weight(subject: Any, device: str, case: StepCase, other: Tensor) -> None:
-    """With kd_weight = 0, loss and step are those of cross-entropy, bit for bit the same under every teacher."""
     changed = case.but(teacher=case.teacher + other[: case.teacher.shape[1]])
     result, table = table_step(subject, case, 1.0, device)
     with_other, table_with_other = table_step(subject, changed, 1.0, device)
@@ -41,7 +40,6 @@ def falsify_teacher_has_no_influence_at_zero_weight(subject: Any, device: str, c
 
 @given(case=step_cases(ce_weights=st.just(0.0), kd_weights=POSITIVE_WEIGHTS))
 def falsify_student_equal_to_teacher_gets_no_gradient(subject: Any, device: str, case: StepCase) -> None:
-    """With ce_weight = 0 and student = teacher, loss and gradient are 0."""
     case = case.but(student=case.teacher)
     result, gradient = recorded_step(subject, case, device)
     oracles.assert_close("loss in nats per token", result.loss, 0.0, case.shifted().allowed_nats(), "student = teacher")
@@ -54,7 +52,6 @@ def falsify_student_equal_to_teacher_gets_no_gradient(subject: Any, device: str,
     away=tensors((4, 4), st.integers(-4, 4).map(float), torch.float64),
 )
 def falsify_loss_grows_with_divergence(subject: Any, device: str, case: StepCase, away: Tensor) -> None:
-    """The loss at s = t + a·away never falls as a grows: the divergence is convex in a, with minimum 0 at a = 0."""
     away = away[: case.teacher.shape[0], : case.teacher.shape[1]]
     cases = [case.but(student=case.teacher + a * away) for a in (0.0, 0.5, 1.0, 2.0)]
     seen = [table_step(subject, c, 1.0, device)[0].loss for c in cases]
@@ -71,7 +68,6 @@ def falsify_loss_grows_with_divergence(subject: Any, device: str, case: StepCase
 
 @given(case=step_cases(ce_weights=st.just(0.0), kd_weights=POSITIVE_WEIGHTS))
 def falsify_one_step_moves_towards_the_teacher(subject: Any, device: str, case: StepCase) -> None:
-    """One step on one scored token moves each logit that predicts it by lr·τ·(p - q), and no other row."""
     first = case.shifted().scored.nonzero()[0].tolist()
     labels = torch.full_like(case.labels, IGNORED)
     labels[first[0], first[1] + 1] = 0

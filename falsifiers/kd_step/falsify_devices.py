@@ -18,7 +18,6 @@ PLACES = st.sampled_from(["cpu", "cuda"])
 
 @given(case=step_cases(), teacher_on=PLACES, batch_on=PLACES)
 def falsify_table_step_stays_on_its_device(subject: Any, case: StepCase, teacher_on: str, batch_on: str) -> None:
-    """A table on the GPU is updated there, wherever the teacher's table and the batch are."""
     with fake_cuda():
         student = subject.FixtureStudent(case.student.to("cuda"), 1.0)
         teacher = subject.FixtureTeacher(case.teacher.to(teacher_on))
@@ -32,7 +31,6 @@ def falsify_table_step_stays_on_its_device(subject: Any, case: StepCase, teacher
 
 @given(case=step_cases(), teacher_on=PLACES, batch_on=PLACES)
 def falsify_module_step_stays_on_its_device(subject: Any, case: StepCase, teacher_on: str, batch_on: str) -> None:
-    """A module on the GPU gets its tokens and gradient there, wherever the teacher and the batch are."""
     V = case.student.shape[1]
     with fake_cuda():
         module = embedding(case.student, "cuda")

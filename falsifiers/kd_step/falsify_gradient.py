@@ -27,7 +27,6 @@ from falsifiers.support.strategies import IGNORED, LOGITS, StepCase, step_cases
 
 @given(case=step_cases(logits=LOGITS))
 def falsify_step_against_oracle(subject: Any, device: str, case: StepCase) -> None:
-    """Result and gradient equal the oracle's at every element and position: shifted once, divided once."""
     result, gradient = recorded_step(subject, case, device)
     assert_result_is_the_oracles(result, case)
     assert_same_gradient("the gradient", gradient, case.oracle_gradient(), case.shifted().allowed_gradient(), SHIFTED)
@@ -40,7 +39,6 @@ FLOATS = st.sampled_from([torch.float32, torch.bfloat16])
 def falsify_step_in_low_precision(
     subject: Any, device: str, case: StepCase, student: torch.dtype, teacher: torch.dtype
 ) -> None:
-    """Result and gradient equal the oracle's for logits of these dtypes, within float32 rounding."""
     case = case.but(student=case.student.to(student), teacher=case.teacher.to(teacher))
     unit = 2.0**-24
     result, gradient = recorded_step(subject, case, device)
@@ -52,7 +50,6 @@ def falsify_step_in_low_precision(
 
 @given(case=step_cases(ce_weights=st.just(0.5), kd_weights=st.just(0.5)))
 def falsify_exact_zero_set(subject: Any, device: str, case: StepCase) -> None:
-    """The gradient is exactly 0 where the next token isn't scored and in the last position, and nowhere else."""
     rank = torch.arange(case.student.shape[1], dtype=torch.float64)
     case = case.but(student=torch.zeros_like(case.student) + rank, teacher=torch.zeros_like(case.teacher) - rank)
     _, gradient = recorded_step(subject, case, device)
@@ -67,7 +64,6 @@ def falsify_exact_zero_set(subject: Any, device: str, case: StepCase) -> None:
 
 @given(case=step_cases(), value=st.sampled_from([1e3, math.nan, math.inf, -math.inf]))
 def falsify_unscored_logits_never_reach_the_step(subject: Any, case: StepCase, value: float) -> None:
-    """Logits before unscored tokens and in the last position have no influence on result and gradient."""
     dead = torch.ones_like(case.tokens, dtype=torch.bool)
     dead[:, :-1] = case.labels[:, 1:] == IGNORED
     live = case.student[case.tokens]
@@ -87,7 +83,6 @@ def falsify_unscored_logits_never_reach_the_step(subject: Any, case: StepCase, v
 
 @given(case=step_cases(), learning_rate=st.sampled_from([1.0, 0.25, 3.0]))
 def falsify_every_element_is_applied(subject: Any, device: str, case: StepCase, learning_rate: float) -> None:
-    """The table changes by the sum over all elements and positions, including repeated tokens."""
     _, table = table_step(subject, case, learning_rate, device)
     allowed = allowed_table(case, learning_rate)
     assert_same_gradient("the student's table", table, case.oracle_table(learning_rate), allowed, STEP)
@@ -95,7 +90,6 @@ def falsify_every_element_is_applied(subject: Any, device: str, case: StepCase, 
 
 @given(case=step_cases())
 def falsify_duplicate_batch(subject: Any, device: str, case: StepCase) -> None:
-    """A doubled batch doubles sum and count, and gives the same loss and step."""
     twice = case.but(tokens=torch.cat([case.tokens] * 2), labels=torch.cat([case.labels] * 2))
     (once, table), (doubled, doubled_table) = (
         table_step(subject, case, 1.0, device),
@@ -122,7 +116,6 @@ def falsify_duplicate_batch(subject: Any, device: str, case: StepCase) -> None:
 def falsify_every_integer_dtype(
     subject: Any, tokens: list[int], labels: list[int], dtypes: tuple[torch.dtype, torch.dtype]
 ) -> None:
-    """Tokens and labels mean the same in every integer dtype, for fixtures and step."""
     fits = torch.iinfo(dtypes[1])
     held = [label if fits.min <= label <= fits.max else 1 for label in labels[: len(tokens)]]
     held[-1] = abs(held[-1])  # at least one label is scored: -100 becomes 100
@@ -140,7 +133,6 @@ def falsify_every_integer_dtype(
 def falsify_zero_weight_removes_its_term(
     subject: Any, device: str, case: StepCase, token: int, weights: tuple[float, float]
 ) -> None:
-    """A term of weight 0 is absent from the loss, even where it is infinite: a student that bans a token."""
     student = case.student.clone()
     student[:, token % student.shape[1]] = -math.inf
     case = case.but(student=student, ce_weight=weights[0], kd_weight=weights[1])

@@ -15,7 +15,6 @@ from falsifiers.support.torch_modes import MODES
 
 @given(case=step_cases(dtype=torch.float32))
 def falsify_step_is_independent_of_torch_modes(subject: Any, device: str, case: StepCase) -> None:
-    """The result of a step and the table after it are the same under autocast, other defaults and grad modes."""
     expected, table = table_step(subject, case, 1.0, device)
     # Bits may differ only where a device adds the gradients of one row in no fixed order.
     allowed = 0.0 if device == "cpu" else allowed_table(case, 1.0, 2.0**-24)

@@ -17,13 +17,6 @@ def labels_shifted_twice(original: Any, teacher: Any, student: Any, batch: Any, 
     return original(teacher, student, replace(batch, labels=batch.labels.roll(-1, 1)), **settings)
 
 
-def labels_filled_in_their_own_dtype(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
-    """Leave out the label with the bits of -100: token 156 in uint8."""
-    fill = torch.tensor(-100).to(batch.labels.dtype)
-    labels = batch.labels.long().where(batch.labels != fill, -100)
-    return original(teacher, student, replace(batch, labels=labels), **settings)
-
-
 def vocabularies_unchecked(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
     """Take the student's vocabulary size to be the teacher's."""
     same = SimpleNamespace(vocab_size=teacher.vocab_size, forward=student.forward)
@@ -42,21 +35,6 @@ def gradient_divided_by_positions(original: Any, teacher: Any, student: Any, bat
     return original(teacher, changed_student(student, lambda gradient: gradient * factor), batch, **settings)
 
 
-def divided_in_the_default_dtype(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
-    """Compute 1/count in torch's default dtype."""
-    count = scored_tokens(batch)
-
-    def change(gradient: Tensor) -> Tensor:
-        return gradient * count * torch.tensor(1 / count, device=gradient.device)
-
-    return original(teacher, changed_student(student, change), batch, **settings)
-
-
-def ascent(original: Any, student: Any, batch: Any) -> Any:
-    """Apply the negated gradient."""
-    return changed_pass(original(student, batch), lambda gradient: -gradient)
-
-
 def last_element_only(original: Any, student: Any, batch: Any) -> Any:
     """Apply the gradient of the last sequence only."""
 
@@ -66,24 +44,9 @@ def last_element_only(original: Any, student: Any, batch: Any) -> Any:
     return changed_pass(original(student, batch), change)
 
 
-def repeated_tokens_lost(original: Any, student: Any, batch: Any) -> Any:
-    """Apply only the last of several gradients for one token."""
-    tokens = batch.tokens.flatten().tolist()
-    last = torch.tensor([token not in tokens[i + 1 :] for i, token in enumerate(tokens)]).reshape(batch.tokens.shape)
-    return changed_pass(
-        original(student, batch), lambda gradient: gradient * last[..., None].to(gradient.device, gradient.dtype)
-    )
-
-
 def averaged_over_the_batch(original: Any, student: Any, batch: Any) -> Any:
     """Divide the gradient by the number of sequences."""
     return changed_pass(original(student, batch), lambda gradient: gradient / max(len(batch.tokens), 1))
-
-
-def mask_on_the_device_of_the_batch(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
-    """Multiply the gradient by a mask that was not moved to the student's device."""
-    mask = (batch.tokens >= 0)[..., None]
-    return original(teacher, changed_student(student, lambda gradient: gradient * mask), batch, **settings)
 
 
 def weights_swapped(original: Any, *args: Any, ce_weight: float, kd_weight: float, **rest: Any) -> Any:

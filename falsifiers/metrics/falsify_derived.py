@@ -21,7 +21,6 @@ Metrics = list[tuple[str, tuple[float, int]]]
 @given(batches=st.lists(st.tuples(st.floats(0, 18), st.integers(1, 1000)), min_size=2, max_size=5))
 @example(batches=[(1.0, 1), (5.0, 3)])
 def falsify_perplexity_of_the_aggregated_cross_entropy(subject: Any, batches: list[tuple[float, int]]) -> None:
-    """The perplexity is exp of the mean cross-entropy over all tokens, not a mean of the batches' perplexities."""
     together: dict[str, Any] = {}
     for mean, count in batches:
         together = subject.add(together, {"hard_loss": metric(mean * count, count)})
@@ -36,13 +35,11 @@ def falsify_perplexity_of_the_aggregated_cross_entropy(subject: Any, batches: li
 @given(mean=st.floats(20, 1e308) | st.just(math.inf), count=st.integers(1, 1))
 @example(mean=1000.0, count=7)
 def falsify_perplexity_is_capped(subject: Any, mean: float, count: int) -> None:
-    """From 20 nats per token on the perplexity is exp(20): finite, also for a cross-entropy of 1000 nats."""
     seen = subject.perplexity(metric(mean * count, count))
     assert seen == math.exp(20), f"{mean} nats per token have a perplexity of {seen}; expected exp(20)"
 
 
 def falsify_perplexity_of_nan(subject: Any) -> None:
-    """A NaN cross-entropy has a NaN perplexity: the cap doesn't hide a diverged run."""
     seen = subject.perplexity(metric(math.nan, 3))
     assert math.isnan(seen), f"a cross-entropy of NaN has a perplexity of {seen}; expected NaN"
 
@@ -66,7 +63,6 @@ def falsify_derived_metrics(subject: Any, metrics: Metrics) -> None:
 @given(first=METRICS, second=METRICS, third=METRICS)
 @example(first=[("loss", (1.0, 2))], second=[("loss", (4.0, 8)), ("kl_at_1", (16.0, 32))], third=[])
 def falsify_addition_of_metrics(subject: Any, first: Metrics, second: Metrics, third: Metrics) -> None:
-    """Sums and counts are added by name, in any grouping and order; nothing is lost, and no argument changes."""
     parts = [named(part) for part in (first, second, third)]
     expected: dict[str, tuple[float, int]] = {}
     for part in (first, second, third):
@@ -93,7 +89,6 @@ def falsify_addition_of_metrics(subject: Any, first: Metrics, second: Metrics, t
     elapsed=st.floats(1e-9, 1e9) | st.sampled_from([0.0, -1.0]),
 )
 def falsify_rates(subject: Any, steps: int, tokens: int, elapsed: float) -> None:
-    """Amounts per second, by name; absent if no time has passed."""
     seen = subject.rates(elapsed, steps=steps, tokens=tokens)
     expected = {"steps_per_s": steps / elapsed, "tokens_per_s": tokens / elapsed} if elapsed > 0 else {}
     assert seen == expected, f"{steps} steps and {tokens} tokens in {elapsed} s are {seen}; expected {expected}"

@@ -25,7 +25,6 @@ def exact_mean(pairs: list[tuple[float, int]]) -> float:
 
 
 def falsify_table_of_uneven_batches(subject: Any) -> None:
-    """Sums and counts (8, 8), (5, 1), (8, 4), (8, 4) have the mean 29/17; the mean of their means is 2.5."""
     seen = subject.weighted_mean([(8, 8), (5, 1), (8, 4), (8, 4)])
     assert seen == 29 / 17, f"the mean of (8, 8), (5, 1), (8, 4), (8, 4) is {seen}; expected 29/17 = {29 / 17}"
 
@@ -33,7 +32,6 @@ def falsify_table_of_uneven_batches(subject: Any) -> None:
 @given(pairs=PAIRS.filter(lambda pairs: any(count for _, count in pairs)), data=st.data())
 @example(pairs=[(1e15, 1), (1e-9, 1), (-1e15, 1)], data=None)
 def falsify_order_has_no_influence(subject: Any, pairs: list[tuple[float, int]], data: Any) -> None:
-    """In every order the mean is the exact sum, rounded once, over the count; for any iterable of pairs."""
     order = pairs if data is None else data.draw(st.permutations(pairs))
     seen, expected = subject.weighted_mean(iter(order)), exact_mean(pairs)
     assert seen == expected, f"the mean of {order} is {seen!r}; expected {expected!r}, the exact sum over the count"
@@ -82,14 +80,12 @@ def falsify_large_counts_are_exact(subject: Any, batches: list[int], tokens: int
 
 @given(sums=st.lists(FINITE | st.sampled_from(NOT_FINITE), max_size=4))
 def falsify_nothing_counted_has_no_mean(subject: Any, sums: list[float]) -> None:
-    """Without any count there is no mean: None, never 0, which would be a perfect loss."""
     seen = subject.weighted_mean([(sum_, 0) for sum_ in sums])
     assert seen is None, f"the mean of {sums} over no tokens is {seen}; expected None"
 
 
 @given(values=st.lists(FINITE, min_size=1, max_size=6))
 def falsify_values_of_weight_one_have_their_mean(subject: Any, values: list[float]) -> None:
-    """A value that is not a mean over tokens is the pair (value, 1); its mean is the plain one."""
     seen, expected = subject.weighted_mean([(value, 1) for value in values]), exact_mean([(v, 1) for v in values])
     assert seen == expected, f"the mean of {values} is {seen!r}; expected {expected!r}"
 
@@ -102,7 +98,6 @@ def falsify_values_of_weight_one_have_their_mean(subject: Any, values: list[floa
 @example(before=[], after=[(1.0, 1)], odd=[math.inf, -math.inf])
 @example(before=[(1.0, 1)], after=[], odd=[HUGE, HUGE])
 def falsify_values_that_are_not_finite_propagate(subject: Any, before: Any, after: Any, odd: list[float]) -> None:
-    """NaN and infinities reach the mean as IEEE addition has them; a sum beyond float64 is infinite; none raises."""
     pairs = [*before, *((value, 1) for value in odd), *after]
     sums, count = [sum_ for sum_, _ in pairs], sum(count for _, count in pairs)
     seen = subject.weighted_mean(pairs)

@@ -18,7 +18,6 @@ STEPS = st.lists(st.tuples(METRICS | st.just({}), st.none() | METRICS | st.just(
 @given(steps=STEPS)
 @example(steps=[({"loss": 1.0}, None), ({}, {"eval/loss": 2.0}), ({"loss": 3.0}, {"eval/loss": 4.0}), ({}, {})])
 def falsify_evaluated_step_has_one_line(subject: Any, steps: list[Any]) -> None:
-    """One line for each step with metrics of either kind, in order, whatever was written when it was logged."""
     with directory() as place:
         path, expected = place / "metrics", dict[int, dict[str, Any]]()
         callback = subject.MetricsCallback(path)

@@ -47,7 +47,6 @@ def falsify_resumed_run_has_each_step_once(subject: Any, checkpoint: int, more: 
 
 @given(lines=st.integers(0, 3), wrong=st.sampled_from([-3, -1, 1, 50]))
 def falsify_length_of_another_file_is_refused(subject: Any, lines: int, wrong: int) -> None:
-    """A length that is longer than the file, or inside a line, is an `OutputError`; the file is as before."""
     with directory() as place:
         path, callback = place / "metrics", subject.MetricsCallback(place / "metrics")
         write(callback, range(1, lines + 1))
@@ -69,7 +68,6 @@ def falsify_length_of_another_file_is_refused(subject: Any, lines: int, wrong: i
 
 @given(content=st.sampled_from([b"", b"seed = 1\n", b'{"step": 1}\n']))
 def falsify_existing_file_is_kept(subject: Any, content: bytes) -> None:
-    """Without `truncate_to` an existing file is an `OutputError`, and keeps its content."""
     with directory() as place:
         path = place / "metrics"
         path.write_bytes(content)
@@ -81,7 +79,6 @@ def falsify_existing_file_is_kept(subject: Any, content: bytes) -> None:
 
 @given(written=st.integers(0, 3), begins=st.integers(0, 3))
 def falsify_metrics_of_an_earlier_run_are_kept(subject: Any, written: int, begins: int) -> None:
-    """A run that begins before the last line is an `OutputError`; another keeps the lines too."""
     with directory() as place:
         callback = subject.MetricsCallback(path := place / "metrics")
         write(callback, range(1, written + 1))
@@ -95,7 +92,6 @@ def falsify_metrics_of_an_earlier_run_are_kept(subject: Any, written: int, begin
 
 @given(place_=st.sampled_from(["missing/metrics", "."]), truncate_to=st.sampled_from([None, 0]))
 def falsify_file_that_cannot_be_opened_is_refused(subject: Any, place_: str, truncate_to: int | None) -> None:
-    """A path in a missing directory, or of a directory, is an `OutputError` that names it, before the run."""
     with directory() as place:
         path = place / place_
         said = refusal(lambda: subject.MetricsCallback(path, truncate_to=truncate_to), reference_trainer.OutputError)
@@ -106,7 +102,6 @@ def falsify_file_that_cannot_be_opened_is_refused(subject: Any, place_: str, tru
 
 @given(older=st.booleans(), begun=st.booleans(), steps=st.integers(0, 2))
 def falsify_empty_file_is_removed(subject: Any, older: bool, begun: bool, steps: int) -> None:
-    """A file that was created here and has no line is removed when it is closed; any other file is kept."""
     with directory() as place:
         path = place / "metrics"
         if older:
@@ -127,7 +122,6 @@ def falsify_empty_file_is_removed(subject: Any, older: bool, begun: bool, steps:
 
 @given(before=st.integers(0, 3), then=st.sampled_from(["the beginning", "a step", "the end"]))
 def falsify_lost_line_ends_run(subject: Any, before: int, then: str) -> None:
-    """An `OutputError` that names the file, once, if a line cannot be written; earlier lines are kept."""
     with directory() as place:
         path, callback = place / "metrics", subject.MetricsCallback(place / "metrics")
         write(callback, range(1, before + 1))

@@ -33,7 +33,6 @@ def _plain(value: float | None) -> float | str | None:
 @given(steps=st.lists(STEPS, min_size=1, max_size=4))
 @example(steps=[ODD, {**SOME, "learning_rate": None}, {**SOME, "metrics": {"agreement": 1}}])
 def falsify_each_logged_step_is_a_strict_line(subject: Any, steps: list[Fields]) -> None:
-    """One line of strict JSON per logged step, that fits the schema; NaN and infinities are strings."""
     with directory() as place:
         callback = subject.MetricsCallback(place / "metrics")
         for number, fields in enumerate(steps, 1):
@@ -54,7 +53,6 @@ def falsify_each_logged_step_is_a_strict_line(subject: Any, steps: list[Fields])
 @given(metrics=st.lists(METRICS | st.just({}), max_size=6))
 @example(metrics=[{}, {"loss": 1.0}, {}])
 def falsify_steps_without_metrics_are_left_out(subject: Any, metrics: list[dict[str, float]]) -> None:
-    """A step that is not logged has no line; a logged one is in the file when its call returns."""
     with directory() as place:
         callback, expected = subject.MetricsCallback(place / "metrics"), []
         for step, each in enumerate(metrics, 1):
@@ -73,7 +71,6 @@ def falsify_steps_without_metrics_are_left_out(subject: Any, metrics: list[dict[
 @given(steps=st.lists(STEPS, max_size=4), cut=st.integers(0, 400))
 @example(steps=[ODD, {**SOME, "learning_rate": None}], cut=0)
 def falsify_lines_are_read_back(subject: Any, steps: list[Fields], cut: int) -> None:
-    """The reader returns every number that was written; after a cut anywhere, every line that is complete."""
     with directory() as place:
         path, callback = place / "metrics", subject.MetricsCallback(place / "metrics")
         ends = [0]
@@ -114,7 +111,6 @@ MALFORMED = {
 
 @given(before=st.integers(1, 2), after=st.booleans())
 def falsify_malformed_lines_are_named(subject: Any, before: int, after: bool) -> None:
-    """A complete line that is malformed, or whose step does not increase, is a `DataError` with file, line and why."""
     good = [GOOD.replace(b"3", b"%d" % step) for step in range(3 - before, 3)]
     for kind, (text, why) in MALFORMED.items():
         with directory() as place:
@@ -129,7 +125,6 @@ def falsify_malformed_lines_are_named(subject: Any, before: int, after: bool) ->
 
 @given(kind=st.sampled_from(["missing", "a directory"]))
 def falsify_unreadable_files_are_named(subject: Any, kind: str) -> None:
-    """A file that can't be read is a `DataError` that names it."""
     with directory() as place:
         path = place if kind == "a directory" else place / "missing"
         said = refusal(lambda: subject.read_metrics(path), reference_trainer.DataError)
@@ -137,7 +132,6 @@ def falsify_unreadable_files_are_named(subject: Any, kind: str) -> None:
 
 
 def falsify_an_empty_file_has_no_lines(subject: Any) -> None:
-    """Return no lines for a run that was killed before its first logged step."""
     with directory() as place:
         (place / "metrics").touch()
         seen = subject.read_metrics(place / "metrics")

@@ -117,7 +117,6 @@ def falsify_model_is_read_back_bit_for_bit(
 def falsify_digest_is_that_of_the_values(
     subject: Any, device: str, sizes: list[int], shared: str, values: torch.dtype
 ) -> None:
-    """The digest is that of the file of a copy of each weight, whatever memory they share."""
     module, memory = torch.nn.Module(), torch.arange(64.0, device=device).to(values)
     for k, size in enumerate(sizes):
         module.register_buffer(f"apart{k}", torch.full((size, 2), float(k), device=device))

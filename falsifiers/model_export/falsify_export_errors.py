@@ -41,8 +41,6 @@ def _held(directory: Path) -> dict[str, bytes]:
 
 @given(failing=st.sampled_from(FILES), kind=st.sampled_from(list(FAULTS)), older=st.booleans())
 def falsify_failed_export_leaves_no_new_file(subject: Any, failing: str, kind: str, older: bool) -> None:
-    """An `OutputError` names the file and the cause; no file of the new model and no manifest is left."""
-
     fault, cause = FAULTS[kind]
 
     def write(path: Path, content: Callable[[Path], object]) -> None:
@@ -75,7 +73,6 @@ def _refusal(subject: Any, directory: Path, write: Callable[[Path, Callable[[Pat
 
 
 def falsify_failed_export_leaves_no_manifest(subject: Any) -> None:
-    """An older model's manifest is removed before the new weights are written."""
     with tempfile.TemporaryDirectory() as name:
         directory, out = Path(name), Path(name, "out")
         run(subject, small(directory, out=out))
@@ -91,7 +88,6 @@ def falsify_failed_export_leaves_no_manifest(subject: Any) -> None:
 
 
 def falsify_versions_are_those_in_use(subject: Any) -> None:
-    """Of the package, of torch and of Python."""
     expected = {
         "reference_trainer": reference_trainer.__version__,
         "torch": torch.__version__,
@@ -102,7 +98,6 @@ def falsify_versions_are_those_in_use(subject: Any) -> None:
 
 @given(layers=st.integers(1, 8), width=st.sampled_from([2, 16, 64]), dtype=st.sampled_from([torch.half, torch.double]))
 def falsify_estimated_size_is_sufficient(subject: Any, layers: int, width: int, dtype: torch.dtype) -> None:
-    """At least the bytes that an export takes on the disk, and at most 64 KiB more."""
     decoder = _decoder(1.0, layers, width).to(dtype)
     with tempfile.TemporaryDirectory() as name:
         subject.save_decoder(decoder, Path(name), {"of": "a small manifest"})

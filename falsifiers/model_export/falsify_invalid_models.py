@@ -54,7 +54,6 @@ UNFIT: dict[str, Callable[[Path], object]] = {
 
 @given(kind=st.sampled_from(list(UNFIT)))
 def falsify_invalid_model_is_refused(subject: Any, kind: str) -> None:
-    """A ValueError that names the path, and no model."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name, "model")
         directory.mkdir()

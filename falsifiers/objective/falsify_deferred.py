@@ -122,7 +122,6 @@ def falsify_a_broken_step_is_left_out_and_raised_when_read(
 def falsify_an_error_is_raised_at_once(
     subject: Any, steps: int, every: int, broken: int, settings: tuple[bool, bool | None]
 ) -> None:
-    """On the CPU, and with an optimizer that cannot leave out an update, the broken step itself raises."""
     assume(broken <= steps)
     fused, deferred = settings
     weights, error = _run(subject, steps, every, broken, fused=fused, deferred=deferred)

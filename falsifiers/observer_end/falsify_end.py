@@ -62,7 +62,6 @@ def falsify_undelivered_events_are_dropped_and_counted(subject: Any, events: int
 
 @given(events=st.integers(1, 5))
 def falsify_checkpoint_waits_for_removed_observers(subject: Any, events: int) -> None:
-    """`settle` waits for the events of an observer that was removed meanwhile; then its thread ends."""
     go, seen = threading.Event(), list[int]()
 
     def slowly(hook: str, at: Any) -> None:
@@ -88,7 +87,6 @@ def falsify_checkpoint_waits_for_removed_observers(subject: Any, events: int) ->
 
 @given(events=st.integers(1, 5), timed=st.booleans())
 def falsify_threads_end_with_their_observer(subject: Any, events: int, timed: bool) -> None:
-    """The thread of an observer is a daemon; after `close` it has ended, and nothing refers to the observer."""
     seen, before = list[int](), set(threading.enumerate())
     delivery = subject.Delivery(observer(lambda hook, at: seen.append(at.step)))
     assert not set(threading.enumerate()) - before, "a thread is started before there is an event"
@@ -107,8 +105,6 @@ def falsify_threads_end_with_their_observer(subject: Any, events: int, timed: bo
 
 @given(events=st.integers(2, 5))
 def falsify_queued_events_are_delivered_at_exit(subject: Any, events: int) -> None:
-    """A process that exits without `close` delivers the queued events first."""
-
     def exits() -> None:
         go, seen = threading.Event(), list[int]()
 
@@ -131,7 +127,6 @@ def falsify_queued_events_are_delivered_at_exit(subject: Any, events: int) -> No
 
 @given(stuck=st.booleans(), code=st.integers(1, 100))
 def falsify_blocked_observer_does_not_prevent_exit(subject: Any, stuck: bool, code: int) -> None:
-    """`leave` flushes the output and exits while a hook is running; otherwise it raises SystemExit."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -177,7 +172,6 @@ class Keeping(Callback):
 
 @given(numbers=st.lists(st.floats(allow_nan=False, allow_infinity=False) | NO_JSON, min_size=1, max_size=3))
 def falsify_states_are_strict_json(subject: Any, numbers: list[float]) -> None:
-    """The state of any mapping is strict JSON, by class and number; NaN and infinities raise CallbackError."""
     kept = {"numbers": numbers}
     callbacks = subject.Callbacks([Keeping(MappingProxyType(kept)), Keeping({}), Keeping(kept)])
     try:

@@ -18,7 +18,6 @@ EVENTS = st.lists(st.sampled_from(HOOKS), min_size=1, max_size=30)
 @given(events=EVENTS, observers=st.integers(1, 3))
 @example(events=["on_step_end"] * 1000, observers=2)
 def falsify_every_event_is_delivered_in_order(subject: Any, events: list[str], observers: int) -> None:
-    """Any events, then close: every observer has got each of them once, in order, with its numbers."""
     seen: list[list[tuple[str, int]]] = [[] for _ in range(observers)]
     callbacks = subject.Callbacks(
         [observer(lambda hook, at, n=n: seen[n].append((hook, at.step))) for n in range(observers)]
@@ -37,7 +36,6 @@ def falsify_every_event_is_delivered_in_order(subject: Any, events: list[str], o
 
 @given(before=st.integers(0, 3), after=EVENTS, closes=st.integers(1, 3))
 def falsify_nothing_is_called_after_close(subject: Any, before: int, after: list[str], closes: int) -> None:
-    """After one or several calls of `close`, an event calls no callback and raises no error."""
     seen, controlled = list[str](), list[int]()
     control = type("Control", (Callback,), {"on_log": lambda self, at: controlled.append(at.step)})()
     callbacks = subject.Callbacks([observer(lambda hook, at: seen.append(hook)), control])
@@ -57,7 +55,6 @@ def falsify_nothing_is_called_after_close(subject: Any, before: int, after: list
 
 @given(steps=st.integers(1, 8), blocking=st.integers(0, 1))
 def falsify_blocked_observer_does_not_delay_others(subject: Any, steps: int, blocking: int) -> None:
-    """While one observer is blocked in its first hook, the run and the other observer continue."""
     blocked, others, done = Blocked(), list[int](), threading.Event()
 
     def note(hook: str, at: Any) -> None:
@@ -101,7 +98,6 @@ def falsify_full_queue_drops_the_oldest_and_counts(subject: Any, limit: int, eve
 
 @given(late=st.booleans(), error=st.booleans())
 def falsify_end_waits_for_observers(subject: Any, late: bool, error: bool) -> None:
-    """`end` returns when on_train_end has returned in every observer, after an exception too."""
     release, seen = threading.Timer(0.02, lambda: go.set()), list[str]()
     go = threading.Event()
 
@@ -142,7 +138,6 @@ def falsify_stuck_observer_is_waited_for_once(subject: Any, waits: int) -> None:
 
 @given(fired=EVENTS)
 def falsify_checkpoint_waits_for_observers(subject: Any, fired: list[str]) -> None:
-    """`settle` returns when every event so far is taken: a run that is killed later repeats no more than the rest."""
     go, seen = threading.Event(), list[str]()
 
     def slowly(hook: str, at: Any) -> None:

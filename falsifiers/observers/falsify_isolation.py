@@ -18,7 +18,6 @@ MAPS = ("metrics", "validation_metrics", "batch_metrics")
 
 @given(hook=st.sampled_from(HOOKS[:-1]), name=st.sampled_from(MAPS), nested=st.booleans(), later=st.booleans())
 def falsify_each_observer_has_its_own_snapshot(subject: Any, hook: str, name: str, nested: bool, later: bool) -> None:
-    """What an observer, or later the run, changes in a context reaches neither another observer nor the run."""
     seen: list[Any] = []
     go = threading.Event()
 
@@ -49,7 +48,6 @@ def falsify_each_observer_has_its_own_snapshot(subject: Any, hook: str, name: st
 
 @given(hook=st.sampled_from(HOOKS[:-1]), late=st.sampled_from(["loss", "gradient_norm", "memory", "batch_metrics"]))
 def falsify_values_are_read_by_the_run(subject: Any, hook: str, late: str) -> None:
-    """Values that wait on the device are read when the event is fired, by its thread; observers read nothing."""
     readers, seen = list[str](), list[Any]()
     value: Any = {"loss": 4.0} if late == "batch_metrics" else 4.0
 
@@ -70,7 +68,6 @@ def falsify_values_are_read_by_the_run(subject: Any, hook: str, late: str) -> No
 def falsify_exceptions_of_observers_are_logged(
     subject: Any, hook: str, error: type[BaseException], step: int, events: int
 ) -> None:
-    """Any exception, an exit too, is logged with observer, hook, step and traceback; all later events are delivered."""
     seen = list[int]()
 
     def fail(hook: str, at: Any) -> None:
@@ -98,7 +95,6 @@ def falsify_exceptions_of_observers_are_logged(
 
 @given(answers=st.lists(st.sampled_from(["STOP", 7, True, "stop"]), min_size=1, max_size=3))
 def falsify_answers_of_observers_are_ignored(subject: Any, answers: list[Any]) -> None:
-    """Whatever an observer returns, the answer to the event is that of the control callbacks."""
     from reference_trainer import Action
 
     given = [Action.STOP if each == "STOP" else each for each in answers]

@@ -40,7 +40,6 @@ def _callbacks(calls: list[tuple[int, str, int]], kinds: list[str], watching: li
 def falsify_removed_callbacks_get_no_later_event(
     subject: Any, kinds: list[str], watching: bool, wanted: int, late: bool
 ) -> None:
-    """Removed by instance or by type, also of a base class, they get no later event; the others get every one."""
     calls: list[tuple[int, str, int]] = []
     made = _callbacks(calls, kinds, [watching] * len(kinds))
     callbacks = subject.Callbacks(() if late else made)
@@ -63,7 +62,6 @@ def falsify_removed_callbacks_get_no_later_event(
 
 @given(kinds=st.lists(st.sampled_from(KINDS), max_size=2), by_type=st.booleans())
 def falsify_unknown_removal_is_refused(subject: Any, kinds: list[str], by_type: bool) -> None:
-    """A callback or a type that is not registered raises CallbackError, with the registered ones."""
     made = _callbacks([], kinds, [False] * len(kinds))
     callbacks, other = subject.Callbacks(made), type("Other", (Callback,), {})
     try:
@@ -77,7 +75,6 @@ def falsify_unknown_removal_is_refused(subject: Any, kinds: list[str], by_type: 
 
 @given(hooks=st.sets(st.sampled_from(HOOKS)), watching=st.booleans(), instance=st.booleans())
 def falsify_has_callbacks_where_overridden(subject: Any, hooks: set[str], watching: bool, instance: bool) -> None:
-    """`has_callbacks` is true for the hooks that a class or an instance overrides, and for no other."""
     base, methods = Observer if watching else Callback, {hook: lambda *given: None for hook in hooks}
     callback = type("Mine", (base,), {} if instance else methods)()
     vars(callback).update(methods if instance else {})
@@ -92,7 +89,6 @@ ODD = ["on_step_ends", "on_fit_start", "", "step_end", None, 3]
 
 @given(hook=st.sampled_from(ODD), asks=st.booleans(), closed=st.booleans())
 def falsify_unknown_hook_is_refused(subject: Any, hook: Any, asks: bool, closed: bool) -> None:
-    """An unknown hook raises CallbackError at the caller, with its name and the hooks to choose from."""
     callbacks = subject.Callbacks([Callback()])
     if closed:
         callbacks.close()
@@ -109,7 +105,6 @@ async def _coroutine(*given: Any) -> None: ...
 
 @given(odd=st.sampled_from(["class", "coroutine", "misspelt", "None"]), late=st.booleans(), watching=st.booleans())
 def falsify_invalid_callbacks_are_refused_when_added(subject: Any, odd: str, late: bool, watching: bool) -> None:
-    """A class, a coroutine function and a misspelt hook raise CallbackError at the caller, in `add` too."""
     base = Observer if watching else Callback
     kinds: dict[str, Any] = {
         "class": base,
@@ -126,7 +121,6 @@ def falsify_invalid_callbacks_are_refused_when_added(subject: Any, odd: str, lat
 
 @given(appended=st.integers(1, 3))
 def falsify_callbacks_change_between_events(subject: Any, appended: int) -> None:
-    """A callback that adds or removes callbacks in its hook changes the next event, not the present one."""
     seen: list[tuple[str, int]] = []
 
     def note(name: str) -> Any:

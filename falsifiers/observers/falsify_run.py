@@ -17,7 +17,6 @@ from reference_trainer.training import loop
 
 @given(script=scripts(ANSWERS, fewest=1, most=2), observers=st.integers(1, 2), raises=st.none() | st.integers(0, 60))
 def falsify_observers_see_the_whole_run(subject: Any, script: Script, observers: int, raises: int | None) -> None:
-    """Observers get every event that is fired, in order, with its numbers; after an exception on_train_end too."""
     planned, recorder = lifecycle(script).calls, Recorder(script)
     seen: list[list[Call]] = [[] for _ in range(observers)]
 
@@ -46,7 +45,6 @@ def falsify_observers_see_the_whole_run(subject: Any, script: Script, observers:
 
 @given(script=scripts(st.none(), fewest=1), name=st.text(max_size=3), attempt=st.integers(1, 9))
 def falsify_events_name_run_and_attempt(subject: Any, script: Script, name: str, attempt: int) -> None:
-    """Every event names its run, its attempt, its hook and its rank."""
     seen: list[Context] = []
     callbacks = subject.Callbacks([observer(lambda hook, at: seen.append(at))])
     named = {"run": name, "attempt": attempt}
@@ -62,8 +60,6 @@ def falsify_events_name_run_and_attempt(subject: Any, script: Script, name: str,
 
 @given(script=scripts(st.none()), hooks=st.sets(st.sampled_from(HOOKS)))
 def falsify_hooks_without_callbacks_cost_nothing(subject: Any, script: Script, hooks: set[str]) -> None:
-    """A context is made for an event with a hook and for no other: the clock is read that much more often."""
-
     def reads(*callbacks: Any) -> int:
         now = [0]
 

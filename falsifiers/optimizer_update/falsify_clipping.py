@@ -104,7 +104,6 @@ CLIPS = st.sampled_from([1e-3, 0.1, 0.3, 0.5, 1.0, 100.0])
 
 @given(accumulation=ACCUMULATIONS, clip=CLIPS, log_every=st.sampled_from([0, 1, 2]))
 def falsify_clipping(subject: Any, device: str, accumulation: int, clip: float, log_every: int) -> None:
-    """The gradient of the whole window is scaled to norm `clip`; one that is smaller is unchanged in every bit."""
     plain, _ = _run(subject, device, accumulation, None, log_every)
     clipped, _ = _run(subject, device, accumulation, clip, log_every)
     for step, (got, free) in enumerate(zip(clipped.gradients, plain.gradients, strict=True), start=1):
@@ -128,7 +127,6 @@ def _assert_close(what: str, seen: list[Tensor], expected: list[Tensor]) -> None
 
 @given(accumulation=ACCUMULATIONS, clip=st.none() | CLIPS, log_every=st.sampled_from([0, 1, 2]))
 def falsify_reported_norm(subject: Any, device: str, accumulation: int, clip: float | None, log_every: int) -> None:
-    """The norm at a logged step is that of the gradient of its window before clipping; elsewhere there is none."""
     _, norms = _run(subject, device, accumulation, clip, log_every)
     for step, seen in enumerate(norms, start=1):
         logged = bool(log_every) and step % log_every == 0

@@ -37,7 +37,6 @@ def _operations(subject: Any, device: str, callbacks: list[Any], log_every: int)
 
 
 def falsify_progress_adds_no_torch_operation(subject: Any, device: str) -> None:
-    """A run dispatches the same operations with a ProgressCallback of its logged steps and without one."""
     for every in (0, 1, 4):
         plain = _operations(subject, device, [], every)
         assert any("softmax" in name for name in plain), f"no step was recorded: {sorted(set(plain))}"

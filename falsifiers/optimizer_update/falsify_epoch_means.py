@@ -11,7 +11,6 @@ from falsifiers.callbacks.plain_loop import ByHand, RealRun, Text, assert_same_f
 
 @given(text=texts())
 def falsify_epoch_means_are_over_tokens(subject: Any, device: str, text: Text) -> None:
-    """At the end of an epoch the loss is its nats over its scored tokens; None if none was scored."""
     seen, expected = RealRun(subject, text, device), ByHand(text, device)
     ends = [[m for m in side.moments if m.event == "on_epoch_end"] for side in (seen, expected)]
     assert_same_fields(*ends, ("loss", "epoch", "learning_rate", "best_loss", "elapsed_s", "tokens"))

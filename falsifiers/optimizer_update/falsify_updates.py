@@ -73,7 +73,6 @@ class UsedOnce(TwoTables):
 
 @given(text=texts(impossible=False))
 def falsify_parameters_without_gradient_are_unchanged(subject: Any, device: str, text: Text) -> None:
-    """A parameter without a gradient in a step gets neither weight decay nor momentum."""
     teacher_logits, student_logits = text.logits(device)
     module, seen = UsedOnce(student_logits), list[Tensor]()
 
@@ -94,7 +93,6 @@ def falsify_parameters_without_gradient_are_unchanged(subject: Any, device: str,
 
 @given(text=texts(impossible=False))
 def falsify_update_precedes_on_step_end(subject: Any, device: str, text: Text) -> None:
-    """Update, on_step_end, update, on_step_end: with the weights of that step, at its rate in every parameter group."""
     teacher_logits, student_logits = text.logits(device)
     module, log, weights = TwoTables(student_logits), list[tuple[str, Any]](), list[Tensor]()
 
@@ -120,6 +118,5 @@ def falsify_update_precedes_on_step_end(subject: Any, device: str, text: Text) -
 
 @given(text=texts())
 def falsify_self_updating_student_precedes_on_step_end(subject: Any, device: str, text: Text) -> None:
-    """A student that applies its gradient itself has done so when on_step_end is called, and not earlier."""
     seen, expected = RealRun(subject, text, device), ByHand(text, device)
     assert_same_fields(seen.moments, expected.moments, ("table",))

@@ -40,13 +40,6 @@ def called_before_the_step(original: Any, callbacks: Sequence[Any], event: Any, 
     return answer
 
 
-def loss_read_again(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
-    """Read the loss from a tensor again for callbacks."""
-    if callbacks and context.loss is not None:
-        context = replace(context, loss=torch.tensor(context.loss, dtype=torch.float64).item())
-    return original(callbacks, event, context)
-
-
 def gradients_zeroed(original: Any, parameters: Iterable[Any], rate: float) -> Any:
     """Set gradients to zero instead of None."""
     optimizer = original(parameters, rate)
@@ -96,10 +89,3 @@ def norm_after_clipping(original: Any, self: Any, position: Any, rate: float, *h
     """Report the norm after clipping."""
     window, norm = original(self, position, rate, *hooks)
     return window, norm if norm is None or self.clip is None else norm.clamp(max=self.clip)
-
-
-def clipped_when_logged(original: Any, self: Any, position: Any, rate: float, *hooks: Any) -> Any:
-    """Clip at logged steps only, where the norm is measured."""
-    every = self.schedule.log_every
-    logged = every and position.step % every == 0
-    return original(self if logged else replace(self, clip=None), position, rate, *hooks)

@@ -112,7 +112,6 @@ def falsify_missing_part_is_refused(subject: Any) -> None:
 
 @given(given_teacher=st.booleans())
 def falsify_given_teacher_needs_no_own_one(subject: Any, given_teacher: bool) -> None:
-    """With batches of its own, a run needs an own teacher or one that is given."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         others = {"teacher": _written_teacher(directory, 256)} if given_teacher else {}
@@ -183,7 +182,6 @@ def _written_teacher(directory: Path, vocabulary: int) -> Path:
 
 
 def falsify_run_is_named_after_its_output(subject: Any) -> None:
-    """Callbacks get the name of the output, also behind a link, and as the attempt the milliseconds of its start."""
     with tempfile.TemporaryDirectory() as name:
         directory, noting = Path(name).resolve(), Noting()
         (directory / "real").mkdir()
@@ -202,8 +200,6 @@ def falsify_run_is_named_after_its_output(subject: Any) -> None:
 
 @given(written=st.booleans(), save_every=st.integers(0, 1))
 def falsify_interrupted_export_says_whether_it_is_written(subject: Any, written: bool, save_every: int) -> None:
-    """An interrupt in the own export is raised as it is; its note says that the model is there if the manifest is."""
-
     def save(run: Any, directory: Path, manifest: dict[str, Any]) -> None:
         if written:
             _save(run, directory, manifest)
@@ -223,7 +219,6 @@ def falsify_interrupted_export_says_whether_it_is_written(subject: Any, written:
 
 
 def falsify_unfit_callback_is_refused(subject: Any) -> None:
-    """A class in place of an instance is refused before any file, and before a text is read."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         settings = Settings(data=directory / "missing", out=directory / "out", device="cpu")
@@ -272,7 +267,6 @@ NOTED: dict[str, tuple[dict[str, Any], Any, str]] = {
 
 
 def falsify_odd_students_are_named(subject: Any) -> None:
-    """A student in eval mode, or less precise than the run, and a setting without effect have a line before the run."""
     for kind, (others, make, words) in NOTED.items():
         with tempfile.TemporaryDirectory() as name:
             directory = Path(name)

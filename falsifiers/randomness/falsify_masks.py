@@ -23,7 +23,6 @@ PLACES = ((1, 1, 0), (1, 1, 1), (1, 2, 0), (2, 3, 0), (2, 3, 1), (2, 4, 0))
 
 @given(seed=SEEDS, before=st.integers(0, 1000), events=st.sets(st.sampled_from(["on_step_end", "on_epoch_end"])))
 def falsify_masks_depend_on_nothing_else(subject: Any, device: str, seed: int, before: int, events: set[str]) -> None:
-    """Random numbers of the caller and of callbacks, and forwards between steps, change no mask."""
     expected = masks(subject, device, seed=seed)
     module = Noisy(device)
 
@@ -40,7 +39,6 @@ def falsify_masks_depend_on_nothing_else(subject: Any, device: str, seed: int, b
 
 @given(seed=SEEDS, other=SEEDS)
 def falsify_masks_differ(subject: Any, device: str, seed: int, other: int) -> None:
-    """Masks differ between micro-batches, ranks and seeds, and from those that the data draw."""
     runs: dict[str, list[str]] = {}
     for name, s, rank in {(f"seed {s}, rank {r}", s, r) for s in (seed, other) for r in (0, 1)}:
         data = runs[f"data of {name}"] = []
@@ -53,7 +51,6 @@ def falsify_masks_differ(subject: Any, device: str, seed: int, other: int) -> No
 
 @given(seed=SEEDS, rank=st.integers(0, 3))
 def falsify_masks_are_those_of_their_place(subject: Any, device: str, seed: int, rank: int) -> None:
-    """A mask is the one that its seed gives, from epoch, step, micro-batch and rank: no state is carried over."""
     seen, expected = masks(subject, device, seed=seed, rank=rank), []
     for epoch, step, micro_batch in PLACES:
         torch.manual_seed(micro_batch_seed(seed, epoch=epoch, step=step, micro_batch=micro_batch, rank=rank))
@@ -71,8 +68,6 @@ def _generators() -> tuple[Any, ...]:
 
 @given(seed=SEEDS, raises=st.sampled_from([None, "on_train_begin", "on_step_end", "on_train_end"]))
 def falsify_generators_are_restored(subject: Any, device: str, seed: int, raises: str | None) -> None:
-    """The process draws the same numbers after a run as before, also after an exception."""
-
     def act(callback: int, event: str, context: Any) -> None:
         if event == raises:
             raise KeyError("on purpose")
@@ -89,7 +84,6 @@ def falsify_generators_are_restored(subject: Any, device: str, seed: int, raises
 
 @given(before=st.integers(0, 1000))
 def falsify_nothing_is_seeded_without_a_seed(subject: Any, device: str, before: int) -> None:
-    """Without a seed the masks continue the stream of the process."""
     torch.manual_seed(before)
     seen, after = masks(subject, device, seed=None), torch.rand(1, device=device).item()
     torch.manual_seed(before)

@@ -17,7 +17,6 @@ PLACES = st.fixed_dictionaries(dict.fromkeys(("epoch", "step", "micro_batch", "r
 
 
 def falsify_seeds_never_collide(subject: Any) -> None:
-    """Seeds of different places differ, also where digits move from one number to the next, and are below 2^63."""
     first: dict[int, tuple[int, ...]] = {}
     for at in itertools.product(VALUES, repeat=5):
         run, epoch, step, micro_batch, rank = at
@@ -28,7 +27,6 @@ def falsify_seeds_never_collide(subject: Any) -> None:
 
 @given(seed=NUMBERS, at=PLACES)
 def falsify_seeds_are_stable(subject: Any, seed: int, at: dict[str, int]) -> None:
-    """The seed is a prefix of a SHA-256, so another process, machine or version of Python has the same."""
     key = "/".join(str(number) for number in (seed, at["epoch"], at["step"], at["micro_batch"], at["rank"]))
     expected = int(hashlib.sha256(key.encode()).hexdigest()[:16], 16) // 2
     seen = subject.micro_batch_seed(seed, **at)
@@ -37,7 +35,6 @@ def falsify_seeds_are_stable(subject: Any, seed: int, at: dict[str, int]) -> Non
 
 @given(seed=st.integers(0, 2**63 - 1), student=st.sampled_from(["cpu", "meta", "cuda:7"]))
 def falsify_the_host_is_seeded_for_any_device(subject: Any, seed: int, student: str) -> None:
-    """The generator of the CPU is seeded, and restored, whatever the device of the student is."""
     torch.manual_seed(1)
     before = torch.get_rng_state().tolist()
     with subject.own_generators(torch.device(student)):

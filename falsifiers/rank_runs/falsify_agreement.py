@@ -97,8 +97,6 @@ def falsify_answers_are_carried_out_in_their_epoch(subject: Any, epochs: Any, ra
 
 @given(answer=ANSWERS, asked=st.booleans(), between=st.booleans())
 def falsify_one_process_asks_nobody(subject: Any, answer: Action, asked: bool, between: bool) -> None:
-    """Of one process, its own answer is carried out at once, no flag travels, and it leaves when it is asked to."""
-
     def reduced(counts: Tensor) -> Tensor:
         raise AssertionError("one process reduces its answers")
 

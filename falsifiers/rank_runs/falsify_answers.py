@@ -66,7 +66,6 @@ def _nth(save_every: int, event: str, step: int) -> int:
 def falsify_strongest_answer_of_any_rank_counts(
     subject: Any, strategy: str, case: tuple[int, int, list[str | None]]
 ) -> None:
-    """Every rank takes the steps of one process whose callback gives the strongest answer; nothing waits."""
     save_every, nth, answers = case
     strongest = next(answer for answer in ("STOP", "SKIP") if answer in answers)
     alone = lifecycle(script(save_every, (None,) * nth + (strongest,)))
@@ -113,8 +112,6 @@ class Skipping(Callback):
 
 @given(strategy=STRATEGIES, ranks=st.sampled_from([2, 3]), answering=st.integers(0, 1))
 def falsify_answers_are_saved(subject: Any, strategy: str, ranks: int, answering: int) -> None:
-    """A checkpoint has the answers of all ranks before it: a run that is cut and resumed ends like the straight one."""
-
     def callbacks(rank: int, *others: Callback) -> list[Callback]:
         return [*([Skipping(1)] if rank == (ranks - 1) * answering else []), *others]
 

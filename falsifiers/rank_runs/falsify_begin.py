@@ -37,8 +37,6 @@ class Noting(Model):
 @example(strategy="ddp", ranks=2, dtype="bfloat16")
 @example(strategy="fsdp2", ranks=2, dtype="bfloat16")
 def falsify_ranks_begin_with_the_student_of_rank_0(subject: Any, strategy: str, ranks: int, dtype: str) -> None:
-    """Where each rank makes another student, all train that of rank 0, with its buffers and in the dtype of the run."""
-
     class Drawing(own(subject)):  # made for the subject
         def make_student(self) -> nn.Module:
             return Noting(self.place.rank)
@@ -59,7 +57,6 @@ def falsify_ranks_begin_with_the_student_of_rank_0(subject: Any, strategy: str, 
 
 @given(strategy=STRATEGIES, late=st.integers(0, 1))
 def falsify_runs_of_one_program_follow_each_other(subject: Any, strategy: str, late: int) -> None:
-    """A second run under the same launcher ends as the first one does, also if a rank comes later to it."""
     base = own(subject)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
@@ -79,8 +76,6 @@ def falsify_runs_of_one_program_follow_each_other(subject: Any, strategy: str, l
 
 @given(rank=st.integers(1, 2), count=st.booleans(), every=st.integers(0, 1))
 def falsify_evaluations_that_differ_are_refused(subject: Any, rank: int, count: bool, every: int) -> None:
-    """A sum or a count that one rank has alone ends all ranks with its name, at the first evaluation."""
-
     class Measuring(own(subject)):  # made for the subject
         def evaluate(self) -> dict[str, Any]:
             own_share = int(self.place.rank == rank)

@@ -31,7 +31,6 @@ UNEVEN = bytes(range(100)) * 2 + b"some text" * 3
 @example(ranks=3, strategy="fsdp2", accumulate=2, matched=True)
 @example(ranks=3, strategy="ddp", accumulate=2, matched=False)
 def falsify_ranks_train_as_one_process(subject: Any, ranks: int, strategy: str, accumulate: int, matched: bool) -> None:
-    """Loss, gradient norm, tokens and metrics of every step, and of held-back text, are those of one process."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         (directory / "text").write_bytes(UNEVEN)

@@ -42,7 +42,6 @@ PLACES = ("make_batches", "make_student", "make_teacher", "a batch", "a callback
 
 @given(place=st.sampled_from(PLACES), strategy=STRATEGIES, rank=st.integers(0, 2))
 def falsify_failure_of_one_rank_ends_all(subject: Any, place: str, strategy: str, rank: int) -> None:
-    """Every rank raises an error with the message of the one that failed, before the others would give up waiting."""
     rank = 0 if place == "save" else rank  # which rank 0 alone does
     base = own(subject)
 
@@ -93,7 +92,6 @@ class Killed(Callback):
 
 @given(strategy=STRATEGIES, rank=st.integers(0, 2))
 def falsify_killed_rank_ends_all(subject: Any, strategy: str, rank: int) -> None:
-    """Where one rank is killed, the others raise LostRankError before they would give up waiting."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
 
@@ -135,7 +133,6 @@ class Asked(Callback):
 def falsify_stop_of_one_rank_stops_all_after_one_step(
     subject: Any, strategy: str, ranks: int, step: int, save_every: int
 ) -> None:
-    """Asked to stop after a step, one rank's request reaches all with the next counts; that step is saved."""
     callback = Asked(step)
 
     class Asking(own(subject)):  # made for the subject
@@ -156,7 +153,6 @@ def falsify_stop_of_one_rank_stops_all_after_one_step(
 
 @given(differs=st.sampled_from(["text", "teacher", "batch size"]), rank=st.integers(0, 2))
 def falsify_ranks_that_differ_are_refused(subject: Any, differs: str, rank: int) -> None:
-    """A rank with another text, teacher or setting is named on all ranks, with both values, before a step."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
 
@@ -189,7 +185,6 @@ def falsify_ranks_that_differ_are_refused(subject: Any, differs: str, rank: int)
 
 @given(ranks=st.sampled_from([2, 3]), strategy=STRATEGIES, smoke=st.booleans(), cached=st.booleans())
 def falsify_only_rank_0_writes(subject: Any, ranks: int, strategy: str, smoke: bool, cached: bool) -> None:
-    """Files and lines are those of rank 0, and the teacher is trained once, also where no cache can be written."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         (directory / "text").write_bytes(bytes(range(100)))

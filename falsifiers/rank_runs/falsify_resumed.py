@@ -28,7 +28,6 @@ LATEST: dict[str, Any] = {"resume": Path("latest"), "force": True}
 @example(ranks=3, strategy="fsdp2", cut=2, matched=True)
 @example(ranks=3, strategy="ddp", cut=1, matched=True)
 def falsify_cut_ranks_end_like_straight_ones(subject: Any, ranks: int, strategy: str, cut: int, matched: bool) -> None:
-    """With dropout and noisy data, the weights of every rank and the metrics file equal those of the straight run."""
     with tempfile.TemporaryDirectory() as name:
         directory, make = Path(name).resolve(), matching(subject) if matched else own(subject)
         given = {"strategy": strategy, "feature_weight": 0.5 if matched else 0.0, "feature_layers": "0:0,1:1"}
@@ -64,7 +63,6 @@ OTHERS: dict[str, tuple[int, str, list[str]]] = {
 
 @given(kind=st.sampled_from(list(OTHERS)))
 def falsify_other_ranks_are_refused(subject: Any, kind: str) -> None:
-    """Another number of ranks or another strategy is refused on every rank, with both values; no file is changed."""
     ranks, strategy, words = OTHERS[kind]
     with tempfile.TemporaryDirectory() as name:
         directory, make = Path(name).resolve(), own(subject)
@@ -80,7 +78,6 @@ def falsify_other_ranks_are_refused(subject: Any, kind: str) -> None:
 
 @given(strategy=STRATEGIES, rank=st.integers(0, 2))
 def falsify_damaged_shard_is_refused_on_every_rank(subject: Any, strategy: str, rank: int) -> None:
-    """A file of a rank that was changed is refused on all ranks, which name it."""
     with tempfile.TemporaryDirectory() as name:
         directory, make = Path(name).resolve(), own(subject)
         launched(make, settings(directory, "out", strategy=strategy, max_steps=1), 3)
@@ -96,7 +93,6 @@ def falsify_damaged_shard_is_refused_on_every_rank(subject: Any, strategy: str, 
 
 @given(strategy=STRATEGIES, rank=st.integers(1, 2))
 def falsify_ranks_with_other_checkpoints_are_refused(subject: Any, strategy: str, rank: int) -> None:
-    """A rank that reads another checkpoint by the same path, as on a disk of its own, is named on all ranks."""
     with tempfile.TemporaryDirectory() as name:
         directory, make = Path(name).resolve(), own(subject)
         launched(make, settings(directory / "shared", "out", strategy=strategy, max_steps=1), 3)

@@ -15,7 +15,6 @@ from falsifiers.rank_runs.launched import Model, launched, own, settings
 
 @given(ranks=st.sampled_from([2, 3]), strategy=st.sampled_from(["fsdp2", "ddp"]))
 def falsify_parameters_are_divided(subject: Any, ranks: int, strategy: str) -> None:
-    """With FSDP2 the rows of every parameter are divided among the files of the ranks; with DDP one file has them."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         ended = launched(own(subject), settings(directory, "out", strategy=strategy, max_steps=1), ranks)

@@ -18,7 +18,6 @@ COUNTS = ("allreduce", torch.int64, 2 + len(FLAGS))
 
 @given(model=models(), ranks=st.sampled_from([2, 3]))
 def falsify_collectives_of_a_window(subject: Any, model: dict[str, Any], ranks: int) -> None:
-    """A window reduces its counts once and each gradient once, whatever its micro-batches, also after an evaluation."""
     cases = [WindowCase(UNEVEN, dealt(len(UNEVEN), ranks, m), 0, True, **model) for m in (1, 2, 4)]
 
     def work(rank: int) -> list[Any]:
@@ -59,7 +58,6 @@ class _Text:
 
 @given(model=models(), ranks=st.sampled_from([2, 3]))
 def falsify_collectives_of_a_sharded_window(subject: Any, model: dict[str, Any], ranks: int) -> None:
-    """With shards too: counts once, and one reduction of the gradients, in the last micro-batch; they are sums."""
     cases = [WindowCase(UNEVEN, dealt(len(UNEVEN), ranks, m), 0, True, **model) for m in (1, 2, 4)]
 
     def work(rank: int) -> list[Any]:
@@ -91,7 +89,6 @@ MATCHED = feature_windows().filter(lambda window: window.projection is not None)
 
 @given(window=MATCHED, ranks=st.sampled_from([2, 3]))
 def falsify_every_module_reduces_once_in_a_window(subject: Any, window: FeatureWindow, ranks: int) -> None:
-    """The gradients of the student and of each projection are reduced once, whatever the micro-batches."""
     cases = [window.case.but(samples=UNEVEN, split=dealt(len(UNEVEN), ranks, m)) for m in (1, 2, 4)]
 
     def work(rank: int) -> list[Any]:

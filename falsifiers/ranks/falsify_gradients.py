@@ -20,7 +20,6 @@ RANKS = st.sampled_from([2, 3])
 def falsify_any_split_over_ranks_gives_the_gradient_of_the_whole(
     subject: Any, model: dict[str, Any], ranks: int, dtype: torch.dtype
 ) -> None:
-    """Every rank has the gradient of one batch with the sequences of all, however they are split."""
     cases = hard_windows(model, ranks)
     for rank, results in enumerate(run_ranks(ranks, windows(subject, cases, dtype))):
         for case, seen in zip(cases, results, strict=True):
@@ -30,7 +29,6 @@ def falsify_any_split_over_ranks_gives_the_gradient_of_the_whole(
 
 @given(model=models(), ranks=RANKS)
 def falsify_counts_and_sums_of_all_ranks(subject: Any, model: dict[str, Any], ranks: int) -> None:
-    """Scored tokens, sequences and sums in nats over all ranks are exact: none twice, none missing."""
     cases = hard_windows(model, ranks)
     for rank, results in enumerate(run_ranks(ranks, windows(subject, cases))):
         for case, seen in zip(cases, results, strict=True):

@@ -27,7 +27,6 @@ def runs(subject: Any, case: RunCase, ranks: int) -> list[Run]:
 
 @given(case=run_cases(log_every=st.just(1)), ranks=RANKS)
 def falsify_run_of_ranks_equals_one_process(subject: Any, case: RunCase, ranks: int) -> None:
-    """Weights, learning rate, clipping, gradient norm, tokens and logged means are those of one process."""
     expected = by_hand(case)
     for rank, run in enumerate(runs(subject, case, ranks)):
         assert_same_run(run, expected, f"rank {rank} of {ranks}, ")
@@ -35,7 +34,6 @@ def falsify_run_of_ranks_equals_one_process(subject: Any, case: RunCase, ranks: 
 
 @given(case=run_cases(log_every=st.just(1)), ranks=RANKS)
 def falsify_ranks_have_equal_weights(subject: Any, case: RunCase, ranks: int) -> None:
-    """After every step, the weights of all ranks are equal bit for bit, though their data differ."""
     first, *others = runs(subject, case, ranks)
     for rank, run in enumerate(others, start=1):
         for step, (own, other) in enumerate(zip(first.moments, run.moments, strict=True), start=1):

@@ -50,7 +50,6 @@ class Layered(nn.Module):
 def falsify_shards_are_gathered_layer_by_layer(
     subject: Any, weights: list[float], factors: list[int], dtype: torch.dtype, ranks: int
 ) -> None:
-    """An evaluation gathers embedding and layers apart and leaves shards; gradients are the sums over all ranks."""
     batches = [torch.tensor([[(r + m) % TOKENS for m in range(2)]]) for r in range(6)]
     micro_batches = [list(zip(batches[r::ranks], factors[r::ranks], strict=True)) for r in range(ranks)]
 

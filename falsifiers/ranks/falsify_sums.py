@@ -25,7 +25,6 @@ GROUPS = st.sampled_from([(2, ((0, 1),)), (3, ((0, 1, 2),)), (3, ((0, 2), (1,)))
 def falsify_sums_are_exact(
     subject: Any, counts: list[int], sums: list[float], groups: tuple[int, tuple[tuple[int, ...], ...]]
 ) -> None:
-    """Sums are over the ranks of the module's group, exact in int64 and float64; rank and size are the group's."""
     ranks, members = groups
 
     def work(rank: int) -> Any:
@@ -59,8 +58,6 @@ def falsify_sums_are_exact(
 
 @given(counts=COUNTS, sums=SUMS)
 def falsify_sums_return_to_their_device(subject: Any, counts: list[int], sums: list[float]) -> None:
-    """Sums of tensors on a GPU come back there, where the module and its reduction are on the CPU."""
-
     def work(rank: int) -> Any:
         parallel = subject.DataParallel(DistributedDataParallel(nn.Linear(1, 1)))
         with fake_cuda():
@@ -75,7 +72,6 @@ def falsify_sums_return_to_their_device(subject: Any, counts: list[int], sums: l
 
 @given(counts=COUNTS, sums=SUMS)
 def falsify_one_process_sums_nothing(subject: Any, counts: list[int], sums: list[float]) -> None:
-    """One process is rank 0 of 1, divides by 1, and returns its arguments."""
     alone = subject.OneProcess()
     described = alone.rank, alone.world_size, alone.gradient_factor
     assert described == (0, 1, 1.0), (

@@ -56,8 +56,6 @@ def falsify_warm_up_changes_nothing(subject: Any, named: bool, training: bool, s
 
 @given(frozen=st.booleans())
 def falsify_unused_parameters_are_refused(subject: Any, frozen: bool) -> None:
-    """A parameter that the forward does not use is refused by its name on all ranks, unless it is frozen."""
-
     def work(rank: int) -> str:
         inner = Changing(named=False)
         inner.other_head = nn.Linear(3, 3).requires_grad_(not frozen)

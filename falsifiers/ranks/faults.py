@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -26,12 +25,6 @@ def whole_world_counted(original: Any, self: Any, *modules: Any) -> None:
     self.gradient_factor = float(self.world_size)
 
 
-def factor_of_the_average(original: Any, self: Any, module: Any) -> None:
-    """Multiply the gradient by the ranks, as where the reduction averages; shards are summed."""
-    original(self, module)
-    self.gradient_factor = float(self.world_size)
-
-
 def reduced_in_every_micro_batch(original: Any, self: Any, *, last: bool) -> Any:
     """Reduce the gradient in every micro-batch; averages of averages are right, so only a count shows it."""
     return nullcontext()
@@ -48,17 +41,6 @@ def _off_after_the_forward(module: Any, context: Any) -> Iterator[None]:
     finally:
         handle.remove()
         context.__exit__(None, None, None)
-
-
-def projections_reduced_in_every_micro_batch(original: Any, self: Any, *, last: bool) -> Any:
-    """Switch the reduction off for the student alone."""
-    return nullcontext() if last else self._modules[0].no_sync()
-
-
-def projections_not_handed_over(original: Any, module: Any, features: Any) -> Any:
-    """Return ranks that know of the student alone; the averages of DDP are right all the same."""
-    matched, parallel = original(module, features)
-    return matched, type(parallel)(module)
 
 
 def reduced_since_the_forward(original: Any, self: Any, *, last: bool) -> Any:
@@ -86,57 +68,13 @@ def counts_summed_in_float32(original: Any, self: Any, counts_K: Tensor) -> Tens
     return summed.to(counts_K.dtype)
 
 
-def left_where_reduced(original: Any, self: Any, counts_K: Tensor) -> Tensor:
-    """Return the sums on the device of the reduction, here the CPU."""
-    summed: Tensor = original(self, counts_K)
-    return summed.cpu()
-
-
 def mean_over_ranks(original: Any, self: Any, sums_K: Tensor) -> Tensor:
     """Average the sums of the ranks."""
     averaged: Tensor = original(self, sums_K) / self.world_size
     return averaged
 
 
-def summed_in_place(original: Any, self: Any, sums_K: Tensor) -> Tensor:
-    """Overwrite the argument, so that a second reading counts every rank twice."""
-    return sums_K.copy_(original(self, sums_K))
-
-
 def padded_with_duplicates(original: Any, teacher: Any, student: Any, batches: Any, *rest: Any, **named: Any) -> Any:
     """Give a rank without a batch left a copy of its first one."""
     filled = [batch if (batch.labels[:, 1:] != -100).any() else batches[0] for batch in batches]
     return original(teacher, student, filled, *rest, **named)
-
-
-def evaluated_with_a_graph(
-    original: Any, teacher: Any, student: Any, sequences: Any, weights: Any, **named: Any
-) -> Any:
-    """Run a forward pass with a graph, which prepares a reduction that no backward pass completes."""
-    with torch.enable_grad():
-        student.forward(sequences.batch(torch.arange(len(sequences)), 1))
-    return original(teacher, student, sequences, weights, **named)
-
-
-def sharded_as_a_whole(original: Any, module: Any, device: Any) -> Any:
-    """Divide the module without a look at its layers."""
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    return fully_shard(module, mesh=mesh, reshard_after_forward=True)
-
-
-def statistics_kept(original: Any, module: Any, tokens: Tensor, **options: Tensor) -> None:
-    """Leave buffers as the forward of the warm-up has changed them."""
-    original(module, tokens, **options)
-    with torch.random.fork_rng(), torch.no_grad():
-        module(tokens, **options)
-
-
-def unused_accepted(original: Any, module: Any, tokens: Tensor, **options: Tensor) -> None:
-    """Accept parameters that the forward does not use."""
-    from reference_trainer.errors import SettingError
-
-    with suppress(SettingError):
-        original(module, tokens, **options)

@@ -32,7 +32,6 @@ from reference_trainer.storage.checkpoint_files import saved_steps
 def falsify_cut_run_ends_like_the_straight_one(
     subject: Any, cuts: list[int], save_every: int, log_every: int, keep: int
 ) -> None:
-    """Cut after any steps, several in one epoch, with dropout, noisy data and a partial window: every bit is equal."""
     with tempfile.TemporaryDirectory() as name:
         directory, every = Path(name).resolve(), {"save_every": save_every, "log_every": log_every, "keep": keep}
         straight = ended(subject, settings(directory, "straight", **every))
@@ -64,7 +63,6 @@ def answering(hook: str, step: int, action: Action, cut: bool) -> Callback:
     action=st.sampled_from([Action.SKIP, Action.STOP]),
 )
 def falsify_answers_are_carried_out_after_resuming(subject: Any, hook: str, step: int, action: Action) -> None:
-    """A run that is saved at a step with an answer, and cut before the answer is carried out, carries it out."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         straight = ended(subject, settings(directory, "straight"), [answering(hook, step, action, cut=False)])
@@ -79,7 +77,6 @@ FIRST = (1, 1)
 @given(limits=st.sets(st.integers(1, STEPS - 1), min_size=1, max_size=2), save_every=st.sampled_from([1, 2, 5000]))
 @example(limits={3, 4}, save_every=5000)
 def falsify_limited_run_goes_on_like_the_straight_one(subject: Any, limits: set[int], save_every: int) -> None:
-    """Carried out in parts that max_steps ends, the run is the straight one, and asks for every batch once."""
     with tempfile.TemporaryDirectory() as name:
         directory, asked, resume = Path(name).resolve(), [], None
         straight = ended(subject, settings(directory, "straight", save_every=save_every))
@@ -96,7 +93,6 @@ def falsify_limited_run_goes_on_like_the_straight_one(subject: Any, limits: set[
 
 @given(step=st.integers(1, STEPS))
 def falsify_skipped_data_are_not_produced(subject: Any, step: int) -> None:
-    """A resumed run asks for no batch of the steps before, and for each one after them once."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         ended(subject, settings(directory, "cut", max_steps=step, log_every=0))
@@ -162,7 +158,6 @@ def _linked(out: Path) -> Path:
 @given(step=st.integers(1, STEPS - 1), spelling=st.sampled_from(sorted(SPELLINGS)), output=st.booleans())
 @example(step=2, spelling="through a link", output=True)
 def falsify_any_path_of_a_checkpoint_resumes_its_run(subject: Any, step: int, spelling: str, output: bool) -> None:
-    """Resumed by another path of its own checkpoint or output, a run ends as the straight one, with every step once."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         straight = ended(subject, settings(directory, "straight"))
@@ -180,7 +175,6 @@ def falsify_any_path_of_a_checkpoint_resumes_its_run(subject: Any, step: int, sp
 @given(step=st.integers(1, STEPS), limit=st.integers(1, STEPS))
 @example(step=3, limit=1)
 def falsify_no_step_is_taken_beyond_the_limit(subject: Any, step: int, limit: int) -> None:
-    """Resumed with a limit at or below the saved step, a run ends without a step, with its weights."""
     limit = min(step, limit)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
@@ -254,7 +248,6 @@ KILLS = 4
 
 @given(seed=st.integers(0, 999))
 def falsify_killed_run_ends_like_the_straight_one(subject: Any, seed: int) -> None:
-    """Killed by SIGKILL before operations on files, again and again: equal bits, and every step once."""
     numbers = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()

@@ -50,7 +50,6 @@ CONDITIONS = {
 
 @given(kind=st.sampled_from([*CHANGED, *CONDITIONS]))
 def falsify_drift_is_refused(subject: Any, kind: str) -> None:
-    """A CheckpointError names each condition with both values, and no file is changed."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         ended(subject, settings(directory, "out", max_steps=2))
@@ -74,7 +73,6 @@ FREE = ({"max_steps": 3}, {"log_every": 2}, {"save_every": 2}, {"keep": 1}, {"pr
 
 
 def falsify_free_settings_may_change(subject: Any) -> None:
-    """Settings that change no bit of the weights may differ from those of the saved run."""
     for others in FREE:
         with tempfile.TemporaryDirectory() as name:
             directory = Path(name).resolve()
@@ -133,7 +131,6 @@ SAID = {
 
 @given(kind=st.sampled_from(list(UNFIT)))
 def falsify_unfit_checkpoint_is_refused(subject: Any, kind: str) -> None:
-    """An error before the training for each damage of the checkpoint, its state and the metrics file."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         ended(subject, settings(directory, "out", max_steps=2))
@@ -158,7 +155,6 @@ def _file_instead(directory: Path) -> None:
 
 @given(kind=st.sampled_from(list(LEFT)))
 def falsify_run_killed_in_its_first_save_starts_over(subject: Any, kind: str) -> None:
-    """Files of a run that was killed in its first save are accepted without `force`; other files are refused."""
     accepted, leave = LEFT[kind]
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
@@ -202,7 +198,6 @@ def _assert_refused(subject: Any, kind: str, directory: Path, words: list[str], 
 
 @given(save_every=st.integers(0, 4), keep=st.integers(0, 2), smoke=st.booleans())
 def falsify_due_steps_are_saved(subject: Any, save_every: int, keep: int, smoke: bool) -> None:
-    """Every `save_every`-th step and the last are saved, of which the last `keep` stay; 0 or a smoke run saves none."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         others = {"smoke": STEPS} if smoke else {}

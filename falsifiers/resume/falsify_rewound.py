@@ -20,7 +20,6 @@ from reference_trainer.storage.checkpoint_manifest import sealed
 
 @given(step=st.none() | st.integers(1, STEPS), limit=st.integers(2, STEPS), linked=st.booleans())
 def falsify_rewound_run_ends_like_the_straight_one(subject: Any, step: int | None, limit: int, linked: bool) -> None:
-    """Rewound to a step, or to the beginning, a run ends like the straight one; what was later is whole elsewhere."""
     with tempfile.TemporaryDirectory() as name:
         directory, start = Path(name).resolve(), None if step is None else min(step, limit)
         straight = ended(subject, settings(directory, "straight", keep=0))
@@ -68,7 +67,6 @@ def _edit(checkpoint: Path) -> None:
 
 
 def falsify_refused_rewind_moves_nothing(subject: Any) -> None:
-    """Where the run is refused, with `rewind`, every file is as before."""
     for kind, (change, others, words) in CASES.items():
         with tempfile.TemporaryDirectory() as name:
             directory = Path(name).resolve()

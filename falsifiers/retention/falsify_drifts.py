@@ -16,7 +16,6 @@ CONDITIONS = st.dictionaries(NAMES, JSON)
 
 @given(saved=CONDITIONS, changes=CONDITIONS, removed=st.sets(NAMES))
 def falsify_drifts(subject: Any, saved: dict[str, Any], changes: dict[str, Any], removed: set[str]) -> None:
-    """Each condition that differs in value, type or presence has a line with its name and both values."""
     present = {name: value for name, value in {**saved, **changes}.items() if name not in removed}
     expected = []
     for name in sorted({*saved, *present}):

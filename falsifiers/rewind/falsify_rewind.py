@@ -34,7 +34,6 @@ def _whole(directory: Path, when: str) -> list[int]:
     steps=st.sets(st.integers(1, 12), min_size=1, max_size=4), start=st.none() | st.integers(0, 12), again=st.booleans()
 )
 def falsify_later_checkpoints_are_set_aside(subject: Any, steps: set[int], start: int | None, again: bool) -> None:
-    """Exactly those later than `start`, twice where `again`; other runs and other names stay as they are."""
     with place(*sorted(steps)) as directory:
         save_checkpoint(directory, manifest(11, run=OTHER), tensors(11))
         (directory / f"{RUN}-step9.note").touch()
@@ -58,7 +57,6 @@ def falsify_later_checkpoints_are_set_aside(subject: Any, steps: set[int], start
 
 
 def falsify_links_refer_to_what_is_left(subject: Any) -> None:
-    """The links follow the manifests of what is left, and are removed where nothing is."""
     for start, latest, best in ((2, 2, 1), (3, 3, None), (0, None, None), (None, None, None)):
         with place() as directory:
             for step, chosen in ((1, 1), (2, 1), (3, None), (4, 4)):
@@ -112,7 +110,6 @@ OPERATIONS = 4
 
 @given(at=st.integers(1, OPERATIONS), number=st.sampled_from([errno.EACCES, errno.EIO, errno.ENOSPC]))
 def falsify_failed_rewind_is_an_error(subject: Any, at: int, number: int) -> None:
-    """An error of any operation is an OutputError that names both directories, and every checkpoint is whole."""
     with place(1, 2, 3) as directory:
         aside = directory / f"{RUN}-rewound-1"
         when, complaint = f"where operation {at} fails with {os.strerror(number)!r}", ""
@@ -127,7 +124,6 @@ def falsify_failed_rewind_is_an_error(subject: Any, at: int, number: int) -> Non
 
 
 def falsify_killed_rewind_is_completed(subject: Any) -> None:
-    """Killed before any operation: each checkpoint is whole in one place, and the next rewind moves the rest."""
     for moment in range(1, LINES_AT_MOST):
         with place(1, 2, 3) as directory:
             ended = in_child(lambda d=directory, m=moment: _killed(subject, d, m))

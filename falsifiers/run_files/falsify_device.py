@@ -8,7 +8,6 @@ import torch
 
 
 def falsify_device_has_its_own_name(subject: Any) -> None:
-    """The CPU is "cpu"; a GPU is never, also where there is none to ask."""
     assert subject.device_name(torch.device("cpu")) == "cpu"
     try:
         seen = subject.device_name(torch.device("cuda"))

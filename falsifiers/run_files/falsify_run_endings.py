@@ -62,7 +62,6 @@ def falsify_failed_run_leaves_no_files(subject: Any, event: str, fault: type[Bas
 
 @given(steps=st.integers(1, 4), there=st.booleans(), batch_size=st.sampled_from([4, 12]))
 def falsify_smoke_run_leaves_no_files(subject: Any, steps: int, there: bool, batch_size: int) -> None:
-    """No model, directory or cache; existing results are kept, and refuse it."""
     with tempfile.TemporaryDirectory() as name:
         directory, out = Path(name), Path(name, "new", "out")
         settings = small(directory, out=out, smoke=steps, batch_size=batch_size)
@@ -111,7 +110,6 @@ TAKEN: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 
 def falsify_older_trace_is_replaced_with_force(subject: Any) -> None:
-    """Beside a text of its own, a run with force writes its trace over an older one."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         settings = small(directory, out=directory / "out", trace=directory / "trace", force=True)

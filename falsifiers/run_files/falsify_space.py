@@ -16,7 +16,6 @@ SHARES = {1.5: (True, False), 3.5: (True, False), 12.0: (True, True)}
 
 
 def falsify_run_that_does_not_fit_is_refused_at_its_start(subject: Any) -> None:
-    """A model has the bytes of its weights, a checkpoint three times as many: AdamW keeps two moments of each."""
     for share, (alone, saved) in SHARES.items():
         for others, fits in (({}, alone), ({"save_every": 1}, saved), ({"eval_every": 1}, saved)):
             with tempfile.TemporaryDirectory() as name:

@@ -69,19 +69,16 @@ def _assert_reads(subject: Any, plan: Plan, device: str, asked: frozenset[int]) 
 @given(plan=plans())
 @example(plan=LONG)
 def falsify_reads_are_scheduled(subject: Any, device: str, plan: Plan) -> None:
-    """A run with a callback that asks for no loss reads once at each logged step, 256th step and end; nowhere else."""
     _assert_reads(subject, plan, device, frozenset())
 
 
 @given(plan=plans(), asked=st.frozensets(st.integers(1, 18)))
 def falsify_a_callback_pays_for_what_it_asks(subject: Any, device: str, plan: Plan, asked: frozenset[int]) -> None:
-    """Asking for loss, best loss and tokens of an unread step reads once; at a step that is read it reads nothing."""
     _assert_reads(subject, plan, device, asked)
 
 
 @given(plan=plans())
 def falsify_batches_may_stay_on_the_host(subject: Any, plan: Plan) -> None:
-    """A run on a GPU whose batches are on the CPU never mixes devices, and reports the losses of a run on the CPU."""
     with fake_cuda():
         seen = trained(subject, plan, "cuda", [], batches_on="cpu")
     every = [plan.sums(step).mean("loss") for step in range(1, plan.steps + 1)]

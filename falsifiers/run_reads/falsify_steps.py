@@ -19,7 +19,6 @@ Step = tuple[dict[str, float], int, int, float | None]
 
 @given(steps=STEPS)
 def falsify_steps_are_read_in_order(subject: Any, device: str, steps: list[Step]) -> None:
-    """Each step has its own sums over its scored tokens, its sequences and its norm; counts are integers."""
     pending = subject.Pending(ONE_PROCESS)
     for nats, tokens, sequences, norm in steps:
         sums = {name: torch.tensor(each, dtype=torch.float64, device=device) for name, each in nats.items()}

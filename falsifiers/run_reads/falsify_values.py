@@ -30,7 +30,6 @@ def _best(losses: list[float | None]) -> float | None:
 
 @given(plan=plans(impossible=True), delays=st.lists(st.integers(0, 20), min_size=1, max_size=6))
 def falsify_late_contexts(subject: Any, device: str, plan: Plan, delays: list[int]) -> None:
-    """A context that is read some steps later, or after the run, has the losses of its own step."""
     kept: list[tuple[int, Any]] = []
 
     def act(callback: int, event: str, context: Any) -> None:
@@ -56,7 +55,6 @@ def _assert_losses(context: Any, plan: Plan, when: str) -> None:
 
 @given(plan=plans())
 def falsify_metrics_of_logged_steps(subject: Any, device: str, plan: Plan) -> None:
-    """Metrics are means over the tokens since the last logged step; absent without tokens, empty at other events."""
     seen: list[tuple[str, dict[str, float]]] = []
 
     def act(callback: int, event: str, context: Any) -> None:
@@ -86,7 +84,6 @@ def _expected_metrics(plan: Plan) -> Iterator[tuple[str, dict[str, float]]]:
 
 @given(plan=plans(), at=st.integers(1, 17), log_every=st.integers(1, 3))
 def falsify_a_metric_covers_its_window(subject: Any, device: str, plan: Plan, at: int, log_every: int) -> None:
-    """A run that logs nothing until it is resumed reports only metrics of every token since its first step."""
     assume(at < plan.steps)
     states, seen = dict[int, str](), list[tuple[int, dict[str, float]]]()
 
@@ -155,7 +152,6 @@ def falsify_rates_of_logged_steps(subject: Any, device: str, plan: Plan) -> None
 
 @given(plan=plans(), at=st.integers(1, 17), log_every=st.integers(1, 3))
 def falsify_rates_begin_where_a_run_goes_on(subject: Any, device: str, plan: Plan, at: int, log_every: int) -> None:
-    """Rates of the first logged step of a resumed run are over the steps and the seconds since it went on."""
     assume(at < plan.steps)
     plan, now, states = replace(plan, log_every=log_every), [0.0], dict[int, str]()
     seen = list[tuple[int, dict[str, float]]]()
@@ -186,7 +182,6 @@ def falsify_rates_begin_where_a_run_goes_on(subject: Any, device: str, plan: Pla
 
 @given(plan=plans(impossible=True))
 def falsify_result_does_not_depend_on_reads(subject: Any, device: str, plan: Plan) -> None:
-    """However often steps are logged, result and epoch means are those of the steps."""
     losses = _losses(plan)
     scored = [loss for loss in losses if loss is not None]
     expected = {

@@ -45,7 +45,6 @@ class Watching(Observer):
 
 @given(script=scripts(st.none()), fails=st.booleans())
 def falsify_a_run_closes_its_observers(subject: Any, script: Script, fails: bool) -> None:
-    """However it ends, a run that is given a list of callbacks leaves no thread of an observer behind."""
     before, watching = set(threading.enumerate()), Watching()
     _run(subject, script, [*recording_callbacks(1, lambda *call: None), watching], fails=fails)
     left = set(threading.enumerate()) - before
@@ -66,7 +65,6 @@ class Slow(Observer):
 
 @given(script=scripts(st.none()), save=st.integers(1, 3))
 def falsify_a_step_is_saved_after_its_observers(subject: Any, script: Script, save: int) -> None:
-    """When a step is handed over, the observers have taken every event before."""
     slow, seen = Slow(), list[tuple[int, list[int]]]()
 
     def handed_over(state: Any) -> None:
@@ -80,7 +78,6 @@ def falsify_a_step_is_saved_after_its_observers(subject: Any, script: Script, sa
 
 @given(script=scripts(st.none()), fails=st.booleans(), runs=st.integers(1, 3))
 def falsify_callbacks_of_the_caller_stay_open(subject: Any, script: Script, fails: bool, runs: int) -> None:
-    """A `Callbacks` of the caller's serves one run after the other, until the caller closes it."""
     watching = Watching()
     callbacks = Callbacks([watching])
     for _ in range(runs):

@@ -56,7 +56,6 @@ def cut(subject: Any, script: Script, place: int) -> tuple[KeptRun, Kept]:
 
 @given(drawn=cuts(), named=st.booleans())
 def falsify_a_run_goes_on_from_a_saved_step(subject: Any, drawn: tuple[Script, int], named: bool) -> None:
-    """on_train_begin, on_save of a named checkpoint, then the events of the whole run; answers are carried out."""
     script, place = drawn
     _, kept = cut(subject, script, place)
     rest, expected = rest_of(script, kept.state.position, named=named)
@@ -69,7 +68,6 @@ def falsify_a_run_goes_on_from_a_saved_step(subject: Any, drawn: tuple[Script, i
 
 @given(drawn=cuts())
 def falsify_states_of_callbacks_are_those_of_the_step(subject: Any, drawn: tuple[Script, int]) -> None:
-    """Each callback gets back, before any event, the state that it had before the on_save of the saved step."""
     script, place = drawn
     _, kept = cut(subject, script, place)
     count = len(script.answers)
@@ -81,7 +79,6 @@ def falsify_states_of_callbacks_are_those_of_the_step(subject: Any, drawn: tuple
 
 @given(drawn=cuts())
 def falsify_seconds_add_up(subject: Any, drawn: tuple[Script, int]) -> None:
-    """A saved state has the seconds up to its save; the resumed run begins with them, and adds its own."""
     script, place = drawn
     _, kept = cut(subject, script, place)
     seconds = kept.state.elapsed_s

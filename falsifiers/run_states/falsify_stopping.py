@@ -45,7 +45,6 @@ def _saves(script: Script, step: int) -> list[tuple[bool, bool]]:
 
 @given(drawn=stopped())
 def falsify_a_request_is_met_after_its_step(subject: Any, drawn: tuple[Script, int]) -> None:
-    """The step is taken, saved once and ends the run; a request after the last step changes nothing."""
     script, at = drawn
     run, (expected, step) = KeptRun(subject, script, asked_at=at), until_asked(script, at)
     if step == 0:
@@ -78,7 +77,6 @@ def answered(draw: st.DrawFn) -> tuple[Script, int]:
 
 @given(drawn=stopped() | answered())
 def falsify_a_stopped_run_goes_on(subject: Any, drawn: tuple[Script, int]) -> None:
-    """It goes on from that step like the run that was not asked, with the answers that were given in the step."""
     script, at = drawn
     stopped_run = KeptRun(subject, script, asked_at=at)
     assume(stopped_run.left is not None)
@@ -97,7 +95,6 @@ def falsify_a_stopped_run_goes_on(subject: Any, drawn: tuple[Script, int]) -> No
 
 @given(drawn=stopped(), save=st.integers(1, 3))
 def falsify_a_resumed_run_saves_no_step_again(subject: Any, drawn: tuple[Script, int], save: int) -> None:
-    """Asked to stop at once, a resumed run ends at the saved step, without another checkpoint of it."""
     script = replace(drawn[0], every=(*drawn[0].every[:2], save))
     whole = KeptRun(subject, script)
     steps = [kept for kept in whole.kept if kept.state.position.event is not Event.TRAIN_END]

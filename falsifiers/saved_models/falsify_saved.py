@@ -31,7 +31,6 @@ from reference_trainer.storage.export import save_decoder, weights_digest
 def falsify_numbers_are_those_of_the_logits(
     subject: Any, device: str, text: bytes, length: int, batch_size: int, compared: bool, whole: bool
 ) -> None:
-    """Sum and count of each model are those of its log-probabilities, over the held-back tenth or the whole text."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         paths, others = [model(directory, 1), checkpoint(directory, 2)], {"device": device, "length": length}
@@ -66,7 +65,6 @@ LONG = bytes(range(TOKENS)) * 17_000
 @example(tokens=255, largest=255)
 @example(tokens=300, largest=255)
 def falsify_text_fits_the_tokens(subject: Any, tokens: int, largest: int) -> None:
-    """A model with a token for every byte of the text is evaluated; another is refused by byte and tokens."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         settings = chosen(directory, bytes([*range(30), largest]) * 4)
@@ -81,7 +79,6 @@ def falsify_text_fits_the_tokens(subject: Any, tokens: int, largest: int) -> Non
 
 @given(of_run=st.sampled_from(OF_RUNS))
 def falsify_numbers_of_a_run_are_found_again(subject: Any, of_run: dict[str, Any]) -> None:
-    """A model, its last checkpoint and its export have the sums that the run with the same text and teacher reports."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         settings = small(directory, out=directory / "out", save_every=1, **of_run)
@@ -99,7 +96,6 @@ def falsify_numbers_of_a_run_are_found_again(subject: Any, of_run: dict[str, Any
 
 
 def falsify_as_much_is_evaluated_as_in_a_run(subject: Any) -> None:
-    """By default at most the first 64 KiB of the held-back part count, as in a run; the model computes them once."""
     forwards: list[Any] = []
     counting = torch.nn.modules.module.register_module_forward_hook(
         lambda module, given, output: forwards.append(given) if isinstance(module, Decoder) else None
@@ -116,7 +112,6 @@ def falsify_as_much_is_evaluated_as_in_a_run(subject: Any) -> None:
 
 @given(same=st.booleans())
 def falsify_checkpoint_is_evaluated_as_its_model(subject: Any, same: bool) -> None:
-    """A checkpoint and the model of the same weights have the same sums and the same digest; others have others."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         paths = [model(directory, 1), checkpoint(directory, 1 if same else 2)]
@@ -133,7 +128,6 @@ def falsify_checkpoint_is_evaluated_as_its_model(subject: Any, same: bool) -> No
 )
 @example(losses=[800.0, 1.0], compared=True, whole=True)
 def falsify_report_has_every_number(subject: Any, losses: list[float], compared: bool, whole: bool) -> None:
-    """The report has sums, counts, means and what they depend on, as strict JSON; the table a line for each model."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         others = {"teacher": model(directory, 3)} if compared else {}

@@ -21,7 +21,6 @@ from reference_trainer.storage.checkpoints import save_checkpoint
 
 @given(unfit=st.lists(st.booleans(), min_size=1, max_size=4))
 def falsify_models_beside_an_unfit_one_are_evaluated(subject: Any, unfit: list[bool]) -> None:
-    """Each model is handed over when it is done, in order; the errors of the others are handed over too."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         paths = [directory / f"missing-{n}" if bad else model(directory, n) for n, bad in enumerate(unfit)]
@@ -101,7 +100,6 @@ def _noted(call: Callable[[], Any]) -> Any:
 
 
 def falsify_unfit_model_has_no_numbers(subject: Any) -> None:
-    """A damaged, missing or unfit model is refused by its cause, also beside one that is whole."""
     for kind, (make, word) in WRONG.items():
         with tempfile.TemporaryDirectory() as name:
             directory = Path(name)

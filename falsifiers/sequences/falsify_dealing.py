@@ -35,7 +35,6 @@ def _numbers(tokens_BT: Tensor) -> list[int]:
 def falsify_each_sequence_is_dealt_to_one_rank(
     subject: Any, count: int, batch_size: int, world_size: int, seed: int, epoch: int
 ) -> None:
-    """Round by round in the order of the epoch; a rank without a batch left gets one that scores nothing."""
     sequences = _sequences(count, batch_size)
     ranks = [
         subject.ShuffledBatches(sequences=sequences, seed=seed, rank=rank, world_size=world_size)

@@ -49,7 +49,6 @@ def _whose(order: list[int]) -> str:
 
 @given(seed=st.integers(0, 9), epochs=st.integers(2, 3), batch_size=st.sampled_from([4, 5, 12]))
 def falsify_student_reads_in_order_of_seed_and_epoch(subject: Any, seed: int, epochs: int, batch_size: int) -> None:
-    """Every sequence once per epoch, in an order that differs by epoch and by seed."""
     read = _Read()
     hook = register_module_forward_pre_hook(read.note)
     try:

@@ -63,7 +63,6 @@ def _assert_placed(batches: list[Any], device: str) -> None:
 
 @given(size=st.integers(9, 60), batch_size=st.integers(1, 6))
 def falsify_batches_are_on_the_device(subject: Any, size: int, batch_size: int) -> None:
-    """The batches of an order on the CPU, of a text on the CPU, are on a fake device, and no operation mixes them."""
     order = torch.arange((size - 1) // 4)
     with FakeDevice():
         sequences = sequences_of(subject, torch.zeros(size, dtype=torch.uint8), 5, batch_size, DEVICE)
@@ -77,7 +76,6 @@ def falsify_batches_are_on_the_device(subject: Any, size: int, batch_size: int) 
     drawn=st.integers(0, 3),
 )
 def falsify_order_depends_only_on_its_arguments(subject: Any, asked: list[tuple[int, int, int]], drawn: int) -> None:
-    """A permutation, independent of earlier requests, random draws and torch's default device."""
     first = {arguments: subject.epoch_order(*arguments).tolist() for arguments in asked}
     for (seed, number, count), order in first.items():
         assert sorted(order) == list(range(count)), f"the order of {count} in epoch {number} of seed {seed} is {order}"
@@ -122,7 +120,6 @@ def falsify_held_back_bytes_are_never_trained_on(subject: Any, size: int, length
 
 
 def falsify_orders_are_stable_across_versions(subject: Any) -> None:
-    """Seed and epoch give the recorded generator seed, from which torch draws the order."""
     for (seed, number), drawn_by in NUMBERS.items():
         seen = subject.epoch_order(seed, number, 24).tolist()
         expected = torch.randperm(24, generator=torch.Generator().manual_seed(drawn_by)).tolist()
@@ -132,7 +129,6 @@ def falsify_orders_are_stable_across_versions(subject: Any) -> None:
 
 
 def falsify_text_shorter_than_a_sequence_has_none(subject: Any) -> None:
-    """It has no batch either; a text as long as a sequence has one."""
     for length in range(2, 10):
         for size in range(length + 1):
             sequences = sequences_of(subject, torch.arange(size, dtype=torch.uint8), length)

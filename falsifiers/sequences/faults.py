@@ -20,11 +20,6 @@ def order_of_one_generator(seed: int, epoch: int, count: int) -> Any:
     return torch.randperm(count, generator=_SHARED)
 
 
-def order_in_int32(original: Any, seed: int, epoch: int, count: int) -> Any:
-    """Draw the order in int32, so that offsets wrap around for texts beyond 2 GiB."""
-    return original(seed, epoch, count).int()
-
-
 def every_epoch_alike(original: Any, seed: int, epoch: int, count: int) -> Any:
     """Ignore the epoch."""
     return original(seed, 1, count)
@@ -33,16 +28,6 @@ def every_epoch_alike(original: Any, seed: int, epoch: int, count: int) -> Any:
 def seed_plus_epoch(original: Any, seed: int, epoch: int, count: int) -> Any:
     """Give the next seed's first epoch the order of this seed's second."""
     return original(seed + epoch, 1, count)
-
-
-def order_of_another_key(seed: int, epoch: int, count: int) -> Any:
-    """Combine seed and epoch in another way, so that every seed has another order than before."""
-    return torch.randperm(count, generator=torch.Generator().manual_seed(1_000_003 * seed + epoch))
-
-
-def epoch_lost_on_its_way(original: Any, teacher: Any, student: Any, batches: Any, *args: Any, **named: Any) -> Any:
-    """Read every epoch in the order of the first."""
-    return original(teacher, student, lambda epoch, position: batches(1, position), *args, **named)
 
 
 def sequences_do_not_overlap(original: Any, sequences: Any, order: Any, position: int) -> Any:
@@ -58,23 +43,6 @@ def labels_shifted_beforehand(original: Any, sequences: Any, order: Any, positio
     """Shift labels when batches are made; the step shifts them again."""
     batch = original(sequences, order, position)
     return replace(batch, labels=batch.labels.roll(-1, 1))
-
-
-def batch_kept_on_the_cpu(original: Any, sequences: Any, order: Any, position: int) -> Any:
-    """Return every batch on the CPU."""
-    return original(replace(sequences, device=torch.device("cpu")), order, position)
-
-
-def rest_counts_as_a_sequence(sequences: Any) -> int:
-    """Round the number of sequences up."""
-    predicted = max(len(sequences.bytes_N) - 1, 0)
-    return -int(-predicted // (sequences.length - 1))
-
-
-def held_back_text_trained_on(original: Any, path: Any, length: int) -> Any:
-    """Train on the whole text."""
-    text = original(path, length)
-    return replace(text, training=torch.cat((text.training, text.held_back)))
 
 
 def ranks_read_the_same(original: Any, dealt: Any, epoch: int, position: int) -> Any:

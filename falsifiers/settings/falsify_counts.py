@@ -63,7 +63,6 @@ def _attempts(where: Place) -> Iterator[tuple[str, str, list[str], dict[str, str
 
 
 def falsify_command_line_refuses_invalid_counts(subject: Any) -> None:
-    """Exit code 2, no run, no file, from flag, variables and file. The subject is the command line."""
     with place() as where:
         for origin, value, flags, environment in _attempts(where):
             before = where.listing()
@@ -75,7 +74,6 @@ def falsify_command_line_refuses_invalid_counts(subject: Any) -> None:
 
 
 def falsify_two_limits_are_refused(subject: Any) -> None:
-    """Refuse smoke with max_steps from any two origins; the message names both with their values."""
     for smoke, limit in itertools.product(origins_of("smoke"), origins_of("max_steps")):
         flags: dict[str, Any] = {}
         environment: dict[str, Any] = {}

@@ -59,7 +59,6 @@ def given_settings(draw: st.DrawFn) -> Given:
 
 @given(given=given_settings(), by_variable=st.booleans())
 def falsify_precedence_of_origins(subject: Any, given: Given, by_variable: bool) -> None:
-    """The first of several origins counts; an empty variable counts as unset; without origin, the default."""
     usual = Settings()
     with toml_file(as_toml(given.file)) as path:
         # A file that a flag names counts before the one that the variable names, which needn't be there.
@@ -71,7 +70,6 @@ def falsify_precedence_of_origins(subject: Any, given: Given, by_variable: bool)
 
 
 def falsify_every_setting_has_flag_variable_and_key(subject: Any) -> None:
-    """Each origin of each setting reaches the run. The subject is the command line."""
     names = Settings.model_fields.keys()
     assert names == LEGAL.keys(), f"settings without a known legal value, or none any more: {names ^ LEGAL.keys()}"
     with place() as where:
@@ -96,7 +94,6 @@ SEEN = ("smoke", "force", "width", "layers", "seed", "epochs", "length", "out")
 
 
 def falsify_settings_of_all_origins_are_merged(subject: Any) -> None:
-    """Flags, variables and a file are merged into the settings of one run. The subject is the command line."""
     with place() as where:
         file = where.root / "settings.toml"
         file.write_text("width = 32\nlayers = 3\nlength = 8\n", encoding="utf-8")

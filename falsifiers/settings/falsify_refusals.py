@@ -10,7 +10,6 @@ from falsifiers.settings.cases import ILLEGAL, WRONG_TYPES, variables
 
 
 def falsify_unknown_keys_are_refused(subject: Any) -> None:
-    """A key that is not a setting, and a table, are refused with the key and the file."""
     for key in ("batchsize", "batch-size", "temprature", "smok", "maxsteps", "SMOKE_", "max_step", "Smoke"):
         with toml_file(f'"{key}" = 5') as path:
             assert_named(refusal(f"the key {key}", subject.gather, {}, {}, path), repr(key), str(path))
@@ -20,7 +19,6 @@ def falsify_unknown_keys_are_refused(subject: Any) -> None:
 
 
 def falsify_unknown_variables_are_refused(subject: Any) -> None:
-    """Variables with a prefix of the trainer are refused by name; all others are ignored."""
     ours = ("BATCHSIZE", "TEMPRATURE", "batch_size", "", "CONFIG_FILE")
     theirs = (
         "MAX_STEP",
@@ -37,7 +35,6 @@ def falsify_unknown_variables_are_refused(subject: Any) -> None:
 
 
 def falsify_wrong_values_are_refused(subject: Any) -> None:
-    """For every setting, from flag, variables and file: the message names the origin."""
     for name, texts in ILLEGAL.items():
         for text in texts:
             flag = f"--{name.replace('_', '-')}"
@@ -55,7 +52,6 @@ LARGEST = 2**20
 
 
 def falsify_unreadable_files_are_refused(subject: Any) -> None:
-    """A missing file, a directory, invalid TOML and more than a mebibyte are refused by the name of the file."""
     cases = ["smoke", "smoke = ", "= 5", "smoke = 5\nsmoke = 6", "smoke = \ud800", f"smoke = 1{'0' * 5000}"]
     cases += ["smoke = " + "[" * 5000, "#" * (LARGEST + 1)]
     for text in cases:

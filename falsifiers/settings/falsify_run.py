@@ -8,7 +8,6 @@ from falsifiers.distill_smoke.cases import changes
 
 
 def falsify_refused_before_anything_is_loaded(run: Any) -> None:
-    """Exit code 2 and one line with the origin; torch is not imported, no file is written."""
     for said in run.result:
         case = f"{said['origin']} = {said['value']}: exit {said['exit_code']}, {said['complaints']}"
         assert said["exit_code"] == 2, f"{case}; expected 2"

@@ -96,7 +96,6 @@ class Odd(torch.optim.SGD):
 
 
 def falsify_state_that_cannot_be_saved_is_refused(subject: Any) -> None:
-    """Parameters of no module, state that is no tensor or has another shape, and options that are no JSON."""
     pair = Pair(1)
     pair.steps(1, 1)
     weights = list(pair.modules["head"].parameters())
@@ -119,7 +118,6 @@ def falsify_state_that_cannot_be_saved_is_refused(subject: Any) -> None:
 
 
 def falsify_optimizer_and_no_optimizer_are_told_apart(subject: Any) -> None:
-    """A run with an optimizer is not restored into one without, and the other way round; the message has both kinds."""
     straight, other = Pair(1), Pair(2)
     with_it, without = subject.snapshot(straight.modules, straight.optimizer), subject.snapshot(straight.modules, None)
     refused = {

@@ -33,7 +33,6 @@ class Sized(nn.Module):
 def falsify_size_is_known_before_the_training(
     subject: Any, width: int, frozen: int, dtype: torch.dtype, steps: int
 ) -> None:
-    """The tensors that are expected before the first step have the shapes and dtypes of a snapshot after it."""
     module = Sized(width, frozen, dtype)
     optimizer = torch.optim.AdamW(module.parameters())
     told = sorted(map(_kind, subject.expected_tensors(module)))

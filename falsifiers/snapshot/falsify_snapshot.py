@@ -43,14 +43,12 @@ def falsify_restored_run_goes_on_bit_for_bit(
 
 
 def falsify_run_without_optimizer(subject: Any) -> None:
-    """Weights and buffers alone are saved and restored."""
     straight, fresh = Pair(1), Pair(2)
     subject.restore(subject.snapshot(straight.modules, None), fresh.modules, None)
     assert_same("without an optimizer", fresh.bits(), straight.bits())
 
 
 def falsify_options_of_a_saved_optimizer_do_not_replace_those_of_the_run(subject: Any) -> None:
-    """The learning rate is not restored: it is that of the run, which sets it before every step."""
     straight, other = Pair(1), Pair(2)
     straight.steps(1, 3)
     subject.restore(subject.snapshot(straight.modules, straight.optimizer), other.modules, other.optimizer)
@@ -59,7 +57,6 @@ def falsify_options_of_a_saved_optimizer_do_not_replace_those_of_the_run(subject
 
 
 def falsify_snapshot_fields(subject: Any) -> None:
-    """Tensors are on the CPU, contiguous in memory of their own, without a graph."""
     pair = Pair(1)
     pair.steps(1, 1)
     saved = subject.snapshot(pair.modules, pair.optimizer)
@@ -118,7 +115,6 @@ class Sharded(nn.Module):
 
 
 def falsify_shards_are_saved_and_restored(subject: Any) -> None:
-    """Of a divided tensor and its moments the shard of this rank is saved, and only the shard is written."""
     straight, other = Sharded(1.0), Sharded(2.0)
     straight.fill(3.0)
     saved = subject.snapshot({"student": straight}, straight.optimizer)

@@ -5,14 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
-
-
-def state_forgotten(original: Any, saved: Any, modules: Any, optimizer: Any) -> None:
-    """Restore the weights, and leave the optimizer empty."""
-    original(saved, modules, optimizer)
-    if optimizer is not None:
-        optimizer.state.clear()
 
 
 def counter_starts_at_one(original: Any, modules: Any, optimizer: Any) -> Any:
@@ -34,26 +26,6 @@ def snapshot_of_live_tensors(original: Any, modules: Any, optimizer: Any) -> Any
     for module, each in modules.items():
         saved.tensors.update({f"{module}.{name}": value.detach() for name, value in each.state_dict().items()})
     return saved
-
-
-def buffers_forgotten(original: Any, modules: Any, optimizer: Any) -> Any:
-    """Save the initial value of buffers."""
-    saved = original(modules, optimizer)
-    for module, each in modules.items():
-        saved.tensors.update({f"{module}.{name}": torch.zeros_like(value) for name, value in each.named_buffers()})
-    return saved
-
-
-def weights_first(original: Any, saved: Any, modules: Any, optimizer: Any) -> None:
-    """Load weights before the optimizer is checked."""
-    for module, each in modules.items():
-        own = each.state_dict()
-        with torch.no_grad():
-            for name, value in own.items():
-                given = saved.tensors.get(f"{module}.{name}")
-                if given is not None and given.shape == value.shape:
-                    value.copy_(given)
-    original(saved, modules, optimizer)
 
 
 def kinds_not_checked(original: Any, saved: Any, modules: Any, optimizer: Any) -> None:
@@ -88,32 +60,8 @@ def rate_restored(original: Any, saved: Any, modules: Any, optimizer: Any) -> No
         group["lr"] = 0.5
 
 
-def odd_state_left_out(original: Any, modules: Any, optimizer: Any) -> Any:
-    """Leave out state that is no tensor."""
-    for state in () if optimizer is None else optimizer.state.values():
-        for name in [name for name, value in state.items() if not isinstance(value, torch.Tensor)]:
-            del state[name]
-    return original(modules, optimizer)
-
-
 def steps_on_the_device(original: Any, saved: Any, modules: Any, optimizer: Any) -> None:
     """Move every state to the device of its parameter."""
     original(saved, modules, optimizer)
     for parameter, state in ({} if optimizer is None else optimizer.state).items():
         state.update({what: each.to(parameter.device) for what, each in state.items()})
-
-
-def divided_tensors_whole(original: Any, modules: Any, optimizer: Any) -> Any:
-    """Save all rows."""
-    import torch
-
-    saved = original(modules, optimizer)
-    for name, module in modules.items():
-        for key, each in module.state_dict().items():
-            saved.tensors[f"{name}.{key}"] = each.as_subclass(torch.Tensor).detach().clone()
-    return saved
-
-
-def moments_not_counted(original: Any, module: Any) -> list[Tensor]:
-    """Expect weights and buffers."""
-    return list(module.state_dict().values())

@@ -82,7 +82,6 @@ class Work(nn.Module):
 def falsify_teacher_is_counted_in_eval_mode(
     subject: Any, V: int, B: int, T: int, training: bool, wrapped: bool
 ) -> None:
-    """The teacher's forward is counted in eval mode, the student's in its own; both keep their modes."""
     teacher, student = Work(V, wrapped=wrapped).train(), Work(V, wrapped=wrapped).train(training)
     seen, product = subject.step_flops(teacher, student, (B, T)), 2 * B * T * V * V
     expected = product + 3 * product * (3 if training else 1)
@@ -96,7 +95,6 @@ def falsify_teacher_is_counted_in_eval_mode(
 
 @given(V=SIZES, B=SIZES, T=SIZES)
 def falsify_frozen_weights_have_no_gradient(subject: Any, V: int, B: int, T: int) -> None:
-    """The backward of frozen weights is not counted: a frozen embedding saves the gradient of its output."""
     student = Work(V).eval()
     student.embedding.requires_grad_(False)
     seen, product = subject.step_flops(None, student, (B, T)), 2 * B * T * V * V
@@ -138,7 +136,6 @@ def _state(name: str, module: nn.Module) -> dict[str, Any]:
 def falsify_count_has_no_side_effect(
     subject: Any, device: str, shared: bool, gradients: bool, training: bool, seed: int
 ) -> None:
-    """Weights, buffers, gradients, flags and generators of both models are as before, also for a shared module."""
     student = Noisy().to(device).train(training)
     teacher = student if shared else Noisy().to(device)
     if gradients:

@@ -101,7 +101,6 @@ def _distilled(subject: Any, directory: Path, reads: dict[str, str]) -> tuple[An
 
 @given(who=st.sampled_from(["student", "teacher"]), reads=st.sampled_from(READS))
 def falsify_a_run_goes_on_without_the_count(subject: Any, who: str, reads: str) -> None:
-    """A model that cannot be counted is trained all the same: without flops_per_s, which one line says once."""
     with tempfile.TemporaryDirectory() as name:
         usual = {"student": "nothing", "teacher": "nothing"}
         counted, _ = _distilled(subject, Path(name), usual)

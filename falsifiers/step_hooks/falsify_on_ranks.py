@@ -81,7 +81,6 @@ def _seen(
 def falsify_every_hook_is_called_on_every_rank(
     subject: Any, kind: type[Callback], strategy: str, accumulate: int, log: int, save: int
 ) -> None:
-    """All thirteen hooks come in order on each of four ranks, with its own place and the values of the whole run."""
     every = (log, 2 * save, save)  # an evaluated step is saved anyway
     steps, left = divmod(Noisy.batches, accumulate)
     script = Script(2, steps + bool(left), None, ((),), accumulate, left or accumulate, every)

@@ -36,7 +36,6 @@ EVERY = st.tuples(*[st.integers(0, 3)] * 2)
 def falsify_metrics_are_those_of_their_step(
     subject: Any, drawn: Any, at: int, before: tuple[int, int], after: tuple[int, int]
 ) -> None:
-    """Resumed with other intervals, on_step_end of the saved step has its own metrics and evaluation, or none."""
     script, *others = drawn
     script = replace(script, every=(*before, 1))
     straight, saved = _saved(subject, (script, *others), at)
@@ -50,7 +49,6 @@ def falsify_metrics_are_those_of_their_step(
 
 @given(drawn=runs(), at=st.integers(0, 5))
 def falsify_resumed_hooks_report_the_same(subject: Any, drawn: Any, at: int) -> None:
-    """From the on_step_end of the saved step on, every context has the values of the run that was not cut."""
     straight, saved = _saved(subject, drawn, at)
     begin, *resumed = Run(subject, *drawn, resumed=saved).seen
     step, rate = saved.state.position.step, begin[0].learning_rate

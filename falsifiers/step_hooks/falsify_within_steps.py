@@ -138,7 +138,6 @@ class Run:
 
 @given(drawn=runs())
 def falsify_micro_batches_are_reported(subject: Any, drawn: Any) -> None:
-    """on_after_backward has loss and scored tokens of its micro-batch; every other event has none."""
     run = Run(subject, *drawn)
     for context, table, _ in run.seen:
         expected: dict[str, float] = {}
@@ -158,7 +157,6 @@ def falsify_micro_batches_are_reported(subject: Any, drawn: Any) -> None:
 
 @given(drawn=runs())
 def falsify_gradient_norms_are_reported(subject: Any, drawn: Any) -> None:
-    """From on_pre_optimizer_step to on_step_end, logged or clipped steps have their norm before clipping; else None."""
     script, batches, clip = drawn
     run = Run(subject, script, batches, clip)
     norm: float | None = None
@@ -195,7 +193,6 @@ def _assert_clipped(context: Context, norm: float, gradient: Tensor | None, clip
 
 @given(drawn=runs())
 def falsify_weights_change_between_the_hooks(subject: Any, drawn: Any) -> None:
-    """The weights change between on_pre_optimizer_step and on_optimizer_step of a step, and nowhere else."""
     run = Run(subject, *drawn)
     for (before, old, _), (after, new, _) in zip(run.seen, run.seen[1:], strict=False):
         changed = not torch.equal(old, new)
@@ -206,7 +203,6 @@ def falsify_weights_change_between_the_hooks(subject: Any, drawn: Any) -> None:
 
 @given(drawn=runs())
 def falsify_evaluations_and_checkpoints_are_reported(subject: Any, drawn: Any) -> None:
-    """Metrics of an evaluation are there from on_evaluate, a path from on_save, up to on_step_end; nowhere else."""
     run = Run(subject, *drawn)
     evaluate = run.script.every[1]
     for context, _, _ in run.seen:
@@ -219,7 +215,6 @@ def falsify_evaluations_and_checkpoints_are_reported(subject: Any, drawn: Any) -
 
 @given(drawn=runs(), tick=st.sampled_from([0.0, 0.5]))
 def falsify_totals_are_reported(subject: Any, drawn: Any, tick: float) -> None:
-    """Sequences and tokens so far, rates of the whole run and memory are those of the run at every event."""
     run = Run(subject, *drawn, tick=tick)
     calls, per_epoch = lifecycle(run.script).calls, run.script.steps_per_epoch
     for (context, _, _), call in zip(run.seen, calls, strict=True):

@@ -15,7 +15,6 @@ from reference_trainer.storage.checkpoint_files import saved_steps
 
 
 def falsify_schedules_need_positive_integers(subject: Any) -> None:
-    """Epochs, steps and N of 0, -1, 2.0, True, "2" and None are refused by name, before there is a plan."""
     usual = {"epochs": 2, "steps_per_epoch": 3, "limit": 4}
     for name, value in itertools.product(usual, (0, -1, 2.0, True, "2", None)):
         if (name, value) != ("limit", None):

@@ -33,7 +33,6 @@ class Terminating(Callback):
 
 @given(save_every=st.sampled_from([0, 1, 5000]), step=st.integers(1, STEPS - 1))
 def falsify_asked_run_has_saved_its_step(subject: Any, save_every: int, step: int) -> None:
-    """The run leaves after its step, which is saved; one without checkpoints leaves at once."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         run(subject, small(directory, out=directory / "straight"))

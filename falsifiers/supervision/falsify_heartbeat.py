@@ -22,7 +22,6 @@ LIVES_S = 60.0
 
 @given(ages=st.lists(st.sampled_from([0.0, 1.0, 3.0, 7.0, 9.9, 10.0, 10.1, 99.0]), max_size=4))
 def falsify_silent_ranks_are_found_by_the_age_of_their_beat(subject: Any, ages: list[float]) -> None:
-    """Exactly the ranks whose beat is older than the limit are silent, as long as none is stopped."""
     read = [subject.Beat(pid=os.getpid(), born="", step=k, time=1000.0 - age) for k, age in enumerate(ages)]
     seen = [beat.step for beat in subject.silent(read, 1000.0, 10.0)]
     expected = [k for k, age in enumerate(ages) if 1000.0 - (1000.0 - age) > 10.0]
@@ -31,7 +30,6 @@ def falsify_silent_ranks_are_found_by_the_age_of_their_beat(subject: Any, ages: 
 
 @given(numbers=st.sets(st.integers(0, 2000), max_size=20))
 def falsify_every_rank_is_watched(subject: Any, numbers: set[int]) -> None:
-    """All beats in a directory are read, whatever the numbers of their ranks; other files are no beats."""
     ended = os.fork()
     if ended == 0:
         os._exit(0)
@@ -81,7 +79,6 @@ def _first_beat(subject: Any, directory: Path, pid: int) -> Any:
 
 @given(recycled=st.lists(st.booleans(), min_size=1, max_size=3))
 def falsify_only_ranks_of_an_earlier_supervisor_are_killed(subject: Any, recycled: list[bool]) -> None:
-    """A rank that was left is killed; a process that has got its number since, `recycled`, lives on."""
     with tempfile.TemporaryDirectory() as name:
         own, left = Path(name) / "own", Path(name) / "left"
         own.mkdir(), left.mkdir()

@@ -55,7 +55,6 @@ def falsify_hung_run_ends(subject: Any) -> None:
 
 
 def falsify_hung_training_of_a_teacher_ends(subject: Any) -> None:
-    """The process leaves while it trains a teacher; by default a run has at least half an hour for a step."""
     assert Settings().hang_after >= 1800, f"by default a step may take {Settings().hang_after} s"
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()

@@ -105,7 +105,6 @@ def _contents(out: Path) -> list[bytes]:
 
 
 def falsify_output_without_checkpoints_is_at_step_0(subject: Any) -> None:
-    """An output that is not there, or has no checkpoint, is at step 0, and nothing is created."""
     with _output() as out:
         assert subject.whole_step(out, print) == 0 and not out.exists(), "an output that is not there"
         (out / "checkpoints" / "other-step3").mkdir(parents=True)
@@ -151,7 +150,6 @@ MODELS: dict[str, Callable[[Path], object]] = {
 
 @given(steps=st.integers(1, 9), damage=st.none() | st.sampled_from(sorted(MODELS)))
 def falsify_only_a_whole_model_ends_a_run(subject: Any, steps: int, damage: str | None) -> None:
-    """The steps of the run that wrote it; 0 for a damaged one."""
     with _output() as out:
         _export(out, steps)
         if damage is not None:
@@ -252,7 +250,6 @@ def _expected(gains: list[int], retries: int, idle: int) -> tuple[str, int]:
 
 @given(damage=st.none() | st.sampled_from(sorted(MODELS)))
 def falsify_checkpoint_without_a_model_is_not_the_end(subject: Any, damage: str | None) -> None:
-    """With a checkpoint of the last step and no whole model, one attempt resumes from it and writes the model."""
     with _output() as out:
         _save(out, TARGET)
         if damage is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -57,15 +57,3 @@ def not_frozen(original: Any, teacher: Any, module: nn.Module, vocab_size: int) 
 def labels_not_shifted(original: Any, teacher: Any, student: Any, batch: Any, **settings: Any) -> Any:
     """Compare the label of position i with the logits of position i."""
     return original(teacher, student, replace(batch, labels=batch.labels.roll(1, 1)), **settings)
-
-
-def lost_line_skipped(original: Any, self: Any, context: Any) -> None:
-    """Go on after a line that cannot be written."""
-    with suppress(OSError):
-        original(self, context)
-
-
-def lost_end_ignored(original: Any, self: Any) -> None:
-    """Ignore an error when the file is closed."""
-    with suppress(OSError):
-        original(self)

@@ -25,7 +25,6 @@ from falsifiers.teacher_cache.teacher_cases import CPU, DEPENDS, ELSE, TEXT, Fet
     width=st.sampled_from([16, 48]),
 )
 def falsify_cached_teacher_equals_trained_one(subject: Any, seed: int, layers: int, steps: int, width: int) -> None:
-    """Bit for bit, without a step; training again gives the same teacher, another seed another one."""
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as two:
         own = {"seed": seed, "teacher_layers": layers, "teacher_steps": steps, "teacher_width": width}
         first = Fetched(subject, settings_of(Path(one, "cache"), **own))
@@ -78,7 +77,6 @@ def _read_by_a_training(subject: Any, settings: Any) -> set[str]:
 
 
 def falsify_cache_keys_are_unambiguous(subject: Any) -> None:
-    """No two combinations share a key because their concatenated values are equal."""
     numbers = (1, 2, 11, 12, 21, 112)
     taken: dict[str, tuple[Any, ...]] = {}
     for values in itertools.product(numbers, numbers, numbers, ("1", "11", "d")):
@@ -90,7 +88,6 @@ def falsify_cache_keys_are_unambiguous(subject: Any) -> None:
 
 @given(steps=st.integers(1, 4))
 def falsify_smoke_run_only_reads_cache(subject: Any, steps: int) -> None:
-    """It trains no longer than it runs, caches nothing, and uses a teacher cached by an earlier run."""
     with tempfile.TemporaryDirectory() as name:
         cache = Path(name, "cache")
         smoke = Fetched(subject, settings_of(cache, smoke=steps))

@@ -40,7 +40,6 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 @given(damage=st.sampled_from(list(DAMAGES)))
 def falsify_damaged_cache_is_ignored(subject: Any, damage: str) -> None:
-    """The teacher is trained again, bit for bit as before; cached, and used the next time."""
     with tempfile.TemporaryDirectory() as name:
         settings = settings_of(Path(name))
         first = Fetched(subject, settings)
@@ -70,7 +69,6 @@ UNWRITABLE: dict[str, Callable[[Path], Path]] = {
 
 @given(kind=st.sampled_from(list(UNWRITABLE)))
 def falsify_unwritable_cache_does_not_end_run(subject: Any, kind: str) -> None:
-    """The teacher equals that of a writable cache, and a line reports that it was not cached."""
     with tempfile.TemporaryDirectory() as name:
         expected = Fetched(subject, settings_of(Path(name, "good")))
         seen = Fetched(subject, settings_of(UNWRITABLE[kind](Path(name, "bad"))))

@@ -37,7 +37,6 @@ def falsify_cache_keys_are_stable_across_releases(subject: Any) -> None:
 
 @given(seed=st.integers(0, 3), layers=st.integers(1, 2))
 def falsify_cached_teacher_has_a_manifest(subject: Any, seed: int, layers: int) -> None:
-    """Under its key: two files, and a manifest with its kind, its shape and independently computed digests."""
     with tempfile.TemporaryDirectory() as name:
         settings = settings_of(Path(name), seed=seed, teacher_layers=layers)
         Fetched(subject, settings)
@@ -69,7 +68,6 @@ PLACES: dict[str, tuple[dict[str, str], Path | None, Path | None, str]] = {
 
 @given(case=st.sampled_from(list(PLACES)))
 def falsify_cache_location(subject: Any, case: str) -> None:
-    """The given one; else that of the XDG base directory specification; else an error that names the flag."""
     variables, home, named, expected = PLACES[case]
 
     def found() -> Path:

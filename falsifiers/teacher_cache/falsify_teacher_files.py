@@ -16,7 +16,6 @@ from reference_trainer.storage.export import save_decoder
 
 @given(vocabulary=st.sampled_from([255, 257, 2, 512]))
 def falsify_teacher_of_other_vocabulary_is_refused(subject: Any, vocabulary: int) -> None:
-    """A ValueError that names the directory."""
     config = DecoderConfig(vocab_size=vocabulary, layers=1, width=4, heads=1)
     with tempfile.TemporaryDirectory() as directory:
         save_decoder(Decoder(config), Path(directory), {})

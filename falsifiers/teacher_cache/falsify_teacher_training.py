@@ -22,7 +22,6 @@ AT_A_STANDSTILL = 5e-324
 
 
 def falsify_heads_are_at_least_32_wide(subject: Any) -> None:
-    """The largest number of heads of an even width of at least 32, or one head."""
     for width in range(16, 2049, 16):
         fitting = [heads for heads in range(1, width + 1) if (width / heads) % 2 == 0]
         expected = max((heads for heads in fitting if width / heads >= 32), default=1)
@@ -102,8 +101,6 @@ class OnPurpose(Exception):
     fault=st.sampled_from([OnPurpose, KeyboardInterrupt]),
 )
 def falsify_failed_teacher_training_caches_nothing(subject: Any, event: str, fault: type[BaseException]) -> None:
-    """The original exception is raised, with a note; nothing is cached."""
-
     def fail(listener: Any, context: Any) -> None:
         raise fault("on purpose")
 
@@ -123,7 +120,6 @@ def falsify_failed_teacher_training_caches_nothing(subject: Any, event: str, fau
 
 @given(steps=st.integers(1, 4), smoke=st.none() | st.integers(1, 4))
 def falsify_origin_of_teacher_is_reported(subject: Any, steps: int, smoke: int | None) -> None:
-    """The steps of its training and the directory in which it is cached, or from which it was read."""
     with tempfile.TemporaryDirectory() as name:
         cache, own = Path(name, "cache"), {"teacher_steps": steps}
         first = Fetched(subject, settings_of(cache, smoke=smoke, **own))

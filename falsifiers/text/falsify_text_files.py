@@ -19,7 +19,6 @@ from falsifiers.support.texts import epoch, file_of, sequences_of
 
 @given(content=st.binary(min_size=11, max_size=300), name=st.sampled_from([b"text", "texté".encode(), b"text\xff"]))
 def falsify_tokens_are_the_bytes(subject: Any, content: bytes, name: bytes) -> None:
-    """Tokens are the bytes, 0 to 255, valid UTF-8 or not, in the content and in the file's name; digest as well."""
     length = 2
     with file_of(content, name) as path:
         text = subject.read_text(path, length)
@@ -34,7 +33,6 @@ def falsify_tokens_are_the_bytes(subject: Any, content: bytes, name: bytes) -> N
 
 
 def falsify_packaged_text_is_the_default(subject: Any) -> None:
-    """Whole, with its own digest, and English."""
     text, content = subject.read_text(None, 64), subject.packaged_text()
     assert bytes(text.training.tolist()) + bytes(text.held_back.tolist()) == content, (
         "another text than the packaged one"
@@ -45,7 +43,6 @@ def falsify_packaged_text_is_the_default(subject: Any) -> None:
 
 @given(content=st.binary(min_size=11, max_size=60), at=st.integers(0, 8))
 def falsify_tokens_are_a_private_copy(subject: Any, content: bytes, at: int) -> None:
-    """Changing a token changes neither the file nor later reads."""
     with file_of(content) as path:
         text = subject.read_text(path, 2)
         text.training[at] = (content[at] + 1) % 256
@@ -57,7 +54,6 @@ def falsify_tokens_are_a_private_copy(subject: Any, content: bytes, at: int) -> 
 
 @given(length=st.integers(2, 300) | st.integers(300, 10**5))
 def falsify_minimum_size_is_the_minimum(subject: Any, length: int) -> None:
-    """A text whose tenth, rounded up, is one sequence has a sequence in each part; one byte less is refused."""
     fewest = 10 * (length - 1) + 1
     with file_of(b"") as path:
         os.truncate(path, fewest - 1)
@@ -110,7 +106,6 @@ UNREADABLE: dict[str, Callable[[Path], Path]] = {
 
 @given(kind=st.sampled_from(list(UNREADABLE)))
 def falsify_unreadable_files_are_refused(subject: Any, kind: str) -> None:
-    """A ValueError, at once: a FIFO without a writer must not block a run."""
     with tempfile.TemporaryDirectory() as directory:
         path = UNREADABLE[kind](Path(directory, "text"))
         complaint = _in_time(path, lambda: refusal_complaint(kind, lambda: subject.read_text(path, 8)))

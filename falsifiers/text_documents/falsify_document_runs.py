@@ -20,7 +20,6 @@ TEXT = b"".join(b"%d, %d.\n\n" % (k, k * k) + b"so it goes on and on. " * (k % 3
 
 @given(mode=st.sampled_from(["pad", "pack"]), separator=st.sampled_from([None, ". ", "\n"]), seed=st.integers(0, 3))
 def falsify_a_run_evaluates_each_document_alone(subject: Any, mode: str, separator: str | None, seed: int) -> None:
-    """Held-back cross-entropy and tokens are those of each document alone, in float64; the manifest names both."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         settings = small(directory, out=directory / "out", documents=mode, separator=separator, seed=seed)
@@ -34,7 +33,6 @@ def falsify_a_run_evaluates_each_document_alone(subject: Any, mode: str, separat
 
 
 def falsify_a_run_packs_as_named(subject: Any) -> None:
-    """With pack, rows have several documents and the run fewer steps; with pad, each row has one document."""
     batches: dict[str, Any] = {}
     for mode in ("pad", "pack"):
         with tempfile.TemporaryDirectory() as name:

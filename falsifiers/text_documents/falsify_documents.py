@@ -64,7 +64,6 @@ def _seen(batch: Any) -> Counter[tuple[bytes, int]]:
 
 @given(text=TEXTS, separator=SEPARATORS)
 def falsify_documents_hold_every_byte_once(subject: Any, text: str, separator: str) -> None:
-    """A document ends after each separator, which belongs to it; together they are the text."""
     seen = [bytes(each.tokens.tolist()) for each in subject.documents_of(_bytes(text), separator)]
     expected = _documents(text, separator)
     assert seen == expected, f"the documents of {text!r} with {separator!r} are {seen}; expected {expected}"
@@ -81,7 +80,6 @@ def falsify_documents_hold_every_byte_once(subject: Any, text: str, separator: s
 def falsify_each_byte_is_predicted_once_from_its_document(
     subject: Any, device: str, text: str, separator: str, pack: bool, length: int, batch_size: int, seed: int
 ) -> None:
-    """Every byte but the first of each document, from the bytes before it in its piece; nothing from padding."""
     expected = _predicted(text, separator, length)
     assume(expected)
     made = {"pack": pack, "length": length, "batch_size": batch_size, "device": torch.device(device)}
@@ -101,7 +99,6 @@ def falsify_each_byte_is_predicted_once_from_its_document(
 
 @given(text=TEXTS, pack=st.booleans(), seed=st.integers(0, 9))
 def falsify_rows_follow_the_order(subject: Any, device: str, text: str, pack: bool, seed: int) -> None:
-    """A batch has the rows that the order names; equal requests give equal batches."""
     assume(_predicted(text, "|", 6))
     rows = subject.document_rows(_bytes(text), "|", pack=pack, length=6, batch_size=1, device=torch.device(device))
     one_by_one = [rows.batch(torch.arange(len(rows)), position) for position in range(1, len(rows) + 1)]
@@ -114,7 +111,6 @@ def falsify_rows_follow_the_order(subject: Any, device: str, text: str, pack: bo
 @given(text=TEXTS, length=st.integers(2, 9))
 @example(text="ab|" * 2001, length=7)
 def falsify_documents_share_rows_only_if_they_are_packed(subject: Any, text: str, length: int) -> None:
-    """Padded rows have one document each; of neighbouring packed rows, no two would fit into one."""
     pieces = [place - 1 for document in _documents(text, "|") for place in _ends(len(document), length)]
     assume(pieces)
     made = {"length": length, "batch_size": 1, "device": torch.device("cpu")}
@@ -136,7 +132,6 @@ def _ends(size: int, length: int) -> range:
 
 @given(text=TEXTS, pack=st.booleans())
 def falsify_batches_are_on_the_device_of_the_run(subject: Any, text: str, pack: bool) -> None:
-    """Tokens, labels and segments are moved to the device that the rows are made for."""
     assume(_predicted(text, "|", 6))
     with fake_cuda():
         rows = subject.document_rows(_bytes(text), "|", pack=pack, length=6, batch_size=2, device=CUDA)
@@ -147,6 +142,5 @@ def falsify_batches_are_on_the_device_of_the_run(subject: Any, text: str, pack: 
 
 @given(text=st.text(alphabet="|", max_size=9), pack=st.booleans())
 def falsify_a_text_without_documents_is_refused(subject: Any, text: str, pack: bool) -> None:
-    """A text whose documents have a single byte predicts nothing, and is refused with its separator."""
     made = {"pack": pack, "length": 6, "batch_size": 2, "device": torch.device("cpu")}
     assert_refused(repr(text), lambda: subject.document_rows(_bytes(text), "|", **made), "separator", "'|'")

@@ -157,7 +157,6 @@ OLDER = json.dumps({"event": "on_train_begin", **SOME}).encode() + b"\n"
 
 @given(lines=st.integers(0, 4), events=st.integers(0, 4), end=st.sampled_from([b"", OLDER[:30]]))
 def falsify_older_trace_is_kept_until_first_event(subject: Any, lines: int, events: int, end: bytes) -> None:
-    """A run that ends before the event leaves every byte; after it none is left, however long the older trace was."""
     older = OLDER * lines + end
     case = f"over {len(older)} bytes of an older trace"
     with tempfile.TemporaryDirectory() as directory:

@@ -17,7 +17,6 @@ from reference_trainer.distillation.step import MetricSum
 
 @given(taken=st.lists(steps(EIGHTHS | ANY), max_size=6))
 def falsify_losses(subject: Any, taken: list[Step]) -> None:
-    """First, last and smallest finite loss of the steps that scored a token; the loss of the last step; the totals."""
     state = noted(subject.fresh(), taken)
     every = [sums["loss"].sum / sums["loss"].count if sums["loss"].count else None for sums, _ in taken]
     scored = [loss for loss in every if loss is not None]
@@ -39,7 +38,6 @@ def falsify_losses(subject: Any, taken: list[Step]) -> None:
 
 @given(taken=st.lists(steps(EIGHTHS), max_size=6))
 def falsify_sums(subject: Any, taken: list[Step]) -> None:
-    """Sums of the epoch and of the interval add, each over the steps that have it."""
     state = noted(subject.fresh(), taken)
     every = {name: [sums[name] for sums, _ in taken if name in sums] for name in NAMES}
     expected = {name: exact(values) for name, values in every.items() if values}
@@ -49,7 +47,6 @@ def falsify_sums(subject: Any, taken: list[Step]) -> None:
 
 
 def falsify_fresh_state(subject: Any) -> None:
-    """A fresh state has counted nothing, is at the first event, and shares nothing with another."""
     state, other = subject.fresh(), subject.fresh()
     noted(other, [({"loss": MetricSum(2.0, 1)}, 3)])
     expected = {
@@ -67,7 +64,6 @@ def falsify_fresh_state(subject: Any) -> None:
 
 @given(taken=st.lists(steps(ANY), min_size=1, max_size=6), pauses=st.sets(st.integers(0, 6)))
 def falsify_restored_state_goes_on(subject: Any, taken: list[Step], pauses: set[int]) -> None:
-    """A state that is saved and restored between any steps ends equal to one that never was, in every bit."""
     straight, paused = noted(subject.fresh(), taken), subject.fresh()
     for number, step in enumerate(taken):
         paused = subject.restored(subject.saved(paused)) if number in pauses else paused

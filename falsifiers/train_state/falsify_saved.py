@@ -48,7 +48,6 @@ def states(draw: st.DrawFn, subject: Any) -> Any:
 
 @given(data=st.data())
 def falsify_round_trip(subject: Any, data: st.DataObject) -> None:
-    """Every state is restored with equal types and bits, and its text is JSON without NaN and Infinity."""
     drawn = data.draw(states(subject))
     for loss in (drawn.loss, math.nan, math.inf, -math.inf):
         _assert_round_trip(subject, replace(drawn, loss=loss))
@@ -74,7 +73,6 @@ FULL = {
 
 
 def falsify_changed_text_is_refused(subject: Any) -> None:
-    """A field that is unknown, missing or of another type raises ValueError, at any depth."""
     state = subject.fresh()
     state.note(FULL, 2)
     text = subject.saved(state)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -25,13 +23,6 @@ def empty_step_is_perfect(original: Any, self: Any, sums: Mapping[str, Any], seq
     original(self, sums, sequences)
     if self.loss is None:
         self.loss = self.final_loss = self.best_loss = 0.0
-
-
-def loss_of_the_last_scored_step(original: Any, self: Any, sums: Mapping[str, Any], sequences: int) -> None:
-    """Keep the loss of an earlier step if none was scored."""
-    before = self.loss
-    original(self, sums, sequences)
-    self.loss = before if self.loss is None else self.loss
 
 
 def mean_of_means(original: Any, self: Any, sums: Mapping[str, Any], sequences: int) -> None:
@@ -58,31 +49,9 @@ def best_forgotten(original: Any, text: str) -> Any:
     return replace(original(text), best_loss=None)
 
 
-def interval_forgotten(original: Any, text: str) -> Any:
-    """Restore a state without the sums since the last logged step."""
-    return replace(original(text), interval={})
-
-
-def types_converted(original: Any, text: str) -> Any:
-    """Convert numbers in strings, and fractions without a remainder."""
-    tree = json.loads(text)
-    for name in ("steps", "sequences", "tokens"):
-        if name in tree and isinstance(tree[name], str | bool):
-            tree[name] = int(tree[name])
-    return original(json.dumps(tree))
-
-
 def rounded(original: Any, state: Any) -> str:
     """Save losses with nine digits."""
     numbers = {name: getattr(state, name) for name in ("initial_loss", "final_loss", "best_loss", "loss")}
     short = {name: float(f"{value:.9g}") for name, value in numbers.items() if value is not None}
     text: str = original(replace(state, **short))
     return text
-
-
-def constants_of_python(original: Any, state: Any) -> str:
-    """Write NaN and Infinity, which are no JSON, for losses that are not finite."""
-    tree = json.loads(original(state))
-    if state.loss is not None and not math.isfinite(state.loss):
-        tree["loss"] = state.loss
-    return json.dumps(tree)

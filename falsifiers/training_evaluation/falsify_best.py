@@ -81,7 +81,6 @@ def falsify_best_step_is_saved_and_kept(
     delta: float,
     cuts: list[int],
 ) -> None:
-    """Exactly the due steps and each new best are saved; the last `keep` and the best stay, also after resuming."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         others = {"eval_every": every, "save_every": save_every, "keep": keep, "best_metric": "eval/score"}
@@ -113,7 +112,6 @@ def _assert_best(when: str, place: Path, best: int | None) -> None:
 
 
 def falsify_unknown_metric_is_refused(subject: Any) -> None:
-    """A metric that the evaluation lacks is a SettingError that lists those it has; without any nothing is best."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         chosen = settings(directory, "out", eval_every=2, best_metric="hard_loss")
@@ -131,7 +129,6 @@ MISSPELT = ["hard_loss", "eval/hard_los", "eval/loss", "loss", "eval/", " eval/a
 
 @given(misspelt=st.sampled_from(MISSPELT), every=st.sampled_from([0, 1]), smoke=st.booleans())
 def falsify_unknown_metric_is_refused_at_the_start(subject: Any, misspelt: str, every: int, smoke: bool) -> None:
-    """The evaluation of the package: before text is read, a teacher trained or a file written, with all names."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         given = {"eval_every": every, "best_metric": misspelt, "smoke": 1 if smoke else None}
@@ -157,7 +154,6 @@ KNOWN += ["eval/teacher_entropy", "eval/teacher_loss", "eval/teacher_perplexity"
 
 @given(metric=st.sampled_from(KNOWN))
 def falsify_every_metric_of_an_evaluation_is_accepted(subject: Any, metric: str) -> None:
-    """Each metric that the evaluations of a run have can be the best one, and there are no others."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         given = {"eval_every": 1, "log_every": 0, "best_metric": metric, "ce_weight": 0.0}
@@ -166,7 +162,6 @@ def falsify_every_metric_of_an_evaluation_is_accepted(subject: Any, metric: str)
 
 
 def falsify_run_resumes_from_the_best(subject: Any) -> None:
-    """`resume="best"` goes on after the best step, and ends like the straight run."""
     scores = [3.0, 1.0, 2.0, 2.0, 2.0, 2.0]
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()

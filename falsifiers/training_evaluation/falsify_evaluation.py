@@ -45,7 +45,6 @@ class Drawing(Callback):
 
 @given(every=EVERY, accumulate=st.integers(1, 3))
 def falsify_evaluation_leaves_the_training_as_it_is(subject: Any, every: int, accumulate: int) -> None:
-    """Weights, buffers, result, data and the random numbers of callbacks are those of a run without evaluation."""
     with tempfile.TemporaryDirectory() as name:
         directory, others = Path(name).resolve(), {"accumulate": accumulate, "save_every": 0}
         without, with_it = Drawing(), Drawing()
@@ -116,7 +115,6 @@ def falsify_evaluations_use_the_last_planned_values(
 
 @given(modes=st.lists(st.booleans(), min_size=4, max_size=4), fails=st.booleans())
 def falsify_each_part_keeps_its_own_mode(subject: Any, modes: list[bool], fails: bool) -> None:
-    """During an evaluation every part is in eval mode; afterwards, also after an error, each is in its own again."""
     model = nn.Sequential(nn.Dropout(), nn.Sequential(nn.BatchNorm1d(2)))
     parts = list(model.modules())
     for part, mode in zip(parts, modes, strict=True):
@@ -180,7 +178,6 @@ def _oracle(run: Any) -> dict[str, float]:
 
 @given(every=EVERY, log_every=st.integers(0, 3))
 def falsify_metrics_are_those_of_the_step(subject: Any, every: int, log_every: int) -> None:
-    """Due steps are evaluated after their update; callbacks, metrics file and trace have the same numbers."""
     with tempfile.TemporaryDirectory() as name:
         directory, watching = Path(name).resolve(), Watching()
         chosen = settings(
@@ -223,7 +220,6 @@ def _assert_written(when: str, directory: Path, seen: dict[int, dict[str, float]
 def falsify_evaluated_steps_are_in_the_metrics_file_once(
     subject: Any, cuts: list[int], every: int, save_every: int, log_every: int
 ) -> None:
-    """Cut after any steps and resumed, the metrics file and the result are those of the straight run."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         others = {"eval_every": every, "save_every": save_every, "log_every": log_every}

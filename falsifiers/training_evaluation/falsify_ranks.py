@@ -52,7 +52,6 @@ def _oracle(weights: dict[str, torch.Tensor]) -> dict[str, float]:
 
 @given(ranks=st.sampled_from([3, 2]), strategy=st.sampled_from(["ddp", "fsdp2"]), cut=st.integers(1, STEPS - 1))
 def falsify_ranks_evaluate_together(subject: Any, ranks: int, strategy: str, cut: int) -> None:
-    """Equal metrics on all ranks, those of an oracle; the training is as without; the best is saved, also when cut."""
     with tempfile.TemporaryDirectory() as name:
         directory, every = Path(name).resolve(), {"strategy": strategy, "save_every": 2, "keep": 0}
         without = launched(own(subject), settings(directory, "without", **every), ranks)

@@ -93,8 +93,3 @@ def mean_of_means_over_steps(original: Any, self: Any, sums: Any, sequences: int
         kept, kind = before.get(name), type(each)
         mean, count = (each.sum / each.count, 1) if each.count else (0.0, 0)
         self.interval[name] = kind(mean + (kept.sum if kept else 0.0), count + (kept.count if kept else 0))
-
-
-def saved_one_step_late(original: Any, schedule: Any, step: int) -> bool:
-    """Save the step after the one that is due."""
-    return step > 1 and bool(original(schedule, step - 1))

@@ -45,7 +45,6 @@ def falsify_truncated_vocabulary(subject: Any, device: str, data: st.DataObject,
 
 @given(pair=pairs("student"))
 def falsify_padded_teacher(subject: Any, device: str, pair: Pair) -> None:
-    """The teacher gives no probability to the tokens it lacks, and keeps those of its own; the student has all."""
     assert_step_of_the_shared_tokens(subject, pair, "pad", device, max(pair.sizes))
 
 
@@ -77,7 +76,6 @@ def falsify_padded_student(subject: Any, device: str, pair: Pair, label: int | N
 
 @given(pair=pairs("teacher"), mode=st.sampled_from(["truncate", "truncate-student", "pad"]))
 def falsify_equal_vocabularies_are_unchanged(subject: Any, pair: Pair, mode: str) -> None:
-    """With equal sizes every mode returns the same two objects."""
     providers = importlib.import_module("reference_trainer.distillation.providers")
     teacher, student = providers.FixtureTeacher(pair.student), providers.FixtureStudent(pair.student, 1.0)
     seen = subject.share_vocabulary(teacher, student, mode)
@@ -86,7 +84,6 @@ def falsify_equal_vocabularies_are_unchanged(subject: Any, pair: Pair, mode: str
 
 @given(data=st.data(), larger=st.sampled_from(sorted(TRUNCATE)), padded=st.booleans())
 def falsify_module_gradients(subject: Any, device: str, data: st.DataObject, larger: str, padded: bool) -> None:
-    """A module's parameters get the gradient of their own columns, 0 in cut ones; row k holds the logits of token k."""
     pair = data.draw(pairs(larger))
     providers = importlib.import_module("reference_trainer.distillation.providers")
     mode = "pad" if padded else TRUNCATE[larger]
@@ -113,7 +110,6 @@ def falsify_module_gradients(subject: Any, device: str, data: st.DataObject, lar
 
 @given(larger=st.sampled_from(sorted(TRUNCATE)), padded=st.booleans(), data=st.data())
 def falsify_logits_keep_their_dtype(subject: Any, larger: str, padded: bool, data: st.DataObject) -> None:
-    """Resized logits are in the dtype of the model, whose own table is unchanged."""
     pair = data.draw(pairs(larger))
     providers = importlib.import_module("reference_trainer.distillation.providers")
     batch = providers.Batch(tokens=pair.tokens, labels=pair.labels)

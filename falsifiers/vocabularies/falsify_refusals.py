@@ -21,7 +21,6 @@ def _table(width: int) -> torch.Tensor:
 
 @given(small=st.integers(1, 9), more=st.integers(1, 9))
 def falsify_truncation_of_the_smaller_vocabulary_is_refused(subject: Any, small: int, more: int) -> None:
-    """When the models are wrapped, before any forward; the message states both sizes and the other modes."""
     errors = importlib.import_module("reference_trainer.errors")
     large = small + more
     for mode, sizes in (("truncate", (small, large)), ("truncate-student", (large, small))):
@@ -41,7 +40,6 @@ def falsify_truncation_of_the_smaller_vocabulary_is_refused(subject: Any, small:
 
 
 def falsify_unknown_modes_are_refused(subject: Any) -> None:
-    """Also for equal sizes; the message states the value and the modes, which are plain strings."""
     errors = importlib.import_module("reference_trainer.errors")
     for sizes in ((2, 2), (2, 3), (3, 2)):
         for mode in ("cut", "", "TRUNCATE", "zero", None, True, 0):
@@ -93,7 +91,6 @@ def falsify_drift_of_the_native_vocabulary_is_refused(
 
 @given(own=st.integers(2, 5), more=st.integers(1, 3), widens=st.booleans())
 def falsify_a_pass_takes_one_gradient_of_its_logits(subject: Any, own: int, more: int, widens: bool) -> None:
-    """Gradients of another shape are refused and consume nothing; a second gradient is refused."""
     providers = importlib.import_module("reference_trainer.distillation.providers")
     mode, size = ("pad", own + more) if widens else ("truncate-student", own)
     width = own if widens else own + more

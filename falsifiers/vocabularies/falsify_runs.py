@@ -45,7 +45,6 @@ def _shared(student: Tensor, teacher: Tensor, mode: str) -> tuple[Tensor, Tensor
 
 @given(seed=st.integers(0, 9))
 def falsify_a_run_shares_the_vocabulary_as_named(subject: Any, seed: int) -> None:
-    """Held-back cross-entropy and KL are those over the shared vocabulary, and the strict manifest names the mode."""
     for vocabulary, mode in CASES:
         _assert_run(subject, vocabulary, mode, seed)
 
