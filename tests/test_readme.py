@@ -1,6 +1,5 @@
 """The README is true: its transcripts are output, its numbers are the contracts', its commands and files exist."""
 
-import json
 import re
 from pathlib import Path
 
@@ -18,14 +17,11 @@ README = (ROOT / "README.md").read_text()
 def row(contract: Contract) -> dict[str, str]:
     """Return the figures of a passing contract without recorded CUDA results."""
     falsifiers, harnesses, mutants = (len(part) for part in (contract.falsifiers, contract.harnesses, contract.mutants))
-    record = ROOT / f"evidence/{contract.id}.mutants.json"
-    score = json.loads(record.read_text()) if record.exists() else None
     cuda = sum("cuda" in falsifier.devices for falsifier in contract.falsifiers)
     return {
         "cpu": f"falsifiers {falsifiers}/{falsifiers}",
         "proved": f"proved {harnesses}/{harnesses}" if harnesses else "",
-        "mutants": f"mutants {mutants}/{mutants}",
-        "score": f"score {score['killed'] * 1000 // score['judged'] / 10:g} %" if score else "",
+        "mutants": f"mutants {mutants}/{mutants}" if mutants else "",
         "cuda": f"cuda 0/{cuda} not measured" if cuda else "",
     }
 

@@ -3,10 +3,10 @@
 import functools
 import inspect
 from collections.abc import Callable
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any, cast
 
-from pv.contract.check import did_you_mean
 from pv.errors import PvError
 from pv.suites.training_loop.job import FEATURES, Trainer
 
@@ -32,7 +32,8 @@ def _checked(trainer: Trainer) -> Trainer:
     """Return the adapter. Raise `NoAdapter` if it names an unknown feature, which would be left out silently."""
     for where in ("lacks", "has"):
         for name in set(getattr(trainer, where, ())) - FEATURES:
-            hint = did_you_mean(name, sorted(FEATURES))
+            near = get_close_matches(name, FEATURES, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(FEATURES))}"
             raise NoAdapter(f"{_name(type(trainer))}.{where} names an unknown feature {name!r}; {hint}")
     return trainer
 

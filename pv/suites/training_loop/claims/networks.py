@@ -132,7 +132,7 @@ def backward(bench: Bench, network: nn.Module, *, checkpointing: bool = False, a
         torch.manual_seed(1)
         rows = rows_of(own(bench).tokens)
         loss = own(bench).network_loss(network, rows, checkpointing=checkpointing, autocast=autocast)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
     gradient = {name: each.grad.clone() for name, each in network.named_parameters() if each.grad is not None}
     return Backward(loss.detach(), gradient, len(called))
 
