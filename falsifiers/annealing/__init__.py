@@ -1,1 +1,0 @@
-"""Attacks on values that change during a run, for `contracts/annealing.yaml`."""

@@ -1,1 +1,0 @@
-"""Attacks on the checks of callbacks, for `contracts/callback-checks.yaml`."""

@@ -1,0 +1,115 @@
+"""Attacks on the operations per second that a run reports. The subject is `reference_trainer.pipeline.distill`."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from falsifiers.decoder.falsify_counts import forward_flops
+from falsifiers.support.small_runs import run, small
+from reference_trainer import Lines
+from reference_trainer.distillation.protocols import Batch
+from reference_trainer.models.decoder import DecoderConfig
+
+
+@given(
+    accumulate=st.sampled_from([1, 3, 7]), log_every=st.sampled_from([1, 3]), teacher_width=st.sampled_from([16, 32])
+)
+def falsify_a_step_has_the_operations_of_its_micro_batches(
+    subject: Any, accumulate: int, log_every: int, teacher_width: int
+) -> None:
+    """Operations over steps per second are those of each batch of 4 sequences of 8 tokens that a step takes.
+
+    These are `accumulate`, but at most the 3 of an epoch.
+    """
+    given = {"accumulate": accumulate, "log_every": log_every, "teacher_width": teacher_width, "epochs": 3}
+    with tempfile.TemporaryDirectory() as name:
+        settings = small(Path(name), out=Path(name) / "out", **given)
+        metrics = run(subject, settings, clock=itertools.count().__next__).train.metrics
+    student, teacher = (DecoderConfig(vocab_size=256, layers=1, width=each, heads=1) for each in (16, teacher_width))
+    expected = min(accumulate, 3) * (forward_flops(teacher, 4, 8) + 3 * forward_flops(student, 4, 8))
+    seen = metrics["flops_per_s"] / metrics["steps_per_s"]
+    assert math.isclose(seen, expected, rel_tol=1e-12), (
+        f"a step of {accumulate} micro-batches of an epoch's 3, logged every {log_every}, has {seen:g} operations; "
+        f"expected {expected}"
+    )
+
+
+READS = ("nothing", "a value", "a mask outside the buffers", "positions on the CPU", "an error of its own")
+
+
+class Reading(nn.Module):
+    """Logits of 5 tokens by one product, after a check that changes nothing but reads what has no values or device."""
+
+    def __init__(self, reads: str) -> None:
+        super().__init__()
+        self.reads, self.mask = reads, torch.ones(9, 5)
+        self.embedding, self.head = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        T = tokens.shape[1]
+        if self.reads == "a value":
+            assert int(tokens.max()) < 5
+        elif self.reads == "positions on the CPU":
+            tokens = tokens + 0 * torch.arange(T)
+        elif self.reads == "an error of its own" and tokens.device.type == "meta":
+            raise KeyError("a device\nwithout a name")
+        logits: Tensor = self.head(self.embedding(tokens))
+        return logits * self.mask[:T] if self.reads == "a mask outside the buffers" else logits
+
+
+class Alike:
+    """Six batches of 2 sequences of 4 tokens."""
+
+    batches = 6
+
+    def batch(self, epoch: int, position: int) -> Batch:
+        tokens = torch.arange(position, position + 8).view(2, 4) % 5
+        return Batch(tokens=tokens, labels=tokens)
+
+
+def _distilled(subject: Any, directory: Path, reads: dict[str, str]) -> tuple[Any, list[str]]:
+    """Return the result of a run of six steps, each logged, and its lines."""
+
+    def model(name: str) -> Any:
+        torch.manual_seed(len(name))
+        return Reading(reads[name])
+
+    own = {
+        "vocab_size": 5,
+        "make_batches": lambda self: Alike(),
+        "make_student": lambda self: model("student"),
+        "make_teacher": lambda self: model("teacher"),
+        "evaluate": lambda self: {},
+        "save": lambda self, directory, manifest: None,
+    }
+    stream, clock = io.StringIO(), itertools.count().__next__
+    settings = small(directory, out=directory / "-".join(reads.values()), log_every=1)
+    with type("Own", (subject.Distillation,), own)(settings, lines=Lines(stream), clock=clock) as distillation:
+        distillation.prepare()
+        return distillation.conclude(distillation.run()).train, stream.getvalue().splitlines()
+
+
+@given(who=st.sampled_from(["student", "teacher"]), reads=st.sampled_from(READS))
+def falsify_a_run_goes_on_without_the_count(subject: Any, who: str, reads: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        usual = {"student": "nothing", "teacher": "nothing"}
+        counted, _ = _distilled(subject, Path(name), usual)
+        seen, lines = _distilled(subject, Path(name), {**usual, who: reads})
+    said = [line for line in lines if "flops_per_s" in line]
+    product = 2 * 8 * 4 * 5
+    if reads == "nothing":
+        assert math.isclose(seen.metrics["flops_per_s"] / seen.metrics["steps_per_s"], 4 * product, rel_tol=1e-12)
+    assert len(said) == (reads != "nothing"), f"with a {who} that reads {reads}, the lines on the metric are {said}"
+    expected = set(counted.metrics) - ({"flops_per_s"} if said else set())
+    assert set(seen.metrics) == expected, f"the metrics are {sorted(seen.metrics)}; expected {sorted(expected)}"
+    assert seen.final_loss == counted.final_loss, f"the loss is {seen.final_loss}; expected {counted.final_loss}"

@@ -1,1 +1,0 @@
-"""Attacks on early stopping, for `contracts/early-stopping.yaml`."""

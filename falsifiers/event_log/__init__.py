@@ -1,1 +1,0 @@
-"""Attacks on observers that write lines of JSON, for `contracts/event-log.yaml`."""

@@ -1,1 +1,0 @@
-"""Attacks on the isolation of a distillation loss, for `contracts/kd-isolation.yaml`."""

@@ -1,1 +1,0 @@
-"""Attacks on the sums and counts of a distillation loss, for `contracts/kd-precision.yaml`."""

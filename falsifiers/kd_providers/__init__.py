@@ -1,1 +1,0 @@
-"""Attacks on teachers and students, for `contracts/kd-providers.yaml`; the subject is that of `falsifiers.kd_step`."""

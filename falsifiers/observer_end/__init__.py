@@ -1,1 +1,0 @@
-"""Attacks on the shutdown of observers, for `contracts/observer-end.yaml`."""

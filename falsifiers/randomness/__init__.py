@@ -1,1 +1,0 @@
-"""Attacks on the random numbers of a run, for `contracts/randomness.yaml`."""

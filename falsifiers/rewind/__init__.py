@@ -1,1 +1,0 @@
-"""Falsifiers of the contract `rewind`."""

@@ -1,1 +1,0 @@
-"""Attacks on what a run reads from its device, for `contracts/run-reads.yaml`."""

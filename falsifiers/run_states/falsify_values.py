@@ -1,0 +1,213 @@
+"""Attacks on what a run reports although it reads late: losses of a step, metrics, and the result.
+
+The subject is that of `plan`; the expected numbers are its oracle's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from falsifiers.callbacks.real_run import recording_callbacks
+from falsifiers.run_states.plan import Plan, added, plans, same, trained
+from reference_trainer.training.state import restored, saved
+
+LOSSES = ("loss", "best_loss", "tokens")
+
+
+def _losses(plan: Plan) -> list[float | None]:
+    return [plan.sums(step).mean("loss") for step in range(1, plan.steps + 1)]
+
+
+def _best(losses: list[float | None]) -> float | None:
+    return min((loss for loss in losses if loss is not None and math.isfinite(loss)), default=None)
+
+
+@given(plan=plans(impossible=True), delays=st.lists(st.integers(0, 20), min_size=1, max_size=6))
+def falsify_late_contexts(subject: Any, device: str, plan: Plan, delays: list[int]) -> None:
+    kept: list[tuple[int, Any]] = []
+
+    def act(callback: int, event: str, context: Any) -> None:
+        if event != "on_step_end":
+            return
+        kept.append((context.step + delays[context.step % len(delays)], context))
+        for due, each in kept:
+            if due == context.step:
+                _assert_losses(each, plan, f"read at step {due}")
+
+    trained(subject, plan, device, recording_callbacks(1, act))
+    for _, each in kept:
+        _assert_losses(each, plan, "read after the run")
+
+
+def _assert_losses(context: Any, plan: Plan, when: str) -> None:
+    steps = range(1, context.step + 1)
+    losses, tokens = _losses(plan)[: context.step], sum(plan.sums(step).count for step in steps)
+    for name, wanted in zip(LOSSES, (losses[-1], _best(losses), tokens), strict=True):
+        seen = getattr(context, name)
+        assert same(seen, wanted), f"the context of step {context.step}, {when}: {name} is {seen}; expected {wanted}"
+
+
+@given(plan=plans())
+def falsify_metrics_of_logged_steps(subject: Any, device: str, plan: Plan) -> None:
+    seen: list[tuple[str, dict[str, float]]] = []
+
+    def act(callback: int, event: str, context: Any) -> None:
+        seen.append((f"{event} {context.step}", dict(context.metrics)))
+
+    trained(subject, plan, device, recording_callbacks(1, act))
+    expected = dict(_expected_metrics(plan))
+    for event, metrics in seen:
+        wanted = expected.get(event, {})
+        assert bool(metrics) == (event in expected), f"{event}: the metrics are {metrics}; expected {wanted}"
+        means = {name: value for name, value in metrics.items() if name in MEANS}
+        close = means.keys() == wanted.keys() and all(same(means[name], wanted[name]) for name in wanted)
+        assert close, f"{event}: the metrics are {means}; expected {wanted}"
+
+
+MEANS = ("loss", "hard_loss", "soft_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy", "agreement")
+
+
+def _expected_metrics(plan: Plan) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield logged steps and the oracle's metrics over the tokens of all steps since the last logged one."""
+    every = plan.log_every or plan.steps + 1
+    for step in range(every, plan.steps + 1, every):
+        since = added([plan.sums(each) for each in range(step - every + 1, step + 1)])
+        for event in ("on_log", "on_step_end"):
+            yield f"{event} {step}", {name: since.nats[name] / since.count for name in MEANS if since.count}
+
+
+@given(plan=plans(), at=st.integers(1, 17), log_every=st.integers(1, 3))
+def falsify_a_metric_covers_its_window(subject: Any, device: str, plan: Plan, at: int, log_every: int) -> None:
+    assume(at < plan.steps)
+    states, seen = dict[int, str](), list[tuple[int, dict[str, float]]]()
+
+    def save(run: Any) -> None:
+        states[run.state.position.step] = saved(run.state)
+
+    def act(callback: int, event: str, context: Any) -> None:
+        if event == "on_log":
+            seen.append((context.step, {name: context.metrics[name] for name in MEANS if name in context.metrics}))
+
+    trained(subject, replace(plan, log_every=0), device, [], save=save, save_every=1)
+    plan = replace(plan, log_every=log_every)
+    trained(subject, plan, device, recording_callbacks(1, act), resumed=restored(states[at]))
+    formed = {"loss": 1.0, "hard_loss": plan.weights[0], "soft_loss": plan.weights[1]}
+    unlogged, last = any(plan.sums(step).count for step in range(1, at + 1)), 0
+    for step, metrics in seen:
+        since = added([plan.sums(each) for each in range(last + 1, step + 1)])
+        names = [name for name in MEANS if since.count and (formed.get(name) or last or not unlogged)]
+        expected = {name: since.nats[name] / since.count for name in names}
+        close = metrics.keys() == expected.keys() and all(same(metrics[name], expected[name]) for name in names)
+        assert close, f"resumed at step {at}, step {step} has the metrics {metrics}; expected {expected}"
+        last = step
+
+
+STEP_S, STEP_FLOPS = 0.5, 7
+
+
+@given(plan=plans())
+def falsify_rates_of_logged_steps(subject: Any, device: str, plan: Plan) -> None:
+    """Perplexities are those of the logged means, rates those since the last logged step; the result has the last.
+
+    Counting the operations of a step, once, takes a minute, which no time includes.
+    """
+    now, seen = [0.0], list[tuple[int, dict[str, float]]]()
+
+    def act(callback: int, event: str, context: Any) -> None:
+        if event == "on_step_end" and context.metrics:
+            seen.append((context.step, dict(context.metrics)))
+
+    def one_step_later(step: int) -> float:
+        now[0] += STEP_S
+        return 0.0
+
+    def counted() -> int:
+        now[0] += 60
+        return STEP_FLOPS
+
+    given = {"clock": lambda: now[0], "learning_rate": one_step_later, "step_flops": counted}
+    result = trained(subject, plan, device, recording_callbacks(1, act), **given)
+    last = 0
+    for step, metrics in seen:
+        tokens = sum(plan.sums(each).count for each in range(last + 1, step + 1))
+        expected = {"steps_per_s": 1 / STEP_S, "flops_per_s": STEP_FLOPS / STEP_S}
+        expected["tokens_per_s"] = tokens / (step - last) / STEP_S
+        for model, loss in (("student", "hard_loss"), ("teacher", "teacher_loss")):
+            if loss in metrics:
+                expected[f"{model}_perplexity"] = math.exp(min(metrics[loss], 20))
+        for name, wanted in expected.items():
+            assert same(metrics.get(name), wanted), f"step {step}: {name} is {metrics.get(name)}; expected {wanted}"
+        last = step
+    seconds = plan.steps * STEP_S
+    assert result.elapsed_s == seconds, f"{plan.steps} steps take {result.elapsed_s} s; expected {seconds} s"
+    kept = seen[-1][1] if seen else {}
+    assert result.metrics == kept, f"the metrics of the result are {result.metrics}; expected the last logged, {kept}"
+
+
+@given(plan=plans(), at=st.integers(1, 17), log_every=st.integers(1, 3))
+def falsify_rates_begin_where_a_run_goes_on(subject: Any, device: str, plan: Plan, at: int, log_every: int) -> None:
+    assume(at < plan.steps)
+    plan, now, states = replace(plan, log_every=log_every), [0.0], dict[int, str]()
+    seen = list[tuple[int, dict[str, float]]]()
+
+    def act(callback: int, event: str, context: Any) -> None:
+        if event == "on_step_end" and context.metrics and context.step > at:
+            seen.append((context.step, dict(context.metrics)))
+
+    def save(run: Any) -> None:
+        states[run.state.position.step] = saved(run.state)
+
+    def one_step_later(step: int) -> float:
+        now[0] += STEP_S
+        return 0.0
+
+    given = {"clock": lambda: now[0], "learning_rate": one_step_later}
+    trained(subject, plan, device, [], save=save, save_every=1, **given)
+    now[0] = 1000.0
+    trained(subject, plan, device, recording_callbacks(1, act), resumed=restored(states[at]), **given)
+    last = at
+    for step, metrics in seen:
+        tokens = sum(plan.sums(each).count for each in range(last + 1, step + 1))
+        for name, wanted in (("steps_per_s", 1 / STEP_S), ("tokens_per_s", tokens / (step - last) / STEP_S)):
+            got = metrics.get(name)
+            assert same(got, wanted), f"resumed at step {at}: {name} of step {step} is {got}; expected {wanted}"
+        last = step
+
+
+@given(plan=plans(impossible=True))
+def falsify_result_does_not_depend_on_reads(subject: Any, device: str, plan: Plan) -> None:
+    losses = _losses(plan)
+    scored = [loss for loss in losses if loss is not None]
+    expected = {
+        "initial_loss": next(iter(scored), None),
+        "final_loss": next(reversed(scored), None),
+        "best_loss": _best(losses),
+        "tokens": sum(plan.sums(step).count for step in range(1, plan.steps + 1)),
+        "finite": all(map(math.isfinite, scored)),
+    }
+    for log_every in (0, 1, 3, 1000):
+        means: list[float | None] = []
+
+        def act(callback: int, event: str, context: Any, means: list[float | None] = means) -> None:
+            if event == "on_epoch_end":
+                means.append(context.loss)
+
+        result = trained(subject, replace(plan, log_every=log_every), device, recording_callbacks(1, act))
+        for name, wanted in expected.items():
+            seen = getattr(result, name)
+            assert same(seen, wanted), f"logged every {log_every}: {name} is {seen}; expected {wanted}"
+        assert all(map(same, means, _epoch_means(plan))), (
+            f"logged every {log_every}: the epochs have the losses {means}; expected {_epoch_means(plan)}"
+        )
+
+
+def _epoch_means(plan: Plan) -> list[float | None]:
+    size, last = plan.steps_per_epoch, plan.steps
+    epochs = [range(first, min(first + size - 1, last) + 1) for first in range(1, last + 1, size)]
+    return [added([plan.sums(step) for step in epoch]).mean("loss") for epoch in epochs]

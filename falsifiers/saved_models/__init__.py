@@ -1,1 +1,0 @@
-"""Attacks on the evaluation of saved models, for `contracts/saved-models.yaml`."""

@@ -1,1 +1,0 @@
-"""Attacks on the count of floating-point operations, for `contracts/step-flops.yaml`."""

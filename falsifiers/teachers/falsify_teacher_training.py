@@ -1,0 +1,134 @@
+"""Attacks on the training of a teacher and its output. The subject is that of `falsify_teacher_cache`."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import reference_trainer
+from falsifiers.teachers.teacher_cases import CPU, TEXT, Fetched, bits_of, settings_of
+from reference_trainer.models.decoder import DecoderConfig, new_decoder
+
+OFFSET = 1_000_003
+AT_A_STANDSTILL = 5e-324
+"""The smallest positive learning rate: no float32 weight moves by it."""
+
+
+def falsify_heads_are_at_least_32_wide(subject: Any) -> None:
+    for width in range(16, 2049, 16):
+        fitting = [heads for heads in range(1, width + 1) if (width / heads) % 2 == 0]
+        expected = max((heads for heads in fitting if width / heads >= 32), default=1)
+        seen = subject.heads_for(width)
+        assert seen == expected, f"a width of {width} has {seen} heads; expected {expected}"
+
+
+class _Recorded(nn.Module):
+    """A decoder that records its input tokens."""
+
+    def __init__(self, decoder: nn.Module) -> None:
+        super().__init__()
+        self.decoder, self.read = decoder, list[list[list[int]]]()
+
+    def forward(self, tokens: Tensor) -> Any:
+        self.read.append(tokens.tolist())
+        return self.decoder(tokens)
+
+
+class _Watched:
+    """A training that does not move the weights: the weights, and the batch and loss of each step."""
+
+    def __init__(self, subject: Any, device: str, steps: int, **own: Any) -> None:
+        self.losses: list[float] = []
+        recorded: list[_Recorded] = []
+        settings = settings_of(None, lr=AT_A_STANDSTILL, **own)
+        sequences = reference_trainer.Sequences(bytes_N=TEXT, length=8, batch_size=2, device=torch.device(device))
+
+        def wrap(decoder: nn.Module) -> nn.Module:
+            recorded.append(_Recorded(decoder))
+            return recorded[0]
+
+        def note(listener: Any, context: Any) -> None:
+            self.losses.append(context.loss)
+
+        listener = type("Listener", (reference_trainer.Callback,), {"on_step_end": note})()
+        self.decoder = subject.train_teacher(settings, sequences, steps, [listener], wrap)
+        self.read = recorded[0].read
+
+
+def _to_be_read(seed: int, steps: int) -> list[list[list[int]]]:
+    """The batches of two sequences of `TEXT`, which has eight, each sharing a byte with the next."""
+    rows = [TEXT.tolist()[start : start + 8] for start in range(0, 56, 7)]
+    orders = [reference_trainer.epoch_order(seed, epoch, len(rows)).tolist() for epoch in range(1, steps // 4 + 2)]
+    return [[rows[k] for k in order[start : start + 2]] for order in orders for start in range(0, 8, 2)][:steps]
+
+
+@given(seed=st.integers(0, 9), layers=st.integers(1, 2), steps=st.integers(1, 9))
+def falsify_teacher_is_trained_on_labels_only(subject: Any, device: str, seed: int, layers: int, steps: int) -> None:
+    """Weights and order come from a seed that no student uses, and the loss is cross-entropy.
+
+    Keys of cached teachers rely on this seed.
+    """
+    seen = _Watched(subject, device, steps, seed=seed, teacher_layers=layers)
+    config = DecoderConfig(vocab_size=256, layers=layers, width=16, heads=1)
+    start = new_decoder(config, seed + OFFSET).to(device)
+    assert bits_of(seen.decoder) == bits_of(start), f"a teacher of seed {seed} does not start as seed {seed + OFFSET}"
+    expected = _to_be_read(seed + OFFSET, steps)
+    assert seen.read == expected, f"seed {seed} reads {seen.read}; in the order of {seed + OFFSET} it is {expected}"
+    for step, (batch, loss) in enumerate(zip(expected, seen.losses, strict=True), 1):
+        nats = _cross_entropy(start, torch.tensor(batch, device=device))
+        assert math.isclose(loss, nats, rel_tol=1e-5), f"the loss of step {step} is {loss}; its cross-entropy is {nats}"
+
+
+def _cross_entropy(decoder: nn.Module, tokens: Tensor) -> float:
+    with torch.no_grad():
+        logits = decoder(tokens)[:, :-1].double()
+    return float(nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()))
+
+
+class OnPurpose(Exception):
+    """Raised by a callback."""
+
+
+@given(
+    event=st.sampled_from(["on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end"]),
+    fault=st.sampled_from([OnPurpose, KeyboardInterrupt]),
+)
+def falsify_failed_teacher_training_caches_nothing(subject: Any, event: str, fault: type[BaseException]) -> None:
+    def fail(listener: Any, context: Any) -> None:
+        raise fault("on purpose")
+
+    listener = type("Failing", (reference_trainer.Callback,), {event: fail})()
+    sequences = reference_trainer.Sequences(bytes_N=TEXT, length=8, batch_size=2, device=CPU)
+    with tempfile.TemporaryDirectory() as name:
+        settings, notes = settings_of(Path(name)), None
+        try:
+            subject.cached_or_trained(settings, sequences, "d", [listener], list[str]().append, lambda decoder: decoder)
+        except fault as error:
+            notes = getattr(error, "__notes__", [])
+        kept = [p.name for p in Path(name).rglob("*")]
+    assert notes is not None, f"an exception in {event} is lost, and a partly trained teacher is used"
+    assert notes, f"the error in {event} has no note, so it seems to be the student's"
+    assert kept == [], f"a training that failed in {event} left {kept} in the cache"
+
+
+@given(steps=st.integers(1, 4), smoke=st.none() | st.integers(1, 4))
+def falsify_origin_of_teacher_is_reported(subject: Any, steps: int, smoke: int | None) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        cache, own = Path(name, "cache"), {"teacher_steps": steps}
+        first = Fetched(subject, settings_of(cache, smoke=smoke, **own))
+        expected = [str(min(steps, smoke or steps)), *map(str, cache.glob("*"))]
+        named = [part in line for part, line in zip(expected, first.said, strict=False)]
+        assert named == [True] * len(expected), (
+            f"the output of a new teacher is {first.said}; expected {expected} in it"
+        )
+        Fetched(subject, settings_of(cache, **own))
+        again = Fetched(subject, settings_of(cache, smoke=smoke, **own))
+        (directory,) = cache.iterdir()
+    assert len(again.said) == 1 and str(directory) in again.said[0], f"the teacher in {directory}: {again.said}"

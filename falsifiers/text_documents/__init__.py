@@ -1,1 +1,0 @@
-"""Attacks on the documents of a text as rows of tokens, for `contracts/text-documents.yaml`."""
