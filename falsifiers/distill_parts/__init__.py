@@ -1,1 +1,1 @@
-"""Attacks on distillations with parts of their own, for `contracts/own-parts.yaml`."""
+"""Attacks on distillations with parts of their own, for `contracts/distill-parts.yaml`."""

@@ -1,4 +1,4 @@
-"""Faults that mutants of the contract `own-parts` put in place of functions of the trainer."""
+"""Faults that mutants of the contract put in place of functions of the trainer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong versions of feature matching: the faults that the contract `feature-matching` declares.
+"""Wrong versions of feature matching: the faults that the contract declares.
 
 `original` is the replaced function.
 """

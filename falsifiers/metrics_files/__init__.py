@@ -1,1 +1,1 @@
-"""Attacks on the metrics file of a run, for `contracts/metrics-file.yaml`."""
+"""Attacks on the metrics file of a run, for `contracts/metrics-files.yaml`."""

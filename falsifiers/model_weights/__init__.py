@@ -1,1 +1,1 @@
-"""Falsifiers of the contract `initial-weights`."""
+"""Falsifiers of the contract `model-weights`."""

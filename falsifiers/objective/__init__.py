@@ -1,1 +1,1 @@
-"""Attacks on what a run reads from its device, for `contracts/run-reads.yaml`."""
+"""Attacks on what a step minimises, and on its values that change, for `contracts/objective.yaml`."""

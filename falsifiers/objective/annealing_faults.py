@@ -1,4 +1,4 @@
-"""Wrong versions of a value that changes during a run: the faults that the contract `annealing` declares.
+"""Wrong versions of a value that changes during a run: the faults that the contract declares.
 
 `original` is the replaced method.
 """

@@ -1,4 +1,4 @@
-"""Wrong versions of public functions: the faults that the contract `observers` declares."""
+"""Wrong versions of public functions: the faults that the contract declares."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""Wrong versions of public functions: the faults that the contract `observer-end` declares."""
+"""Wrong versions of public functions: the faults that the contract declares."""
 
 from __future__ import annotations

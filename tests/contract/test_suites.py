@@ -45,7 +45,7 @@ def test_claims_of_a_suite_come_before_those_of_the_contract_under_its_id() -> N
 
 
 def test_contract_of_a_project_is_no_suite() -> None:
-    contract, _ = load_file(Path(__file__).parents[2] / "contracts" / "step-limit.yaml")
+    contract, _ = load_file(Path(__file__).parents[2] / "contracts" / "distill-smoke.yaml")
     assert contract is not None and not is_suite(contract)
 
 
