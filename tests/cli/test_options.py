@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pv.report import FORMATS
 from tests.cli.calls import run
 
 Project = Callable[[str], Path]
@@ -17,7 +18,7 @@ Project = Callable[[str], Path]
             ["validate", "nowhere.yaml"],
             "pv: no such file or folder: nowhere.yaml; name a contract file or a folder of contracts",
         ),
-        (["validate", "--format", "xml"], "'xml' is not one of 'text', 'json', 'markdown', 'junit'"),
+        (["validate", "--format", "xml"], f"'xml' is not one of {', '.join(map(repr, FORMATS))}"),
         (["validate", "--output", "json"], "--output 'json': write it as FORMAT=FILE"),
         (["validate", "--output", "json=no/such/file"], "there is no folder no/such"),
         (["validate", "--device", "tpu"], "unknown device 'tpu' (choose from cpu, cuda)"),

@@ -12,6 +12,7 @@ from jsonschema import Draft202012Validator
 
 import pv
 from pv.contract.load import schema
+from pv.report import COMPARISON_FORMATS
 
 Project = Callable[[str], Path]
 ABSENT = "no-such-distribution is not installed: pip install no-such-distribution (extra others)\n"
@@ -108,7 +109,7 @@ def test_a_fault_of_the_own_subject_fails(project: Project) -> None:
         (["mean", "--subject", "peers.modest:median"], "pv: subject peers.modest:median: peers.modest defines no "),
         (["mean", "--only", "M-NOTING"], "pv: --only M-NOTING matches no claim of mean; did you mean 'M-NOTHING'?"),
         (["mean", "--only", "M-*", "--only", "X*"], "pv: --only X* matches no claim of mean; known: M-NOTHING, M-PAIR"),
-        (["mean", "--format", "junit"], "'junit' is not one of 'text', 'json', 'markdown'"),
+        (["mean", "--format", "junit"], f"'junit' is not one of {', '.join(map(repr, COMPARISON_FORMATS))}"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(project: Project, arguments: list[str], message: str) -> None:

@@ -7,7 +7,6 @@ import pytest
 
 import pv
 from pv.errors import UsageError
-from pv.report import FORMATS
 from pv.results.outcome import Outcome
 from tests.commands.small import Project, edit, result
 
@@ -51,8 +50,8 @@ def holds_now(claim: str, replay: str) -> None:
     found = result(report, claim)
     says = "the replayed example holds now; no other was tried"
     assert (report.exit_code, found.outcome, found.reason) == (0, Outcome.HELD, says)
-    for name in FORMATS:
-        assert says in pv.render(report, name, verbose=True) or name in ("github", "sarif", "html")
+    for name in ("text", "json", "markdown", "junit"):  # the others show failures, or words split by markup
+        assert says in pv.render(report, name, verbose=True)
 
 
 def test_an_example_that_the_test_rejects_now_did_not_hold(project: Project) -> None:

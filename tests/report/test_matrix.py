@@ -8,6 +8,7 @@ import pytest
 
 import pv
 from pv.errors import UsageError
+from pv.report import COMPARISON_FORMATS
 from pv.report.matrix import render
 from pv.results.comparison import Column, Comparison
 from tests.results.handmade import contract, falsifier
@@ -28,7 +29,7 @@ def test_a_wide_matrix_is_broken_into_tables_that_fit(project: Project) -> None:
 def test_unknown_format_is_refused_with_the_known_ones() -> None:
     with pytest.raises(UsageError) as refused:
         render(COMPARISON, "junit")
-    assert str(refused.value) == "unknown format 'junit' (choose from text, json, markdown)"
+    assert str(refused.value) == f"unknown format 'junit' (choose from {', '.join(COMPARISON_FORMATS)})"
 
 
 def test_text_shows_a_missing_subject_with_its_reason_and_undecided_results() -> None:
