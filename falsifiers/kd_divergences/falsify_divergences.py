@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from falsifiers.kd_divergences.cases import NAMED, SMALL_SHARES, Divergence
 from falsifiers.support import oracles
 from falsifiers.support.comparison import ANYWHERE, assert_same_gradient
+from falsifiers.support.divergence_oracles import DIVERGENCES
 from falsifiers.support.strategies import HALVES, LOGITS, POSITIVE_WEIGHTS, KdCase, kd_cases
 
 ALONE = {"ce_weights": st.just(0.0), "kd_weights": POSITIVE_WEIGHTS}
@@ -132,21 +133,11 @@ def falsify_divergence_from_itself(subject: Any, device: str, case: KdCase, name
     assert_same_gradient("its gradient", gradient, torch.zeros_like(gradient), of.allowed_gradient(), "0")
 
 
-def _textbook(s: torch.Tensor, t: torch.Tensor, tau: float, share: float) -> torch.Tensor:
-    """Return the divergence from its definition, summed over rows, by differentiable operations in float64."""
-    log_q, log_p = (s / tau).log_softmax(-1), (t / tau).log_softmax(-1)
-    if share in (0, 1):
-        first, second = (log_q, log_p) if share else (log_p, log_q)
-        return (first.exp() * (first - second)).sum()
-    log_m = torch.logaddexp(log_p + math.log(share), log_q + math.log1p(-share))
-    of_p, of_q = (log.exp() * (log - log_m) for log in (log_p, log_q))
-    return (share * of_p + (1 - share) * of_q).sum()
-
-
 @given(case=kd_cases(**ALONE), named=NAMED)
 def falsify_gradient_against_autograd(subject: Any, device: str, case: KdCase, named: tuple[str, float]) -> None:
     of, leaf = Divergence(case, *named), case.student.clone().requires_grad_()
-    value = _textbook(leaf[case.scored], case.teacher[case.scored], case.temperature, of.share)
+    log_p, log_q = ((x[case.scored] / case.temperature).log_softmax(-1) for x in (case.teacher, leaf))
+    value = DIVERGENCES[of.name].textbook(log_p, log_q, of.beta).sum()
     (case.kd_weight * case.temperature**2 * value).backward()
     gradient = of.call(subject.kd_logit_gradient, device).cpu()
     what = f"the gradient of {of.name} at beta {of.beta}"

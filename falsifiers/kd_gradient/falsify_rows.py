@@ -23,11 +23,11 @@ METRICS = ("kl_at_1", "kl", "teacher_cross_entropy", "teacher_entropy", "agreeme
 _BANNED = torch.tensor([[[-math.inf, 0.0]]], dtype=torch.float64)
 INFINITE = KdCase(_BANNED, _BANNED, torch.zeros(1, 1, dtype=torch.int64), ce_weight=0.0)
 """A term of weight 0 that is infinite."""
-SHARES = {"forward_kl": 0.0, "reverse_kl": 1.0, "jensen_shannon": 0.3}
+BETA = 0.3
 
 
 def _walk(subject: Any, case: KdCase, device: str = "cpu", divergence: str = "forward_kl", **options: Any) -> Any:
-    weights = subject.Weights(**case.settings, divergence=divergence, beta=0.3)
+    weights = subject.Weights(**case.settings, divergence=divergence, beta=BETA)
     rows = subject.walk(*case.tensors(device), weights, ignore_index=case.ignore_index, **options)
     return rows, weights
 
@@ -37,7 +37,7 @@ def _expected(case: KdCase, student: list[float], teacher: list[float], label: i
     first = [max(range(len(row)), key=row.__getitem__) for row in (student, teacher)]
     return {
         "cross_entropy": oracles.cross_entropy(student, label),
-        "divergence": divergence_oracles.row_divergence(student, teacher, tau, SHARES[name]),
+        "divergence": divergence_oracles.row_divergence(student, teacher, tau, name, BETA),
         "kl_at_1": oracles.forward_kl(student, teacher, 1.0),
         "kl": oracles.forward_kl(student, teacher, tau),
         "teacher_cross_entropy": oracles.cross_entropy(teacher, label),
@@ -49,7 +49,7 @@ def _expected(case: KdCase, student: list[float], teacher: list[float], label: i
 @example(case=INFINITE, divergence="forward_kl", metrics=True, select=True)
 @given(
     case=kd_cases(banned=ANYWHERE),
-    divergence=st.sampled_from(sorted(SHARES)),
+    divergence=st.sampled_from(sorted(divergence_oracles.DIVERGENCES)),
     metrics=st.booleans(),
     select=st.booleans(),
 )

@@ -1,7 +1,7 @@
-"""Float64 oracles of the divergences of a student from its teacher, in plain Python, and their tolerances.
+"""Float64 oracles of the divergences of a student from its teacher, and their tolerances.
 
-A row is a sequence of V logits, divided by the temperature here; values are in nats, without the factor tau^2. `share`
-is the teacher's share of the mixture, beta: 0 is KL(teacher || student), 1 is KL(student || teacher).
+A row is a sequence of V logits, divided by the temperature here; values are in nats, without the factor tau^2. p is the
+teacher, q the student, beta the teacher's share of their mixture.
 Source: Agarwal et al. 2024, arXiv:2306.13649, equation 1.
 """
 
@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal, localcontext
 
-from falsifiers.support.oracles import Row, log_softmax, log_softmax_error
+import torch
+from torch import Tensor
 
-SHARES = {"forward_kl": 0.0, "reverse_kl": 1.0}
+from falsifiers.support.oracles import Row, log_softmax, log_softmax_error
 
 
 def kl(log_a: Sequence[float], log_b: Sequence[float]) -> float:
@@ -42,32 +44,87 @@ def _mean(log_a: Sequence[float], values: Sequence[float]) -> float:
     return math.fsum(math.exp(x) * value for x, value in zip(log_a, values, strict=True) if x > -math.inf)
 
 
-def row_divergence(student: Row, teacher: Row, temperature: float, share: float) -> float:
-    """Return the divergence of one row in nats."""
-    log_p, log_q = log_softmax(teacher, temperature), log_softmax(student, temperature)
-    if share in (0, 1):
-        return kl(log_q, log_p) if share else kl(log_p, log_q)
-    of_p, of_q = zip(*log_over_mixture(log_p, log_q, share), strict=True)
-    return share * _mean(log_p, of_p) + (1 - share) * _mean(log_q, of_q)
+def _jensen_shannon(log_p: Sequence[float], log_q: Sequence[float], beta: float) -> float:
+    if beta in (0, 1):
+        return kl(log_q, log_p) if beta else kl(log_p, log_q)
+    of_p, of_q = zip(*log_over_mixture(log_p, log_q, beta), strict=True)
+    return beta * _mean(log_p, of_p) + (1 - beta) * _mean(log_q, of_q)
 
 
-def row_derivative(student: Row, teacher: Row, temperature: float, share: float) -> list[float]:
-    """Return the derivative of `row_divergence` by each student logit over the temperature.
+def _forward_derivative(student: Row, teacher: Row, temperature: float, beta: float) -> list[float]:
+    logs = log_softmax(student, temperature), log_softmax(teacher, temperature)
+    return [math.exp(y) - math.exp(x) for y, x in zip(*logs, strict=True)]
 
-    At a token that only the second distribution of a KL bans, that of KL(student || teacher) takes the student's
-    logit, less the row's largest, for the teacher's.
+
+def _reverse_derivative(student: Row, teacher: Row, temperature: float, beta: float) -> list[float]:
+    """Return the derivative of KL(student || teacher).
+
+    At a token that only the teacher bans, it takes the student's logit, less the row's largest, for the teacher's.
     """
+    return _centred(log_softmax(student, temperature), _gaps(student, teacher, temperature))
+
+
+def _jensen_shannon_derivative(student: Row, teacher: Row, temperature: float, beta: float) -> list[float]:
+    if beta in (0, 1):
+        return (_reverse_derivative if beta else _forward_derivative)(student, teacher, temperature, beta)
     log_p, log_q = log_softmax(teacher, temperature), log_softmax(student, temperature)
+    ratios = [max(of_q, -sys.float_info.max) for _, of_q in log_over_mixture(log_p, log_q, beta)]
+    return [(1 - beta) * each for each in _centred(log_q, ratios)]
+
+
+def _centred(log_q: Sequence[float], values: Sequence[float]) -> list[float]:
+    """Return q (v - sum q v)."""
     q = [math.exp(y) for y in log_q]
-    if share == 0:
-        return [y - math.exp(x) for y, x in zip(q, log_p, strict=True)]
-    if share == 1:
-        log_ratio = _gaps(student, teacher, temperature)
-    else:
-        log_ratio = [max(of_q, -sys.float_info.max) for _, of_q in log_over_mixture(log_p, log_q, share)]
-    mean = math.fsum(a * b for a, b in zip(q, log_ratio, strict=True))
-    weight = 1.0 if share == 1 else 1 - share
-    return [weight * a * (b - mean) for a, b in zip(q, log_ratio, strict=True)]
+    mean = math.fsum(a * b for a, b in zip(q, values, strict=True))
+    return [a * (b - mean) for a, b in zip(q, values, strict=True)]
+
+
+def _torch_kl(log_a: Tensor, log_b: Tensor, beta: float = 0.0) -> Tensor:
+    return (log_a.exp() * (log_a - log_b)).sum(-1)
+
+
+def _torch_jensen_shannon(log_p: Tensor, log_q: Tensor, beta: float) -> Tensor:
+    if beta in (0, 1):
+        return _torch_kl(log_q, log_p) if beta else _torch_kl(log_p, log_q)
+    log_m = torch.logaddexp(log_p + math.log(beta), log_q + math.log1p(-beta))
+    return beta * _torch_kl(log_p, log_m) + (1 - beta) * _torch_kl(log_q, log_m)
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """A divergence from its definition.
+
+    value: of log p and log q, beta; derivative: of student, teacher, temperature, beta, by each student logit over the
+    temperature; textbook: of tensors log p and log q, beta, by differentiable operations, without banned tokens.
+    betas: those that it is tried at.
+    """
+
+    value: Callable[[Sequence[float], Sequence[float], float], float]
+    derivative: Callable[[Row, Row, float, float], list[float]]
+    textbook: Callable[[Tensor, Tensor, float], Tensor]
+    betas: tuple[float, ...] = (0.5,)
+
+
+DIVERGENCES = {
+    "forward_kl": Oracle(lambda log_p, log_q, _: kl(log_p, log_q), _forward_derivative, _torch_kl),
+    "reverse_kl": Oracle(
+        lambda log_p, log_q, _: kl(log_q, log_p), _reverse_derivative, lambda log_p, log_q, _: _torch_kl(log_q, log_p)
+    ),
+    "jensen_shannon": Oracle(
+        _jensen_shannon, _jensen_shannon_derivative, _torch_jensen_shannon, (0.5, 0.1, 0.0, 1.0, 0, 1, 0.9, 1e-3)
+    ),
+}
+"""The oracle of each divergence of the trainer."""
+
+
+def row_divergence(student: Row, teacher: Row, temperature: float, name: str, beta: float) -> float:
+    """Return the divergence of one row in nats."""
+    return DIVERGENCES[name].value(log_softmax(teacher, temperature), log_softmax(student, temperature), beta)
+
+
+def row_derivative(student: Row, teacher: Row, temperature: float, name: str, beta: float) -> list[float]:
+    """Return the derivative of `row_divergence` by each student logit over the temperature."""
+    return DIVERGENCES[name].derivative(student, teacher, temperature, beta)
 
 
 def _gaps(student: Row, teacher: Row, temperature: float) -> list[float]:

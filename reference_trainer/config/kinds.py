@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic.fields import FieldInfo
 
 from reference_trainer.distillation.domain import TEMPERATURES
+from reference_trainer.distillation.objective import DIVERGENCES
 
 __all__ = [
     "LIMIT",
@@ -148,8 +149,9 @@ Seconds = Annotated[
     Kind("a number of seconds from 0 to 1e6", "S", read_number),
 ]
 Divergence = Annotated[
-    Literal["forward_kl", "reverse_kl", "jensen_shannon"],
-    Kind("forward_kl, reverse_kl or jensen_shannon", "forward_kl|reverse_kl|jensen_shannon"),
+    str,
+    Field(strict=True, pattern=f"^({'|'.join(DIVERGENCES)})$"),
+    Kind(" or ".join(", ".join(DIVERGENCES).rsplit(", ", 1)), "|".join(DIVERGENCES)),
 ]
 Distance = Annotated[
     Literal["cosine", "l2"],

@@ -38,6 +38,7 @@ from reference_trainer.config.kinds import (
     Width,
 )
 from reference_trainer.config.refusals import origin, refusal
+from reference_trainer.distillation.objective import DIVERGENCES, WITH_BETA
 
 __all__ = ["Settings", "schema"]
 
@@ -97,10 +98,8 @@ class Settings(BaseModel):
     temperature: Temperature = _setting(2.0, "Divide the logits of both models by X.")
     ce_weight: Weight = _setting(0.3, "Weight of the cross-entropy with the text.")
     kd_weight: Weight = _setting(0.7, "Weight of the divergence from the teacher.")
-    divergence: Divergence = _setting(
-        "forward_kl", "Divergence from the teacher: KL(teacher || student), KL(student || teacher), or between both."
-    )
-    beta: Share = _setting(0.5, "The teacher's share of the mixture of jensen_shannon: 0 is forward_kl, 1 reverse_kl.")
+    divergence: Divergence = _setting("forward_kl", f"Divergence from the teacher: {', '.join(DIVERGENCES.values())}.")
+    beta: Share = _setting(0.5, f"The teacher's share of the mixture of {' and '.join(WITH_BETA)}.")
     feature_weight: Weight = _setting(0.0, "Weight of the distance of hidden states; 0 computes none.")
     feature_distance: Distance = _setting(
         "cosine", "Distance of hidden states: 1 - cosine, or mean squared difference."

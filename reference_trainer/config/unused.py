@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from reference_trainer.config.settings import Settings
+from reference_trainer.distillation.objective import WITH_BETA
 
 __all__ = ["unused"]
 
@@ -15,7 +16,7 @@ def _weights_end(settings: Settings) -> bool:
 
 
 _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
-    (("beta",), "without divergence jensen_shannon", lambda given: given.divergence == "jensen_shannon"),
+    (("beta",), f"without divergence {' or '.join(WITH_BETA)}", lambda given: given.divergence in WITH_BETA),
     (("anneal_warmup",), "without the end of a weight, such as kd_weight_end", _weights_end),
     (
         ("anneal",),

@@ -6,6 +6,7 @@ other two blocks are overwritten. p and q are the softmax of t / tau and s / tau
 
 KL(a || b) = sum a (log a - log b). A token to which `a` gives no mass (a logit of -inf) has no term. A token to which
 only `b` gives none makes KL +inf. The derivative is finite nevertheless: at such tokens that of KL(q || p) takes t = s.
+beta is the teacher's share of the mixture of p and q; the KLs have no mixture and ignore it.
 
 Shape letters: C rows of a block, V vocabulary.
 """
@@ -13,11 +14,12 @@ Shape letters: C rows of a block, V vocabulary.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
-__all__ = ["agreement", "at_one", "cross_entropy", "forward_kl", "jensen_shannon", "reverse_kl"]
+__all__ = ["BY_NAME", "agreement", "at_one", "cross_entropy", "forward_kl", "jensen_shannon", "reverse_kl"]
 
 
 def cross_entropy(logits_CV: Tensor, labels_C1: Tensor, gradient_CV: Tensor) -> tuple[Tensor, Tensor]:
@@ -60,7 +62,7 @@ def agreement(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor) -> Tenso
     return (student_C == teacher_C).double()
 
 
-def forward_kl(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor) -> Tensor:
+def forward_kl(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor, beta: float = 0.0) -> Tensor:
     """Return KL(p || q); the derivative is q - p.
 
     Source: Hinton, Vinyals, Dean 2015, arXiv:1503.02531, section 2.
@@ -72,7 +74,7 @@ def forward_kl(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor) -> Tens
     return _mean(spare_CV.mul_(teacher_CV), total_C) + log_p_C - log_q_C + infinite_C
 
 
-def reverse_kl(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor) -> Tensor:
+def reverse_kl(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor, beta: float = 1.0) -> Tensor:
     """Return KL(q || p); the derivative is q (d - sum q d) with d = s / tau - t / tau.
 
     Source: Gu et al. 2024, arXiv:2306.08543, section 2.
@@ -104,6 +106,14 @@ def jensen_shannon(student_CV: Tensor, teacher_CV: Tensor, spare_CV: Tensor, bet
     of_q_C = _centre(q_over_m_CV, student_CV, total_q_C, teacher_CV)
     student_CV.mul_(q_over_m_CV).mul_(1 - beta)
     return beta * of_p_C + (1 - beta) * of_q_C
+
+
+BY_NAME: Mapping[str, Callable[[Tensor, Tensor, Tensor, float], Tensor]] = {
+    "forward_kl": forward_kl,
+    "reverse_kl": reverse_kl,
+    "jensen_shannon": jensen_shannon,
+}
+"""The function of each of `objective.DIVERGENCES`."""
 
 
 def _over_mixture(gap_CV: Tensor, beta: float) -> tuple[Tensor, Tensor]:

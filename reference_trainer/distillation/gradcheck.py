@@ -64,11 +64,12 @@ def _textbook_loss(student_NV: Tensor, teacher_NV: Tensor, labels_N: Tensor, wei
         loss = loss + weights.ce_weight * F.cross_entropy(student_NV, labels_N, reduction="sum")
     if weights.kd_weight:
         log_q_NV, log_p_NV = ((x.double() / weights.temperature).log_softmax(-1) for x in (student_NV, teacher_NV))
-        loss = loss + weights.kd_weight * weights.temperature**2 * _divergence(log_p_NV, log_q_NV, weights.mixture)
+        divergence = TEXTBOOK[weights.divergence](log_p_NV, log_q_NV, weights.beta)
+        loss = loss + weights.kd_weight * weights.temperature**2 * divergence
     return loss
 
 
-def _divergence(log_p_NV: Tensor, log_q_NV: Tensor, beta: float) -> Tensor:
+def _jensen_shannon(log_p_NV: Tensor, log_q_NV: Tensor, beta: float) -> Tensor:
     if beta in (0, 1):
         return _kl(log_q_NV, log_p_NV) if beta else _kl(log_p_NV, log_q_NV)
     # The derivative of a mixture of two -inf would be NaN.
@@ -82,6 +83,13 @@ def _kl(log_a_NV: Tensor, log_b_NV: Tensor) -> Tensor:
     allowed_NV = log_a_NV != -math.inf  # a banned token has no term
     log_a_K, log_b_K = log_a_NV[allowed_NV], log_b_NV[allowed_NV]
     return (log_a_K.exp() * (log_a_K - log_b_K)).sum()
+
+
+TEXTBOOK: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
+    "forward_kl": lambda log_p_NV, log_q_NV, _: _kl(log_p_NV, log_q_NV),
+    "reverse_kl": lambda log_p_NV, log_q_NV, _: _kl(log_q_NV, log_p_NV),
+    "jensen_shannon": _jensen_shannon,
+}
 
 
 def differences(

@@ -2,8 +2,8 @@
 
     L = sum over scored rows of  ce_weight * CE(s, y)  +  kd_weight * tau^2 * D(softmax(t/tau), softmax(s/tau))
 
-D is KL(teacher || student) by default; `divergence` selects "reverse_kl", KL(student || teacher), or "jensen_shannon"
-with `beta`, which is KL(teacher || student) at beta = 0 and KL(student || teacher) at beta = 1 (arXiv:2306.13649).
+D is one of `objective.DIVERGENCES`, KL(teacher || student) by default. "jensen_shannon" with `beta` is KL(teacher ||
+student) at beta = 0 and KL(student || teacher) at beta = 1 (arXiv:2306.13649).
 s: student logits, t: teacher logits, y: label, tau: temperature. Logarithms are natural, so all values are in nats.
 Source: Hinton, Vinyals, Dean 2015, arXiv:1503.02531, section 2. The factor tau^2 keeps the size of the teacher's
 gradient constant as tau grows; the chain rule cancels one tau, so the gradient has the factor tau.

@@ -8,9 +8,16 @@ from dataclasses import dataclass
 from reference_trainer.distillation.domain import IGNORE_INDEX, TEMPERATURES
 from reference_trainer.errors import SettingError
 
-__all__ = ["DIVERGENCES", "Weights", "check_ignore_index"]
+__all__ = ["DIVERGENCES", "WITH_BETA", "Weights", "check_ignore_index"]
 
-DIVERGENCES = ("forward_kl", "reverse_kl", "jensen_shannon")
+DIVERGENCES = {
+    "forward_kl": "KL(teacher || student)",
+    "reverse_kl": "KL(student || teacher)",
+    "jensen_shannon": "Jensen-Shannon of both",
+}
+"""The formula of each divergence; `divergences.BY_NAME` has its function."""
+WITH_BETA = ("jensen_shannon",)
+"""Those with a mixture of both models, in which the teacher has the share beta."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,8 +26,7 @@ class Weights:
 
     A step that matches features adds feature_weight * `features.feature_loss`, which has no unit.
 
-    divergence: one of `DIVERGENCES`, functions in `divergences`. beta: the teacher's share of the mixture of
-    "jensen_shannon", from 0 (KL(teacher || student)) to 1 (KL(student || teacher)); the others have no beta.
+    divergence: one of `DIVERGENCES`. beta: the teacher's share, from 0 to 1, of the mixture of those in `WITH_BETA`.
     Raise `SettingError` for a value outside its domain.
     """
 
@@ -45,11 +51,6 @@ class Weights:
             raise SettingError(f"invalid value {self.divergence!r} for 'divergence': expected one of {names}")
         if not (_is_number(self.beta) and 0 <= self.beta <= 1):
             raise SettingError(f"invalid value {self.beta!r} for 'beta': expected a number from 0 to 1")
-
-    @property
-    def mixture(self) -> float:
-        """Return the beta at which `divergences.jensen_shannon` is this divergence."""
-        return {"forward_kl": 0.0, "reverse_kl": 1.0}.get(self.divergence, self.beta)
 
 
 def check_ignore_index(ignore_index: int) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from reference_trainer.distillation.checks import check_tensors, first_fault, raise_fault
-from reference_trainer.distillation.divergences import agreement, at_one, cross_entropy, forward_kl, jensen_shannon
+from reference_trainer.distillation.divergences import BY_NAME, agreement, at_one, cross_entropy, forward_kl
 from reference_trainer.distillation.objective import Weights, check_ignore_index
 
 __all__ = ["Rows", "Weights", "rows_per_block", "walk", "weighted_sum"]
@@ -177,12 +177,12 @@ class _Walk:
             if weights.temperature != 1:
                 student_CV.div_(weights.temperature)
                 teacher_CV.div_(weights.temperature)
-            soft_C = jensen_shannon(student_CV, teacher_CV, spare_CV, weights.mixture)
+            soft_C = BY_NAME[weights.divergence](student_CV, teacher_CV, spare_CV, weights.beta)
         else:
             student_CV.zero_()
         if self.scale is not None:
             self._write(at_C, student_CV, hard_CV, self.scale)
-        if self.metrics and not weights.mixture:
+        if self.metrics and weights.divergence == "forward_kl":
             metrics[1] = soft_C
         return [hard_C, soft_C, *metrics, of_student_C, of_teacher_C]
 
@@ -200,7 +200,7 @@ class _Walk:
         spare_CV, _ = spares
         agreement_C = agreement(student_CV, teacher_CV, spare_CV)
         kl_C = torch.zeros_like(kl_at_1_C)
-        if self.weights.mixture:
+        if self.weights.divergence != "forward_kl":
             student_CV, teacher_CV = student_CV / self.weights.temperature, teacher_CV / self.weights.temperature
             kl_C = forward_kl(student_CV, teacher_CV, spare_CV)
         return [kl_at_1_C, kl_C, *of_teacher, agreement_C]
