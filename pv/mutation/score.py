@@ -17,7 +17,7 @@ from pv.engines.kinds import kind_of
 from pv.mutation import scope
 from pv.mutation.judge import DETECTED, UNDETECTED, MutantStatus
 from pv.mutation.result import MutationResult
-from pv.results import store, toolkit
+from pv.results import store
 from pv.results.store import Fingerprint
 from pv.results.trial import MutationScore
 from pv.source.digest import digest_data
@@ -86,7 +86,7 @@ def write(project: Project, result: MutationResult, seed: int) -> Path:
             if j.status in UNDETECTED
         ],
         "clause": rests.clause,
-        "files": {**store.digests_of(project, (*result.files, *toolkit.of_mutation(project.root))), **rests.files},
+        "files": {**store.digests_of(project, result.files), **rests.files},
     }
     store.write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return path

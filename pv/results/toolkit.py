@@ -3,14 +3,11 @@
 They count in a project that holds pv's own source; elsewhere pv is a library.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1]
 ROOMS = ("contract", "source", "instrument", "equations", "engines", "workers", "mutation")
 """The rooms of pv that decide which code a trial runs, on which examples, and how its end is judged."""
-MUTATION = ("edits", "operators", "generate", "scope", "judge", "trials")
-"""The modules that decide which mutants there are and how each is judged. No worker loads them."""
 
 
 def counts(path: Path) -> bool:
@@ -18,9 +15,3 @@ def counts(path: Path) -> bool:
     if not path.is_relative_to(PACKAGE):
         return True
     return path.relative_to(PACKAGE).parts[0] in ROOMS
-
-
-def of_mutation(root: Path) -> Iterator[str]:
-    """Yield the modules on which every mutation score depends, by their paths below the root, if they lie below it."""
-    paths = (PACKAGE / "mutation" / f"{name}.py" for name in MUTATION)
-    return (path.relative_to(root).as_posix() for path in paths if path.is_relative_to(root))

@@ -3,13 +3,11 @@
 import json
 from typing import Any
 
-import pytest
 from jsonschema import Draft202012Validator
 
 import pv
 from pv.mutation import summary
 from pv.mutation.judge import MutantStatus
-from pv.results import toolkit
 from pv.results.verdict import Status
 
 
@@ -76,15 +74,3 @@ def test_a_score_that_cannot_be_read_is_an_error(shop: Any) -> None:
     said = pv.validate()
     assert said.exit_code == 1
     assert "PV170 the evidence file cannot be used" in pv.render(said)
-
-
-def test_score_is_stale_after_a_change_of_the_operators_of_pv(shop: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolkit, "PACKAGE", shop.folder / "pv")
-    (shop.folder / "pv/mutation").mkdir(parents=True)
-    for name in ("operators", "summary"):
-        (shop.folder / f"pv/mutation/{name}.py").write_text("NUMBER = 1\n")
-    shop.mutate("shop", record=True)
-    for name, changed in (("summary", []), ("operators", ["pv/mutation/operators.py"])):
-        (shop.folder / f"pv/mutation/{name}.py").write_text("NUMBER = 2\n")
-        shown = json.loads(pv.render(pv.validate(mutants=False), "json"))["contracts"][0]
-        assert shown["mutation_score"]["changed"] == changed
