@@ -21,7 +21,7 @@ def row(contract: Contract) -> dict[str, str]:
     return {
         "cpu": f"falsifiers {falsifiers}/{falsifiers}",
         "proved": f"proved {harnesses}/{harnesses}" if harnesses else "",
-        "mutants": f"mutants {mutants}/{mutants}",
+        "mutants": f"mutants {mutants}/{mutants}" if mutants else "",
         "cuda": f"cuda 0/{cuda} not measured" if cuda else "",
     }
 
