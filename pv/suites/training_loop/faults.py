@@ -3,16 +3,18 @@
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pv.suites.training_loop import loop
+from pv.suites.training_loop import loop, saving
 from pv.suites.training_loop.job import Job, Report, probe_of
-from pv.suites.training_loop.loop import Batch, Loop, State, Sums, Training
+from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.plan import due
 from pv.suites.training_loop.probe import token_loss
+from pv.suites.training_loop.state import Batch, State, Sums, Training
 
 Windows = list[Sequence[Sequence[int]]]
 
@@ -196,15 +198,19 @@ def loses_last_event(original: Callable[[Training, str], None], training: Traini
 
 def half_a_checkpoint(original: Callable[[Loop, Job], Report], self: Loop, job: Job) -> Report:
     """Save under the final name, and load what is there."""
-    loop.save, loop.restore = _save_in_place, _restore_what_is_there
-    loop.read = lambda directory: {path.stem: torch.load(path, weights_only=True) for path in directory.glob("*.pt")}
+    written: dict[str, Any] = {"save": _save_in_place, "restore": _restore_what_is_there, "read": _read_what_is_there}
+    vars(loop).update(written)
     return original(self, job)
+
+
+def _read_what_is_there(directory: Path) -> dict[str, Any]:
+    return {path.stem: torch.load(path, weights_only=True) for path in directory.glob("*.pt")}
 
 
 def _save_in_place(training: Training) -> None:
     path = training.job.directory / f"step-{training.state.step}"
     path.mkdir(exist_ok=True)
-    loop.write(loop.snapshot(training), path)
+    saving.write(saving.snapshot(training), path)
 
 
 def _restore_what_is_there(training: Training, saved: Mapping[str, Any]) -> None:

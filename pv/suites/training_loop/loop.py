@@ -1,14 +1,12 @@
 """A correct training loop in plain PyTorch on one process: every claim of the suite holds for it.
 
-What it decides is in `plan`. The mutants of the suite are faults in the public functions of both.
+What it decides is in `plan`, its checkpoints in `saving`. The mutants of the suite are faults in public functions.
 """
 
 import copy
 import math
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,44 +20,10 @@ from torch.utils.data import DataLoader
 
 from pv.suites.training_loop.job import HEAD, IGNORED, RARE, Job, Report, probe_of
 from pv.suites.training_loop.network import Attention, logits_of, loss_of
-from pv.suites.training_loop.plan import batches, better, due, factor, kept, planned_steps, remaining, stops
+from pv.suites.training_loop.plan import batches, better, due, factor, planned_steps, remaining, stops
 from pv.suites.training_loop.probe import token_loss
-
-Batch = dict[str, Tensor]
-Sums = tuple[float, int]
-"""A loss in nats summed over the scored tokens, and their number."""
-PARTS = ("model", "optimizer", "schedule", "scaler", "average", "random", "state")
-"""The parts of a checkpoint."""
-
-
-@dataclass(slots=True)
-class State:
-    """What a checkpoint holds beside the states of model, optimizer, schedule and random numbers.
-
-    tokens: scored since the run began. since: the sums of each micro-batch, by step, since the last log. best: the
-    least evaluation loss and its step.
-    """
-
-    step: int = 0
-    tokens: int = 0
-    since: list[list[Sums]] = field(default_factory=list)
-    best: tuple[float, int] | None = None
-    logs: list[dict[str, float]] = field(default_factory=list)
-    evaluations: list[tuple[int, float]] = field(default_factory=list)
-
-
-@dataclass(slots=True, kw_only=True)
-class Training:
-    """The parts of a run."""
-
-    job: Job
-    model: nn.Module
-    optimizer: Optimizer
-    scheduler: LambdaLR
-    scaler: GradScaler
-    average: nn.Module
-    state: State
-    events: list[str]
+from pv.suites.training_loop.saving import checkpoints, model_in, read, restore, rotate, save
+from pv.suites.training_loop.state import Batch, State, Sums, Training
 
 
 def load(job: Job, epoch: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[Batch]]:
@@ -242,68 +206,6 @@ def evaluate(job: Job, model: nn.Module) -> float:
     return token_mean(evaluation_sums(job, model))
 
 
-# Checkpoints.
-
-
-def checkpoints(directory: Path) -> dict[int, Path]:
-    """Return the checkpoints on disk by step."""
-    return {int(path.name.removeprefix("step-")): path for path in directory.glob("step-*")}
-
-
-def save(training: Training) -> None:
-    """Save the run: written under another name and renamed, a checkpoint is complete or not there."""
-    path = training.job.directory / f"step-{training.state.step}"
-    partial = path.with_name(f"partial-{path.name}")
-    for each in (partial, path):
-        shutil.rmtree(each, ignore_errors=True)
-    partial.mkdir()
-    write(snapshot(training), partial)
-    partial.rename(path)
-
-
-def write(saved: Mapping[str, Any], directory: Path) -> None:
-    """Write each part of a checkpoint to a file of its own."""
-    for name, each in saved.items():
-        with (directory / f"{name}.pt").open("wb") as file:
-            torch.save(each, file)
-
-
-def read(directory: Path) -> dict[str, Any]:
-    """Return the parts of a checkpoint, all of which must be there."""
-    return {name: torch.load(directory / f"{name}.pt", weights_only=True) for name in PARTS}
-
-
-def snapshot(training: Training) -> dict[str, Any]:
-    """Return everything that the rest of the run depends on."""
-    return {
-        "model": training.model.state_dict(),
-        "optimizer": training.optimizer.state_dict(),
-        "schedule": training.scheduler.last_epoch,
-        "scaler": training.scaler.state_dict(),
-        "average": training.average.state_dict(),
-        "random": torch.get_rng_state(),
-        "state": asdict(training.state),
-    }
-
-
-def restore(training: Training, saved: Mapping[str, Any]) -> None:
-    """Put everything that was saved in its place."""
-    training.model.load_state_dict(saved["model"])
-    training.optimizer.load_state_dict(saved["optimizer"])
-    training.scheduler.last_epoch = saved["schedule"]
-    training.scaler.load_state_dict(saved["scaler"])
-    training.average.load_state_dict(saved["average"])
-    torch.set_rng_state(saved["random"])
-    training.state = State(**saved["state"])
-
-
-def rotate(job: Job, best: tuple[float, int] | None) -> None:
-    """Remove the checkpoints that do not stay."""
-    saved = checkpoints(job.directory)
-    for step in saved.keys() - kept(saved, job.keep, best[1] if job.best and best else None):
-        shutil.rmtree(saved[step])
-
-
 class Loop:
     """The adapter of this loop."""
 
@@ -373,11 +275,6 @@ def begin(job: Job) -> Training:
     if job.resume:
         restore(training, read(job.resume))
     return training
-
-
-def model_in(directory: Path) -> Any:
-    """Return the state of the model in a checkpoint."""
-    return read(directory)["model"]
 
 
 def best_model(training: Training) -> nn.Module | None:

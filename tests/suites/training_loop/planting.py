@@ -18,7 +18,7 @@ from pv.contract.mutants import Edit, Swap
 from pv.contract.suites import suites
 from pv.instrument.swap import swap
 from pv.source.patch import patch
-from pv.suites.training_loop import loop, network, plan
+from pv.suites.training_loop import loop, network, plan, saving
 from pv.suites.training_loop.bench import Bench
 
 
@@ -65,7 +65,7 @@ def planted(mutant: str) -> Bench:
     """Return a bench of the loop with a mutant in it or in its plan."""
     change = contract().mutant(mutant).change
     with pytest.MonkeyPatch.context() as patched:  # while the loop imports its plan
-        for original in (plan, network, loop):
+        for original in (plan, network, saving, loop):
             module = _copy(original, change)
             patched.setitem(sys.modules, original.__name__, module)
     return Bench(module.Loop())

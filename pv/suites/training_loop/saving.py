@@ -1,0 +1,80 @@
+"""The checkpoints of the suite's own loop."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pv.suites.training_loop.job import Job
+from pv.suites.training_loop.plan import kept
+from pv.suites.training_loop.state import State, Training
+
+PARTS = ("model", "optimizer", "schedule", "scaler", "average", "random", "state")
+"""The parts of a checkpoint."""
+
+
+def checkpoints(directory: Path) -> dict[int, Path]:
+    """Return the checkpoints on disk by step."""
+    return {int(path.name.removeprefix("step-")): path for path in directory.glob("step-*")}
+
+
+def save(training: Training) -> None:
+    """Save the run: written under another name and renamed, a checkpoint is complete or not there."""
+    path = training.job.directory / f"step-{training.state.step}"
+    partial = path.with_name(f"partial-{path.name}")
+    for each in (partial, path):
+        shutil.rmtree(each, ignore_errors=True)
+    partial.mkdir()
+    write(snapshot(training), partial)
+    partial.rename(path)
+
+
+def write(saved: Mapping[str, Any], directory: Path) -> None:
+    """Write each part of a checkpoint to a file of its own."""
+    for name, each in saved.items():
+        with (directory / f"{name}.pt").open("wb") as file:
+            torch.save(each, file)
+
+
+def read(directory: Path) -> dict[str, Any]:
+    """Return the parts of a checkpoint, all of which must be there."""
+    return {name: torch.load(directory / f"{name}.pt", weights_only=True) for name in PARTS}
+
+
+def snapshot(training: Training) -> dict[str, Any]:
+    """Return everything that the rest of the run depends on."""
+    return {
+        "model": training.model.state_dict(),
+        "optimizer": training.optimizer.state_dict(),
+        "schedule": training.scheduler.last_epoch,
+        "scaler": training.scaler.state_dict(),
+        "average": training.average.state_dict(),
+        "random": torch.get_rng_state(),
+        "state": asdict(training.state),
+    }
+
+
+def restore(training: Training, saved: Mapping[str, Any]) -> None:
+    """Put everything that was saved in its place."""
+    training.model.load_state_dict(saved["model"])
+    training.optimizer.load_state_dict(saved["optimizer"])
+    training.scheduler.last_epoch = saved["schedule"]
+    training.scaler.load_state_dict(saved["scaler"])
+    training.average.load_state_dict(saved["average"])
+    torch.set_rng_state(saved["random"])
+    training.state = State(**saved["state"])
+
+
+def rotate(job: Job, best: tuple[float, int] | None) -> None:
+    """Remove the checkpoints that do not stay."""
+    saved = checkpoints(job.directory)
+    for step in saved.keys() - kept(saved, job.keep, best[1] if job.best and best else None):
+        shutil.rmtree(saved[step])
+
+
+def model_in(directory: Path) -> Any:
+    """Return the state of the model in a checkpoint."""
+    return read(directory)["model"]
