@@ -3,10 +3,10 @@
 python benchmarks/yardstick.py draw [N] [--seed S]    before the change: draw N mutants, keep those that are killed
 python benchmarks/yardstick.py check                  after it: exit with 1 if one of them is not killed
 
-The mutants are drawn from all functions of `reference_trainer`, whatever the contracts say, and judged as by
-`pv mutate`. The list names each by its function and by the text before and after, so it depends neither on line numbers
-nor on contracts, which can be merged or renamed. It is written after each contract: an interrupted draw keeps what was
-judged until then.
+The mutants are drawn from all functions of `reference_trainer`, whatever the contracts say, and judged as by `pv
+mutate`, first by a contract's own claims. The list names each by its function and by the text before and after, so it
+depends neither on line numbers nor on contracts, which can be merged or renamed. It is written as mutants are judged:
+an interrupted draw keeps what was judged until then.
 """
 
 import json
@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pv.commands.request import check, project_of
+from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.contract.mutants import Edit
 from pv.contract.names import Target
@@ -61,16 +62,34 @@ def judged(project: Project, edits: Sequence[Edit], jobs: int) -> Iterator[Judge
     contracts, _ = check((), project=project)
     scored = [c for c in contracts if c.strict and not scope.holders(project, c)]
     for place, contract in enumerate(scored, 1):
-        found = of_contract(project, contract, edits, jobs)
-        if found:
-            print(f"{contract.id} ({place} of {len(scored)}): {len(found)} judged", file=sys.stderr, flush=True)
+        mine = of_contract(project, contract, edits)
+        yield from by_contract(project, contract, mine, jobs)
+        if mine:
+            print(f"{contract.id} ({place} of {len(scored)}): {len(mine)} tried", file=sys.stderr, flush=True)
+
+
+def of_contract(project: Project, contract: Contract, edits: Sequence[Edit]) -> frozenset[Edit]:
+    """Return the edits of the modules whose mutants the contract judges."""
+    named = contract.mutation_scope.modules
+    found = scope.named(project, contract) if named else scope.default(project, contract, contract.claims)
+    names = {module.name for module in found}
+    return frozenset(edit for edit in edits if edit.function.module in names)
+
+
+def by_contract(project: Project, contract: Contract, edits: frozenset[Edit], jobs: int) -> Iterator[Judged]:
+    """Yield the status of each edit by the contract's own claims; if they do not kill it, that by its judges too."""
+    for falsifiers in (contract.claims, scope.judging(contract)) if contract.judges else (contract.claims,):
+        found = by_falsifiers(project, contract, falsifiers, edits, jobs) if edits else ()
         yield from found
+        edits -= {edit_of(each.mutant) for each in found if each.status is MutantStatus.KILLED}
 
 
-def of_contract(project: Project, contract: Contract, edits: Sequence[Edit], jobs: int) -> tuple[Judged, ...]:
+def by_falsifiers(
+    project: Project, contract: Contract, falsifiers: Sequence[Falsifier], edits: frozenset[Edit], jobs: int
+) -> tuple[Judged, ...]:
     plan = Plan(jobs=jobs, modules=tuple({edit.function.module for edit in edits}))
-    trials = EditTrials(project, contract, scope.judging(contract), plan)
-    trials.edits = frozenset(edits)
+    trials = EditTrials(project, contract, falsifiers, plan)
+    trials.edits = edits
     result = trials.run()
     for trial in result.unfit:
         print(f"{trial.falsifier} does not hold on the code itself: {trial.detail}", file=sys.stderr)
