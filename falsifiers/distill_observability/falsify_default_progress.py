@@ -15,7 +15,8 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from falsifiers.distill_observability.falsify_progress_lines import EPOCH, STEP, Stream
+from falsifiers.distill_observability.falsify_progress_lines import Stream
+from falsifiers.support.run_lines import ATTACHED, EPOCH, STEP, matcher, start
 from reference_trainer.config.settings import Settings
 from reference_trainer.training.callbacks import Callback
 
@@ -51,20 +52,25 @@ def _command(subject: Any, environment: dict[str, str]) -> tuple[list[str], list
 
 def _assert_lines(seen: list[str], trace: list[dict[str, Any]], every: int) -> None:
     """Assert the attachment line first, then one line per due step and per epoch with the numbers of its event."""
-    attached = f"ProgressCallback attached (log every {every} steps; 0 for epoch lines only)"
     total = PER_EPOCH * EPOCHS
-    expected = [attached]
+    expected = [ATTACHED.format(every=every)]
     for event in trace:
         if event["event"] == "on_step_end" and every and event["step"] % every == 0:
-            expected.append(f"  Step {event['step']}/{total}: loss: {event['loss']:.4f}")
+            expected.append(STEP.format(step=event["step"], total=total, loss=event["loss"]))
         if event["event"] == "on_epoch_end":
-            expected.append(f"Epoch {event['epoch']}/{EPOCHS}: loss: {event['loss']:.4f}")
+            expected.append(start(EPOCH, epoch=event["epoch"], epochs=EPOCHS, loss=event["loss"]))
     steps = sum(event["event"] == "on_step_end" for event in trace)
     assert steps == total, f"the run took {steps} steps; expected {total}"
-    shown = [line for line in seen if "attached" in line or STEP.match(line) or EPOCH.match(line)]
-    assert [line.partition(" (" if line[0] == "E" else "\n")[0] for line in shown] == expected, (
+    shown = [line for line in seen if any(matcher(form).match(line) for form in (ATTACHED, STEP, EPOCH))]
+    assert list(map(_without_time, shown)) == expected, (
         f"a run of {total} steps, logged every {every}, logs {shown}; expected {expected}"
     )
+
+
+def _without_time(line: str) -> str:
+    """Return a line, that of an epoch up to its seconds."""
+    found = matcher(EPOCH).fullmatch(line)
+    return line[: found.start("elapsed_s")] if found else line
 
 
 def falsify_default_run_logs_its_loss(subject: Any) -> None:
@@ -91,8 +97,8 @@ def falsify_user_callbacks_are_called_after_progress(subject: Any) -> None:
         with redirect_stdout(stream):  # where the lines go by default
             subject.distill(Settings(**settings), callbacks=[LastLine()])
     lines = stream.getvalue().splitlines()
-    assert any("ProgressCallback attached (log every 2 steps" in line for line in lines), f"no attachment line: {lines}"
+    assert ATTACHED.format(every=2) in lines, f"no attachment line: {lines}"
     assert [step for step, _ in called] == [1, 2, 3, 4, 5, 6], f"the user's callback was called for {called}"
     for step, last in called:
-        written = [line for line in last if line.startswith(f"  Step {step}/6: ")]
+        written = [line for line in last if matcher(STEP, step=step, total=6).fullmatch(line)]
         assert step % 2 or written, f"at step {step} the last lines are {last}; expected the line of that step"

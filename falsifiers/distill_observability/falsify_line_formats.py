@@ -7,12 +7,16 @@ The subject has `ProgressCallback` as `training.progress` does, or formats, `pat
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import zip_longest
+from string import Formatter
 from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.distill_observability.falsify_progress_lines import Stream, context
+from falsifiers.support.run_lines import ATTACHED, EPOCH, EVALUATION, METRICS_LINE, STEP
 from reference_trainer.training.lines import Lines
 
 
@@ -22,31 +26,48 @@ def falsify_line_formats(subject: Any) -> None:
     callback.attach(None)
     callback.on_step_end(context((17, 31), 10, 2.34561))
     callback.on_epoch_end(context((17, 31), 31, 0.5, 12.34))
-    expected = """ProgressCallback attached (log every 10 steps; 0 for epoch lines only)
-  Step 10/527: loss: 2.3456
-Epoch 1/17: loss: 0.5000 (12.3s)
-"""
+    lines = (
+        ATTACHED.format(every=10),
+        STEP.format(step=10, total=527, loss=2.34561),
+        EPOCH.format(epoch=1, epochs=17, loss=0.5, elapsed_s=12.34),
+    )
+    expected = "".join(f"{line}\n" for line in lines)
     assert stream.getvalue() == expected, f"a run writes {stream.getvalue()!r}; expected {expected!r}"
 
 
 @given(
     name=st.sampled_from(["STEP_LINE", "EPOCH_LINE"]),
-    numbers=st.lists(st.integers(0, 10**9), min_size=2, max_size=2),
-    loss=st.floats(-1e9, 1e9) | st.sampled_from([math.nan, math.inf, -math.inf]),
-    extra=st.sampled_from(["0", " ", "x", "\n"]),
+    count=st.integers(0, 10**9),
+    real=st.floats(-1e9, 1e9) | st.sampled_from([math.nan, math.inf, -math.inf]),
 )
-def falsify_patterns_parse_their_lines(subject: Any, name: str, numbers: list[int], loss: float, extra: str) -> None:
-    fields = ("step", "total", "loss") if name == "STEP_LINE" else ("epoch", "epochs", "loss", "elapsed_s")
-    values = dict(zip(fields, (*numbers, loss, 1.5), strict=False))
-    line, pattern = getattr(subject, name).format(**values), subject.pattern(getattr(subject, name))
+def falsify_patterns_parse_their_lines(subject: Any, name: str, count: int, real: float) -> None:
+    """A pattern parses the numbers of a line of its format, and does not match a longer, shorter or changed line."""
+    parts, pattern = list(Formatter().parse(getattr(subject, name))), subject.pattern(getattr(subject, name))
+    texts = [text for text, *_ in parts]
+    numbers = [format(real if spec else count, spec or "") for _, field, spec, _ in parts if field is not None]
+    line = _woven(texts, numbers)
     match = pattern.fullmatch(line)
     assert match is not None, f"{pattern.pattern!r} does not match {line!r}"
-    read = {field: match[field] for field in fields}
-    written = {field: str(value) if isinstance(value, int) else f"{value:.4f}" for field, value in values.items()}
-    written |= {"elapsed_s": "1.5"} if "elapsed_s" in values else {}
+    read, written = match.groupdict(), dict(zip(filter(None, (field for _, field, *_ in parts)), numbers, strict=True))
     assert read == written, f"{line!r} was parsed as {read}; expected {written}"
-    for wrong in (line + extra, extra + line, line[1:], line[:-1], line.replace(":", ";")):
+    for wrong in _changed(texts, numbers):
         assert pattern.fullmatch(wrong) is None, f"{pattern.pattern!r} matches {wrong!r} too"
+
+
+def _woven(texts: list[str], numbers: list[str]) -> str:
+    return "".join(text + number for text, number in zip_longest(texts, numbers, fillvalue=""))
+
+
+def _changed(texts: list[str], numbers: list[str]) -> Iterator[str]:
+    """Yield lines with text around them, with a character of a text replaced or dropped, and with a decimal added."""
+    line = _woven(texts, numbers)
+    yield from (f"{line} ", f"{line}\n", f"{line}x", f"x{line}", f" {line}")
+    for index, text in enumerate(texts):
+        for other in {f"{text[:-1]}~", text[1:]} if text else ():
+            yield _woven([*texts[:index], other, *texts[index + 1 :]], numbers)
+    for index, number in enumerate(numbers):
+        if not number.isdecimal():
+            yield _woven(texts, [*numbers[:index], f"{number}0", *numbers[index + 1 :]])
 
 
 LOGGED = ("loss", "hard_loss", "soft_loss", "kl_at_1", "student_perplexity", "teacher_perplexity")
@@ -68,7 +89,7 @@ METRICS = st.dictionaries(st.sampled_from([*LOGGED, "agreement", "total"]), st.s
 @example(metrics={"agreement": 17.0})
 def falsify_metrics_line(subject: Any, metrics: dict[str, float]) -> None:
     shown = [f"{name}={VALUES[metrics[name]]}" for name in LOGGED if name in metrics]
-    expected = f"Distillation metrics | {' '.join(shown)}" if shown else ""
+    expected = METRICS_LINE.format(metrics=" ".join(shown)) if shown else ""
     seen = subject.metrics_line(metrics)
     assert seen == expected, f"the line of {metrics} is {seen!r}; expected {expected!r}"
 
@@ -88,5 +109,5 @@ def falsify_evaluation_line(subject: Any, step: int, metrics: dict[str, float]) 
     stream = Stream()
     callback = subject.ProgressCallback(lines=Lines(stream))
     callback.on_evaluate(context((1, 99), step, 1.0, validation_metrics=metrics))
-    expected = f"Evaluation at step {step}/99 | {shown}\n" if shown else ""
+    expected = EVALUATION.format(step=step, total=99, metrics=shown) + "\n" if shown else ""
     assert stream.getvalue() == expected, f"the line is {stream.getvalue()!r}; expected {expected!r}"

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import io
 import math
-import re
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from falsifiers.support.run_lines import EPOCH, FIRST_STEP, METRICS_LINE, STEP, matcher
 from reference_trainer.training.callbacks import Context
 from reference_trainer.training.lines import Lines
 
-NUMBER = r"(-?[0-9]+\.[0-9]{4}|nan|-?inf)"
-STEP = re.compile(rf"  Step ([0-9]+)/([0-9]+): loss: {NUMBER}")
-EPOCH = re.compile(rf"Epoch ([0-9]+)/([0-9]+): loss: {NUMBER} \(([0-9]+\.[0-9])s\)")
 LOSSES = st.none() | st.floats(0, 1e6) | st.sampled_from([math.inf, math.nan])
 SCHEDULES = st.tuples(st.integers(1, 3), st.integers(1, 9))
 EVERY = st.integers(0, 12)
@@ -78,27 +75,20 @@ def call_all(callback: Any, schedule: tuple[int, int], losses: list[float | None
     callback.on_train_end(now)
 
 
-def _shown(loss: float | None) -> str:
-    return "nan" if loss is None else f"{loss:.4f}"
-
-
-def estimate(seconds: float, left: int) -> str:
-    """Return the line after a first step that took `seconds`, for less than two minutes in all."""
-    return f"first step in {seconds:.2f}s; the other {left} take about {seconds * left:.0f} s at this rate"
-
-
 def expected_lines(schedule: tuple[int, int], losses: list[float | None], every: int, metrics: str) -> list[str]:
     """Return the lines of such a run."""
     (epochs, per_epoch), lines = schedule, list[str]()
-    if epochs * per_epoch > 1:
-        lines.append(estimate(0.75, epochs * per_epoch - 1))
-    for step in range(1, epochs * per_epoch + 1):
-        loss = _shown(losses[step % len(losses)])
+    total = epochs * per_epoch
+    if total > 1:
+        left = total - 1
+        lines.append(FIRST_STEP.format(seconds=0.75, left=left, duration=f"{0.75 * left:.0f} s"))
+    for step in range(1, total + 1):
+        loss = math.nan if (given := losses[step % len(losses)]) is None else given
         if every and not step % every:
-            lines.append(f"  Step {step}/{epochs * per_epoch}: loss: {loss}")
-            lines += ["Distillation metrics | loss=0.25"] * (metrics == "scored")
-        ended = f"Epoch {step // per_epoch}/{epochs}: loss: {loss} ({0.75 * step:.1f}s)"
-        lines += [ended] if step % per_epoch == 0 else []
+            lines.append(STEP.format(step=step, total=total, loss=loss))
+            lines += [METRICS_LINE.format(metrics="loss=0.25")] * (metrics == "scored")
+        if step % per_epoch == 0:
+            lines.append(EPOCH.format(epoch=step // per_epoch, epochs=epochs, loss=loss, elapsed_s=0.75 * step))
     return lines
 
 
@@ -114,7 +104,7 @@ def falsify_log_lines(
     stream = Stream()
     call_all(subject.ProgressCallback(every, lines=Lines(stream)), schedule, losses, metrics)
     seen, expected = stream.getvalue().splitlines(keepends=True), expected_lines(schedule, losses, every, metrics)
-    matching, steps = [line for line in seen if STEP.fullmatch(line.rstrip("\n"))], schedule[0] * schedule[1]
+    matching, steps = [line for line in seen if matcher(STEP).fullmatch(line.rstrip("\n"))], schedule[0] * schedule[1]
     due = steps // every if every else 0
     assert len(matching) == due, f"{len(matching)} step lines for {steps} steps, logged every {every}; expected {due}"
     assert seen == [f"{line}\n" for line in expected], f"logged every {every}: {seen}; expected {expected}"
@@ -132,7 +122,7 @@ def falsify_first_step_is_followed_by_an_estimate(subject: Any, seconds: float, 
     callback.on_train_begin(context(schedule, taken, None, earlier))
     for step in range(taken if taken else 1, taken + 4):  # a resumed run ends its saved step first
         callback.on_step_end(context(schedule, step, 1.0, earlier + seconds * (step - taken)))
-    expected = f"first step in {seconds:.2f}s; the other {left} take about {words} at this rate\n"
+    expected = FIRST_STEP.format(seconds=seconds, left=left, duration=words) + "\n"
     seen = stream.getvalue()
     assert seen == expected, f"after step {taken + 1} of {schedule[1]}, a run writes {seen!r}; expected {expected!r}"
 
@@ -146,7 +136,7 @@ def falsify_titled_lines_differ_from_student_lines(subject: Any, schedule: tuple
     assert len(seen) == count and all("teacher" in line for line in seen), (
         f"{steps} steps of a teacher, logged every {every}: {seen}; expected {count} lines that name it"
     )
-    matching = [line for line in seen if STEP.match(line) or EPOCH.match(line)]
+    matching = [line for line in seen if matcher(STEP).match(line) or matcher(EPOCH).match(line)]
     assert not matching, f"these lines about a teacher match the student's format: {matching}"
 
 

@@ -6,6 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from falsifiers.support.run_lines import EVALUATION, STEP
+
+INDENT_LOST = STEP.lstrip()
+
 
 def default_callback_missing(original: Any, *models: Any, callbacks: Sequence[Any] = (), **others: Any) -> Any:
     """Train without the callback that writes log lines."""

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from falsifiers.distill_report.summaries import PROJECTION, SUMMARY, result_of
 from falsifiers.distill_smoke.cases import changes, distilled, finished, invoked, place, stopping_at
 from falsifiers.distill_smoke.falsify_steps import assert_no_step_ran
+from falsifiers.support import run_lines
 
 KNOWN = [
     (
@@ -117,7 +118,13 @@ def falsify_lines_are_in_order(subject: Any, device: str, n: int) -> None:
     with place() as where:
         lines = finished(subject, where, device=device, smoke=n, log_every=1).lines
     start = rf"smoke mode: {n} steps .*no model will be written"
-    marks = [start, r"  Step 1/.*", SUMMARY.pattern, PROJECTION.pattern, "smoke check: (no-)?go"]
+    marks = [
+        start,
+        run_lines.matcher(run_lines.STEP, step=1).pattern,
+        SUMMARY.pattern,
+        PROJECTION.pattern,
+        "smoke check: (no-)?go",
+    ]
     marks.append("smoke mode: export skipped.*")
     at = [[place for place, line in enumerate(lines) if re.fullmatch(mark, line)] for mark in marks]
     assert all(len(places) == 1 for places in at), f"of {marks}, in this order, {at} are the places in {lines}"

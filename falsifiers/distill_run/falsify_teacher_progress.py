@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reference_trainer
+from falsifiers.support.run_lines import ATTACHED, matcher
 from falsifiers.support.small_runs import small
 
 
@@ -25,9 +26,9 @@ def falsify_teacher_progress_is_printed_every_hundred_steps(subject: Any, steps:
         settings = small(Path(name), out=Path(name, "out"), teacher_steps=steps, max_steps=1)
         subject.distill(settings, lines=reference_trainer.Lines(stream))
     lines = stream.getvalue().splitlines()
-    seen = [line.partition(", loss ")[0] for line in lines if ": step " in line or "attached" in line]
+    seen = [line.partition(", loss ")[0] for line in lines if ": step " in line or matcher(ATTACHED).match(line)]
     expected = [f"teacher: step {step}/{steps}" for step in range(100, steps + 1, 100)]
-    expected.append("ProgressCallback attached (log every 10 steps; 0 for epoch lines only)")
+    expected.append(ATTACHED.format(every=10))
     assert seen == expected, (
         f"for {steps} steps of a teacher and the student's start the output is {seen}; expected {expected}"
     )

@@ -14,24 +14,25 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from falsifiers.support.run_lines import ATTACHED, EPOCH, FIRST_STEP, METRICS_LINE, STEP, matcher, start
 from tests.reference_trainer.forked import on_terminal
 
 WHOLE = ["checkpoints", "config.json", "manifest.json", "metrics.jsonl", "model.safetensors"]
 LOST = "standard output failed ({}); the run continues without log lines\n"
-METRICS = (
-    r"Distillation metrics \| loss=[0-9.]+ hard_loss=[0-9.]+ soft_loss=[0-9.]+ kl_at_1=[0-9.]+ .*perplexity=[0-9.]+"
+METRICS = re.escape(start(METRICS_LINE)) + (
+    "loss=[0-9.]+ hard_loss=[0-9.]+ soft_loss=[0-9.]+ kl_at_1=[0-9.]+ .*perplexity=[0-9.]+"
 )
 LINES = [
     r"teacher: training one for 3 steps on the same text \(use --teacher PATH for your own\)",
-    r"teacher: first step in \d+\.\d\ds; the other 2 take about \d+ s at this rate",
+    "teacher: " + matcher(FIRST_STEP, left=2).pattern,
     r"teacher: kept in cache/teacher-[0-9a-f]{24}",
-    r"ProgressCallback attached \(log every 10 steps; 0 for epoch lines only\)",
-    r"first step in \d+\.\d\ds; the other 26 take about \d+ (s|min) at this rate",
-    r"  Step 10/27: loss: \d\.\d{4}",
+    matcher(ATTACHED, every=10).pattern,
+    matcher(FIRST_STEP, left=26).pattern,
+    matcher(STEP, step=10, total=27).pattern,
     METRICS,
-    r"  Step 20/27: loss: \d\.\d{4}",
+    matcher(STEP, step=20, total=27).pattern,
     METRICS,
-    r"Epoch 1/1: loss: \d\.\d{4} \(\d+\.\ds\)",
+    matcher(EPOCH, epoch=1, epochs=1).pattern,
     r"27 steps in \d+\.\ds \([0-9.]+ step/s, [0-9,]+ tokens/s\): distillation loss \d\.\d{4} to \d\.\d{4}",
     *(rf"held-back {name}: \d\.\d{{4}} nats per byte over \d+ bytes" for name in ("hard_loss", "soft_loss")),
     *(rf"held-back {name}: \d\.\d{{4}} nats per byte over \d+ bytes" for name in ("kl_at_T", "kl_at_1")),
@@ -162,7 +163,7 @@ def test_terminal_shows_a_bar_below_whole_lines(trainer) -> None:
 def test_terminal_is_restored_after_the_run(trainer, how: str) -> None:
     trainer.environment["TERM"] = "xterm"
     if how == "ctrl-c":
-        code, seen = on_a_terminal(trainer, "--epochs", "1000", interrupt_at="Step 20/")
+        code, seen = on_a_terminal(trainer, "--epochs", "1000", interrupt_at=start(STEP, step=20).strip())
         assert code == 75, seen
         assert re.fullmatch(
             r"stopped on request \(after \d+ of 27000 steps, in epoch \d+\); "

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from falsifiers.support.run_lines import ATTACHED, STEP, start
 from reference_trainer import read_metrics
 from reference_trainer.storage.checkpoint_files import read_checkpoint
 from tests.reference_trainer.forked import Process
 
+STEP_10, STEP_20 = (start(STEP, step=step) for step in (10, 20))
 WHOLE = ["checkpoints", "config.json", "manifest.json", "metrics.jsonl", "model.safetensors"]
 SAVED = (["checkpoints"], ["checkpoints", "metrics.jsonl"])
 """What a run leaves that was interrupted in its training; no line may have been logged yet."""
@@ -22,9 +24,9 @@ AFTER_S = (0.0, 0.4, 0.9)
 AT_LINE = (
     "teacher: training",
     "teacher: kept",
-    "ProgressCallback",
-    "  Step 10/",
-    "  Step 20/",
+    start(ATTACHED),
+    STEP_10,
+    STEP_20,
     "held-back kl_at_1",
     "wrote",
 )
@@ -123,7 +125,7 @@ def test_interrupt_leaves_no_partial_files(
         assert (folder / "trace").exists() or moment not in AT_LINE[3:] + AT_FILE
 
 
-@pytest.mark.parametrize("moment", ["  Step 10/", ".model.safetensors", ".manifest.json"])
+@pytest.mark.parametrize("moment", [STEP_10, ".model.safetensors", ".manifest.json"])
 def test_killed_run_has_no_manifest_unless_complete(new_trainer, moment: str) -> None:
     for _ in range(5):  # a short moment may be over when it is seen
         trainer = new_trainer()
@@ -144,7 +146,7 @@ def test_ignored_signals_stay_ignored(trainer) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     process = trainer.start(preexec_fn=deaf)
-    while not process.stdout.readline().startswith("  Step 10/"):
+    while not process.stdout.readline().startswith(STEP_10):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGHUP)
@@ -160,7 +162,7 @@ LONG = ("--epochs", "40", "--log-every", "1", "--warmup", "5")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupted_training_is_saved_and_goes_on_to_the_same_model(new_trainer, number: int) -> None:
     cut, straight = new_trainer(), new_trainer()
-    code, complaints = hit(cut, "  Step 20/", number, number, arguments=LONG)
+    code, complaints = hit(cut, STEP_20, number, number, arguments=LONG)
     assert code == 75
     assert complaints.startswith("stopped on request (after 2") and "--resume latest" in complaints
     (checkpoint,) = cut.folder.glob("new/out/checkpoints/student-step*")
@@ -176,6 +178,6 @@ def test_interrupted_training_is_saved_and_goes_on_to_the_same_model(new_trainer
 
 
 def test_interrupted_training_without_checkpoints_is_not_saved(trainer) -> None:
-    code, complaints = hit(trainer, "  Step 20/", signal.SIGTERM, arguments=(*LONG, "--save-every", "0"))
+    code, complaints = hit(trainer, STEP_20, signal.SIGTERM, arguments=(*LONG, "--save-every", "0"))
     assert (code, complaints.split(" (")[0]) == (130, "error: interrupted; no model was written")
     assert trainer.left("new/out") == ["metrics.jsonl"]

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from falsifiers.support.run_lines import EPOCH, STEP
 from reference_trainer.training.callbacks import Context
 from reference_trainer.training.lines import Lines
 from reference_trainer.training.progress import ProgressCallback
@@ -85,9 +86,9 @@ def lines_of(epochs: int, per_epoch: int, every: int) -> list[str]:
     lines = []
     for step in range(1, epochs * per_epoch + 1):
         if every and step % every == 0:
-            lines.append(f"  Step {step}/{epochs * per_epoch}: loss: 2.0000")
+            lines.append(STEP.format(step=step, total=epochs * per_epoch, loss=2.0))
         if step % per_epoch == 0:
-            lines.append(f"Epoch {step // per_epoch}/{epochs}: loss: 2.0000 (0.0s)")
+            lines.append(EPOCH.format(epoch=step // per_epoch, epochs=epochs, loss=2.0, elapsed_s=0.0))
     return lines
 
 
