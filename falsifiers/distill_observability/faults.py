@@ -8,7 +8,7 @@ from typing import Any
 
 from falsifiers.support.run_lines import EVALUATION, STEP
 
-INDENT_LOST = STEP.lstrip()
+STEP_LINE_REWORDED = f" {STEP}"
 
 
 def default_callback_missing(original: Any, *models: Any, callbacks: Sequence[Any] = (), **others: Any) -> Any:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from falsifiers.support.run_lines import EPOCH, STEP
+from falsifiers.support.run_lines import EPOCH, STEP, matcher
 from reference_trainer.training.callbacks import Context
 from reference_trainer.training.lines import Lines
 from reference_trainer.training.progress import ProgressCallback
@@ -140,7 +140,7 @@ def test_terminal_shows_the_same_lines_and_streams_are_restored(epochs: int, per
     stream, before = Stream(terminal=True), (sys.stdout, sys.stderr)
     with patch.dict(os.environ, XTERM):
         call_all(ProgressCallback(every, lines=Lines(stream)), epochs, per_epoch)
-    seen = [line for line in without_codes(stream) if re.match(r"  Step |Epoch ", line)]
+    seen = [line for line in without_codes(stream) if any(matcher(form).match(line) for form in (STEP, EPOCH))]
     assert seen == lines_of(epochs, per_epoch, every)
     assert (sys.stdout, sys.stderr) == before, "the bar left standard output or standard error redirected"
 
