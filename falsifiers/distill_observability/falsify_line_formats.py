@@ -7,8 +7,6 @@ The subject has `ProgressCallback` as `training.progress` does, or formats, `pat
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from itertools import zip_longest
 from string import Formatter
 from typing import Any
 
@@ -16,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.distill_observability.falsify_progress_lines import Stream, context
-from falsifiers.support.run_lines import ATTACHED, EPOCH, EVALUATION, METRICS_LINE, STEP
+from falsifiers.support.run_lines import ATTACHED, EPOCH, EVALUATION, METRICS_LINE, STEP, changed, woven
 from reference_trainer.training.lines import Lines
 
 
@@ -42,32 +40,16 @@ def falsify_line_formats(subject: Any) -> None:
 )
 def falsify_patterns_parse_their_lines(subject: Any, name: str, count: int, real: float) -> None:
     """A pattern parses the numbers of a line of its format, and does not match a longer, shorter or changed line."""
-    parts, pattern = list(Formatter().parse(getattr(subject, name))), subject.pattern(getattr(subject, name))
-    texts = [text for text, *_ in parts]
-    numbers = [format(real if spec else count, spec or "") for _, field, spec, _ in parts if field is not None]
-    line = _woven(texts, numbers)
+    form, pattern = getattr(subject, name), subject.pattern(getattr(subject, name))
+    fields = [(field, spec) for _, field, spec, _ in Formatter().parse(form) if field is not None]
+    numbers = [format((real if spec else count) + place, spec or "") for place, (_, spec) in enumerate(fields)]
+    line = woven(form, numbers)
     match = pattern.fullmatch(line)
     assert match is not None, f"{pattern.pattern!r} does not match {line!r}"
-    read, written = match.groupdict(), dict(zip(filter(None, (field for _, field, *_ in parts)), numbers, strict=True))
+    read, written = match.groupdict(), {field: number for (field, _), number in zip(fields, numbers, strict=True)}
     assert read == written, f"{line!r} was parsed as {read}; expected {written}"
-    for wrong in _changed(texts, numbers):
+    for wrong in changed(form, numbers):
         assert pattern.fullmatch(wrong) is None, f"{pattern.pattern!r} matches {wrong!r} too"
-
-
-def _woven(texts: list[str], numbers: list[str]) -> str:
-    return "".join(text + number for text, number in zip_longest(texts, numbers, fillvalue=""))
-
-
-def _changed(texts: list[str], numbers: list[str]) -> Iterator[str]:
-    """Yield lines with text around them, with a character of a text replaced or dropped, and with a decimal added."""
-    line = _woven(texts, numbers)
-    yield from (f"{line} ", f"{line}\n", f"{line}x", f"x{line}", f" {line}")
-    for index, text in enumerate(texts):
-        for other in {f"{text[:-1]}~", text[1:]} if text else ():
-            yield _woven([*texts[:index], other, *texts[index + 1 :]], numbers)
-    for index, number in enumerate(numbers):
-        if not number.isdecimal():
-            yield _woven(texts, [*numbers[:index], f"{number}0", *numbers[index + 1 :]])
 
 
 LOGGED = ("loss", "hard_loss", "soft_loss", "kl_at_1", "student_perplexity", "teacher_perplexity")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-ONE_DECIMAL = (
-    "[SMOKE] {steps} steps in {elapsed_s:.1f}s: initial_loss={initial_loss:.4f}, final_loss={final_loss:.4f}, "
-    "throughput={throughput:.1f} step/s"
-)
-FIFTY_K = "[SMOKE] projected full-run wall time (50K steps): {hours:.2f}h / {minutes:.1f} min / {seconds:.1f}s"
+from falsifiers.support.run_lines import SMOKE_PROJECTION, SMOKE_SUMMARY, matcher
+
+ONE_DECIMAL = SMOKE_SUMMARY.replace(":.2f}", ":.1f}")
+FIFTY_K = SMOKE_PROJECTION.replace("{steps}", "50K")
 
 
 def zero_steps_divided(original: Any, result: Any, project_to_steps: int) -> Any:

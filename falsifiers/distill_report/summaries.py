@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
+from falsifiers.support.run_lines import SMOKE_PROJECTION, SMOKE_SUMMARY, matcher
 from reference_trainer.pipeline.distill import DistillResult
 from reference_trainer.training.loop import TrainResult
 
-SUMMARY = re.compile(
-    r"\[SMOKE\] ([0-9]+) steps in ([0-9]+\.[0-9]{2})s: initial_loss=(-?[0-9]+\.[0-9]{4}|nan|-?inf), "
-    r"final_loss=(-?[0-9]+\.[0-9]{4}|nan|-?inf), throughput=([0-9]+\.[0-9]{2}) step/s"
-)
-PROJECTION = re.compile(
-    r"\[SMOKE\] projected full-run wall time \(([0-9]+) steps\): "
-    r"([0-9]+\.[0-9]{2})h / ([0-9]+\.[0-9]) min / ([0-9]+\.[0-9])s"
-)
+SUMMARY, PROJECTION = matcher(SMOKE_SUMMARY), matcher(SMOKE_PROJECTION)
 USUAL = {
     "initial_loss": 2.0,
     "final_loss": 1.0,

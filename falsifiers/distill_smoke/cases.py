@@ -20,6 +20,7 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
+from falsifiers.support.run_lines import SMOKE_SUMMARY, matcher
 from reference_trainer.config.settings import Settings
 from reference_trainer.training.callbacks import Callback
 from reference_trainer.training.lines import Lines
@@ -150,7 +151,7 @@ class Ran:
 
     def reported_steps(self) -> list[str]:
         """Return the number of steps in each summary line, parsed without the trainer."""
-        return [line.split()[1] for line in self.starting_with("[SMOKE] ") if " steps in " in line]
+        return [match["steps"] for line in self.lines if (match := matcher(SMOKE_SUMMARY).fullmatch(line))]
 
 
 def distilled(

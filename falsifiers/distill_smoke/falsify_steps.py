@@ -22,6 +22,7 @@ from falsifiers.distill_smoke.cases import (
     steps_per_epoch,
     stopping_at,
 )
+from falsifiers.support.run_lines import SMOKE_PROJECTION, matcher
 from reference_trainer.errors import SmokeError
 
 COUNTS, EPOCHS, BATCH_SIZES = st.integers(1, 12), st.integers(1, 3), st.sampled_from([4, 10, 3, 2])
@@ -30,7 +31,7 @@ COUNTS, EPOCHS, BATCH_SIZES = st.integers(1, 12), st.integers(1, 3), st.sampled_
 def _assert_summary(ran: Ran, steps: int) -> None:
     reported = ran.reported_steps()
     assert reported == [str(steps)], f"{steps} steps ran and the summaries report {reported}: {ran.lines}"
-    both = [line.startswith("[SMOKE] projected") for line in ran.starting_with("[SMOKE]")]
+    both = [matcher(SMOKE_PROJECTION).fullmatch(line) is not None for line in ran.starting_with("[SMOKE]")]
     assert both == [False, True], f"expected the summary, then the projection, once each: {ran.lines}"
 
 

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from falsifiers.support.run_lines import SMOKE_END
+
 
 def environment_unread(original: Any, flags: Any, environment: Any, config: Any) -> Any:
     """Gather the settings without the environment."""

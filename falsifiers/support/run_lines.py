@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from string import Formatter
 from typing import Any
 
@@ -13,6 +14,15 @@ STEP = "  Step {step}/{total}: loss: {loss:.4f}"
 EPOCH = "Epoch {epoch}/{epochs}: loss: {loss:.4f} ({elapsed_s:.1f}s)"
 METRICS_LINE = "Distillation metrics | {metrics}"
 EVALUATION = "Evaluation at step {step}/{total} | {metrics}"
+SMOKE_START = "smoke mode: {steps} steps at most, then the run ends; no model will be written"
+SMOKE_SUMMARY = (
+    "[SMOKE] {steps} steps in {elapsed_s:.2f}s: initial_loss={initial_loss:.4f}, final_loss={final_loss:.4f}, "
+    "throughput={throughput:.2f} step/s"
+)
+SMOKE_PROJECTION = (
+    "[SMOKE] projected full-run wall time ({steps} steps): {hours:.2f}h / {minutes:.1f} min / {seconds:.1f}s"
+)
+SMOKE_END = "smoke mode: export skipped, no model was written"
 
 _WORDS = {"duration": r"[0-9.]+ (?:s|min|h)", "metrics": ".+"}
 
@@ -41,3 +51,24 @@ def start(form: str, **known: Any) -> str:
             return line
         line += format(known[name], spec or "")
     return line
+
+
+def woven(form: str, numbers: Sequence[str]) -> str:
+    """Return the line of a format with these texts of its fields, in their order."""
+    return _woven([text for text, *_ in Formatter().parse(form)], numbers)
+
+
+def changed(form: str, numbers: Sequence[str]) -> Iterator[str]:
+    """Yield such lines with text around them, a character of the text replaced or dropped, and a decimal added."""
+    texts, line = [text for text, *_ in Formatter().parse(form)], woven(form, numbers)
+    yield from (f"{line} ", f"{line}\n", f"{line}x", f"x{line}", f" {line}")
+    for index, text in enumerate(texts):
+        for other in {f"{text[:-1]}~", text[1:]} if text else ():
+            yield _woven([*texts[:index], other, *texts[index + 1 :]], numbers)
+    for index, number in enumerate(numbers):
+        if not number.isdecimal():
+            yield _woven(texts, [*numbers[:index], f"{number}0", *numbers[index + 1 :]])
+
+
+def _woven(texts: Sequence[str], numbers: Sequence[str]) -> str:
+    return "".join(text + number for text, number in zip_longest(texts, numbers, fillvalue=""))

@@ -6,6 +6,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 from falsifiers.distill_smoke.cases import invoked, place
+from falsifiers.support.run_lines import SMOKE_END, SMOKE_START
 from falsifiers.support.small_runs import small
 from reference_trainer import Callback, Context, Lines, cli
 from reference_trainer.config.settings import Settings
@@ -31,8 +32,7 @@ def test_lines_are_printed_to_standard_output_by_default(tmp_path: Path) -> None
     with redirect_stdout(said):
         distill(tiny)
     lines = said.getvalue().splitlines()
-    assert lines[0].startswith("smoke mode: 2 steps ") and lines[0].endswith("no model will be written")
-    assert lines[-1].startswith("smoke mode: export skipped")
+    assert (lines[0], lines[-1]) == (SMOKE_START.format(steps=2), SMOKE_END)
     assert sum(line.startswith("[SMOKE] ") for line in lines) == 2
 
 
@@ -53,4 +53,4 @@ def test_diverged_smoke_run_ends_with_cause_and_verdict() -> None:
         ended = invoked(cli, where, *where.flags(smoke=6, lr=1e6, warmup=0, teacher_steps=1))
     cause, verdict, end = [line for line in ended.output.splitlines() if line.startswith("smoke")][-3:]
     assert cause.startswith("smoke check: NOT OK: losses are not finite: invalid ")
-    assert (verdict, end) == ("smoke check: no-go", "smoke mode: export skipped, no model was written")
+    assert (verdict, end) == ("smoke check: no-go", SMOKE_END)
