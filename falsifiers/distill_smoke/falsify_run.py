@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from falsifiers.distill_report.summaries import PROJECTION, SUMMARY
 from falsifiers.distill_smoke.cases import changes, steps_per_epoch
+from falsifiers.support.run_lines import EPOCH, SMOKE_END, SMOKE_START, matcher
 
 
 def _said(run: Any) -> str:
@@ -53,9 +53,9 @@ def falsify_only_the_trace_is_written(run: Any) -> None:
 
 def falsify_start_and_end_lines(run: Any) -> None:
     lines, wanted = run.result["lines"], run.arguments["steps"]
-    about = [line for line in lines if "no model" in line]
-    assert len(about) == 2 and lines[-1:] == about[1:], f"{about} of {len(lines)} lines: {_said(run)}"
-    assert re.search(rf"\b{wanted}\b", about[0]), f"{about[0]!r} for N = {wanted}"
-    first_epoch = next(place for place, line in enumerate(lines) if line.startswith("Epoch "))
+    about = [line for line in lines if any(matcher(form).fullmatch(line) for form in (SMOKE_START, SMOKE_END))]
+    assert about == [SMOKE_START.format(steps=wanted), SMOKE_END], f"{about} for N = {wanted}: {_said(run)}"
+    assert lines[-1] == SMOKE_END, f"{lines[-1]!r} is the last of {len(lines)} lines: {_said(run)}"
+    first_epoch = next(place for place, line in enumerate(lines) if matcher(EPOCH).fullmatch(line))
     assert lines.index(about[0]) < first_epoch, f"{about[0]!r} comes after the first epoch"
     assert run.result["complaints"] == [], f"on standard error: {run.result['complaints']}"

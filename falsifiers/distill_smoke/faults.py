@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from falsifiers.support.run_lines import SMOKE_END
+from falsifiers.support.run_lines import SMOKE_END, SMOKE_PROJECTION, SMOKE_SUMMARY, matcher
 
 
 def environment_unread(original: Any, flags: Any, environment: Any, config: Any) -> Any:
@@ -62,9 +62,9 @@ def lines_only_when_cut_off(original: Any, settings: Any, *, lines: Any = None, 
     steps = list[str]()
 
     def change(line: str) -> str:
-        if line.startswith("[SMOKE]"):
-            steps.append(line.split()[1])
-        return "" if steps and line.startswith("[SMOKE]") and steps[0] != str(settings.smoke) else line
+        summary, projection = (matcher(form).fullmatch(line) for form in (SMOKE_SUMMARY, SMOKE_PROJECTION))
+        steps.extend([summary["steps"]] if summary else [])
+        return "" if (summary or projection) and steps[0] != str(settings.smoke) else line
 
     return _printing(original, settings, lines, change, **rest)
 
