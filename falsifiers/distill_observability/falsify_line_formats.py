@@ -39,7 +39,6 @@ def falsify_line_formats(subject: Any) -> None:
     real=st.floats(-1e9, 1e9) | st.sampled_from([math.nan, math.inf, -math.inf]),
 )
 def falsify_patterns_parse_their_lines(subject: Any, name: str, count: int, real: float) -> None:
-    """A pattern parses the numbers of a line of its format, and does not match a longer, shorter or changed line."""
     form, pattern = getattr(subject, name), subject.pattern(getattr(subject, name))
     fields = [(field, spec) for _, field, spec, _ in Formatter().parse(form) if field is not None]
     numbers = [format((real if spec else count) + place, spec or "") for place, (_, spec) in enumerate(fields)]

@@ -1,14 +1,10 @@
-"""Wrong versions of public functions: the faults that the contract declares."""
+"""Wrong versions of public functions: the faults that the contract `distill-observability` declares."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-
-from falsifiers.support.run_lines import EVALUATION, STEP
-
-STEP_LINE_REWORDED = f" {STEP}"
 
 
 def default_callback_missing(original: Any, *models: Any, callbacks: Sequence[Any] = (), **others: Any) -> Any:

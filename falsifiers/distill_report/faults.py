@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from falsifiers.support.run_lines import SMOKE_PROJECTION, SMOKE_SUMMARY, matcher
+from falsifiers.support.run_lines import SMOKE_PROJECTION, SMOKE_SUMMARY
 
 ONE_DECIMAL = SMOKE_SUMMARY.replace(":.2f}", ":.1f}")
 FIFTY_K = SMOKE_PROJECTION.replace("{steps}", "50K")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from falsifiers.support.run_lines import SMOKE_END, SMOKE_PROJECTION, SMOKE_SUMMARY, matcher
+from falsifiers.support.run_lines import SMOKE_PROJECTION, SMOKE_SUMMARY, matcher
 
 
 def environment_unread(original: Any, flags: Any, environment: Any, config: Any) -> Any:
