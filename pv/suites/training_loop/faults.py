@@ -51,6 +51,18 @@ def _padded_left(batch: Batch) -> Batch:
     return {name: torch.stack(list(map(torch.roll, rows, missing))) for name, rows in batch.items()}
 
 
+def gradient_stays_after_overflow(
+    original: Callable[[Training, Sequence[Batch]], list[Sums]], training: Training, window: Sequence[Batch]
+) -> list[Sums]:
+    """Add to a gradient that is not finite, in place of clearing it."""
+    kept = [each.grad.clone() for each in loop.trained(training.model) if each.grad is not None]
+    sums = original(training, window)
+    for each, old in zip(loop.trained(training.model), kept, strict=False):
+        if each.grad is not None and not old.isfinite().all():
+            each.grad += old
+    return sums
+
+
 def all_in_training_mode(original: Callable[[Mapping[nn.Module, bool]], None], modes: Mapping[nn.Module, bool]) -> None:
     """Put every module in training mode, also those that were not."""
     for each in modes:

@@ -5,6 +5,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 
+from torch import Tensor
+
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job, saved_job
 from pv.suites.training_loop.claims.checks import Cell, Cells, judge
@@ -14,6 +16,8 @@ from pv.suites.training_loop.numbers import close
 from pv.suites.training_loop.oracle import START
 from pv.suites.training_loop.run import Run
 
+RATE, DECAY_TOLERANCE = 0.01, 1e-3
+"""Of a step whose weight decay is measured, and how far it may be off, relative."""
 Schedule = Callable[[int, int], float]
 """The rate of the step after so many steps of so many planned ones."""
 
@@ -167,6 +171,25 @@ def falsify_biases_do_not_decay(bench: Bench) -> None:
         ]
         cells[f"decay {decay:g}"] = Cell(run, "; ".join(wrong))
     judge(cells)
+
+
+def falsify_decay_is_decoupled(bench: Bench) -> None:
+    cells: Cells = {}
+    without = bench.run(job(equal(4), optimizer="adamw", rate=RATE, decay=0.0))
+    for decay in (0.1, 0.5):
+        run = bench.run(replace(without.job, decay=decay))
+        taken, wanted = (_weight(without) - _weight(run)), RATE * decay * START["head.weight"]
+        apart = float((taken - wanted).abs().max() / wanted.abs().max())
+        fault = f"the first step takes {float(taken.abs().max()):.3g} from head.weight for its decay at most"
+        fault += f", rate times decay times weight is {float(wanted.abs().max()):.3g}"
+        cause = "a decay that is added to the gradient" if apart > 0.5 else "another factor of the decay"
+        cells[f"decay {decay:g}"] = Cell(run, fault if apart > DECAY_TOLERANCE else "", (cause,))
+    judge(cells)
+
+
+def _weight(run: Run) -> Tensor:
+    """Return the weights of the head after the first step."""
+    return run.steps[0].weights["head.weight"]
 
 
 def falsify_logged_rate_is_the_one_used(bench: Bench) -> None:

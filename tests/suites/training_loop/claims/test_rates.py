@@ -20,6 +20,10 @@ def test_decay_of_a_bias_is_named() -> None:
     assert "head.bias has the weight decay 0.1, not 0.0" in refutation("bias-decays", "TL-DECAY-001")
 
 
+def test_decay_in_the_gradient_is_named() -> None:
+    assert "a decay that is added to the gradient" in refutation("decay-in-the-gradient", "TL-DECAY-002")
+
+
 def from_above_zero(job: Job, done: int, planned: int) -> float:
     return (done + 1) / job.warmup if done < job.warmup else plan.factor(job, done, planned)
 

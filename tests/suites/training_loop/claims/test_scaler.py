@@ -13,6 +13,7 @@ def test_claim_holds_for_the_correct_loop(claim: Falsifier) -> None:
     ("mutant", "claim", "cause"),
     [
         ("rate-of-skipped-step", "TL-SCALER-001", "a schedule that moves on with the skipped step"),
+        ("gradient-stays-after-overflow", "TL-SCALER-001", "a gradient that is not cleared after the skipped step"),
         ("resume-without-scale", "TL-SCALER-002", "is 2 times that of the run that was not cut"),
     ],
 )
