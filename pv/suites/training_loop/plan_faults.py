@@ -30,6 +30,13 @@ def loses_an_epoch(original: Callable[[Job, int], Iterator[Windows]], job: Job, 
     yield from list(original(job, done))[skipped:]
 
 
+def place_in_full_windows(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
+    """Compute the place of a cut as if the last window of every epoch were full."""
+    epoch = plan.epoch_windows(job, 0)
+    full, taken = divmod(done * job.accumulate, sum(map(len, epoch)))
+    yield from original(job, full * len(epoch) + taken // job.accumulate)
+
+
 def steps_after_the_end(original: Callable[[Job, int], Iterator[Windows]], job: Job, done: int) -> Iterator[Windows]:
     """Take another epoch when a finished run is resumed."""
     yield from original(job, done)

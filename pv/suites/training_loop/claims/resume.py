@@ -21,21 +21,23 @@ from pv.suites.training_loop.numbers import close, equal_to
 from pv.suites.training_loop.run import Run
 
 Order = list[tuple[int, ...]]
+UNEVEN = (1, 2, 3)
+"""Micro-batches of a window; of the four of an epoch, 3 leave one for its last window."""
 PRINTED = 1e-4
 """Relative rounding of logged numbers that is allowed."""
 Check = Callable[[Run, Run, int], str | tuple[str, tuple[str, ...]]]
 """Return what is wrong with a run (second) that was resumed after a step of another one (first), and the causes."""
 
 
-def cut_after_every_step(bench: Bench, check: Check, **settings: Any) -> None:
-    """Check each resumed run against the straight one, without accumulation and with it."""
-    judge(cut_cells(bench, check, **settings))
+def cut_after_every_step(bench: Bench, check: Check, *, windows: tuple[int, ...] = (1, 2), **settings: Any) -> None:
+    """Check each resumed run against the straight one, for each number of micro-batches in a window."""
+    judge(cut_cells(bench, check, windows=windows, **settings))
 
 
-def cut_cells(bench: Bench, check: Check, **settings: Any) -> Cells:
+def cut_cells(bench: Bench, check: Check, *, windows: tuple[int, ...] = (1, 2), **settings: Any) -> Cells:
     """Return what is wrong with the run that is resumed after each step."""
     cells: Cells = {}
-    for accumulate in (1, 2):
+    for accumulate in windows:
         straight = bench.run(saved_job(accumulate=accumulate, **settings))
         for k in range(1, len(straight.steps)):
             cells[f"accumulation {accumulate}, cut after step {k}"] = cut(bench, straight, k, check)
@@ -63,7 +65,7 @@ def falsify_rest_of_the_epoch(bench: Bench) -> None:
         taken = sum(map(len, straight.order[k - k % per_epoch : k]))
         return order_fault(straight, again.order[:rest], straight.order[k : k + rest], taken)
 
-    cut_after_every_step(bench, check)
+    cut_after_every_step(bench, check, windows=UNEVEN)
 
 
 def order_fault(straight: Run, found: Order, wanted: Order, taken: int) -> tuple[str, tuple[str, ...]]:
@@ -104,7 +106,7 @@ def falsify_orders_of_later_epochs(bench: Bench) -> None:
         rest = rest_of_epoch(straight, k)
         return order_fault(straight, again.order[rest:], straight.order[k + rest :], 0)
 
-    cut_after_every_step(bench, check)
+    cut_after_every_step(bench, check, windows=UNEVEN)
 
 
 def falsify_rates_after_a_cut(bench: Bench) -> None:
