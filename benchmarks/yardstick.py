@@ -23,7 +23,7 @@ from pv.contract.mutants import Edit
 from pv.contract.names import Target
 from pv.mutation import scope
 from pv.mutation.generate import Automatic, Module
-from pv.mutation.judge import Judged, MutantStatus
+from pv.mutation.judge import DETECTED, Judged, MutantStatus
 from pv.mutation.result import Plan
 from pv.mutation.trials import MutantTrials
 from pv.source import syntax
@@ -122,7 +122,7 @@ def recheck(project: Project, path: Path, jobs: int) -> int:
         frozenset(edits) - frozenset(generated(project)), "the code has changed: no longer a mutant"
     )
     status |= {edit_of(each.mutant): each.status.value for each in judged(project, edits, jobs)}
-    left = [edit for edit in edits if status[edit] != MutantStatus.KILLED.value]
+    left = [edit for edit in edits if status[edit] not in {each.value for each in DETECTED}]
     for edit in left:
         print(f"{edit.function}: {edit.find} -> {edit.replace or 'pass'} ({edit.occurrence}): {status[edit]}")
     print(f"{len(edits) - len(left)} of {len(edits)} killed")
@@ -137,6 +137,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--list", type=Path, default=LIST)
     asked = parser.parse_args()
+    if asked.command == "check" and not asked.list.exists():
+        parser.error(f"missing list {asked.list}: draw it before the change")
     if asked.command == "check":
         return recheck(project_of(()), asked.list, asked.jobs)
     return draw(project_of(()), asked.list, asked.number, asked.seed, asked.jobs)
