@@ -148,6 +148,7 @@ RARE = frozenset(
         "decay",
         "network",
         "network_evaluation",
+        "network_loss",
         "network_optimizer",
         "scaler",
         "ties",

@@ -42,9 +42,10 @@ class WithNetwork(Protocol):
     def network_loss(
         self, network: nn.Module, rows: Sequence[Sequence[int]], *, checkpointing: bool, autocast: bool
     ) -> Tensor:
-        """Return the loss of a batch in the mode that the network is in (`checkpointing`, `autocast`).
+        """Return the loss of a batch in the mode that the network is in (`network_loss`).
 
-        checkpointing: activations are computed again in the backward. autocast: in bfloat16.
+        checkpointing: activations are computed again in the backward (`checkpointing`). autocast: in bfloat16
+        (`autocast`).
         """
         ...
 

@@ -137,6 +137,16 @@ def backward(bench: Bench, network: nn.Module, *, checkpointing: bool = False, a
     return Backward(loss.detach(), gradient, len(called))
 
 
+def falsify_trained_parameters_have_gradients(bench: Bench) -> None:
+    network = own(bench).network()
+    found = backward(bench, network).gradient
+    trained = [name for name, each in network.named_parameters() if each.requires_grad]
+    missing = [name for name in trained if name not in found or not found[name].any()]
+    assert not missing, (
+        f"{', '.join(missing)} is trained and has no gradient: the graph is cut above it, as by a part under no_grad"
+    )
+
+
 def falsify_checkpointing_changes_no_gradient(bench: Bench) -> None:
     network = own(bench).network()
     plain, again = backward(bench, network), backward(bench, network, checkpointing=True)

@@ -33,6 +33,7 @@ def test_claim_holds_for_the_correct_loop(claim: Falsifier) -> None:
         ("bias-decays", "TL-NETWORK-006", "norm.weight has the weight decay 0.1"),
         ("parameters-in-a-set", "TL-NETWORK-007", "a saved state is loaded by position"),
         ("evaluation-trains-frozen-part", "TL-NETWORK-008", "position is in training mode"),
+        ("frozen-part-cuts-the-graph", "TL-NETWORK-011", "embed.weight is trained and has no gradient"),
         ("recomputes-with-other-dropout", "TL-NETWORK-009", "other numbers are drawn"),
         ("loss-in-bfloat16", "TL-NETWORK-010", "the loss is computed in torch.bfloat16"),
     ],
