@@ -17,12 +17,15 @@ from pv.suites.training_loop.run import Run, observe
 
 LIMIT_S = 600.0
 """Longest time that the processes may take, imports included."""
+SKIPPED = 77
+"""Exit code of a rank that has raised SkipTest."""
 
 
 def run_ranks(trainer: Trainer, job: Job, size: int) -> list[Run]:
     """Return the run of each rank.
 
-    Raise RuntimeError with the output of a rank that failed, and SkipTest if the trainer cannot be sent to a process.
+    Raise RuntimeError with the output of a rank that failed, and SkipTest if a rank has raised it, or if the trainer
+    cannot be sent to a process.
     """
     (job.directory / "task").write_bytes(_packed(trainer, job))
     # The parent holds the store, so that no port is chosen that another process might take.
@@ -70,6 +73,8 @@ def _wait(started: Sequence["subprocess.Popen[bytes]"], directory: Path) -> None
             break
         time.sleep(0.05)
     for rank, process in enumerate(started):
+        if process.poll() == SKIPPED:
+            raise SkipTest(_answer(directory, rank).read_text(encoding="utf-8"))
         if process.poll():
             last = _log(directory, rank).read_text(errors="replace")[-2000:]
             raise RuntimeError(f"rank {rank} of {len(started)} ended with status {process.returncode}:\n{last}")
@@ -88,7 +93,11 @@ def _answer(directory: Path, rank: int) -> Path:
 def _main(directory: Path, rank: int) -> None:
     torch.set_num_threads(1)
     trainer, job = pickle.loads((directory / "task").read_bytes())
-    run = observe(trainer, job)
+    try:
+        run = observe(trainer, job)
+    except SkipTest as error:
+        _answer(directory, rank).write_text(str(error), encoding="utf-8")
+        os._exit(SKIPPED)  # without waiting for the other ranks, which may wait for this one
     _answer(directory, rank).write_bytes(pickle.dumps(run))
     if torch.distributed.is_initialized():
         torch.distributed.barrier()

@@ -51,6 +51,13 @@ def test_failure_of_one_rank_ends_the_others_and_names_its_error(bench: Benches,
         bench(Broken()).ranks(job(), 2)
 
 
+def test_job_that_one_rank_cannot_run_is_skipped_with_its_reason(bench: Benches, job: Jobs) -> None:
+    from ddp_loop import Unable
+
+    with pytest.raises(SkipTest, match="no such job"):
+        bench(Unable()).ranks(job(), 2)
+
+
 def test_adapter_of_no_module_is_skipped(bench: Benches, job: Jobs) -> None:
     class Local:
         lacks: Mapping[str, str] = {}
