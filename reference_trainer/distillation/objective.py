@@ -13,7 +13,7 @@ __all__ = ["DIVERGENCES", "WITH_BETA", "Weights", "check_ignore_index"]
 DIVERGENCES = {
     "forward_kl": "KL(teacher || student)",
     "reverse_kl": "KL(student || teacher)",
-    "jensen_shannon": "Jensen-Shannon of both",
+    "jensen_shannon": "both to their mixture",
 }
 """The formula of each divergence; `divergences.BY_NAME` has its function."""
 WITH_BETA = ("jensen_shannon",)

@@ -14,7 +14,7 @@ from pv.suites.training_loop.job import Job, Report, probe_of
 from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.plan import due
 from pv.suites.training_loop.probe import token_loss
-from pv.suites.training_loop.state import Batch, State, Sums, Training
+from pv.suites.training_loop.saving import Batch, State, Sums, Training
 
 Windows = list[Sequence[Sequence[int]]]
 

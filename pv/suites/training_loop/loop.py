@@ -22,8 +22,18 @@ from pv.suites.training_loop.job import HEAD, IGNORED, RARE, Job, Report, probe_
 from pv.suites.training_loop.network import Attention, logits_of, loss_of
 from pv.suites.training_loop.plan import batches, better, due, factor, planned_steps, remaining, stops
 from pv.suites.training_loop.probe import token_loss
-from pv.suites.training_loop.saving import checkpoints, model_in, read, restore, rotate, save
-from pv.suites.training_loop.state import Batch, State, Sums, Training
+from pv.suites.training_loop.saving import (
+    Batch,
+    State,
+    Sums,
+    Training,
+    checkpoints,
+    model_in,
+    read,
+    restore,
+    rotate,
+    save,
+)
 
 
 def load(job: Job, epoch: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[Batch]]:
