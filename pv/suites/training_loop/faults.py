@@ -1,20 +1,24 @@
 """Faults of a training loop that no edit of one expression makes. `original` is the replaced function."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from pv.suites.training_loop import loop, saving
 from pv.suites.training_loop.job import Job, Report, probe_of
-from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.plan import due
 from pv.suites.training_loop.probe import token_loss
 from pv.suites.training_loop.saving import Batch, State, Sums, Training
+
+if TYPE_CHECKING:  # a swap in a module that the loop imports is made while the loop is loaded
+    from pv.suites.training_loop.loop import Loop
 
 Windows = list[Sequence[Sequence[int]]]
 
