@@ -107,7 +107,7 @@ def _real(path: str) -> str:
     """Return the path without links. Most files share few folders, whose links are followed once."""
     folder, name = os.path.split(path)
     # Path.is_symlink raises for a name that is too long, and a Path for each of a hundred files takes longer.
-    place = os.path.join(_real_folder(folder), name)  # noqa: PTH118
+    place = os.path.join(_real_folder(folder), name)  # noqa: PTH118  (as above)
     return os.path.realpath(place) if name in ("", ".", "..") or os.path.islink(place) else place  # noqa: PTH114
 
 
