@@ -27,6 +27,7 @@ from {module} import {names}
 
 class Adapter(HandWritten):
     logged = {logged}
+    # without = ("masks", "lengths")  # if every token is scored; if all rows have one length
 
     def build(self, job: Job, model: Probe) -> None:
         # model(tokens) maps token ids [B, T] to logits [B, T, V]. Wrap it if the loop calls its model otherwise.
@@ -60,7 +61,7 @@ from {module} import {names}
 
 
 class Adapter:
-    lacks = dict.fromkeys(
+    lacks = dict.fromkeys(  # also "masks" if every token is scored, "lengths" if all rows have one length
         {lacks}.split(),
         "the adapter of one function does not tell",
     )

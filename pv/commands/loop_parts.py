@@ -36,7 +36,8 @@ SETTINGS = {
     "directory": r"(out(put)?|checkpoint|ckpt|save)_?(dir(ectory)?|path)?",
 }
 """Names of parameters by the setting of a job that they take."""
-DECAY = re.compile(r"(lr_)?decay(_lr)?")
+SCHEDULED = re.compile(r"(lr_)?decay(_lr)?")
+WEIGHT_DECAY = re.compile(r"weight_decay|wd|decay")
 LONGEST = 90
 MODEL = re.compile(r"(lm_|raw_)?(model|net|network|student|module)")
 NUMBERS = {
@@ -56,10 +57,12 @@ class Loop:
     classes: Mapping[str, ast.ClassDef]
 
     def method(self, role: str) -> ast.FunctionDef | None:
-        """Return the public method with a role; of several the one that asks for least."""
+        """Return the public method with a role; of several one that no other calls, and that asks for least."""
         methods = [each for each in self.node.body if isinstance(each, ast.FunctionDef)]
         named = [each for each in methods if re.fullmatch(ROLES[role], each.name)]
-        return min(named, key=lambda each: sum(not has_default for _, has_default in _parameters(each)), default=None)
+        inner = {name for each in named for name in _called_on_self(each) if name != each.name}
+        outer = [each for each in named if each.name not in inner] or named
+        return min(outer, key=lambda each: sum(not has_default for _, has_default in _parameters(each)), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +145,13 @@ def attributes(loop: Loop) -> dict[str, str]:
     return found
 
 
+def _called_on_self(method: ast.FunctionDef) -> Iterator[str]:
+    """Yield the names of the methods that a method calls on `self`."""
+    for node in ast.walk(method):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_self(node.func.value):
+            yield node.func.attr
+
+
 def _is_self(node: ast.expr) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
 
@@ -170,7 +180,10 @@ def _value(parameter: ast.arg, given: Mapping[str, str]) -> str:
     """Return what a job has for a parameter; "" if its name does not tell."""
     if "model" in given and MODEL.fullmatch(parameter.arg):
         return given["model"]
-    if DECAY.fullmatch(parameter.arg):
+    number = parameter.annotation is not None and "float" in ast.unparse(parameter.annotation)
+    if number and WEIGHT_DECAY.fullmatch(parameter.arg):
+        return f"{given['job']}.decay or 0.0"
+    if not number and SCHEDULED.fullmatch(parameter.arg):
         return f'{given["job"]}.schedule == "linear"'
     if parameter.arg == "device":
         return '"cpu"'
@@ -188,7 +201,11 @@ def _settings(parameter: ast.arg, loop: Loop, given: Mapping[str, str], names: l
     for each in fields:
         name = ast.unparse(each.target)
         is_text = ast.unparse(each.annotation) == "str"
-        if value := f"{given['job']}.optimizer" if is_text and name == "optimizer" else _value(ast.arg(name), job):
+        if (
+            value := f"{given['job']}.optimizer"
+            if is_text and name == "optimizer"
+            else _value(ast.arg(name, each.annotation), job)
+        ):
             values.append(f"{name}={value}")
         elif each.value is None:
             values.append(f'{name}=fill_in("{name}")')

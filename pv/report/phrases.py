@@ -63,6 +63,15 @@ def undecided(verdict: ContractVerdict) -> dict[str, list[Result]]:
     return grouped
 
 
+def not_claimed(verdict: ContractVerdict) -> dict[str, list[Result]]:
+    """Return the claims that the subject does not make, by reason."""
+    grouped: dict[str, list[Result]] = {}
+    for result in verdict.results:
+        if result.outcome is Outcome.NOT_CLAIMED:
+            grouped.setdefault(result.reason, []).append(result)
+    return grouped
+
+
 def close_to_their_limit(verdict: ContractVerdict) -> Iterator[tuple[Result, str]]:
     """Yield the proofs that took more than half of their limit, with a remark: a slower machine may miss them."""
     for result in verdict.proofs:

@@ -61,6 +61,8 @@ def _lines(report: Report, view: View) -> Iterator[Text]:
         if view.verbose:
             for result, remark in phrases.close_to_their_limit(verdict):
                 yield from _folded("proved", [result], remark)
+            for reason, results in phrases.not_claimed(verdict).items():
+                yield from _folded("not claimed", results, reason, len(results))
     if report.contracts:
         yield Text()
     if view.base is not None:
@@ -105,13 +107,13 @@ def _failures(verdict: ContractVerdict) -> Iterator[Text]:
         yield from _folded("undecided", results, reason)
 
 
-def _folded(label: str, results: list[Result], remark: str) -> Iterator[Text]:
-    """Yield one line for several results, after an empty one."""
+def _folded(label: str, results: list[Result], remark: str, most: int = MAX_NAMES) -> Iterator[Text]:
+    """Yield one line for several results, after an empty one; `most` of them are named."""
     names = [f"{result.falsifier.id} on {result.device}" for result in results]
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
     yield Text()
     style = STYLES.get(label, STYLES["undecided"])
-    yield _headed(label.upper(), style, plain(f"{', '.join(names[:MAX_NAMES])}{more}: {remark}"))
+    yield _headed(label.upper(), style, plain(f"{', '.join(names[:most])}{more}: {remark}"))
 
 
 def _block(result: Result, verdict: ContractVerdict) -> Iterator[Text]:

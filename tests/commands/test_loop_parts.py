@@ -46,3 +46,24 @@ def test_attributes_hold_the_numbers_of_a_step() -> None:
         "rate": 'self.loop.optimizer.param_groups[0]["lr"]',
         "steps": "self.loop.global_step",
     }
+
+
+def test_method_that_another_one_calls_does_not_play_the_role() -> None:
+    inner = CLASS.replace(
+        "def train_step(self, batch, scale): ...", "def train_step(self, batch, scale): self.step(batch)"
+    )
+    method = loop(inner).method("update")
+    assert method is not None and method.name == "train_step"
+
+
+@pytest.mark.parametrize(
+    ("parameter", "given"),
+    [
+        ("decay: float", "job.decay or 0.0"),
+        ("weight_decay: float", "job.decay or 0.0"),
+        ("decay_lr: bool", 'job.schedule == "linear"'),
+    ],
+)
+def test_decay_of_weights_is_not_that_of_the_rate(parameter: str, given: str) -> None:
+    call = called(loop(f"def fit(model, {parameter}): ..."), "fit", {"job": "job", "model": "model"})
+    assert call.text == f"fit(model=model, {parameter.split(':')[0]}={given})"

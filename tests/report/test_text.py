@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from pv.report import render
+from pv.results.outcome import Outcome
 from pv.results.trial import EquationMutants
 from tests.report import equation_reports
 from tests.report.handmade import HOSTILE, PLAIN
@@ -48,6 +49,15 @@ def test_text_shows_the_worst_first_with_all_a_reader_needs() -> None:
         "  replay    pv validate --only F-REFUTED --replay 6.0:AAE=",
         "",
     ]
+
+
+def test_text_names_every_claim_that_is_not_made_if_it_is_verbose() -> None:
+    verdict = PLAIN.contracts[0]
+    unclaimed = [replace(each, outcome=Outcome.NOT_CLAIMED, reason="no ranks") for each in verdict.results]
+    report = replace(PLAIN, contracts=(replace(verdict, results=unclaimed),))
+    names = ", ".join(f"{each.falsifier.id} on {each.device}" for each in unclaimed)
+    assert f"NOT CLAIMED {names}: no ranks" in render(report, "text", verbose=True)
+    assert "no ranks" not in render(report, "text")
 
 
 @pytest.mark.parametrize(("valid", "asked", "said"), [(1, 200, True), (19, 200, True), (20, 200, False), (1, 1, False)])

@@ -15,6 +15,7 @@ from typing import Any
 from pv.instrument.coverage import seen
 from pv.suites.training_loop.job import RARE, Job, Trainer
 from pv.suites.training_loop.killed import killed
+from pv.suites.training_loop.plain import implied, taken
 from pv.suites.training_loop.ranks import run_ranks
 from pv.suites.training_loop.run import Run, observe
 
@@ -49,12 +50,13 @@ class Bench:
     def missing(self, claim: str, needs: tuple[str, ...]) -> str:
         """Return why the trainer does not make a claim; "" if it does."""
         unnamed = RARE.difference(getattr(self.trainer, "has", ()))
-        lacks = dict.fromkeys(unnamed, "its adapter does not name it in `has`") | dict(self.trainer.lacks)
+        lacks = dict.fromkeys(unnamed, "its adapter does not name it in `has`") | implied(self.trainer.lacks)
         lacking = [f"no {feature}: {lacks[feature]}" for feature in needs if feature in lacks]
         return "; ".join([*lacking, *filter(None, [self.trainer.not_claimed.get(claim)])])
 
     def run(self, job: Job) -> Run:
         """Return the run of a job, whose directory is chosen here."""
+        job = taken(job, self.trainer.lacks)
         return self._once(repr(job), lambda place: observe(self.trainer, replace(job, directory=place)))
 
     def repeat(self, job: Job) -> Run:
@@ -73,6 +75,7 @@ class Bench:
 
     def ranks(self, job: Job, size: int) -> list[Run]:
         """Return the runs of a job in so many processes, by rank."""
+        job = taken(job, self.trainer.lacks)
         return self._all(
             f"{job!r} x {size}", lambda place: run_ranks(self.trainer, replace(job, directory=place), size)
         )

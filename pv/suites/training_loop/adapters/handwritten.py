@@ -29,11 +29,13 @@ class HandWritten:
     What is done here: an update for each window, and the cadences of logs, evaluations and checkpoints. Order, epochs,
     the end of the run, accumulation, clipping, schedule and what is saved are the loop's.
     logged: of `loss`, `rate` and `norm`, the numbers that `log` returns. has: features that it is not known to have
-    otherwise: those of `RARE` in `pv.suites.training_loop.job`, `groups`, and others.
+    otherwise: those of `RARE` in `pv.suites.training_loop.job`, `groups`, and others. without: features that it does
+    not have: `masks` if every token is scored, `lengths` if all rows have one length.
     """
 
     logged: tuple[str, ...] = ()
     has: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
     not_claimed: Mapping[str, str] = {}
     tolerance = 1e-6
 
@@ -42,6 +44,7 @@ class HandWritten:
         """Return the features that the loop does not have. Override it to add to them, or to remove some."""
         silent = [name for name in ("loss", "rate", "norm") if name not in self.logged]
         others = dict.fromkeys(_OTHERS, "a hand-written loop may not have it") | dict.fromkeys(silent, _SILENT)
+        others |= dict.fromkeys(self.without, "its adapter names it in `without`")
         return {name: why for name, why in others.items() if name not in self.has}
 
     def build(self, job: Job, model: Probe) -> None:

@@ -1,6 +1,6 @@
 """Claims about the running average of the weights."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from torch import Tensor
 
@@ -9,6 +9,7 @@ from pv.suites.training_loop.claims.cases import saved_job
 from pv.suites.training_loop.claims.checks import Cell, Cells, judge
 from pv.suites.training_loop.claims.resume import cut_after_every_step
 from pv.suites.training_loop.diagnosis import different
+from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.mistakes import difference
 from pv.suites.training_loop.numbers import CLOSE
 from pv.suites.training_loop.oracle import START
@@ -18,23 +19,41 @@ DECAY = 0.75
 Weights = Mapping[str, Tensor]
 
 
-def averaged(start: Weights, later: Sequence[Weights], decay: float = DECAY) -> Weights:
-    """Return the running average that starts with weights and takes in later ones."""
+Decays = Callable[[int], float]
+"""The part of itself that the average keeps in the update after so many others."""
+
+
+def decays(bench: Bench, job: Job) -> Decays:
+    """Return the decays that a trainer documents; a constant one if it says nothing."""
+    own: Callable[[Job, int], float] | None = getattr(bench.trainer, "expected_decay", None)
+    return (lambda done: own(job, done)) if own is not None else constant
+
+
+def constant(done: int) -> float:
+    return DECAY
+
+
+def averaged(start: Weights, later: Sequence[Weights], decay: Decays, done: int = 0) -> Weights:
+    """Return the running average that starts with weights after `done` updates and takes in later ones."""
     mean = start
-    for weights in later:
-        mean = {name: decay * each + (1 - decay) * weights[name] for name, each in mean.items()}
+    for k, weights in enumerate(later, done):
+        mean = {name: decay(k) * each + (1 - decay(k)) * weights[name] for name, each in mean.items()}
     return mean
 
 
-def _known(run: Run) -> dict[str, Weights]:
+def _known(run: Run, decay: Decays) -> dict[str, Weights]:
     """Return the averages that known mistakes give."""
     after, before = [step.weights for step in run.steps], [run.before(k) for k in range(len(run.steps))]
     micro = [step.weights for step in run.steps for _ in step.batches]
     return {
-        "the average of the weights before each step, so it is updated before the step": averaged(START, before),
-        "the average with the parts of old and new exchanged": averaged(START, after, 1 - DECAY),
-        "updated with every micro-batch": averaged(START, micro),
-        "the average that starts with the weights after the first step": averaged(after[0], after[1:]),
+        "the average of the weights before each step, so it is updated before the step": averaged(START, before, decay),
+        "the average with the parts of old and new exchanged": averaged(START, after, lambda k: 1 - decay(k)),
+        "updated with every micro-batch": averaged(START, micro, decay),
+        "the average that starts with the weights after the first step": averaged(after[0], after[1:], decay),
+        "the average with a decay that warms up as (1 + n) / (10 + n), which `expected_decay` of the adapter can say": (
+            averaged(START, after, lambda k: min(decay(k), (1 + k) / (10 + k)))
+        ),
+        "the average with the decay of the first update": averaged(START, after, lambda _: decay(0)),
         "the weights at the start: it is never updated": START,
         "the weights at the end: nothing is averaged": run.weights,
     }
@@ -45,9 +64,10 @@ def falsify_average_of_the_weights(bench: Bench) -> None:
     allowed = max(bench.trainer.tolerance, CLOSE)
     for accumulate in (1, 2):
         run = bench.run(saved_job(accumulate=accumulate, dropout=0.0, average=DECAY))
-        off = difference(run.average, averaged(START, [step.weights for step in run.steps]))
+        decay = decays(bench, run.job)
+        off = difference(run.average, averaged(START, [step.weights for step in run.steps], decay))
         fault = f"after {len(run.steps)} steps the average is off by {off:.2g} of the largest weight"
-        causes = tuple(name for name, each in _known(run).items() if difference(run.average, each) < allowed)
+        causes = tuple(name for name, each in _known(run, decay).items() if difference(run.average, each) < allowed)
         cells[f"accumulation {accumulate}"] = Cell(run, fault, causes) if off > allowed else Cell(run)
     judge(cells)
 
@@ -60,7 +80,9 @@ def falsify_average_after_a_cut(bench: Bench) -> None:
             "an average that starts anew with the weights of the checkpoint": straight.steps[k - 1].weights,
             "an average that starts anew with the weights at the start": START,
         }
-        causes = (name for name, start in known.items() if difference(again.average, averaged(start, later)) < CLOSE)
+        decay = decays(bench, straight.job)
+        averages = {name: averaged(start, later, decay, k) for name, start in known.items()}
+        causes = (name for name, each in averages.items() if difference(again.average, each) < CLOSE)
         return f"average at the end: {differing}" if differing else "", tuple(causes)
 
     cut_after_every_step(bench, check, dropout=0.0, average=DECAY)

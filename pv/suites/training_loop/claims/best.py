@@ -110,13 +110,13 @@ def _weights_cell(run: Run) -> Cell:
     least = min((loss for _, loss in run.evaluations), default=math.nan)
     if not run.best_weights:
         return Cell(run, "the best checkpoint has no model")
-    found = _loss(run.best_weights)
+    found = _loss(run, run.best_weights)
     if close(found, least, TOLERANCE):
         return Cell(run)
     fault = f"the weights of the best checkpoint have the loss {found:.6g}; the least reported is {least:.6g}"
     steps = {f"the weights after step {k}": step.weights for k, step in enumerate(run.steps, 1)}
-    return Cell(run, fault, tuple(name for name, each in steps.items() if close(_loss(each), found, TOLERANCE)))
+    return Cell(run, fault, tuple(name for name, each in steps.items() if close(_loss(run, each), found, TOLERANCE)))
 
 
-def _loss(weights: Mapping[str, Tensor]) -> float:
-    return token_mean([sums(weights, EVALUATED)])
+def _loss(run: Run, weights: Mapping[str, Tensor]) -> float:
+    return token_mean([sums(weights, run.job.evaluated)])

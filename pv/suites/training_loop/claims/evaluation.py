@@ -17,17 +17,17 @@ TOLERANCE = 1e-5
 
 def evaluation_cell(run: Run, k: int, found: float) -> Cell:
     """Return what is wrong with the loss of an evaluation after step k."""
-    weights, size = run.before(k), run.job.eval_batch
+    weights, size, evaluated = run.before(k), run.job.eval_batch, run.job.evaluated
 
     def parts(size: int) -> list[tuple[Sums, tuple[Example, ...]]]:
-        rows = [EVALUATED[i : i + size] for i in range(0, len(EVALUATED), size)]
+        rows = [evaluated[i : i + size] for i in range(0, len(evaluated), size)]
         return [(sums(weights, part), part) for part in rows]
 
     rows, batches = parts(1), parts(size)
     wanted = token_mean([each for each, _ in rows])
     if close(found, wanted, TOLERANCE):
         return Cell(run)
-    by_rows = sum(token_mean([each]) * len(part) for each, part in batches) / len(EVALUATED)
+    by_rows = sum(token_mean([each]) * len(part) for each, part in batches) / len(evaluated)
     known = {
         "the mean of the batches' means": mean_of_means([each for each, _ in batches]),
         "the mean of the batches' means, weighted by their rows": by_rows,
@@ -35,12 +35,12 @@ def evaluation_cell(run: Run, k: int, found: float) -> Cell:
         "the sum over the tokens / the number of examples": sum(each.nats for each, _ in rows) / len(rows),
         "the sum over the tokens / the number of batches": sum(each.nats for each, _ in rows) / len(batches),
         "that of the last batch": token_mean([batches[-1][0]]),
-        "that of the weights before the last step": token_mean([sums(run.before(k - 1), EVALUATED)]),
-        "that of the weights at the start": token_mean([sums(START, EVALUATED)]),
+        "that of the weights before the last step": token_mean([sums(run.before(k - 1), evaluated)]),
+        "that of the weights at the start": token_mean([sums(START, evaluated)]),
     }
     if run.average and k == len(run.steps):
         name = "that of the running average, which the adapter is to turn off where `job.average` is None"
-        known[name] = token_mean([sums(run.average, EVALUATED)])
+        known[name] = token_mean([sums(run.average, evaluated)])
     fault = f"{found:.6g} is reported, the token mean is {wanted:.6g}"
     return Cell(run, fault, equal_to(found, known, TOLERANCE))
 

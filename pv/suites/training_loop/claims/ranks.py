@@ -16,11 +16,11 @@ from pv.suites.training_loop.oracle import sums
 from pv.suites.training_loop.run import Run
 
 
-def both_ranks(bench: Bench) -> tuple[Run, Run]:
+def both_ranks(bench: Bench, **others: Any) -> tuple[Run, Run]:
     """Return the runs of the two ranks of a job, with checkpoints and evaluations if the trainer has them."""
     saved: dict[str, Any] = {} if bench.missing("", ("save",)) else {"save_every": 1}
     evaluated = {} if bench.missing("", ("evaluate",)) else {"evaluated": EVALUATED, "eval_every": 2}
-    first, second = bench.ranks(job(unequal(8), batch=1, accumulate=2, **saved, **evaluated), 2)
+    first, second = bench.ranks(job(unequal(8), batch=1, accumulate=2, **saved, **evaluated, **others), 2)
     if len(first.steps) != len(second.steps):
         refute(f"the ranks take {len(first.steps)} and {len(second.steps)} steps", first)
     return first, second
@@ -55,7 +55,8 @@ def falsify_gradient_of_two_ranks(bench: Bench) -> None:
 
 
 def falsify_resume_of_two_ranks(bench: Bench) -> None:
-    straight = [*both_ranks(bench)]
+    drops = not bench.missing("TL-RESUME-004", ())
+    straight = [*(both_ranks(bench, dropout=0.3) if drops else both_ranks(bench))]
     if 1 not in straight[0].checkpoints:
         refute("two processes leave no checkpoint of step 1", straight[0])
     for rank, (whole, again) in enumerate(zip(straight, bench.resume_ranks(straight, 1), strict=True)):
@@ -77,7 +78,9 @@ def falsify_evaluation_of_two_ranks(bench: Bench) -> None:
 
 def _evaluation_cell(runs: tuple[Run, Run], run: Run, k: int, loss: float) -> Cell:
     cell = evaluation_cell(run, k, loss)
-    parts = [[each for each in EVALUATED if any(each.name in names for names in part.evaluated)] for part in runs]
+    parts = [
+        [each for each in run.job.evaluated if any(each.name in names for names in part.evaluated)] for part in runs
+    ]
     own = [token_mean([sums(run.before(k), part)]) for part in parts]
     known = {"the mean of the ranks' means": sum(own) / 2, "that of its own part": own[runs.index(run)]}
     return replace(cell, causes=(*equal_to(loss, known, TOLERANCE), *cell.causes)) if cell.fault else cell
