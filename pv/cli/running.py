@@ -84,9 +84,9 @@ def _dry_run(form: str, outputs: Sequence[str], subjects: dict[str, str], option
 def compare(contract: str, form: str, outputs: Sequence[str], **options: Any) -> None:
     """Test several subjects against one contract.
 
-    CONTRACT is an id or a file, searched among the named files and folders (default: the contracts of the project).
-    Exit code 1 if the contract's own subject fails or a result is an error; with --strict, also if another subject is
-    falsified.
+    CONTRACT is a file, a suite, or an id, searched among the named files and folders (default: the contracts of the
+    project). Exit code 1 if the contract's own subject fails or a result is an error; with --strict, also if another
+    subject is falsified.
     """
     from pv.commands.compare import compare as run
     from pv.report.matrix import render

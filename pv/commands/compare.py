@@ -13,6 +13,7 @@ from pv.commands.subjects import absent, named
 from pv.commands.validate import Interrupted, options_of, validated
 from pv.contract.check import did_you_mean
 from pv.contract.model import Contract, OtherSubject
+from pv.contract.suites import suites
 from pv.errors import UsageError
 from pv.results.comparison import Column, Comparison
 from pv.source.project import Project
@@ -37,7 +38,7 @@ def compare(
 ) -> Comparison:
     """Return the results of a contract's claims for several subjects, on the CPU. No mutants are tried.
 
-    `contract` is a file, or the id of a contract under `paths` (default: the project's). `subjects` are names that the
+    `contract` is a file, a suite, or the id of a contract under `paths` (default: the project's). `subjects` are names that the
     contract declares, its own subject as it writes it, or any other `module` or `module:attribute`; default: all of
     them. A subject whose package is not installed is a column without results. `only`, `examples`, `seed`, `jobs` and
     `spawn` are those of `pv.validate`. With `strict` a refuted claim of any subject fails the comparison.
@@ -46,7 +47,7 @@ def compare(
     """
     refuse_optimized()
     project = project or project_of(paths)
-    paths, contract = [contract] if not paths and Path(contract).is_file() else paths, contract_id(contract)
+    paths, contract = paths or _file(contract), contract_id(contract)
     known = _contract(contract, paths, project)
     _check_only(known, only)
     columns = list(dict.fromkeys(_columns(known, subjects, project)))
@@ -79,6 +80,12 @@ def _tried(
         except Interrupted as stop:
             return [*tried, replace(column, report=stop.report)], True
     return tried, False
+
+
+def _file(contract: str) -> list[Path]:
+    """Return the file that is named itself or by the id of a suite; none if it is looked for in the project."""
+    path = suites().get(contract, Path(contract))
+    return [path] if path.is_file() else []
 
 
 def _contract(id_: str, paths: Sequence[str | Path], project: Project) -> Contract:

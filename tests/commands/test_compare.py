@@ -50,6 +50,14 @@ def test_the_matrix_of_all_declared_subjects(project: Project) -> None:
     assert done.stdout.splitlines()[-1].endswith("; seed 0; exit 0")
 
 
+def test_a_suite_needs_no_contract_of_the_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    subjects = ["--subject", "torch-sgd", "--subject", "torch-adamw"]
+    done = run("compare", "optimizer", "--only", "OPT-GRAD-001", *subjects)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ["OPT-GRAD-001", "held", "held"] in [line.split() for line in done.stdout.splitlines()]
+
+
 def test_a_repeat_line_repeats_the_cell(project: Project) -> None:
     project("compared")
     shown = run("compare", "mean", "--subject", "defective").stdout

@@ -1,5 +1,6 @@
 """`pv check` attacks a trainer with a suite: each claim is held, falsified, vacuous, undecided or not claimed."""
 
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -29,6 +30,13 @@ def test_a_trainer_is_attacked(
     project("trainers")
     report = pv.check(trainer, only=only)
     assert (outcomes(report), report.exit_code) == (expected, code)
+
+
+def test_code_that_runs_in_processes_of_its_own_is_reached(project: Project) -> None:
+    folder = project("trainers")
+    shutil.copy(Path(__file__).parents[1] / "suites/training_loop/ddp_loop.py", folder)
+    report = pv.check("ddp_loop:DDP", only=["TL-RANKS-002", "TL-RANKS-003"])
+    assert outcomes(report) == {"TL-RANKS-002": Outcome.HELD, "TL-RANKS-003": Outcome.HELD}
 
 
 def test_a_failed_claim_shows_the_steps_and_the_command_that_repeats_it(project: Project) -> None:

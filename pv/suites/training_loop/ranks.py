@@ -7,11 +7,13 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 from unittest import SkipTest
 
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # exported at run time only
 
+from pv.instrument.coverage import seen
 from pv.suites.training_loop.job import Job, Trainer
 from pv.suites.training_loop.run import Run, observe
 
@@ -37,7 +39,14 @@ def run_ranks(trainer: Trainer, job: Job, size: int) -> list[Run]:
         for process in started:
             process.kill()
             process.wait()
-    return [pickle.loads(_answer(job.directory, rank).read_bytes()) for rank in range(size)]
+    return [_answered(job.directory, rank) for rank in range(size)]
+
+
+def _answered(directory: Path, rank: int) -> Run:
+    """Return the run of a rank, and count the functions that it reached as reached by this process."""
+    run, reached = pickle.loads(_answer(directory, rank).read_bytes())
+    seen.update(reached)
+    return cast(Run, run)
 
 
 def _packed(trainer: Trainer, job: Job) -> bytes:
@@ -48,8 +57,10 @@ def _packed(trainer: Trainer, job: Job) -> bytes:
 
 
 def _start(directory: Path, rank: int, size: int, port: int) -> "subprocess.Popen[bytes]":
+    # The first of these entries records what a child process reaches, and plants mutants in it.
+    inherited = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     environment = {
-        "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
+        "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in (*inherited, *sys.path)),
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "WORLD_SIZE": str(size),
@@ -98,7 +109,7 @@ def _main(directory: Path, rank: int) -> None:
     except SkipTest as error:
         _answer(directory, rank).write_text(str(error), encoding="utf-8")
         os._exit(SKIPPED)  # without waiting for the other ranks, which may wait for this one
-    _answer(directory, rank).write_bytes(pickle.dumps(run))
+    _answer(directory, rank).write_bytes(pickle.dumps((run, sorted(seen))))
     if torch.distributed.is_initialized():
         torch.distributed.barrier()
         torch.distributed.destroy_process_group()
