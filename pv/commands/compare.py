@@ -38,10 +38,10 @@ def compare(
 ) -> Comparison:
     """Return the results of a contract's claims for several subjects, on the CPU. No mutants are tried.
 
-    `contract` is a file, a suite, or the id of a contract under `paths` (default: the project's). `subjects` are names that the
-    contract declares, its own subject as it writes it, or any other `module` or `module:attribute`; default: all of
-    them. A subject whose package is not installed is a column without results. `only`, `examples`, `seed`, `jobs` and
-    `spawn` are those of `pv.validate`. With `strict` a refuted claim of any subject fails the comparison.
+    `contract` is a file, a suite, or the id of a contract under `paths` (default: the project's). `subjects` are names
+    that the contract declares, its own subject as it writes it, or any other `module` or `module:attribute`; default:
+    all of them. A subject whose package is not installed is a column without results. `only`, `examples`, `seed`,
+    `jobs` and `spawn` are those of `pv.validate`. With `strict` a refuted claim of any subject fails the comparison.
 
     Raise UsageError, before anything runs, for an unknown contract, subject or claim, and what `pv.validate` raises.
     """
