@@ -33,6 +33,7 @@ PACKAGES = {
     **dict.fromkeys(("numpy", "pydantic", "pydantic_core", "pydantic_settings", "safetensors", "torch"), "trainer"),
     "matplotlib": "plot",
     "tensorboard": "tensorboard",
+    **dict.fromkeys(("pyarrow", "transformers"), "hf"),
 }
 """Packages that only an extra installs, with the extra."""
 

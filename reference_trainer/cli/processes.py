@@ -13,6 +13,7 @@ from reference_trainer import interrupts
 from reference_trainer.cli.distillation import settings_of
 from reference_trainer.cli.group import main
 from reference_trainer.cli.reporting import guarded, print_error, print_line
+from reference_trainer.config.settings import Settings
 from reference_trainer.errors import SettingError
 
 __all__ = ["launch", "until"]
@@ -62,7 +63,7 @@ def _until(command: list[str], options: dict[str, Any]) -> int:
     from reference_trainer.supervision.until import supervised  # takes a while
     from reference_trainer.training.lines import Lines
 
-    _check_callbacks(settings.callbacks)
+    _check_own(settings)
     ranks = options.pop("nproc_per_node")
     limits = Limits(
         step=options["step"],
@@ -94,15 +95,17 @@ def launch(command: tuple[str, ...], nproc_per_node: int) -> int:
     return guarded(lambda: _launch(list(command), nproc_per_node))
 
 
-def _check_callbacks(path: Path | None) -> None:
-    """Refuse callbacks once, and not in every process. These import from the working directory too."""
-    if path is None:
+def _check_own(settings: Settings) -> None:
+    """Refuse own callbacks and parts once, and not in every process. These import from the working directory too."""
+    if settings.callbacks is None and settings.parts is None:
         return
-    from reference_trainer.training.callbacks_file import check_callbacks  # takes a while
+    from reference_trainer.pipeline.own import parts_named  # takes a while
+    from reference_trainer.training.callbacks_file import check_callbacks
 
     sys.path.insert(0, str(Path.cwd()))
     try:
-        check_callbacks(path)
+        check_callbacks(settings.callbacks)
+        parts_named(settings)
     finally:
         sys.path.pop(0)
 
@@ -113,7 +116,7 @@ def _launch(command: list[str], ranks: int) -> int:
     settings = settings_of(command)
     if settings is None:
         raise SettingError("missing the run after --, such as `-- distill --out DIR`")
-    _check_callbacks(settings.callbacks)
+    _check_own(settings)
     interrupts.raise_once()
     try:
         return launch(command, ranks=ranks, report=print_error)

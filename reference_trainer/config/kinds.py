@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ __all__ = [
     "Documents",
     "Dtype",
     "GradientNorm",
+    "Import",
+    "JSONObject",
     "Kind",
     "Layers",
     "LearningRate",
@@ -40,6 +43,8 @@ __all__ = [
     "Vocabulary",
     "Weight",
     "Width",
+    "import_path",
+    "json_object",
     "kind_of",
     "layer_pairs",
     "read_integer",
@@ -91,6 +96,20 @@ def without_null(path: Path) -> Path:
 def layer_pairs(text: str) -> str:
     """Return `text`. Raise `ValueError` unless it holds pairs of layers such as `-1:-1,0:2`."""
     if not re.fullmatch(r"-?[0-9]{1,9}:-?[0-9]{1,9}(,-?[0-9]{1,9}:-?[0-9]{1,9})*", text):
+        raise ValueError(text)
+    return text
+
+
+def import_path(text: str) -> str:
+    """Return `text`. Raise `ValueError` unless it is MODULE:CLASS."""
+    if text.count(":") != 1 or not all(part.isidentifier() for part in text.replace(":", ".").split(".")):
+        raise ValueError(text)
+    return text
+
+
+def json_object(text: str) -> str:
+    """Return `text`. Raise `ValueError` unless it is a JSON object."""
+    if not isinstance(json.loads(text), dict):
         raise ValueError(text)
     return text
 
@@ -162,6 +181,18 @@ Layers = Annotated[
     Field(strict=True),
     AfterValidator(layer_pairs),
     Kind("pairs of layers STUDENT:TEACHER, such as -1:-1,0:2", "PAIRS"),
+]
+Import = Annotated[
+    str,
+    Field(strict=True),
+    AfterValidator(import_path),
+    Kind("MODULE:CLASS", "MODULE:CLASS"),
+]
+JSONObject = Annotated[
+    str,
+    Field(strict=True),
+    AfterValidator(json_object),
+    Kind("a JSON object", "JSON"),
 ]
 Documents = Annotated[
     Literal["pad", "pack"],

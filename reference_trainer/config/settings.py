@@ -21,6 +21,8 @@ from reference_trainer.config.kinds import (
     Documents,
     Dtype,
     GradientNorm,
+    Import,
+    JSONObject,
     Layers,
     LearningRate,
     Length,
@@ -66,8 +68,19 @@ class Settings(BaseModel):
     callbacks: Location | None = _setting(
         None, "Call the callbacks that this TOML file names, by import path and JSON arguments."
     )
+    parts: Import | None = _setting(
+        None, "Own models, data, evaluation or export: MODULE:CLASS, a subclass of Distillation."
+    )
+    arguments: JSONObject | None = _setting(None, "Arguments of the class that --parts names, as a JSON object.")
     teacher: Location | None = _setting(
         None, "Directory of a trained teacher. [default: train a teacher on the same text]"
+    )
+    student: Location | None = _setting(
+        None,
+        "Begin with this Hugging Face model, a directory or an id; --teacher is one too, and --data a file of chats.",
+    )
+    checkpoint_activations: Switch = _setting(
+        False, "Compute the activations of a Hugging Face student again in the backward pass, to save memory."
     )
     teacher_steps: Count = _setting(1000, "Number of training steps of the teacher, unless it is cached.")
     teacher_layers: Count = _setting(4, "Number of layers of the teacher.")
@@ -181,6 +194,12 @@ class Settings(BaseModel):
             raise _conflict(
                 f"conflicting settings: {smoke} is {settings.smoke} and {rewind} is true; "
                 "give one of them: a smoke run changes no checkpoint"
+            )
+        if settings.parts is not None and settings.student is not None:
+            parts, student = (origin(name, given[name]) for name in ("parts", "student"))
+            raise _conflict(
+                f"conflicting settings: {parts} is {settings.parts} and {student} is {settings.student}; "
+                "give one of them: own parts make a student of their own"
             )
         if not (settings.ce_weight or settings.kd_weight or settings.ce_weight_end or settings.kd_weight_end):
             raise _conflict("conflicting settings: 'ce_weight' and 'kd_weight' are both 0; expected one above 0")

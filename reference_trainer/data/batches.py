@@ -24,17 +24,23 @@ __all__ = ["Document", "batch_of_rows", "first_fit", "pack_documents", "pad_docu
 class Document:
     """The tokens of a document, integers [N], of which the first `prompt` are given and not predicted.
 
-    Raise `ShapeError` for other tokens, `DataError` for a prompt that is negative or longer than the document.
+    given: bool [N], True for other tokens that are not predicted, such as the questions of a chat; None if there are
+    none. Raise `ShapeError` for other tokens or another mask, `DataError` for a prompt that is negative or longer than
+    the document.
     """
 
     tokens: Tensor
     prompt: int = 0
+    given: Tensor | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.tokens, Tensor) or self.tokens.dim() != 1 or self.tokens.dtype not in INTEGERS:
             value = self.tokens
             read = f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
             raise ShapeError(f"invalid tokens of a document: {read}, expected an integer tensor [N]")
+        if self.given is not None and (self.given.dtype != torch.bool or self.given.shape != self.tokens.shape):
+            read = f"{self.given.dtype} {list(self.given.shape)}"
+            raise ShapeError(f"invalid mask of a document of {len(self.tokens)} tokens: {read}, expected bool [N]")
         if not 0 <= self.prompt <= len(self.tokens):
             raise DataError(f"invalid prompt of {self.prompt} tokens in a document of {len(self.tokens)}")
 
@@ -71,6 +77,8 @@ def batch_of_rows(rows: Sequence[Sequence[Document]], *, length: int, padding_id
             end = start + len(document.tokens)
             tokens_BT[b, start:end] = document.tokens
             segments_BT[b, start:end] = number
+            if document.given is not None:
+                prompts_BT[b, start:end] = document.given
             prompts_BT[b, start : start + document.prompt] = True
             start = end
     labels_BT = create_labels(tokens_BT, segments_BT, prompts=prompts_BT)
@@ -110,5 +118,6 @@ def split_document(document: Document, length: int) -> list[Document]:
     pieces = []
     for start in range(0, max(len(document.tokens) - 1, 1), length - 1):
         tokens_N = document.tokens[start : start + length]
-        pieces.append(Document(tokens_N, min(max(document.prompt - start, 0), len(tokens_N))))
+        given_N = None if document.given is None else document.given[start : start + length]
+        pieces.append(Document(tokens_N, min(max(document.prompt - start, 0), len(tokens_N)), given_N))
     return pieces

@@ -16,7 +16,7 @@ from reference_trainer.data.batches import Document, batch_of_rows, first_fit, p
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.errors import DataError
 
-__all__ = ["PADDING", "DocumentRows", "document_rows", "documents_of"]
+__all__ = ["PADDING", "DocumentRows", "document_rows", "documents_of", "rows_of_documents"]
 
 PADDING = 0  # the token of positions without a document; decided by the lengths, so a document may hold it
 _PACKED_TOGETHER = 1000  # neighbouring documents, because the time of `first_fit` grows with the square of their number
@@ -75,7 +75,14 @@ def document_rows(
         raise DataError(
             f"no document of at least 2 bytes; the separator is {separator!r}: use another text or separator"
         )
-    rows = _packed(pieces, length) if pack else [[piece] for piece in pieces]
+    return rows_of_documents(pieces, pack=pack, length=length, batch_size=batch_size, device=device)
+
+
+def rows_of_documents(
+    documents: Sequence[Document], *, pack: bool, length: int, batch_size: int, device: torch.device
+) -> DocumentRows:
+    """Return documents of at most `length` tokens as rows: padded, one a row, or packed, several a row."""
+    rows = _packed(documents, length) if pack else [[each] for each in documents]
     return DocumentRows(rows=rows, length=length if pack else None, batch_size=batch_size, device=device)
 
 

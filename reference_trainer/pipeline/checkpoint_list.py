@@ -12,6 +12,7 @@ import torch
 from reference_trainer.errors import CheckpointError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
+from reference_trainer.pipeline.own import exported
 from reference_trainer.storage.checkpoint_files import find_checkpoint
 from reference_trainer.storage.checkpoint_manifest import MANIFEST
 from reference_trainer.storage.directories import exclusive_directory
@@ -63,15 +64,19 @@ def _state(entry: Listed, found: Sequence[Listed]) -> str:
 def export_checkpoint(directory: Path, step: int | Literal["latest", "best"], out: Path) -> None:
     """Write the student of the checkpoint of a step, the latest or the best, as a model that `--teacher` accepts.
 
-    Raise `CheckpointError` for a checkpoint that is missing, damaged, or not of a student of this package;
-    `OutputError` if `out` is not empty or cannot be written.
+    The student of own parts, or of Hugging Face, is written by their `save`. Raise `CheckpointError` for a checkpoint
+    that is missing, damaged, or not of a student that can be made; `OutputError` if `out` is not empty or cannot be
+    written.
     """
     place = _place(directory)
     found = place / checkpoint_name(RUN_ID, step) if isinstance(step, int) else find_checkpoint(place, RUN_ID, step)
     saved = read_weights(found)
-    student = checkpoint_student(saved)
     content: dict[str, Any] = {"kind": "checkpoint", "checkpoint": path_in_json(saved.path.absolute())}
     content |= {"step": saved.manifest.step, "conditions": saved.manifest.conditions}
+    if saved.manifest.state.get("own"):
+        exported(saved, out, content)
+        return
+    student = checkpoint_student(saved)
     with exclusive_directory(out, force=False, bytes_needed=exported_bytes(student)) as claimed:
         save_decoder(student, claimed, content)
 

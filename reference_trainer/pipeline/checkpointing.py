@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -62,8 +62,8 @@ CHECKPOINTS, RUN_ID = "checkpoints", "student"
 Result = TypeVar("Result")
 
 FREE = frozenset(
-    "data out force trace callbacks teacher teacher_cache max_steps smoke log_every project_to_steps device save_every "
-    "keep resume init_from rank_timeout hang_after eval_every rewind".split()
+    "data out force trace callbacks teacher student teacher_cache max_steps smoke log_every project_to_steps device "
+    "save_every keep resume init_from rank_timeout hang_after eval_every rewind".split()
 )
 """Settings that a run may change when it resumes. Text, teacher and device are compared by what they are."""
 
@@ -243,6 +243,8 @@ class Checkpoints:
     writer: Background
     initial: dict[str, Any] | None = None
     """The checkpoint that the run began with, as `InitialWeights.recorded` describes it; kept when it resumes."""
+    own: Mapping[str, str] = field(default_factory=dict)
+    """The settings that name the student's class or model, if it is not the built-in one; an export needs them."""
     begun: int = 0
     """The step of the last save that was begun."""
 
@@ -269,6 +271,7 @@ class Checkpoints:
             "optimizer": taken.optimizer,
             "metrics_length": metrics_length,
             "student": student.config if isinstance(student, Decoder) else None,
+            "own": dict(self.own),
             "initial": self.initial,
         }
         manifest = Manifest(

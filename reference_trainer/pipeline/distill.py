@@ -26,6 +26,7 @@ from reference_trainer.pipeline.initial_weights import InitialWeights
 from reference_trainer.pipeline.loss import matching, objective
 from reference_trainer.pipeline.manifest import manifest
 from reference_trainer.pipeline.notes import resume_note, short_of, student_notes
+from reference_trainer.pipeline.own import OWN, parts_named
 from reference_trainer.pipeline.parts import Parts
 from reference_trainer.pipeline.ranks import joined, local_device
 from reference_trainer.pipeline.result import DistillResult
@@ -37,10 +38,10 @@ from reference_trainer.training.callbacks import Callback
 from reference_trainer.training.flops import step_flops
 from reference_trainer.training.formats import SMOKE_START_LINE
 from reference_trainer.training.lines import BarCallback, Lines, SilentLines
-from reference_trainer.training.loop import Saved, TrainResult, new_optimizer, train
+from reference_trainer.training.loop import Saved, TrainResult, train
 from reference_trainer.training.parallel import ONE_PROCESS
 from reference_trainer.training.progress import ProgressCallback
-from reference_trainer.training.schedule import Schedule, learning_rate, windows
+from reference_trainer.training.schedule import Schedule, windows
 
 __all__ = ["DistillResult", "Distillation", "distill"]
 
@@ -67,9 +68,11 @@ def distill(
     """
     # Entered twice: an interrupt at the end of the inner block reaches the outer one.
     given: Any = {"callbacks": callbacks, "lines": lines, "clock": clock, "environment": environment}
-    with Distillation(settings, **given) as run, run:
+    kind, arguments = parts_named(settings) or (Distillation, {})
+    with kind(settings, **arguments, **given) as run, run:
         run.prepare()
-        return run.conclude(run.run())
+        result: DistillResult = run.conclude(run.run())
+    return result
 
 
 class Distillation(Parts):
@@ -118,7 +121,7 @@ class Distillation(Parts):
         self.parallel = ONE_PROCESS
         if place.world_size > 1:
             self.features, self.parallel = reduced(self._trained, self.features)
-        self.optimizer = new_optimizer([*self.student.parameters(), *self.features.parameters], settings.lr)
+        self.optimizer = self.make_optimizer([*self.student.parameters(), *self.features.parameters])
         self.checkpoints = self._checkpoints()
         self.checkpoints.initial = initial.recorded
         self.ranks.check_equal(self.checkpoints.conditions)
@@ -154,7 +157,6 @@ class Distillation(Parts):
     def run(self) -> TrainResult:
         """Train the student. Errors: those of `loop.train`."""
         settings = self.settings
-        planned = self.schedule.planned_steps  # a limit does not shorten the schedule
         with self._reporting_divergence(), self._resumable(), self.stop_requests() as stop_requested:
             with self.checkpoints.writer:
                 result = train(
@@ -164,9 +166,7 @@ class Distillation(Parts):
                     self.optimizer,
                     schedule=self.schedule,
                     objective=objective(settings),
-                    learning_rate=lambda step: learning_rate(
-                        step, peak=settings.lr, warmup=settings.warmup, total=planned
-                    ),
+                    learning_rate=self.learning_rate,
                     callbacks=self.callbacks,
                     clock=self.clock,
                     clip=settings.clip,
@@ -263,6 +263,7 @@ class Distillation(Parts):
             ranks=self.ranks,
             best=BestTracker(metric=settings.best_metric, mode=settings.best_mode, min_delta=settings.best_min_delta),
             writer=Background(),
+            own={name: str(value) for name in OWN if (value := getattr(settings, name)) is not None},
         )
 
     def _conditions(self, digests: Mapping[str, str]) -> dict[str, Any]:

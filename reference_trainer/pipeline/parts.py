@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from reference_trainer import interrupts
 from reference_trainer.config.place import placed
@@ -37,9 +38,10 @@ from reference_trainer.training.callbacks import Callback, checked
 from reference_trainer.training.callbacks_file import load_callbacks
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.lines import BarCallback, Lines
+from reference_trainer.training.loop import new_optimizer
 from reference_trainer.training.parallel import Parallel
 from reference_trainer.training.progress import ProgressCallback
-from reference_trainer.training.schedule import Schedule
+from reference_trainer.training.schedule import Schedule, learning_rate
 from reference_trainer.training.watchdog import WatchdogCallback
 
 __all__ = ["EVALUATED_BYTES", "Parts", "rows_of"]
@@ -121,6 +123,15 @@ class Parts(ExitStack):
             like = partial(untrained_teacher, settings, self.device)
             teacher = self.ranks.shared(partial(cached_or_trained, *given), like)
         return stored_in(settings.dtype, teacher)
+
+    def make_optimizer(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
+        """Return the optimizer of these parameters: of the student, and of projections of hidden states."""
+        return new_optimizer(parameters, self.settings.lr)
+
+    def learning_rate(self, step: int) -> float:
+        """Return the rate of a step, from 1, which every parameter group has."""
+        total = self.schedule.planned_steps  # a limit does not shorten the schedule
+        return learning_rate(step, peak=self.settings.lr, warmup=self.settings.warmup, total=total)
 
     def _watchdog(self, title: str) -> list[Callback]:
         """Return the watchdog of a training, unless the settings want none. It ends with this distillation."""

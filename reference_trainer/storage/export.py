@@ -27,6 +27,7 @@ from reference_trainer.storage.files import atomic_write
 
 __all__ = [
     "CONFIG",
+    "INDEX",
     "MANIFEST",
     "WEIGHTS",
     "exported_bytes",
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 WEIGHTS, CONFIG, MANIFEST = "model.safetensors", "config.json", "manifest.json"
+INDEX = f"{WEIGHTS}.index.json"  # of weights in several files
 MODEL_TYPE = "reference_trainer.decoder"
 HINT = "expected the directory of a model written by reference-trainer"
 
@@ -151,13 +153,14 @@ def load_decoder(directory: Path) -> Decoder:
 
 
 def verify_manifest(directory: Path) -> None:
-    """Raise `ModelFileError` unless the manifest in `directory` has the digests of the two files beside it."""
+    """Raise `ModelFileError` unless the manifest in `directory` has the digests of weights and configuration beside it."""
     try:
         content = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
-        found = {each: _digest(directory / each) for each in (WEIGHTS, CONFIG)}
+        written = content.get("sha256") if isinstance(content, dict) else None
+        shards = isinstance(written, dict) and INDEX in written
+        found = {each: _digest(directory / each) for each in (INDEX if shards else WEIGHTS, CONFIG)}
     except (OSError, ValueError, RecursionError) as error:
         raise ModelFileError(f"cannot verify {directory / MANIFEST}: {error}; {HINT}") from error
-    written = content.get("sha256") if isinstance(content, dict) else None
     if written is None:
         raise ModelFileError(f"cannot verify {directory / MANIFEST}: missing key 'sha256'; {HINT}")
     if written != found:

@@ -62,8 +62,9 @@ def _set_aside(path: Path) -> Path:
 def model_step(out: Path) -> int:
     """Return the steps of the run whose model is in `out`; 0 if there is none."""
     try:
-        verify_manifest(out)
         read = json.loads((out / MANIFEST).read_bytes())
+        if "sha256" in read:  # own parts may write none
+            verify_manifest(out)
         return int(read["result"]["steps_completed"])
     except (ModelFileError, OSError, ValueError, KeyError, TypeError):
         return 0

@@ -10,7 +10,6 @@ Nothing of a command line is executed but what this file names, and no message h
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
 import json
 import tomllib
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reference_trainer.config.imported import imported
 from reference_trainer.errors import SettingError
 from reference_trainer.training.callbacks import Callback, checked
 
@@ -114,7 +114,7 @@ def check_callbacks(path: Path | None) -> None:
 
 
 def _kind(spec: Spec) -> type[Callback]:
-    kind = _imported(spec)
+    kind = imported(spec.where, spec.use)
     if not (isinstance(kind, type) and issubclass(kind, Callback)):
         raise SettingError(f"{spec.where}: {spec.use} is not a subclass of reference_trainer's Callback")
     return kind
@@ -133,23 +133,6 @@ def made(spec: Spec) -> Callback:
     except TypeError as error:
         raise SettingError(f"{spec.where}: {error}") from error
     return callback
-
-
-def _imported(spec: Spec) -> Any:
-    module, _, name = spec.use.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-    except Exception as error:
-        hint = "; install it, or add its directory to PYTHONPATH" if isinstance(error, ModuleNotFoundError) else ""
-        raise SettingError(
-            f"{spec.where}: {module} can't be imported: {type(error).__name__}: {error}{hint}"
-        ) from error
-    for part in name.split("."):
-        if not hasattr(found, part):
-            near = difflib.get_close_matches(part, dir(found))
-            raise SettingError(f"{spec.where}: no {part} in {module}{f' (did you mean {near[0]}?)' if near else ''}")
-        found = getattr(found, part)
-    return found
 
 
 def _without_values(text: str, value: Any) -> str:

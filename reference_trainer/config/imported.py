@@ -1,0 +1,27 @@
+"""Names of the user's code, as a file or a setting gives them."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from typing import Any
+
+from reference_trainer.errors import SettingError
+
+__all__ = ["imported"]
+
+
+def imported(where: str, use: str) -> Any:
+    """Return what `use`, MODULE:NAME, names. Raise `SettingError`, with `where` it is written, if there is none."""
+    module, _, name = use.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+    except Exception as error:
+        hint = "; install it, or add its directory to PYTHONPATH" if isinstance(error, ModuleNotFoundError) else ""
+        raise SettingError(f"{where}: {module} can't be imported: {type(error).__name__}: {error}{hint}") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            near = difflib.get_close_matches(part, dir(found))
+            raise SettingError(f"{where}: no {part} in {module}{f' (did you mean {near[0]}?)' if near else ''}")
+        found = getattr(found, part)
+    return found

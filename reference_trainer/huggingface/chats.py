@@ -1,0 +1,150 @@
+"""Chats and texts of a file as documents of tokens; only what the assistant writes is predicted.
+
+A line of a JSON-lines file, or a row of a Parquet file, has one of three forms: `messages`, a list of objects with
+`role` and `content`; `prompt` and `completion`; or `text`, all of which is predicted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from reference_trainer.data.batches import Document
+from reference_trainer.errors import DataError, first_line
+
+__all__ = ["Chats", "encoded", "read_chats"]
+
+FORMS = "expected `messages`, `prompt` and `completion`, or `text`"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chats:
+    """The documents of a file, in its order. cut: those that were longer; empty: those without a predicted token.
+
+    digest: SHA-256 of the file, in hexadecimal digits.
+    """
+
+    documents: Sequence[Document]
+    cut: int
+    empty: int
+    digest: str
+
+
+def read_chats(path: Path, tokenizer: Any, length: int) -> Chats:
+    """Return the documents of a .jsonl or .parquet file, cut after `length` tokens.
+
+    Raise `DataError`, with the file and the line, for what cannot be read or has another form, and if no document has a
+    token to predict.
+    """
+    whole = [_encoded(where, row, tokenizer) for where, row in _rows(path)]
+    cut = [_first(each, length) for each in whole]
+    kept = [each for each in cut if each.given is None or not bool(each.given[1:].all())]
+    if not kept:
+        raise DataError(f"{path} has no document with a token to predict in its first {length} tokens")
+    return Chats(
+        documents=kept,
+        cut=sum(len(each.tokens) > length for each in whole),
+        empty=len(cut) - len(kept),
+        digest=_digest(path),
+    )
+
+
+def _first(document: Document, length: int) -> Document:
+    given = None if document.given is None else document.given[:length]
+    return Document(document.tokens[:length], given=given)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _rows(path: Path) -> Iterator[tuple[str, Any]]:
+    """Yield each row of a file, with where it is."""
+    try:
+        if path.suffix == ".parquet":
+            from pyarrow import parquet  # type: ignore[import-untyped]
+
+            yield from ((f"{path}: row {n}", row) for n, row in enumerate(parquet.read_table(path).to_pylist(), 1))
+            return
+        with path.open(encoding="utf-8") as file:
+            yield from ((f"{path}:{n}", _json(f"{path}:{n}", line)) for n, line in enumerate(file, 1) if line.strip())
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8: {error}; expected JSON lines or a .parquet file") from error
+
+
+def _json(where: str, line: str) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise DataError(f"{where}: invalid JSON: {error}; expected an object on each line") from error
+
+
+def _encoded(where: str, row: Any, tokenizer: Any) -> Document:
+    if not isinstance(row, dict):
+        raise DataError(f"{where}: {type(row).__name__}, expected an object; {FORMS}")
+    try:
+        if row.get("messages") is not None:
+            return encoded(row["messages"], tokenizer)
+        if isinstance(row.get("completion"), str) and isinstance(row.get("prompt"), str):
+            return _completed(row["prompt"], row["completion"], tokenizer)
+        if isinstance(row.get("text"), str):
+            return _completed("", row["text"], tokenizer)
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from error
+    except Exception as error:  # templates raise errors of their own
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        raise DataError(f"{where}: the chat template refuses it: {reason}") from error
+    raise DataError(f"{where}: its keys are {', '.join(map(str, row)) or 'none'}; {FORMS}")
+
+
+def _completed(prompt: str, completion: str, tokenizer: Any) -> Document:
+    """Return a prompt, which is given, and its completion with the end-of-sequence token."""
+    before = tokenizer(prompt)["input_ids"]
+    after = tokenizer(completion, add_special_tokens=False)["input_ids"]
+    end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    if before and before[-1:] == end:  # of a tokenizer that ends every text
+        before = before[:-1]
+    return _document([*before, *after, *end], [True] * len(before) + [False] * (len(after) + len(end)))
+
+
+def encoded(messages: Sequence[Any], tokenizer: Any) -> Document:
+    """Return a conversation as the tokenizer's chat template writes it; the turns of others are given.
+
+    A turn of the assistant begins after the prompt for it, and has the tokens that end it. Raise `DataError` for a
+    template that writes earlier turns in another way once later ones follow, since then no turn has tokens of its own.
+    """
+    if not isinstance(messages, list | tuple) or not all(
+        isinstance(each, dict) and "role" in each for each in messages
+    ):
+        raise DataError("invalid messages: expected a list of objects with `role` and `content`")
+    tokens: list[int] = []
+    given: list[bool] = []
+    for turn, message in enumerate(messages, 1):
+        if message["role"] != "assistant":
+            continue
+        before = _templated(tokenizer, messages[: turn - 1], add_generation_prompt=True) if turn > 1 else []
+        after = _templated(tokenizer, messages[:turn])
+        if after[: len(before)] != before or before[: len(tokens)] != tokens:
+            raise DataError(f"the chat template writes message {turn} in another way once later ones follow")
+        given += [True] * (len(before) - len(given)) + [False] * (len(after) - len(before))
+        tokens = after
+    return _document(tokens, given)
+
+
+def _templated(tokenizer: Any, messages: Sequence[Any], **options: Any) -> list[int]:
+    found: list[int] = tokenizer.apply_chat_template(list(messages), tokenize=True, return_dict=False, **options)
+    return found
+
+
+def _document(tokens: Sequence[int], given: Sequence[bool]) -> Document:
+    mask = torch.tensor(given, dtype=torch.bool, device="cpu")
+    return Document(torch.tensor(tokens, dtype=torch.int64, device="cpu"), given=mask)

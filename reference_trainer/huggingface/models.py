@@ -1,0 +1,144 @@
+"""Causal models of transformers as teacher and student: loaded, called with the segments of packed rows, and saved."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from reference_trainer.errors import ModelFileError, OutputError, SettingError, first_line
+from reference_trainer.storage.export import CONFIG, INDEX, MANIFEST, WEIGHTS
+from reference_trainer.storage.files import atomic_write
+
+__all__ = ["Causal", "check_isolation", "check_tokens", "load_model", "load_tokenizer", "positions_of", "save_model"]
+
+Loaded = TypeVar("Loaded")
+ISOLATED = 1e-3
+"""Largest difference of a logit, relative to the largest one, between a document alone and one in a packed row."""
+
+
+class Causal(nn.Module):
+    """A causal model of transformers with the interface of this trainer: tokens [B, T], and segments of packed rows.
+
+    Positions start again in every segment, from which transformers derives the attention within a document. Padding
+    follows the documents of a row, where causal attention cannot see it, so there is no attention mask.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    @property
+    def vocab_size(self) -> int:
+        config: Any = self.model.config
+        return int(config.get_text_config().vocab_size)
+
+    def forward(self, tokens: Tensor, segments: Tensor | None = None, *, output_hidden_states: bool = False) -> Any:
+        options = {} if segments is None else {"position_ids": positions_of(segments)}
+        return self.model(input_ids=tokens, use_cache=False, output_hidden_states=output_hidden_states, **options)
+
+
+def positions_of(segments: Tensor) -> Tensor:
+    """Return the position of each token in its segment, int64 [B, T], from 0. segments: integers [B, T]."""
+    index = torch.arange(segments.shape[1], device=segments.device).expand_as(segments)
+    begins = torch.ones_like(segments, dtype=torch.bool)
+    begins[:, 1:] = segments[:, 1:] != segments[:, :-1]
+    return index - torch.where(begins, index, 0).cummax(dim=1).values
+
+
+def load_model(place: Path, *, dtype: Any, seed: int | None = None) -> Causal:
+    """Return the model in a directory or with an id, on the CPU, in a `dtype` of torch or its own ("auto").
+
+    seed: draw the weights from it if the directory has a configuration and no weights. No generator of the process
+    moves. Raise `ModelFileError` for what transformers cannot load.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed or 0)
+        if seed is not None and place.is_dir() and not _has_weights(place):
+            config = _loaded(place, AutoConfig.from_pretrained)
+            return Causal(AutoModelForCausalLM.from_config(config).to(dtype))
+        return Causal(_loaded(place, AutoModelForCausalLM.from_pretrained, dtype=dtype))
+
+
+def _has_weights(place: Path) -> bool:
+    return any(each.suffix in (".safetensors", ".bin") for each in place.iterdir())
+
+
+def load_tokenizer(place: Path) -> Any:
+    """Return the tokenizer of a model. Raise `ModelFileError` if transformers cannot load it."""
+    from transformers import AutoTokenizer
+
+    return _loaded(place, AutoTokenizer.from_pretrained)
+
+
+def _loaded(place: Path, load: Callable[..., Loaded], **options: Any) -> Loaded:
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    try:
+        return load(os.fspath(place), **options)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelFileError(f"cannot load {place}: {first_line(error)}; expected a model of transformers") from error
+
+
+def check_tokens(own: Any, teachers: Any) -> None:
+    """Raise `SettingError` unless every token of the student's tokenizer has the same number in the teacher's."""
+    known = teachers.get_vocab()
+    other = [token for token, number in own.get_vocab().items() if known.get(token) != number]
+    if other:
+        token, number = min(((each, own.get_vocab()[each]) for each in other), key=lambda pair: pair[1])
+        there = known.get(token, "missing")
+        raise SettingError(
+            f"the tokenizers of teacher and student differ in {len(other)} tokens: {token!r} is {number} for the "
+            f"student and {there} for the teacher; expected equal numbers, since logits are compared by them"
+        )
+
+
+@torch.no_grad()
+def check_isolation(name: str, model: Causal, device: torch.device) -> None:
+    """Raise `SettingError` for a model in which a document of a packed row sees the one before it."""
+    tokens = torch.arange(8, device=device)[None] % model.vocab_size
+    segments = torch.tensor([[1] * 4 + [2] * 4], device=device)
+    was_training = model.training
+    model.eval()
+    packed, alone = model(tokens, segments).logits[:, 4:], model(tokens[:, 4:]).logits
+    model.train(was_training)
+    if float((packed - alone).abs().max()) > ISOLATED * float(alone.abs().max()):
+        raise SettingError(
+            f"{name}: the documents of a packed row see each other in {type(model.model).__name__}; use --documents pad"
+        )
+
+
+def save_model(model: Causal, tokenizer: Any, directory: Path, manifest: dict[str, Any]) -> None:
+    """Write model, generation settings and tokenizer as `from_pretrained` reads them, then the manifest.
+
+    Its digests are those of configuration and weights, or of the index of their shards. Raise `OutputError` with the
+    cause if a file cannot be written; then no manifest is left.
+    """
+    try:
+        (directory / MANIFEST).unlink(missing_ok=True)  # an older run's does not describe the new files
+        with tempfile.TemporaryDirectory(dir=directory, prefix=".export-") as place:
+            save: Any = model.model
+            save.save_pretrained(place)
+            tokenizer.save_pretrained(place)
+            for each in sorted(Path(place).iterdir()):
+                each.replace(directory / each.name)
+        digests = {each: _digest(directory / each) for each in (WEIGHTS, INDEX, CONFIG) if (directory / each).exists()}
+        text = json.dumps({**manifest, "sha256": digests}, indent="  ", allow_nan=False) + "\n"
+        atomic_write(directory / MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
+    except OSError as error:
+        raise OutputError(f"cannot write the model to {directory}: {error.strerror or error}") from error
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,62 @@
+"""The class whose parts a distillation has: an own one, that of Hugging Face models, or the built-in one."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from reference_trainer.config.imported import imported
+from reference_trainer.config.settings import Settings
+from reference_trainer.errors import SettingError
+from reference_trainer.pipeline.parts import Parts
+from reference_trainer.storage.directories import exclusive_directory
+from reference_trainer.storage.export import exported_bytes
+from reference_trainer.storage.whole_weights import SavedWeights
+
+__all__ = ["OWN", "exported", "parts_named"]
+
+OWN = ("parts", "arguments", "student")
+"""The settings that name the student's class or model."""
+HUGGING_FACE = "reference_trainer.huggingface.parts:HuggingFace"
+
+
+def parts_named(settings: Settings) -> tuple[Any, dict[str, Any]] | None:
+    """Return the class that the settings name, and its arguments; None if they name none.
+
+    Raise `SettingError` for a class that cannot be imported, is none of a distillation, or takes other arguments.
+    """
+    if settings.student is not None:
+        return imported("student", HUGGING_FACE), {}
+    if settings.parts is None:
+        return None
+    kind = imported("parts", settings.parts)
+    if not (isinstance(kind, type) and issubclass(kind, Parts)):
+        raise SettingError(f"parts: {settings.parts} is not a subclass of reference_trainer's Distillation")
+    arguments: dict[str, Any] = json.loads(settings.arguments or "{}")
+    try:
+        inspect.signature(kind).bind(settings, **arguments)
+    except TypeError as error:
+        raise SettingError(f"parts: {settings.parts} can't be made: {error}; see --arguments") from None
+    return kind, arguments
+
+
+def exported(saved: SavedWeights, out: Path, content: dict[str, Any]) -> None:
+    """Write the student of a checkpoint of own parts as their `save` does. Errors: those of the parts.
+
+    Only `make_student` and `save` are called, so `save` may use nothing else that a run makes.
+    """
+    manifest = saved.manifest
+    names = Settings.model_fields.keys() - {"strategy"}  # the weights are whole, whatever it was
+    known = {name: value for name, value in manifest.conditions.items() if name in names}
+    settings = Settings(**known | manifest.state["own"])
+    kind, arguments = parts_named(settings) or (Parts, {})
+    with kind(settings, **arguments) as run:
+        run.device = torch.device("cpu")
+        run.student = run.make_student()
+        saved.load_into("student", run.student)
+        with exclusive_directory(out, force=False, bytes_needed=exported_bytes(run.student)) as claimed:
+            run.save(claimed, content)
