@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 from reference_trainer import interrupts
@@ -11,6 +12,7 @@ from reference_trainer.errors import missing_package
 def run() -> None:
     """Run the command line of this process. Signals are set first, because the imports after them take a while."""
     interrupts.exit_at_once()
+    sys.path.append(os.getcwd())  # noqa: PTH109  # own callbacks and parts may be there
     try:
         from reference_trainer.cli import main
     except ModuleNotFoundError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,7 +56,6 @@ def distill(run: Callable[..., DistillResult] | None, /, config: str | None, **f
 
 def _distil(flags: dict[str, str], config: str | None, run: Callable[..., DistillResult] | None) -> int:
     settings = _gathered(flags, config)
-    sys.path.append(str(Path.cwd()))  # own callbacks and parts are there, and the installed command does not add it
     from reference_trainer.pipeline.distill import distill  # imports torch, so after all checks
     from reference_trainer.pipeline.report import result_lines
     from reference_trainer.training.lines import Lines

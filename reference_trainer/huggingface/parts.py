@@ -75,7 +75,8 @@ class HuggingFace(Distillation):
             check_isolation("the student", student, torch.device("cpu"))
         if self.settings.checkpoint_activations:
             model: Any = student.model
-            model.gradient_checkpointing_enable({"use_reentrant": False})
+            enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+            enable({"use_reentrant": False})
         return student.train()
 
     def make_teacher(self) -> nn.Module:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -38,9 +37,9 @@ def parts_named(settings: Settings) -> tuple[Any, dict[str, Any]] | None:
         raise SettingError(f"parts: {settings.parts} is not a subclass of reference_trainer's Distillation")
     arguments: dict[str, Any] = json.loads(settings.arguments or "{}")
     try:
-        inspect.signature(kind).bind(settings, **arguments)
+        kind(settings, **arguments).close()
     except TypeError as error:
-        raise SettingError(f"parts: {settings.parts} can't be made: {error}; see --arguments") from None
+        raise SettingError(f"parts: {settings.parts} can't be made: {error}; see --arguments") from error
     return kind, arguments
 
 

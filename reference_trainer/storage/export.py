@@ -153,7 +153,7 @@ def load_decoder(directory: Path) -> Decoder:
 
 
 def verify_manifest(directory: Path) -> None:
-    """Raise `ModelFileError` unless the manifest in `directory` has the digests of weights and configuration beside it."""
+    """Raise `ModelFileError` unless the manifest in `directory` has the digests of the two files beside it."""
     try:
         content = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
         written = content.get("sha256") if isinstance(content, dict) else None

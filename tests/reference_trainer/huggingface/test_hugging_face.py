@@ -1,0 +1,215 @@
+"""A distillation of models of transformers on chats, as a user runs it; tiny random models are written to disk."""
+
+import hashlib
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from reference_trainer import DataError, ModelFileError, SettingError, Settings, distill
+from reference_trainer.pipeline.checkpoint_list import export_checkpoint
+
+transformers = pytest.importorskip("transformers")
+tokenizers = pytest.importorskip("tokenizers")
+MARKS = ["<|end|>", "<|user|>", "<|assistant|>"]
+TEMPLATE = (
+    "{% for m in messages %}<|{{ m['role'] }}|>{{ m['content'] }}<|end|>{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+def conversation(draw: random.Random) -> dict[str, Any]:
+    turns = []
+    for _ in range(draw.choice([1, 2])):
+        words = " ".join(draw.choices(["red", "green", "one", "two", "cat"], k=draw.randint(2, 5)))
+        turns += [{"role": "user", "content": f"repeat {words}"}, {"role": "assistant", "content": words}]
+    return {"messages": turns}
+
+
+def tokenizer(text: str, size: int = 300) -> Any:
+    byte_level = tokenizers.pre_tokenizers.ByteLevel
+    model = tokenizers.Tokenizer(tokenizers.models.BPE())
+    model.pre_tokenizer, model.decoder = byte_level(add_prefix_space=False), tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=size, special_tokens=MARKS, initial_alphabet=byte_level.alphabet(), show_progress=False
+    )
+    model.train_from_iterator(text.splitlines(), trainer)
+    made = transformers.PreTrainedTokenizerFast(tokenizer_object=model, eos_token="<|end|>", pad_token="<|end|>")
+    made.chat_template = TEMPLATE
+    return made
+
+
+def write_model(folder: Path, words: Any, width: int, *, weights: bool = True) -> None:
+    config = transformers.LlamaConfig(
+        vocab_size=len(words),
+        hidden_size=width,
+        intermediate_size=2 * width,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        eos_token_id=0,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(width)
+        (transformers.LlamaForCausalLM(config) if weights else config).save_pretrained(folder)
+    words.save_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    draw = random.Random(0)
+    text = "\n".join(json.dumps(conversation(draw)) for _ in range(30))
+    (folder / "chats.jsonl").write_text(text)
+    words = tokenizer(text)
+    write_model(folder / "teacher", words, 32)
+    write_model(folder / "student", words, 16)
+    write_model(folder / "new", words, 16, weights=False)
+    return folder
+
+
+def settings(place: Path, out: Path, **others: Any) -> Settings:
+    given: dict[str, Any] = {"teacher": place / "teacher", "student": place / "student", "data": place / "chats.jsonl"}
+    given |= {
+        "length": 48,
+        "batch_size": 2,
+        "epochs": 1,
+        "warmup": 2,
+        "save_every": 4,
+        "device": "cpu",
+        "hang_after": 0.0,
+    }
+    return Settings(**given | {"out": out} | others)
+
+
+def digest(folder: Path) -> str:
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("documents", ["pad", "pack"])
+def test_trained_student_is_read_by_transformers(place: Path, tmp_path: Path, documents: str) -> None:
+    result = distill(settings(place, tmp_path / "out", documents=documents))
+    saved = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out")
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    prompt = words.apply_chat_template(
+        [{"role": "user", "content": "repeat red"}], add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    with torch.no_grad():
+        assert torch.equal(saved(prompt["input_ids"]).logits, result.student.eval()(prompt["input_ids"]).logits)
+    assert saved.generate(**prompt, max_new_tokens=3).shape[1] > prompt["input_ids"].shape[1]
+    assert digest(tmp_path / "out") != digest(place / "student")
+    assert result.unit == "token"
+
+
+def test_held_back_loss_is_that_of_transformers(place: Path, tmp_path: Path) -> None:
+    """The oracle masks by the offsets of the answers in the text, and takes the loss of the model itself."""
+    result = distill(settings(place, tmp_path / "out", max_steps=1, dtype="float64", length=200))
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype=torch.float64)
+    words = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    total, count = 0.0, 0
+    for line in (place / "chats.jsonl").read_text().splitlines()[27:]:
+        pieces: list[tuple[str, bool]] = []
+        for message in json.loads(line)["messages"]:
+            pieces += [
+                (f"<|{message['role']}|>", False),
+                (f"{message['content']}<|end|>", message["role"] == "assistant"),
+            ]
+        parts = [(token, own) for text, own in pieces for token in words(text)["input_ids"]]
+        tokens = torch.tensor([[token for token, _ in parts]])
+        labels = torch.tensor([[token if own else -100 for token, own in parts]])
+        scored = int((labels[:, 1:] != -100).sum())
+        total += float(model(tokens, labels=labels).loss.detach()) * scored
+        count += scored
+    found = result.held_back["hard_loss"]
+    assert found.count == count
+    assert found.sum == pytest.approx(total, rel=1e-6)  # transformers takes its loss in float32
+
+
+def test_run_that_was_cut_ends_as_the_whole_one(place: Path, tmp_path: Path) -> None:
+    dropout = {"documents": "pack", "kd_weight": 1.0}
+    distill(settings(place, tmp_path / "whole", **dropout))
+    distill(settings(place, tmp_path / "cut", max_steps=3, **dropout))
+    distill(settings(place, tmp_path / "cut", resume=Path("latest"), force=True, **dropout))
+    assert digest(tmp_path / "whole") == digest(tmp_path / "cut")
+    export_checkpoint(tmp_path / "whole", "latest", tmp_path / "exported")
+    assert digest(tmp_path / "exported") == digest(tmp_path / "whole")
+    assert transformers.AutoTokenizer.from_pretrained(tmp_path / "exported").chat_template == TEMPLATE
+
+
+def test_two_ranks_end_as_one_process_with_the_doubled_batch(place: Path, tmp_path: Path) -> None:
+    given = ["--teacher", place / "teacher", "--student", place / "student", "--data", place / "chats.jsonl"]
+    command = ["distill", *map(str, given), "--length", "48", "--epochs", "1", "--warmup", "2", "--dtype", "float64"]
+    command += ["--device", "cpu", "--save-every", "0"]
+    start = [sys.executable, "-m", "reference_trainer"]
+    for name, batch, launcher in (("one", "4", []), ("two", "2", ["launch", "--nproc-per-node", "2", "--"])):
+        own = [*command, "--batch-size", batch, "--out", str(tmp_path / name)]
+        subprocess.run([*start, *launcher, *own], check=True, capture_output=True, timeout=300)
+    weights = [
+        transformers.AutoModelForCausalLM.from_pretrained(tmp_path / name, dtype=torch.float64).state_dict()
+        for name in ("one", "two")
+    ]
+    assert all(torch.allclose(weights[0][name], weights[1][name], rtol=0, atol=1e-7) for name in weights[0])
+
+
+def test_student_without_weights_is_drawn_from_the_seed(place: Path, tmp_path: Path) -> None:
+    before = torch.get_rng_state()
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        distill(settings(place, tmp_path / name, student=place / "new", seed=seed, max_steps=1, lr=1e-9, save_every=0))
+    assert digest(tmp_path / "a") == digest(tmp_path / "b") != digest(tmp_path / "c")
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_hidden_states_of_other_widths_are_matched_and_activations_recomputed(place: Path, tmp_path: Path) -> None:
+    plain, recomputed = (
+        distill(settings(place, tmp_path / str(flag), feature_weight=1.0, checkpoint_activations=flag, save_every=0))
+        for flag in (False, True)
+    )
+    assert plain.held_back.keys() == recomputed.held_back.keys()
+    assert digest(tmp_path / "False") == digest(tmp_path / "True")
+
+
+def test_operations_of_a_step_are_counted(place: Path, tmp_path: Path) -> None:
+    distill(settings(place, tmp_path / "out", log_every=2, save_every=0))
+    lines = (tmp_path / "out/metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["metrics"]["flops_per_s"] > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"teacher": None}, SettingError, "--student needs --teacher"),
+        ({"data": None}, SettingError, "--student needs --data"),
+        ({"data": Path("missing.jsonl")}, DataError, "cannot read missing.jsonl"),
+    ],
+)
+def test_what_is_missing_is_named(
+    place: Path, tmp_path: Path, change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        distill(settings(place, tmp_path / "out", **change))
+
+
+def test_folder_without_a_model_is_refused(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ModelFileError, match="expected a model of transformers"):
+        distill(settings(place, tmp_path / "out", teacher=tmp_path / "empty"))
+
+
+def test_other_tokenizer_is_refused(place: Path, tmp_path: Path) -> None:
+    write_model(tmp_path / "other", tokenizer("zebra zebra zoo zoo " * 20, 290), 16)
+    with pytest.raises(SettingError, match="the tokenizers of teacher and student differ in"):
+        distill(settings(place, tmp_path / "out", teacher=tmp_path / "other"))
+
+
+def test_parquet_has_the_rows_of_json_lines(place: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = [json.loads(line) for line in (place / "chats.jsonl").read_text().splitlines()]
+    parquet.write_table(pytest.importorskip("pyarrow").Table.from_pylist(rows), tmp_path / "chats.parquet")
+    for name, data in (("lines", place / "chats.jsonl"), ("parquet", tmp_path / "chats.parquet")):
+        distill(settings(place, tmp_path / name, data=data, max_steps=2, save_every=0))
+    assert digest(tmp_path / "lines") == digest(tmp_path / "parquet")

@@ -1,0 +1,113 @@
+"""Parts that a command line names: ranks, supervision and export work with a model of the user's own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from reference_trainer import SettingError, Settings
+from reference_trainer.pipeline.own import parts_named
+
+MINE = """
+import json
+import torch
+from torch import nn
+from reference_trainer import Distillation, MetricSum
+from reference_trainer.distillation.protocols import Batch
+
+class Data:
+    batches = 4
+    def batch(self, epoch, position):
+        draw = torch.Generator().manual_seed(10 * epoch + position)
+        tokens = torch.randint(0, 16, (2, 8), generator=draw)
+        return Batch(tokens=tokens, labels=tokens)
+
+class Table(nn.Module):
+    def __init__(self, seed):
+        super().__init__()
+        self.rows = nn.Parameter(torch.randn(16, 16, generator=torch.Generator().manual_seed(seed)))
+    def forward(self, tokens):
+        return self.rows[tokens]
+
+class Mine(Distillation):
+    vocab_size = 16
+    def __init__(self, settings, *, teacher_seed=1, **given):
+        super().__init__(settings, **given)
+        self.teacher_seed = teacher_seed
+    def make_batches(self):
+        return Data()
+    def make_student(self):
+        return Table(0)
+    def make_teacher(self):
+        return Table(self.teacher_seed)
+    def make_optimizer(self, parameters):
+        return torch.optim.SGD(parameters, lr=1.0)
+    def learning_rate(self, step):
+        return 0.5 / step
+    def evaluate(self):
+        return {"seed": MetricSum(float(self.teacher_seed), 1)}
+    def save(self, directory, manifest):
+        torch.save(self.student.state_dict(), directory / "table.pt")
+        (directory / "manifest.json").write_text(json.dumps(manifest))
+"""
+OWN = ["--parts", "mine:Mine", "--arguments", '{"teacher_seed": 7}', "--save-every", "2", "--log-every", "1"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "mine.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    sys.modules.pop("mine", None)
+    return tmp_path
+
+
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [str(Path(sys.executable).with_name("reference-trainer")), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+
+def rows(path: Path) -> torch.Tensor:
+    found: dict[str, torch.Tensor] = torch.load(path)
+    return found["rows"]
+
+
+def test_supervised_ranks_resume_and_export_own_parts(folder: Path) -> None:
+    """With the rate 0.5 / step, and without one, as the built-in schedule has it, the weights would differ."""
+    done = run("until", "--step", "12", "--nproc-per-node", "2", "--", "distill", *OWN, "--out", "out")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "step 12 of 12 is reached" in done.stdout
+    lines = [json.loads(line) for line in Path("out/metrics.jsonl").read_text().splitlines()]
+    assert [line["learning_rate"] for line in lines if "loss" in line["metrics"]] == [0.5 / k for k in range(1, 13)]
+    assert json.loads(Path("out/manifest.json").read_text())["held_back"] == {"seed": {"sum": 7.0, "count": 1}}
+    exported = run("checkpoints", "out", "--export", "latest", "model")
+    assert exported.returncode == 0, exported.stderr
+    assert torch.equal(rows(Path("model/table.pt")), rows(Path("out/table.pt")))
+    other = run("distill", *OWN, "--out", "out", "--resume", "latest", "--force", "--arguments", "{}")
+    assert other.returncode == 2 and "arguments" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"parts": "mine"}, "'parts'.*expected MODULE:CLASS"),
+        ({"parts": "mine:Mine", "arguments": "[1]"}, "'arguments'.*expected a JSON object"),
+        ({"parts": "mine:Mine", "student": "there"}, "conflicting settings: 'parts' is mine:Mine and 'student'"),
+        ({"parts": "nothing:Mine"}, "parts: nothing can't be imported"),
+        ({"parts": "mine:Main"}, r"parts: no Main in mine \(did you mean Mine\?\)"),
+        ({"parts": "mine:Table"}, "parts: mine:Table is not a subclass of reference_trainer's Distillation"),
+        ({"parts": "mine:Mine", "arguments": '{"seed": 1}'}, "unexpected keyword argument 'seed'"),
+    ],
+)
+def test_invalid_parts_are_refused(folder: Path, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        parts_named(Settings(**given))
+
+
+def test_processes_are_not_started_for_invalid_parts(folder: Path) -> None:
+    done = run("launch", "--nproc-per-node", "2", "--", "distill", "--parts", "mine:Main", "--out", "out")
+    assert (done.returncode, done.stderr.count("no Main in mine")) == (2, 1), done.stderr
