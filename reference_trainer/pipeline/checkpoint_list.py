@@ -17,8 +17,8 @@ from reference_trainer.storage.checkpoint_files import find_checkpoint
 from reference_trainer.storage.checkpoint_manifest import MANIFEST
 from reference_trainer.storage.directories import exclusive_directory
 from reference_trainer.storage.export import exported_bytes, save_decoder
+from reference_trainer.storage.files import path_in_json
 from reference_trainer.storage.listing import Listed, listed
-from reference_trainer.storage.paths import path_in_json
 from reference_trainer.storage.retention import checkpoint_name
 from reference_trainer.storage.whole_weights import SavedWeights, read_weights
 

@@ -29,7 +29,7 @@ from reference_trainer.storage.checkpoint_files import (
 )
 from reference_trainer.storage.checkpoint_manifest import MANIFEST, Manifest
 from reference_trainer.storage.checkpoints import LEFT, save_checkpoint, sweep
-from reference_trainer.storage.paths import path_in_json
+from reference_trainer.storage.files import path_in_json
 from reference_trainer.storage.rank_files import save_shards
 from reference_trainer.storage.retention import check_follows, checkpoint_name, drifts
 from reference_trainer.storage.rewinding import rewind

@@ -15,7 +15,7 @@ from reference_trainer.config.settings import Settings
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.models.placement import device_name
 from reference_trainer.storage.export import versions
-from reference_trainer.storage.paths import path_in_json
+from reference_trainer.storage.files import path_in_json
 from reference_trainer.training.loop import TrainResult
 from reference_trainer.training.update import BETAS, EPSILON, WEIGHT_DECAY
 

@@ -26,7 +26,7 @@ from reference_trainer.pipeline.checkpoint_list import checkpoint_student
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, RUN_ID
 from reference_trainer.pipeline.parts import EVALUATED_BYTES, rows_of
 from reference_trainer.storage.export import MANIFEST, WEIGHTS, load_decoder, verify_manifest, versions, weights_digest
-from reference_trainer.storage.paths import path_in_json
+from reference_trainer.storage.files import path_in_json
 from reference_trainer.storage.whole_weights import read_weights
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.metrics import derived

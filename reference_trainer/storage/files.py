@@ -1,4 +1,4 @@
-"""Atomic writes."""
+"""Atomic writes, and paths in JSON files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["atomic_write", "sync"]
+__all__ = ["atomic_write", "path_in_json", "sync"]
 
 
 def atomic_write(path: Path, write: Callable[[Path], object], *, fsync: Callable[[int], None] = os.fsync) -> None:
@@ -37,3 +37,8 @@ def sync(path: Path, fsync: Callable[[int], None] = os.fsync) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def path_in_json(path: Path) -> str:
+    """Return the text of a path for a JSON file, with escapes such as \\udcff for bytes that are not UTF-8."""
+    return str(path).encode("utf-8", "backslashreplace").decode()
