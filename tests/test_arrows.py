@@ -54,8 +54,9 @@ TRAINER_ROOMS: dict[str, str] = {
     "models": "errors",
     "data": "errors distillation",
     "storage": "errors interrupts models",
-    "training": "errors distillation data",
+    "training": "errors config distillation data",
     "pipeline": "errors interrupts distillation config models data storage training",
+    "huggingface": "errors config data distillation models storage pipeline",
     "supervision": "errors interrupts config storage training pipeline",
     "cli": "errors interrupts distillation config models training pipeline supervision",
 }
