@@ -55,7 +55,7 @@ def _assert_run(subject: Any, vocabulary: int, mode: str, seed: int) -> None:
         settings = {"teacher": _teacher(directory, vocabulary, seed), "out": directory / "out", "dtype": "float64"}
         if vocabulary != BYTES:
             said = refused(subject, small(directory, **{**settings, "out": directory / "refused"}))
-            assert "vocabulary" in said, f"without a mode a teacher of {vocabulary} tokens gives {said!r}"
+            assert "--share-vocabulary" in said, f"without a mode a teacher of {vocabulary} tokens gives {said!r}"
         made = small(directory, **settings, share_vocabulary=mode)
         result = run(subject, made)
         text = (directory / "text").read_bytes()[90:]

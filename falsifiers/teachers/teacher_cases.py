@@ -16,7 +16,7 @@ CPU = torch.device("cpu")
 TEXT = torch.arange(60, dtype=torch.uint8)
 WEIGHTS, CONFIG, MANIFEST = "model.safetensors", "config.json", "manifest.json"
 
-# Every setting that a trained teacher depends on, with two values; then every other one.
+# Every setting that a trained teacher depends on, with two values.
 DEPENDS = {
     "batch_size": (2, 3),
     "dtype": ("float32", "bfloat16"),
@@ -29,52 +29,6 @@ DEPENDS = {
     "teacher_width": (16, 32),
     "documents": ("pad", "pack"),
     "separator": ("--", "."),
-}
-ELSE = {
-    "data": Path("elsewhere"),
-    "out": Path("elsewhere"),
-    "force": True,
-    "trace": Path("elsewhere"),
-    "callbacks": Path("elsewhere"),
-    "teacher": Path("elsewhere"),
-    "teacher_cache": Path("elsewhere"),
-    "layers": 3,
-    "width": 128,
-    "epochs": 7,
-    "max_steps": 9,
-    "smoke": 9,
-    "temperature": 3.0,
-    "ce_weight": 0.9,
-    "kd_weight": 0.1,
-    "device": "cpu",
-    "strategy": "fsdp2",
-    "rank_timeout": 7,
-    "log_every": 3,
-    "project_to_steps": 7,
-    "accumulate": 3,
-    "clip": 0.5,
-    "divergence": "reverse_kl",
-    "beta": 0.25,
-    "anneal": "cosine",
-    "temperature_end": 3.0,
-    "ce_weight_end": 0.1,
-    "kd_weight_end": 0.9,
-    "share_vocabulary": "pad",
-    "feature_weight": 0.5,
-    "feature_distance": "l2",
-    "feature_layers": "0:0",
-    "feature_weight_end": 0.9,
-    "anneal_warmup": 3,
-    "save_every": 3,
-    "keep": 7,
-    "eval_every": 3,
-    "best_metric": "eval/agreement",
-    "best_mode": "max",
-    "best_min_delta": 0.5,
-    "rewind": True,
-    "resume": Path("elsewhere"),
-    "init_from": Path("elsewhere"),
-    "hang_after": 60.0,
 }
 
 
