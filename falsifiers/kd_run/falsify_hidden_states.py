@@ -53,10 +53,6 @@ def falsify_teachers_hidden_states_carry_no_graph(subject: Any, layers: int, rea
 
 @given(layers=st.integers(1, 3), given_gradients=st.integers(0, 4))
 def falsify_each_hidden_state_gets_its_gradient(subject: Any, layers: int, given_gradients: int) -> None:
-    """The embedding's gradient is the oracle's; a pass shows its states without their graph, and refuses other counts.
-
-    No gradient for any state means that none is matched.
-    """
     module = Layers(layers)
     done = subject.ModuleStudent(module, V).forward_features(_batch(subject))
     asking = [each for each in (done.logits, *done.hidden_states) if each.requires_grad]
@@ -76,17 +72,3 @@ def falsify_each_hidden_state_gets_its_gradient(subject: Any, layers: int, given
     expected = (1 + of_states + of_states * bool(given_gradients)) * counts[:, None].expand(V, V)
     seen = module.embedding.weight.grad
     assert seen is not None and torch.equal(seen, expected), f"the gradient is {seen}; expected {expected}"
-
-
-def falsify_other_hidden_states_are_refused(subject: Any) -> None:
-    class Other(Layers):
-        def forward(self, tokens: Tensor, output_hidden_states: bool = False) -> Any:
-            return SimpleNamespace(logits=super().forward(tokens).logits, hidden_states=states)
-
-    batch, found = _batch(subject), []
-    for states in (None, torch.ones(2), [None], [torch.ones(1, 4, 2), 0.0], 3, {"last": torch.ones(1)}):
-        teacher, student = subject.ModuleTeacher(Other(1), V), subject.ModuleStudent(Other(1), V)
-        for model, call in (("teacher", teacher.outputs), ("student", student.forward_features)):
-            what = f"a {model} with the hidden states {states}"
-            found.append(refusal_complaint(what, lambda call=call: call(batch), model, "hidden states"))
-    assert not any(found), "\n".join(filter(None, found))

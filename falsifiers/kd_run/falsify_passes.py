@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from falsifiers.support import oracles
 from falsifiers.support.comparison import assert_same_gradient
@@ -75,36 +75,3 @@ def _assert_misshapen_gradients_are_refused(done: Any, gradient: Tensor, axis: i
         what = f"a gradient of shape {list(misshapen.shape)}"
         said = (f"has shape {list(misshapen.shape)}", f"the logits {list(done.logits.shape)}")
         oracles.assert_refused(what, lambda misshapen=misshapen: done.backward(misshapen), *said)
-
-
-class Interrupted(nn.Module):
-    """A module whose backward raises while `fails` is true."""
-
-    def __init__(self, embedding: nn.Embedding) -> None:
-        super().__init__()
-        self.embedding, self.fails = embedding, True
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        logits: Tensor = self.embedding(tokens)
-        logits.register_hook(self.interrupt)
-        return logits + 0
-
-    def interrupt(self, gradient: Tensor) -> None:
-        if self.fails:
-            raise ArithmeticError("the device is gone")
-
-
-@given(case=step_cases(), recovers=st.booleans())
-def falsify_failed_backward_consumes_the_pass(subject: Any, case: StepCase, recovers: bool) -> None:
-    module = Interrupted(embedding(case.student))
-    done = subject.ModuleStudent(module, case.student.shape[1]).forward(batch_of(subject, case))
-    gradient = torch.ones_like(done.logits)
-    complaint = oracles.refusal_complaint(
-        "a backward that fails", lambda: done.backward(gradient), "gone", kind=ArithmeticError
-    )
-    assert complaint is None, complaint
-    module.fails = not recovers
-    complaint = oracles.refusal_complaint(
-        "a gradient after a backward that raised", lambda: done.backward(gradient), "already", kind=RuntimeError
-    )
-    assert complaint is None, complaint

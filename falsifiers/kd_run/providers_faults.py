@@ -20,17 +20,6 @@ def last_input_only(original: Any, student: Any, batch: Any) -> Any:
     return SimpleNamespace(logits=original(student, batch).logits, backward=backward)
 
 
-class Hidden(nn.Module):
-    """A module that hides the parameters of another, so that its device is taken to be the CPU."""
-
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = [inner]
-
-    def forward(self, tokens: Tensor) -> Any:
-        return self.inner[0](tokens)
-
-
 @contextmanager
 def left_in_eval_mode(module: nn.Module) -> Iterator[None]:
     """Set every submodule to eval mode, and restore nothing."""
