@@ -43,7 +43,6 @@ def forward_flops(config: DecoderConfig, B: int, T: int) -> int:
 def falsify_decoders_have_their_closed_form(
     subject: Any, device: str, student: DecoderConfig, teacher: DecoderConfig | None, B: int, T: int
 ) -> None:
-    """A step has the teacher's forward once and the student's three times: the backward is two forwards."""
     models = [None if config is None else Decoder(config).to(device) for config in (teacher, student)]
     seen = subject.step_flops(*models, (B, T))
     once = 0 if teacher is None else forward_flops(teacher, B, T)
@@ -51,56 +50,6 @@ def falsify_decoders_have_their_closed_form(
     assert seen == expected and type(seen) is int, (
         f"a step of {student} on [{B}, {T}] tokens with the teacher {teacher} has {seen!r} operations; expected "
         f"{once} + 3 * {forward_flops(student, B, T)} = {expected}"
-    )
-    parameters = sum(weight.numel() for weight in models[1].parameters() if weight.dim() == 2)
-    parameters -= student.vocab_size * student.width  # the embedding multiplies nothing
-    attention = 12 * student.layers * B * T * T * student.width
-    assert seen - once == 6 * parameters * B * T + attention, (
-        f"a step of {student} without its teacher has {seen - once} operations; expected 6 for each of "
-        f"{parameters} multiplied weights and {B * T} tokens, and {attention} for attention"
-    )
-
-
-class Work(nn.Module):
-    """Logits by one product of V x V weights; in train mode by two more; `.logits` of an object if `wrapped`."""
-
-    def __init__(self, V: int = 3, *, wrapped: bool = False) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(V, V)
-        self.linear = nn.Linear(V, V, bias=False)
-        self.wrapped = wrapped
-
-    def forward(self, tokens: Tensor) -> Any:
-        logits = self.linear(self.embedding(tokens))
-        if self.training:
-            logits = self.linear(self.linear(logits))
-        self.__dict__["logits"] = logits
-        return self if self.wrapped else logits
-
-
-@given(V=SIZES, B=SIZES, T=SIZES, training=st.booleans(), wrapped=st.booleans())
-def falsify_teacher_is_counted_in_eval_mode(
-    subject: Any, V: int, B: int, T: int, training: bool, wrapped: bool
-) -> None:
-    teacher, student = Work(V, wrapped=wrapped).train(), Work(V, wrapped=wrapped).train(training)
-    seen, product = subject.step_flops(teacher, student, (B, T)), 2 * B * T * V * V
-    expected = product + 3 * product * (3 if training else 1)
-    assert seen == expected, (
-        f"a teacher with 1 product in eval mode and a student {'with 3 in train' if training else 'with 1 in eval'} "
-        f"mode have {seen} operations; expected {expected}"
-    )
-    modes = [module.training for module in (*teacher.modules(), *student.modules())]
-    assert modes == [True] * 3 + [training] * 3, f"the training flags are {modes}; expected those before the count"
-
-
-@given(V=SIZES, B=SIZES, T=SIZES)
-def falsify_frozen_weights_have_no_gradient(subject: Any, V: int, B: int, T: int) -> None:
-    student = Work(V).eval()
-    student.embedding.requires_grad_(False)
-    seen, product = subject.step_flops(None, student, (B, T)), 2 * B * T * V * V
-    assert seen == 2 * product, (
-        f"a student of one product of {product} operations, whose input needs no gradient, has {seen} operations; "
-        f"expected 2 * {product}: its forward and the gradient of its weights"
     )
 
 
