@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 import reference_trainer
 from falsifiers.callbacks.real_run import recording_callbacks
-from falsifiers.support.small_runs import refused, run, small
+from falsifiers.support.small_runs import refused, small
 
 
 def _prepared(subject: Any, directory: Path, **settings: Any) -> Any:
@@ -63,18 +63,6 @@ def falsify_the_projection_is_clipped_with_the_student(subject: Any, clip: float
         assert all(each is not None for each in gradients), "a parameter of student or projection has no gradient"
         norm = float(torch.nn.utils.get_total_norm(gradients))
     assert abs(norm - clip) <= 1e-3 * clip, f"the norm of student and projection is {norm}; expected the limit, {clip}"
-
-
-@given(seed=st.integers(0, 9))
-def falsify_weight_of_zero_changes_no_run(subject: Any, seed: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory, made = Path(name), []
-        for number, settings in enumerate(({}, {"feature_weight": 0.0, "feature_layers": "7:7", "teacher_width": 32})):
-            out = directory / str(number)
-            result = run(subject, small(directory, **{"out": out, "seed": seed, "teacher_width": 32, **settings}))
-            made.append((out / "model.safetensors").read_bytes())
-            assert "feature" not in result.train.metrics, f"metrics are {sorted(result.train.metrics)}"
-    assert made[0] == made[1], "a feature_weight of 0 changes the weights of the student"
 
 
 @given(end=st.floats(0.25, 4), teacher_width=st.sampled_from([16, 32]), distance=st.sampled_from(["cosine", "l2"]))

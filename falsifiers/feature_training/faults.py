@@ -32,12 +32,6 @@ def own_divisor_on_each_rank(original: Any, *models: Any, **named: Any) -> Any:
     return _divided(original, models, named, lambda scored: own)
 
 
-def gradient_dropped(original: Any, *arguments: Any) -> Any:
-    """Measure the distance, and minimise nothing of it."""
-    distance, gradients = original(*arguments)
-    return distance, [None] * len(gradients)
-
-
 def mean_reported(original: Any, *arguments: Any) -> Any:
     """Report the mean of a micro-batch in the place of its sum."""
     distance, gradients = original(*arguments)
@@ -56,14 +50,6 @@ def mean_of_step_means(original: Any, self: Any, sums: Any, sequences: int) -> N
     if feature is not None and feature.count:
         changed["feature"] = type(feature)(feature.sum / feature.count, 1)
     original(self, changed, sequences)
-
-
-def projection_frozen(original: Any, *states: Any, **named: Any) -> Any:
-    """Leave the projection as it was drawn."""
-    matching = original(*states, **named)
-    for parameter in matching.parameters:
-        parameter.requires_grad_(False)
-    return matching
 
 
 def layers_clamped(original: Any, student: Any, teacher: Any, *, layers: Any, **named: Any) -> Any:
