@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.support import oracles
-from falsifiers.support.steps import batch_of, recorded_step, table_step
+from falsifiers.support.steps import recorded_step, table_step
 from falsifiers.support.strategies import IGNORED, KdCase, StepCase, step_cases
 
 
@@ -64,20 +64,6 @@ class LiveStudent:
         logit_gradient.fill_(math.nan)
 
 
-@given(case=step_cases())
-def falsify_result_precedes_the_update(subject: Any, case: StepCase) -> None:
-    expected, gradient = recorded_step(subject, case)
-    logits = case.student[case.tokens]
-    live = LiveStudent(logits.clone())
-    result = subject.kd_step(subject.FixtureTeacher(case.teacher), live, batch_of(subject, case), **case.settings)
-    assert result == expected, (
-        f"the result is {result} for a student whose logits are its parameters; expected {expected}"
-    )
-    assert torch.equal(live.logits, logits - gradient), (
-        "the gradient differs from that of a student that only records it"
-    )
-
-
 @given(
     shape=st.sampled_from([(1, 1), (2, 3), (0, 3), (2, 0), (1, 2)]),
     weights=st.sampled_from([(1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0)]),
@@ -86,10 +72,6 @@ def falsify_result_precedes_the_update(subject: Any, case: StepCase) -> None:
 def falsify_step_with_nothing_scored(
     subject: Any, device: str, shape: tuple[int, int], weights: tuple[float, float], scored_first: bool
 ) -> None:
-    """Without scored tokens, loss and metrics are absent, and count and gradient are 0.
-
-    The label of the first token is the target of no logits.
-    """
     labels = torch.full(shape, IGNORED)
     if scored_first:
         labels[:, :1] = 1
