@@ -29,11 +29,6 @@ def window_beyond_the_epoch(original: Any, schedule: Any, epoch_step: int) -> ra
     return range(original(schedule, epoch_step).start, schedule.accumulation * epoch_step + 1)
 
 
-def read_at_every_step(original: Any, position: Any) -> bool:
-    """Read the sums at every step."""
-    return bool(original(position)) or position.event.name == "STEP_END"
-
-
 def multiples_saved_only(original: Any, schedule: Any, step: int) -> Any:
     """Do not save the last step."""
     return original(schedule, step) and step % schedule.save_every == 0

@@ -115,15 +115,6 @@ def prove_each_micro_batch_is_taken_once(subject: Any, micro_batches: int, accum
     )
 
 
-def prove_reads(subject: Any, step: int, event: int) -> None:
-    """Sums are read before LOG, EVALUATE and SAVE, in every 256th step, and at the end of an epoch and of the run."""
-    kind = list(subject.Event)[event]
-    every = kind.name in ("LOG", "EVALUATE", "SAVE", "EPOCH_END", "TRAIN_END")
-    expected = every or (kind.name == "STEP_END" and step & 255 == 0)
-    seen = subject.is_read(subject.Position(event=kind, epoch=1, step=step, epoch_step=step))
-    assert seen is expected, f"is_read is {seen} at {kind.name} of step {step}"
-
-
 def prove_saves(subject: Any, save_every: int, step: int, limit: int) -> None:
     """A checkpoint is due in every multiple of `save_every`, and in the last step: 12, or a limit (0: none)."""
     schedule = subject.Schedule(epochs=2, steps_per_epoch=6, limit=limit or None, save_every=save_every)
@@ -156,14 +147,6 @@ def prove_lengths_are_positive_integers(subject: Any, field: int, value: int) ->
     assert said.startswith(expected) and bool(said) == bool(expected), (
         f"Schedule({name}={wrong!r}) is refused with {said!r}; expected {expected!r}"
     )
-
-
-def prove_micro_batches_fit_the_steps(subject: Any, micro_batches: int, accumulation: int, steps: int) -> None:
-    """Micro-batches that do not make exactly the steps of an epoch are refused, with the number that they make."""
-    lengths = {"epochs": 1, "steps_per_epoch": steps, "accumulation": accumulation, "micro_batches": micro_batches}
-    said, made = _refusal(subject, lengths), (micro_batches + accumulation - 1) // accumulation
-    assert bool(said) == (made != steps), f"Schedule({lengths}) is refused with {said!r}; the steps are {made}"
-    assert not said or said.endswith(f"expected {made}"), f"{said!r} does not name the {made} steps"
 
 
 def _refusal(subject: Any, lengths: dict[str, Any]) -> str:
