@@ -69,24 +69,11 @@ WRONG: dict[str, tuple[Callable[[Path], tuple[Path, dict[str, Any]]], str]] = {
     "a directory that is missing": (lambda directory: (directory / "missing", {}), "missing"),
     "too few tokens": (lambda directory: (model(directory, 1, TOKENS - 1), {}), "byte 39, and "),
     "logits that are not finite": (lambda directory: (model(directory, 1, broken=True), {}), "model-1"),
-    "the directory of checkpoints": (
-        lambda directory: (checkpoint(directory / "saved", 1).parent, {}),
-        "saved/student-latest?",
-    ),
-    "a name that is too long": (lambda directory: (directory / ("x" * 300), {}), "expected a model or a checkpoint"),
     "a teacher of more tokens": (
         lambda directory: (model(directory, 1), {"teacher": model(directory, 2, TOKENS + 1)}),
         "in the evaluation of",
     ),
     "less than a sequence": (lambda directory: (model(directory, 1), {"length": 9}), "at least 81"),
-    "less than a sequence in the whole": (
-        lambda directory: (model(directory, 1), {"length": TOKENS * 2 + 1}),
-        "holds 80 bytes; expected at least 81",
-    ),
-    "a changed teacher": (
-        lambda directory: (model(directory, 2), {"teacher": _damaged_model(directory)[0]}),
-        "model-1",
-    ),
 }
 """What is evaluated, with settings, and a word of the refusal."""
 
@@ -106,6 +93,6 @@ def falsify_unfit_model_has_no_numbers(subject: Any) -> None:
             path, others = make(directory)
             settings = chosen(directory, bytes(range(TOKENS)) * 2, **others)
             paths = [model(directory, 9), path]
-            call = partial(subject.evaluate_saved, paths, settings, whole="whole" in kind)
+            call = partial(subject.evaluate_saved, paths, settings)
             wrong = refusal_complaint(kind, partial(_noted, call), word, kind=TrainerError)
             assert wrong is None, wrong
