@@ -1,14 +1,17 @@
-"""Attacks on the evaluation on held-back text. The subject is `reference_trainer.training.evaluation`."""
+"""Attacks on the evaluation on held-back text, by one rank and by several, and on its limit."""
 
 from __future__ import annotations
 
 import importlib
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from falsifiers.evaluation.cases import (
     BATCH_SIZES,
@@ -26,8 +29,12 @@ from falsifiers.evaluation.cases import (
 )
 from falsifiers.support import oracles
 from falsifiers.support.fake_device import DEVICE, FakeDevice, complaint
+from falsifiers.support.ranks import run_ranks
+from falsifiers.support.small_runs import run, small
 from falsifiers.support.strategies import TEMPERATURES
+from reference_trainer.training.parallel import DataParallel
 
+NO_LOGITS = torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float64)
 METRICS = ["agreement", "hard_loss", "kl_at_1", "kl_at_T", "soft_loss", "teacher_entropy", "teacher_loss"]
 
 
@@ -73,14 +80,6 @@ def falsify_evaluation_does_not_change_student(
     assert torch.is_grad_enabled(), f"gradients are disabled in the process{failed}"
 
 
-@given(size=st.integers(0, 8), batch_size=st.sampled_from(BATCH_SIZES))
-def falsify_metric_without_tokens_is_absent(subject: Any, size: int, batch_size: int) -> None:
-    table = torch.zeros(VOCABULARY, VOCABULARY)
-    sequences = sequences_of(torch.zeros(size, dtype=torch.int64), 9, batch_size)
-    seen = subject.evaluate(Teacher(table), learner(Student(table)), sequences, weights_at())
-    assert seen == {}, f"{size} bytes hold no sequence of 9, and the evaluation reports {seen}"
-
-
 @given(text=TEXTS, batch_size=st.sampled_from(BATCH_SIZES), teachers=st.sampled_from(["cpu", DEVICE]))
 def falsify_evaluation_mixes_no_devices(subject: Any, text: Tensor, batch_size: int, teachers: str) -> None:
     providers = importlib.import_module("reference_trainer.distillation.providers")
@@ -94,3 +93,56 @@ def falsify_evaluation_mixes_no_devices(subject: Any, text: Tensor, batch_size: 
         raised = complaint(what, lambda: seen.update(subject.evaluate(*models, sequences, weights_at())))
     assert raised is None, raised
     assert sorted(seen) == METRICS, f"{what}; the metrics are {sorted(seen)}"
+
+
+LIMIT = 2**16
+CASES = [(257, 257), (LIMIT + 1, 257), (LIMIT + 1, 256)]
+"""Bytes held back, and lengths: a byte above the limit completes a sequence of 257, a byte below ends one of 256."""
+
+
+@given(case=st.sampled_from(CASES))
+def falsify_evaluation_has_a_limit(subject: Any, device: str, case: tuple[int, int]) -> None:
+    held, length = case
+    text = bytes(97 + k * k % 26 for k in range(1000)) * (held // 100 + 1)
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        (directory / "long").write_bytes(text[: 10 * held])
+        places = {"data": directory / "long", "out": directory / "out", "device": device}
+        result = run(subject, small(directory, length=length, batch_size=16, max_steps=1, **places))
+    expected = (min(LIMIT, held) - 1) // (length - 1) * (length - 1)
+    seen = {name: total.count for name, total in result.held_back.items()}
+    assert seen.keys() >= {"hard_loss", "kl_at_1"} and set(seen.values()) == {expected}, (
+        f"of {held} bytes held back, of which the first {LIMIT} count, {seen} were scored; expected {expected}"
+    )
+
+
+@given(
+    tables=st.tuples(TABLE, TABLE),
+    text=TEXTS,
+    length=st.integers(2, 5),
+    size=st.integers(1, 4),
+    ranks=st.sampled_from([3, 2, 4]),
+)
+@example(tables=(NO_LOGITS, NO_LOGITS), text=torch.zeros(2, dtype=torch.int64), length=3, size=1, ranks=2)
+def falsify_ranks_share_an_evaluation(
+    subject: Any, tables: tuple[Tensor, Tensor], text: Tensor, length: int, size: int, ranks: int
+) -> None:
+    sequences = sequences_of(text, length, size)
+
+    def evaluated(rank: int) -> tuple[Any, int]:
+        student = Student(tables[0])
+        module = DistributedDataParallel(student)
+        models, parallel = (Teacher(tables[1]), learner(module)), DataParallel(module)
+        seen = subject.evaluate(*models, sequences, weights_at(), parallel=parallel)
+        return seen, student.calls
+
+    results = run_ranks(ranks, evaluated)
+    what = f"{len(sequences)} sequences in batches of {size} on {ranks} ranks"
+    forwards = [calls for _, calls in results]
+    assert len({*forwards}) == 1, f"{what}: the ranks make {forwards} forwards; expected equally many"
+    cases = cases_of(*tables, text, length, 2.0) if len(sequences) else {}
+    for rank, (metrics, _) in enumerate(results):
+        assert metrics or not cases, f"{what}: rank {rank} has no metrics"
+        assert cases or metrics == {}, f"{what}: rank {rank} reports {metrics}"
+        for name, case in cases.items():
+            assert_is_the_oracles(f"{what}: {name} of rank {rank}", metrics[name], case)

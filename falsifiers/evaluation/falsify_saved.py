@@ -1,11 +1,13 @@
-"""Attacks on the numbers of saved models. The subject is `reference_trainer.pipeline.saved_models`."""
+"""Attacks on the numbers of saved models, and on what is said of unfit ones."""
 
 from __future__ import annotations
 
 import json
 import math
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.evaluation.models import BYTES, ROUNDING, TOKENS, checkpoint, chosen, decoder, expected, model
-from falsifiers.support.oracles import assert_close
+from falsifiers.support.oracles import assert_close, refusal_complaint
 from falsifiers.support.small_runs import run, small
 from reference_trainer import MetricSum
+from reference_trainer.errors import TrainerError
 from reference_trainer.pipeline import distill
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
+from reference_trainer.storage.checkpoint_manifest import Manifest
+from reference_trainer.storage.checkpoints import save_checkpoint
 from reference_trainer.storage.export import save_decoder, weights_digest
 
 
@@ -89,7 +94,6 @@ def falsify_as_much_is_evaluated_as_in_a_run(subject: Any) -> None:
     compared=st.booleans(),
     whole=st.booleans(),
 )
-@example(losses=[800.0, 1.0], compared=True, whole=True)
 def falsify_report_has_every_number(subject: Any, losses: list[float], compared: bool, whole: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -116,3 +120,82 @@ def falsify_report_has_every_number(subject: Any, losses: list[float], compared:
     for loss, line in zip(losses, lines, strict=True):
         cells = line.split()[-2:]
         assert cells == [f"{loss:.6g}", f"{math.exp(min(loss, 20)):.6g}"], f"a line of the table is {line!r}"
+
+
+@given(unfit=st.lists(st.booleans(), min_size=1, max_size=4))
+def falsify_models_beside_an_unfit_one_are_evaluated(subject: Any, unfit: list[bool]) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        paths = [directory / f"missing-{n}" if bad else model(directory, n) for n, bad in enumerate(unfit)]
+        seen, errors = list[list[str]](), list[Exception]()
+        subject.evaluate_saved(
+            paths,
+            chosen(directory, bytes(range(TOKENS)) * 2),
+            done=lambda evaluation: seen.append(subject.table(evaluation)),
+            unfit=errors.append,
+        )
+    fit = [str(path) for path, bad in zip(paths, unfit, strict=True) if not bad]
+    assert [rows[-1].split()[0] for rows in seen] == fit, f"evaluated are {[rows[-1] for rows in seen]}; expected {fit}"
+    assert all(rows[:-1] == seen[-1][: len(rows) - 1] for rows in seen), f"a line of the table changes: {seen}"
+    assert len(errors) == sum(unfit), f"{sum(unfit)} models are missing, and the errors are {errors}"
+
+
+def _changed(path: Path) -> None:
+    """Change a byte of the largest file, in its last tensor."""
+    largest = max(path.iterdir(), key=lambda each: each.stat().st_size)
+    content = bytearray(largest.read_bytes())
+    content[-2] ^= 1
+    largest.write_bytes(content)
+
+
+def _damaged_model(directory: Path) -> tuple[Path, dict[str, Any]]:
+    path = model(directory, 1)
+    _changed(path)
+    return path, {}
+
+
+def _damaged_checkpoint(directory: Path) -> tuple[Path, dict[str, Any]]:
+    path = checkpoint(directory, 1)
+    _changed(path)
+    return path, {}
+
+
+def _of_an_own_model(directory: Path) -> tuple[Path, dict[str, Any]]:
+    content = Manifest(run_id="student", step=1, conditions={}, state={})
+    return save_checkpoint(directory, content, {"student.w": torch.ones(2)}), {}
+
+
+WRONG: dict[str, tuple[Callable[[Path], tuple[Path, dict[str, Any]]], str]] = {
+    "a changed model": (_damaged_model, "model-1"),
+    "a changed checkpoint": (_damaged_checkpoint, "student-step1"),
+    "a checkpoint of an own model": (_of_an_own_model, "no student of this package"),
+    "a directory that is missing": (lambda directory: (directory / "missing", {}), "missing"),
+    "too few tokens": (lambda directory: (model(directory, 1, TOKENS - 1), {}), "byte 39, and "),
+    "logits that are not finite": (lambda directory: (model(directory, 1, broken=True), {}), "model-1"),
+    "a teacher of more tokens": (
+        lambda directory: (model(directory, 1), {"teacher": model(directory, 2, TOKENS + 1)}),
+        "in the evaluation of",
+    ),
+    "less than a sequence": (lambda directory: (model(directory, 1), {"length": 9}), "at least 81"),
+}
+"""What is evaluated, with settings, and a word of the refusal."""
+
+
+def _noted(call: Callable[[], Any]) -> Any:
+    """Return what a call returns; its error has its notes in the message, as a command prints it."""
+    try:
+        return call()
+    except TrainerError as error:
+        raise TrainerError("; ".join([str(error), *getattr(error, "__notes__", [])])) from error
+
+
+def falsify_unfit_model_has_no_numbers(subject: Any) -> None:
+    for kind, (make, word) in WRONG.items():
+        with tempfile.TemporaryDirectory() as name:
+            directory = Path(name)
+            path, others = make(directory)
+            settings = chosen(directory, bytes(range(TOKENS)) * 2, **others)
+            paths = [model(directory, 9), path]
+            call = partial(subject.evaluate_saved, paths, settings)
+            wrong = refusal_complaint(kind, partial(_noted, call), word, kind=TrainerError)
+            assert wrong is None, wrong
