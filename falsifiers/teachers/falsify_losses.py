@@ -1,10 +1,8 @@
-"""Attacks on the loss between vocabularies of different sizes.
-
-The subject is `reference_trainer.distillation.vocabulary`.
-"""
+"""Attacks on the loss between vocabularies of different sizes. The subject is `distillation.vocabulary`."""
 
 from __future__ import annotations
 
+import importlib
 import math
 from typing import Any
 
@@ -12,8 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from falsifiers.support import oracles
 from falsifiers.support.comparison import assert_same_gradient
-from falsifiers.support.steps import SHIFTED, assert_result_is_the_oracles
+from falsifiers.support.steps import SHIFTED, AnsweringTeacher, RecordingStudent, assert_result_is_the_oracles
 from falsifiers.teachers.cases import Pair, pairs, table_of
 
 TRUNCATE = {"teacher": "truncate", "student": "truncate-student"}
@@ -61,3 +60,35 @@ def falsify_padded_vocabulary(subject: Any, device: str, teacher_padded: Pair, p
             f"{of}: the label {int(labels[0, 1])}, which the student lacks, costs {result.sum}"
         )
         assert bool(gradient.isfinite().all()), f"{of}: the gradient is {gradient.tolist()}"
+
+
+TOKENS = torch.tensor([[0, 1, 1], [1, 0, 1]])
+
+
+def _table(width: int) -> torch.Tensor:
+    return torch.zeros(2, width, dtype=torch.float64)
+
+
+@given(small=st.integers(1, 9), more=st.integers(1, 9))
+def falsify_truncation_of_the_smaller_vocabulary_is_refused(subject: Any, small: int, more: int) -> None:
+    errors = importlib.import_module("reference_trainer.errors")
+    large = small + more
+    cut = f"teacher vocab_size {small}, student vocab_size {large};", f"teacher vocab_size {large}, student"
+    for mode, sizes, kind, words in (
+        ("truncate", (small, large), errors.VocabularyError, (cut[0], "'pad'")),
+        ("truncate-student", (large, small), errors.VocabularyError, (cut[1], "'pad'")),
+        ("cut", (small, large), errors.SettingError, ("truncate, truncate-student, pad",)),
+        ("cut", (small, small), errors.SettingError, ("truncate, truncate-student, pad",)),
+    ):
+        student = RecordingStudent(_table(sizes[1]))
+        raised = oracles.refusal_complaint(
+            f"{mode} with a teacher of {sizes[0]} and a student of {sizes[1]} tokens",
+            lambda mode=mode, sizes=sizes, student=student: subject.share_vocabulary(
+                AnsweringTeacher(sizes[0], None), student, mode
+            ),
+            f"'{mode}'",
+            *words,
+            kind=kind,
+        )
+        assert raised is None, raised
+        assert not student.passes, f"{mode} ran {len(student.passes)} forwards before the refusal"
