@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,8 @@ from hypothesis import strategies as st
 from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, resumed_to_the_end, settings
 from falsifiers.support.histories import assert_same_history, lines
-from falsifiers.support.oracles import assert_refused
-from falsifiers.support.small_runs import run as small_run
-from falsifiers.support.small_runs import small
 from falsifiers.training_evaluation.held_back import Text, measured
-from reference_trainer import Callback, MetricSum
+from reference_trainer import Callback
 
 EVERY = st.integers(1, 3)
 
@@ -59,49 +55,6 @@ def falsify_evaluation_leaves_the_training_as_it_is(subject: Any, every: int, ac
         found = [_without_evaluation(line["metrics"]) for line in lines(directory, "evaluated")]
         wanted = [line["metrics"] for line in lines(directory, "straight")]
         assert_same_history(f"{when}, the training metrics", found, wanted)
-
-
-NO_NUMBER: Any = torch.tensor(1)
-NO_COUNT: Any = 2.0
-NO_SUMS = [0.5, None, MetricSum(NO_NUMBER, 2), MetricSum(1.0, NO_COUNT)]
-
-
-def falsify_evaluations_without_sums_are_refused(subject: Any) -> None:
-    sums: dict[str, Any] = {"sound": MetricSum(1.0, 1)}
-    subject.check_sums(sums, "Mine")
-    for wrong in NO_SUMS:
-        for returned, named in ((sums | {"accuracy": wrong}, "'accuracy'"), ([wrong], "list")):
-            call = partial(subject.check_sums, returned, "Mine")
-            assert_refused(f"{returned}", call, named, "Mine.evaluate")
-
-
-@given(
-    limit=st.integers(1, 5) | st.none(),
-    first=st.sampled_from([1.0, 8.0]),
-    last=st.fixed_dictionaries(
-        {"temperature": st.sampled_from([0.5, 2.0]), "ce_weight": st.sampled_from([0.0, 1.0])},
-        optional={"kd_weight": st.sampled_from([0.25, 3.0])},
-    ),
-)
-def falsify_evaluations_use_the_last_planned_values(
-    subject: Any, limit: int | None, first: float, last: dict[str, float]
-) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
-        still = {"lr": 1e-30, "epochs": 2, "eval_every": 1, "max_steps": limit}
-        ends = {f"{key}_end": value for key, value in last.items()}
-        annealed = small(directory, out=directory / "annealed", **still, **dict.fromkeys(last, first), **ends)
-        constant = small(directory, out=directory / "constant", **still, **last)
-        seen, expected = (small_run(subject, each) for each in (annealed, constant))
-        when = f"annealed from {first} to {last} and ended after {limit} steps"
-        assert seen.held_back == expected.held_back, (
-            f"{when}, the evaluation gives {seen.held_back}; expected {expected.held_back}"
-        )
-        found, wanted = (
-            [{k: v for k, v in line["metrics"].items() if k.startswith("eval/")} for line in lines(directory, out)]
-            for out in ("annealed", "constant")
-        )
-        assert_same_history(f"{when}, the evaluations", found, wanted)
 
 
 def _without_evaluation(metrics: dict[str, Any]) -> dict[str, Any]:
