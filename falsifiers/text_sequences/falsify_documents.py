@@ -96,17 +96,6 @@ def falsify_each_byte_is_predicted_once_from_its_document(
     assert len(sizes) == rows.batches == -(-len(rows) // batch_size) and sum(sizes) == len(rows), f"batches of {sizes}"
 
 
-@given(text=TEXTS, pack=st.booleans(), seed=st.integers(0, 9))
-def falsify_rows_follow_the_order(subject: Any, device: str, text: str, pack: bool, seed: int) -> None:
-    assume(_predicted(text, "|", 6))
-    rows = subject.document_rows(_bytes(text), "|", pack=pack, length=6, batch_size=1, device=torch.device(device))
-    one_by_one = [rows.batch(torch.arange(len(rows)), position) for position in range(1, len(rows) + 1)]
-    order = epoch_order(seed, 1, len(rows))
-    for position, number in enumerate(order.tolist(), start=1):
-        seen, expected = rows.batch(order, position).tokens, one_by_one[number].tokens
-        assert torch.equal(seen, expected), f"batch {position} is {seen.tolist()}; expected {expected.tolist()}"
-
-
 @given(text=TEXTS, pack=st.booleans())
 def falsify_batches_are_on_the_device_of_the_run(subject: Any, text: str, pack: bool) -> None:
     assume(_predicted(text, "|", 6))

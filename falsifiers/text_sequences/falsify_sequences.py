@@ -1,8 +1,12 @@
-"""Attacks on sequences and their order. The subject is `reference_trainer.data.text`, or has its names."""
+"""Attacks on text files, their sequences and orders, and how these are dealt to ranks."""
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from falsifiers.support.fake_device import DEVICE, FakeDevice
+from falsifiers.support.oracles import assert_refused
 from falsifiers.support.texts import epoch, file_of, sequences_of
 from reference_trainer.data.text import Sequences, epoch_order
 
@@ -26,6 +30,7 @@ from reference_trainer.data.text import Sequences, epoch_order
 def falsify_every_byte_is_predicted_once(
     subject: Any, device: str, size: int, length: int, batch_size: int, seed: int, number: int, data: st.DataObject
 ) -> None:
+    # No byte occurs twice in the text, so each byte identifies its offset.
     text = torch.randperm(256, generator=torch.Generator().manual_seed(seed))[: max(size, length)].to(torch.uint8)
     place = {int(byte): k for k, byte in enumerate(text.tolist())}
     sequences = sequences_of(subject, text, length, batch_size, device)
@@ -55,16 +60,6 @@ def _assert_placed(batches: list[Any], device: str) -> None:
         assert torch.equal(batch.tokens, batch.labels), (
             f"labels of batch {position} are {batch.labels.tolist()}, tokens {batch.tokens.tolist()}"
         )
-
-
-@given(size=st.integers(9, 60), batch_size=st.integers(1, 6))
-def falsify_batches_are_on_the_device(subject: Any, size: int, batch_size: int) -> None:
-    order = torch.arange((size - 1) // 4)
-    with FakeDevice():
-        sequences = sequences_of(subject, torch.zeros(size, dtype=torch.uint8), 5, batch_size, DEVICE)
-        batches = [sequences.batch(order, position) for position in range(1, sequences.batches + 1)]
-    seen = {each.device.type for batch in batches for each in (batch.tokens, batch.labels)}
-    assert seen == {DEVICE}, f"{len(batches)} batches are on {sorted(seen)}; expected {DEVICE}"
 
 
 @given(
@@ -149,3 +144,66 @@ def falsify_each_sequence_is_dealt_to_one_rank(
     assert scored == order, f"{world_size} ranks read the sequences {scored}; expected {order}"
     idle = [batch for batch in dealt if not (batch.labels != IGNORED).any()]
     assert all(len(batch.tokens) == 1 for batch in idle), "a rank without a batch left computes more than one sequence"
+
+
+@given(content=st.binary(min_size=11, max_size=300))
+def falsify_tokens_are_the_bytes(subject: Any, content: bytes) -> None:
+    length = 2
+    with file_of(content) as path:
+        text = subject.read_text(path, length)
+        read = [*text.training.tolist(), *text.held_back.tolist()]
+        sequences = sequences_of(subject, text.training, length)
+        tokens = {int(x) for batch in epoch(subject, sequences) for x in batch.tokens.flatten()}
+    assert read == list(content), f"read {read} from a file of {list(content)}"
+    assert tokens == set(content[: len(text.training)]), f"tokens {sorted(tokens)} of the bytes {sorted(set(content))}"
+    expected = hashlib.sha256(content).hexdigest()
+    assert text.digest == expected, f"the digest is {text.digest}, SHA-256 of the file is {expected}"
+    assert text.name == str(path), f"the text is called {text.name!r}, expected the text {str(path)!r}"
+
+
+def falsify_packaged_text_is_the_default(subject: Any) -> None:
+    text, content = subject.read_text(None, 64), subject.packaged_text()
+    assert bytes(text.training.tolist()) + bytes(text.held_back.tolist()) == content, (
+        "another text than the packaged one"
+    )
+    assert text.digest == hashlib.sha256(content).hexdigest(), f"the digest {text.digest} is of something else"
+    assert content.count(b" the ") > 2000, "the packaged text is not English"
+
+
+@given(length=st.integers(2, 300) | st.integers(300, 10**5))
+def falsify_minimum_size_is_the_minimum(subject: Any, length: int) -> None:
+    fewest = 10 * (length - 1) + 1
+    with file_of(b"") as path:
+        os.truncate(path, fewest - 1)
+        raised = _refusal(subject, path, length)
+        assert raised is not None, f"{fewest - 1} bytes are accepted for sequences of {length}"
+        os.truncate(path, fewest)
+        raised = _refusal(subject, path, length)
+        assert raised is None, f"{fewest} bytes are refused for sequences of {length}: {raised}"
+        text = subject.read_text(path, length)
+    counts = [len(sequences_of(subject, part, length)) for part in (text.training, text.held_back)]
+    assert min(counts) >= 1, f"of {fewest} bytes, the parts have {counts} sequences of {length}"
+
+
+def _refusal(subject: Any, path: Path, length: int) -> str | None:
+    """Return the message with which a text is refused, None if it is read."""
+    try:
+        subject.read_text(path, length)
+    except ValueError as refusal:
+        return f"{type(refusal).__name__}: {refusal}"
+    return None
+
+
+UNREADABLE: dict[str, Callable[[Path], Path]] = {
+    "a directory": lambda path: path.parent,
+    "nothing": lambda path: path / "missing",
+    "a device": lambda path: Path("/dev/zero"),
+    "an unreadable file": lambda path: Path("/proc/self/mem"),
+}
+
+
+@given(kind=st.sampled_from(list(UNREADABLE)))
+def falsify_unreadable_files_are_refused(subject: Any, kind: str) -> None:
+    with file_of(b"") as empty:
+        for what, path in (("an empty file", empty), (kind, UNREADABLE[kind](empty))):
+            assert_refused(what, lambda path=path: subject.read_text(path, 8))

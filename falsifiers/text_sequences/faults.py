@@ -1,4 +1,4 @@
-"""Faults of sequences and their order, as wrong versions of public functions."""
+"""Faults of texts, documents, sequences and their order, as wrong versions of public functions."""
 
 from __future__ import annotations
 
