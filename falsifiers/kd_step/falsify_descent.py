@@ -21,7 +21,6 @@ from falsifiers.support.steps import (
     table_step,
 )
 from falsifiers.support.strategies import HALVES, IGNORED, POSITIVE_WEIGHTS, StepCase, step_cases, tensors
-from falsifiers.support.torch_modes import MODES
 
 
 @given(case=step_cases(ce_weights=st.just(1.0), kd_weights=st.just(0.0)), other=tensors((4,), HALVES, torch.float64))
@@ -97,6 +96,9 @@ def falsify_one_step_moves_towards_the_teacher(subject: Any, device: str, case: 
 def falsify_ten_steps_lower_the_loss(
     subject: Any, device: str, teacher: Tensor, lift: float, temperature: float, length: int
 ) -> None:
+    # τ²·KL of a row has curvature at most 1/2, and the gradient of the mean is 1/n of a row's, so a learning rate of n
+    # is a step of size 1, which descends. Logits within 2 of their mean keep every probability above 1/100 at τ = 1, so
+    # each step lowers the loss by about 2 % or more, and the first steps by most.
     student = teacher.clone()
     student[:, 0] += lift  # each row differs from the teacher's by more than a constant
     tokens = torch.arange(length)[None] % 4
@@ -111,15 +113,3 @@ def falsify_ten_steps_lower_the_loss(
     assert losses[10] < 0.9 * losses[0], (
         f"the loss after ten steps is {losses[10]:.6g} nats per token; expected less than 90 % of {losses[0]:.6g}"
     )
-
-
-@given(case=step_cases(dtype=torch.float32))
-def falsify_step_is_independent_of_torch_modes(subject: Any, device: str, case: StepCase) -> None:
-    expected, table = table_step(subject, case, 1.0, device)
-    # Bits may differ only where a device adds the gradients of one row in no fixed order.
-    allowed = 0.0 if device == "cpu" else allowed_table(case, 1.0, 2.0**-24)
-    for name, mode in MODES.items():
-        with mode(device):
-            result, moved = table_step(subject, case, 1.0, device)
-        assert result == expected, f"the step's result under {name} is {result}; expected {expected}"
-        assert_same_gradient(f"the student's table under {name}", moved, table, allowed, "the same without")

@@ -1,4 +1,4 @@
-"""Faulty distillation steps and tables. `original` is the replaced function."""
+"""Faulty distillation steps, tables and metrics. `original` is the replaced function."""
 
 from __future__ import annotations
 
