@@ -1,4 +1,4 @@
-"""Attacks on the gradient and the sums of a window: those of one batch with all of its sequences."""
+"""Attacks on the gradient and the sums of a window: those of one batch with all sequences of all ranks."""
 
 from __future__ import annotations
 

@@ -123,36 +123,3 @@ def prove_saves(subject: Any, save_every: int, step: int, limit: int) -> None:
     seen = subject.is_saved(schedule, step)
     case = f"step {step} of 12, saved every {save_every}, with the limit {limit or None}"
     assert seen is (step in due), f"is_saved is {seen} at {case}"
-
-
-WRONG = (0, -1, True, 1.5, "3", None)
-
-
-def prove_lengths_are_positive_integers(subject: Any, field: int, value: int) -> None:
-    """Lengths are positive integers, intervals may be 0; anything else is refused with its name and value."""
-    names = (
-        "epochs",
-        "steps_per_epoch",
-        "limit",
-        "accumulation",
-        "micro_batches",
-        "log_every",
-        "eval_every",
-        "save_every",
-    )
-    name, wrong = names[field], WRONG[value]
-    accepted = (wrong is None and name in ("limit", "micro_batches")) or (name.endswith("_every") and wrong == 0)
-    said = _refusal(subject, {"epochs": 1, "steps_per_epoch": 1, name: wrong})
-    expected = "" if accepted else f"{name} is {wrong!r}"
-    assert said.startswith(expected) and bool(said) == bool(expected), (
-        f"Schedule({name}={wrong!r}) is refused with {said!r}; expected {expected!r}"
-    )
-
-
-def _refusal(subject: Any, lengths: dict[str, Any]) -> str:
-    """Return the message of a refused schedule; empty if it is accepted."""
-    try:
-        subject.Schedule(**lengths)
-    except subject.SettingError as error:
-        return str(error)
-    return ""
