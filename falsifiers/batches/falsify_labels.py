@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from hypothesis import given
@@ -13,37 +13,6 @@ from torch import Tensor
 from falsifiers.support import oracles
 
 NOT = -100  # not predicted
-
-
-class Row(NamedTuple):
-    """One row of tokens, and its labels by hand. `prompt` holds 1 for tokens of a prompt."""
-
-    what: str
-    tokens: list[int]
-    expected: list[int]
-    segments: list[int] | None = None
-    padding_id: int | None = None
-    prompt: list[int] | None = None
-
-
-ROWS = [
-    Row("one document", [5, 6, 2], [NOT, 6, 2]),
-    Row("padding 0 by its id", [5, 6, 2, 0, 0], [NOT, 6, 2, NOT, NOT], padding_id=0),
-    Row("padding 7 by its id", [5, 0, 2, 7, 7], [NOT, 0, 2, NOT, NOT], padding_id=7),
-    Row("padding on the left", [7, 7, 5, 6], [NOT, NOT, NOT, 6], padding_id=7),
-    Row("only padding", [0, 0], [NOT, NOT], padding_id=0),
-    Row("padding by a segment of 0", [5, 6, 2, 2, 2], [NOT, 6, 2, NOT, NOT], segments=[1, 1, 1, 0, 0]),
-    Row("an end of sequence that is the padding id", [5, 2, 2], [NOT, 2, NOT], segments=[1, 1, 0], padding_id=2),
-    Row("a document of padding ids", [2, 2, 2, 2], [NOT, 2, 2, NOT], segments=[1, 1, 1, 0], padding_id=2),
-    Row("two documents", [5, 6, 2, 8, 2, 0], [NOT, 6, 2, NOT, 2, NOT], segments=[1, 1, 1, 2, 2, 0]),
-    Row("documents of one token", [5, 6, 7], [NOT, NOT, NOT], segments=[1, 2, 3]),
-    Row("a document in two parts", [5, 6, 7, 8], [NOT, NOT, NOT, 8], segments=[1, 2, 1, 1]),
-    Row("padding between documents", [5, 6, 0, 8, 9], [NOT, 6, NOT, NOT, 9], segments=[1, 1, 0, 2, 2]),
-    Row("a prompt of two", [5, 6, 7, 2], [NOT, NOT, 7, 2], prompt=[1, 1, 0, 0]),
-    Row("a whole prompt", [5, 6], [NOT, NOT], prompt=[1, 1]),
-    Row("a tool's answer masked", [5, 6, 7, 2], [NOT, 6, NOT, 2], prompt=[0, 0, 1, 0]),
-    Row("two prompts", [5, 6, 2, 8, 9], [NOT, NOT, 2, NOT, NOT], segments=[1, 1, 1, 2, 2], prompt=[1, 1, 0, 1, 1]),
-]
 
 
 INTEGERS = st.sampled_from([torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])

@@ -86,6 +86,7 @@ def falsify_longer_documents_are_refused(subject: Any, sizes: list[int], room: i
 
 @given(size=st.integers(0, 20), length=st.integers(2, 7), data=st.data())
 def falsify_split_documents(subject: Any, size: int, length: int, data: st.DataObject) -> None:
+    """No token occurs twice, so each identifies its position."""
     prompt = data.draw(st.integers(0, size), label="prompt")
     pieces = subject.split_document(subject.Document(torch.arange(size), prompt), length)
     seen = [(piece.tokens.tolist(), piece.prompt) for piece in pieces]
