@@ -8,8 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
+from falsifiers.feature_matching.cases import FeatureCase, feature_cases
+from falsifiers.support.fake_cuda import fake_cuda
 from falsifiers.support.oracles import assert_refused
 
 STATES, MASK = torch.zeros(2, 3, 4), torch.ones(2, 3, dtype=torch.bool)
@@ -63,3 +67,15 @@ def falsify_settings_that_do_not_fit_are_refused(subject: Any) -> None:
 def _loss(subject: Any, changes: dict[str, Any]) -> Any:
     given = {**GIVEN, **changes}
     return subject.feature_loss(given.pop("student"), given.pop("teacher"), given.pop("scored_BT"), **given)
+
+
+@given(case=feature_cases(), dtype=st.sampled_from([torch.float32, torch.bfloat16]))
+def falsify_states_stay_on_their_device(subject: Any, case: FeatureCase, dtype: torch.dtype) -> None:
+    case = case.to(dtype)
+    alone = case.loss(subject)
+    expected = [alone.sum.detach(), alone.count, *case.gradients(subject)]
+    with fake_cuda():
+        loss = case.loss(subject, "cuda")
+        assert loss.sum.is_cuda and loss.count.is_cuda, f"sum and count are on {loss.sum.device}, {loss.count.device}"
+        seen = [x.cpu() for x in (loss.sum.detach(), loss.count, *case.gradients(subject, "cuda"))]
+    assert all(map(torch.equal, seen, expected)), f"on cuda:0 the results are {seen}; expected {expected}"

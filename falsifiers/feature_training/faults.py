@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from torch import Tensor
+
 
 def _divided(original: Any, models: Any, named: Any, divisor: Callable[[Any], int]) -> Any:
     """Run a window whose features are divided by divisor(scored positions of a micro-batch)."""
@@ -52,11 +54,7 @@ def mean_of_step_means(original: Any, self: Any, sums: Any, sequences: int) -> N
     original(self, changed, sequences)
 
 
-def layers_clamped(original: Any, student: Any, teacher: Any, *, layers: Any, **named: Any) -> Any:
-    """Take the nearest layer for one that does not exist."""
-
-    def nearest(layer: int, states: Any) -> int:
-        return max(-len(states), min(layer, len(states) - 1))
-
-    pairs = [(nearest(i, student), nearest(j, teacher)) for i, j in layers]
-    return original(student, teacher, layers=pairs, **named)
+def layers_clamped(original: Any, student: Any, teacher: Any, scored: Tensor, layers: Any, **settings: Any) -> Any:
+    """Take the last layer for one that does not exist."""
+    clamped = [(min(i, len(student) - 1), min(j, len(teacher) - 1)) for i, j in layers]
+    return original(student, teacher, scored, layers=clamped, **settings)
