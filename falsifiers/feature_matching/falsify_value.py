@@ -44,6 +44,7 @@ def falsify_sum_count_and_gradient(subject: Any, device: str, case: FeatureCase)
 def falsify_half_precision_is_computed_in_float32(
     subject: Any, device: str, case: FeatureCase, dtype: torch.dtype
 ) -> None:
+    """Each layer of the student is in one pair only, because autograd adds gradients in the dtype of the layer."""
     pairs = {i % len(case.student): (i, j) for i, j in case.layers}
     case = case.to(dtype).but(layers=list(pairs.values()))
     assert_is_the_oracles(subject, case, device, UNIT_ROUNDOFF[torch.float32])
