@@ -1,7 +1,12 @@
-"""Attacks on the number of operations of a step. The subject has `step_flops` as `training.flops` does."""
+"""Attacks on the operations of a step, and on the rates that a run reports of them."""
 
 from __future__ import annotations
 
+import io
+import itertools
+import math
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,6 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from falsifiers.support.small_runs import run, small
+from reference_trainer import Lines
+from reference_trainer.distillation.protocols import Batch
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 
 SIZES = st.integers(1, 4)
@@ -53,53 +61,88 @@ def falsify_decoders_have_their_closed_form(
     )
 
 
-class Noisy(nn.Module):
-    """A module with all that a forward may change: BatchNorm statistics, dropout, draws of the CPU's generator."""
+@given(
+    accumulate=st.sampled_from([1, 3, 7]), log_every=st.sampled_from([1, 3]), teacher_width=st.sampled_from([16, 32])
+)
+def falsify_a_step_has_the_operations_of_its_micro_batches(
+    subject: Any, accumulate: int, log_every: int, teacher_width: int
+) -> None:
+    given = {"accumulate": accumulate, "log_every": log_every, "teacher_width": teacher_width, "epochs": 3}
+    with tempfile.TemporaryDirectory() as name:
+        settings = small(Path(name), out=Path(name) / "out", **given)
+        metrics = run(subject, settings, clock=itertools.count().__next__).train.metrics
+    student, teacher = (DecoderConfig(vocab_size=256, layers=1, width=each, heads=1) for each in (16, teacher_width))
+    expected = min(accumulate, 3) * (forward_flops(teacher, 4, 8) + 3 * forward_flops(student, 4, 8))
+    seen = metrics["flops_per_s"] / metrics["steps_per_s"]
+    assert math.isclose(seen, expected, rel_tol=1e-12), (
+        f"a step of {accumulate} micro-batches of an epoch's 3, logged every {log_every}, has {seen:g} operations; "
+        f"expected {expected}"
+    )
 
-    def __init__(self) -> None:
+
+READS = ("nothing", "a value", "positions on the CPU")
+
+
+class Reading(nn.Module):
+    """Logits of 5 tokens by one product, after a read of what has no values or device."""
+
+    def __init__(self, reads: str) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(5, 4)
-        self.norm = nn.BatchNorm1d(4)
-        self.drop = nn.Dropout(0.5)
-        self.head = nn.Linear(4, 5)
+        self.reads = reads
+        self.embedding, self.head = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        torch.rand(3)
-        torch.nn.functional.dropout(torch.ones(3))
-        x = self.embedding(tokens)
-        logits: Tensor = self.head(self.drop(self.norm(x.flatten(0, 1)))).unflatten(0, tokens.shape)
+        if self.reads == "a value":
+            assert int(tokens.max()) < 5
+        elif self.reads == "positions on the CPU":
+            tokens = tokens + 0 * torch.arange(tokens.shape[1])
+        logits: Tensor = self.head(self.embedding(tokens))
         return logits
 
 
-def _state(name: str, module: nn.Module) -> dict[str, Any]:
-    """Return everything of a module that a count could change, by what it is."""
-    seen: dict[str, Any] = {f"{name}'s training flags": [part.training for part in module.modules()]}
-    for tensor, x in (*module.named_parameters(), *module.named_buffers()):
-        gradient = None if x.grad is None else x.grad.tolist()
-        seen[f"{name}'s {tensor}"] = (id(x), x.device.type, x.requires_grad, x.tolist())
-        seen[f"{name}'s gradient of {tensor}"] = gradient
-    return seen
+class Alike:
+    """Six batches of 2 sequences of 4 tokens."""
+
+    batches = 6
+
+    def batch(self, epoch: int, position: int) -> Batch:
+        tokens = torch.arange(position, position + 8).view(2, 4) % 5
+        return Batch(tokens=tokens, labels=tokens)
 
 
-@given(shared=st.booleans(), gradients=st.booleans(), training=st.booleans(), seed=st.integers(0, 2**32))
-def falsify_count_has_no_side_effect(
-    subject: Any, device: str, shared: bool, gradients: bool, training: bool, seed: int
-) -> None:
-    student = Noisy().to(device).train(training)
-    teacher = student if shared else Noisy().to(device)
-    if gradients:
-        for weight in student.parameters():
-            weight.grad = torch.ones_like(weight)
-    torch.manual_seed(seed)
-    before = {**_state("teacher", teacher), **_state("student", student), **_generators(device)}
-    subject.step_flops(teacher, student, (2, 3))
-    after = {**_state("teacher", teacher), **_state("student", student), **_generators(device)}
-    changed = [what for what in before if before[what] != after.get(what)]
-    assert not changed, f"the count changed {', '.join(changed)}"
+def _distilled(subject: Any, directory: Path, reads: dict[str, str]) -> tuple[Any, list[str]]:
+    """Return the result of a run of six steps, each logged, and its lines."""
+
+    def model(name: str) -> Any:
+        torch.manual_seed(len(name))
+        return Reading(reads[name])
+
+    own = {
+        "vocab_size": 5,
+        "make_batches": lambda self: Alike(),
+        "make_student": lambda self: model("student"),
+        "make_teacher": lambda self: model("teacher"),
+        "evaluate": lambda self: {},
+        "save": lambda self, directory, manifest: None,
+    }
+    stream, clock = io.StringIO(), itertools.count().__next__
+    settings = small(directory, out=directory / "-".join(reads.values()), log_every=1)
+    with type("Own", (subject.Distillation,), own)(settings, lines=Lines(stream), clock=clock) as distillation:
+        distillation.prepare()
+        return distillation.conclude(distillation.run()).train, stream.getvalue().splitlines()
 
 
-def _generators(device: str) -> dict[str, list[int]]:
-    states = {"the CPU's generator": torch.get_rng_state()}
-    if device == "cuda":
-        states["the generator of CUDA"] = torch.cuda.get_rng_state()
-    return {name: state.tolist() for name, state in states.items()}
+@given(who=st.sampled_from(["student", "teacher"]), reads=st.sampled_from(READS))
+def falsify_a_run_goes_on_without_the_count(subject: Any, who: str, reads: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        usual = {"student": "nothing", "teacher": "nothing"}
+        counted, _ = _distilled(subject, Path(name), usual)
+        seen, lines = _distilled(subject, Path(name), {**usual, who: reads})
+    said = [line for line in lines if "flops_per_s" in line]
+    product = 2 * 8 * 4 * 5
+    if reads == "nothing":
+        assert math.isclose(seen.metrics["flops_per_s"] / seen.metrics["steps_per_s"], 4 * product, rel_tol=1e-12)
+    assert len(said) == (reads != "nothing"), f"with a {who} that reads {reads}, the lines on the metric are {said}"
+    expected = set(counted.metrics) - ({"flops_per_s"} if said else set())
+    assert set(seen.metrics) == expected, f"the metrics are {sorted(seen.metrics)}; expected {sorted(expected)}"
+    assert seen.final_loss == counted.final_loss, f"the loss is {seen.final_loss}; expected {counted.final_loss}"
