@@ -59,6 +59,7 @@ def falsify_low_precision_gradient(subject: Any, device: str, case: KdCase) -> N
 
 @given(case=narrow_cases(), exponent=st.integers(0, 15))
 def falsify_scaled_loss(subject: Any, device: str, case: KdCase, exponent: int) -> None:
+    # Tokens that are not the label: float32 computes their probabilities with a relative error, however small they are.
     case, scale = case.but(ce_weight=1.0, kd_weight=0.0), 2.0**exponent
     student, teacher, labels = case.tensors(device)
     leaf = student.detach().clone().requires_grad_()
@@ -80,6 +81,7 @@ def falsify_scaled_loss(subject: Any, device: str, case: KdCase, exponent: int) 
 def falsify_count_is_exact_in_half_precision(
     subject: Any, device: str, labels: Tensor, rows: Tensor, dtype: torch.dtype, terms: tuple[float, float]
 ) -> None:
+    # All positions have the same logits: the sum is that of one times the count, the gradient the same or exactly 0.
     student, teacher = (row.to(dtype).expand(*labels.shape, 3) for row in rows)
     case = KdCase(student, teacher, labels, 2.0, *terms)
     one = case.but(student=student[:, -1:], teacher=teacher[:, -1:], labels=labels[:, -1:])
