@@ -1,4 +1,4 @@
-"""Attacks on the gradients that a student accumulates."""
+"""Attacks on the gradients that a student accumulates, and on the forward they belong to."""
 
 from __future__ import annotations
 
@@ -66,3 +66,22 @@ def falsify_module_student_accumulates(subject: Any, device: str, case: StepCase
     assert_same_gradient(
         ".grad of the table", module.weight.grad.cpu(), expected, allowed, f"{steps} steps' gradients added"
     )
+
+
+@given(case=step_cases(), order=st.sampled_from([(0, 1), (1, 0)]))
+def falsify_gradient_reaches_its_own_forward(subject: Any, case: StepCase, order: tuple[int, int]) -> None:
+    size = case.student.shape
+    batches = [case.but(tokens=torch.full_like(case.tokens, k)) for k in (0, 1)]
+    gradients = [torch.full((*case.tokens.shape, size[1]), g, dtype=torch.float64) for g in (1.0, 10.0)]
+    expected = torch.zeros_like(case.student)
+    expected[0], expected[1] = case.tokens.numel() * 1.0, case.tokens.numel() * 10.0
+    module = embedding(case.student)
+    table = subject.FixtureStudent(case.student, 1.0)
+    for student in (table, subject.ModuleStudent(module, size[1])):
+        passes = [student.forward(batch_of(subject, b)) for b in batches]
+        for which in order:
+            passes[which].backward(gradients[which])
+    assert module.weight.grad is not None, "the student's parameters have no gradient"
+    for kind, seen in (("fixture", case.student - table.logits_table), ("module", module.weight.grad)):
+        # Integers up to 120 minus multiples of 1/2 are exact.
+        assert_same_gradient(f"the {kind} student's gradient", seen, expected, 1e-12, "each batch's own gradient")
