@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-import reference_trainer
+from reference_trainer.distillation.step import MetricSum
 
 FINITE = st.floats(-1e15, 1e15)
 COUNTS = st.integers(0, 10**6)
@@ -21,7 +21,7 @@ HUGE = 1.7e308  # twice this is beyond float64
 
 
 def metric(sum_: float, count: int) -> Any:
-    return reference_trainer.MetricSum(sum_, count)
+    return MetricSum(sum_, count)
 
 
 def named(metrics: Sequence[tuple[str, tuple[float, int]]]) -> dict[str, Any]:
