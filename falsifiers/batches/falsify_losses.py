@@ -1,18 +1,16 @@
-"""Attacks on the loss of padded and packed batches: it is that of the documents, run one by one.
-
-The subject is `reference_trainer.data.batches`, or has its names.
-"""
+"""Attacks on the loss of padded and packed batches, and on segments on their way to a model."""
 
 from __future__ import annotations
 
 import importlib
-import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 from falsifiers.support import oracles
 from falsifiers.support.documents import SETTINGS, Documents, documents
@@ -52,7 +50,6 @@ def assert_like_alone(what: str, case: Documents, batch: Any, device: str) -> No
 @given(case=documents(), padding_id=st.integers(0, 2))
 @example(case=Documents(3, [[1, 2, 0], [1, 0]], [0, 0], 0), padding_id=0)
 def falsify_padded_batch_is_its_documents(subject: Any, device: str, case: Documents, padding_id: int) -> None:
-    """Loss, count and gradients, also where documents hold the padding id, are empty or have prompts."""
     batch = subject.pad_documents(case.made(subject), padding_id=padding_id)
     assert_like_alone(f"padded with {padding_id}", case, batch, device)
 
@@ -65,57 +62,6 @@ def falsify_packed_batch_is_its_documents(
     length = case.longest + room
     batch = subject.pack_documents(case.made(subject), length=length, padding_id=padding_id)
     assert_like_alone(f"packed into rows of {length}", case, batch, device)
-
-
-@given(case=documents(fewest=1, vocabularies=8), packs=st.booleans(), room=st.integers(0, 9))
-def falsify_padding_id_has_no_influence(subject: Any, device: str, case: Documents, packs: bool, room: int) -> None:
-    def batch(padding_id: int) -> Any:
-        if packs:
-            length = case.longest + room
-            return subject.pack_documents(case.made(subject), length=length, padding_id=padding_id)
-        return subject.pad_documents(case.made(subject), padding_id=padding_id)
-
-    (total, count, gradients), other = stepped(case, batch(0), device), stepped(case, batch(7), device)
-    of = f"{'packed' if packs else 'padded'} documents {case.tokens}"
-    assert (total, count) == other[:2], (
-        f"{of}: sum and count are {total!r}, {count} with padding 0, and {other[0]!r}, {other[1]} with padding 7"
-    )
-    moved = [name for name, value in gradients.items() if not torch.equal(value, other[2][name])]
-    assert not moved, f"{of}: the gradients of {moved} differ between padding 0 and padding 7"
-
-
-@given(case=documents(fewest=1), packs=st.booleans(), room=st.integers(0, 9))
-@example(case=Documents(4, [[1, 2, 3], [1, 2, 3, 1, 2]], [2, 4], 0), packs=False, room=0)
-def falsify_ragged_prompts(subject: Any, device: str, case: Documents, packs: bool, room: int) -> None:
-    """With prompts of several lengths, the loss of tables of logits is the sum over the scored tokens of each document.
-
-    The oracle is plain Python; row k of a table holds the logits after token k.
-    """
-    providers = importlib.import_module("reference_trainer.distillation.providers")
-    generator = torch.Generator().manual_seed(case.seed)
-    shape = (case.vocab_size, case.vocab_size)
-    student, teacher = (torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2))
-    batch = (
-        subject.pack_documents(case.made(subject), length=case.longest + room, padding_id=0)
-        if packs
-        else subject.pad_documents(case.made(subject), padding_id=0)
-    )
-    seen = providers.kd_step(
-        providers.FixtureTeacher(teacher.to(device)),
-        providers.FixtureStudent(student.to(device), 0.0),
-        batch,
-        **SETTINGS,
-    )
-    rows = [
-        oracles.row_loss(student[tokens[i - 1]].tolist(), teacher[tokens[i - 1]].tolist(), tokens[i], **SETTINGS)
-        for tokens, prompt in zip(case.tokens, case.prompts, strict=True)
-        for i in range(max(prompt, 1), len(tokens))
-    ]
-    of = f"{'packed' if packs else 'padded'} documents {case.tokens} with prompts of {case.prompts} tokens"
-    assert seen.count == len(rows), f"{of}: {seen.count} tokens are scored; expected {len(rows)}"
-    assert abs(seen.sum - math.fsum(rows)) <= RELATIVE * (1 + math.fsum(rows)), (
-        f"{of}: the loss is {seen.sum:.15g} nats; its scored tokens one by one give {math.fsum(rows):.15g}"
-    )
 
 
 @given(end=st.integers(0, 3), bodies=st.lists(st.lists(st.integers(4, 6), min_size=1, max_size=4), min_size=1))
@@ -132,13 +78,71 @@ def falsify_end_of_sequence_is_scored(subject: Any, end: int, bodies: list[list[
         )
 
 
-def falsify_no_documents_make_an_empty_batch(subject: Any, device: str) -> None:
-    case = Documents(3, [], [], 0)
-    for what, batch in (
-        ("padded", subject.pad_documents([], padding_id=0)),
-        ("packed", subject.pack_documents([], length=4, padding_id=0)),
-    ):
-        total, count, gradients = stepped(case, batch, device)
-        assert (total, count) == (0.0, 0), f"{what}: a batch of no documents has the sum {total} over {count} tokens"
-        moved = [name for name, value in gradients.items() if bool(value.any())]
-        assert not moved, f"{what}: a batch of no documents has gradients for {moved}"
+TOKENS = torch.tensor([[1, 2, 0], [2, 0, 1]])
+SEGMENTS = torch.tensor([[1, 1, 2], [1, 2, 0]])
+
+
+class Recording(nn.Module):
+    """A module that records what it is called with. Its parameter is on the `meta` device, which every machine has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(1, device="meta"))
+        self.calls: list[tuple[Any, ...]] = []
+
+    def answer(self, tokens: Tensor, *rest: Any) -> Tensor:
+        self.calls.append((tokens, *rest))
+        return torch.zeros(*tokens.shape, 3)
+
+
+class Taking(Recording):
+    def forward(self, tokens: Tensor, segments: Tensor | None = None) -> Tensor:
+        return self.answer(tokens, segments)
+
+
+class TokensOnly(Recording):
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.answer(tokens)
+
+
+class Anything(Recording):
+    """As models of Hugging Face, whose forward takes any keyword and ignores most."""
+
+    def forward(self, tokens: Tensor, **named: Any) -> Tensor:
+        return self.answer(tokens, named)
+
+
+ASKED: list[tuple[str, Callable[[Any, nn.Module, Any], Any]]] = [
+    ("teacher", lambda subject, module, batch: subject.ModuleTeacher(module, 3).logits(batch)),
+    ("student", lambda subject, module, batch: subject.ModuleStudent(module, 3).forward(batch)),
+]
+
+
+def falsify_modules_get_the_segments(subject: Any) -> None:
+    batch = subject.Batch(tokens=TOKENS, labels=TOKENS, segments=SEGMENTS.int())
+    for name, ask in ASKED:
+        module = Taking()
+        ask(subject, module, batch)
+        seen = [each.device.type if isinstance(each, Tensor) else each for each in module.calls[0]]
+        assert seen == ["meta", "meta"], f"the {name}'s module on meta got tokens and segments on {seen}"
+        assert module.calls[0][1].dtype is torch.int32, f"the {name} changed the segments to {module.calls[0][1].dtype}"
+        for plain in (Taking(), TokensOnly(), Anything()):
+            ask(subject, plain, subject.Batch(tokens=TOKENS, labels=TOKENS))
+            rest = plain.calls[0][1:]
+            assert rest in ((), (None,), ({},)), f"without segments, the {name}'s module got {rest} beside the tokens"
+
+
+def falsify_packed_batches_need_a_module_that_takes_segments(subject: Any) -> None:
+    batch = subject.Batch(tokens=TOKENS, labels=TOKENS, segments=SEGMENTS)
+    for name, ask in ASKED:
+        for module in (TokensOnly(), Anything()):
+            what = f"the {name}'s module has no parameter 'segments'"
+            oracles.assert_refused(what, partial(ask, subject, module, batch), what)
+            assert not module.calls, f"the {name}'s module was called with {module.calls} before the refusal"
+
+
+INVALID = [
+    ("segments of another width", SEGMENTS[:, :2], ("segments [2, 2]", "tokens [2, 3]")),
+    ("segments without a batch axis", SEGMENTS[0], ("segments", "[3]")),
+    ("segments that are floats", SEGMENTS.float(), ("segments", "float32")),
+]

@@ -22,10 +22,6 @@ SIZES = st.lists(st.integers(0, 6), max_size=9)
 @given(sizes=SIZES, room=st.integers(0, 8))
 @example(sizes=[3, 3, 1], room=1)
 def falsify_first_row_with_room(subject: Any, sizes: list[int], room: int) -> None:
-    """Every size is in one row, in order; no earlier row had room for it, and none is too full.
-
-    These properties hold for one placement only.
-    """
     capacity = max(sizes, default=0) + room
     rows = subject.first_fit(sizes, capacity)
     of = f"sizes {sizes} in rows of {capacity} are placed as {rows}"
@@ -85,16 +81,12 @@ def falsify_longer_documents_are_refused(subject: Any, sizes: list[int], room: i
         lambda: subject.first_fit(sizes, capacity),
         lambda: subject.pack_documents(made, length=capacity, padding_id=0),
     ):
-        raised = oracles.refusal_complaint(f"sizes {sizes} in rows of {capacity}", call, *words)
-        assert raised is None, raised
+        oracles.assert_refused(f"sizes {sizes} in rows of {capacity}", call, *words)
 
 
 @given(size=st.integers(0, 20), length=st.integers(2, 7), data=st.data())
 def falsify_split_documents(subject: Any, size: int, length: int, data: st.DataObject) -> None:
-    """Pieces are full but the last, share one token, keep the prompt, and predict each token once.
-
-    No token occurs twice, so each identifies its position.
-    """
+    """No token occurs twice, so each identifies its position."""
     prompt = data.draw(st.integers(0, size), label="prompt")
     pieces = subject.split_document(subject.Document(torch.arange(size), prompt), length)
     seen = [(piece.tokens.tolist(), piece.prompt) for piece in pieces]
@@ -111,32 +103,14 @@ def falsify_split_documents(subject: Any, size: int, length: int, data: st.DataO
     assert all(0 <= prompt <= len(tokens) for tokens, prompt in seen), f"{of}: a prompt is longer than its piece"
 
 
-def falsify_pieces_below_two_tokens_are_refused(subject: Any) -> None:
-    """Pieces of one token would predict nothing, and share all they have."""
-    document = subject.Document(torch.arange(3))
-    for length in (1, 0, -1):
-        raised = oracles.refusal_complaint(
-            f"pieces of {length}", lambda length=length: subject.split_document(document, length), f"value {length} for"
-        )
-        assert raised is None, raised
-    assert len(subject.split_document(document, 2)) == 2, "three tokens are two pieces of 2 that share one"
-
-
 INVALID = [
     ("a list of tokens", lambda: ([1, 2],), ("tokens of a document", "list")),
     ("tokens that are floats", lambda: (torch.zeros(2),), ("tokens of a document", "float32")),
-    ("tokens that are a mask", lambda: (torch.zeros(2, dtype=torch.bool),), ("tokens of a document", "bool")),
     ("a batch of tokens", lambda: (torch.zeros(1, 2, dtype=torch.int64),), ("tokens of a document", "[1, 2]")),
-    ("a single token", lambda: (torch.tensor(1),), ("tokens of a document", "[]")),
     ("a prompt longer than the document", lambda: (torch.arange(2), 3), ("prompt of 3", "document of 2")),
-    ("a negative prompt", lambda: (torch.arange(2), -1), ("prompt of -1", "document of 2")),
 ]
 
 
 def falsify_invalid_documents_are_refused(subject: Any) -> None:
     for what, arguments, words in INVALID:
-        raised = oracles.refusal_complaint(what, lambda of=arguments: subject.Document(*of()), *words)
-        assert raised is None, raised
-    for dtype in (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8):
-        batch = subject.pad_documents([subject.Document(torch.arange(2, dtype=dtype), 2)], padding_id=3)
-        assert batch.tokens.tolist() == [[0, 1]], f"tokens in {dtype} become {batch.tokens.tolist()}"
+        oracles.assert_refused(what, lambda of=arguments: subject.Document(*of()), *words)

@@ -50,8 +50,3 @@ def pieces_apart(original: Any, document: Any, length: int) -> Any:
     starts = range(0, max(len(document.tokens), 1), length)
     pieces = [(document.tokens[start : start + length], document.prompt - start) for start in starts]
     return [type(document)(tokens, min(max(prompt, 0), len(tokens))) for tokens, prompt in pieces]
-
-
-def segments_ignored(original: Any, model: Any, batch: Any) -> Any:
-    """Give the module tokens alone, so that documents attend to each other."""
-    return original(model, replace(batch, segments=None))

@@ -1,7 +1,12 @@
-"""Attacks on the number of operations of a step. The subject has `step_flops` as `training.flops` does."""
+"""Attacks on the operations of a step, and on the rates that a run reports of them."""
 
 from __future__ import annotations
 
+import io
+import itertools
+import math
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,6 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from falsifiers.support.small_runs import run, small
+from reference_trainer import Lines
+from reference_trainer.distillation.protocols import Batch
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 
 SIZES = st.integers(1, 4)
@@ -43,7 +51,6 @@ def forward_flops(config: DecoderConfig, B: int, T: int) -> int:
 def falsify_decoders_have_their_closed_form(
     subject: Any, device: str, student: DecoderConfig, teacher: DecoderConfig | None, B: int, T: int
 ) -> None:
-    """A step has the teacher's forward once and the student's three times: the backward is two forwards."""
     models = [None if config is None else Decoder(config).to(device) for config in (teacher, student)]
     seen = subject.step_flops(*models, (B, T))
     once = 0 if teacher is None else forward_flops(teacher, B, T)
@@ -52,105 +59,90 @@ def falsify_decoders_have_their_closed_form(
         f"a step of {student} on [{B}, {T}] tokens with the teacher {teacher} has {seen!r} operations; expected "
         f"{once} + 3 * {forward_flops(student, B, T)} = {expected}"
     )
-    parameters = sum(weight.numel() for weight in models[1].parameters() if weight.dim() == 2)
-    parameters -= student.vocab_size * student.width  # the embedding multiplies nothing
-    attention = 12 * student.layers * B * T * T * student.width
-    assert seen - once == 6 * parameters * B * T + attention, (
-        f"a step of {student} without its teacher has {seen - once} operations; expected 6 for each of "
-        f"{parameters} multiplied weights and {B * T} tokens, and {attention} for attention"
-    )
 
 
-class Work(nn.Module):
-    """Logits by one product of V x V weights; in train mode by two more; `.logits` of an object if `wrapped`."""
-
-    def __init__(self, V: int = 3, *, wrapped: bool = False) -> None:
-        super().__init__()
-        self.embedding = nn.Embedding(V, V)
-        self.linear = nn.Linear(V, V, bias=False)
-        self.wrapped = wrapped
-
-    def forward(self, tokens: Tensor) -> Any:
-        logits = self.linear(self.embedding(tokens))
-        if self.training:
-            logits = self.linear(self.linear(logits))
-        self.__dict__["logits"] = logits
-        return self if self.wrapped else logits
-
-
-@given(V=SIZES, B=SIZES, T=SIZES, training=st.booleans(), wrapped=st.booleans())
-def falsify_teacher_is_counted_in_eval_mode(
-    subject: Any, V: int, B: int, T: int, training: bool, wrapped: bool
+@given(
+    accumulate=st.sampled_from([1, 3, 7]), log_every=st.sampled_from([1, 3]), teacher_width=st.sampled_from([16, 32])
+)
+def falsify_a_step_has_the_operations_of_its_micro_batches(
+    subject: Any, accumulate: int, log_every: int, teacher_width: int
 ) -> None:
-    teacher, student = Work(V, wrapped=wrapped).train(), Work(V, wrapped=wrapped).train(training)
-    seen, product = subject.step_flops(teacher, student, (B, T)), 2 * B * T * V * V
-    expected = product + 3 * product * (3 if training else 1)
-    assert seen == expected, (
-        f"a teacher with 1 product in eval mode and a student {'with 3 in train' if training else 'with 1 in eval'} "
-        f"mode have {seen} operations; expected {expected}"
-    )
-    modes = [module.training for module in (*teacher.modules(), *student.modules())]
-    assert modes == [True] * 3 + [training] * 3, f"the training flags are {modes}; expected those before the count"
-
-
-@given(V=SIZES, B=SIZES, T=SIZES)
-def falsify_frozen_weights_have_no_gradient(subject: Any, V: int, B: int, T: int) -> None:
-    student = Work(V).eval()
-    student.embedding.requires_grad_(False)
-    seen, product = subject.step_flops(None, student, (B, T)), 2 * B * T * V * V
-    assert seen == 2 * product, (
-        f"a student of one product of {product} operations, whose input needs no gradient, has {seen} operations; "
-        f"expected 2 * {product}: its forward and the gradient of its weights"
+    given = {"accumulate": accumulate, "log_every": log_every, "teacher_width": teacher_width, "epochs": 3}
+    with tempfile.TemporaryDirectory() as name:
+        settings = small(Path(name), out=Path(name) / "out", **given)
+        metrics = run(subject, settings, clock=itertools.count().__next__).train.metrics
+    student, teacher = (DecoderConfig(vocab_size=256, layers=1, width=each, heads=1) for each in (16, teacher_width))
+    expected = min(accumulate, 3) * (forward_flops(teacher, 4, 8) + 3 * forward_flops(student, 4, 8))
+    seen = metrics["flops_per_s"] / metrics["steps_per_s"]
+    assert math.isclose(seen, expected, rel_tol=1e-12), (
+        f"a step of {accumulate} micro-batches of an epoch's 3, logged every {log_every}, has {seen:g} operations; "
+        f"expected {expected}"
     )
 
 
-class Noisy(nn.Module):
-    """A module with all that a forward may change: BatchNorm statistics, dropout, draws of the CPU's generator."""
+READS = ("nothing", "a value", "positions on the CPU")
 
-    def __init__(self) -> None:
+
+class Reading(nn.Module):
+    """Logits of 5 tokens by one product, after a read of what has no values or device."""
+
+    def __init__(self, reads: str) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(5, 4)
-        self.norm = nn.BatchNorm1d(4)
-        self.drop = nn.Dropout(0.5)
-        self.head = nn.Linear(4, 5)
+        self.reads = reads
+        self.embedding, self.head = nn.Embedding(5, 4), nn.Linear(4, 5, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        torch.rand(3)
-        torch.nn.functional.dropout(torch.ones(3))
-        x = self.embedding(tokens)
-        logits: Tensor = self.head(self.drop(self.norm(x.flatten(0, 1)))).unflatten(0, tokens.shape)
+        if self.reads == "a value":
+            assert int(tokens.max()) < 5
+        elif self.reads == "positions on the CPU":
+            tokens = tokens + 0 * torch.arange(tokens.shape[1])
+        logits: Tensor = self.head(self.embedding(tokens))
         return logits
 
 
-def _state(name: str, module: nn.Module) -> dict[str, Any]:
-    """Return everything of a module that a count could change, by what it is."""
-    seen: dict[str, Any] = {f"{name}'s training flags": [part.training for part in module.modules()]}
-    for tensor, x in (*module.named_parameters(), *module.named_buffers()):
-        gradient = None if x.grad is None else x.grad.tolist()
-        seen[f"{name}'s {tensor}"] = (id(x), x.device.type, x.requires_grad, x.tolist())
-        seen[f"{name}'s gradient of {tensor}"] = gradient
-    return seen
+class Alike:
+    """Six batches of 2 sequences of 4 tokens."""
+
+    batches = 6
+
+    def batch(self, epoch: int, position: int) -> Batch:
+        tokens = torch.arange(position, position + 8).view(2, 4) % 5
+        return Batch(tokens=tokens, labels=tokens)
 
 
-@given(shared=st.booleans(), gradients=st.booleans(), training=st.booleans(), seed=st.integers(0, 2**32))
-def falsify_count_has_no_side_effect(
-    subject: Any, device: str, shared: bool, gradients: bool, training: bool, seed: int
-) -> None:
-    student = Noisy().to(device).train(training)
-    teacher = student if shared else Noisy().to(device)
-    if gradients:
-        for weight in student.parameters():
-            weight.grad = torch.ones_like(weight)
-    torch.manual_seed(seed)
-    before = {**_state("teacher", teacher), **_state("student", student), **_generators(device)}
-    subject.step_flops(teacher, student, (2, 3))
-    after = {**_state("teacher", teacher), **_state("student", student), **_generators(device)}
-    changed = [what for what in before if before[what] != after.get(what)]
-    assert not changed, f"the count changed {', '.join(changed)}"
+def _distilled(subject: Any, directory: Path, reads: dict[str, str]) -> tuple[Any, list[str]]:
+    """Return the result of a run of six steps, each logged, and its lines."""
+
+    def model(name: str) -> Any:
+        torch.manual_seed(len(name))
+        return Reading(reads[name])
+
+    own = {
+        "vocab_size": 5,
+        "make_batches": lambda self: Alike(),
+        "make_student": lambda self: model("student"),
+        "make_teacher": lambda self: model("teacher"),
+        "evaluate": lambda self: {},
+        "save": lambda self, directory, manifest: None,
+    }
+    stream, clock = io.StringIO(), itertools.count().__next__
+    settings = small(directory, out=directory / "-".join(reads.values()), log_every=1)
+    with type("Own", (subject.Distillation,), own)(settings, lines=Lines(stream), clock=clock) as distillation:
+        distillation.prepare()
+        return distillation.conclude(distillation.run()).train, stream.getvalue().splitlines()
 
 
-def _generators(device: str) -> dict[str, list[int]]:
-    states = {"the CPU's generator": torch.get_rng_state()}
-    if device == "cuda":
-        states["the generator of CUDA"] = torch.cuda.get_rng_state()
-    return {name: state.tolist() for name, state in states.items()}
+@given(who=st.sampled_from(["student", "teacher"]), reads=st.sampled_from(READS))
+def falsify_a_run_goes_on_without_the_count(subject: Any, who: str, reads: str) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        usual = {"student": "nothing", "teacher": "nothing"}
+        counted, _ = _distilled(subject, Path(name), usual)
+        seen, lines = _distilled(subject, Path(name), {**usual, who: reads})
+    said = [line for line in lines if "flops_per_s" in line]
+    product = 2 * 8 * 4 * 5
+    if reads == "nothing":
+        assert math.isclose(seen.metrics["flops_per_s"] / seen.metrics["steps_per_s"], 4 * product, rel_tol=1e-12)
+    assert len(said) == (reads != "nothing"), f"with a {who} that reads {reads}, the lines on the metric are {said}"
+    expected = set(counted.metrics) - ({"flops_per_s"} if said else set())
+    assert set(seen.metrics) == expected, f"the metrics are {sorted(seen.metrics)}; expected {sorted(expected)}"
+    assert seen.final_loss == counted.final_loss, f"the loss is {seen.final_loss}; expected {counted.final_loss}"

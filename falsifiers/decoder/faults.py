@@ -29,14 +29,12 @@ def _norm(x: Tensor, gain: Tensor) -> Tensor:
     return functional.rms_norm(x, gain.shape, gain, EPSILON)
 
 
-def _attention(
-    x: Tensor, part: dict[str, Tensor], heads: int, turns: Any, keys_turned: bool, causal: bool, mask: Any
-) -> Tensor:
+def _attention(x: Tensor, part: dict[str, Tensor], heads: int, turns: Any, mask: Any) -> Tensor:
     projected = functional.linear(x, part["attention.query_key_value.weight"]).chunk(3, dim=-1)
     query, key, value = (each.reshape(*each.shape[:2], heads, -1).transpose(1, 2) for each in projected)
-    query, key = _turned(query, turns), _turned(key, turns) if keys_turned else key
+    query, key = _turned(query, turns), _turned(key, turns)
     mixed = functional.scaled_dot_product_attention(
-        query.to(x.dtype), key.to(x.dtype), value.to(x.dtype), is_causal=causal and mask is None, attn_mask=mask
+        query.to(x.dtype), key.to(x.dtype), value.to(x.dtype), is_causal=mask is None, attn_mask=mask
     )
     return functional.linear(mixed.transpose(1, 2).flatten(2), part["attention.out.weight"])
 
@@ -49,9 +47,6 @@ def _output(
     *,
     turns: Any = None,
     mask: Any = None,
-    keys_turned: bool = True,
-    causal: bool = True,
-    restarted: bool = True,
     up_first: bool = False,
 ) -> Any:
     """Compute the decoder's equations from its named parameters, with the selected faults.
@@ -60,15 +55,15 @@ def _output(
     """
     from reference_trainer.models.decoder import DecoderOutput
 
-    turns = _placed(turns or _of(decoder, tokens), _seen(segments) if restarted else None)
-    mask = _seen(segments, causal) if mask is None else mask
+    turns = _placed(turns or _of(decoder, tokens), _seen(segments))
+    mask = _seen(segments) if mask is None else mask
     states = list[Tensor]()
     w = dict(decoder.named_parameters())
     x: Tensor = w["embedding.weight"][tokens]
     for layer in range(decoder.config.layers):
         part = {name.removeprefix(f"blocks.{layer}."): value for name, value in w.items()}
         normed = _norm(x, part["attention_norm.weight"])
-        x = x + _attention(normed, part, decoder.config.heads, turns, keys_turned, causal, mask)
+        x = x + _attention(normed, part, decoder.config.heads, turns, mask)
         normed = _norm(x, part["feed_forward_norm.weight"])
         gate, up = functional.linear(normed, part["feed_forward.gate_up.weight"]).chunk(2, dim=-1)
         gate, up = (up, gate) if up_first else (gate, up)
@@ -85,12 +80,12 @@ def _of(decoder: Any, tokens: Any, **options: Any) -> tuple[Tensor, Tensor]:
     return cosine.to(like.dtype), sine.to(like.dtype)
 
 
-def _seen(segments: Any, causal: bool = True) -> Any:
+def _seen(segments: Any) -> Any:
     """Return which positions attend to which, bool [B, 1, T, T], or None without segments."""
     if segments is None:
         return None
     same = segments[:, :, None] == segments[:, None, :]
-    return (same.tril() if causal else same)[:, None]
+    return same.tril()[:, None]
 
 
 def _placed(turns: tuple[Tensor, Tensor], mask: Any) -> tuple[Tensor, Tensor]:
@@ -115,13 +110,6 @@ def positions_in_the_models_dtype(decoder: Any, tokens: Any, *given: Any, **name
     return _output(decoder, tokens, *given, **named, turns=turns)
 
 
-def segments_ignored(
-    original: Any, decoder: Any, tokens: Any, segments: Any = None, output_hidden_states: bool = False
-) -> Any:
-    """Let documents of a row attend to each other."""
-    return original(decoder, tokens, None, output_hidden_states)
-
-
 def padding_seen_by_all(decoder: Any, tokens: Any, segments: Any = None, output_hidden_states: bool = False) -> Any:
     """Let every document attend to padding before it."""
     mask = _seen(segments)
@@ -136,10 +124,6 @@ def process_seeded(original: Any, config: Any, seed: int) -> Any:
     """Seed torch's global generators when a model is made."""
     torch.manual_seed(seed)
     return original(config, seed)
-
-
-def shape_unchecked(config: Any) -> None:
-    """Accept every shape."""
 
 
 def states_before(original: Any, decoder: Any, tokens: Any, *given: Any, **named: Any) -> Any:

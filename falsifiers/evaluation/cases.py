@@ -100,8 +100,4 @@ def assert_is_the_oracles(what: str, seen: Any, case: KdCase) -> None:
     assert seen.count == expected, f"{what} counts {seen.count} tokens; expected {expected}"
     kinds = [type(seen.sum).__name__, type(seen.count).__name__]
     assert kinds == ["float", "int"], f"{what}: sum and count are of the types {kinds}; expected float and int"
-    apart, allowed = abs(seen.sum - case.oracle_nats()), case.allowed_nats()
-    assert apart <= allowed, (
-        f"{what} is {seen.sum!r} nats, the oracle's value is {case.oracle_nats()!r}; apart by {apart:.3g}, allowed "
-        f"{allowed:.3g}"
-    )
+    oracles.assert_close(f"{what} in nats", seen.sum, case.oracle_nats(), case.allowed_nats(), "the oracle's sum")

@@ -1,15 +1,17 @@
-"""Attacks on the evaluation on held-back text. The subject is `reference_trainer.training.evaluation`."""
+"""Attacks on the evaluation on held-back text, by one rank and by several, and on its limit."""
 
 from __future__ import annotations
 
 import importlib
-from functools import partial
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
 
 from falsifiers.evaluation.cases import (
     BATCH_SIZES,
@@ -27,8 +29,12 @@ from falsifiers.evaluation.cases import (
 )
 from falsifiers.support import oracles
 from falsifiers.support.fake_device import DEVICE, FakeDevice, complaint
+from falsifiers.support.ranks import run_ranks
+from falsifiers.support.small_runs import run, small
 from falsifiers.support.strategies import TEMPERATURES
+from reference_trainer.training.parallel import DataParallel
 
+NO_LOGITS = torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float64)
 METRICS = ["agreement", "hard_loss", "kl_at_1", "kl_at_T", "soft_loss", "teacher_entropy", "teacher_loss"]
 
 
@@ -61,39 +67,17 @@ def falsify_evaluation_does_not_change_student(
     for part, flag in zip(student.modules(), flags, strict=False):
         part.training = flag
     before = [part.training for part in student.modules()]
-    failed = ""
+    failed, kept = "", list[Tensor]()
     try:
-        subject.evaluate(teacher, learner(student), sequences_of(text, 2, 3, device), weights_at())
+        with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):
+            subject.evaluate(teacher, learner(student), sequences_of(text, 2, 3, device), weights_at())
     except (RuntimeError, ValueError) as error:
         failed = f" after {error}"
     after = [part.training for part in student.modules()]
     assert after == before, f"training flags were {before} and are {after}{failed}"
     assert student.embedding.weight.grad is None and student.embedding.weight.requires_grad, "the student was changed"
+    assert not kept, f"an evaluation kept {len(kept)} tensors for a backward pass"
     assert torch.is_grad_enabled(), f"gradients are disabled in the process{failed}"
-
-
-@given(student=TABLE, teacher=TABLE, text=TEXTS, batch_size=st.sampled_from(BATCH_SIZES))
-def falsify_evaluation_builds_no_graph(
-    subject: Any, device: str, student: Tensor, teacher: Tensor, text: Tensor, batch_size: int
-) -> None:
-    kept: list[Tensor] = []
-    module, sequences = Student(student, device), sequences_of(text, 2, batch_size, device)
-    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):
-        subject.evaluate(Teacher(teacher, device), learner(module), sequences, weights_at())
-    sizes = [tuple(each.shape) for each in kept]
-    assert not kept, (
-        f"evaluating {len(sequences)} sequences in batches of {batch_size} kept tensors of the sizes {sizes} for a "
-        f"backward pass; expected none, because the student gets no gradient"
-    )
-
-
-@given(size=st.integers(0, 8), batch_size=st.sampled_from(BATCH_SIZES))
-def falsify_metric_without_tokens_is_absent(subject: Any, size: int, batch_size: int) -> None:
-    """A text shorter than a sequence has no loss, rather than a perfect 0."""
-    table = torch.zeros(VOCABULARY, VOCABULARY)
-    sequences = sequences_of(torch.zeros(size, dtype=torch.int64), 9, batch_size)
-    seen = subject.evaluate(Teacher(table), learner(Student(table)), sequences, weights_at())
-    assert seen == {}, f"{size} bytes hold no sequence of 9, and the evaluation reports {seen}"
 
 
 @given(text=TEXTS, batch_size=st.sampled_from(BATCH_SIZES), teachers=st.sampled_from(["cpu", DEVICE]))
@@ -111,19 +95,54 @@ def falsify_evaluation_mixes_no_devices(subject: Any, text: Tensor, batch_size: 
     assert sorted(seen) == METRICS, f"{what}; the metrics are {sorted(seen)}"
 
 
-@given(text=TEXTS, larger=st.sampled_from(["student", "teacher"]))
-def falsify_models_of_two_vocabularies_are_refused(subject: Any, text: Tensor, larger: str) -> None:
-    sizes = {"student": VOCABULARY + (larger == "student"), "teacher": VOCABULARY + (larger == "teacher")}
-    models = {name: _Untouched(size) for name, size in sizes.items()}
-    call = partial(subject.evaluate, models["teacher"], models["student"], sequences_of(text, 2, 1), weights_at(1.0))
-    oracles.assert_refused(f"a larger {larger}", call, *(f"{name} {size}" for name, size in sizes.items()))
+LIMIT = 2**16
+CASES = [(257, 257), (LIMIT + 1, 257), (LIMIT + 1, 256)]
+"""Bytes held back, and lengths: a byte above the limit completes a sequence of 257, a byte below ends one of 256."""
 
 
-class _Untouched:
-    """A model that is never asked for logits."""
+@given(case=st.sampled_from(CASES))
+def falsify_evaluation_has_a_limit(subject: Any, device: str, case: tuple[int, int]) -> None:
+    held, length = case
+    text = bytes(97 + k * k % 26 for k in range(1000)) * (held // 100 + 1)
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        (directory / "long").write_bytes(text[: 10 * held])
+        places = {"data": directory / "long", "out": directory / "out", "device": device}
+        result = run(subject, small(directory, length=length, batch_size=16, max_steps=1, **places))
+    expected = (min(LIMIT, held) - 1) // (length - 1) * (length - 1)
+    seen = {name: total.count for name, total in result.held_back.items()}
+    assert seen.keys() >= {"hard_loss", "kl_at_1"} and set(seen.values()) == {expected}, (
+        f"of {held} bytes held back, of which the first {LIMIT} count, {seen} were scored; expected {expected}"
+    )
 
-    def __init__(self, vocab_size: int) -> None:
-        self.vocab_size = vocab_size
 
-    def logits(self, batch: Any) -> Tensor:
-        raise AssertionError("a forward runs before the vocabularies are compared")
+@given(
+    tables=st.tuples(TABLE, TABLE),
+    text=TEXTS,
+    length=st.integers(2, 5),
+    size=st.integers(1, 4),
+    ranks=st.sampled_from([3, 2, 4]),
+)
+@example(tables=(NO_LOGITS, NO_LOGITS), text=torch.zeros(2, dtype=torch.int64), length=3, size=1, ranks=2)
+def falsify_ranks_share_an_evaluation(
+    subject: Any, tables: tuple[Tensor, Tensor], text: Tensor, length: int, size: int, ranks: int
+) -> None:
+    sequences = sequences_of(text, length, size)
+
+    def evaluated(rank: int) -> tuple[Any, int]:
+        student = Student(tables[0])
+        module = DistributedDataParallel(student)
+        models, parallel = (Teacher(tables[1]), learner(module)), DataParallel(module)
+        seen = subject.evaluate(*models, sequences, weights_at(), parallel=parallel)
+        return seen, student.calls
+
+    results = run_ranks(ranks, evaluated)
+    what = f"{len(sequences)} sequences in batches of {size} on {ranks} ranks"
+    forwards = [calls for _, calls in results]
+    assert len({*forwards}) == 1, f"{what}: the ranks make {forwards} forwards; expected equally many"
+    cases = cases_of(*tables, text, length, 2.0) if len(sequences) else {}
+    for rank, (metrics, _) in enumerate(results):
+        assert metrics or not cases, f"{what}: rank {rank} has no metrics"
+        assert cases or metrics == {}, f"{what}: rank {rank} reports {metrics}"
+        for name, case in cases.items():
+            assert_is_the_oracles(f"{what}: {name} of rank {rank}", metrics[name], case)

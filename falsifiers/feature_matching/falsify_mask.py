@@ -1,4 +1,4 @@
-"""Attacks on the mask of feature matching: unscored positions have no influence."""
+"""Attacks on feature matching where positions are unscored, and where states agree or vanish."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.feature_matching.cases import DISTANCES, FeatureCase, feature_cases
+from falsifiers.feature_matching.falsify_value import FORMULA
+from falsifiers.support.oracles import UNIT_ROUNDOFF, assert_close
+from falsifiers.support.strategies import HALVES
 
 
 @given(
@@ -58,3 +61,40 @@ def falsify_nothing_scored(
     assert (float(loss.sum), int(loss.count)) == (0.0, 0), f"sum and count are {loss.sum} and {loss.count}; expected 0"
     (gradient,) = case.gradients(subject, device)
     assert not bool(gradient.any()), f"the gradient is {gradient.tolist()} with no scored position; expected zeros"
+
+
+DTYPES = st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16])
+LARGEST_GRADIENT = 2e4
+
+
+@given(case=feature_cases(states=HALVES | st.just(0.0)), dtype=DTYPES)
+def falsify_equal_states_are_at_distance_zero(subject: Any, device: str, case: FeatureCase, dtype: torch.dtype) -> None:
+    case = case.to(dtype)
+    case = case.but(teacher=case.student, layers=[(k, k) for k in range(len(case.student))])
+    seen = float(case.loss(subject, device).sum)
+    assert seen == 0.0, f"sum of {case.distance} is {seen!r} for equal states; expected exactly 0"
+    for gradient in case.gradients(subject, device):
+        assert not bool(gradient.any()), f"the gradient is {gradient.tolist()} for equal states; expected exactly 0"
+
+
+@given(
+    case=feature_cases(states=HALVES),
+    dtype=DTYPES,
+    scale=st.sampled_from([0.0, 1e-7, 1e-5, 1e-4, 1e-3]),
+    whose=st.sampled_from(["student", "teacher", "both"]),
+)
+def falsify_vanishing_states_have_finite_gradients(
+    subject: Any, device: str, case: FeatureCase, dtype: torch.dtype, scale: float, whose: str
+) -> None:
+    names = ("student", "teacher") if whose == "both" else (whose,)
+    case = case.but(**{name: [x * scale for x in getattr(case, name)] for name in names}).to(dtype)
+    allowed, _ = case.allowed(UNIT_ROUNDOFF[torch.float64 if dtype is torch.float64 else torch.float32])
+    seen = float(case.loss(subject, device).sum)
+    assert_close(f"sum of {case.distance} with {whose} times {scale:g}", seen, case.oracle_sum(), allowed, FORMULA)
+    for gradient in case.gradients(subject, device):
+        largest = gradient.double().abs().max().item()
+        # A layer may be in every pair, at most B * T = 6 positions share no state; rounding adds less than 1 %.
+        assert largest <= 1.01 * LARGEST_GRADIENT, (
+            f"the gradient of {case.distance} is {gradient.tolist()} with {whose} times {scale:g}; expected at most "
+            f"{LARGEST_GRADIENT:g}"
+        )

@@ -103,22 +103,3 @@ def students_index_for_both(
     """Take the student's layer of a pair for the teacher too."""
     same = [(i, i if -len(teacher) <= i < len(teacher) else j) for i, j in layers]
     return original(student, teacher, scored, layers=same, **settings)
-
-
-def projection_frozen(original: Any, *tensors: Any, projections: Any = None, **settings: Any) -> Any:
-    """Keep the projections as they are, without a gradient."""
-
-    def frozen(projection: Any) -> Any:
-        def apply(rows: Tensor) -> Tensor:
-            kept = [(x, x.requires_grad) for x in projection.parameters()]
-            for x, _ in kept:
-                x.requires_grad_(False)
-            out: Tensor = projection(rows)
-            for x, required in kept:
-                x.requires_grad_(required)
-            return out
-
-        return apply
-
-    given = None if projections is None else [frozen(each) for each in projections]
-    return original(*tensors, projections=given, **settings)

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 import reference_trainer
 from falsifiers.callbacks.real_run import recording_callbacks
-from falsifiers.support.small_runs import refused, run, small
+from falsifiers.support.small_runs import small
 
 
 def _prepared(subject: Any, directory: Path, **settings: Any) -> Any:
@@ -54,29 +54,6 @@ def falsify_a_projection_is_made_trained_and_not_exported(subject: Any, seed: in
     assert all(map(torch.equal, *first)), f"two projections of seed {seed} differ: they depend on another generator"
 
 
-@given(clip=st.floats(1e-6, 1e-3))
-def falsify_the_projection_is_clipped_with_the_student(subject: Any, clip: float) -> None:
-    with tempfile.TemporaryDirectory() as name, _prepared(subject, Path(name), clip=clip, max_steps=1) as work:
-        work.prepare()
-        work.run()
-        gradients = [each.grad for each in (*work.student.parameters(), *work.features.parameters)]
-        assert all(each is not None for each in gradients), "a parameter of student or projection has no gradient"
-        norm = float(torch.nn.utils.get_total_norm(gradients))
-    assert abs(norm - clip) <= 1e-3 * clip, f"the norm of student and projection is {norm}; expected the limit, {clip}"
-
-
-@given(seed=st.integers(0, 9))
-def falsify_weight_of_zero_changes_no_run(subject: Any, seed: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory, made = Path(name), []
-        for number, settings in enumerate(({}, {"feature_weight": 0.0, "feature_layers": "7:7", "teacher_width": 32})):
-            out = directory / str(number)
-            result = run(subject, small(directory, **{"out": out, "seed": seed, "teacher_width": 32, **settings}))
-            made.append((out / "model.safetensors").read_bytes())
-            assert "feature" not in result.train.metrics, f"metrics are {sorted(result.train.metrics)}"
-    assert made[0] == made[1], "a feature_weight of 0 changes the weights of the student"
-
-
 @given(end=st.floats(0.25, 4), teacher_width=st.sampled_from([16, 32]), distance=st.sampled_from(["cosine", "l2"]))
 def falsify_a_weight_that_rises_from_zero_is_matched(
     subject: Any, end: float, teacher_width: int, distance: str
@@ -99,13 +76,3 @@ def falsify_a_weight_that_rises_from_zero_is_matched(
     assert weights == [0.0, end / 2, end], f"the weights of three steps are {weights}; expected a rise from 0 to {end}"
     present = ["feature" in metrics for metrics in seen]
     assert present == [False, True, True], f"steps with a feature: {present}; expected all but the first"
-
-
-@given(layers=st.sampled_from([("1:0", "student"), ("-2:0", "student"), ("0:1", "teacher"), ("0:0,0:-3", "teacher")]))
-def falsify_unknown_layers_are_refused(subject: Any, layers: tuple[str, str]) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        settings = {"feature_weight": 1.0, "feature_layers": layers[0], "out": directory / "out"}
-        said = refused(subject, small(directory, **settings))
-        assert "unknown layer" in said and layers[1] in said, f"layers {layers[0]}: {said!r}; expected a refusal"
-        assert not (directory / "out" / "model.safetensors").exists(), "a model was written"

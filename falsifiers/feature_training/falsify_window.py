@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from falsifiers.feature_training.windows import FeatureWindow, feature_windows
 from falsifiers.support import oracles
-from falsifiers.support.windows import TinyModel, V, assert_gradients, gradients_of
+from falsifiers.support.ranks import run_ranks
+from falsifiers.support.windows import UNEVEN, TinyModel, V, assert_gradients, dealt, gradients_of
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
+from reference_trainer.training.parallel import DataParallel
 
 
 def _window(
@@ -67,21 +71,6 @@ def falsify_weight_of_zero_computes_nothing(subject: Any, window: FeatureWindow)
     assert {name: float(each) for name, each in seen.sums.items()} == {
         name: float(each) for name, each in expected.sums.items()
     }, "the sums differ"
-
-
-@given(window=feature_windows())
-def falsify_one_forward_for_logits_and_states(subject: Any, window: FeatureWindow) -> None:
-    module, teacher = window.student(), window.teacher()
-    before = [each.clone() for each in (teacher.table, *teacher.states)]
-    _window(subject, window, module, teacher, window.matching())
-    batches = len(window.case.split[0])
-    calls = {"student": module.asked, "teacher": teacher.asked, "teacher, logits alone": teacher.forwards}
-    assert calls == {"student": batches, "teacher": batches, "teacher, logits alone": 0}, (
-        f"forwards in {batches} micro-batches: {calls}; expected one of each model"
-    )
-    after = (teacher.table, *teacher.states)
-    assert all(map(torch.equal, before, after)), "the teacher's tables were written to"
-    assert not any(each.requires_grad for each in after), "the teacher's tables require a gradient"
 
 
 class WithoutStates:
@@ -140,3 +129,28 @@ def falsify_hidden_states_may_be_asked_for_by_keywords(subject: Any, window: Fea
         wanted = expected[name]
         same = gradient is wanted if gradient is None or wanted is None else torch.equal(gradient, wanted)
         assert same, f"the gradient of {name} is {gradient}; expected {wanted}"
+
+
+@given(window=feature_windows(), ranks=st.sampled_from([2, 3]))
+def falsify_ranks_have_the_gradient_with_features(subject: Any, window: FeatureWindow, ranks: int) -> None:
+    window = window.but(case=window.case.but(samples=UNEVEN, split=dealt(len(UNEVEN), ranks, 2)))
+
+    def work(rank: int) -> dict[str, Any]:
+        module, matching = DistributedDataParallel(window.student()), window.matching()
+        projections = [DistributedDataParallel(each) for each in matching.projections]
+        subject.kd_window(
+            window.teacher(),
+            ModuleStudent(module, V),
+            window.case.batches(rank),
+            window.weights,
+            parallel=DataParallel(module),
+            features=replace(matching, projections=projections),
+        )
+        named = [(name, each) for name, each in module.module.named_parameters()]
+        for pair, projection in enumerate(projections):
+            named += [(f"{pair}.{name}", each) for name, each in projection.module.named_parameters()]
+        return {name: each.grad for name, each in named}
+
+    expected, allowed = window.gradients()
+    for rank, gradients in enumerate(run_ranks(ranks, work)):
+        assert_gradients(f"rank {rank} of {ranks}, {window.distance}", gradients, expected, allowed)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from torch import Tensor
+
 
 def _divided(original: Any, models: Any, named: Any, divisor: Callable[[Any], int]) -> Any:
     """Run a window whose features are divided by divisor(scored positions of a micro-batch)."""
@@ -32,12 +34,6 @@ def own_divisor_on_each_rank(original: Any, *models: Any, **named: Any) -> Any:
     return _divided(original, models, named, lambda scored: own)
 
 
-def gradient_dropped(original: Any, *arguments: Any) -> Any:
-    """Measure the distance, and minimise nothing of it."""
-    distance, gradients = original(*arguments)
-    return distance, [None] * len(gradients)
-
-
 def mean_reported(original: Any, *arguments: Any) -> Any:
     """Report the mean of a micro-batch in the place of its sum."""
     distance, gradients = original(*arguments)
@@ -58,19 +54,7 @@ def mean_of_step_means(original: Any, self: Any, sums: Any, sequences: int) -> N
     original(self, changed, sequences)
 
 
-def projection_frozen(original: Any, *states: Any, **named: Any) -> Any:
-    """Leave the projection as it was drawn."""
-    matching = original(*states, **named)
-    for parameter in matching.parameters:
-        parameter.requires_grad_(False)
-    return matching
-
-
-def layers_clamped(original: Any, student: Any, teacher: Any, *, layers: Any, **named: Any) -> Any:
-    """Take the nearest layer for one that does not exist."""
-
-    def nearest(layer: int, states: Any) -> int:
-        return max(-len(states), min(layer, len(states) - 1))
-
-    pairs = [(nearest(i, student), nearest(j, teacher)) for i, j in layers]
-    return original(student, teacher, layers=pairs, **named)
+def layers_clamped(original: Any, student: Any, teacher: Any, scored: Tensor, layers: Any, **settings: Any) -> Any:
+    """Take the last layer for one that does not exist."""
+    clamped = [(min(i, len(student) - 1), min(j, len(teacher) - 1)) for i, j in layers]
+    return original(student, teacher, scored, layers=clamped, **settings)

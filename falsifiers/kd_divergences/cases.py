@@ -17,10 +17,6 @@ NAMED = st.sampled_from(
     [(name, beta) for name, oracle in divergence_oracles.DIVERGENCES.items() for beta in oracle.betas]
 )
 DEFAULTS = (("divergence", "forward_kl"), ("beta", 0.5))
-SMALL_SHARES = st.sampled_from(
-    [("jensen_shannon", beta) for beta in (1e-6, 5e-8, 2e-8, 1e-12, 1e-30, 1 - 1e-6, 1 - 1e-8, 1 - 2.0**-53)]
-)
-"""Shares of one model so small that the value and the gradient, which are about as small, get lost in rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

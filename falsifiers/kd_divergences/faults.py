@@ -76,11 +76,6 @@ def divergence_ignored(original: Any, *tensors: Tensor, **settings: Any) -> Any:
     return original(*tensors, **{**settings, "divergence": "forward_kl"})
 
 
-def tau_squared_in_gradient(original: Any, *tensors: Tensor, temperature: float, kd_weight: float, **rest: Any) -> Any:
-    """Return the gradient with the factor τ² in the place of τ."""
-    return original(*tensors, temperature=temperature, kd_weight=kd_weight * temperature, **rest)
-
-
 def gradient_through_probabilities(
     original: Any, student: Tensor, teacher: Tensor, labels: Tensor, **settings: Any
 ) -> Any:

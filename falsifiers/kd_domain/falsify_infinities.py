@@ -1,4 +1,4 @@
-"""Attacks on a distillation loss with logits of -inf and with padding of the vocabulary."""
+"""Attacks on a distillation loss with logits of -inf or near the largest float32 number, and with padding."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from falsifiers.support import oracles
 from falsifiers.support.comparison import (
     ANYWHERE,
+    TERMS_APART,
     assert_gradient_is_the_oracles,
     assert_loss_is_the_oracles,
     assert_same_gradient,
@@ -25,10 +26,6 @@ from falsifiers.support.strategies import HALVES, LOGITS, NO_TOKEN, POSITIVE_WEI
     )
 )
 def falsify_minus_infinity_logits(subject: Any, device: str, case: KdCase) -> None:
-    """A teacher's -inf gives no term, a student's alone gives +inf, and the gradient is finite and the oracle's.
-
-    At -1000 the probability underflows but is still positive.
-    """
     assert_loss_is_the_oracles(subject, case, device)
     for what, gradient in (("gradient", case.gradient(subject, device)), ("autograd", case.autograd(subject, device))):
         assert bool(gradient.isfinite().all()), (
@@ -50,7 +47,6 @@ def falsify_minus_infinity_logits_in_float32(subject: Any, device: str, case: Kd
 
 @given(case=kd_cases(banned=st.sampled_from(["student", "each"])), keep=st.sampled_from(["ce", "kd", "neither"]))
 def falsify_zero_weight_removes_its_term(subject: Any, device: str, case: KdCase, keep: str) -> None:
-    """A term of weight 0 has no influence, even if it is infinite."""
     case = case.but(ce_weight=float(keep == "ce"), kd_weight=float(keep == "kd"))
     assert_loss_is_the_oracles(subject, case, device)
     gradient = case.autograd(subject, device)
@@ -78,10 +74,9 @@ def falsify_padding_with_minus_infinity(subject: Any, device: str, case: KdCase,
     longer=st.sampled_from(["student", "teacher"]),
 )
 def falsify_padded_vocabulary(subject: Any, case: KdCase, padding: int, logit: float, longer: str) -> None:
-    """Padding of one model's output layer is cut off, by the caller or the loss, or refused; it is never scored.
+    """Only the divergence is tested, because cross-entropy reads one model.
 
-    Only the divergence is tested, because cross-entropy reads one model. Vocabularies have at least two tokens, because
-    PyTorch broadcasts a vocabulary of one.
+    Vocabularies have at least two tokens, because PyTorch broadcasts a vocabulary of one.
     """
     pad = torch.full((*case.labels.shape, padding), logit, dtype=case.student.dtype)
     padded = case.but(**{longer: torch.cat([getattr(case, longer), pad], -1)})
@@ -95,3 +90,16 @@ def falsify_padded_vocabulary(subject: Any, case: KdCase, padding: int, logit: f
         return  # refused by the loss or by PyTorch
     what = f"sum in nats with {padding} columns of padding in the {longer}"
     oracles.assert_close(what, seen, case.oracle_nats(), allowed, formula)
+
+
+@given(
+    case=kd_cases(logits=st.sampled_from([0.0, 2e38, 1.9e38, -2e38, 1e4, -1e4]), dtype=torch.float32), terms=TERMS_APART
+)
+def falsify_large_logits_do_not_overflow(subject: Any, device: str, case: KdCase, terms: tuple[float, float]) -> None:
+    case = case.but(ce_weight=terms[0], kd_weight=terms[1])
+    nats, gradient = case.nats(subject, device), case.gradient(subject, device)
+    assert nats >= -case.allowed_nats(2.0**-24), (
+        f"sum is {nats} nats for logits up to 2e38; expected a number >= 0, or +inf"
+    )
+    # These logits are equal or far apart, so each softmax is uniform over its largest logits and hardly rounds.
+    assert_same_gradient("the gradient", gradient, case.oracle_gradient(), 1e-5 * max(1.0, case.temperature))

@@ -28,10 +28,6 @@ FILLED = "deterministic algorithms"
 def falsify_unscored_positions_have_no_influence(
     subject: Any, device: str, case: KdCase, value: float, where: str, element: int, mode: str
 ) -> None:
-    """Sum, count and gradients are bit for bit the same for any logits at unscored positions, even NaN.
-
-    This also holds where new memory is filled with NaN.
-    """
     case = _with_padding(case)
     at = ~case.scored[..., None] & _elements(case, element)
     changes = {

@@ -50,13 +50,6 @@ def banned_tokens_give_nan(original: Any, *tensors: Tensor, **settings: Any) -> 
     return with_term(original, *tensors, term=lambda log_p, log_q: log_p.exp() * (log_p - log_q), **settings)
 
 
-def zero_weight_times_infinity(original: Any, *tensors: Tensor, ce_weight: float, kd_weight: float, **rest: Any) -> Any:
-    """Return the sum of both terms times their weights, also where a weight is 0."""
-    hard = original(*tensors, ce_weight=1.0, kd_weight=0.0, **rest)
-    soft = original(*tensors, ce_weight=0.0, kd_weight=1.0, **rest)
-    return replace(hard, sum=ce_weight * hard.sum + kd_weight * soft.sum)
-
-
 def shorter_vocabulary_padded_with_zeros(
     original: Any, student: Tensor, teacher: Tensor, *others: Tensor, **settings: Any
 ) -> Any:

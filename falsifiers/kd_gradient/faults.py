@@ -22,3 +22,10 @@ def gradient_of_mean(original: Any, *tensors: Tensor, **settings: Any) -> Tensor
     gradient: Tensor = original(*tensors, **settings)
     mean: Tensor = gradient / scored.sum().clamp_min(1)
     return mean
+
+
+def last_element_only(original: Any, *tensors: Tensor, **settings: Any) -> Tensor:
+    """Return the gradient of the last element of the batch, and zeros for the others."""
+    gradient: Tensor = original(*tensors, **settings)
+    gradient[:-1] = 0
+    return gradient

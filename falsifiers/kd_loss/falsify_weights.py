@@ -1,4 +1,4 @@
-"""Attacks on the weights of a distillation loss: a term of weight 0 has no influence."""
+"""Attacks on the value of a distillation loss, and on its weights: a term of weight 0 has no influence."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.support.comparison import (
+    IGNORE_INDICES,
     assert_gradient_is_the_oracles,
     assert_loss_is_the_oracles,
     assert_same_gradient,
@@ -41,3 +42,8 @@ def falsify_labels_have_no_influence_at_zero_weight(subject: Any, device: str, c
     )
     assert_loss_is_the_oracles(subject, changed, device)
     assert_gradient_is_the_oracles(subject, changed, device)
+
+
+@given(case=kd_cases(ignored=IGNORE_INDICES))
+def falsify_sum_and_count(subject: Any, device: str, case: KdCase) -> None:
+    assert_loss_is_the_oracles(subject, case, device)

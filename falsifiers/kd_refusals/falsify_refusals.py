@@ -1,4 +1,4 @@
-"""Attacks on the input checks of a distillation loss: input outside the domain is refused, and the value is stated."""
+"""Attacks on the input checks of a distillation loss, at once and deferred, and on the dtypes of labels."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import math
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.support import oracles
-from falsifiers.support.comparison import assert_loss_is_the_oracles
-from falsifiers.support.strategies import HALVES, IGNORED, NO_TOKEN, KdCase, kd_cases
+from falsifiers.support.comparison import LOSS, assert_loss_is_the_oracles, assert_same_gradient
+from falsifiers.support.strategies import HALVES, IGNORED, NO_TOKEN, KdCase, kd_cases, unit_of
 
 
 def _case(**changes: Any) -> KdCase:
@@ -32,71 +32,40 @@ def _logits(position: int, *values: float) -> Tensor:
 
 
 REFUSED: list[tuple[str, KdCase, tuple[str, ...]]] = [
-    ("a label one past the vocabulary", _case(labels=torch.tensor([[1, 4, 3]])), ("label 4", "(0, 1)")),
-    ("a label far past the vocabulary", _case(labels=torch.tensor([[1, 50257, 3]])), ("50257", "(0, 1)")),
-    ("a negative label that isn't the ignored one", _case(labels=torch.tensor([[1, 2, -1]])), ("label -1", "(0, 2)")),
     (
         "-100 where -1 is ignored",
         _case(labels=torch.tensor([[1, -1, -100]]), ignore_index=-1),
         ("label -100", "(0, 2)"),
     ),
     ("a teacher of another vocabulary", _case(teacher=torch.zeros(1, 3, 5).double()), ("4", "5")),
-    ("a teacher of vocabulary 1", _case(teacher=torch.zeros(1, 3, 1).double()), ("4", "1")),
-    (
-        "another vocabulary, nothing scored",
-        _case(teacher=torch.zeros(1, 3, 5).double(), labels=torch.full((1, 3), IGNORED)),
-        ("4", "5"),
-    ),
     ("a teacher of another length", _case(teacher=torch.zeros(1, 2, 4).double()), ("[1, 2, 4]", "[1, 3, 4]")),
-    ("a teacher of length 1", _case(teacher=torch.zeros(1, 1, 4).double()), ("[1, 1, 4]",)),
-    ("a teacher of another batch", _case(teacher=torch.zeros(2, 3, 4).double()), ("[2, 3, 4]",)),
     ("a teacher on another device", _case(teacher=torch.zeros(1, 3, 4, device="meta").double()), ("meta",)),
     ("labels on another device", _case(labels=torch.zeros(1, 3, device="meta").long()), ("meta",)),
-    ("labels of another length", _case(labels=torch.tensor([[1, 2]])), ("[1, 2]",)),
     ("labels that would broadcast", _case(labels=torch.tensor([[1]])), ("[1, 1]",)),
     ("labels that are floats", _case(labels=torch.tensor([[1.0, 2.0, 3.0]])), ("labels",)),
-    ("labels that are a mask", _case(labels=torch.tensor([[True, False, True]])), ("labels",)),
     ("logits that are integers", _case(student=torch.zeros(1, 3, 4, dtype=torch.int64)), ("student",)),
-    ("a teacher's logits that are integers", _case(teacher=torch.zeros(1, 3, 4).long()), ("teacher",)),
     ("logits without a batch axis", _case(student=torch.zeros(3, 4).double()), ("student", "[3, 4]")),
-    (
-        "an empty vocabulary",
-        _case(student=torch.zeros(1, 3, 0).double(), teacher=torch.zeros(1, 3, 0).double()),
-        ("[1, 3, 0]",),
-    ),
-    ("NaN in the student", _case(student=_logits(2, math.nan)), ("student", "(0, 2)", "nan")),
-    ("NaN in the teacher", _case(teacher=_logits(2, math.nan)), ("teacher", "(0, 2)", "nan")),
     ("NaN in a teacher of weight 0", _case(teacher=_logits(2, math.nan), kd_weight=0.0), ("teacher", "(0, 2)", "nan")),
-    ("+inf in the student", _case(student=_logits(0, math.inf)), ("student", "(0, 0)", "inf")),
-    ("+inf in the teacher", _case(teacher=_logits(0, math.inf)), ("teacher", "(0, 0)", "inf")),
-    ("-inf throughout in the student", _case(student=_logits(0, *[NO_TOKEN] * 4)), ("student", "(0, 0)", "-inf")),
-    ("-inf throughout in the teacher", _case(teacher=_logits(0, *[NO_TOKEN] * 4)), ("teacher", "(0, 0)", "-inf")),
     *(
         (f"temperature {tau}", _case(temperature=tau), ("temperature",))
-        for tau in (0.0, -1.0, math.nan, math.inf, -math.inf, 1e-300, 1e200, 9.9e-5, 10001.0)
+        for tau in (0.0, math.nan, math.inf, 9.9e-5, 10001.0)
     ),
     *(
         (f"{name} {w!r}", _case(**{name: w}), (name, repr(w)))
         for name in ("ce_weight", "kd_weight")
-        for w in (-0.1, math.nan, math.inf, None, "1", True)
+        for w in (-0.1, math.nan, "1")
     ),
-    *((f"temperature {tau!r}", _case(temperature=tau), ("temperature", repr(tau))) for tau in (None, "2", True)),
+    *((f"temperature {tau!r}", _case(temperature=tau), ("temperature", repr(tau))) for tau in (None, True)),
     *((f"{name} in an empty batch", _empty(**{name: -1.0}), (name, "-1")) for name in KdCase.__slots__[3:6]),
-    ("another vocabulary in an empty batch", _empty(teacher=torch.zeros(0, 3, 5).double()), ("4", "5")),
-    *((f"ignore_index {i!r}", _case(ignore_index=i), ("ignore_index", repr(i))) for i in (None, 0.5, "0")),
+    *((f"ignore_index {i!r}", _case(ignore_index=i), ("ignore_index", repr(i))) for i in (None, 0.5)),
     ("no tensor for a student", _case(student=[[[0.0] * 4] * 3]), ("student", "list")),
-    ("no tensor for labels", _case(labels=[[1, 2, 3]]), ("labels", "list")),
 ]
 
 
 def falsify_invalid_inputs_are_refused(subject: Any) -> None:
-    complaints = [
-        oracles.refusal_complaint(f"{what}, {name}", lambda call=call, case=case: call(case), *words)
-        for what, case, words in REFUSED
-        for name, call in (("loss", lambda c: c.loss(subject)), ("gradient", lambda c: c.gradient(subject)))
-    ]
-    found = [complaint for complaint in complaints if complaint]
-    assert not found, "\n".join(found)
+    for what, case, words in REFUSED:
+        for name, call in (("loss", case.loss), ("gradient", case.gradient)):
+            oracles.assert_refused(f"{what}, {name}", lambda call=call: call(subject), *words)
     for temperature in (1e-4, 1e4):
         assert_loss_is_the_oracles(subject, _case(temperature=temperature))
 
@@ -133,10 +102,6 @@ def falsify_labels_outside_the_vocabulary_are_refused(
 def falsify_invalid_rows_are_refused(
     subject: Any, case: KdCase, value: float, whose: str, where: int, element: int, alone: bool
 ) -> None:
-    """A scored row with NaN or +inf, or with only -inf, is refused; the message states model, position and value.
-
-    Shapes go down to one element, one position and one token; the row may be the only scored one.
-    """
     scored = case.scored.nonzero().tolist()
     b, t = scored[where % len(scored)]
     logits = getattr(case, whose).clone()
@@ -148,3 +113,71 @@ def falsify_invalid_rows_are_refused(
     for name, call in (("loss", broken.loss), ("gradient", broken.gradient)):
         what = f"{whose} logits {logits[b, t].tolist()} at scored position ({b}, {t}), {name}"
         oracles.assert_refused(what, lambda call=call: call(subject), whose, f"({b}, {t})", f"maximum {value},")
+
+
+@given(
+    dtype=st.sampled_from([torch.uint8, torch.int8, torch.int16, torch.int32]),
+    labels=st.lists(
+        st.sampled_from([0, 127, 128, IGNORED, 256 + IGNORED]) | st.integers(0, 199), min_size=1, max_size=4
+    ),
+    likely=st.integers(0, 199),
+)
+def falsify_label_dtypes(subject: Any, dtype: torch.dtype, labels: list[int], likely: int) -> None:
+    held = [label for label in labels if torch.iinfo(dtype).min <= label <= torch.iinfo(dtype).max]
+    assume(held)
+    student = torch.zeros(1, len(held), 200, dtype=torch.float64)
+    student[..., likely] = 1.0
+    wide = KdCase(student, torch.zeros_like(student), torch.tensor([held]), ce_weight=1.0)
+    narrow = wide.but(labels=wide.labels.to(dtype))
+    count, expected = int(narrow.loss(subject).count), int(wide.scored.sum())
+    assert count == expected, f"count is {count}; expected {expected} for labels {held} in {dtype}"
+    what = f"sum in nats, labels {held} in {dtype}"
+    oracles.assert_close(what, narrow.nats(subject), wide.oracle_nats(), wide.allowed_nats(unit_of(subject)), LOSS)
+    gradient = narrow.gradient(subject)
+    assert_same_gradient(f"the gradient at labels {held} in {dtype}", gradient, wide.oracle_gradient(), 1e-12)
+
+
+MAXIMA = st.sampled_from([math.nan, math.inf, -math.inf])
+
+
+def _walk(subject: Any, case: KdCase, **options: Any) -> Any:
+    weights = subject.Weights(**case.settings)
+    return subject.walk(case.student, case.teacher, case.labels, weights, ignore_index=case.ignore_index, **options)
+
+
+def _message(call: Any) -> str:
+    try:
+        call()
+    except ValueError as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing raised"
+
+
+@given(
+    case=kd_cases(logits=HALVES),
+    places=st.lists(st.tuples(st.sampled_from(["labels", "student", "teacher"]), st.integers(0, 5)), max_size=3),
+    value=MAXIMA,
+    label=st.sampled_from([-1, 5, 6, 2**40, -(2**63)]),
+    select=st.booleans(),
+)
+def falsify_deferred_faults_are_the_same_errors(
+    subject: Any, case: KdCase, places: list[tuple[str, int]], value: float, label: int, select: bool
+) -> None:
+    changed = {name: getattr(case, name).clone() for name in ("student", "teacher", "labels")}
+    found = [(name, divmod(place % case.labels.numel(), case.labels.shape[1])) for name, place in places]
+    for name, at in found:
+        changed[name][at] = label if name == "labels" else value
+    broken = case.but(**changed)
+    fault = int(_walk(subject, broken, deferred=True, select=select, scale=1.0).fault)
+    later = _message(lambda: subject.raise_fault(fault, broken.labels, case.student.shape[-1]))
+    at_once = _message(lambda: _walk(subject, broken, select=select))
+    assert later == at_once, f"deferred, {later!r}; at once, {at_once!r}"
+    scored = [(name, at) for name, at in found if broken.scored[at]]
+    if not scored:
+        assert later == "nothing raised", f"{later!r} for wrong values at unscored positions alone"
+        return
+    kind = next(kind for kind in ("labels", "student", "teacher") if kind in dict(scored))
+    b, t = min(at for name, at in scored if name == kind)
+    named = [f"label {label} "] if kind == "labels" else [f"{kind} logits", f"maximum {value},"]
+    missing = [word for word in (f"({b}, {t})", *named) if word not in later]
+    assert not missing, f"{later!r} lacks {missing}"

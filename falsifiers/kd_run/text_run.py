@@ -81,7 +81,7 @@ def distill_text(
         teacher = _fitted_teacher(text, device, seed, teacher_steps)
         before = _digest(teacher)
         answers = _answers(subject, teacher, text)
-        result, digest_at = _distilled(subject, teacher, text, device, seed, steps, {repeated_steps}, trace)
+        result, first = _distilled(subject, teacher, text, device, seed, steps, repeated_steps, trace)
         result["teacher"] = {
             "digest_before": before,
             "digest_after": _digest(teacher),
@@ -89,10 +89,10 @@ def distill_text(
             "answers_after": _answers(subject, teacher, text),
             "with_gradient": [name for name, p in teacher.named_parameters() if p.grad is not None],
         }
-        result["weights_after_repeated_steps"] = {"first": digest_at[repeated_steps]}
+        result["weights_after_repeated_steps"] = {"first": first}
         for name, other in (("again", seed), ("other_seed", seed + 1)):
-            _, digests = _distilled(subject, teacher, text, device, other, repeated_steps, {repeated_steps}, _ignore)
-            result["weights_after_repeated_steps"][name] = digests[repeated_steps]
+            run = _distilled(subject, teacher, text, device, other, repeated_steps, repeated_steps, lambda event: None)
+            result["weights_after_repeated_steps"][name] = run[1]
     return result
 
 
@@ -103,9 +103,10 @@ def _distilled(
     device: str,
     seed: int,
     steps: int,
-    digest_steps: set[int],
+    repeated_steps: int,
     trace: Callable[[dict[str, Any]], None],
-) -> tuple[dict[str, Any], dict[int, str]]:
+) -> tuple[dict[str, Any], str]:
+    """Return the measurements of a run, and the digest of its weights after `repeated_steps`."""
     torch.manual_seed(seed)
     module = ByteModel(teacher_module.embedding, context=6, hidden=48).to(device)
     teacher, student = subject.ModuleTeacher(teacher_module, 256), subject.ModuleStudent(module, 256)
@@ -113,7 +114,7 @@ def _distilled(
     own = {name: p for name, p in module.named_parameters() if not name.startswith("embedding")}
     optimizer = torch.optim.Adam(module.parameters(), lr=3e-3)
     start = {name: p.detach().clone() for name, p in own.items()}
-    held_back_before, digests = _held_back(teacher_module, module, text), {}
+    held_back_before, digest = _held_back(teacher_module, module, text), ""
     for step, (tokens, labels) in zip(range(1, steps + 1), text.batches(seed), strict=False):
         optimizer.zero_grad()
         state = torch.random.get_rng_state()
@@ -124,8 +125,7 @@ def _distilled(
             event["expected_loss"] = _replayed(teacher_module, module, tokens, labels, state)
         trace(event)
         optimizer.step()
-        if step in digest_steps:
-            digests[step] = _digest(module)
+        digest = _digest(module) if step == repeated_steps else digest
     measured = {
         "steps": steps,
         "held_back": {"before": held_back_before, "after": _held_back(teacher_module, module, text)},
@@ -134,7 +134,7 @@ def _distilled(
             for name, p in own.items()
         },
     }
-    return measured, digests
+    return measured, digest
 
 
 def _fitted_teacher(text: Text, device: str, seed: int, steps: int) -> ByteModel:
@@ -203,17 +203,12 @@ def _losses(student: Tensor, teacher: Tensor, labels: Tensor) -> dict[str, float
 def _answers(subject: Any, module: nn.Module, text: Text) -> str:
     tokens, labels = text.held_back_batch(rows=4)
     logits = subject.ModuleTeacher(module, 256).logits(subject.Batch(tokens=tokens, labels=labels))
-    return hashlib.sha256(bytes(logits.cpu().contiguous().view(torch.uint8).flatten().tolist())).hexdigest()
+    return _sha([logits])
 
 
 def _digest(module: nn.Module) -> str:
-    """Return the SHA-256 over the names and bytes of all parameters and buffers."""
-    digest = hashlib.sha256()
-    for name, value in sorted(module.state_dict().items()):
-        digest.update(name.encode() + b"\0")
-        digest.update(bytes(value.detach().cpu().contiguous().view(torch.uint8).flatten().tolist()))
-    return digest.hexdigest()
+    return _sha(list(module.state_dict().values()))
 
 
-def _ignore(event: dict[str, Any]) -> None:
-    """Ignore a trace event: repetitions are compared by their weights only."""
+def _sha(tensors: list[Tensor]) -> str:
+    return hashlib.sha256(b"".join(each.detach().cpu().numpy().tobytes() for each in tensors)).hexdigest()

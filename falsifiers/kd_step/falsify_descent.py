@@ -96,12 +96,9 @@ def falsify_one_step_moves_towards_the_teacher(subject: Any, device: str, case: 
 def falsify_ten_steps_lower_the_loss(
     subject: Any, device: str, teacher: Tensor, lift: float, temperature: float, length: int
 ) -> None:
-    """Each of ten steps lowers the loss, and the last is below 90 % of the first.
-
-    τ²·KL of a row has curvature at most 1/2, and the gradient of the mean is 1/n of a row's, so a learning rate of n
-    is a step of size 1, which descends. Logits within 2 of their mean keep every probability above 1/100 at τ = 1, so
-    each step lowers the loss by about 2 % or more, and the first steps by most.
-    """
+    # τ²·KL of a row has curvature at most 1/2, and the gradient of the mean is 1/n of a row's, so a learning rate of n
+    # is a step of size 1, which descends. Logits within 2 of their mean keep every probability above 1/100 at τ = 1, so
+    # each step lowers the loss by about 2 % or more, and the first steps by most.
     student = teacher.clone()
     student[:, 0] += lift  # each row differs from the teacher's by more than a constant
     tokens = torch.arange(length)[None] % 4

@@ -1,8 +1,10 @@
-"""Attacks on the result and metrics of a distillation step."""
+"""Attacks on the result, metrics and refusals of a distillation step."""
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -11,7 +13,15 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from falsifiers.support import oracles
-from falsifiers.support.steps import batch_of, recorded_step, table_step
+from falsifiers.support.steps import (
+    USUAL,
+    ZEROS,
+    RecordingStudent,
+    complaints,
+    recorded_step,
+    step_complaints,
+    table_step,
+)
 from falsifiers.support.strategies import IGNORED, KdCase, StepCase, step_cases
 
 
@@ -64,20 +74,6 @@ class LiveStudent:
         logit_gradient.fill_(math.nan)
 
 
-@given(case=step_cases())
-def falsify_result_precedes_the_update(subject: Any, case: StepCase) -> None:
-    expected, gradient = recorded_step(subject, case)
-    logits = case.student[case.tokens]
-    live = LiveStudent(logits.clone())
-    result = subject.kd_step(subject.FixtureTeacher(case.teacher), live, batch_of(subject, case), **case.settings)
-    assert result == expected, (
-        f"the result is {result} for a student whose logits are its parameters; expected {expected}"
-    )
-    assert torch.equal(live.logits, logits - gradient), (
-        "the gradient differs from that of a student that only records it"
-    )
-
-
 @given(
     shape=st.sampled_from([(1, 1), (2, 3), (0, 3), (2, 0), (1, 2)]),
     weights=st.sampled_from([(1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0)]),
@@ -86,10 +82,7 @@ def falsify_result_precedes_the_update(subject: Any, case: StepCase) -> None:
 def falsify_step_with_nothing_scored(
     subject: Any, device: str, shape: tuple[int, int], weights: tuple[float, float], scored_first: bool
 ) -> None:
-    """Without scored tokens, loss and metrics are absent, and count and gradient are 0.
-
-    The label of the first token is the target of no logits.
-    """
+    # The label of the first token is the target of no logits.
     labels = torch.full(shape, IGNORED)
     if scored_first:
         labels[:, :1] = 1
@@ -104,3 +97,46 @@ def falsify_step_with_nothing_scored(
     assert not bool(gradient.any()), f"the gradient is {gradient.tolist()} with no scored token; expected zeros"
     _, after = table_step(subject, case, 1.0, device)
     assert torch.equal(after, table), f"the table changed to {after.tolist()} with no scored token"
+
+
+RIGHT = torch.tensor([[0, 1, 1]])
+
+
+INVALID_STEPS: list[tuple[str, Tensor, Tensor, Tensor, dict[str, float], tuple[str, ...]]] = [
+    ("a teacher of vocabulary 3", torch.zeros(2, 3).double(), RIGHT, RIGHT, USUAL, ("student 2", "teacher 3")),
+    ("a token without a row", ZEROS, torch.tensor([[0, 2, 1]]), RIGHT, USUAL, ("token 2",)),
+    ("a label outside", ZEROS, RIGHT, torch.tensor([[0, 1, 2]]), USUAL, ("label 2",)),
+    ("temperature 0", ZEROS, RIGHT, RIGHT, {**USUAL, "temperature": 0.0}, ("temperature",)),
+    ("a negative weight", ZEROS, RIGHT, RIGHT, {**USUAL, "kd_weight": -1.0}, ("kd_weight",)),
+]
+
+
+def _invalid_step_complaints(
+    subject: Any,
+    what: str,
+    table: Tensor,
+    tokens: Tensor,
+    labels: Tensor,
+    settings: dict[str, float],
+    words: tuple[str, ...],
+) -> Iterator[str]:
+    student, teacher = RecordingStudent(ZEROS), subject.FixtureTeacher(table)
+    batch = subject.Batch(tokens=tokens, labels=labels)
+    yield from step_complaints(subject, what, teacher, student, batch, settings, words)
+    if "vocabulary" in what and student.passes:
+        yield f"{what}: the student ran its forward, although the vocab_size of the two models differ"
+
+
+PARTS: list[tuple[str, Callable[[Any], Any], tuple[str, ...]]] = [
+    ("labels of another shape", lambda s: s.Batch(tokens=RIGHT, labels=RIGHT[:, 1:]), ("labels", "[1, 2]")),
+    ("labels that are floats", lambda s: s.Batch(tokens=RIGHT, labels=RIGHT.double()), ("labels of", "float64")),
+    ("tokens that are floats", lambda s: s.Batch(tokens=RIGHT.double(), labels=RIGHT), ("tokens", "float64")),
+    ("tokens without a batch axis", lambda s: s.Batch(tokens=RIGHT[0], labels=RIGHT[0]), ("tokens", "[3]")),
+]
+
+
+def falsify_invalid_steps_are_refused(subject: Any) -> None:
+    found = [complaint for case in INVALID_STEPS for complaint in _invalid_step_complaints(subject, *case)]
+    for what, call, words in PARTS:
+        found += complaints(what, functools.partial(call, subject), words)
+    assert not found, "\n".join(found)

@@ -1,4 +1,4 @@
-"""Faulty distillation steps and tables. `original` is the replaced function."""
+"""Faulty distillation steps, tables and metrics. `original` is the replaced function."""
 
 from __future__ import annotations
 
@@ -104,9 +104,13 @@ def silent(student: Any) -> Any:
     return changed_student(student, torch.zeros_like)
 
 
-def zero_weight_times_infinity(original: Any, *args: Any, ce_weight: float, kd_weight: float, **rest: Any) -> Any:
-    """Multiply a term by its weight of 0 instead of leaving it out."""
-    right = original(*args, ce_weight=ce_weight, kd_weight=kd_weight, **rest)
-    terms = {"hard_loss": ce_weight, "kl_at_T": kd_weight}
-    absent = sum(right.metrics[name].sum * weight for name, weight in terms.items() if not weight and right.count)
-    return replace(right, sum=right.sum + absent, loss=right.loss + absent if right.count else None)
+def loss_zero_where_nothing_is_scored(original: Any, *models: Any, **settings: Any) -> Any:
+    """Report a loss of 0 where no token is scored."""
+    result = original(*models, **settings)
+    return replace(result, loss=result.loss or 0.0)
+
+
+def metrics_of_nothing(original: Any, *models: Any, **settings: Any) -> Any:
+    """Report metrics of 0 where no token is scored."""
+    result = original(*models, **settings)
+    return replace(result, metrics=result.metrics or {"kl_at_T": SimpleNamespace(sum=0.0, count=0)})

@@ -1,22 +1,32 @@
-"""Attacks on means over tokens. The subject is `reference_trainer.training.metrics`, or has its functions."""
+"""Attacks on means over tokens, perplexities and rates. The subject is `training.metrics`."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falsifiers.metrics.on_numbers import metric
+from reference_trainer.distillation.step import MetricSum
 
 FINITE = st.floats(-1e15, 1e15)
 COUNTS = st.integers(0, 10**6)
 PAIRS = st.lists(st.tuples(FINITE, COUNTS), max_size=8)
 NOT_FINITE = [math.nan, math.inf, -math.inf]
 HUGE = 1.7e308  # twice this is beyond float64
+
+
+def metric(sum_: float, count: int) -> Any:
+    return MetricSum(sum_, count)
+
+
+def named(metrics: Sequence[tuple[str, tuple[float, int]]]) -> dict[str, Any]:
+    """Return metrics by name."""
+    return {name: metric(*pair) for name, pair in metrics}
 
 
 def exact_mean(pairs: list[tuple[float, int]]) -> float:
@@ -42,10 +52,7 @@ def falsify_order_has_no_influence(subject: Any, pairs: list[tuple[float, int]],
     cuts=st.lists(st.integers(0, 8), max_size=4),
 )
 def falsify_partition_has_no_influence(subject: Any, pairs: list[tuple[int, int]], cuts: list[int]) -> None:
-    """Batches split into shards, added up per shard and then together, give the mean of all: nothing is weighted.
-
-    The sums are multiples of 1/1024, so no addition rounds.
-    """
+    # The sums are multiples of 1/1024, so no addition rounds.
     pairs = [(number / 1024, count) for number, count in pairs]
     places = [0, *sorted(min(cut, len(pairs)) for cut in cuts), len(pairs)]
     shards = [pairs[start:stop] for start, stop in itertools.pairwise(places)]
@@ -60,34 +67,10 @@ def falsify_partition_has_no_influence(subject: Any, pairs: list[tuple[int, int]
     assert seen == expected, f"shards {shards} give {seen}; expected {expected}, whatever the shards"
 
 
-@given(
-    batches=st.lists(st.integers(1, 3), min_size=1, max_size=3),
-    tokens=st.integers(2**24 - 1, 2**24 + 3) | st.integers(2**31 - 1, 2**53),
-)
-def falsify_large_counts_are_exact(subject: Any, batches: list[int], tokens: int) -> None:
-    """Counts above 2^24, where float32 has no odd numbers, and above 2^31 are added exactly."""
-    pairs = [(float(tokens), tokens), *((1.0, count) for count in batches)]
-    together = {"loss": metric(*pairs[0])}
-    for pair in pairs[1:]:
-        together = subject.add(together, {"loss": metric(*pair)})
-    total, expected = together["loss"], (sum(sum_ for sum_, _ in pairs), sum(count for _, count in pairs))
-    assert (total.sum, total.count) == expected and type(total.count) is int, (
-        f"{pairs} add up to {total}; expected the sum and the count {expected}"
-    )
-    seen, mean = subject.weighted_mean(pairs), exact_mean(pairs)
-    assert seen == mean, f"the mean of {pairs} is {seen!r}; expected {mean!r}"
-
-
 @given(sums=st.lists(FINITE | st.sampled_from(NOT_FINITE), max_size=4))
 def falsify_nothing_counted_has_no_mean(subject: Any, sums: list[float]) -> None:
     seen = subject.weighted_mean([(sum_, 0) for sum_ in sums])
     assert seen is None, f"the mean of {sums} over no tokens is {seen}; expected None"
-
-
-@given(values=st.lists(FINITE, min_size=1, max_size=6))
-def falsify_values_of_weight_one_have_their_mean(subject: Any, values: list[float]) -> None:
-    seen, expected = subject.weighted_mean([(value, 1) for value in values]), exact_mean([(v, 1) for v in values])
-    assert seen == expected, f"the mean of {values} is {seen!r}; expected {expected!r}"
 
 
 @given(
@@ -108,3 +91,56 @@ def falsify_values_that_are_not_finite_propagate(subject: Any, before: Any, afte
 def _special_sum(odd: list[float]) -> float:
     """Return the sum of values that are not finite."""
     return odd[0] if len(set(map(repr, odd))) == 1 else math.nan
+
+
+NAMES = ("loss", "soft_loss", "hard_loss", "kl_at_T", "kl_at_1", "teacher_loss", "teacher_entropy", "agreement")
+NUMBERS = st.integers(-(2**40), 2**40).map(lambda number: number / 1024)
+METRICS = st.dictionaries(st.sampled_from(NAMES), st.tuples(NUMBERS, st.integers(0, 2**20)), max_size=len(NAMES)).map(
+    lambda metrics: list(metrics.items())
+)
+Metrics = list[tuple[str, tuple[float, int]]]
+
+
+@given(batches=st.lists(st.tuples(st.floats(0, 18), st.integers(1, 1000)), min_size=2, max_size=5))
+@example(batches=[(1.0, 1), (5.0, 3)])
+def falsify_perplexity_of_the_aggregated_cross_entropy(subject: Any, batches: list[tuple[float, int]]) -> None:
+    together: dict[str, Any] = {}
+    for mean, count in batches:
+        together = subject.add(together, {"hard_loss": metric(mean * count, count)})
+    tokens = sum(count for _, count in batches)
+    expected = math.exp(math.fsum(mean * count for mean, count in batches) / tokens)
+    seen = subject.derived(together)["student_perplexity"]
+    assert math.isclose(seen, expected, rel_tol=1e-12), (
+        f"batches with means and counts {batches} have a student_perplexity of {seen}; expected {expected}"
+    )
+
+
+@given(mean=st.floats(20, 1e308) | st.just(math.inf), count=st.integers(1, 1))
+@example(mean=1000.0, count=7)
+def falsify_perplexity_is_capped(subject: Any, mean: float, count: int) -> None:
+    seen = subject.perplexity(metric(mean * count, count))
+    assert math.isnan(subject.perplexity(metric(math.nan, 3))), "a cross-entropy of NaN has a perplexity"
+    assert seen == math.exp(20), f"{mean} nats per token have a perplexity of {seen}; expected exp(20)"
+
+
+@given(metrics=METRICS)
+@example(metrics=[(name, (float(8 * place), 4)) for place, name in enumerate(NAMES, 1)])
+@example(metrics=[("hard_loss", (0.0, 0)), ("teacher_loss", (0.0, 0)), ("loss", (0.0, 8))])
+def falsify_derived_metrics(subject: Any, metrics: Metrics) -> None:
+    given_, seen = named(metrics), subject.derived(named(metrics))
+    expected = {name: sum_ / count for name, (sum_, count) in metrics if count}
+    for name, source in (("student_perplexity", "hard_loss"), ("teacher_perplexity", "teacher_loss")):
+        if source in expected:
+            expected[name] = math.exp(min(expected[source], 20.0))
+    assert seen == expected, f"the metrics {given_} become {seen}; expected {expected}"
+
+
+@given(
+    steps=st.integers(0, 10**9),
+    tokens=st.integers(0, 10**15),
+    elapsed=st.floats(1e-9, 1e9) | st.sampled_from([0.0, -1.0]),
+)
+def falsify_rates(subject: Any, steps: int, tokens: int, elapsed: float) -> None:
+    seen = subject.rates(elapsed, steps=steps, tokens=tokens)
+    expected = {"steps_per_s": steps / elapsed, "tokens_per_s": tokens / elapsed} if elapsed > 0 else {}
+    assert seen == expected, f"{steps} steps and {tokens} tokens in {elapsed} s are {seen}; expected {expected}"

@@ -5,11 +5,6 @@ from __future__ import annotations
 from reference_trainer.training.annealing import Annealed
 
 
-def constant(start: float, warmup: int, step: int, total: int) -> float:
-    """Return the value of a step without an end."""
-    return Annealed(start, warmup=warmup).at(step, total)
-
-
 def linear(start: float, end: float, warmup: int, step: int, total: int) -> float:
     """Return the value of a step on a straight line."""
     return Annealed(start, end, "linear", warmup).at(step, total)

@@ -92,10 +92,7 @@ def _at(accumulation: int) -> st.SearchStrategy[tuple[int, int]]:
 def falsify_a_broken_step_is_left_out_and_raised_when_read(
     subject: Any, steps: int, every: int, broken: int, accumulated: tuple[int, int]
 ) -> None:
-    """Its update is left out; the error comes at the next step that is read, with the place and the step.
-
-    accumulated: micro-batches of a step, and which of them is broken.
-    """
+    # accumulated: micro-batches of a step, and which of them is broken.
     accumulation, within = accumulated
     forward = (broken - 1) * accumulation + within
     weights, error = _run(subject, steps, every, forward, accumulation=accumulation)

@@ -55,12 +55,6 @@ def decay_through_the_moments(original: Any, parameters: Iterable[Any], rate: fl
     return torch.optim.Adam(parameters, rate, chosen["betas"], chosen["eps"], chosen["weight_decay"])
 
 
-def rate_of_micro_batches(original: Any, *models: Any, schedule: Any, learning_rate: Any, **others: Any) -> Any:
-    """Advance the learning rate once for each micro-batch."""
-    rate = learning_rate
-    return original(*models, schedule=schedule, learning_rate=lambda n: rate(n * schedule.accumulation), **others)
-
-
 def micro_batches_clipped(original: Any, self: Any, position: Any, rate: float, *hooks: Any) -> Any:
     """Clip the gradient after every micro-batch instead of once in a step."""
     if self.clip is None or self.optimizer is None:
@@ -85,7 +79,23 @@ class _Clipping:
         torch.nn.utils.clip_grad_norm_(self.parameters, self.clip)
 
 
-def norm_after_clipping(original: Any, self: Any, position: Any, rate: float, *hooks: Any) -> Any:
-    """Report the norm after clipping."""
-    window, norm = original(self, position, rate, *hooks)
-    return window, norm if norm is None or self.clip is None else norm.clamp(max=self.clip)
+SEEDED: list[int] = []
+"""The seeds that `seeded_once` was given."""
+
+
+def joined_without_a_separator(original: Any, seed: int, **at: int) -> int:
+    """Join the numbers without a separator."""
+    digits = "".join(map(str, (seed, *at.values())))
+    return int(original(int(digits), **dict.fromkeys(at, 0)))
+
+
+def epoch_zero_for_ever(original: Any, seed: int, **at: int) -> int:
+    """Seed by the micro-batch of its window alone, the same in every epoch."""
+    return int(original(seed, **at | {"epoch": 0, "step": 0}))
+
+
+def seeded_once(original: Any, seed: int, device: Any) -> None:
+    """Seed before the first micro-batch only: what is drawn elsewhere shifts all later numbers."""
+    if not SEEDED:
+        original(seed, device)
+    SEEDED.append(seed)

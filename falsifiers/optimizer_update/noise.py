@@ -19,8 +19,6 @@ from reference_trainer.training.parallel import OneProcess
 from reference_trainer.training.schedule import Schedule
 
 EPOCHS, MICRO_BATCHES, ACCUMULATION = 2, 3, 2
-STEPS = (1, 1, 2, 3, 3, 4)
-"""The step of each micro-batch of a run."""
 
 
 def dropped(device: torch.device | str, *, training: bool = True) -> Tensor:

@@ -1,19 +1,18 @@
-"""Attacks on the gradient and the sums of a window: those of one batch with all of its sequences."""
+"""Attacks on the gradient and the sums of a window: those of one batch with all sequences of all ranks."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
-import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from falsifiers.support import oracles
-from falsifiers.support.cases import IGNORED
 from falsifiers.support.windows import (
     NOTHING_SCORED,
-    V,
     WindowCase,
     assert_gradients,
     gradients_of,
@@ -36,7 +35,6 @@ def falsify_any_split_gives_the_gradient_of_the_whole(
 
 @given(case=window_cases(), metrics=st.booleans())
 def falsify_sums_of_a_window(subject: Any, device: str, case: WindowCase, metrics: bool) -> None:
-    """Sums and counts are those of all micro-batches, undivided; metrics add terms of weight 0."""
     teacher, student, _ = learners(case, device)
     settings = {"metrics": True} if metrics else {}  # no metrics is the default
     window = subject.kd_window(teacher, student, case.batches(device=device), case.weights, **settings)
@@ -56,29 +54,6 @@ def falsify_sums_of_a_window(subject: Any, device: str, case: WindowCase, metric
         oracles.assert_close(f"{name} in nats", float(window.sums[name]), each, case.allowed_nats(), formula)
 
 
-@given(case=window_cases(), wrong=st.integers(0, 3))
-def falsify_deferred_errors_of_a_window(subject: Any, device: str, case: WindowCase, wrong: int) -> None:
-    batches = case.batches(device=device)
-    at = wrong % len(batches)
-    assume(len(batches[at].labels))
-    batches[at].labels[0, 1] = V + 96
-    teacher, student, _ = learners(case, device)
-    window = subject.kd_window(teacher, student, batches, case.weights, deferred=True)
-    seen = [bool(fault) for fault, _ in window.faults]
-    assert seen == [m == at for m in range(len(batches))], (
-        f"micro-batch {at} of {len(batches)} has a label outside the vocabulary; faults are {seen}"
-    )
-    labels = [labels_BT[:, :-1].tolist() for _, labels_BT in window.faults]
-    expected = [batch.labels[:, 1:].tolist() for batch in batches]
-    assert (labels, window.vocabulary) == (expected, V), (
-        f"labels and vocabulary of the faults are {labels} and {window.vocabulary}; expected {expected} and {V}"
-    )
-    with pytest.raises(ValueError, match=f"{V + 96}"):
-        subject.kd_window(teacher, student, batches, case.weights)
-    batches[at].labels[0, 1] = IGNORED
-    assert subject.kd_window(teacher, student, batches, case.weights).faults == (), "errors are not deferred"
-
-
 @given(case=window_cases(), fillers=st.integers(1, 3))
 def falsify_nothing_scored(subject: Any, device: str, case: WindowCase, fillers: int) -> None:
     case = case.but(samples=(NOTHING_SCORED,) * fillers, split=(tuple((n,) for n in range(fillers)),))
@@ -89,3 +64,35 @@ def falsify_nothing_scored(subject: Any, device: str, case: WindowCase, fillers:
         f"sums {sums} of {int(window.total)} tokens; expected 0"
     )
     assert_gradients("nothing is scored", gradients_of(module), case.gradient(), case.allowed())
+
+
+class Ranks:
+    """Ranks of which this one is the second, and the first has `others`: tokens and sequences."""
+
+    rank, world_size = 1, 2
+
+    def __init__(self, others: tuple[int, int], factor: float) -> None:
+        self.others, self.gradient_factor = others, factor
+
+    def sum_counts(self, counts: Tensor) -> Tensor:
+        return counts + torch.tensor([*self.others, 1, 0], device=counts.device)[: len(counts)]
+
+    def micro_batch(self, *, last: bool) -> Any:
+        return nullcontext()
+
+
+OTHERS = st.tuples(st.integers(0, 9), st.integers(0, 9))
+
+
+@given(case=window_cases(), others=OTHERS, factor=st.sampled_from([1.0, 2.0, 3.0]))
+def falsify_divisor_counts_every_rank(
+    subject: Any, device: str, case: WindowCase, others: tuple[int, int], factor: float
+) -> None:
+    teacher, student, module = learners(case, device)
+    parallel = Ranks(others, factor)
+    subject.kd_window(teacher, student, case.batches(device=device), case.weights, parallel=parallel)
+    own, total = max(case.count(), 1), max(case.count() + others[0], 1)
+    share = factor * own / total
+    expected, allowed = ({k: share * v for k, v in each.items()} for each in (case.gradient(), case.allowed()))
+    what = f"{case.count()} of {case.count() + others[0]} scored tokens are of this rank, gradient_factor {factor:g}"
+    assert_gradients(what, gradients_of(module), expected, allowed)

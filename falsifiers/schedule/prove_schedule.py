@@ -115,15 +115,6 @@ def prove_each_micro_batch_is_taken_once(subject: Any, micro_batches: int, accum
     )
 
 
-def prove_reads(subject: Any, step: int, event: int) -> None:
-    """Sums are read before LOG, EVALUATE and SAVE, in every 256th step, and at the end of an epoch and of the run."""
-    kind = list(subject.Event)[event]
-    every = kind.name in ("LOG", "EVALUATE", "SAVE", "EPOCH_END", "TRAIN_END")
-    expected = every or (kind.name == "STEP_END" and step & 255 == 0)
-    seen = subject.is_read(subject.Position(event=kind, epoch=1, step=step, epoch_step=step))
-    assert seen is expected, f"is_read is {seen} at {kind.name} of step {step}"
-
-
 def prove_saves(subject: Any, save_every: int, step: int, limit: int) -> None:
     """A checkpoint is due in every multiple of `save_every`, and in the last step: 12, or a limit (0: none)."""
     schedule = subject.Schedule(epochs=2, steps_per_epoch=6, limit=limit or None, save_every=save_every)
@@ -132,44 +123,3 @@ def prove_saves(subject: Any, save_every: int, step: int, limit: int) -> None:
     seen = subject.is_saved(schedule, step)
     case = f"step {step} of 12, saved every {save_every}, with the limit {limit or None}"
     assert seen is (step in due), f"is_saved is {seen} at {case}"
-
-
-WRONG = (0, -1, True, 1.5, "3", None)
-
-
-def prove_lengths_are_positive_integers(subject: Any, field: int, value: int) -> None:
-    """Lengths are positive integers, intervals may be 0; anything else is refused with its name and value."""
-    names = (
-        "epochs",
-        "steps_per_epoch",
-        "limit",
-        "accumulation",
-        "micro_batches",
-        "log_every",
-        "eval_every",
-        "save_every",
-    )
-    name, wrong = names[field], WRONG[value]
-    accepted = (wrong is None and name in ("limit", "micro_batches")) or (name.endswith("_every") and wrong == 0)
-    said = _refusal(subject, {"epochs": 1, "steps_per_epoch": 1, name: wrong})
-    expected = "" if accepted else f"{name} is {wrong!r}"
-    assert said.startswith(expected) and bool(said) == bool(expected), (
-        f"Schedule({name}={wrong!r}) is refused with {said!r}; expected {expected!r}"
-    )
-
-
-def prove_micro_batches_fit_the_steps(subject: Any, micro_batches: int, accumulation: int, steps: int) -> None:
-    """Micro-batches that do not make exactly the steps of an epoch are refused, with the number that they make."""
-    lengths = {"epochs": 1, "steps_per_epoch": steps, "accumulation": accumulation, "micro_batches": micro_batches}
-    said, made = _refusal(subject, lengths), (micro_batches + accumulation - 1) // accumulation
-    assert bool(said) == (made != steps), f"Schedule({lengths}) is refused with {said!r}; the steps are {made}"
-    assert not said or said.endswith(f"expected {made}"), f"{said!r} does not name the {made} steps"
-
-
-def _refusal(subject: Any, lengths: dict[str, Any]) -> str:
-    """Return the message of a refused schedule; empty if it is accepted."""
-    try:
-        subject.Schedule(**lengths)
-    except subject.SettingError as error:
-        return str(error)
-    return ""

@@ -1,4 +1,4 @@
-"""Wrong windows and runs that accumulate. `original` is the replaced function."""
+"""Wrong windows, and wrong versions of the schedule's functions. `original` is the replaced function."""
 
 from __future__ import annotations
 
@@ -95,3 +95,31 @@ def nothing_divided_by_nothing(
     nothing = not any((batch.labels[:, 1:] != -100).any() for batch in batches)
     factor = float("nan") if nothing else 1.0
     return original(teacher, _scaled(student, [factor] * len(batches)), batches, *rest, **named)
+
+
+def open_epoch_left_open(original: Any, schedule: Any, position: Any, action: Any) -> Any:
+    """End the run at STOP without the end of its epoch."""
+    after = original(schedule, position, action)
+    left = after is not None and after.stopping and after.event.name == "EPOCH_END"
+    return replace(after, event=type(after.event).TRAIN_END) if left else after
+
+
+def cosine_of_another_horizon(original: Any, step: int, *, peak: float, warmup: int, total: int) -> Any:
+    """Let the rate fall twice as fast."""
+    return original(max(step, 2 * step - warmup), peak=peak, warmup=warmup, total=total)
+
+
+def partial_window_dropped(original: Any, micro_batches: int, accumulation: int) -> int:
+    """Plan full windows only."""
+    full: int = original(micro_batches - accumulation + 1, accumulation)
+    return max(full, 1)
+
+
+def window_beyond_the_epoch(original: Any, schedule: Any, epoch_step: int) -> range:
+    """Fill the last window with micro-batches that the epoch does not have."""
+    return range(original(schedule, epoch_step).start, schedule.accumulation * epoch_step + 1)
+
+
+def multiples_saved_only(original: Any, schedule: Any, step: int) -> Any:
+    """Do not save the last step."""
+    return original(schedule, step) and step % schedule.save_every == 0

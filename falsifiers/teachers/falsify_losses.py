@@ -1,7 +1,4 @@
-"""Attacks on the loss between vocabularies of different sizes.
-
-The subject is `reference_trainer.distillation.vocabulary`.
-"""
+"""Attacks on the loss between vocabularies of different sizes. The subject is `distillation.vocabulary`."""
 
 from __future__ import annotations
 
@@ -13,8 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from falsifiers.support import oracles
 from falsifiers.support.comparison import assert_same_gradient
-from falsifiers.support.steps import SHIFTED, assert_result_is_the_oracles, embedding
+from falsifiers.support.steps import SHIFTED, AnsweringTeacher, RecordingStudent, assert_result_is_the_oracles
 from falsifiers.teachers.cases import Pair, pairs, table_of
 
 TRUNCATE = {"teacher": "truncate", "student": "truncate-student"}
@@ -38,23 +36,13 @@ def assert_step_of_the_shared_tokens(subject: Any, pair: Pair, mode: str, device
 
 @given(data=st.data(), larger=st.sampled_from(sorted(TRUNCATE)))
 def falsify_truncated_vocabulary(subject: Any, device: str, data: st.DataObject, larger: str) -> None:
-    """Loss and gradient are those of both tables cut to the shared tokens, so both softmaxes sum to 1 over them."""
     pair = data.draw(pairs(larger))
     assert_step_of_the_shared_tokens(subject, pair, TRUNCATE[larger], device, min(pair.sizes))
 
 
-@given(pair=pairs("student"))
-def falsify_padded_teacher(subject: Any, device: str, pair: Pair) -> None:
-    assert_step_of_the_shared_tokens(subject, pair, "pad", device, max(pair.sizes))
-
-
-@given(pair=pairs("teacher"), label=st.none() | st.integers(0, 3))
-def falsify_padded_student(subject: Any, device: str, pair: Pair, label: int | None) -> None:
-    """The student gives no probability to the tokens it lacks.
-
-    If the teacher bans them too, loss and gradient are those of the shared tokens, and +inf with such a label. If the
-    teacher does not, the loss is +inf. The gradient is finite.
-    """
+@given(teacher_padded=pairs("student"), pair=pairs("teacher"), label=st.none() | st.integers(0, 3))
+def falsify_padded_vocabulary(subject: Any, device: str, teacher_padded: Pair, pair: Pair, label: int | None) -> None:
+    assert_step_of_the_shared_tokens(subject, teacher_padded, "pad", device, max(teacher_padded.sizes))
     own = pair.student.shape[1]
     banned = pair.but(teacher=table_of(pair.teacher[:, :own], pair.teacher.shape[1]))
     assert_step_of_the_shared_tokens(subject, banned, "pad", device, own)
@@ -74,51 +62,33 @@ def falsify_padded_student(subject: Any, device: str, pair: Pair, label: int | N
         assert bool(gradient.isfinite().all()), f"{of}: the gradient is {gradient.tolist()}"
 
 
-@given(pair=pairs("teacher"), mode=st.sampled_from(["truncate", "truncate-student", "pad"]))
-def falsify_equal_vocabularies_are_unchanged(subject: Any, pair: Pair, mode: str) -> None:
-    providers = importlib.import_module("reference_trainer.distillation.providers")
-    teacher, student = providers.FixtureTeacher(pair.student), providers.FixtureStudent(pair.student, 1.0)
-    seen = subject.share_vocabulary(teacher, student, mode)
-    assert seen[0] is teacher and seen[1] is student, f"{mode} wraps models of equal vocabularies: {seen}"
+TOKENS = torch.tensor([[0, 1, 1], [1, 0, 1]])
 
 
-@given(data=st.data(), larger=st.sampled_from(sorted(TRUNCATE)), padded=st.booleans())
-def falsify_module_gradients(subject: Any, device: str, data: st.DataObject, larger: str, padded: bool) -> None:
-    pair = data.draw(pairs(larger))
-    providers = importlib.import_module("reference_trainer.distillation.providers")
-    mode = "pad" if padded else TRUNCATE[larger]
-    if mode == "pad" and larger == "teacher":
-        pair = pair.but(teacher=table_of(pair.teacher[:, : pair.student.shape[1]], pair.teacher.shape[1]))
-    module = embedding(pair.student, device)
-    teacher, student = subject.share_vocabulary(
-        providers.ModuleTeacher(embedding(pair.teacher, device), pair.teacher.shape[1]),
-        providers.ModuleStudent(module, pair.student.shape[1]),
-        mode,
-    )
-    providers.kd_step(teacher, student, providers.Batch(tokens=pair.tokens, labels=pair.labels), **pair.settings)
-    assert module.weight.grad is not None, f"{mode}, sizes {pair.sizes}: the module has no gradient"
-    own, common = pair.student.shape[1], min(pair.sizes) if mode != "pad" else max(pair.sizes)
-    case = pair.resized(common)
-    expected = torch.zeros_like(pair.student)
-    kept = min(own, common)
-    expected[:, :kept].index_add_(0, pair.tokens.flatten(), case.oracle_gradient()[..., :kept].flatten(0, 1))
-    allowed = pair.tokens.numel() * 2 * case.shifted().allowed_gradient()
-    assert_same_gradient(
-        f"{mode}, sizes {pair.sizes}: .grad of the table", module.weight.grad.cpu(), expected, allowed, SHIFTED
-    )
+def _table(width: int) -> torch.Tensor:
+    return torch.zeros(2, width, dtype=torch.float64)
 
 
-@given(larger=st.sampled_from(sorted(TRUNCATE)), padded=st.booleans(), data=st.data())
-def falsify_logits_keep_their_dtype(subject: Any, larger: str, padded: bool, data: st.DataObject) -> None:
-    pair = data.draw(pairs(larger))
-    providers = importlib.import_module("reference_trainer.distillation.providers")
-    batch = providers.Batch(tokens=pair.tokens, labels=pair.labels)
-    mode = "pad" if padded else TRUNCATE[larger]
-    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16):
-        teacher, student = subject.share_vocabulary(
-            providers.FixtureTeacher(pair.teacher.to(dtype)),
-            providers.FixtureStudent(pair.student.to(dtype), 1.0),
-            mode,
+@given(small=st.integers(1, 9), more=st.integers(1, 9))
+def falsify_truncation_of_the_smaller_vocabulary_is_refused(subject: Any, small: int, more: int) -> None:
+    errors = importlib.import_module("reference_trainer.errors")
+    large = small + more
+    cut = f"teacher vocab_size {small}, student vocab_size {large};", f"teacher vocab_size {large}, student"
+    for mode, sizes, kind, words in (
+        ("truncate", (small, large), errors.VocabularyError, (cut[0], "'pad'")),
+        ("truncate-student", (large, small), errors.VocabularyError, (cut[1], "'pad'")),
+        ("cut", (small, large), errors.SettingError, ("truncate, truncate-student, pad",)),
+        ("cut", (small, small), errors.SettingError, ("truncate, truncate-student, pad",)),
+    ):
+        student = RecordingStudent(_table(sizes[1]))
+        raised = oracles.refusal_complaint(
+            f"{mode} with a teacher of {sizes[0]} and a student of {sizes[1]} tokens",
+            lambda mode=mode, sizes=sizes, student=student: subject.share_vocabulary(
+                AnsweringTeacher(sizes[0], None), student, mode
+            ),
+            f"'{mode}'",
+            *words,
+            kind=kind,
         )
-        seen = teacher.logits(batch).dtype, student.forward(batch).logits.dtype
-        assert seen == (dtype, dtype), f"{mode}, sizes {pair.sizes}: logits in {dtype} become {seen}"
+        assert raised is None, raised
+        assert not student.passes, f"{mode} ran {len(student.passes)} forwards before the refusal"

@@ -1,9 +1,11 @@
-"""Attacks on the training of a teacher and its output. The subject is that of `falsify_teacher_cache`."""
+"""Attacks on the training of a teacher, and on runs whose teacher has another vocabulary."""
 
 from __future__ import annotations
 
+import json
 import math
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +15,14 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import reference_trainer
-from falsifiers.teachers.teacher_cases import CPU, TEXT, Fetched, bits_of, settings_of
+from falsifiers.support.small_runs import refused, run, small
+from falsifiers.teachers.cases import CPU, TEXT, bits_of, settings_of
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
+from reference_trainer.storage.export import save_decoder
 
 OFFSET = 1_000_003
 AT_A_STANDSTILL = 5e-324
 """The smallest positive learning rate: no float32 weight moves by it."""
-
-
-def falsify_heads_are_at_least_32_wide(subject: Any) -> None:
-    for width in range(16, 2049, 16):
-        fitting = [heads for heads in range(1, width + 1) if (width / heads) % 2 == 0]
-        expected = max((heads for heads in fitting if width / heads >= 32), default=1)
-        seen = subject.heads_for(width)
-        assert seen == expected, f"a width of {width} has {seen} heads; expected {expected}"
 
 
 class _Recorded(nn.Module):
@@ -71,10 +67,6 @@ def _to_be_read(seed: int, steps: int) -> list[list[list[int]]]:
 
 @given(seed=st.integers(0, 9), layers=st.integers(1, 2), steps=st.integers(1, 9))
 def falsify_teacher_is_trained_on_labels_only(subject: Any, device: str, seed: int, layers: int, steps: int) -> None:
-    """Weights and order come from a seed that no student uses, and the loss is cross-entropy.
-
-    Keys of cached teachers rely on this seed.
-    """
     seen = _Watched(subject, device, steps, seed=seed, teacher_layers=layers)
     config = DecoderConfig(vocab_size=256, layers=layers, width=16, heads=1)
     start = new_decoder(config, seed + OFFSET).to(device)
@@ -96,10 +88,7 @@ class OnPurpose(Exception):
     """Raised by a callback."""
 
 
-@given(
-    event=st.sampled_from(["on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end"]),
-    fault=st.sampled_from([OnPurpose, KeyboardInterrupt]),
-)
+@given(event=st.sampled_from(["on_train_begin", "on_step_end"]), fault=st.sampled_from([OnPurpose, KeyboardInterrupt]))
 def falsify_failed_teacher_training_caches_nothing(subject: Any, event: str, fault: type[BaseException]) -> None:
     def fail(listener: Any, context: Any) -> None:
         raise fault("on purpose")
@@ -118,17 +107,68 @@ def falsify_failed_teacher_training_caches_nothing(subject: Any, event: str, fau
     assert kept == [], f"a training that failed in {event} left {kept} in the cache"
 
 
-@given(steps=st.integers(1, 4), smoke=st.none() | st.integers(1, 4))
-def falsify_origin_of_teacher_is_reported(subject: Any, steps: int, smoke: int | None) -> None:
+BYTES, LENGTH = 256, 8
+CASES = [(300, "truncate"), (200, "truncate-student"), (200, "pad"), (256, "pad"), (300, "pad")]
+
+
+def _teacher(directory: Path, vocabulary: int, seed: int) -> Path:
+    """Write a teacher with this vocabulary."""
+    config = DecoderConfig(vocab_size=vocabulary, layers=1, width=16, heads=1)
+    (directory / "teacher").mkdir()
+    save_decoder(new_decoder(config, seed).double(), directory / "teacher", {"config": asdict(config)})
+    return directory / "teacher"
+
+
+def _shared(student: Tensor, teacher: Tensor, mode: str) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities of both over the shared vocabulary."""
+    size = max(student.shape[-1], teacher.shape[-1])
+    if mode != "pad":
+        size = min(student.shape[-1], teacher.shape[-1])
+    padded = [
+        torch.cat((each, each.new_full((*each.shape[:-1], size), -math.inf)), -1)[..., :size]
+        for each in (student, teacher)
+    ]
+    return padded[0].log_softmax(-1), padded[1].log_softmax(-1)
+
+
+@given(seed=st.integers(0, 9))
+def falsify_a_run_shares_the_vocabulary_as_named(subject: Any, seed: int) -> None:
+    for vocabulary, mode in CASES:
+        _assert_run(subject, vocabulary, mode, seed)
+
+
+def _assert_run(subject: Any, vocabulary: int, mode: str, seed: int) -> None:
     with tempfile.TemporaryDirectory() as name:
-        cache, own = Path(name, "cache"), {"teacher_steps": steps}
-        first = Fetched(subject, settings_of(cache, smoke=smoke, **own))
-        expected = [str(min(steps, smoke or steps)), *map(str, cache.glob("*"))]
-        named = [part in line for part, line in zip(expected, first.said, strict=False)]
-        assert named == [True] * len(expected), (
-            f"the output of a new teacher is {first.said}; expected {expected} in it"
+        directory = Path(name)
+        settings = {"teacher": _teacher(directory, vocabulary, seed), "out": directory / "out", "dtype": "float64"}
+        if vocabulary != BYTES:
+            said = refused(subject, small(directory, **{**settings, "out": directory / "refused"}))
+            assert "--share-vocabulary" in said, f"without a mode a teacher of {vocabulary} tokens gives {said!r}"
+        made = small(directory, **settings, share_vocabulary=mode)
+        result = run(subject, made)
+        text = (directory / "text").read_bytes()[90:]
+        manifest = json.loads((directory / "out" / "manifest.json").read_text(), parse_constant=_refuse)
+        again = reference_trainer.load_decoder(directory / "out")
+    assert manifest["settings"]["share_vocabulary"] == mode, f"the manifest names {manifest['settings']}"
+    expected = _expected(again, result.teacher, text, mode)
+    for metric, value in expected.items():
+        seen, what = result.held_back[metric].sum, f"{metric} with a teacher of {vocabulary} tokens and {mode!r}"
+        assert seen == value or math.isclose(seen, value, rel_tol=1e-10, abs_tol=1e-12), (
+            f"{what} is {seen}; expected {value}"
         )
-        Fetched(subject, settings_of(cache, **own))
-        again = Fetched(subject, settings_of(cache, smoke=smoke, **own))
-        (directory,) = cache.iterdir()
-    assert len(again.said) == 1 and str(directory) in again.said[0], f"the teacher in {directory}: {again.said}"
+        written = float(manifest["held_back"][metric]["sum"])
+        assert written == seen, f"{what} is written as {written}; measured was {seen}"
+
+
+def _refuse(constant: str) -> float:
+    raise AssertionError(f"the manifest has {constant}, which is not JSON")
+
+
+def _expected(student: Any, teacher: Any, text: bytes, mode: str) -> dict[str, float]:
+    count = (len(text) - 1) // (LENGTH - 1)
+    tokens = torch.tensor([list(text[k * (LENGTH - 1) :][:LENGTH]) for k in range(count)])
+    with torch.no_grad():
+        log_q, log_p = _shared(student(tokens)[:, :-1], teacher(tokens)[:, :-1], mode)
+    hard = -log_q.gather(-1, tokens[:, 1:, None]).sum()
+    terms = torch.where(log_p > -math.inf, log_p.exp() * (log_p - log_q), 0.0)
+    return {"hard_loss": float(hard), "kl_at_1": float(terms.sum())}

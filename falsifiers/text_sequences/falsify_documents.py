@@ -5,12 +5,11 @@ The oracle splits the text with Python's `bytes.split`, and lists each byte to p
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from typing import Any
 
 import torch
-from hypothesis import assume, example, given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -95,39 +94,6 @@ def falsify_each_byte_is_predicted_once_from_its_document(
     assert all((batch.segments is None) == (not pack) for batch in batches), "segments are for packed rows alone"
     sizes = [len(batch.tokens) for batch in batches]
     assert len(sizes) == rows.batches == -(-len(rows) // batch_size) and sum(sizes) == len(rows), f"batches of {sizes}"
-
-
-@given(text=TEXTS, pack=st.booleans(), seed=st.integers(0, 9))
-def falsify_rows_follow_the_order(subject: Any, device: str, text: str, pack: bool, seed: int) -> None:
-    assume(_predicted(text, "|", 6))
-    rows = subject.document_rows(_bytes(text), "|", pack=pack, length=6, batch_size=1, device=torch.device(device))
-    one_by_one = [rows.batch(torch.arange(len(rows)), position) for position in range(1, len(rows) + 1)]
-    order = epoch_order(seed, 1, len(rows))
-    for position, number in enumerate(order.tolist(), start=1):
-        seen, expected = rows.batch(order, position).tokens, one_by_one[number].tokens
-        assert torch.equal(seen, expected), f"batch {position} is {seen.tolist()}; expected {expected.tolist()}"
-
-
-@given(text=TEXTS, length=st.integers(2, 9))
-@example(text="ab|" * 2001, length=7)
-def falsify_documents_share_rows_only_if_they_are_packed(subject: Any, text: str, length: int) -> None:
-    pieces = [place - 1 for document in _documents(text, "|") for place in _ends(len(document), length)]
-    assume(pieces)
-    made = {"length": length, "batch_size": 1, "device": torch.device("cpu")}
-    padded, packed = (subject.document_rows(_bytes(text), "|", pack=pack, **made).rows for pack in (False, True))
-    assert [len(row) for row in padded] == [1] * len(pieces), "a padded row has more than one document"
-    sizes = [sum(len(each.tokens) for each in row) for row in packed]
-    assert sum(map(len, packed)) == len(pieces) and max(sizes) <= length, f"{len(pieces)} pieces in rows of {sizes}"
-    both = [sum(pair) for pair in itertools.pairwise(sizes)]
-    loose = sum(size <= length for size in both)
-    assert loose <= len(pieces) // 1000, (
-        f"{text[:60]!r} in rows of {length}: neighbouring rows would fit into one: {sizes}"
-    )
-
-
-def _ends(size: int, length: int) -> range:
-    """Return a place in each piece of at least two bytes of a document; pieces share a byte."""
-    return range(1, size, length - 1)
 
 
 @given(text=TEXTS, pack=st.booleans())

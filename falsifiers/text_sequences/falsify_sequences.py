@@ -1,18 +1,22 @@
-"""Attacks on sequences and their order. The subject is `reference_trainer.data.text`, or has its names."""
+"""Attacks on text files, their sequences and orders, and how these are dealt to ranks."""
 
 from __future__ import annotations
 
+import hashlib
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
-from falsifiers.support.fake_device import DEVICE, FakeDevice
+from falsifiers.support.oracles import assert_refused
 from falsifiers.support.texts import epoch, file_of, sequences_of
-
-# Seed and epoch, and the first seven bytes of `printf SEED/EPOCH | sha256sum`.
-NUMBERS = {(0, 1): 0xA93875FE509AC2, (0, 2): 0x9DC6366A2003D4, (7, 3): 0x653E83E7D95BB7, (1, 11): 0x00E48C98B384F9}
+from reference_trainer.data.text import Sequences, epoch_order
 
 
 @given(
@@ -26,10 +30,7 @@ NUMBERS = {(0, 1): 0xA93875FE509AC2, (0, 2): 0x9DC6366A2003D4, (7, 3): 0x653E83E
 def falsify_every_byte_is_predicted_once(
     subject: Any, device: str, size: int, length: int, batch_size: int, seed: int, number: int, data: st.DataObject
 ) -> None:
-    """Except the first, and an incomplete last sequence; every batch but the last is full; requested in any order.
-
-    No byte occurs twice in the text, so each byte identifies its offset.
-    """
+    # No byte occurs twice in the text, so each byte identifies its offset.
     text = torch.randperm(256, generator=torch.Generator().manual_seed(seed))[: max(size, length)].to(torch.uint8)
     place = {int(byte): k for k, byte in enumerate(text.tolist())}
     sequences = sequences_of(subject, text, length, batch_size, device)
@@ -61,16 +62,6 @@ def _assert_placed(batches: list[Any], device: str) -> None:
         )
 
 
-@given(size=st.integers(9, 60), batch_size=st.integers(1, 6))
-def falsify_batches_are_on_the_device(subject: Any, size: int, batch_size: int) -> None:
-    order = torch.arange((size - 1) // 4)
-    with FakeDevice():
-        sequences = sequences_of(subject, torch.zeros(size, dtype=torch.uint8), 5, batch_size, DEVICE)
-        batches = [sequences.batch(order, position) for position in range(1, sequences.batches + 1)]
-    seen = {each.device.type for batch in batches for each in (batch.tokens, batch.labels)}
-    assert seen == {DEVICE}, f"{len(batches)} batches are on {sorted(seen)}; expected {DEVICE}"
-
-
 @given(
     asked=st.lists(st.tuples(st.integers(0, 99), st.integers(1, 9), st.integers(1, 30)), min_size=1, max_size=6),
     drawn=st.integers(0, 3),
@@ -81,8 +72,7 @@ def falsify_order_depends_only_on_its_arguments(subject: Any, asked: list[tuple[
         assert sorted(order) == list(range(count)), f"the order of {count} in epoch {number} of seed {seed} is {order}"
     torch.rand(drawn)
     before = torch.get_rng_state()
-    for elsewhere in (1_000_001, 1_000_002):
-        subject.epoch_order(elsewhere, 1, 3)  # as another run in this process would
+    subject.epoch_order(1_000_001, 1, 3)  # as another run in this process would
     for arguments in reversed(asked):
         with torch.device("meta"):
             again = subject.epoch_order(*arguments)
@@ -94,7 +84,6 @@ def falsify_order_depends_only_on_its_arguments(subject: Any, asked: list[tuple[
 
 
 def falsify_orders_differ_by_seed_and_epoch(subject: Any) -> None:
-    """No two of 24 seeds and 24 epochs share an order of 40; by chance two would with probability 10^-42."""
     seen: dict[tuple[int, ...], tuple[int, int]] = {}
     for seed in [*range(12), *range(110, 122)]:
         for number in [*range(1, 13), *range(100, 112)]:
@@ -105,7 +94,6 @@ def falsify_orders_differ_by_seed_and_epoch(subject: Any) -> None:
 
 @given(size=st.integers(41, 400), length=st.integers(2, 5), seed=st.integers(0, 9))
 def falsify_held_back_bytes_are_never_trained_on(subject: Any, size: int, length: int, seed: int) -> None:
-    """The last tenth, rounded up, has bytes from 128: no training batch of any epoch has one, and none is lost."""
     cut = size - -(-size // 10)
     content = bytes([*(k % 128 for k in range(cut)), *(128 + k % 128 for k in range(size - cut))])
     with file_of(content) as path:
@@ -119,20 +107,103 @@ def falsify_held_back_bytes_are_never_trained_on(subject: Any, size: int, length
     assert parts == content, f"the parts hold {len(parts)} bytes and differ from the text of {size}"
 
 
-def falsify_orders_are_stable_across_versions(subject: Any) -> None:
-    for (seed, number), drawn_by in NUMBERS.items():
-        seen = subject.epoch_order(seed, number, 24).tolist()
-        expected = torch.randperm(24, generator=torch.Generator().manual_seed(drawn_by)).tolist()
-        assert seen == expected, (
-            f"the order of epoch {number} of seed {seed} is {seen}; expected {expected}, as drawn from {drawn_by:#x}"
-        )
+LENGTH, IGNORED = 4, -100
 
 
-def falsify_text_shorter_than_a_sequence_has_none(subject: Any) -> None:
-    for length in range(2, 10):
-        for size in range(length + 1):
-            sequences = sequences_of(subject, torch.arange(size, dtype=torch.uint8), length)
-            seen, expected = (len(sequences), sequences.batches), (int(size == length),) * 2
-            assert seen == expected, (
-                f"{size} bytes have {seen[0]} sequences of {length}, and {seen[1]} batches; expected {expected}"
-            )
+def _sequences(count: int, batch_size: int) -> Sequences:
+    """Return `count` sequences of a text without repeated bytes: the first byte of each identifies it."""
+    text = torch.arange(count * (LENGTH - 1) + 1, dtype=torch.uint8)
+    return Sequences(bytes_N=text, length=LENGTH, batch_size=batch_size, device=torch.device("cpu"))
+
+
+def _numbers(tokens_BT: Tensor) -> list[int]:
+    return [int(first) // (LENGTH - 1) for first in tokens_BT[:, 0]]
+
+
+@given(
+    count=st.integers(1, 60),
+    batch_size=st.integers(1, 5),
+    world_size=st.integers(1, 4),
+    seed=st.integers(0, 9),
+    epoch=st.integers(1, 5),
+)
+def falsify_each_sequence_is_dealt_to_one_rank(
+    subject: Any, count: int, batch_size: int, world_size: int, seed: int, epoch: int
+) -> None:
+    sequences = _sequences(count, batch_size)
+    ranks = [
+        subject.ShuffledBatches(sequences=sequences, seed=seed, rank=rank, world_size=world_size)
+        for rank in range(world_size)
+    ]
+    rounds = {each.batches for each in ranks}
+    expected = math.ceil(math.ceil(count / batch_size) / world_size)
+    assert rounds == {expected}, f"ranks have {rounds} batches of an epoch; expected {expected} each"
+    dealt = [each.batch(epoch, k) for k in range(1, expected + 1) for each in ranks]
+    scored = [number for batch in dealt if (batch.labels != IGNORED).any() for number in _numbers(batch.tokens)]
+    order = epoch_order(seed, epoch, count).tolist()
+    assert scored == order, f"{world_size} ranks read the sequences {scored}; expected {order}"
+    idle = [batch for batch in dealt if not (batch.labels != IGNORED).any()]
+    assert all(len(batch.tokens) == 1 for batch in idle), "a rank without a batch left computes more than one sequence"
+
+
+@given(content=st.binary(min_size=11, max_size=300))
+def falsify_tokens_are_the_bytes(subject: Any, content: bytes) -> None:
+    length = 2
+    with file_of(content) as path:
+        text = subject.read_text(path, length)
+        read = [*text.training.tolist(), *text.held_back.tolist()]
+        sequences = sequences_of(subject, text.training, length)
+        tokens = {int(x) for batch in epoch(subject, sequences) for x in batch.tokens.flatten()}
+    assert read == list(content), f"read {read} from a file of {list(content)}"
+    assert tokens == set(content[: len(text.training)]), f"tokens {sorted(tokens)} of the bytes {sorted(set(content))}"
+    expected = hashlib.sha256(content).hexdigest()
+    assert text.digest == expected, f"the digest is {text.digest}, SHA-256 of the file is {expected}"
+    assert text.name == str(path), f"the text is called {text.name!r}, expected the text {str(path)!r}"
+
+
+def falsify_packaged_text_is_the_default(subject: Any) -> None:
+    text, content = subject.read_text(None, 64), subject.packaged_text()
+    assert bytes(text.training.tolist()) + bytes(text.held_back.tolist()) == content, (
+        "another text than the packaged one"
+    )
+    assert text.digest == hashlib.sha256(content).hexdigest(), f"the digest {text.digest} is of something else"
+    assert content.count(b" the ") > 2000, "the packaged text is not English"
+
+
+@given(length=st.integers(2, 300) | st.integers(300, 10**5))
+def falsify_minimum_size_is_the_minimum(subject: Any, length: int) -> None:
+    fewest = 10 * (length - 1) + 1
+    with file_of(b"") as path:
+        os.truncate(path, fewest - 1)
+        raised = _refusal(subject, path, length)
+        assert raised is not None, f"{fewest - 1} bytes are accepted for sequences of {length}"
+        os.truncate(path, fewest)
+        raised = _refusal(subject, path, length)
+        assert raised is None, f"{fewest} bytes are refused for sequences of {length}: {raised}"
+        text = subject.read_text(path, length)
+    counts = [len(sequences_of(subject, part, length)) for part in (text.training, text.held_back)]
+    assert min(counts) >= 1, f"of {fewest} bytes, the parts have {counts} sequences of {length}"
+
+
+def _refusal(subject: Any, path: Path, length: int) -> str | None:
+    """Return the message with which a text is refused, None if it is read."""
+    try:
+        subject.read_text(path, length)
+    except ValueError as refusal:
+        return f"{type(refusal).__name__}: {refusal}"
+    return None
+
+
+UNREADABLE: dict[str, Callable[[Path], Path]] = {
+    "a directory": lambda path: path.parent,
+    "nothing": lambda path: path / "missing",
+    "a device": lambda path: Path("/dev/zero"),
+    "an unreadable file": lambda path: Path("/proc/self/mem"),
+}
+
+
+@given(kind=st.sampled_from(list(UNREADABLE)))
+def falsify_unreadable_files_are_refused(subject: Any, kind: str) -> None:
+    with file_of(b"") as empty:
+        for what, path in (("an empty file", empty), (kind, UNREADABLE[kind](empty))):
+            assert_refused(what, lambda path=path: subject.read_text(path, 8))

@@ -1,7 +1,8 @@
-"""Faults of sequences and their order, as wrong versions of public functions."""
+"""Faults of texts, documents, sequences and their order, as wrong versions of public functions."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -59,3 +60,20 @@ def filler_is_scored(original: Any, dealt: Any, epoch: int, position: int) -> An
     """Give a rank without a batch left one of another rank, with its labels."""
     batch = original(dealt, epoch, position)
     return replace(batch, labels=batch.tokens)
+
+
+def separator_dropped(original: Any, bytes_N: Any, separator: str) -> Any:
+    """Return documents without their separators."""
+    size = len(separator.encode())
+    documents = original(bytes_N, separator)
+    kept = [each.tokens[:-size] if _ends(each, separator) else each.tokens for each in documents]
+    return [replace(documents[0], tokens=tokens) for tokens in kept if len(tokens)]
+
+
+def _ends(document: Any, separator: str) -> bool:
+    return bytes(document.tokens.tolist()).endswith(separator.encode())
+
+
+def digest_of_the_name(original: Any, path: Any, length: int) -> Any:
+    """Hash the path instead of the content."""
+    return replace(original(path, length), digest=hashlib.sha256(str(path).encode()).hexdigest())

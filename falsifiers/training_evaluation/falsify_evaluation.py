@@ -5,22 +5,18 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, resumed_to_the_end, settings
 from falsifiers.support.histories import assert_same_history, lines
-from falsifiers.support.small_runs import run as small_run
-from falsifiers.support.small_runs import small
 from falsifiers.training_evaluation.held_back import Text, measured
-from reference_trainer import Callback, MetricSum, SettingError
+from reference_trainer import Callback
 
 EVERY = st.integers(1, 3)
 
@@ -59,78 +55,6 @@ def falsify_evaluation_leaves_the_training_as_it_is(subject: Any, every: int, ac
         found = [_without_evaluation(line["metrics"]) for line in lines(directory, "evaluated")]
         wanted = [line["metrics"] for line in lines(directory, "straight")]
         assert_same_history(f"{when}, the training metrics", found, wanted)
-
-
-NO_NUMBER: Any = torch.tensor(1)
-NO_COUNT: Any = 2.0
-NO_SUMS = [0.5, 1, None, (1.0, 2), MetricSum(NO_NUMBER, 2), MetricSum(1.0, NO_NUMBER), MetricSum(1.0, NO_COUNT)]
-
-
-@given(wrong=st.sampled_from(NO_SUMS), sound=st.integers(0, 2))
-def falsify_evaluations_without_sums_are_refused(subject: Any, wrong: Any, sound: int) -> None:
-    """A value that is no sum and count of Python numbers is refused with its name, among sound ones; those are not."""
-    sums: dict[str, Any] = {f"metric {k}": MetricSum(float(k), k) for k in range(sound)}
-    subject.check_sums(sums, "Mine")
-    for returned, named in ((sums | {"accuracy": wrong}, "'accuracy'"), ([wrong], "list")):
-        try:
-            subject.check_sums(returned, "Mine")
-            seen = "no error"
-        except SettingError as error:
-            seen = str(error)
-        assert named in seen and "Mine.evaluate" in seen, f"{returned} ends with {seen!r}"
-
-
-@given(
-    limit=st.integers(1, 5) | st.none(),
-    first=st.sampled_from([1.0, 8.0]),
-    last=st.fixed_dictionaries(
-        {"temperature": st.sampled_from([0.5, 2.0]), "ce_weight": st.sampled_from([0.0, 1.0])},
-        optional={"kd_weight": st.sampled_from([0.25, 3.0])},
-    ),
-)
-def falsify_evaluations_use_the_last_planned_values(
-    subject: Any, limit: int | None, first: float, last: dict[str, float]
-) -> None:
-    """The sums of a run that anneals from `first` to `last` are those of one that has `last` in every step.
-
-    Both have the same weights, because their learning rate is too small to change any.
-    """
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
-        still = {"lr": 1e-30, "epochs": 2, "eval_every": 1, "max_steps": limit}
-        ends = {f"{key}_end": value for key, value in last.items()}
-        annealed = small(directory, out=directory / "annealed", **still, **dict.fromkeys(last, first), **ends)
-        constant = small(directory, out=directory / "constant", **still, **last)
-        seen, expected = (small_run(subject, each) for each in (annealed, constant))
-        when = f"annealed from {first} to {last} and ended after {limit} steps"
-        assert seen.held_back == expected.held_back, (
-            f"{when}, the evaluation gives {seen.held_back}; expected {expected.held_back}"
-        )
-        found, wanted = (
-            [{k: v for k, v in line["metrics"].items() if k.startswith("eval/")} for line in lines(directory, out)]
-            for out in ("annealed", "constant")
-        )
-        assert_same_history(f"{when}, the evaluations", found, wanted)
-
-
-@given(modes=st.lists(st.booleans(), min_size=4, max_size=4), fails=st.booleans())
-def falsify_each_part_keeps_its_own_mode(subject: Any, modes: list[bool], fails: bool) -> None:
-    model = nn.Sequential(nn.Dropout(), nn.Sequential(nn.BatchNorm1d(2)))
-    parts = list(model.modules())
-    for part, mode in zip(parts, modes, strict=True):
-        part.training = mode
-
-    def evaluate() -> dict[str, Any]:
-        during = [part.training for part in parts]
-        assert during == [False] * 4, f"during an evaluation the parts have the train modes {during}"
-        if fails:
-            raise KeyError
-        return {}
-
-    with suppress(KeyError):
-        subject.undisturbed(evaluate, [model], torch.device("cpu"))
-    after = [part.training for part in parts]
-    assert after == modes, f"after an evaluation the parts have the train modes {after}; before it {modes}"
 
 
 def _without_evaluation(metrics: dict[str, Any]) -> dict[str, Any]:
