@@ -85,8 +85,3 @@ def exported_like_any_run(original: Any, settings: Any, **rest: Any) -> Any:
     if settings.smoke is not None:
         settings = settings.model_copy(update={"smoke": None, "max_steps": settings.smoke})
     return original(settings, **rest)
-
-
-def callbacks_unchecked(original: Any, callbacks: Any) -> Any:
-    """Accept any object as a callback."""
-    return tuple(callbacks)
