@@ -14,7 +14,6 @@ MIB = 1 << 20
 
 @given(mib=st.integers(32, 128), on_gpus=st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)))
 def falsify_memory_is_what_is_held(subject: Any, mib: int, on_gpus: tuple[int, int]) -> None:
-    """It grows and falls with what the process holds, by at least nine tenths; a GPU has its own."""
     cpu = torch.device("cpu")
     before = subject.memory_bytes(cpu)
     held = bytearray(b"1") * (mib * MIB)

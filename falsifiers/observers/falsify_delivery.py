@@ -77,7 +77,6 @@ def falsify_blocked_observer_does_not_delay_others(subject: Any, steps: int, blo
 
 @given(limit=st.integers(1, 6), events=st.integers(1, 20))
 def falsify_full_queue_drops_the_oldest_and_counts(subject: Any, limit: int, events: int) -> None:
-    """A queue holds `queue_limit` events: of more the newest stay, in order, and the number of the others is logged."""
     blocked = Blocked()
     watching = observer(blocked, queue_limit=limit)
     callbacks = subject.Callbacks([watching])
@@ -118,7 +117,6 @@ def falsify_end_waits_for_observers(subject: Any, late: bool, error: bool) -> No
 
 @given(waits=st.integers(1, 3))
 def falsify_stuck_observer_is_waited_for_once(subject: Any, waits: int) -> None:
-    """An observer that does not return is left after the wait, named in the log once, and not waited for again."""
     blocked, seen = Blocked(), list[str]()
     callbacks = subject.Callbacks([observer(blocked), observer(lambda hook, at: seen.append(hook))], wait_s=WAIT_S)
     callbacks.fire("on_log", context(1))
@@ -136,18 +134,21 @@ def falsify_stuck_observer_is_waited_for_once(subject: Any, waits: int) -> None:
     assert seen == ["on_log", "on_train_end"], f"beside a stuck observer, another one has got {seen}"
 
 
-@given(fired=EVENTS)
-def falsify_checkpoint_waits_for_observers(subject: Any, fired: list[str]) -> None:
+@given(fired=EVENTS, removed=st.booleans())
+def falsify_checkpoint_waits_for_observers(subject: Any, fired: list[str], removed: bool) -> None:
     go, seen = threading.Event(), list[str]()
 
     def slowly(hook: str, at: Any) -> None:
         go.wait(SAFETY_S)
         seen.append(hook)
 
-    callbacks = subject.Callbacks([observer(slowly)])
+    watching = observer(slowly)
+    callbacks = subject.Callbacks([watching])
     for hook in fired:
         callbacks.fire(hook, context(1))
-    threading.Timer(0.01, go.set).start()
+    if removed:
+        callbacks.remove(watching)
+    threading.Timer(0.05 if removed else 0.01, go.set).start()
     callbacks.settle()
     got = list(seen)
     callbacks.close()
