@@ -5,6 +5,7 @@ The subject is `reference_trainer.cli` with its command `main`, or has `distill`
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -15,7 +16,6 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from falsifiers.distill_observability.falsify_progress_lines import Stream
 from falsifiers.support.run_lines import ATTACHED, EPOCH, STEP, matcher, start
 from reference_trainer.config.settings import Settings
 from reference_trainer.training.callbacks import Callback
@@ -86,7 +86,7 @@ def falsify_interval_of_zero_logs_epochs_only(subject: Any) -> None:
 
 
 def falsify_user_callbacks_are_called_after_progress(subject: Any) -> None:
-    stream, called = Stream(), list[tuple[int, list[str]]]()
+    stream, called = io.StringIO(), list[tuple[int, list[str]]]()
 
     class LastLine(Callback):
         def on_step_end(self, context: Any) -> None:

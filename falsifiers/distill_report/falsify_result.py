@@ -52,10 +52,6 @@ def falsify_result_line_reports_the_run(
     unit=st.sampled_from(["byte", "token"]),
 )
 def falsify_held_back_metrics_are_per_byte(subject: Any, held: dict[str, tuple[float, int]], unit: str) -> None:
-    """One line per metric with its mean over the bytes, then the perplexity, and the output directory as the last.
-
-    A metric of an own evaluation has no unit.
-    """
     metrics = {name: MetricSum(total, count) for name, (total, count) in held.items()}
     lines = subject.result_lines(result_of(), metrics, Path("a/place"), unit)[1:]
     per = dict.fromkeys(("hard_loss", "kl_at_1"), f" nats per {unit}")
