@@ -73,18 +73,16 @@ ALIASES = {
     "save_every": "APR_DISTILL_CHECKPOINT_EVERY",
 }
 
-NO_COUNTS = ["0", "-1", "-0", "00", "+5", "1.5", "5.0", "1e3", "abc", " 5 ", "5 ", " ", "5\n", "５", "٣", "Ⅴ", "²"]
-NO_COUNTS += ["0x10", "1_000", "1,000", "nan", "inf", "True", "None", "5;", "--5", "9" * 19, "1" + "0" * 5000]
-NO_COUNTS_IN_TOML = ["0", "-1", "5.0", "true", "false", '"5"', '""', "[5]", "{n = 5}", "nan", "1979-05-27"]
-NO_COUNTS_IN_TOML += ["1" + "0" * 19, "1" + "0" * 4000]
-NO_ZERO_COUNTS = [text for text in NO_COUNTS if text not in ("0", "-0", "00")]
-NO_NUMBERS = ["-0.5", "nan", "inf", "1e999", "-inf", "abc", " 1", "1 ", "1_0", "٣", "0x1", "1,5", ".", "e5", "1e"]
+NO_COUNTS = ["0", "-1", "+5", "1.5", "1e3", "abc", " 5 ", "5\n", "٣", "0x10", "1_000", "nan", "True", "None", "9" * 19]
+NO_COUNTS_IN_TOML = ["0", "-1", "5.0", "true", '"5"', '""', "[5]", "nan", "1" + "0" * 19]
+NO_ZERO_COUNTS = NO_COUNTS[1:]
+NO_NUMBERS = ["-0.5", "nan", "inf", "1e999", "-inf", "abc", " 1", "1_0", "0x1", "1,5"]
 WEIGHTS = ("ce_weight", "kd_weight", "feature_weight")
-NO_WIDTHS = [*NO_COUNTS, "15", "17", "8", "65552", "-16"]
+NO_WIDTHS = [*NO_COUNTS, "17", "8", "65552"]
 SWITCHES = ("force", "rewind")
-NO_SWITCHES = ["yes", "no", "True", "2", " true", "on", "-1"]
-NO_DEVICES = ["gpu", "CPU", "cuda:", "cuda:x", "cuda:-1", "cuda:٣", "cuda:1000", "mps", " cpu"]
-NO_DTYPES = ["float16", "bf16", "Float32", "torch.float32", "float32 ", "64"]
+NO_SWITCHES = ["yes", "True", "2", "on"]
+NO_DEVICES = ["gpu", "CPU", "cuda:x", "cuda:-1", "mps"]
+NO_DTYPES = ["float16", "bf16", "torch.float32"]
 ILLEGAL: dict[str, list[str]] = {
     **{name: NO_COUNTS for name, values in LEGAL.items() if values is COUNTS or name == "epochs"},
     **dict.fromkeys(("teacher_width", "width"), NO_WIDTHS),
@@ -100,7 +98,7 @@ ILLEGAL: dict[str, list[str]] = {
     "separator": [""],
     "share_vocabulary": ["Truncate", "truncate_student", "cut", "pad "],
     "feature_distance": ["cos", "L2", "mse", "l2 "],
-    "feature_layers": ["", "0", "0:", ":0", "0:0,", "0:0;1:1", "a:b", "0:1:2", " 0:0", "0:0\n", "+1:0", "٣:0"],
+    "feature_layers": ["", "0", "0:", "0:0,", "0:0;1:1", "a:b", "0:1:2"],
     **{name: [""] for name in PATH_SETTINGS},
     "length": [*NO_COUNTS, "1"],
     **{name: [*NO_NUMBERS, "0", "0.00009", "10001"] for name in ("temperature", "temperature_end")},
@@ -117,12 +115,12 @@ ILLEGAL: dict[str, list[str]] = {
 }
 """Texts that are refused, for each setting."""
 WRONG_TYPES: list[tuple[str, str]] = [
-    *((name, text) for name in ("smoke", "max_steps", "batch_size") for text in NO_COUNTS_IN_TOML),
-    *(("temperature", text) for text in ("true", '"2.0"', "nan", "inf", "0", "[2.0]")),
-    *(("force", text) for text in ("1", "0", '"true"', "[]", "1.0")),
-    *(("out", text) for text in ("1", "true", '["a"]', '""', '"a\\u0000b"')),
-    *(("device", text) for text in ("0", "true", '["cpu"]', '"gpu"')),
-    *(("dtype", text) for text in ("32", "true", '["float32"]', '"half"')),
+    *(("smoke", text) for text in NO_COUNTS_IN_TOML),
+    *(("temperature", text) for text in ("true", '"2.0"', "nan", "0", "[2.0]")),
+    *(("force", text) for text in ("1", '"true"')),
+    *(("out", text) for text in ("1", "true", '["a"]', '""')),
+    *(("device", text) for text in ("0", '"gpu"')),
+    *(("dtype", text) for text in ("32", '"half"')),
 ]
 """A setting and a value in TOML that is refused."""
 
