@@ -37,21 +37,15 @@ class Hanging(Callback):
 
 
 def falsify_hung_run_ends(subject: Any) -> None:
-    """The process leaves before the step ends, and has written option, step and the stack of the thread that waits.
-
-    A run whose steps end is not disturbed.
-    """
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         _, result = ended(subject, settings(directory, "straight", hang_after=60))
         assert result.train.steps_completed == STEPS, f"a run that does not hang: {result.train}"
 
         def hung() -> None:
-            with (directory / "stderr").open("wb") as file:
-                os.dup2(file.fileno(), 2)
             ended(subject, settings(directory, "out", hang_after=1), [Hanging()])
 
-        _assert_left(hung, directory / "stderr", "-after 1: no progress of the student since on_step_end of step 2")
+        _assert_left(hung, directory, "-after 1: no progress of the student since on_step_end of step 2")
 
 
 def falsify_hung_training_of_a_teacher_ends(subject: Any) -> None:
@@ -60,15 +54,21 @@ def falsify_hung_training_of_a_teacher_ends(subject: Any) -> None:
         directory = Path(name).resolve()
 
         def hung() -> None:
-            with (directory / "stderr").open("wb") as file:
-                os.dup2(file.fileno(), 2)
             chosen = small(directory, out=directory / "out", teacher_steps=100, hang_after=5.0)
             subject.distill(chosen, lines=Stuck())
 
-        _assert_left(hung, directory / "stderr", "no progress of the teacher since on_step_end of step 100")
+        _assert_left(hung, directory, "no progress of the teacher since on_step_end of step 100")
 
 
-def _assert_left(hung: Callable[[], None], stderr: Path, line: str) -> None:
+def _assert_left(work: Callable[[], None], directory: Path, line: str) -> None:
+    """Assert that the process leaves before the step ends, and has written the stack of the thread that waits."""
+    stderr = directory / "stderr"
+
+    def hung() -> None:
+        with stderr.open("wb") as file:
+            os.dup2(file.fileno(), 2)
+        work()
+
     said = in_child(hung)
     assert said == "", f"a run that hangs does not leave: {said}"
     stacks = stderr.read_text()
