@@ -41,13 +41,3 @@ def falsify_models_are_made_and_trained_as_the_settings_say(
         assert seen == expected, f"layers, width and heads of the {what} are {seen}; expected {expected}"
     held_back = sorted(trained_on & set(range(90, 100)))  # each byte of the text is its own offset
     assert not held_back, f"of 100 bytes, a model is trained on the held-back ones {held_back}"
-
-
-def falsify_given_teacher_has_the_dtype_of_the_run(subject: Any) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        run(subject, small(directory, out=directory / "one"))
-        (saved,) = (directory / "cache").iterdir()
-        result = run(subject, small(directory, out=directory / "two", teacher=saved, dtype="float64"))
-    seen = {str(each.dtype) for model in (result.student, result.teacher) for each in model.parameters()}
-    assert seen == {"torch.float64"}, f"a run in float64 with a given teacher has parameters of {sorted(seen)}"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from falsifiers.support.small_runs import SMALL, found, small
-from reference_trainer import Callback, CallbackError, Lines, SettingError, Settings, interrupts
+from reference_trainer import Callback, CallbackError, Lines, SettingError, Settings
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.models.decoder import DecoderConfig, new_decoder
@@ -162,26 +162,6 @@ def _written_teacher(directory: Path, vocabulary: int) -> Path:
     config = DecoderConfig(vocab_size=vocabulary, layers=1, width=16, heads=1)
     save_decoder(new_decoder(config, 0), directory / "teacher", {})
     return directory / "teacher"
-
-
-@given(written=st.booleans())
-def falsify_interrupted_export_says_whether_it_is_written(subject: Any, written: bool) -> None:
-    def save(run: Any, directory: Path, manifest: dict[str, Any]) -> None:
-        if written:
-            _save(run, directory, manifest)
-        raise KeyboardInterrupt
-
-    with tempfile.TemporaryDirectory() as name:
-        settings = Settings(out=Path(name) / "out", device="cpu", epochs=1, save_every=0)
-        notes = None
-        try:
-            with own(subject, *PARTS, save=save)(settings, lines=Lines(io.StringIO())) as run, run:
-                run.prepare()
-                run.conclude(run.run())
-        except KeyboardInterrupt as interrupt:
-            notes = getattr(interrupt, "__notes__", [])
-    assert notes is not None, "an interrupt in the export ends the run without one"
-    assert (interrupts.WRITTEN in notes) is written, f"the model is written: {written}; the notes are {notes}"
 
 
 def falsify_unfit_callback_is_refused(subject: Any) -> None:

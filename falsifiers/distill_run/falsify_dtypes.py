@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -27,13 +27,17 @@ class _Products(TorchDispatchMode):
         return function(*arguments, **(named or {}))
 
 
-@given(name=st.sampled_from(["bfloat16", "float32", "float64"]))
-def falsify_matrix_products_use_the_dtype(subject: Any, device: str, name: str) -> None:
-    with tempfile.TemporaryDirectory() as temporary, _Products() as products:
+@given(name=st.sampled_from(["bfloat16", "float32", "float64"]), given_one=st.booleans())
+@example(name="float64", given_one=True)
+def falsify_matrix_products_use_the_dtype(subject: Any, device: str, name: str, given_one: bool) -> None:
+    """given_one: the teacher is one that was saved in float32."""
+    with tempfile.TemporaryDirectory() as temporary:
         directory = Path(temporary)
-        result = run(subject, small(directory, out=directory / "one", dtype=name, device=device))
+        plain = run(subject, small(directory, out=directory / "one", device=device, teacher_cache=directory / "o"))
+        others = {"teacher": next((directory / "o").iterdir())} if given_one else {}
+        with _Products() as products:
+            result = run(subject, small(directory, out=directory / "two", dtype=name, device=device, **others))
         dtypes = set(products.dtypes)
-        plain = run(subject, small(directory, out=directory / "two", device=device, teacher_cache=directory / "o"))
     assert dtypes == {getattr(torch, name)}, f"a run in {name} multiplies in {sorted(map(str, dtypes))}"
     kept = torch.float64 if name == "float64" else torch.float32
     seen = {parameter.dtype for parameter in result.student.parameters()}

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falsifiers.metrics_files.lines import METRICS, SOME, begin, context, directory
+from falsifiers.metrics_files.lines import METRICS, SOME, begin, context, directory, in_json
 
 STEPS = st.lists(st.tuples(METRICS | st.just({}), st.none() | METRICS | st.just({})), min_size=1, max_size=5)
 """Metrics of each step, and those on held-back text; None for a step that is not evaluated."""
@@ -41,10 +40,6 @@ def falsify_evaluated_step_has_one_line(subject: Any, steps: list[Any]) -> None:
 def _assert_lines(callback: Any, path: Any, expected: dict[int, dict[str, Any]], when: str) -> None:
     content = path.read_bytes()
     seen = {line["step"]: line["metrics"] for line in map(json.loads, content.splitlines())}
-    wanted = {step: {name: _in_json(each) for name, each in metrics.items()} for step, metrics in expected.items()}
+    wanted = {step: in_json(metrics) for step, metrics in expected.items()}
     assert seen == wanted and content.count(b"\n") == len(wanted), f"{when}, the lines are {seen}; expected {wanted}"
     assert callback.length == len(content), f"{when}, length is {callback.length}; the file has {len(content)} bytes"
-
-
-def _in_json(value: float) -> float | str:
-    return value if math.isfinite(value) else str(value)

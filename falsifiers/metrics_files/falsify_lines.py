@@ -6,27 +6,17 @@ The subject is `reference_trainer.training.metrics_file`, or has its names.
 from __future__ import annotations
 
 import functools
-import json
 import math
 from typing import Any
 
-import jsonschema
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 import reference_trainer
-from falsifiers.metrics_files.lines import SOME, STEPS, context, directory, refusal
+from falsifiers.metrics_files.lines import SOME, STEPS, assert_fits, context, directory, in_json, refusal, strict_lines
 
 Fields = dict[str, Any]
 ODD = {**SOME, "elapsed_s": math.inf, "metrics": {"loss": math.nan, "kl": -math.inf, "perplexity": math.inf}}
-
-
-def _no_json(name: str) -> None:
-    raise AssertionError(f"a line holds {name}, which is not JSON")
-
-
-def _plain(value: float | None) -> float | str | None:
-    return value if value is None or math.isfinite(value) else str(value)
 
 
 @given(steps=st.lists(STEPS, min_size=1, max_size=4))
@@ -37,15 +27,10 @@ def falsify_each_logged_step_is_a_strict_line(subject: Any, steps: list[Fields])
         for number, fields in enumerate(steps, 1):
             callback.on_log(context(number, fields))
         callback.close()
-        text = (place / "metrics").read_text(encoding="utf-8")
-    assert text.endswith("\n"), f"the file ends in {text[-20:]!r}; expected the end of a line"
-    lines = [json.loads(line, parse_constant=_no_json) for line in text.splitlines()]
-    validator = jsonschema.Draft202012Validator(json.loads(subject.schema()))
+        lines = strict_lines(place / "metrics")
+    assert_fits(subject.schema(), lines)
     for number, (fields, line) in enumerate(zip(steps, lines, strict=True), 1):
-        problems = [error.message for error in validator.iter_errors(line)]
-        assert not problems, f"line {number} does not fit its schema: {problems}"
-        expected = {"step": number, **fields, "metrics": {k: _plain(v) for k, v in fields["metrics"].items()}}
-        expected |= {name: _plain(fields[name]) for name in ("learning_rate", "elapsed_s")}
+        expected = {"step": number, **in_json(fields)}
         assert line == expected, f"line {number} is {line}; expected {expected}"
 
 

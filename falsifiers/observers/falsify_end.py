@@ -57,19 +57,6 @@ def falsify_undelivered_events_are_dropped_and_counted(subject: Any, events: int
     assert numbers == expected, f"{case}: {events - 1} are lost; the log says {said}"
 
 
-@given(events=st.integers(1, 5), timed=st.booleans())
-def falsify_threads_end_with_their_observer(subject: Any, events: int, timed: bool) -> None:
-    seen, before = list[int](), set(threading.enumerate())
-    delivery = subject.Delivery(observer(lambda hook, at: seen.append(at.step)))
-    for step in range(events):
-        delivery.put(Event.LOG, context(step))
-    (thread,) = set(threading.enumerate()) - before
-    assert thread.daemon, "a stuck observer keeps the process from ending"
-    delivery.close(time.monotonic() + PATIENCE_S if timed else None)
-    assert not thread.is_alive(), f"after {events} events and close, the thread is still alive"
-    assert seen == list(range(events)), f"of {events} events, {seen} were delivered before close returned"
-
-
 @given(events=st.integers(2, 5))
 def falsify_queued_events_are_delivered_at_exit(subject: Any, events: int) -> None:
     def exits() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.callbacks.lifecycle import HOOKS
 from falsifiers.observers.events import context
 from reference_trainer import Callback, CallbackError, Observer
 
@@ -59,17 +58,6 @@ def falsify_removed_callbacks_get_no_later_event(
         expected = [1] if number in gone else [1, 2]
         assert steps == expected, f"{target} is removed from {kinds}: callback {number} got {steps}, not {expected}"
     assert used is (len(gone) < len(made)), f"{target} is removed from {kinds}: on_log has callbacks: {used}"
-
-
-@given(hooks=st.sets(st.sampled_from(HOOKS)), watching=st.booleans(), instance=st.booleans())
-def falsify_has_callbacks_where_overridden(subject: Any, hooks: set[str], watching: bool, instance: bool) -> None:
-    base, methods = Observer if watching else Callback, {hook: lambda *given: None for hook in hooks}
-    callback = type("Mine", (base,), {} if instance else methods)()
-    vars(callback).update(methods if instance else {})
-    callbacks = subject.Callbacks([callback])
-    found = {hook for hook in HOOKS if callbacks.has_callbacks(hook)}
-    callbacks.close()
-    assert found == hooks, f"a callback with the hooks {sorted(hooks)} is found for {sorted(found)}"
 
 
 async def _coroutine(*given: Any) -> None: ...
