@@ -1,4 +1,7 @@
-"""Attacks on the refusal of settings. The subject has `gather`, as `config.sources` does, or `Settings`."""
+"""Attacks on the refusal of settings. The subject has `gather`, as `config.sources` does, or `Settings`.
+
+The last one is a predicate over the run of `falsifiers/settings/runs.py`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+from falsifiers.distill_smoke.cases import changes
 from falsifiers.settings.attempts import assert_named, origins_of, refusal, toml_file
 from falsifiers.settings.cases import ILLEGAL, WRONG_TYPES, as_toml, variables
 
@@ -96,3 +100,15 @@ def falsify_library_refuses_the_same(subject: Any) -> None:
         assert_named(message, "'smoke'", "3", repr(name))
     message = refusal("two weights of 0", subject.Settings, ce_weight=0, kd_weight=0.0)
     assert_named(message, "'ce_weight'", "'kd_weight'")
+
+
+def falsify_refused_before_anything_is_loaded(run: Any) -> None:
+    for said in run.result:
+        case = f"{said['origin']} = {said['value']}: exit {said['exit_code']}, {said['complaints']}"
+        assert said["exit_code"] == 2, f"{case}; expected 2"
+        assert len(said["complaints"]) == 1 and said["origin"] in said["complaints"][0], f"{case}; expected one line"
+        assert said["lines"] == [], f"{case}; it printed {said['lines']}"
+        assert "click" in said["imported"], f"{case}; its imports are not known"
+        assert "torch" not in said["imported"], f"{case}; torch was imported before the refusal"
+        changed = changes(said["before"], said["after"])
+        assert not changed, f"{case}; it changed {changed}"
