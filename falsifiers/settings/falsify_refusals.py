@@ -5,13 +5,12 @@ The last one is a predicate over the run of `falsifiers/settings/runs.py`.
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 from typing import Any
 
 from falsifiers.distill_smoke.cases import changes
-from falsifiers.settings.attempts import assert_named, origins_of, refusal, toml_file
-from falsifiers.settings.cases import ILLEGAL, WRONG_TYPES, as_toml, variables
+from falsifiers.settings.attempts import assert_named, refusal, toml_file
+from falsifiers.settings.cases import ILLEGAL, WRONG_TYPES, variables
 
 UNREADABLE = ["smoke = ", "= 5", "smoke = 5\nsmoke = 6", "smoke = \ud800", "#" * (2**20 + 1)]
 
@@ -50,25 +49,6 @@ def falsify_wrong_values_are_refused(subject: Any) -> None:
         with toml_file(f"{name} = {text}") as path:
             message = refusal(f"{name} = {text[:40]} in a file", subject.gather, {}, {}, path)
             assert_named(message, repr(name), str(path))
-
-
-def falsify_two_limits_are_refused(subject: Any) -> None:
-    for smoke, limit in itertools.product(origins_of("smoke"), origins_of("max_steps")):
-        flags: dict[str, Any] = {}
-        environment: dict[str, Any] = {}
-        file: dict[str, Any] = {}
-        for name, origin, value in (("smoke", smoke, 3), ("max_steps", limit, 41)):
-            holder = {"flag": flags, "file": file}.get(origin, environment)
-            holder[origin if holder is environment else name] = value if origin == "file" else str(value)
-        with toml_file(as_toml(file)) as path:
-            what = f"smoke from {smoke} with max_steps from {limit}"
-            message = refusal(what, subject.gather, flags, environment, path)
-            for origin, flag, key, value in (
-                (smoke, "--smoke", "smoke", "3"),
-                (limit, "--max-steps", "max_steps", "41"),
-            ):
-                names = {"flag": (flag,), "file": (key, str(path))}.get(origin, (origin,))
-                assert_named(message, *names, value)
 
 
 LIBRARY: dict[str, tuple[Any, ...]] = {

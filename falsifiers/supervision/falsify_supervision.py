@@ -91,16 +91,6 @@ MODELS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@given(steps=st.integers(1, 9), damage=st.none() | st.sampled_from(sorted(MODELS)))
-def falsify_only_a_whole_model_ends_a_run(subject: Any, steps: int, damage: str | None) -> None:
-    with _output() as out:
-        _export(out, steps)
-        if damage is not None:
-            MODELS[damage](out)
-        seen, expected = subject.model_step(out), 0 if damage else steps
-        assert seen == expected, f"a model of {steps} steps with {damage or 'no damage'} is at step {seen!r}"
-
-
 class Attempts:
     """Attempts of a run that take some steps each, the last of them to the end; what they were given is recorded."""
 
