@@ -32,7 +32,7 @@ ODD = {**SOME, "elapsed_s": math.inf, "metrics": {"loss": math.nan, "kl": -math.
 
 
 @given(steps=st.lists(STEPS, max_size=4), cut=st.integers(0, 400))
-@example(steps=[ODD, {**SOME, "learning_rate": None}, {**SOME, "metrics": {"agreement": 1}}], cut=0)
+@example(steps=[ODD, {**SOME, "learning_rate": None}, {**SOME, "metrics": {"agreement": 1.0}}], cut=0)
 def falsify_each_logged_step_is_a_strict_line(subject: Any, steps: list[Fields], cut: int) -> None:
     """cut: bytes that a killed run has lost."""
     with directory() as place:
