@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 import traceback
-from types import MappingProxyType
 from typing import Any
 
 from hypothesis import given
@@ -127,7 +126,7 @@ class Keeping(Callback):
 @given(numbers=st.lists(st.floats(allow_nan=False, allow_infinity=False) | NO_JSON, min_size=1, max_size=3))
 def falsify_states_are_strict_json(subject: Any, numbers: list[float]) -> None:
     kept = {"numbers": numbers}
-    callbacks = subject.Callbacks([Keeping(MappingProxyType(kept)), Keeping({}), Keeping(kept)])
+    callbacks = subject.Callbacks([Keeping(kept), Keeping({}), Keeping(kept)])
     try:
         states = callbacks.states()
     except CallbackError as error:
