@@ -160,7 +160,7 @@ def _assert_values(where: str, run: Run, context: Context, own: dict[str, Any]) 
 
 def _assert_close(what: str, seen: dict[str, Any], expected: dict[str, Any]) -> None:
     pairs = [(seen.get(name), expected.get(name)) for name in {**seen, **expected}]
-    same = [a is b if None in (a, b) else math.isclose(a, b, rel_tol=SAME, abs_tol=SAME) for a, b in pairs]
+    same = [a is b if a is None or b is None else math.isclose(a, b, rel_tol=SAME, abs_tol=SAME) for a, b in pairs]
     assert all(same) and type(seen.get("tokens", 0)) is int, f"{what}: {seen}; expected {expected}"
 
 
