@@ -8,7 +8,7 @@ from typing import Any
 COUNTS = [3, 5, 7, 11]
 PATHS = ["first", "/second/path", "a third", "."]
 NUMBERS = [0.5, 1.25, 3, 1e-2]
-FEW = [0, 1, 2, 3]
+FEW, SIZES, BOTH, SCALES = [0, 1, 2, 3], [16, 32, 48, 65536], [True, False], [0.0001, 1.5, 3, 10000]
 LEGAL: dict[str, list[Any]] = {
     **dict.fromkeys(("data", "out", "trace", "callbacks", "teacher", "teacher_cache", "init_from"), PATHS),
     **dict.fromkeys(("teacher_steps", "teacher_layers", "layers", "batch_size", "accumulate"), COUNTS),
@@ -16,9 +16,9 @@ LEGAL: dict[str, list[Any]] = {
     **dict.fromkeys(("warmup", "log_every", "anneal_warmup", "save_every", "eval_every"), FEW),
     **dict.fromkeys(("ce_weight", "kd_weight", "feature_weight", "best_min_delta"), NUMBERS),
     **dict.fromkeys(("ce_weight_end", "kd_weight_end", "feature_weight_end"), NUMBERS),
-    **dict.fromkeys(("temperature", "temperature_end"), [0.0001, 1.5, 3, 10000]),
-    **dict.fromkeys(("teacher_width", "width"), [16, 32, 48, 65536]),
-    **dict.fromkeys(("force", "rewind"), [True, False]),
+    **dict.fromkeys(("temperature", "temperature_end"), SCALES),
+    **dict.fromkeys(("teacher_width", "width"), SIZES),
+    **dict.fromkeys(("force", "rewind"), BOTH),
     "length": [2, 17, 33, 10**18 - 1],
     "epochs": [1, 2, 3, 4],
     "lr": [0.5, 1e-6, 1000000, 0.25],
