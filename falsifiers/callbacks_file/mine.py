@@ -38,12 +38,5 @@ class Misspelt(Callback):
         """Never called."""
 
 
-class Asynchronous(Callback):
-    """A callback with a hook that nothing awaits."""
-
-    async def on_log(self, context: Any) -> None:
-        """Never awaited."""
-
-
 class Other:
     """A class that is no callback."""
