@@ -1,19 +1,19 @@
 """Attacks on what a run reports: the contexts that callbacks receive, and the result of the run.
 
-The subject is that of `real_run`. The expected numbers come from a plain loop over the same batches.
+The subject is that of `real_run`, or `training.memory`. The expected numbers are those of a plain loop.
 """
 
 from __future__ import annotations
 
 import math
 from typing import Any
+from unittest import mock
 
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.callbacks.lifecycle import Script, scripts
 from falsifiers.callbacks.plain_loop import ByHand, RealRun, Text, assert_same_fields, same, texts
-from falsifiers.callbacks.real_run import parts, recording_callbacks, run
 
 
 @given(text=texts())
@@ -22,11 +22,10 @@ def falsify_context_fields(subject: Any, device: str, text: Text) -> None:
     assert seen.asked == expected.asked, f"batches were requested as {seen.asked}; expected {expected.asked}"
     every = [[m for m in side.moments if m.event != "on_epoch_end"] for side in (seen, expected)]
     assert_same_fields(*every, ("step", "epoch", "loss", "learning_rate", "best_loss", "elapsed_s", "tokens"))
+    _assert_result(seen.result, expected)
 
 
-@given(text=texts())
-def falsify_train_result(subject: Any, device: str, text: Text) -> None:
-    result, by_hand = RealRun(subject, text, device).result, ByHand(text, device)
+def _assert_result(result: Any, by_hand: ByHand) -> None:
     scored = by_hand.scored or [None]
     expected = {
         "initial_loss": scored[0],
@@ -37,23 +36,25 @@ def falsify_train_result(subject: Any, device: str, text: Text) -> None:
         "tokens": by_hand.tokens,
         "elapsed_s": by_hand.elapsed,
         "stopped": False,
+        "steps_per_s": by_hand.step / max(by_hand.elapsed, 1e-9),
     }
     for name, wanted in expected.items():
         assert same(getattr(result, name), wanted), f"{name} is {getattr(result, name)}; expected {wanted}"
-    rate = by_hand.step / max(by_hand.elapsed, 1e-9)
-    assert same(result.steps_per_s, rate), f"{by_hand.step} steps in {by_hand.elapsed} s: {result.steps_per_s} a second"
 
 
-@given(script=scripts(st.none(), fewest=1), name=st.sampled_from(["lost", "validation", "_private", "epoch_step"]))
-def falsify_unknown_fields_are_refused(subject: Any, script: Script, name: str) -> None:
-    def act(callback: int, event: str, context: Any) -> None:
-        for each in (context, context.snapshot()):
-            try:
-                got = getattr(each, name)
-            except AttributeError as error:
-                assert name in str(error), f"{name!r} was refused with {str(error)!r}, which does not name it"
-            else:
-                raise AssertionError(f"{event}: {name!r} is no field of a context, but is {got!r}")
-            assert (each.run, each.attempt) == ("", 1), f"{event}: run and attempt are {(each.run, each.attempt)}"
+MIB = 1 << 20
 
-    run(subject, script, recording_callbacks(len(script.answers), act), parts())
+
+@given(mib=st.integers(32, 128), on_gpus=st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)))
+def falsify_memory_is_what_is_held(subject: Any, mib: int, on_gpus: tuple[int, int]) -> None:
+    cpu = torch.device("cpu")
+    before = subject.memory_bytes(cpu)
+    held = bytearray(b"1") * (mib * MIB)
+    during = subject.memory_bytes(cpu)
+    del held
+    after = subject.memory_bytes(cpu)
+    grown, fallen = during - before, during - after
+    assert min(grown, fallen) >= 0.9 * mib * MIB, f"{mib} MiB are held, then not: {before}, {during}, {after} bytes"
+    with mock.patch.object(torch.cuda, "memory_allocated", lambda device=None: on_gpus[torch.device(device).index]):
+        got = [subject.memory_bytes(torch.device("cuda", index)) for index in range(2)]
+    assert got == [*on_gpus], f"{got} bytes of two GPUs are reported; PyTorch has allocated {on_gpus}"

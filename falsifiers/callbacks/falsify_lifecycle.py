@@ -22,9 +22,18 @@ from falsifiers.callbacks.lifecycle import (
 )
 from falsifiers.callbacks.real_run import parts, recording_callbacks, run
 
+SKIPPING = scripts(st.sampled_from([None, "SKIP"]), fewest=1)
+SEVERAL = st.builds(
+    answering_once,
+    scripts(st.none(), fewest=2),
+    st.integers(0, 20),
+    st.permutations(["SKIP", "STOP", None, "CONTINUE"]),
+)
 
-def assert_lifecycle(subject: Any, script: Script, device: str = "cpu") -> None:
-    """Assert that a real run makes the expected calls, and none on a callback that is appended during the run."""
+
+@given(script=scripts(ANSWERS) | scripts_with_one("STOP") | SKIPPING | SEVERAL)
+def falsify_sequence_of_events(subject: Any, device: str, script: Script) -> None:
+    """A callback that is appended during the run is not called."""
     recorder, expected, count = Recorder(script), lifecycle(script), len(script.answers)
     *registered, late = recording_callbacks(count + 1, lambda *call: join_and_act(*call))
 
@@ -39,28 +48,3 @@ def assert_lifecycle(subject: Any, script: Script, device: str = "cpu") -> None:
         f"the result says {result.steps_completed} steps, stopped {result.stopped}; expected {expected.steps} steps, "
         f"stopped {expected.stopped}"
     )
-
-
-@given(script=scripts(ANSWERS))
-def falsify_sequence_of_events(subject: Any, device: str, script: Script) -> None:
-    """Any schedule, any answers: train_begin (epoch_begin step_end* epoch_end)* train_end, each with its numbers."""
-    assert_lifecycle(subject, script, device)
-
-
-@given(script=scripts_with_one("STOP"))
-def falsify_stop_ends_the_run(subject: Any, script: Script) -> None:
-    assert_lifecycle(subject, script)
-
-
-@given(script=scripts(st.sampled_from([None, "SKIP"]), fewest=1))
-def falsify_skip_ends_the_epoch(subject: Any, script: Script) -> None:
-    assert_lifecycle(subject, script)
-
-
-@given(
-    script=scripts(st.none(), fewest=2),
-    nth=st.integers(0, 20),
-    answers=st.permutations(["SKIP", "STOP", None, "CONTINUE"]),
-)
-def falsify_strongest_answer_wins(subject: Any, script: Script, nth: int, answers: list[str | None]) -> None:
-    assert_lifecycle(subject, answering_once(script, nth, answers))

@@ -122,12 +122,10 @@ def _assert_values(where: str, seen: dict[str, Any], every: tuple[int, int, int]
     }
     got = {name: bool(seen[name]) for name in there}
     assert got == there, f"{where} has {got}; expected {there}"
-    if there["validation_metrics"]:
-        assert seen["validation_metrics"] == {"eval/score": 1.5}, f"{where}: {seen['validation_metrics']}"
-    if there["checkpoint_path"]:
-        assert seen["checkpoint_path"].endswith(f"checkpoints/student-step{step}"), f"{where}: {seen}"
-    if there["batch_metrics"]:
-        assert seen["batch_metrics"]["tokens"] == TOKENS, f"{where}: {seen['batch_metrics']}"
+    scores, tokens = seen["validation_metrics"], seen["batch_metrics"].get("tokens", TOKENS)
+    assert scores in ({}, {"eval/score": 1.5}) and tokens == TOKENS, f"{where}: {scores}, {tokens} tokens"
+    path = seen["checkpoint_path"]
+    assert path is None or path.endswith(f"checkpoints/student-step{step}"), f"{where}: {path}"
 
 
 def _assert_loss_of_all_ranks(ranks: list[list[dict[str, Any]]], log: int) -> None:

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from falsifiers.callbacks.lifecycle import Script, lifecycle
 from falsifiers.callbacks.real_run import checkpoint, module_student, parts, recording_callbacks, run
+from falsifiers.support.documents import nats
+from falsifiers.support.steps import embedding
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.tables import FixtureTeacher
 from reference_trainer.training.callbacks import Context
@@ -24,18 +26,6 @@ from reference_trainer.training.loop import new_optimizer
 
 SAME = 1e-9
 WITHIN = ("on_log", "on_evaluate", "on_save", "on_step_end")
-CE, KD, T = 0.3, 0.7, 2.0
-
-
-class Table(nn.Module):
-    """A table of logits [V, V], by token."""
-
-    def __init__(self, logits: Tensor) -> None:
-        super().__init__()
-        self.table = nn.Parameter(logits.clone())
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        return self.table[tokens]
 
 
 @st.composite
@@ -75,11 +65,11 @@ class Run:
         resumed: Checkpoint | None = None,
         tick: float = 0.5,
     ) -> None:
-        self.script, self.batches = script, batches
+        self.script, self.batches, self.clip, self.tick = script, batches, clip, tick
         self.seen: list[tuple[Context, Tensor, Tensor | None]] = []
         self.saved: list[Checkpoint] = []
         self.teacher = torch.tensor([[2.0, 0, -1], [0, 4, 0], [1, -2, 0]], dtype=torch.float64)
-        module = Table(self.teacher.flip(0, 1))
+        module = embedding(self.teacher.flip(0, 1))
         optimizer = new_optimizer(module.parameters(), 0.1)
         if resumed is not None:
             module.load_state_dict(resumed.weights)
@@ -91,9 +81,9 @@ class Run:
             return now[0]
 
         def act(callback: int, event: str, context: Context) -> None:
-            gradient = module.table.grad
+            gradient = module.weight.grad
             self.seen.append(
-                (context.snapshot(), module.table.detach().clone(), None if gradient is None else gradient.clone())
+                (context.snapshot(), module.weight.detach().clone(), None if gradient is None else gradient.clone())
             )
             for each in (context.metrics, context.validation_metrics):
                 if isinstance(each, dict):
@@ -125,10 +115,7 @@ class Run:
         """Return the loss of a micro-batch under a table, summed over its scored tokens, and their count."""
         tokens, labels = batch.tokens[0, :-1], batch.labels[0, 1:]
         tokens, labels = tokens[labels >= 0], labels[labels >= 0]
-        student, teacher = table[tokens], self.teacher[tokens]
-        hard = -student.log_softmax(-1).gather(-1, labels[:, None]).sum()
-        at_T, ours = (teacher / T).log_softmax(-1), (student / T).log_softmax(-1)
-        return CE * hard + KD * T**2 * (at_T.exp() * (at_T - ours)).sum(), len(labels)
+        return nats(table[tokens], self.teacher[tokens], labels), len(labels)
 
     def window(self, epoch: int, epoch_step: int) -> list[Batch]:
         first = (epoch_step - 1) * self.script.accumulation
@@ -136,40 +123,53 @@ class Run:
         return [self.batch(epoch, k) for k in range(first + 1, last + 1)]
 
 
-@given(drawn=runs())
-def falsify_micro_batches_are_reported(subject: Any, drawn: Any) -> None:
-    run = Run(subject, *drawn)
-    for context, table, _ in run.seen:
-        expected: dict[str, float] = {}
-        if context.hook == "on_after_backward":
-            epoch_step = (context.step - 1) % run.script.steps_per_epoch + 1
-            batch = run.window(context.epoch, epoch_step)[context.micro_batch - 1]
-            nats, count = run.nats(batch, table)
-            expected = {"tokens": count} | ({"loss": float(nats) / count} if count else {})
-        got = dict(context.batch_metrics)
-        close = got.keys() == expected.keys() and all(
-            math.isclose(got[name], expected[name], rel_tol=SAME, abs_tol=SAME) for name in got
-        )
-        close = close and type(got.get("tokens", 0)) is int
-        where = f"{context.hook} of step {context.step}, micro-batch {context.micro_batch}"
-        assert close, f"{where}: the metrics of the batch are {got}; expected {expected}"
-
-
-@given(drawn=runs())
-def falsify_gradient_norms_are_reported(subject: Any, drawn: Any) -> None:
-    script, batches, clip = drawn
-    run = Run(subject, script, batches, clip)
+@given(drawn=runs(), tick=st.sampled_from([0.0, 0.5]))
+def falsify_values_of_every_hook(subject: Any, drawn: Any, tick: float) -> None:
+    run = Run(subject, *drawn, tick=tick)
     norm: float | None = None
-    for context, table, gradient in run.seen:
+    for (context, table, gradient), call in zip(run.seen, lifecycle(run.script).calls, strict=True):
         if context.hook == "on_pre_optimizer_step":
             norm = _norm(run, context, table)
-            _assert_clipped(context, norm, gradient, clip)
-        known = context.hook in ("on_pre_optimizer_step", "on_optimizer_step", *WITHIN)
-        logged = script.every[0] > 0 and context.step % script.every[0] == 0
-        expected = norm if known and (logged or clip is not None) else None
-        got = context.gradient_norm
-        same = got == expected if None in (got, expected) else math.isclose(got, expected, rel_tol=SAME, abs_tol=SAME)
-        assert same, f"{context.hook} of step {context.step}: the norm is {got}; expected {expected}, clip {clip}"
+            _assert_clipped(context, norm, gradient, drawn[2])
+        _assert_values(str(call), run, context, {"gradient_norm": norm, **_batch_metrics(run, context, table)})
+        _assert_totals(str(call), run, context, call.taken)
+    for (before, old, _), (after, new, _) in zip(run.seen, run.seen[1:], strict=False):
+        changed, may = not torch.equal(old, new), (before.hook, after.hook) == UPDATING
+        assert changed is may, f"weights change between {before.hook} and {after.hook} of step {after.step}: {changed}"
+
+
+UPDATING = ("on_pre_optimizer_step", "on_optimizer_step")
+
+
+def _assert_values(where: str, run: Run, context: Context, own: dict[str, Any]) -> None:
+    """Assert that metrics of a micro-batch, norm, evaluation and path are there from their hook to the end of the step.
+
+    own: the metrics, and the norm wherever one is reported.
+    """
+    logged, evaluated = (every > 0 and context.step % every == 0 for every in run.script.every[:2])
+    saved = run.script.is_saved(context.step) and context.hook in WITHIN[2:]
+    known = context.hook in (*UPDATING, *WITHIN) and (logged or run.clip is not None)
+    _assert_close(f"{where}: the metrics of the batch", dict(context.batch_metrics), own["batch_metrics"])
+    norms = ({"norm": each} for each in (context.gradient_norm, own["gradient_norm"] if known else None))
+    _assert_close(f"{where}: the norm", *norms)
+    expected = {"hard_loss": 2.0} if evaluated and context.hook in WITHIN[1:] else {}
+    got = dict(context.validation_metrics), context.checkpoint_path
+    wanted = expected, str(checkpoint(context.step)) if saved else None
+    assert got == wanted, f"{where}: evaluation and checkpoint are {got}; expected {wanted}"
+
+
+def _assert_close(what: str, seen: dict[str, Any], expected: dict[str, Any]) -> None:
+    pairs = [(seen.get(name), expected.get(name)) for name in {**seen, **expected}]
+    same = [a is b if a is None or b is None else math.isclose(a, b, rel_tol=SAME, abs_tol=SAME) for a, b in pairs]
+    assert all(same) and type(seen.get("tokens", 0)) is int, f"{what}: {seen}; expected {expected}"
+
+
+def _batch_metrics(run: Run, context: Context, table: Tensor) -> dict[str, Any]:
+    if context.hook != "on_after_backward":
+        return {"batch_metrics": {}}
+    batch = run.window(context.epoch, (context.step - 1) % run.script.steps_per_epoch + 1)[context.micro_batch - 1]
+    summed, count = run.nats(batch, table)
+    return {"batch_metrics": {"tokens": count} | ({"loss": float(summed) / count} if count else {})}
 
 
 def _norm(run: Run, context: Context, table: Tensor) -> float:
@@ -179,7 +179,8 @@ def _norm(run: Run, context: Context, table: Tensor) -> float:
     count = sum(each for _, each in sums)
     if count == 0:
         return 0.0
-    (torch.stack([nats for nats, _ in sums]).sum() / count).backward()
+    (torch.stack([each for each, _ in sums]).sum() / count).backward()
+    assert weights.grad is not None
     return float(weights.grad.norm())
 
 
@@ -191,44 +192,38 @@ def _assert_clipped(context: Context, norm: float, gradient: Tensor | None, clip
     )
 
 
-@given(drawn=runs())
-def falsify_weights_change_between_the_hooks(subject: Any, drawn: Any) -> None:
-    run = Run(subject, *drawn)
-    for (before, old, _), (after, new, _) in zip(run.seen, run.seen[1:], strict=False):
-        changed = not torch.equal(old, new)
-        may = (before.hook, after.hook) == ("on_pre_optimizer_step", "on_optimizer_step")
-        assert may or not changed, f"the weights change between {before.hook} and {after.hook} of step {after.step}"
-        assert changed or not may, f"the optimizer left the weights of step {after.step} as they were"
+def _assert_totals(where: str, run: Run, context: Context, taken: int) -> None:
+    per_epoch = run.script.steps_per_epoch
+    steps = [((step - 1) // per_epoch + 1, (step - 1) % per_epoch + 1) for step in range(1, taken + 1)]
+    scored = [batch.labels[0, 1:] >= 0 for step in steps for batch in run.window(*step)]
+    tokens, sequences = sum(int(each.sum()) for each in scored), sum(int(each.any()) for each in scored)
+    seconds = context.elapsed_s
+    rates = (context.step / seconds, tokens / seconds) if run.tick else (None, None)
+    got = context.tokens, context.sequences, context.steps_per_s, context.tokens_per_s
+    assert got == (tokens, sequences, *rates), f"{where}: totals and rates are {got}; {(tokens, sequences, *rates)}"
+    assert type(context.memory) is int and context.memory > 2**20, f"{where}: the process holds {context.memory} bytes"
 
 
-@given(drawn=runs())
-def falsify_evaluations_and_checkpoints_are_reported(subject: Any, drawn: Any) -> None:
-    run = Run(subject, *drawn)
-    evaluate = run.script.every[1]
-    for context, _, _ in run.seen:
-        evaluated = evaluate > 0 and context.step % evaluate == 0 and context.hook in WITHIN[1:]
-        saved = run.script.is_saved(context.step) and context.hook in WITHIN[2:]
-        expected = ({"hard_loss": 2.0} if evaluated else {}, str(checkpoint(context.step)) if saved else None)
-        got = dict(context.validation_metrics), context.checkpoint_path
-        assert got == expected, f"{context.hook} of step {context.step}: {got}; expected {expected}"
+FIELDS = ("hook", "step", "epoch", "micro_batch", "learning_rate", "loss", "best_loss", "tokens", "sequences")
 
 
-@given(drawn=runs(), tick=st.sampled_from([0.0, 0.5]))
-def falsify_totals_are_reported(subject: Any, drawn: Any, tick: float) -> None:
-    run = Run(subject, *drawn, tick=tick)
-    calls, per_epoch = lifecycle(run.script).calls, run.script.steps_per_epoch
-    for (context, _, _), call in zip(run.seen, calls, strict=True):
-        batches = [
-            batch
-            for step in range(1, call.taken + 1)
-            for batch in run.window((step - 1) // per_epoch + 1, (step - 1) % per_epoch + 1)
-        ]
-        tokens = sum(int((batch.labels[0, 1:] >= 0).sum()) for batch in batches)
-        sequences = sum(int((batch.labels[0, 1:] >= 0).any()) for batch in batches)
-        got = context.tokens, context.sequences
-        assert got == (tokens, sequences), f"{call}: {got} tokens and sequences; expected {(tokens, sequences)}"
-        rates = context.steps_per_s, context.tokens_per_s
-        wanted = (context.step / context.elapsed_s, tokens / context.elapsed_s) if tick else (None, None)
-        assert rates == wanted, f"{call}: steps and tokens per second are {rates}; expected {wanted}"
-        memory = context.memory
-        assert type(memory) is int and 2**20 < memory < 2**40, f"{call}: the process holds {memory} bytes"
+def _known(context: Any) -> dict[str, Any]:
+    """Return the fields of a context that neither a clock nor the place of a file decides."""
+    metrics = {name: value for name, value in context.metrics.items() if not name.endswith("_per_s")}
+    own = {name: getattr(context, name) for name in FIELDS}
+    return own | {"metrics": metrics, "validation_metrics": dict(context.validation_metrics)}
+
+
+@given(drawn=runs(), at=st.integers(0, 5))
+def falsify_resumed_hooks_report_the_same(subject: Any, drawn: Any, at: int) -> None:
+    straight = Run(subject, *drawn)
+    assume(straight.saved)
+    saved = straight.saved[at % len(straight.saved)]
+    begin, *resumed = Run(subject, *drawn, resumed=saved).seen
+    step, rate = saved.state.position.step, begin[0].learning_rate
+    assert rate == 0.1 / step, f"resumed after step {step}, on_train_begin has the rate {rate}; expected {0.1 / step}"
+    expected = straight.seen[saved.seen + 1 :]
+    assert len(resumed) == len(expected), f"resumed after step {step}: {len(resumed)} events; expected {len(expected)}"
+    for (seen, *_), (wanted, *_) in zip(resumed, expected, strict=True):
+        what = f"resumed after step {step}, {seen.hook} of step {seen.step}"
+        assert _known(seen) == _known(wanted), f"{what} has {_known(seen)}; expected {_known(wanted)}"

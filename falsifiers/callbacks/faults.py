@@ -55,3 +55,15 @@ def begin_late(original: Any, self: Any, event: Any, *batch: Any) -> Any:
 def context_shared(self: Any) -> Any:
     """Give every hook the context of the event."""
     return self
+
+
+def hooks_on_rank_0_alone(original: Any, self: Any, hook: Any, context: Any) -> Any:
+    """Call no hook on the other ranks, but the last one."""
+    from reference_trainer.training.schedule import Action
+
+    return original(self, hook, context) if context.rank == 0 else Action.CONTINUE
+
+
+def metrics_of_this_rank(self: Any, sums_K: Any) -> Any:
+    """Leave the sums as they are on this rank."""
+    return sums_K

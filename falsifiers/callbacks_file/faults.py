@@ -18,9 +18,6 @@ def defaults_used(original: Any, spec: Any) -> Any:
         return original(spec)
 
 
-_shared: dict[tuple[str, str], Any] = {}
-
-
 def secret_quoted(original: Any, spec: Any) -> Any:
     """Quote the arguments in the refusal."""
     from reference_trainer.errors import SettingError

@@ -1,4 +1,4 @@
-"""Callbacks that files name, and one that is none. Importing this module counts in `imports`."""
+"""Callbacks that files name, and one that is none."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ from typing import Any
 
 from reference_trainer import Callback, Observer
 
-made: list[Any] = []
-
 
 class Mine(Callback):
     """A callback that keeps its arguments, which have defaults."""
 
     def __init__(self, threshold: float = 0.1, names: list[str] | None = None, **others: Any) -> None:
         self.state = {"threshold": threshold, "names": ["default"] if names is None else names, **others}
-        made.append(self)
 
     def on_log(self, context: Any) -> None:
         """Do nothing."""
@@ -25,13 +22,6 @@ class Watching(Observer):
 
     def __init__(self, token: str) -> None:
         self.state = {"token": token}
-
-
-class Outer:
-    """A class that holds one."""
-
-    class Inner(Mine):
-        """A callback within a class."""
 
 
 class Refusing(Callback):
@@ -46,13 +36,6 @@ class Misspelt(Callback):
 
     def on_logs(self, context: Any) -> None:
         """Never called."""
-
-
-class Asynchronous(Callback):
-    """A callback with a hook that nothing awaits."""
-
-    async def on_log(self, context: Any) -> None:
-        """Never awaited."""
 
 
 class Other:

@@ -1,4 +1,7 @@
-"""Attacks on default settings, and on the configuration file that a supervisor reads."""
+"""Attacks on default settings, and on the student and teacher that settings make.
+
+The subject is `pipeline.distill`; where stated, it is `config.sources` or `cli.distillation`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
+
+from falsifiers.support.small_runs import run, small
 
 MODELS = {"layers": 2, "width": 64, "teacher_layers": 4, "teacher_width": 128, "teacher_steps": 1000}
 DATA = {"data": None, "documents": None, "length": 128, "batch_size": 16, "accumulate": 1, "epochs": 3, "seed": 0}
@@ -43,3 +53,33 @@ def falsify_a_supervisor_reads_the_settings_of_its_run(subject: Any) -> None:
             settings = subject.settings_of(["distill", "--seed", "7", "--config", str(file)])
     seen, expected = (settings.width, settings.layers, settings.seed), (32, 2, 7)
     assert seen == expected, f"a supervisor reads width, layers and seed {seen}; its run has {expected}"
+
+
+SHAPES = st.tuples(st.integers(1, 2), st.sampled_from([32, 64, 96]))
+"""Layers, and a width that has a head for every 32 features."""
+
+
+@given(student=SHAPES, teacher=SHAPES)
+def falsify_models_are_made_and_trained_as_the_settings_say(
+    subject: Any, student: tuple[int, int], teacher: tuple[int, int]
+) -> None:
+    trained_on = set[int]()
+
+    def note(module: nn.Module, arguments: tuple[Any, ...]) -> None:
+        if module.training and isinstance(module, nn.Embedding) and arguments[0].device.type != "meta":
+            trained_on.update(arguments[0].flatten().tolist())
+
+    hook = register_module_forward_pre_hook(note)
+    try:
+        with tempfile.TemporaryDirectory() as name:
+            shapes = {"layers": student[0], "width": student[1], "teacher_layers": teacher[0]}
+            shapes |= {"teacher_width": teacher[1], "teacher_steps": 4}
+            result = run(subject, small(Path(name), out=Path(name) / "out", **shapes))
+    finally:
+        hook.remove()
+    for what, model, (layers, width) in (("student", result.student, student), ("teacher", result.teacher, teacher)):
+        config = model.config
+        seen, expected = (config.layers, config.width, config.heads), (layers, width, width // 32)
+        assert seen == expected, f"layers, width and heads of the {what} are {seen}; expected {expected}"
+    held_back = sorted(trained_on & set(range(90, 100)))  # each byte of the text is its own offset
+    assert not held_back, f"of 100 bytes, a model is trained on the held-back ones {held_back}"

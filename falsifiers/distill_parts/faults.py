@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 
 def nothing_checked(self: Any) -> None:
     """Check nothing before a run begins."""
+
+
+def another_order(original: Any, self: Any) -> Any:
+    """Draw the order of a resumed run from another seed."""
+    batches = original(self)
+    return replace(batches, seed=batches.seed + (self.settings.resume is not None))

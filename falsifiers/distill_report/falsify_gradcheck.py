@@ -1,13 +1,12 @@
 """Attacks on the comparison of the closed-form gradient with automatic differentiation.
 
 The subject has `relative_difference`, `differences` and `AGREE`, as `distillation.gradcheck` does; where stated, it is
-the command line, `reference_trainer.cli`, or `reference_trainer.pipeline.smoke`.
+the command line, `reference_trainer.cli`.
 """
 
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -16,13 +15,10 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from falsifiers.distill_report.summaries import result_of
 from falsifiers.distill_smoke.cases import changes, invoked, place
 from falsifiers.kd_divergences.cases import NAMED, Divergence
 from falsifiers.support.comparison import ANYWHERE
-from falsifiers.support.fake_cuda import fake_cuda
 from falsifiers.support.strategies import KdCase, kd_cases
-from reference_trainer.distillation.gradcheck import relative_difference
 from reference_trainer.distillation.losses import kd_logit_gradient
 
 TEMPERATURES = [0.25, 1.0, 2.0, 4.0, 20.0]
@@ -53,11 +49,6 @@ def falsify_difference_is_relative(
     asking: bool,
     integers: torch.dtype,
 ) -> None:
-    """An error of `off` in one element is reported relative to the norm of the gradient, or of its terms.
-
-    A correct gradient differs by at most `AGREE`, also for float32 logits, and for logits of -inf unless these make the
-    divergence infinite; the caller's tensors are unchanged.
-    """
     assume(not case.kd_weight or Divergence(case, *named).nats() < math.inf)
 
     def wrong(*tensors: Tensor, **settings: Any) -> Tensor:
@@ -83,33 +74,12 @@ def falsify_difference_is_relative(
     assert student.requires_grad is asking and student.grad is None, "the caller's logits took part in the derivative"
 
 
-@given(
-    seed=st.integers(0, 9),
-    integers=st.sampled_from([torch.uint8, torch.int16, torch.int32, torch.int64]),
-    at=st.sampled_from(["student", "teacher", "labels"]),
-)
-def falsify_labels_of_any_integer_dtype(subject: Any, device: str, seed: int, integers: torch.dtype, at: str) -> None:
-    """A correct gradient agrees for labels from 150 to 160 of any dtype, and for models on different devices.
-
-    On the CPU, `fake_cuda` imitates a GPU. 156 has the bits of the label of an unscored position in uint8.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    logits = [torch.randn(2, 3, 200, generator=generator) for _ in range(2)]
-    labels = torch.randint(150, 161, (2, 3), generator=generator).to(integers).fill_diagonal_(156)
-    with nullcontext() if device == "cuda" else fake_cuda():
-        places = ["cuda" if at == each else "cpu" for each in ("student", "teacher", "labels")]
-        tensors = [tensor.to(place) for tensor, place in zip([*logits, labels], places, strict=True)]
-        seen = subject.relative_difference(*tensors, temperature=2.0, ce_weight=0.5, kd_weight=0.5)
-    assert seen <= subject.AGREE, f"with labels {labels.tolist()}, {integers}, a correct gradient differs by {seen}"
-
-
 def _divergence(name: str, beta: float) -> dict[str, Any]:
     """Return the arguments that are not the defaults."""
     return ({} if name == FORWARD_KL[0] else {"divergence": name}) | ({} if beta == FORWARD_KL[1] else {"beta": beta})
 
 
 def falsify_correct_gradient_is_a_go(subject: Any, device: str) -> None:
-    """Exit code 0 and every check ok, printed after the two lines. The subject is the command line."""
     with place() as where:
         before = where.listing()
         ended = invoked(subject, where, *where.flags(smoke=2, device=device))
@@ -119,30 +89,6 @@ def falsify_correct_gradient_is_a_go(subject: Any, device: str) -> None:
     assert ended.exit_code == 0, f"exit code {ended.exit_code} after {lines}; expected 0"
     assert said == ["ok", "ok", "ok", "go"], f"the checks are {said}; expected three that are ok, and go: {lines}"
     assert not left, f"a go left {left}; expected no file"
-
-
-WRONG = {
-    "a millionth too large": lambda gradient: gradient * (1 + 1e-6),
-    "half": lambda gradient: gradient / 2,
-    "NaN": lambda gradient: gradient * math.nan,
-}
-
-
-@given(case=kd_cases(dtype=torch.float64), name=st.sampled_from(sorted(WRONG)))
-def falsify_wrong_gradient_is_a_no_go(subject: Any, device: str, case: KdCase, name: str) -> None:
-    """The check of the gradient does not pass for a closed form off by a millionth, by half, or by NaN.
-
-    The subject is `reference_trainer.pipeline.smoke`.
-    """
-
-    def wrong(*tensors: Tensor, **settings: float) -> Tensor:
-        return WRONG[name](kd_logit_gradient(*tensors, **settings))
-
-    assume(float(case.oracle_gradient().norm()) > 1e-3 * _terms(case))  # else a millionth of it is rounding
-    tensors = [tensor.to(device) for tensor in (case.student, case.teacher, case.labels)]
-    difference = relative_difference(*tensors, **case.settings, gradient=wrong)
-    _, check, _ = subject.checks(result_of(), difference, torch.device(device))
-    assert not check.passed and "gradient" in check.says, f"a gradient that is {name}: {difference}, {check}"
 
 
 def _asked(subject: Any, wanted: torch.device, shape: tuple[int, int, int], seed: int) -> list[Any]:
@@ -159,28 +105,21 @@ def _asked(subject: Any, wanted: torch.device, shape: tuple[int, int, int], seed
     return asked
 
 
-@given(vocabulary=st.integers(2, 9), positions=st.integers(1, 5), seed=st.integers(0, 10**18))
-def falsify_gradients_are_compared_at_every_temperature(
-    subject: Any, device: str, vocabulary: int, positions: int, seed: int
-) -> None:
-    shape, generator = (2, positions, vocabulary), torch.Generator().manual_seed(seed)
+@given(vocabulary=st.integers(2, 4), seed=st.integers(0, 10**18))
+def falsify_gradients_are_compared_at_every_temperature(subject: Any, device: str, vocabulary: int, seed: int) -> None:
+    shape, generator = (2, 50, vocabulary), torch.Generator().manual_seed(seed)
     expected = [3 * torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(2)]
     asked = _asked(subject, torch.device(device), shape, seed)
     for *logits, labels, _ in asked:
         for name, seen, right in zip(("student", "teacher"), logits, expected, strict=True):
             assert torch.equal(seen.cpu(), right), f"the {name}'s logits of seed {seed} are {seen}; expected {right}"
-        assert labels.shape == shape[:2] and 0 <= labels.min() and labels.max() < vocabulary, f"the labels are {labels}"
+        assert labels.unique().tolist() == list(range(vocabulary)), f"labels of {vocabulary} tokens are {labels}"
+    for wanted in (device, "meta"):
+        found = {part.device.type for *parts, _ in _asked(subject, torch.device(wanted), shape, seed) for part in parts}
+        assert found == {wanted}, f"logits and labels are on {found}; expected {wanted}"
     seen = [weights for *_, weights in asked]
     weights = [{"temperature": temperature, "ce_weight": 0.3, "kd_weight": 0.7} for temperature in TEMPERATURES]
     assert seen == weights, f"the gradients are compared at {seen}; expected {weights}"
-
-
-def falsify_labels_cover_every_token(subject: Any, device: str) -> None:
-    (_, _, first, _), (_, _, other, _), (_, _, again, _) = (
-        _asked(subject, torch.device(device), (2, 100, 3), seed)[0] for seed in (0, 1, 0)
-    )
-    assert first.unique().tolist() == [0, 1, 2], f"labels of three tokens are {first.unique().tolist()}"
-    assert torch.equal(first, again) and not torch.equal(first, other), "labels do not follow from the seed"
 
 
 def falsify_gradcheck_accepts_the_trainers_gradient(subject: Any, device: str) -> None:
@@ -188,10 +127,3 @@ def falsify_gradcheck_accepts_the_trainers_gradient(subject: Any, device: str) -
     assert ended.exit_code == 0, f"exit code {ended.exit_code}; expected 0: {ended.output}"
     last = ended.output.splitlines()[-1]
     assert last.startswith(f"agree on {device}"), f"the last line is {last!r}; expected 'agree on {device}'"
-
-
-def falsify_check_runs_on_the_device(subject: Any, device: str) -> None:
-    for wanted in (torch.device(device), torch.device("meta")):
-        asked = _asked(subject, wanted, (2, 3, 4), 0)
-        seen = {part.device.type for *parts, _ in asked for part in parts}
-        assert seen == {wanted.type}, f"logits and labels are on {seen}; expected {wanted.type}"

@@ -18,46 +18,33 @@ WHOLE = re.compile(r"([0-9]+) steps in ([0-9]+\.[0-9])s \(([0-9]+\.[0-9]{2}) ste
 LOSSES = st.none() | st.tuples(*[st.floats(0, 1e6) | st.just(math.inf)] * 2)
 
 
-@given(
-    losses=LOSSES,
-    steps=st.integers(0, 10**6),
-    elapsed_s=st.floats(0, 1e6),
-    tokens=st.integers(0, 10**12),
-    stopped=st.booleans(),
+RUNS = st.fixed_dictionaries(
+    {
+        "steps_completed": st.integers(0, 10**6),
+        "elapsed_s": st.floats(0, 1e6),
+        "tokens": st.integers(0, 10**12),
+        "stopped": st.booleans(),
+    }
 )
-def falsify_result_line_reports_the_run(
-    subject: Any, losses: tuple[float, float] | None, steps: int, elapsed_s: float, tokens: int, stopped: bool
+HELD_BACK = st.dictionaries(
+    st.sampled_from(["hard_loss", "kl_at_1", "agreement", "accuracy"]),
+    st.tuples(st.floats(0, 1e9), st.integers(1, 10**9)),
+)
+
+
+@given(losses=LOSSES, ran=RUNS, held=HELD_BACK, unit=st.sampled_from(["byte", "token"]))
+def falsify_result_lines_report_the_run(
+    subject: Any,
+    losses: tuple[float, float] | None,
+    ran: dict[str, Any],
+    held: dict[str, tuple[float, int]],
+    unit: str,
 ) -> None:
     first, last = losses or (None, None)
-    ran = {"steps_completed": steps, "elapsed_s": elapsed_s, "tokens": tokens, "stopped": stopped}
-    line = subject.result_lines(result_of(**ran, initial_loss=first, final_loss=last), {}, Path("out"))[0]
-    found = WHOLE.fullmatch(line)
-    assert found, f"{line!r} does not have the documented format"
-    assert int(found[1]) == steps and found[2] == f"{elapsed_s:.1f}", f"{steps} steps in {elapsed_s} s: {line!r}"
-    for text, total, decimals in ((found[3], steps, 2), (found[4].replace(",", ""), tokens, 0)):
-        exact = Fraction(total) / Fraction(max(elapsed_s, 1e-9))
-        assert abs(Fraction(text) - exact) <= Fraction(1, 2 * 10**decimals) + exact / 10**12, (
-            f"{total} in {elapsed_s} s are printed as {text} per second; expected {float(exact)}: {line!r}"
-        )
-    expected = "no token was scored" if losses is None else f"distillation loss {first:.4f} to {last:.4f}"
-    expected += ", stopped by a callback" if stopped else ""
-    assert found[5] == expected, f"the line ends with {found[5]!r}; expected {expected!r}"
-
-
-@given(
-    held=st.dictionaries(
-        st.sampled_from(["hard_loss", "kl_at_1", "agreement", "accuracy"]),
-        st.tuples(st.floats(0, 1e9), st.integers(1, 10**9)),
-    ),
-    unit=st.sampled_from(["byte", "token"]),
-)
-def falsify_held_back_metrics_are_per_byte(subject: Any, held: dict[str, tuple[float, int]], unit: str) -> None:
-    """One line per metric with its mean over the bytes, then the perplexity, and the output directory as the last.
-
-    A metric of an own evaluation has no unit.
-    """
     metrics = {name: MetricSum(total, count) for name, (total, count) in held.items()}
-    lines = subject.result_lines(result_of(), metrics, Path("a/place"), unit)[1:]
+    result = result_of(**ran, initial_loss=first, final_loss=last)
+    line, *lines = subject.result_lines(result, metrics, Path("a/place"), unit)
+    _assert_whole(line, ran, losses)
     per = dict.fromkeys(("hard_loss", "kl_at_1"), f" nats per {unit}")
     counted = {**dict.fromkeys(held, f" {unit}s"), "accuracy": ""}
     expected = [
@@ -67,4 +54,18 @@ def falsify_held_back_metrics_are_per_byte(subject: Any, held: dict[str, tuple[f
     if "hard_loss" in held:
         total, count = held["hard_loss"]
         expected.append(f"held-back student_perplexity: {math.exp(min(total / count, 20)):.4f}")
-    assert list(lines) == [*expected, "wrote a/place"], f"the last lines are {lines}; expected {expected} and the path"
+    assert lines == [*expected, "wrote a/place"], f"the last lines are {lines}; expected {expected} and the path"
+
+
+def _assert_whole(line: str, ran: dict[str, Any], losses: tuple[float, float] | None) -> None:
+    found, steps, elapsed_s = WHOLE.fullmatch(line), ran["steps_completed"], ran["elapsed_s"]
+    assert found, f"{line!r} does not have the documented format"
+    assert int(found[1]) == steps and found[2] == f"{elapsed_s:.1f}", f"{steps} steps in {elapsed_s} s: {line!r}"
+    for text, total, decimals in ((found[3], steps, 2), (found[4].replace(",", ""), ran["tokens"], 0)):
+        exact = Fraction(total) / Fraction(max(elapsed_s, 1e-9))
+        assert abs(Fraction(text) - exact) <= Fraction(1, 2 * 10**decimals) + exact / 10**12, (
+            f"{total} in {elapsed_s} s are printed as {text} per second; expected {float(exact)}: {line!r}"
+        )
+    expected = "distillation loss {:.4f} to {:.4f}".format(*losses) if losses else "no token was scored"
+    expected += ", stopped by a callback" if ran["stopped"] else ""
+    assert found[5] == expected, f"the line ends with {found[5]!r}; expected {expected!r}"

@@ -25,41 +25,26 @@ from reference_trainer.pipeline.smoke import Check
     difference=st.sampled_from([0.0, 1e-16, 1e-11, 1e-10, 1.1e-10, 1e-9, 0.5, math.nan, math.inf]),
     initial=st.sampled_from([2.0, None]),
 )
-def falsify_each_check_decides(subject: Any, finite: bool, difference: float, initial: float | None) -> None:
-    """A go needs finite losses, at least one loss, and a gradient difference of at most 1e-10."""
-    result = result_of(finite=finite, initial_loss=initial)
-    losses, gradient, memory = checks = subject.checks(result, difference, torch.device("cpu"))
-    expected = (finite and initial is not None, difference <= 1e-10, True)
+def falsify_verdict_needs_every_check(subject: Any, finite: bool, difference: float, initial: float | None) -> None:
+    checks = subject.checks(result_of(finite=finite, initial_loss=initial), difference, torch.device("cpu"))
+    expected = [finite and initial is not None, difference <= 1e-10, True]
     case = f"finite {finite}, first loss {initial}, gradient off by {difference}: {checks}"
-    assert (losses.passed, gradient.passed, memory.passed) == expected, f"{case}; expected {expected}"
-    assert "loss" in losses.says and "gradient" in gradient.says, f"{case}; the checks do not name what they check"
-
-
-@given(passed=st.lists(st.booleans(), max_size=4))
-def falsify_verdict_needs_every_check(subject: Any, passed: list[bool]) -> None:
-    lines = subject.verdict([subject.Check(each, f"check {number}") for number, each in enumerate(passed)])
-    expected = [f"smoke check: {'ok' if each else 'NOT OK'}: check {number}" for number, each in enumerate(passed)]
-    expected += [f"smoke check: {'go' if all(passed) else 'no-go'}", SMOKE_END]
-    assert list(lines) == expected, f"checks that passed: {passed}: {lines}; expected {expected}"
+    assert [each.passed for each in checks] == expected, f"{case}; expected {expected}"
+    assert "loss" in checks[0].says and "gradient" in checks[1].says, f"{case}; they do not name what they check"
+    lines = [f"smoke check: {'ok' if each.passed else 'NOT OK'}: {each.says}" for each in checks]
+    lines += [f"smoke check: {'go' if all(expected) else 'no-go'}", SMOKE_END]
+    assert list(subject.verdict(checks)) == lines, f"{subject.verdict(checks)}; expected {lines}"
 
 
 MIB = 2**20
 
 
 def falsify_peak_memory_is_reported(subject: Any, device: str) -> None:
-    """The check reports MiB: the kernel's high-water mark of the process, or that of tensors on a CUDA device.
-
-    A CUDA device without tensors has a peak of 0, also where there is no device.
-    """
-    if not torch.cuda.is_initialized():
-        seen = subject.peak_memory_bytes(torch.device("cuda"))
-        assert seen == 0, f"{seen} bytes are reported for a CUDA device without tensors; expected 0"
     held = torch.ones(64 * MIB, dtype=torch.uint8, device=device)
     seen = subject.peak_memory_bytes(held.device)
     low, high = _peak(device)
     assert low <= seen <= high, f"the peak on {device} is reported as {seen} bytes; expected {low} to {high}"
     *_, check = subject.checks(result_of(), 0.0, held.device)
-    assert subject.peak_memory_bytes(torch.device("cpu")) % 1024 == 0, "the kernel counts whole kibibytes"
     size = re.search(r"memory ([0-9,]+) MiB", str(check.says))
     assert size and check.passed is True, f"expected the peak memory in MiB, which never is a no-go: {check}"
     mib = int(size[1].replace(",", ""))
@@ -76,10 +61,7 @@ def _peak(device: str) -> tuple[float, float]:
 
 
 def falsify_diverged_run_is_a_no_go(subject: Any, device: str) -> None:
-    """At a learning rate of a million, teacher or student diverges: cause and no-go are printed, exit code 1, no file.
-
-    The subject is the command line.
-    """
+    """At a learning rate of a million, teacher or student diverges."""
     for teacher_steps in (1, 4):
         with place() as where:
             before = where.listing()
@@ -95,10 +77,6 @@ def falsify_diverged_run_is_a_no_go(subject: Any, device: str) -> None:
 
 @given(passed=st.lists(st.booleans(), max_size=3), smoke=st.booleans())
 def falsify_verdict_is_the_exit_code_of_a_smoke_run(subject: Any, passed: list[bool], smoke: bool) -> None:
-    """A smoke run exits with 0 or 1 and prints no result line; any other finished run exits with 0 and prints it.
-
-    The subject is the command line.
-    """
     done = distilled_with(checks=tuple(Check(each, "a check") for each in passed))
     with place() as where:
         ended = invoked(subject, where, *(["--smoke", "3"] if smoke else []), run=lambda settings, *, lines: done)

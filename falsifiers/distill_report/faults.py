@@ -26,3 +26,8 @@ def verdict_of_the_last_check(original: Any, checks: Any) -> Any:
     """Decide by the last check alone."""
     *lines, _, end = original(checks)
     return (*lines, f"smoke check: {'go' if not checks or checks[-1].passed else 'no-go'}", end)
+
+
+def tau_squared_in_the_gradient(original: Any, *tensors: Any, temperature: float, kd_weight: float, **rest: Any) -> Any:
+    """Return the gradient with the factor tau^2 instead of tau."""
+    return original(*tensors, temperature=temperature, kd_weight=kd_weight * temperature, **rest)

@@ -5,20 +5,14 @@ Result, manifest and trace are compared with the steps, and with the losses of `
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
 from collections.abc import Iterator
 from typing import Any
-
-import jsonschema
-import numpy as np
 
 from falsifiers.distill_run.run_oracles import LENGTH, batches_of, held_back_of
 
 
 def falsify_held_back_metrics_match_exported_model(run: Any) -> None:
-    """Sum and count in the result and in the manifest, worked out from the exported weights in float64."""
     expected, tokens = held_back_of(run, "out")
     manifest = json.loads((run.directory / "out/manifest.json").read_text())["held_back"]
     reported = {"the result": run.result["held_back"]}
@@ -51,16 +45,9 @@ def _planned(run: Any) -> Iterator[tuple[str, int, int, int]]:
     yield "on_train_end", step, epoch, tokens
 
 
-def falsify_trace_matches_run(run: Any) -> None:
-    """Every line fits the schema; events, steps and tokens are as planned, numbers as callbacks received them.
-
-    The optimizer took as many steps, and each event is in the file before the next one.
-    """
+def falsify_reported_numbers_match_steps(run: Any) -> None:
+    """Each event is in the trace before the next one, as callbacks received it; the optimizer took as many steps."""
     lines = [json.loads(line) for line in (run.directory / "trace.jsonl").read_text().splitlines()]
-    validator = jsonschema.Draft202012Validator(json.loads(run.result["schema"]))
-    for number, line in enumerate(lines, 1):
-        problems = [error.message for error in validator.iter_errors(line)]
-        assert not problems, f"line {number} of the trace does not fit its schema: {problems}"
     traced = [tuple(line[name] for name in ("event", "step", "epoch", "tokens")) for line in lines]
     planned = list(_planned(run))
     differ = next((k for k, pair in enumerate(zip(traced, planned, strict=False)) if pair[0] != pair[1]), None)
@@ -71,35 +58,14 @@ def falsify_trace_matches_run(run: Any) -> None:
     taken = run.result["optimizer"]["steps"]
     assert taken == run.arguments["steps"], f"the optimizer took {taken} steps; asked for {run.arguments['steps']}"
     for number, (line, event) in enumerate(zip(lines, run.trace, strict=True)):
-        received = {name: event[name] for name in line}
-        assert line == received, f"the trace has {line}, a callback received {received}"
-        assert event["traced"] == number, (
-            f"{number} events had happened, the trace held {event['traced']} lines by then"
-        )
+        received = {name: event[name] for name in line} | {"lines before": number}
+        seen = line | {"lines before": event["traced"]}
+        assert seen == received, f"the trace has {seen}, a callback received {received}"
+    _assert_result(run.result["train"], [event for event in run.trace if event["event"] == "on_step_end"])
 
 
-def falsify_reported_losses_match_steps(run: Any) -> None:
-    steps = [event for event in run.trace if event["event"] == "on_step_end"]
-    losses, train = [event["loss"] for event in steps], run.result["train"]
-    expected = {
-        "initial_loss": losses[0],
-        "final_loss": losses[-1],
-        "best_loss": min(losses),
-        "finite": True,
-        "stopped": False,
-        "steps_completed": len(steps),
-        "tokens": steps[-1]["tokens"],
-    }
-    for name, value in expected.items():
-        assert train[name] == value, f"the result's {name} is {train[name]!r}; that of the steps is {value!r}"
-    for event, smallest in zip(steps, itertools.accumulate(losses, min), strict=True):
-        seen = event["best_loss"]
-        assert seen == smallest, f"after step {event['step']} the best loss is {seen!r}; the smallest was {smallest!r}"
-    begun = 0
-    for event in (e for e in run.trace if e["event"] == "on_epoch_end"):
-        own = [(e["loss"], e["tokens"]) for e in steps if e["epoch"] == event["epoch"]]
-        counts = np.diff([begun, *(tokens for _, tokens in own)])
-        mean, begun = float(np.dot([loss for loss, _ in own], counts) / counts.sum()), own[-1][1]
-        assert math.isclose(event["loss"], mean, rel_tol=1e-9), (
-            f"the loss of epoch {event['epoch']} is {event['loss']!r}; the mean over its tokens is {mean!r}"
-        )
+def _assert_result(train: dict[str, Any], steps: list[dict[str, Any]]) -> None:
+    losses = [event["loss"] for event in steps]
+    expected = {"initial_loss": losses[0], "final_loss": losses[-1], "best_loss": min(losses), "finite": True}
+    expected |= {"steps_completed": len(steps), "tokens": steps[-1]["tokens"], "stopped": False}
+    assert train == expected, f"the result says {train}; the steps {expected}"

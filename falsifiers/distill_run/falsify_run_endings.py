@@ -1,26 +1,26 @@
-"""Attacks on the files that a distillation leaves that failed, was a smoke run or was refused.
+"""Attacks on what a distillation leaves that failed or was refused, and on what it prints of its teacher.
 
 The subject is `reference_trainer.pipeline.distill`, or has its name.
 """
 
 from __future__ import annotations
 
+import io
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 import reference_trainer
+from falsifiers.distill_run.reference_run import EVENTS
+from falsifiers.support.run_lines import ATTACHED, matcher
 from falsifiers.support.small_runs import found, refused, run, small
-
-EVENTS = ("on_train_begin", "on_epoch_begin", "on_step_end", "on_epoch_end", "on_train_end")
-
-
-class OnPurpose(Exception):
-    """Raised by a callback."""
 
 
 def failing(event: str, fault: type[BaseException]) -> Any:
@@ -32,14 +32,10 @@ def failing(event: str, fault: type[BaseException]) -> Any:
 
 @given(
     event=st.sampled_from(EVENTS),
-    fault=st.sampled_from([OnPurpose, KeyboardInterrupt]),
+    fault=st.sampled_from([RuntimeError, KeyboardInterrupt]),
     there=st.sampled_from(["nothing", "a directory", "an older model"]),
 )
 def falsify_failed_run_leaves_no_files(subject: Any, event: str, fault: type[BaseException], there: str) -> None:
-    """No directory that it created and no file in an existing one; an older model stays complete.
-
-    The original exception is raised.
-    """
     with tempfile.TemporaryDirectory() as name:
         directory, out = Path(name), Path(name, "new", "out")
         if there != "nothing":
@@ -53,80 +49,60 @@ def falsify_failed_run_leaves_no_files(subject: Any, event: str, fault: type[Bas
             pass
         else:
             raise AssertionError(f"an exception in {event} is lost")
-        after = found(directory)
-        assert after == before, (
-            f"with {there} in its place, a run that failed in {event} created or removed "
-            f"{sorted(set(after.items()) ^ set(before.items()))}"
-        )
-
-
-@given(steps=st.integers(1, 4), there=st.booleans(), batch_size=st.sampled_from([4, 12]))
-def falsify_smoke_run_leaves_no_files(subject: Any, steps: int, there: bool, batch_size: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory, out = Path(name), Path(name, "new", "out")
-        settings = small(directory, out=out, smoke=steps, batch_size=batch_size)
-        if there:
-            out.mkdir(parents=True)
-        before = found(directory)
-        result = run(subject, settings)
-        assert found(directory) == before, f"a smoke run left {sorted(set(found(directory)) - set(before))}"
-        # Of twelve sequences: the batch on which the gradient is checked may be the only one.
-        took, expected = result.train.steps_completed, min(steps, 12 // batch_size)
-        assert took == expected and result.output is None and result.held_back == {}, (
-            f"a smoke run of {expected} steps took {took}, wrote {result.output}, and measured {result.held_back}"
-        )
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "model").touch()
-        assert refused(subject, settings), "a smoke run succeeds where the full run is refused"
-
-
-def _older_trace(directory: Path) -> Path:
-    (directory / "older").write_text('{"event": "on_train_begin"}\n')
-    return directory / "older"
-
-
-def _text_like_a_trace(directory: Path) -> dict[str, Any]:
-    path = directory / "text-like-a-trace"
-    path.write_text('{"event": "on_train_begin"}\n' * 4)
-    return {"data": path, "trace": path, "force": True}
+        left = sorted(set(found(directory).items()) ^ set(before.items()))
+        assert not left, f"with {there} in its place, a run that failed in {event} created or removed {left}"
 
 
 TAKEN: dict[str, Callable[[Path], dict[str, Any]]] = {
-    "existing results": lambda d: {"out": d},
+    "existing results": lambda d: {"out": d, "trace": d / "trace"},
     "a file at the output path": lambda d: {"out": d / "text"},
-    "an existing trace": lambda d: {"out": d / "out", "trace": d / "model" / "config.json"},
-    "a trace over the text": lambda d: {"out": d / "out", **_text_like_a_trace(d)},
-    "a trace below a file": lambda d: {"out": d / "out", "trace": d / "text" / "x"},
-    "a trace for a run with existing results": lambda d: {"out": d, "trace": d / "trace"},
-    "a trace for a run without a teacher": lambda d: {"out": d / "out", "trace": d / "trace", "teacher": d / "missing"},
-    "a trace over an older one for a run without a teacher": lambda d: {
-        "out": d / "out",
-        "trace": _older_trace(d),
-        "teacher": d / "missing",
-        "force": True,
-    },
-    "a device that is missing": lambda d: {"out": d / "new" / "out", "trace": d / "trace", "device": "cuda:999"},
+    "an existing trace": lambda d: {"trace": d / "model" / "config.json"},
+    "a trace over the text": lambda d: {"trace": d / "text", "force": True},
+    "a missing teacher": lambda d: {"trace": d / "trace", "teacher": d / "missing"},
+    "a missing device": lambda d: {"out": d / "new" / "out", "trace": d / "trace", "device": "cuda:999"},
 }
-
-
-def falsify_older_trace_is_replaced_with_force(subject: Any) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
-        settings = small(directory, out=directory / "out", trace=directory / "trace", force=True)
-        lengths = []
-        for steps in (3, 1):
-            run(subject, settings.model_copy(update={"max_steps": steps}))
-            lengths.append(len((directory / "trace").read_text().splitlines()))
-        assert lengths[1] < lengths[0], f"the traces of 3 steps and of 1 step have {lengths} lines"
 
 
 @given(kind=st.sampled_from(list(TAKEN)))
 def falsify_refused_run_leaves_no_files(subject: Any, kind: str) -> None:
-    """It is refused before a teacher is trained, and changes no file."""
     with tempfile.TemporaryDirectory() as name:
-        run(subject, small(Path(name), out=Path(name, "model")))
-        settings = small(Path(name), **TAKEN[kind](Path(name)))
-        before = found(Path(name))
+        directory = Path(name)
+        run(subject, small(directory, out=directory / "model"))
+        settings = small(directory, **{"out": directory / "out", **TAKEN[kind](directory)})
+        before = found(directory)
         assert refused(subject, settings), f"{kind}: the run is accepted"
-        left = sorted(set(found(Path(name)).items()) ^ set(before.items()))
+        left = sorted(set(found(directory).items()) ^ set(before.items()))
         assert not left, f"{kind}: the run was refused, and created or changed {left}"
+
+
+SPACE = [({}, 1.5, True), ({}, 0.5, False), ({"save_every": 1}, 12.0, True)]
+SPACE += [({"save_every": 1}, 3.5, False), ({"eval_every": 1}, 3.5, False)]
+"""Settings, free bytes as a multiple of the weights, and whether the run fits."""
+
+
+def falsify_run_that_does_not_fit_is_refused_at_its_start(subject: Any) -> None:
+    for others, share, fits in SPACE:
+        with tempfile.TemporaryDirectory() as name:
+            directory = Path(name)
+            settings = small(directory, out=directory / "out").model_copy(update={"width": 64, **others})
+            with subject.Distillation(settings) as made:
+                student = made.make_student()
+            free = int(share * sum(each.numel() * each.element_size() for each in student.parameters()))
+            before, disk = found(directory), SimpleNamespace(free=free)
+            with mock.patch.object(shutil, "disk_usage", lambda path, disk=disk: disk):
+                said = refused(subject, settings)
+            what = f"with {others or 'no checkpoints'} and {share} times the bytes of the weights"
+            assert (said == "") is fits, f"{what}, the run ends with {said or 'a model'!r}"
+            assert fits or f"{free:,} bytes" in said, f"{what}, the refusal is {said!r}"
+            assert fits or found(directory) == before, f"{what}, the refused run leaves {sorted(found(directory))}"
+
+
+def falsify_teacher_progress_is_printed_every_hundred_steps(subject: Any) -> None:
+    stream, steps = io.StringIO(), 203
+    with tempfile.TemporaryDirectory() as name:
+        settings = small(Path(name), out=Path(name, "out"), teacher_steps=steps, max_steps=1)
+        subject.distill(settings, lines=reference_trainer.Lines(stream))
+    lines = stream.getvalue().splitlines()
+    seen = [line.partition(", loss ")[0] for line in lines if ": step " in line or matcher(ATTACHED).match(line)]
+    expected = [f"teacher: step {step}/{steps}" for step in (100, 200)] + [ATTACHED.format(every=10)]
+    assert seen == expected, f"for {steps} steps of a teacher the output is {seen}; expected {expected}"

@@ -29,12 +29,6 @@ def reading_order_without_a_seed(seed: int, epoch: int, count: int) -> Any:
     return torch.randperm(count, device="cpu")
 
 
-def evaluated_on_training_text(original: Any, *args: Any) -> Any:
-    """Hold back a part of the training text."""
-    text = original(*args)
-    return replace(text, held_back=text.training[: len(text.held_back)])
-
-
 def weights_of_the_loss_swapped(original: Any, *args: Any, objective: Any, **rest: Any) -> Any:
     """Exchange ce_weight and kd_weight of a student."""
     if objective.kd_weight:

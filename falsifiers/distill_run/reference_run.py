@@ -1,8 +1,7 @@
 """A whole distillation on real English text, from settings to files.
 
 The subject has `distill`, as `reference_trainer.pipeline.distill` does. `run_observations.py` collects what the run
-did; `run_oracles.py` and the predicates in `falsify_distillation.py`, `falsify_exported_files.py` and
-`falsify_reported_numbers.py` compute what it should do.
+did; `run_oracles.py` and the predicates compute what it should do.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ def distil(
     text_bytes: int,
     seed: int,
 ) -> dict[str, Any]:
-    """Distil once for `steps` steps, then four times for `repeated_steps`, to compare seeds and caches.
+    """Distil once for `steps` steps, then five times for `repeated_steps`, to compare seeds and origins of teachers.
 
     The text is the frozen one, or its first `text_bytes`; a few thousand are enough for the comparisons.
     """
@@ -68,9 +67,9 @@ def distil(
         )
     for event in received:
         trace(event)
-    facts = facts_of(settings, result, seen, device)
+    facts = facts_of(settings, result, seen)
     save_file(_untrained(settings).state_dict(), directory / "untrained.safetensors")
-    few = {
+    few: dict[str, Any] = {
         **own,
         "data": _text(directory, COMPARED_BYTES),
         "max_steps": repeated_steps,
@@ -117,21 +116,18 @@ def _untrained(settings: Any) -> nn.Module:
 def _repeated(subject: Any, directory: Path, own: dict[str, Any], seed: int) -> dict[str, float]:
     """Return how far other runs end from the first, relative to the distance that the first moved."""
     # Another seed in between, to detect state that a process keeps.
-    runs = {
-        "first": ("cache", seed),
-        "other": ("cache-2", seed + 1),
-        "again": ("cache", seed),
-        "afresh": ("cache-2", seed),
-    }
-    ends = {}
+    runs = {"first": ("cache-1", seed), "other": ("cache-2", seed + 1), "trained": ("cache-3", seed)}
+    runs |= {"cached": ("cache-1", seed), "given": ("cache-4", seed)}
+    ends: dict[str, Tensor] = {}
     for name, (cache, other_seed) in runs.items():
-        settings = _settings(directory, name, cache=f"cache-{cache}", **{**own, "seed": other_seed})
+        origin = {"teacher": next((directory / "cache-1").iterdir())} if name == "given" else {}
+        settings = _settings(directory, name, cache=cache, **{**own, "seed": other_seed}, **origin)
         with torch.random.fork_rng(devices=[]):
             torch.rand(len(ends))  # so that no run starts from the same random state
             ends[name] = _flat(subject.distill(settings, lines=reference_trainer.Lines(io.StringIO())).student)
     start = _flat(_untrained(_settings(directory, "first", **own)))
     way = float((ends["first"] - start).norm())
-    return {name: float((ends[name] - ends["first"]).norm()) / max(way, 1e-30) for name in ("again", "afresh", "other")}
+    return {name: float((end - ends["first"]).norm()) / max(way, 1e-30) for name, end in ends.items()}
 
 
 def _flat(module: nn.Module) -> Tensor:

@@ -7,7 +7,7 @@ import importlib
 import os
 import random
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +15,10 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import reference_trainer
-from reference_trainer.training.trace import schema
 
 
 @dataclass(slots=True)
@@ -45,33 +44,23 @@ def watching() -> Iterator[Seen]:
         hook.remove()
 
 
-def facts_of(settings: Any, result: Any, seen: Seen, device: str) -> dict[str, Any]:
+def facts_of(settings: Any, result: Any, seen: Seen) -> dict[str, Any]:
     trained, (cached,) = result.train, settings.teacher_cache.iterdir()
-    again, kept = reference_trainer.load_decoder(settings.out), reference_trainer.load_decoder(cached).to(device)
-    batch = _first_batch(settings)
-    tokens = torch.tensor(batch)
+    teacher = result.teacher
     return {
         "settings": {name: _plain(value) for name, value in settings},
         "train": {name: getattr(trained, name) for name in ("initial_loss", "final_loss", "best_loss", "finite")}
         | {"steps_completed": trained.steps_completed, "tokens": trained.tokens, "stopped": trained.stopped},
         "held_back": {name: [total.sum, total.count] for name, total in result.held_back.items()},
-        "first_batch": batch,
+        "first_batch": _first_batch(settings),
         "optimizer": _optimized(seen, result),
-        "student": {
-            "weights": digests(result.student),
-            "read_back": digests(again),
-            "logits": _answers(result.student, tokens.to(device).cpu(), "cpu"),
-            "logits_read_back": _answers(again, tokens, "cpu"),
-        },
+        "student": digests(result.student.state_dict()),
         "teacher": {
-            "weights": digests(result.teacher),
-            "kept": digests(kept),
-            "answers": _answers(result.teacher, tokens, device),
-            "answers_kept": _answers(kept, tokens, device),
-            "with_gradient": [name for name, p in result.teacher.named_parameters() if p.grad is not None],
+            "weights": digests(teacher.state_dict()),
+            "kept": digests(reference_trainer.load_decoder(cached).state_dict()),
+            "with_gradient": [name for name, p in teacher.named_parameters() if p.grad is not None],
         },
         "cached": str(cached.relative_to(settings.teacher_cache.parent)),
-        "schema": schema(),
     }
 
 
@@ -90,37 +79,27 @@ def _first_batch(settings: Any) -> list[list[int]]:
 
 
 def _optimized(seen: Seen, result: Any) -> dict[str, Any]:
-    """Return the number of steps of the student's optimizer, their rates, and the parameters that it held."""
-    names = {id(p): f"the student's {name}" for name, p in result.student.named_parameters()}
+    """Return the rates of each optimizer, the steps of the student's, and what it held that is not the student's."""
+    own = {id(p) for p in result.student.parameters()}
     others = {id(p): f"the teacher's {name}" for name, p in result.teacher.named_parameters()}
-    steps = [step for step in seen.steps if any(id(p) in names for p in step[1])]
+    steps = [step for step in seen.steps if any(id(p) in own for p in step[1])]
     held = {id(p) for _, parameters in steps for p in parameters}
     return {
         "steps": len(steps),
         "rates": [rate for rates, _ in steps for rate in rates],
-        "teacher_rates": [rates[0] for rates, held in seen.steps if not any(id(p) in names for p in held)],
-        "missing": sorted(name for key, name in names.items() if key not in held),
-        "strangers": sorted(others.get(key, "another model's") for key in held - set(names)),
+        "teacher_rates": [rates[0] for rates, held in seen.steps if not any(id(p) in own for p in held)],
+        "strangers": sorted(others.get(key, "another model's") for key in held - own),
     }
 
 
-def digests(module: nn.Module) -> dict[str, str]:
-    """SHA-256 of the dtype and the bytes of every parameter and buffer."""
-    return {name: _digest(value) for name, value in module.state_dict().items()}
+def digests(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """SHA-256 of the dtype and the bytes of every tensor."""
+    return {name: _digest(value) for name, value in tensors.items()}
 
 
 def _digest(value: Tensor) -> str:
     raw = value.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
     return hashlib.sha256(f"{value.dtype}{list(value.shape)}".encode() + raw).hexdigest()
-
-
-def _answers(module: nn.Module, tokens: Tensor, device: str) -> str:
-    place = next(module.parameters()).device
-    try:
-        with torch.no_grad():
-            return _digest(module.to(device)(tokens.to(device)))
-    finally:
-        module.to(place)
 
 
 def process_state(device: str) -> dict[str, Any]:
@@ -135,12 +114,8 @@ def process_state(device: str) -> dict[str, Any]:
         "random numbers of Python": hashlib.sha256(repr(random.getstate()).encode()).hexdigest(),
         "random numbers of NumPy": hashlib.sha256(repr(numpy.random.get_state()).encode()).hexdigest(),
         "default dtype": str(torch.get_default_dtype()),
-        "default device": str(torch.get_default_device()),
         "gradients": torch.is_grad_enabled(),
-        "inference mode": torch.is_inference_mode_enabled(),
         "deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
-        "anomaly detection": torch.is_anomaly_enabled(),
-        "autocast": [torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")],
         "threads": torch.get_num_threads(),
         "matmul precision": torch.get_float32_matmul_precision(),
         "cuDNN": [torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32],

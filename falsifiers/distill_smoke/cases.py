@@ -50,43 +50,16 @@ def steps_per_epoch(batch_size: int = TINY["batch_size"]) -> int:
 
 
 def planned(*, batch_size: int = TINY["batch_size"], epochs: int = TINY["epochs"]) -> int:
-    """Return the number of steps of a run without a limit."""
     return epochs * steps_per_epoch(batch_size)
 
 
-@dataclass(frozen=True, slots=True)
 class Place:
-    """`tree` is watched; `traces` lies beside it."""
+    """The files below `tree` are watched; traces lie beside it."""
 
-    root: Path
-
-    @property
-    def tree(self) -> Path:
-        return self.root / "tree"
-
-    @property
-    def text(self) -> Path:
-        return self.tree / "text.txt"
-
-    @property
-    def out(self) -> Path:
-        return self.tree / "out"
-
-    @property
-    def cache(self) -> Path:
-        return self.tree / "cache"
-
-    @property
-    def home(self) -> Path:
-        return self.tree / "home"
-
-    @property
-    def temporary(self) -> Path:
-        return self.tree / "temporary"
-
-    @property
-    def work(self) -> Path:
-        return self.tree / "work"
+    def __init__(self, root: Path) -> None:
+        self.root, self.tree = root, root / "tree"
+        self.text, self.out, self.cache = (self.tree / name for name in ("text.txt", "out", "cache"))
+        self.home, self.temporary, self.work = (self.tree / name for name in ("home", "temporary", "work"))
 
     def listing(self) -> dict[str, str]:
         """Return every path below `tree`: a directory, or a file with its size, digest and modification time."""
@@ -190,16 +163,6 @@ def stopping_at(hook: str, call: int) -> Any:
         return Action.STOP if len(calls) == call else None
 
     return type("Stopping", (Callback,), {hook: answer})()
-
-
-def raising_at(step: int, error: BaseException) -> Any:
-    """Return a callback that raises after `step` steps."""
-
-    def answer(self: Any, context: Any) -> None:
-        if context.step == step:
-            raise error
-
-    return type("Raising", (Callback,), {"on_step_end": answer})()
 
 
 def invoked(subject: Any, where: Place, *arguments: str, run: Any = None, **variables: str) -> Result:

@@ -1,4 +1,7 @@
-"""Attacks on limits of steps: what a limit may be, and a run that `--max-steps` ends."""
+"""Attacks on limits of steps: what a limit may be, and a run that `--max-steps` ends.
+
+The subject is `training.schedule`, or that of `falsify_steps`.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,6 @@ def falsify_schedules_need_positive_integers(subject: Any) -> None:
 
 @given(n=st.integers(1, 12), epochs=st.integers(1, 3))
 def falsify_max_steps_ends_and_saves(subject: Any, device: str, n: int, epochs: int) -> None:
-    """With `max_steps`, min(N, planned) steps run, and the model and a checkpoint of the last step are written.
-
-    No line mentions smoke mode.
-
-    The subject has `distill`, as `reference_trainer.pipeline.distill` does.
-    """
     with place() as where:
         ran = finished(subject, where, device=device, max_steps=n, epochs=epochs, save_every=5000)
         written = sorted(path.name for path in where.out.iterdir()) if where.out.exists() else []

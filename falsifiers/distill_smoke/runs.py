@@ -45,13 +45,12 @@ def in_this_process(subject: Any, where: Place, *arguments: str, **variables: st
     before = where.listing()
     with chdir(where.work):
         ended = invoked(subject, where, *arguments, **variables)
-    return {
-        "exit_code": ended.exit_code,
-        "lines": ended.stdout.splitlines(),
-        "complaints": ended.stderr.splitlines(),
-        "before": before,
-        "after": where.listing(),
-    }
+    return _said(where, before, ended.exit_code, ended.stdout, ended.stderr.splitlines())
+
+
+def _said(where: Place, before: dict[str, str], code: int, output: str, complaints: list[str]) -> dict[str, Any]:
+    said = {"exit_code": code, "lines": output.splitlines(), "complaints": complaints}
+    return said | {"before": before, "after": where.listing()}
 
 
 def child(where: Place, *arguments: str, **variables: str) -> dict[str, Any]:
@@ -69,11 +68,6 @@ def child(where: Place, *arguments: str, **variables: str) -> dict[str, Any]:
     )
     errors = ended.stderr.splitlines()
     imported = [line.rpartition("|")[2].strip() for line in errors if line.startswith("import time:")]
-    return {
-        "exit_code": ended.returncode,
-        "lines": ended.stdout.splitlines(),
-        "complaints": [line for line in errors if not line.startswith("import time:")],
-        "imported": sorted({name.partition(".")[0] for name in imported}),
-        "before": before,
-        "after": where.listing(),
-    }
+    complaints = [line for line in errors if not line.startswith("import time:")]
+    said = _said(where, before, ended.returncode, ended.stdout, complaints)
+    return said | {"imported": sorted({name.partition(".")[0] for name in imported})}

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
 from hypothesis import example, given
@@ -18,9 +19,7 @@ from falsifiers.support.descriptors import held
 @example(checkpoint=3, more=2, again=3, cut=10)
 @example(checkpoint=1, more=3, again=1, cut=0)
 def falsify_resumed_run_has_each_step_once(subject: Any, checkpoint: int, more: int, again: int, cut: int) -> None:
-    """A run that is killed and resumed from a checkpoint has each step once, in order, whatever came after it.
-
-    checkpoint: the step at which `length` was recorded. more: steps between it and the kill. again: steps of the
+    """checkpoint: the step at which `length` was recorded. more: steps between it and the kill. again: steps of the
     resumed run. cut: bytes of the last line that were lost.
     """
     with directory() as place:
@@ -50,54 +49,16 @@ def falsify_length_of_another_file_is_refused(subject: Any, lines: int, wrong: i
     with directory() as place:
         path, callback = place / "metrics", subject.MetricsCallback(place / "metrics")
         write(callback, range(1, lines + 1))
-        length = max(callback.length + wrong, 1)
-        before = path.read_bytes()
-        said = refusal(lambda: subject.MetricsCallback(path, truncate_to=length), reference_trainer.OutputError)
-        left, open_ = path.read_bytes(), len(held(path))
         callback.close()
-        missing = refusal(
-            lambda: subject.MetricsCallback(place / "new", truncate_to=length), reference_trainer.OutputError
-        )
-        made = (place / "new").exists()
-    assert str(path) in said and str(length) in said, (
-        f"a file of {len(before)} bytes, resumed at {length}: the error is {said!r}; expected one that names both"
-    )
-    assert left == before and open_ == 1, f"the refused file holds {left!r}, open {open_} times; expected {before!r}, 1"
-    assert "new" in missing and not made, f"a missing file, resumed at {length}: {missing!r}, made: {made}"
-
-
-@given(content=st.sampled_from([b"", b"seed = 1\n", b'{"step": 1}\n']))
-def falsify_existing_file_is_kept(subject: Any, content: bytes) -> None:
-    with directory() as place:
-        path = place / "metrics"
-        path.write_bytes(content)
-        said = refusal(lambda: subject.MetricsCallback(path), reference_trainer.OutputError)
-        left = path.read_bytes()
-    assert str(path) in said and "exists" in said, f"over {content!r} the error is {said!r}; expected that it exists"
-    assert left == content, f"the refused file holds {left!r}; expected {content!r}"
-
-
-@given(written=st.integers(0, 3), begins=st.integers(0, 3))
-def falsify_metrics_of_an_earlier_run_are_kept(subject: Any, written: int, begins: int) -> None:
-    with directory() as place:
-        callback = subject.MetricsCallback(path := place / "metrics")
-        write(callback, range(1, written + 1))
-        said = refusal(lambda: begin(callback, begins), reference_trainer.OutputError)
-        left = steps_in(subject, path)
-        callback.close()
-    about = f"a run that begins at step {begins}, after one of {written} steps"
-    assert left == [*range(1, written + 1)], f"{about}: the file has the steps {left}"
-    assert (str(path) in said) == (begins < written), f"{about}: the error is {said!r}"
-
-
-@given(place_=st.sampled_from(["missing/metrics", "."]), truncate_to=st.sampled_from([None, 0]))
-def falsify_file_that_cannot_be_opened_is_refused(subject: Any, place_: str, truncate_to: int | None) -> None:
-    with directory() as place:
-        path = place / place_
-        said = refusal(lambda: subject.MetricsCallback(path, truncate_to=truncate_to), reference_trainer.OutputError)
-    assert str(path) in said, (
-        f"{place_} with truncate_to={truncate_to}: the error is {said!r}; expected one with {path}"
-    )
+        path.touch()
+        length, before = max(callback.length + wrong, 1), path.read_bytes()
+        cases = {"another length": (path, length), "no length": (path, None), "a missing file": (place / "new", length)}
+        cases |= {"a directory": (place, None), "a missing directory": (place / "none" / "metrics", None)}
+        for kind, (where, at) in cases.items():
+            said = refusal(partial(subject.MetricsCallback, where, truncate_to=at), reference_trainer.OutputError)
+            assert str(where) in said, f"{kind}, resumed at {at}: the error is {said!r}; expected one with {where}"
+        left, open_, made = path.read_bytes(), len(held(path)), (place / "new").exists()
+    assert (left, open_, made) == (before, 0, False), f"refused files: {left!r}, open {open_} times, made: {made}"
 
 
 @given(older=st.booleans(), begun=st.booleans(), steps=st.integers(0, 2))

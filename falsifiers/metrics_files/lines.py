@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 from hypothesis import strategies as st
 
 import reference_trainer
@@ -60,3 +63,29 @@ def refusal(call: Any, kind: type[Exception]) -> str:
     except kind as error:
         return str(error) or "an error without a message"
     return ""
+
+
+def strict_lines(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a file, which is strict JSON and ends with a whole line."""
+    text = path.read_text(encoding="utf-8")
+    assert not text or text.endswith("\n"), f"the last line of {text!r} has no end"
+    return [json.loads(line, parse_constant=_no_json) for line in text.splitlines()]
+
+
+def _no_json(constant: str) -> None:
+    raise AssertionError(f"a line holds {constant}, which is no JSON")
+
+
+def in_json(value: Any) -> Any:
+    """Return a number, or numbers by name, as JSON has them: one that is not finite is a string."""
+    if isinstance(value, dict):
+        return {name: in_json(each) for name, each in value.items()}
+    return value if value is None or math.isfinite(value) else str(value)
+
+
+def assert_fits(schema: str, lines: list[dict[str, Any]]) -> None:
+    """Assert that every line fits the schema, a JSON text."""
+    validator = jsonschema.Draft202012Validator(json.loads(schema))
+    for number, line in enumerate(lines, 1):
+        problems = [error.message for error in validator.iter_errors(line)]
+        assert not problems, f"line {number} does not fit its schema: {problems}"

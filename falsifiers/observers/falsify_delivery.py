@@ -77,7 +77,6 @@ def falsify_blocked_observer_does_not_delay_others(subject: Any, steps: int, blo
 
 @given(limit=st.integers(1, 6), events=st.integers(1, 20))
 def falsify_full_queue_drops_the_oldest_and_counts(subject: Any, limit: int, events: int) -> None:
-    """A queue holds `queue_limit` events: of more the newest stay, in order, and the number of the others is logged."""
     blocked = Blocked()
     watching = observer(blocked, queue_limit=limit)
     callbacks = subject.Callbacks([watching])
@@ -96,29 +95,8 @@ def falsify_full_queue_drops_the_oldest_and_counts(subject: Any, limit: int, eve
     assert len(numbers) == (lost > 0), f"{case}: {lost} are lost; the log says {said}"
 
 
-@given(late=st.booleans(), error=st.booleans())
-def falsify_end_waits_for_observers(subject: Any, late: bool, error: bool) -> None:
-    release, seen = threading.Timer(0.02, lambda: go.set()), list[str]()
-    go = threading.Event()
-
-    def end(hook: str, at: Any) -> None:
-        if late:
-            go.wait(SAFETY_S)
-        seen.append(hook)
-
-    callbacks = subject.Callbacks([observer(end, "on_log", "on_train_end")])
-    callbacks.fire("on_log", context(1))
-    release.start()
-    callbacks.end(context(1), RuntimeError("on purpose") if error else None)
-    got = list(seen)
-    go.set()
-    callbacks.close()
-    assert got == ["on_log", "on_train_end"], f"when the end of the run returned, the observer had got {got}"
-
-
 @given(waits=st.integers(1, 3))
 def falsify_stuck_observer_is_waited_for_once(subject: Any, waits: int) -> None:
-    """An observer that does not return is left after the wait, named in the log once, and not waited for again."""
     blocked, seen = Blocked(), list[str]()
     callbacks = subject.Callbacks([observer(blocked), observer(lambda hook, at: seen.append(hook))], wait_s=WAIT_S)
     callbacks.fire("on_log", context(1))
@@ -136,19 +114,25 @@ def falsify_stuck_observer_is_waited_for_once(subject: Any, waits: int) -> None:
     assert seen == ["on_log", "on_train_end"], f"beside a stuck observer, another one has got {seen}"
 
 
-@given(fired=EVENTS)
-def falsify_checkpoint_waits_for_observers(subject: Any, fired: list[str]) -> None:
+@given(fired=EVENTS, at=st.sampled_from(["a checkpoint", "a checkpoint, removed", "the end", "the end, failed"]))
+def falsify_run_waits_for_observers(subject: Any, fired: list[str], at: str) -> None:
     go, seen = threading.Event(), list[str]()
 
-    def slowly(hook: str, at: Any) -> None:
+    def slowly(hook: str, context: Any) -> None:
         go.wait(SAFETY_S)
         seen.append(hook)
 
-    callbacks = subject.Callbacks([observer(slowly)])
+    watching = observer(slowly)
+    callbacks = subject.Callbacks([watching])
     for hook in fired:
         callbacks.fire(hook, context(1))
-    threading.Timer(0.01, go.set).start()
-    callbacks.settle()
-    got = list(seen)
+    if "removed" in at:
+        callbacks.remove(watching)
+    threading.Timer(0.05, go.set).start()
+    if "end" in at:
+        callbacks.end(context(1), RuntimeError("on purpose") if "failed" in at else None)
+    else:
+        callbacks.settle()
+    got, expected = list(seen), [*fired, *["on_train_end"] * ("end" in at)]
     callbacks.close()
-    assert got == fired, f"{len(fired)} events were fired before a checkpoint, which waited for {len(got)} of them"
+    assert got == expected, f"{at} of a run waited for {len(got)} of {len(expected)} events"

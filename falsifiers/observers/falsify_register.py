@@ -2,121 +2,71 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.callbacks.lifecycle import HOOKS
 from falsifiers.observers.events import context
 from reference_trainer import Callback, CallbackError, Observer
 
 KINDS = ("first", "second", "derived")
 
 
-def _callbacks(calls: list[tuple[int, str, int]], kinds: list[str], watching: list[bool]) -> list[Any]:
-    """Return a callback of each kind, of which "derived" is a subclass of "first"; it notes (number, hook, step)."""
-    made = list[Any]()
-    bases: dict[tuple[str, bool], Any] = {}
-    for number, (kind, watches) in enumerate(zip(kinds, watching, strict=True)):
-        for name in KINDS:
-            root = Observer if watches else Callback
-            base = bases.get(("first", watches), root) if name == "derived" else root
-            bases.setdefault((name, watches), type(name.title(), (base,), {}))
-
-        def note(self: Any, at: Any, number: int = number) -> None:
-            calls.append((number, "on_log", at.step))
-
-        made.append(type("One", (bases[kind, watches],), {"on_log": note})())
-    return made
+def _types(base: type[Callback]) -> dict[str, Any]:
+    first = type("First", (base,), {})
+    return {"first": first, "second": type("Second", (base,), {}), "derived": type("Derived", (first,), {})}
 
 
-@given(
-    kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4),
-    watching=st.booleans(),
-    wanted=st.integers(0, 6),
-    late=st.booleans(),
-)
-def falsify_removed_callbacks_get_no_later_event(
-    subject: Any, kinds: list[str], watching: bool, wanted: int, late: bool
-) -> None:
-    calls: list[tuple[int, str, int]] = []
-    made = _callbacks(calls, kinds, [watching] * len(kinds))
-    callbacks = subject.Callbacks(() if late else made)
-    for each in made if late else ():
-        callbacks.add(each)
-    by_type = wanted >= len(made)
-    target = type(made[0]).__mro__[1] if by_type else made[wanted]
-    gone = [n for n, each in enumerate(made) if (isinstance(each, target) if by_type else n == wanted)]
+@given(kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=4), watching=st.booleans(), by_type=st.booleans())
+def falsify_removed_callbacks_get_no_later_event(subject: Any, kinds: list[str], watching: bool, by_type: bool) -> None:
+    steps, types = [list[int]() for _ in kinds], _types(Observer if watching else Callback)
+
+    def made(number: int, kind: str) -> Any:
+        return type("One", (types[kind],), {"on_log": lambda self, at: steps[number].append(at.step)})()
+
+    registered = [made(number, kind) for number, kind in enumerate(kinds)]
+    target = types[kinds[0]] if by_type else registered[0]
+    callbacks = subject.Callbacks(registered)
     callbacks.fire("on_log", context(1))
     callbacks.remove(target)
     callbacks.fire("on_log", context(2))
-    used = callbacks.has_callbacks("on_log")
     callbacks.close()
-    for number in range(len(made)):
-        steps = [step for n, _, step in calls if n == number]
-        expected = [1] if number in gone else [1, 2]
-        assert steps == expected, f"{target} is removed from {kinds}: callback {number} got {steps}, not {expected}"
-    assert used is (len(gone) < len(made)), f"{target} is removed from {kinds}: on_log has callbacks: {used}"
-
-
-@given(kinds=st.lists(st.sampled_from(KINDS), max_size=2), by_type=st.booleans())
-def falsify_unknown_removal_is_refused(subject: Any, kinds: list[str], by_type: bool) -> None:
-    made = _callbacks([], kinds, [False] * len(kinds))
-    callbacks, other = subject.Callbacks(made), type("Other", (Callback,), {})
-    try:
-        callbacks.remove(other if by_type else other())
-    except CallbackError as error:
-        said = str(error)
-    else:
-        raise AssertionError(f"Other is removed from {kinds} without an error")
-    assert "Other" in said and said.count("One") == len(kinds), f"the refusal does not name the callbacks: {said}"
-
-
-@given(hooks=st.sets(st.sampled_from(HOOKS)), watching=st.booleans(), instance=st.booleans())
-def falsify_has_callbacks_where_overridden(subject: Any, hooks: set[str], watching: bool, instance: bool) -> None:
-    base, methods = Observer if watching else Callback, {hook: lambda *given: None for hook in hooks}
-    callback = type("Mine", (base,), {} if instance else methods)()
-    vars(callback).update(methods if instance else {})
-    callbacks = subject.Callbacks([callback])
-    found = {hook for hook in HOOKS if callbacks.has_callbacks(hook)}
-    callbacks.close()
-    assert found == hooks, f"a callback with the hooks {sorted(hooks)} is found for {sorted(found)}"
-
-
-ODD = ["on_step_ends", "on_fit_start", "", "step_end", None, 3]
-
-
-@given(hook=st.sampled_from(ODD), asks=st.booleans(), closed=st.booleans())
-def falsify_unknown_hook_is_refused(subject: Any, hook: Any, asks: bool, closed: bool) -> None:
-    callbacks = subject.Callbacks([Callback()])
-    if closed:
-        callbacks.close()
-    try:
-        callbacks.has_callbacks(hook) if asks else callbacks.fire(hook, context(1))
-    except CallbackError as error:
-        assert repr(hook) in str(error) and "on_step_end" in str(error), f"{hook!r} is refused with {error}"
-        return
-    raise AssertionError(f"the hook {hook!r} is accepted")
+    gone = [isinstance(each, target) if by_type else each is target for each in registered]
+    expected = [[1] if is_gone else [1, 2] for is_gone in gone]
+    assert steps == expected, f"{target} is removed from {kinds}: they got {steps}; expected {expected}"
 
 
 async def _coroutine(*given: Any) -> None: ...
 
 
-@given(odd=st.sampled_from(["class", "coroutine", "misspelt", "None"]), late=st.booleans(), watching=st.booleans())
-def falsify_invalid_callbacks_are_refused_when_added(subject: Any, odd: str, late: bool, watching: bool) -> None:
+def _mistakes(callbacks: Any, watching: bool) -> dict[str, tuple[Callable[[], object], str]]:
+    """Return calls that are refused, each with what the message names."""
     base = Observer if watching else Callback
-    kinds: dict[str, Any] = {
-        "class": base,
-        "coroutine": type("Mine", (base,), {"on_log": _coroutine})(),
-        "misspelt": type("Mine", (base,), {"on_logs": lambda *given: None})(),
-        "None": None,
+    odd = type("Mine", (base,), {"on_log": _coroutine}), type("Mine", (base,), {"on_logs": lambda *given: None})
+    return {
+        "an unknown event": (lambda: callbacks.fire("on_step_ends", context(1)), "on_step_end"),
+        "an unknown hook": (lambda: callbacks.has_callbacks("on_fit_start"), "on_step_end"),
+        "a removed stranger": (lambda: callbacks.remove(type("Other", (base,), {})()), "Other"),
+        "a removed kind": (lambda: callbacks.remove(type("Other", (base,), {})), "Other"),
+        "a class": (lambda: callbacks.add(base), "class"),
+        "a coroutine": (lambda: callbacks.add(odd[0]()), "on_log"),
+        "a misspelt hook": (lambda: callbacks.add(odd[1]()), "on_logs"),
+        "None": (lambda: callbacks.add(None), "None"),
     }
-    try:
-        subject.Callbacks().add(kinds[odd]) if late else subject.Callbacks([kinds[odd]])
-    except CallbackError:
-        return
-    raise AssertionError(f"a {odd} is accepted as a callback")
+
+
+@given(watching=st.booleans())
+def falsify_mistakes_are_refused(subject: Any, watching: bool) -> None:
+    callbacks = subject.Callbacks([Callback()])
+    for kind, (call, word) in _mistakes(callbacks, watching).items():
+        try:
+            call()
+        except CallbackError as error:
+            assert word in str(error), f"{kind} is refused with {error}"
+        else:
+            raise AssertionError(f"{kind} is accepted")
 
 
 @given(appended=st.integers(1, 3))

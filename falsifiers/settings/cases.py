@@ -8,60 +8,36 @@ from typing import Any
 COUNTS = [3, 5, 7, 11]
 PATHS = ["first", "/second/path", "a third", "."]
 NUMBERS = [0.5, 1.25, 3, 1e-2]
+FEW, SIZES, BOTH, SCALES = [0, 1, 2, 3], [16, 32, 48, 65536], [True, False], [0.0001, 1.5, 3, 10000]
 LEGAL: dict[str, list[Any]] = {
-    "data": PATHS,
-    "out": PATHS,
-    "force": [True, False],
-    "trace": PATHS,
-    "callbacks": PATHS,
-    "teacher": PATHS,
-    "teacher_steps": COUNTS,
-    "teacher_layers": COUNTS,
-    "teacher_width": [16, 32, 48, 65536],
-    "teacher_cache": PATHS,
-    "layers": COUNTS,
-    "width": [16, 32, 48, 65536],
+    **dict.fromkeys(("data", "out", "trace", "callbacks", "teacher", "teacher_cache", "init_from"), PATHS),
+    **dict.fromkeys(("teacher_steps", "teacher_layers", "layers", "batch_size", "accumulate"), COUNTS),
+    **dict.fromkeys(("max_steps", "smoke", "rank_timeout", "project_to_steps"), COUNTS),
+    **dict.fromkeys(("warmup", "log_every", "anneal_warmup", "save_every", "eval_every"), FEW),
+    **dict.fromkeys(("ce_weight", "kd_weight", "feature_weight", "best_min_delta"), NUMBERS),
+    **dict.fromkeys(("ce_weight_end", "kd_weight_end", "feature_weight_end"), NUMBERS),
+    **dict.fromkeys(("temperature", "temperature_end"), SCALES),
+    **dict.fromkeys(("teacher_width", "width"), SIZES),
+    **dict.fromkeys(("force", "rewind"), BOTH),
     "length": [2, 17, 33, 10**18 - 1],
-    "batch_size": COUNTS,
     "epochs": [1, 2, 3, 4],
-    "max_steps": COUNTS,
-    "smoke": COUNTS,
-    "temperature": [0.0001, 1.5, 3, 10000],
-    "ce_weight": NUMBERS,
-    "kd_weight": NUMBERS,
     "lr": [0.5, 1e-6, 1000000, 0.25],
-    "warmup": [0, 1, 2, 3],
     "seed": [1, 2, 3, 10**18 - 1],
     "device": ["cpu", "cuda", "cuda:1", "cuda:17"],
     "dtype": ["float64", "bfloat16", "float32"],
     "strategy": ["fsdp2", "ddp"],
-    "rank_timeout": COUNTS,
-    "log_every": [0, 1, 2, 3],
-    "project_to_steps": COUNTS,
-    "accumulate": COUNTS,
     "clip": [0.5, 1e-6, 1e30, 3],
     "divergence": ["reverse_kl", "jensen_shannon", "forward_kl"],
     "beta": [0, 0.25, 0.75, 1],
     "anneal": ["cosine", "linear"],
-    "temperature_end": [0.0001, 1.5, 3, 10000],
-    "ce_weight_end": NUMBERS,
-    "kd_weight_end": NUMBERS,
     "documents": ["pad", "pack"],
     "separator": ["--", "\n", "a b", "é"],
     "share_vocabulary": ["truncate", "truncate-student", "pad"],
-    "feature_weight": NUMBERS,
     "feature_distance": ["l2", "cosine"],
     "feature_layers": ["0:0", "-1:-1,0:2", "1:-2", "3:3,3:3"],
-    "feature_weight_end": NUMBERS,
-    "anneal_warmup": [0, 1, 2, 3],
-    "save_every": [0, 1, 2, 3],
     "keep": [0, 1, 2, 3000],
-    "eval_every": [0, 1, 2, 3],
     "best_metric": ["eval/hard_loss", "eval/agreement", "a b", "x"],
     "best_mode": ["max", "min"],
-    "best_min_delta": NUMBERS,
-    "rewind": [True, False],
-    "init_from": PATHS,
     "resume": ["latest", "a checkpoint", "/second/path", "."],
     "hang_after": [0.0, 0.5, 30, 1e6, 1800.5],
 }
@@ -73,18 +49,16 @@ ALIASES = {
     "save_every": "APR_DISTILL_CHECKPOINT_EVERY",
 }
 
-NO_COUNTS = ["0", "-1", "-0", "00", "+5", "1.5", "5.0", "1e3", "abc", " 5 ", "5 ", " ", "5\n", "５", "٣", "Ⅴ", "²"]
-NO_COUNTS += ["0x10", "1_000", "1,000", "nan", "inf", "True", "None", "5;", "--5", "9" * 19, "1" + "0" * 5000]
-NO_COUNTS_IN_TOML = ["0", "-1", "5.0", "true", "false", '"5"', '""', "[5]", "{n = 5}", "nan", "1979-05-27"]
-NO_COUNTS_IN_TOML += ["1" + "0" * 19, "1" + "0" * 4000]
-NO_ZERO_COUNTS = [text for text in NO_COUNTS if text not in ("0", "-0", "00")]
-NO_NUMBERS = ["-0.5", "nan", "inf", "1e999", "-inf", "abc", " 1", "1 ", "1_0", "٣", "0x1", "1,5", ".", "e5", "1e"]
+NO_COUNTS = ["0", "-1", "+5", "1.5", "1e3", "abc", " 5 ", "5\n", "٣", "0x10", "1_000", "nan", "True", "None", "9" * 19]
+NO_COUNTS_IN_TOML = ["0", "-1", "5.0", "true", '"5"', '""', "[5]", "nan", "1" + "0" * 19]
+NO_ZERO_COUNTS = NO_COUNTS[1:]
+NO_NUMBERS = ["-0.5", "nan", "inf", "1e999", "-inf", "abc", " 1", "1_0", "0x1", "1,5"]
 WEIGHTS = ("ce_weight", "kd_weight", "feature_weight")
-NO_WIDTHS = [*NO_COUNTS, "15", "17", "8", "65552", "-16"]
+NO_WIDTHS = [*NO_COUNTS, "17", "8", "65552"]
 SWITCHES = ("force", "rewind")
-NO_SWITCHES = ["yes", "no", "True", "2", " true", "on", "-1"]
-NO_DEVICES = ["gpu", "CPU", "cuda:", "cuda:x", "cuda:-1", "cuda:٣", "cuda:1000", "mps", " cpu"]
-NO_DTYPES = ["float16", "bf16", "Float32", "torch.float32", "float32 ", "64"]
+NO_SWITCHES = ["yes", "True", "2", "on"]
+NO_DEVICES = ["gpu", "CPU", "cuda:x", "cuda:-1", "mps"]
+NO_DTYPES = ["float16", "bf16", "torch.float32"]
 ILLEGAL: dict[str, list[str]] = {
     **{name: NO_COUNTS for name, values in LEGAL.items() if values is COUNTS or name == "epochs"},
     **dict.fromkeys(("teacher_width", "width"), NO_WIDTHS),
@@ -100,7 +74,7 @@ ILLEGAL: dict[str, list[str]] = {
     "separator": [""],
     "share_vocabulary": ["Truncate", "truncate_student", "cut", "pad "],
     "feature_distance": ["cos", "L2", "mse", "l2 "],
-    "feature_layers": ["", "0", "0:", ":0", "0:0,", "0:0;1:1", "a:b", "0:1:2", " 0:0", "0:0\n", "+1:0", "٣:0"],
+    "feature_layers": ["", "0", "0:", "0:0,", "0:0;1:1", "a:b", "0:1:2"],
     **{name: [""] for name in PATH_SETTINGS},
     "length": [*NO_COUNTS, "1"],
     **{name: [*NO_NUMBERS, "0", "0.00009", "10001"] for name in ("temperature", "temperature_end")},
@@ -117,12 +91,12 @@ ILLEGAL: dict[str, list[str]] = {
 }
 """Texts that are refused, for each setting."""
 WRONG_TYPES: list[tuple[str, str]] = [
-    *((name, text) for name in ("smoke", "max_steps", "batch_size") for text in NO_COUNTS_IN_TOML),
-    *(("temperature", text) for text in ("true", '"2.0"', "nan", "inf", "0", "[2.0]")),
-    *(("force", text) for text in ("1", "0", '"true"', "[]", "1.0")),
-    *(("out", text) for text in ("1", "true", '["a"]', '""', '"a\\u0000b"')),
-    *(("device", text) for text in ("0", "true", '["cpu"]', '"gpu"')),
-    *(("dtype", text) for text in ("32", "true", '["float32"]', '"half"')),
+    *(("smoke", text) for text in NO_COUNTS_IN_TOML),
+    *(("temperature", text) for text in ("true", '"2.0"', "nan", "0", "[2.0]")),
+    *(("force", text) for text in ("1", '"true"')),
+    *(("out", text) for text in ("1", "true", '["a"]', '""')),
+    *(("device", text) for text in ("0", '"gpu"')),
+    *(("dtype", text) for text in ("32", '"half"')),
 ]
 """A setting and a value in TOML that is refused."""
 

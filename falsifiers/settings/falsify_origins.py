@@ -90,28 +90,8 @@ def _each_origin(where: Place, name: str, value: Any) -> Iterator[tuple[str, lis
     yield f"{name} in the file", ["--config", str(file)], {}
 
 
-SEEN = ("smoke", "force", "width", "layers", "seed", "epochs", "length", "out")
-
-
-def falsify_settings_of_all_origins_are_merged(subject: Any) -> None:
-    with place() as where:
-        file = where.root / "settings.toml"
-        file.write_text("width = 32\nlayers = 3\nlength = 8\n", encoding="utf-8")
-        flags = ["--smoke", "5", "--config", str(file), "--force", "--out", "A/b C", "--length", "9"]
-        variables = {"SEED": "7", "LAYERS": "2", "LENGTH": "10"}
-        environment = {f"REFERENCE_TRAINER_{name}": text for name, text in variables.items()}
-        runs, ended = started(subject, where, *flags, **environment)
-    assert len(runs) == 1, f"{len(runs)} runs; expected one: exit code {ended.exit_code}, {ended.output}"
-    seen = {name: getattr(runs[0], name) for name in SEEN}
-    expected = dict(zip(SEEN, (5, True, 32, 2, 7, 3, 9, Path("A/b C")), strict=True))
-    assert seen == expected, f"the run has the settings {seen}; expected {expected}"
-
-
 def falsify_empty_flags_are_refused(subject: Any) -> None:
-    """`--lr "$LR"` with an unset LR is refused by its name; neither a variable nor the default replaces it.
-
-    The subject is the command line.
-    """
+    """As of `--lr "$LR"` with an unset LR. The subject is the command line."""
     flags = [f"--{name.replace('_', '-')}" for name in LEGAL if name not in SWITCHES]
     with place() as where:
         for flag in (*flags, "--config"):

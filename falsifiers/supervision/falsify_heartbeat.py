@@ -20,29 +20,25 @@ LIVES_S = 60.0
 """How long a process lives that nothing kills."""
 
 
-@given(ages=st.lists(st.sampled_from([0.0, 1.0, 3.0, 7.0, 9.9, 10.0, 10.1, 99.0]), max_size=4))
-def falsify_silent_ranks_are_found_by_the_age_of_their_beat(subject: Any, ages: list[float]) -> None:
-    read = [subject.Beat(pid=os.getpid(), born="", step=k, time=1000.0 - age) for k, age in enumerate(ages)]
-    seen = [beat.step for beat in subject.silent(read, 1000.0, 10.0)]
-    expected = [k for k, age in enumerate(ages) if 1000.0 - (1000.0 - age) > 10.0]
-    assert seen == expected, f"of beats of the ages {ages} s, {seen} are silent after 10 s; expected {expected}"
+AGES = st.sampled_from([0.0, 3.0, 9.9, 10.1, 99.0])
 
 
-@given(numbers=st.sets(st.integers(0, 2000), max_size=20))
-def falsify_every_rank_is_watched(subject: Any, numbers: set[int]) -> None:
+@given(ages=st.dictionaries(st.integers(0, 2000), AGES, max_size=12))
+def falsify_silent_ranks_are_found_by_the_age_of_their_beat(subject: Any, ages: dict[int, float]) -> None:
+    """ages: of the beat of each rank. Its step is its number and one."""
     ended = os.fork()
     if ended == 0:
         os._exit(0)
     os.waitpid(ended, 0)
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        for number in numbers:
-            beat = subject.Beat(pid=ended, born="1", step=number + 1, time=0.0)
+        for number, age in ages.items():
+            beat = subject.Beat(pid=ended, born="1", step=number + 1, time=1000.0 - age)
             (directory / f"rank-{number}.json").write_text(json.dumps(asdict(beat)))
-        for other in ("rank-x.json", ".rank-3.json.7.partial"):
-            (directory / other).write_text("not a beat")
-        seen, expected = sorted(beat.step for beat in subject.beats(directory)), sorted(n + 1 for n in numbers)
-        assert seen == expected, f"the beats of the ranks {sorted(numbers)} are at {expected}; those read are at {seen}"
+        (directory / "rank-x.json").write_text("not a beat")
+        seen = sorted(beat.step for beat in subject.silent(subject.beats(directory), 1000.0, 10.0))
+        expected = sorted(number + 1 for number, age in ages.items() if age > 10.0)
+        assert seen == expected, f"of ranks with beats of the ages {ages} s, {seen} are silent; expected {expected}"
         killed = subject.kill_stale(directory)
         assert killed == [], f"of processes that have ended, {killed} are killed"
         left = sorted(path.name for path in directory.iterdir())
