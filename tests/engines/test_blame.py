@@ -2,7 +2,6 @@
 
 import importlib.util
 import types
-import unittest
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -12,9 +11,8 @@ import numpy
 import pytest
 import torch
 
-from pv.engines.blame import Blame, said
+from pv.engines.blame import Blame
 from pv.engines.trial import TrialStatus
-from pv.errors import BrokenMutant, MutantProblem
 
 SUBJECT = (
     "def divide(a, b):\n    return a / b\ndef call(function):\n    return function()\n"
@@ -69,18 +67,6 @@ def test_failed_assertion_refutes_and_a_skip_is_a_skip(blamed: tuple[ModuleType,
     assert blame.status(AssertionError("2 == 3")) is TrialStatus.REFUTED
     assert blame.status(raised(lambda: pytest.fail("no"))) is TrialStatus.REFUTED
     assert blame.status(raised(lambda: pytest.skip("no GPU"))) is TrialStatus.SKIPPED
-
-
-def test_exceptions_of_libraries_are_known_by_their_class_not_by_its_name(tmp_path: Path) -> None:
-    names = "Skipped", "SkipTest", "Failed", "BrokenMutant"
-    text = "".join(f"class {name}(Exception): pass\ndef raises_{name}(): raise {name}\n" for name in names)
-    subject = load(tmp_path / "subject.py", text)
-    blame = Blame(tmp_path, [str(tmp_path / "subject.py")])
-    statuses = [blame.status(raised(getattr(subject, f"raises_{name}"))) for name in names]
-    assert statuses == [TrialStatus.RAISED] * 4
-    forbidden = BrokenMutant(MutantProblem.FORBIDDEN, "it may not do os.remove")
-    assert blame.status(forbidden) is TrialStatus.INVALID_MUTANT
-    assert blame.status(unittest.SkipTest("no GPU")) is TrialStatus.SKIPPED
 
 
 def test_only_an_assertion_of_the_falsifier_refutes(blamed: tuple[ModuleType, ModuleType, Blame]) -> None:
@@ -168,9 +154,3 @@ def test_replacement_with_an_unknown_name_or_wrong_arguments_is_an_invalid_mutan
     }
     assert status("refuses", lambda: faults.lacks_an_attribute(None)) is TrialStatus.RAISED
     assert status("", lambda: faults.lacks_an_attribute(None), mutated=False) is TrialStatus.RAISED
-
-
-def test_text_of_an_error_is_bounded() -> None:
-    assert said(ValueError()) == "ValueError"
-    assert said(ValueError(" x ")) == "ValueError: x"
-    assert len(said(ValueError("x" * 10**5))) == 4000

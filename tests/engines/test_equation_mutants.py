@@ -59,14 +59,6 @@ def test_tolerance_that_allows_everything_kills_no_mutant(formulas, implementati
     assert (record["status"], record["equation_mutants"]["killed"]) == ("held", 0)
 
 
-def test_equation_mutants_are_judged_only_on_the_cpu(tried) -> None:
-    equations = {"e": {"domain": {"x": "real[N]"}, "expression": "N + 1", "implemented_by": "f(x)"}}
-    code = {"f": lambda x: x.shape[0] + 1}
-    assert "equation_mutants" not in tried(equations, "e", code, device="meta")
-    assert "equation_mutants" not in tried(equations, "e", code, stop_at_first=True)
-    assert tried(equations, "e", code)["equation_mutants"]["killed"] > 0
-
-
 def test_infinite_value_does_not_hide_other_errors(tried) -> None:
     equations = {
         "e": {

@@ -43,11 +43,3 @@ def test_code_that_writes_into_an_expanded_array_is_refuted(tried) -> None:
     record = tried(checking("expanded_inputs"), "e", {"f": written})
     assert record["status"] == "refuted"
     assert record["error"].startswith("Refuted: with expanded inputs the code ")
-
-
-def test_wrong_value_in_a_layout_names_the_layout(tried) -> None:
-    def wrong(x, p, n):
-        return x * p + n + (0 if x.is_contiguous() else 1)
-
-    record = tried(checking("noncontiguous_inputs"), "e", {"f": wrong})
-    assert record["error"].startswith("Refuted: with non-contiguous inputs the code of f returned")

