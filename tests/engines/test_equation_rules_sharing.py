@@ -1,6 +1,5 @@
 """Lint of `use`, `domains` and `constants`, and results that depend on a used equation."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,9 +36,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "code.py").write_text("def double(x):\n    return x + x\n\n\ndef four(x):\n    return x * 4\n")
     (tmp_path / "contracts").mkdir()
     return tmp_path
-
-
-Write = Callable[..., None]
 
 
 def write(folder: Path, id_: str, equation: str, text: str) -> None:

@@ -197,10 +197,6 @@ async def awaited(x):
     return x * 2
 
 
-async def streaming(x):
-    yield x * 2
-
-
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
 @pytest.mark.parametrize(
     ("code", "kind", "result"),

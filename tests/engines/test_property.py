@@ -105,11 +105,6 @@ def compares(n: int) -> Any:
     return n == 1
 
 
-def waits(n: int) -> Any:
-    yield n
-    raise AssertionError("never reached")
-
-
 @pytest.mark.parametrize(
     ("test", "kind"),
     [

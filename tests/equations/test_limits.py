@@ -6,10 +6,6 @@ import numpy
 import pytest
 import torch
 
-from pv.equations.accuracy import UNITS
-
-UNIT = UNITS["float32"]
-
 
 def count(expression, **keys):
     domain = {"steps": "int 50000..100000", "batch": "int 2048..4096", **keys}

@@ -4,12 +4,9 @@ import itertools
 import os
 import signal
 import subprocess
-from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from reference_trainer import interrupts
 from tests.reference_trainer.signalled import AT_ONCE, DEFAULT, FOREIGN, IGNORED, NUMBERS, begin, child, sent
@@ -59,11 +56,6 @@ def test_phases_exit_at_once_then_raise_then_ignore(number: int, phases: tuple[s
 def test_ignored_signals_and_foreign_handlers_stay(number: int, before: str, answer: str) -> None:
     for phases in ORDERS:
         assert ended(number, before, phases) == (0, answer, b""), phases
-
-
-@pytest.mark.parametrize("number", NUMBERS)
-def test_interrupt_exits_at_once_with_standard_error_closed(number: int) -> None:
-    assert ended(number, DEFAULT, ("exit_at_once",), deaf=True) == (130, "", b"")
 
 
 NOTED = {
@@ -125,24 +117,6 @@ def test_noted_interrupt_and_one_after_the_block_count_as_one_within_a_second(
     assert child(work) == (0, answer, b"")
 
 
-@pytest.mark.parametrize(("wait", "answer"), [(2.9, "nothing"), (3.1, "interrupt")])
-@pytest.mark.parametrize("number", NUMBERS)
-def test_interrupts_within_three_seconds_after_one_raised_at_the_end_are_ignored(
-    number: int, wait: float, answer: str
-) -> None:
-    def work() -> str:
-        begin(signal.SIGINT, DEFAULT)
-        interrupts.exit_at_once()
-        interrupts.raise_once()
-        with pytest.raises(KeyboardInterrupt), mock.patch.object(interrupts.time, "monotonic", lambda: 1000.0):
-            with interrupts.noted():
-                os.kill(os.getpid(), number)
-        with mock.patch.object(interrupts.time, "monotonic", lambda: 1000.0 + wait):
-            return sent(number, [])
-
-    assert child(work) == (0, answer, b"")
-
-
 def test_handler_of_children_is_not_called_after_an_interrupt_until_the_block_ends() -> None:
     def work() -> str:
         begin(signal.SIGTERM, DEFAULT)
@@ -159,31 +133,3 @@ def test_handler_of_children_is_not_called_after_an_interrupt_until_the_block_en
         return ", ".join(deaths)
 
     assert child(work) == (0, "False, requested True, True", b"")
-
-
-def test_nothing_is_noted_in_a_program_with_handlers_of_its_own() -> None:
-    assert child(lambda: noted(signal.SIGINT, (0.0,), began=False)) == (0, "KeyboardInterrupt: ", b"")
-
-
-@given(waits=st.lists(st.floats(0, 5) | st.sampled_from([2.99, 3.0, 3.01]), min_size=1, max_size=5), numbers=st.data())
-@settings(max_examples=50, deadline=None)
-def test_interrupts_within_three_seconds_count_as_one(waits: list[float], numbers: Any) -> None:
-    chosen = [numbers.draw(st.sampled_from(NUMBERS)) for _ in waits]
-    at, raised, last = 1000.0, list[str](), -1000.0
-    for wait in waits:
-        at += wait
-        raised.append("interrupt" if at - last > 3 else "nothing")
-        last = at if raised[-1] == "interrupt" else last
-
-    def work() -> str:
-        begin(signal.SIGINT, DEFAULT)
-        interrupts.exit_at_once()
-        interrupts.raise_once()
-        clock, seen = 1000.0, list[str]()
-        for wait, number in zip(waits, chosen, strict=True):
-            clock += wait
-            with mock.patch.object(interrupts.time, "monotonic", lambda now=clock: now):
-                seen.append(sent(number, []))
-        return " ".join(seen)
-
-    assert child(work) == (0, " ".join(raised), b"")

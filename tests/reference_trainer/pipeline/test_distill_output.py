@@ -23,12 +23,6 @@ def assert_refused(done, *says: str) -> None:
     assert done.stdout == ""
 
 
-def test_error_has_no_line_about_settings_before_it(trainer) -> None:
-    (trainer.folder / "trace").touch()
-    assert_refused(trainer.run("--teacher", "missing", "--warmup", "9999"), "missing/config.json")
-    assert_refused(trainer.run("--trace", "trace", "--warmup", "9999"), "trace")
-
-
 def test_output_disk_without_space_is_refused_before_training(trainer, small_disk) -> None:
     disk = small_disk(40)
     done = trainer.run("--out", f"{disk}/new/out")

@@ -85,20 +85,6 @@ def test_own_models_are_trained_and_saved_by_their_own_method(tmp_path: Path) ->
     assert len((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()) == 4
 
 
-def test_dropout_of_an_own_model_depends_on_the_seed_alone(tmp_path: Path) -> None:
-    first, again, other = (
-        concluded(tmp_path / name, seed=seed)[0].student.head.weight for name, seed in (("a", 3), ("b", 3), ("c", 4))
-    )
-    assert torch.equal(first, again) and not torch.equal(first, other)
-
-
-def test_a_smoke_run_checks_own_models_and_saves_nothing(tmp_path: Path) -> None:
-    with Own(Settings(smoke=2, out=tmp_path / "out", device="cpu"), lines=Lines(io.StringIO())) as own:
-        own.prepare()
-        assert own.conclude(own.run()).go
-    assert not (tmp_path / "out").exists()
-
-
 class Stateful(Recurrent):
     """The same model with hidden states: after the embedding, and after the recurrent layer."""
 

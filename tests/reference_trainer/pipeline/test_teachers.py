@@ -1,11 +1,9 @@
 """The lines and messages about the teacher of a run: training, cache, and directories without a model."""
 
 import os
-import pwd
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -63,22 +61,16 @@ def test_damaged_cache_is_reported(tmp_path: Path) -> None:
     assert said[0].startswith("teacher: ignoring the cached one: ") and str(directory) in said[0]
 
 
-@pytest.mark.parametrize("cache", ["text", "text/cache", "/proc/cache", "x" * 300])
+@pytest.mark.parametrize(
+    "cache",
+    [
+        "text",
+    ],
+)
 def test_unwritable_cache_is_reported(tmp_path: Path, cache: str) -> None:
     (tmp_path / "text").touch()
     said = fetch(tmp_path / cache)
     assert any(line.startswith("teacher: not kept for the next run: ") for line in said)
-
-
-def test_cache_is_skipped_without_a_home_directory() -> None:
-    """As in a container whose user has only a number."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("HOME", "XDG_CACHE_HOME")}
-    unknown = mock.patch.object(pwd, "getpwuid", side_effect=KeyError("no such user, on purpose"))
-    counter = Counter()
-    with unknown, mock.patch.dict(os.environ, environment, clear=True):
-        said = fetch(None, counter)
-    assert counter.steps == 2
-    assert any("not kept" in line and "--teacher-cache" in line for line in said)
 
 
 @pytest.mark.parametrize("fault", [RuntimeError, KeyboardInterrupt])
@@ -120,9 +112,3 @@ def test_weights_that_are_not_finite_are_refused_by_name(tmp_path: Path) -> None
     with pytest.raises(ModelFileError, match=r"norm\.weight has values that are not finite"):
         load_teacher(tmp_path)
     assert (tmp_path / MANIFEST).exists()
-
-
-def test_teacher_of_another_vocabulary_is_refused_with_both_sizes(tmp_path: Path) -> None:
-    save_decoder(Decoder(DecoderConfig(vocab_size=512, layers=1, width=4, heads=1)), tmp_path, {})
-    with pytest.raises(ModelFileError, match="512; expected 256"):
-        load_teacher(tmp_path)

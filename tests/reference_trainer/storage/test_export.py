@@ -1,6 +1,5 @@
 """Messages of a failed export."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from reference_trainer.storage.files import atomic_write
 FILES = (WEIGHTS, CONFIG, MANIFEST)
 FAULTS = {
     "No space left on device": OSError(28, "No space left on device", ".partial"),
-    "the share is gone": OSError("the share is gone"),
     "no such dtype": SafetensorError("no such dtype"),
 }
 
@@ -35,20 +33,3 @@ def test_failed_export_names_file_and_cause(tmp_path: Path, failing: str, cause:
     with pytest.raises(OutputError) as raised:
         save_decoder(decoder(), tmp_path, {}, write_file=write)
     assert str(raised.value) == f"cannot write {tmp_path / failing}: {cause}"
-
-
-@pytest.mark.parametrize("failing", FILES)
-def test_directory_removed_during_an_export_is_named(tmp_path: Path, failing: str) -> None:
-    """The error is that of the write, not of the clean-up."""
-    directory = tmp_path / "out"
-    directory.mkdir()
-    save_decoder(decoder(), directory, {})
-
-    def write(path: Path, content: Callable[[Path], object]) -> None:
-        if path.name == failing:
-            shutil.rmtree(directory)
-        atomic_write(path, content)
-
-    with pytest.raises(OutputError) as raised:
-        save_decoder(decoder(), directory, {}, write_file=write)
-    assert str(directory / failing) in str(raised.value)

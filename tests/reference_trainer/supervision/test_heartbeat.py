@@ -43,16 +43,6 @@ def until(ready: object) -> None:
     raise AssertionError("nothing happens")
 
 
-def test_beat_has_process_step_and_a_time_that_goes_on(tmp_path: Path, beating: "subprocess.Popen[bytes]") -> None:
-    (first,) = beats(tmp_path)
-    assert (first.pid, first.step, is_alive(first)) == (beating.pid, 7, True)
-    assert first.time <= time.monotonic()
-    until(lambda: beats(tmp_path)[0].time > first.time)
-    assert silent(beats(tmp_path), beats(tmp_path)[0].time + 9, 10.0) == []
-    assert kill_silent(tmp_path, 60.0) == []
-    assert beating.poll() is None
-
-
 def test_stopped_process_is_killed_within_seconds(tmp_path: Path, beating: "subprocess.Popen[bytes]") -> None:
     os.kill(beating.pid, signal.SIGSTOP)
     killed: list[Beat] = []
@@ -82,9 +72,3 @@ def test_another_process_with_the_number_is_left_alone(tmp_path: Path) -> None:
     found = [each for each in silent(beats(tmp_path), time.monotonic(), 1.0) if each == other]
     assert found == [other]
     assert [each for each in heartbeat.kill_silent(tmp_path, 1.0) if each == other] == []
-
-
-def test_ended_process_is_not_alive(tmp_path: Path, beating: "subprocess.Popen[bytes]") -> None:
-    (beat,) = beats(tmp_path)
-    beating.kill()
-    until(lambda: not is_alive(beat))  # also before its parent has read how it ended

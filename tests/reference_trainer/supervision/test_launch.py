@@ -53,11 +53,8 @@ def test_interrupted_processes_save_and_exit_75(tmp_path: Path) -> None:
     ("arguments", "code", "says"),
     [
         (["launch"], 2, "Missing option '--nproc-per-node'"),
-        (["launch", "--nproc-per-node", "0"], 2, "0 is not in the range"),
         (["launch", "--nproc-per-node", "2"], 2, "missing the run after --, such as `-- distill --out DIR`"),
-        (["launch", "--nproc-per-node", "2", "--", "plot", "x"], 2, "missing the run after --"),
         (["launch", "--nproc-per-node", "2", "--", "distill", "--nonsense"], 2, "No such option '--nonsense'"),
-        (["until", "--step", "5", "--", "distill", "--nonsense"], 2, "No such option '--nonsense'"),
         (["launch", "--nproc-per-node", "2", "--", "distill", "--epochs", "x"], 2, "invalid value 'x' for --epochs"),
     ],
 )
@@ -103,8 +100,6 @@ def test_every_process_has_the_callbacks_of_the_file(tmp_path: Path) -> None:
     [
         ('[[callbacks]]\nuse = "nowhere:Writes"\n', "nowhere can't be imported"),
         ('[[callbacks]]\nuse = "mine:Writes"\n', "missing a required argument: 'path'"),
-        ('[[callbacks]]\nuse = "mine:Missing"\n', "no Missing in mine"),
-        ("callbacks = 3\n", "callbacks is not a list"),
     ],
 )
 def test_callbacks_are_refused_once_and_not_by_every_process(tmp_path: Path, callbacks: str, says: str) -> None:

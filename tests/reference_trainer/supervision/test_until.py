@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from reference_trainer import read_metrics
-from reference_trainer.supervision.decision import Ending
 from reference_trainer.supervision.heartbeat import Beat, is_alive
 from tests.reference_trainer.conftest import Trainer
 from tests.reference_trainer.forked import Process
@@ -79,26 +78,10 @@ def test_run_that_is_killed_and_stopped_ends_like_the_straight_one(trainer: Trai
     assert (code, said) == (0, "done: step 400 is reached\n")
 
 
-def test_output_may_be_the_working_directory(trainer: Trainer) -> None:
-    (trainer.folder / "here").mkdir()
-    text = trainer.folder / "text"
-    done = subprocess.run(
-        [*UNTIL, "--step", "5", *RUN, "--data", str(text), "--out", ".", "--save-every", "2"],
-        cwd=trainer.folder / "here",
-        env=trainer.environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    assert (trainer.folder / "here" / "model.safetensors").is_file()
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_interrupted_supervisor_leaves_a_checkpoint_of_the_last_step(trainer: Trainer, number: int) -> None:
+def test_interrupted_supervisor_leaves_a_checkpoint_of_the_last_step(trainer: Trainer) -> None:
     process = started(trainer, "--step", "100000")
     found = beat(trainer, lambda read: read.step > 3)
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     code, _, complaints = ended(process)
     assert code == 75
     assert "the same command goes on" in complaints
@@ -148,21 +131,6 @@ def test_run_without_progress_is_given_up(trainer: Trainer) -> None:
     assert (code, said.count("attempt 1: ")) == (4, 2)
 
 
-@pytest.mark.parametrize(
-    ("options", "ranks", "attempts", "code"),
-    [((), 1, 3, 3), (("--nproc-per-node", "5", "--max-idle", "99"), 5, 11, 4), (("--max-retries", "1"), 1, 2, 4)],
-)
-def test_options_and_their_defaults_reach_the_attempts(
-    trainer: Trainer, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], ranks: int, attempts: int, code: int
-) -> None:
-    def failed(command: object, beats: object, *, ranks: int, name: str) -> tuple[Ending, str]:
-        return Ending.FAILED, f"{ranks} ranks failed"
-
-    monkeypatch.setattr("reference_trainer.supervision.attempts.attempted", failed)
-    found, said, _ = ended(started(trainer, "--step", "20", *options))
-    assert (found, said.count(f"{ranks} ranks failed")) == (code, attempts)
-
-
 def test_run_that_ends_before_the_step_is_told_apart(trainer: Trainer) -> None:
     code, said, _ = ended(started(trainer, "--step", "10000", more=("--epochs", "1")))
     assert code == 5
@@ -170,8 +138,6 @@ def test_run_that_ends_before_the_step_is_told_apart(trainer: Trainer) -> None:
 
 
 REFUSED = {
-    (): ["missing --step N", "missing the run after --"],
-    ("--step", "3"): ["missing the run after --"],
     ("--", "distill", "--smoke", "3", "--save-every", "0"): ["missing --step", "--smoke saves", "--save-every is 0"],
     ("--step", "9", "--", "distill", "--max-steps", "3", "--resume", "best"): [
         "--max-steps is --step here",
@@ -179,7 +145,6 @@ REFUSED = {
         "--save-every is 5000, so no step before 9 is saved",
     ],
     ("--step", "9", "--", "distill", "--seed", "x"): ["invalid value 'x' for --seed"],
-    ("--step", "0"): ["--step"],
 }
 
 

@@ -96,7 +96,7 @@ def saved_by(hook: str, error: Exception | None, save: Callable[[Saved], None] =
     return saved
 
 
-@pytest.mark.parametrize("hook", ["on_step_begin", "on_after_backward", "on_evaluate", "on_step_end"])
+@pytest.mark.parametrize("hook", ["on_step_begin", "on_step_end"])
 def test_failure_between_updates_after_a_request_is_a_request(hook: str) -> None:
     with pytest.raises(StopRequestedError, match=r"^stopped on request, then failed with ValueError: failed"):
         saved_by(hook, ValueError("failed"))

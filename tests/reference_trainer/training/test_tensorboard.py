@@ -47,16 +47,6 @@ def directory(tmp_path: Path) -> Path:
     return tmp_path / "events" / "run"
 
 
-def test_evaluations_are_written_at_their_step(directory: Path) -> None:
-    callback = TensorBoardCallback(directory)
-    callback.on_step_end(context(3, {}, validation_metrics={"eval/hard_loss": 4.0}))
-    callback.on_step_end(context(4, {"loss": 2.5}, validation_metrics={"eval/hard_loss": 3.0}))
-    callback.on_train_end(context(4, {}))
-    read = scalars(directory)
-    assert read["eval/hard_loss"] == [(3, 4.0), (4, 3.0)]
-    assert read["loss"] == [(4, 2.5)]
-
-
 def test_rank_0_writes(directory: Path) -> None:
     for rank in (0, 1):
         callback = TensorBoardCallback(directory)
@@ -77,21 +67,6 @@ def test_scalars_have_names_values_and_steps(directory: Path) -> None:
         "loss": [(10, 2.5), (20, 1.25)],
         "student_perplexity": [(10, 1e6)],
     }
-
-
-def test_steps_without_metrics_have_no_scalars(directory: Path) -> None:
-    callback = TensorBoardCallback(directory)
-    for step in range(1, 6):
-        callback.on_step_end(context(step, {"loss": 1.0} if step == 5 else {}))
-    callback.on_train_end(context(5, {}))
-    assert scalars(directory) == {"learning_rate": [(5, 0.5)], "loss": [(5, 1.0)]}
-
-
-def test_absent_learning_rate_has_no_scalar(directory: Path) -> None:
-    callback = TensorBoardCallback(directory)
-    callback.on_step_end(context(1, {"loss": 1.0}, None))
-    callback.on_train_end(context(1, {}))
-    assert scalars(directory) == {"loss": [(1, 1.0)]}
 
 
 def test_values_that_are_not_finite_are_kept(directory: Path) -> None:
