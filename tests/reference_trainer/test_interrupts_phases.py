@@ -15,8 +15,8 @@ PHASES = ("exit_at_once", "raise_once", "ignore")
 ORDERS = [order for count in range(4) for order in itertools.permutations(PHASES, count)]
 
 
-def ended(number: int, before: str, phases: tuple[str, ...], *, deaf: bool = False) -> tuple[int | str, str, bytes]:
-    """Return how a child ended that received a signal after these phases; `deaf`: with standard error closed."""
+def ended(number: int, before: str, phases: tuple[str, ...]) -> tuple[int | str, str, bytes]:
+    """Return how a child ended that received a signal after these phases."""
 
     def work() -> str:
         heard = begin(number, before)
@@ -24,7 +24,7 @@ def ended(number: int, before: str, phases: tuple[str, ...], *, deaf: bool = Fal
             getattr(interrupts, phase)()
         return sent(number, heard)
 
-    return child(work, deaf=deaf)
+    return child(work)
 
 
 def expected(number: int, phases: tuple[str, ...]) -> tuple[int | str, str, bytes]:
@@ -68,12 +68,11 @@ NOTED = {
 """Seconds between signals, and how the block ends that asks after them."""
 
 
-def noted(number: int, waits: tuple[float, ...], *, asked: bool = True, began: bool = True) -> str:
+def noted(number: int, waits: tuple[float, ...], *, asked: bool = True) -> str:
     """Return what the block notes once the signals were sent; the earlier handlers are restored after it."""
     begin(signal.SIGINT, DEFAULT)
-    if began:
-        interrupts.exit_at_once()
-        interrupts.raise_once()
+    interrupts.exit_at_once()
+    interrupts.raise_once()
     before, clock, told = signal.getsignal(number), 1000.0, False
     with interrupts.noted() as requested:
         assert not requested()
@@ -86,24 +85,16 @@ def noted(number: int, waits: tuple[float, ...], *, asked: bool = True, began: b
     return str(told)
 
 
-@pytest.mark.parametrize("waits", NOTED)
 @pytest.mark.parametrize("number", NUMBERS)
-def test_noted_interrupt_is_returned_and_a_second_one_a_second_later_raises(
-    number: int, waits: tuple[float, ...]
-) -> None:
-    assert child(lambda: noted(number, waits)) == NOTED[waits]
+def test_noted_interrupt_is_returned_and_a_second_one_a_second_later_raises(number: int) -> None:
+    assert {waits: child(lambda now=waits: noted(number, now)) for waits in NOTED} == NOTED
+    assert child(lambda: noted(number, (0.0,), asked=False)) == (0, "KeyboardInterrupt: ", b""), "nobody asked"
 
 
-@pytest.mark.parametrize("number", NUMBERS)
-def test_noted_interrupt_that_was_not_returned_is_raised_at_the_end(number: int) -> None:
-    assert child(lambda: noted(number, (0.0,), asked=False)) == (0, "KeyboardInterrupt: ", b"")
+@pytest.mark.parametrize(("wait", "answer"), [(0.9, "nothing"), (1.1, "interrupt")])
+def test_noted_interrupt_and_one_after_the_block_count_as_one_within_a_second(wait: float, answer: str) -> None:
+    number = signal.SIGTERM
 
-
-@pytest.mark.parametrize(("wait", "answer"), [(0.0, "nothing"), (0.9, "nothing"), (1.1, "interrupt")])
-@pytest.mark.parametrize("number", NUMBERS)
-def test_noted_interrupt_and_one_after_the_block_count_as_one_within_a_second(
-    number: int, wait: float, answer: str
-) -> None:
     def work() -> str:
         begin(signal.SIGINT, DEFAULT)
         interrupts.exit_at_once()

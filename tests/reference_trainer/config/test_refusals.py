@@ -14,7 +14,6 @@ from tests.reference_trainer.commands import command
 
 ALLOWED = {name: kind_of(field).expected for name, field in Settings.model_fields.items()}
 COUNT, NUMBER_FROM_0, PATH, TEXT = (ALLOWED[name] for name in ("epochs", "seed", "out", "best_metric"))
-LONG = "int of thousands of digits"
 
 
 def refused(function: Callable[..., Any], *arguments: Any, **given: Any) -> str:
@@ -40,15 +39,9 @@ def test_wrong_value_is_shown_with_its_origin_and_the_allowed_values(name: str, 
     assert refused(Settings, **{name: wrong}) == expected(repr(name))
 
 
-@pytest.mark.parametrize("value", [True, False, 5.0, "5", 0, -1, None])
-def test_value_of_another_type_is_shown(value: Any) -> None:
-    assert refused(Settings, epochs=value) == f"invalid value {value!r} for 'epochs': expected {COUNT}"
-
-
-def test_long_values_are_cut_off() -> None:
-    said = refused(gather, {"smoke": "1" * 5000}, {}, None)
-    assert said == f"invalid value '{'1' * 79} for --smoke: expected {COUNT}"
-    assert refused(Settings, seed=10**5000) == f"invalid value {LONG} for 'seed': expected {NUMBER_FROM_0}"
+def test_value_of_another_type_is_shown() -> None:
+    for value in (True, False, 5.0, "5", 0, -1, None):
+        assert refused(Settings, epochs=value) == f"invalid value {value!r} for 'epochs': expected {COUNT}"
 
 
 @pytest.mark.parametrize(
@@ -87,15 +80,9 @@ def test_conflicting_settings_are_named_with_their_origins_and_values() -> None:
     assert said == "conflicting settings: 'ce_weight' and 'kd_weight' are both 0; expected one above 0"
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("a.yaml", "learning_rate: 0.1\n"),
-    ],
-)
-def test_other_formats_are_refused_with_the_one_that_is_read(name: str, text: str, tmp_path: Path) -> None:
-    file = tmp_path / name
-    file.write_text(text, encoding="utf-8")
+def test_other_formats_are_refused_with_the_one_that_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("learning_rate: 0.1\n", encoding="utf-8")
     said = refused(gather, {}, {}, file)
     assert said.startswith(f"invalid TOML in {file}: ") and said.endswith("; only TOML is read, such as lr = 0.001")
 

@@ -100,6 +100,9 @@ def test_existing_files_are_kept(trainer) -> None:
     assert_refused(
         trainer.run("--trace", "full/mine"), "full/mine exists; give another --trace, or --force to overwrite it"
     )
+    assert_refused(
+        trainer.run("--trace", "full/mine", "--force"), "full/mine is not a trace file; give another --trace"
+    )
     assert_refused(trainer.run("--out", "new/deep", "--trace", "no/trace"), "no/trace can't be written: No such file")
     assert sorted(folder.rglob("*")) == before
 
