@@ -17,17 +17,8 @@ EQUIVALENT = {
         "log_q for log_p",
     },
     "topk_kl_with_tail": {"tail_p >= -inf for tail_p > -inf", "1 for 0", "-1 for 0", "tail_q for tail_p"},
-    # No step is negative.
-    "cosine_schedule": {"-1 for 0"},
-    "linear_schedule": {"-1 for 0"},
-    # Both branches are the peak where the warm-up ends.
-    "warmup_then_cosine": {"-1 for 0", "step <= warmup for step < warmup"},
-    # Smaller than rounding of the drawn norms.
-    "clip_gradients": {"total - 1e-06 for total + 1e-06", "total for total + 1e-06", "2e-06 for 1e-06"},
     # Both branches meet there.
     "huber": {"abs(a) < delta for abs(a) <= delta"},
-    # No drawn example has exactly this mass.
-    "top_p_sampling": {"cumsum(p, R) - p <= keep for cumsum(p, R) - p < keep"},
 }
 """Equivalent mutants on the drawn domain, by equation, each group with the reason."""
 
@@ -43,7 +34,7 @@ def said(mutant):
     return mutant["equation"], f"{mutant['after']} for {mutant['before']}"
 
 
-@pytest.mark.parametrize("name", ["kl", "kd_loss", "kd_gradient", "topk_kl_with_tail", "adamw", "attention", "huber"])
+@pytest.mark.parametrize("name", ["kd_loss", "topk_kl_with_tail", "huber"])
 def test_every_mutant_is_killed_unless_it_is_equivalent(name, formulas, implementations, tried) -> None:
     record = tried(formulas, name, implementations, examples=100)
     missed = {said(mutant) for mutant in record["equation_mutants"]["survivors"]}

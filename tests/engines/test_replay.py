@@ -49,18 +49,12 @@ def test_what_is_no_point_is_refused_with_each_name_that_is_wrong(project: Proje
     assert f"{point} {BOX}: {says}" in done.output
 
 
-@pytest.mark.parametrize(
-    "point",
-    [
-        '{"total": 1, "parts": 2, "total": 3}',
-    ],
-)
-def test_a_name_with_two_values_is_refused(project: Project, point: str) -> None:
+def test_a_name_with_two_values_is_refused(project: Project) -> None:
     project("proofs")
+    point = '{"total": 1, "parts": 2, "total": 3}'
     done = CliRunner().invoke(main, ["validate", "--only", "H-SHARE", "--replay", point])
     assert done.exit_code == 3
-    name = "total" if "$" not in point else "$int"
-    assert f"duplicate key '{name}' in the example to replay; give each name one value" in done.output
+    assert "duplicate key 'total' in the example to replay; give each name one value" in done.output
 
 
 def test_the_replay_that_is_printed_is_taken_for_numbers_beyond_what_json_readers_keep(project: Project) -> None:

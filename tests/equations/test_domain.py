@@ -27,15 +27,9 @@ def test_invalid_variable_is_a_problem_of_its_key(text) -> None:
     assert [(problem.key, REFUSED[text] in str(problem)) for problem in problems] == [("domain/x", True)]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "pi",
-    ],
-)
-def test_reserved_names_are_refused(name) -> None:
-    with pytest.raises(InvalidVariable, match=f"^reserved name {name!r}; choose another name$"):
-        parse_domain({name: "real"})
+def test_reserved_names_are_refused() -> None:
+    with pytest.raises(InvalidVariable, match=r"^reserved name 'pi'; choose another name$"):
+        parse_domain({"pi": "real"})
 
 
 def test_variable_cannot_have_the_name_of_an_axis() -> None:

@@ -12,9 +12,9 @@ def count(expression, **keys):
     return {"tokens": {"domain": domain, "expression": expression, "implemented_by": "tokens(steps, batch)"}}
 
 
-@pytest.mark.parametrize("form", [lambda n: n, torch.tensor, numpy.int32])
 @pytest.mark.parametrize(
-    "expression", ["steps * batch", "maximum(steps, 0) * batch**1", "where(steps > 0, 1, -1) * steps * batch"]
+    ("expression", "form"),
+    [("steps * batch", torch.tensor), ("where(steps > 0, 1, -1) * maximum(steps, 0) * batch**1", numpy.int32)],
 )
 def test_integers_of_an_equation_of_whole_numbers_are_exact(tried, form, expression) -> None:
     right = tried(count(expression), "tokens", {"tokens": lambda steps, batch: form(steps * batch)})

@@ -8,7 +8,7 @@ import pytest
 
 from pv.errors import BrokenMutant
 from pv.instrument.import_hook import Plan, install
-from tests.instrument.programs import edit, environment
+from tests.instrument.programs import SUBJECT, edit, environment, value
 
 
 def test_a_child_finds_a_package_of_the_project_before_an_installed_one(folder: Path) -> None:
@@ -37,3 +37,14 @@ def test_a_plan_that_comes_too_late_is_refused() -> None:
     with pytest.raises(BrokenMutant) as refused:
         install(Plan(module="json", name="loads", find="1", replace="2"))
     assert str(refused.value) == "json is imported already, so it can no longer be mutated"
+
+
+@pytest.mark.parametrize("plan", [Plan(), Plan(covered=("subject",)), edit("double", "number * 2", "0")])
+def test_a_traceback_shows_the_right_line(plan: Plan, folder: Path) -> None:
+    program = (
+        "import subject, traceback\n"
+        "try:\n    subject.fails(1)\nexcept ValueError as error:\n"
+        "    frame = traceback.extract_tb(error.__traceback__)[-1]\n    show([frame.lineno, frame.line])"
+    )
+    line = SUBJECT[: SUBJECT.index("raise ValueError")].count("\n") + 1
+    assert value(plan, folder, program) == [line, "raise ValueError(below)"]

@@ -54,29 +54,20 @@ def shouted(original: Any, *args: Any) -> str:
     return str(original(*args)).upper()
 
 
-def test_replacement_calls_the_original_function(module: ModuleType) -> None:
-    swap(module, "area", plus_one)
-    assert module.area(2, height=3) == 7
-    assert module.area.__doc__ == "Return the area."
-
-
-def test_replacement_of_a_method_calls_the_original_method(module: ModuleType) -> None:
-    swap(module, "Box.doubled", plus_one)
-    assert module.Box(2).doubled(more=5) == 10
-
-
-def test_replacement_of_a_property_stays_a_property(module: ModuleType) -> None:
-    swap(module, "Box.half", plus_one)
-    assert module.Box(4).half == 3
-
-
-def test_replacement_of_static_and_class_methods(module: ModuleType) -> None:
-    swap(module, "Box.unit", plus_one)
+def test_replacement_calls_the_original_whatever_kind_of_attribute_it_is(module: ModuleType) -> None:
+    for name in ("area", "Box.doubled", "Box.half", "Box.unit"):
+        swap(module, name, plus_one)
     swap(module, "Box.named", shouted)
-    assert (module.Box.unit(), module.Box(1).unit(), module.Box.named()) == (2, 2, "BOX")
+    assert (module.area(2, height=3), module.area.__doc__) == (7, "Return the area.")
+    assert (module.Box(2).doubled(more=5), module.Box(4).half, module.Box.unit(), module.Box.named()) == (
+        10,
+        3,
+        2,
+        "BOX",
+    )
 
 
-@pytest.mark.parametrize("name", ["volume", "Box.tripled", "Box.size.real"])
+@pytest.mark.parametrize("name", ["volume", "Box.tripled"])
 def test_unknown_object_is_a_broken_mutant(module: ModuleType, name: str) -> None:
     with pytest.raises(BrokenMutant, match=f"made has no '{name}'"):
         swap(module, name, plus_one)
@@ -101,16 +92,11 @@ def with_depth(width: int, height: int, depth: int) -> int:
     return width * height * depth
 
 
-def with_required_height(original: Any, width: int, height: int) -> int:
-    return width
-
-
 @pytest.mark.parametrize(
     ("new", "complaint"),
     [
         (without_height, "too many positional arguments"),
         (with_depth, "missing a required argument: 'height'"),
-        (with_required_height, "missing a required argument: 'height'"),
     ],
 )
 def test_replacement_with_other_parameters_is_a_broken_mutant(module: ModuleType, new: Any, complaint: str) -> None:

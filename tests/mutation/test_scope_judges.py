@@ -1,7 +1,6 @@
 """Other contracts that judge the mutants of a contract, and the contracts without a score of their own."""
 
 import json
-import re
 from typing import Any
 
 import pytest
@@ -84,16 +83,10 @@ def test_modules_in_the_scope_of_another_contract_are_left_out_of_the_default(sh
     assert {j.mutant.function for j in shop.mutate("leave").judged} == {"shop:leave"}
 
 
-@pytest.mark.parametrize(
-    ("judges", "says"),
-    [
-        ("leav", "`judges` names no other contract 'leav'; did you mean 'leave'?"),
-    ],
-)
-def test_unknown_judge_is_a_lint_error(shop: Any, judges: str, says: str) -> None:
-    shop.append(f"mutation_scope: {{modules: [shop], judges: [{judges}]}}\n")
+def test_unknown_judge_is_a_lint_error(shop: Any) -> None:
+    shop.append("mutation_scope: {modules: [shop], judges: [leav]}\n")
     judge(shop)
-    with pytest.raises(UsageError, match=f"PV138 {re.escape(says)}"):
+    with pytest.raises(UsageError, match="PV138 `judges` names no other contract 'leav'; did you mean 'leave'"):
         shop.mutate("shop")
 
 

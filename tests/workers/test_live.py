@@ -1,12 +1,15 @@
-"""What is kept of the evidence and the output of a running task."""
+"""The limits of a running task."""
 
 import os
 import selectors
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pv.workers import tree
 from pv.workers.live import MAX_LINE, Live, Task
 from pv.workers.tree import Use
 
@@ -55,3 +58,12 @@ def test_limit_counts_cpu_time_and_waiting_but_not_waiting_for_a_core(
 def test_memory_above_its_limit_stops_a_task(live: Live) -> None:
     live.look(Use(private_bytes=6 << 20, cpu_s=0.0, active=True), live.start)
     assert live.stopped == "memory"
+
+
+def test_thread_that_computes_makes_a_waiting_process_active() -> None:
+    script = "import threading; print(flush=True); threading.Thread(target=any, args=(iter(int, 1),)).start()"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as computing:
+        assert computing.stdout is not None and computing.stdout.readline()
+        while not tree.use(computing.pid).active or tree.use(computing.pid).cpu_s == 0.0:
+            assert computing.poll() is None
+        computing.kill()

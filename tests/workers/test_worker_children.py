@@ -3,7 +3,6 @@
 The subject's code runs in child processes alone: see `tests/projects/children`.
 """
 
-import importlib.util
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,12 +59,6 @@ def _error(trial: Trial) -> str:
 @pytest.mark.parametrize("name", EVERY_KIND)
 def test_a_mutant_in_code_that_only_a_child_runs_is_killed(results: dict[str, Result], name: str) -> None:
     assert_all_killed(results[name])
-
-
-def test_a_mutant_reaches_the_ranks_of_a_group(tmp_path: Path) -> None:
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("torch is not installed")
-    assert_all_killed(attacked(tmp_path, "ranks")["ranks"])
 
 
 @pytest.mark.parametrize("name", NO_PASS)

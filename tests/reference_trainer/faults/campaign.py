@@ -39,7 +39,8 @@ from tests.reference_trainer.forked import in_child
 STEPS, EVERY, KEEP = 30, 5, 2
 TINY = {
     "layers": 1, "width": 16, "teacher_layers": 1, "teacher_width": 16, "teacher_steps": 2, "length": 8,
-    "device": "cpu", "batch_size": 2, "accumulate": 2, "epochs": 3, "warmup": 3, "log_every": 1, "save_every": EVERY, "keep": KEEP,
+    "batch_size": 2, "accumulate": 2, "epochs": 3, "warmup": 3, "log_every": 1, "save_every": EVERY, "keep": KEEP,
+    "device": "cpu",
 }  # fmt: skip
 TIMES = ("elapsed_s", "steps_per_s", "tokens_per_s", "flops_per_s")
 RANK, MANIFEST = "rank-00000.safetensors", "manifest.json"
