@@ -94,8 +94,3 @@ def test_circle_is_a_lint_error_of_each_contract_in_it(folder: Path) -> None:
         f"PV187 `use` goes in a circle: base -> user -> base; {hint}",
         f"PV187 `use` goes in a circle: user -> base -> user; {hint}",
     ]
-
-
-def test_name_of_a_domain_and_a_constant_is_a_lint_error(folder: Path) -> None:
-    write(folder, "base", "twice", BASE.replace("constants: {factor: 2}", "constants: {factor: 2, some: 3}"))
-    assert "PV187 'some' is both a domain and a constant; rename one" in findings(folder)

@@ -120,11 +120,7 @@ def test_other_dtype_of_the_result_is_refuted(tried) -> None:
 
 
 @pytest.mark.parametrize(
-    "code",
-    [
-        lambda x: torch.complex(x * 2, x),
-        lambda x: [complex(2 * float(each), 0.0) for each in x],
-    ],
+    "code", [lambda x: torch.complex(x * 2, x), lambda x: [complex(2 * float(each), 0.0) for each in x]]
 )
 def test_complex_result_is_refuted_whatever_holds_it(tried, code) -> None:
     record = tried(doubled(), "e", {"f": code})
@@ -198,31 +194,14 @@ async def awaited(x):
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
-@pytest.mark.parametrize(
-    ("code", "kind", "result"),
-    [
-        (yielding, "generator", "real[N]"),
-        (awaited, "coroutine", "real[N]"),
-    ],
-)
-def test_code_whose_body_does_not_run_is_an_error_that_says_so(tried, code, kind, result) -> None:
-    several = doubled(result=result, expression="2 * x, x") if "," in result else doubled()
-    record = tried(several, "e", {"f": code})
+@pytest.mark.parametrize(("code", "kind"), [(yielding, "generator"), (awaited, "coroutine")])
+def test_code_whose_body_does_not_run_is_an_error_that_says_so(tried, code, kind) -> None:
+    record = tried(doubled(), "e", {"f": code})
     said = f"NoNumber: f returned a {kind}, which cannot be compared: write a function that returns its values"
     assert (record["status"], record["detail"]) == ("error", said)
 
 
-@pytest.mark.parametrize(
-    ("code", "told"),
-    [
-        (lambda x: 2 * x + 0 * numpy.max(x), True),
-        (lambda x: x + None, False),
-    ],
-    ids=[
-        "a function of NumPy",
-        "another TypeError",
-    ],
-)
+@pytest.mark.parametrize(("code", "told"), [(lambda x: 2 * x + 0 * numpy.max(x), True), (lambda x: x + None, False)])
 def test_code_for_numpy_that_gets_a_tensor_is_told_so(tried, code, told) -> None:
     record = tried(doubled(), "e", {"f": code})
     assert record["status"] == "raised"

@@ -1,6 +1,5 @@
 """A run leaves its arguments, its result and its trace in a directory, from which predicates read them."""
 
-import json
 import re
 from pathlib import Path
 
@@ -41,13 +40,3 @@ def test_result_that_is_not_json_names_the_value_and_what_to_return(tmp_path: Pa
     with pytest.raises(TypeError, match=re.escape(says)):
         reference_run.execute(lambda *_, **__: result, "s", device="cpu", directory=tmp_path / "run", arguments={})
     assert not (tmp_path / "run" / reference_run.RESULT).exists()
-
-
-def test_events_before_a_failure_are_kept(tmp_path: Path) -> None:
-    def fails(subject, *, device, directory, trace):
-        trace({"step": 0})
-        raise RuntimeError("stopped")
-
-    with pytest.raises(RuntimeError):
-        reference_run.execute(fails, "s", device="cpu", directory=tmp_path / "run", arguments={})
-    assert json.loads((tmp_path / "run" / reference_run.TRACE).read_text()) == {"step": 0}

@@ -32,12 +32,6 @@ def test_reserved_names_are_refused() -> None:
         parse_domain({"pi": "real"})
 
 
-def test_variable_cannot_have_the_name_of_an_axis() -> None:
-    with pytest.raises(InvalidVariable, match=r"^V is both an axis and a variable; rename the variable$") as refused:
-        parse_domain({"V": "real", "x": "real[V]"})
-    assert refused.value.variable == "x"
-
-
 def test_variable_with_too_many_elements_is_refused() -> None:
     with pytest.raises(InvalidVariable, match="x may have more than 1048576 elements"):
         parse_domain({"A": "size 1..4096", "B": "size 1..4096", "x": "real[A,B]"})

@@ -58,14 +58,6 @@ def test_chain_of_calls_has_a_limited_depth() -> None:
     assert refused == {"e0", "e1"}
 
 
-def test_mutual_recursion_is_refused() -> None:
-    equations = {name: {"domain": {"x": "real"}, "expression": f"{of}(x)"} for name, of in (("a", "b"), ("b", "a"))}
-    assert [str(problem) for problem in parse_equations(equations)[1]] == [
-        "in b: recursive call: a -> b -> a",
-        "in a: recursive call: b -> a -> b",
-    ]
-
-
 VALUES = {
     "x + 2 * y - x / y": [1 + 2 * 4 - 1 / 4, 7 + 2 * 2 - 7 / 2],
     "x // y + x % y": [0 + 1.0, 3 + 1.0],

@@ -1,7 +1,5 @@
 """The grammar: hostile or invalid expressions are refused with their position, and nothing is executed."""
 
-import ast
-
 import pytest
 
 from pv.equations.language import parse
@@ -41,12 +39,6 @@ def test_invalid_syntax_is_refused_at_its_position(expression) -> None:
     line, column, message = REFUSED[expression]
     assert message in str(refused.value)
     assert (refused.value.line, refused.value.column) == (line, column)
-
-
-def test_position_counts_characters_not_bytes() -> None:
-    formula = parse("α = 1\nα + βγ * δ")
-    nodes = {node.id: formula.place(node) for node in ast.walk(formula.lines[1].value) if isinstance(node, ast.Name)}
-    assert nodes == {"α": (2, 1), "βγ": (2, 5), "δ": (2, 10)}
 
 
 def test_expression_is_neither_imported_nor_executed(tmp_path) -> None:

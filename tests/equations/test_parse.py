@@ -22,11 +22,7 @@ SQUARE = {
     "precision": "input",
     "tolerance": {"relative": 0.1, "why": "a test"},
 }
-SLOPE = {
-    "derivative_of": {"equation": "square", "with_respect_to": "x"},
-    "result": "real[N]",
-    "expression": "2 * x",
-}
+SLOPE = {"derivative_of": {"equation": "square", "with_respect_to": "x"}, "result": "real[N]", "expression": "2 * x"}
 
 
 def test_derivative_inherits_domain_requires_and_dtypes() -> None:

@@ -41,12 +41,6 @@ def test_invalid_returns_is_refused(text) -> None:
     assert REFUSED_RETURNS[text] in str(refused.value)
 
 
-def test_items_are_selected_by_text_and_from_the_end() -> None:
-    result = {"loss": 6.0, "parts": [1, 2, 3], "count": 2}
-    assert returned(parse_returns("-result['loss'] / result['count']", 1), result) == -3.0
-    assert returned(parse_returns("result['parts'][-1]", 1), result) == 3
-
-
 def test_attribute_of_a_dict_says_how_to_write_an_item() -> None:
     with pytest.raises(LookupError, match=r"the code returned a dict: write `result\['loss'\]` in `returns`"):
         returned(parse_returns("loss", 1), {"loss": 1.0})

@@ -19,12 +19,6 @@ def test_result_must_match_the_expression(result, expression, problem_of) -> Non
     assert (problem.part, str(problem)) == (Part.RESULT, RESULTS[result, expression])
 
 
-@pytest.mark.parametrize("axes", ["real[V,D]", "real[D,V]"])
-def test_result_may_order_axes_as_the_code_has_them(axes, domain) -> None:
-    definitions, problems = parse_equations({"e": {"domain": domain, "expression": "W * s", "result": axes}})
-    assert (problems, len(definitions["e"].results[0])) == ([], 2)
-
-
 CONDITIONS = {
     ("requires", "s"): "expected one condition, such as `any(y != -100, B, T)`",
     ("requires", "s > 0"): "expected a condition without axes, got [V]; reduce it with any(...) or all(...)",

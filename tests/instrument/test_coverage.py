@@ -32,16 +32,7 @@ def test_a_probe_notes_each_function_that_ran_and_no_other(folder: Path) -> None
     )
 
 
-def test_a_mutant_that_is_never_imported_is_void(folder: Path) -> None:
-    plan = logged(folder)
-    value(plan, folder, "import other\nshow(0)")
-    assert log_of(folder, plan) == (frozenset(), False)
-
-
-LEAVING = {
-    "an exception": "raise KeyError",
-    "os._exit": "os._exit(3)",
-}
+LEAVING = {"an exception": "raise KeyError", "os._exit": "os._exit(3)"}
 
 
 @pytest.mark.parametrize("way", LEAVING)
@@ -68,11 +59,7 @@ def test_what_multiprocessing_reached_is_noted(method: str, folder: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("plan", "says"),
-    [
-        (swap("treble", "other:triple"), "subject has no 'treble'"),
-        (edit("double", "2", "3"), ""),
-    ],
+    ("plan", "says"), [(swap("treble", "other:triple"), "subject has no 'treble'"), (edit("double", "2", "3"), "")]
 )
 def test_a_child_notes_that_a_mutant_could_not_be_planted(plan: Plan, says: str, folder: Path) -> None:
     plan = replace(plan, log=str(folder / "log.jsonl"))

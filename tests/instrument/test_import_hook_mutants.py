@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pv.instrument.import_hook import Plan
-from tests.instrument.programs import edit, environment, ran, swap, value
+from tests.instrument.programs import edit, swap, value
 
 
 @pytest.mark.parametrize(
@@ -60,11 +60,6 @@ def test_a_mutant_reaches_multiprocessing(method: str, folder: Path) -> None:
     assert value(edit("double", "2", "3"), folder, program) == [3, 6]
 
 
-def test_a_mutant_reaches_a_module_that_is_run(folder: Path) -> None:
-    ended = ran(edit("double", "2", "3"), folder, "-m", "subject")
-    assert (ended.stdout, ended.stderr) == ("9\n", "")
-
-
 def test_a_module_of_a_package_is_mutated_and_its_neighbours_are_not(folder: Path) -> None:
     (folder / "package").mkdir()
     (folder / "package" / "__init__.py").write_text("from package.inner import f\n")
@@ -78,14 +73,6 @@ def test_a_module_of_a_package_is_mutated_and_its_neighbours_are_not(folder: Pat
 def test_a_compiled_copy_of_the_module_is_not_used(folder: Path) -> None:
     subprocess.run([sys.executable, "-m", "compileall", "-q", str(folder)], check=True, timeout=60)
     assert value(edit("double", "2", "3"), folder, "import subject\nshow(subject.double(2))") == 6
-
-
-def test_a_mutated_module_leaves_no_compiled_copy(folder: Path) -> None:
-    settings = environment(edit("double", "2", "3"), folder)
-    settings.pop("PYTHONDONTWRITEBYTECODE")
-    command = [sys.executable, "-c", "import subject; assert subject.double(2) == 6"]
-    subprocess.run(command, cwd=folder, env=settings, check=True, timeout=60)
-    assert value(Plan(), folder, "import subject\nshow(subject.double(2))") == 4
 
 
 @pytest.mark.parametrize(

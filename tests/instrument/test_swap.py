@@ -94,10 +94,7 @@ def with_depth(width: int, height: int, depth: int) -> int:
 
 @pytest.mark.parametrize(
     ("new", "complaint"),
-    [
-        (without_height, "too many positional arguments"),
-        (with_depth, "missing a required argument: 'height'"),
-    ],
+    [(without_height, "too many positional arguments"), (with_depth, "missing a required argument: 'height'")],
 )
 def test_replacement_with_other_parameters_is_a_broken_mutant(module: ModuleType, new: Any, complaint: str) -> None:
     with pytest.raises(BrokenMutant, match=f"{new.__name__} does not take the arguments of area: {complaint}"):

@@ -34,16 +34,6 @@ def test_each_mutant_is_killed_survives_or_is_never_reached(shop: Any) -> None:
     }
 
 
-def test_a_falsifier_is_judged_by_itself_alone(shop: Any) -> None:
-    shop.add("S-NOTHING", "falsify_nothing")
-    result = shop.mutate("S-NOTHING")
-    assert result.falsifiers == ("S-NOTHING",)
-    assert shop.fates(result)["price: cents * pieces -> cents / pieces"] is MutantStatus.KILLED, (
-        "it divides by zero pieces"
-    )
-    assert shop.fates(result)["price: 10 -> 11 (place 1)"] is MutantStatus.SURVIVED
-
-
 def test_a_mutant_is_planted_in_child_processes_too(shop: Any) -> None:
     shop.add("S-CHILD", "falsify_price_in_a_child")
     assert shop.fates(shop.mutate("S-CHILD"))["price: cents * pieces -> cents / pieces"] is MutantStatus.KILLED

@@ -19,11 +19,6 @@ def test_a_contract_selects_the_modules_that_are_mutated(shop: Any) -> None:
     assert json.loads(summary.data([found], 0.5))["contracts"][0]["mutation_scope"] == ["helper"]
 
 
-def test_widely_is_widely_whatever_the_contract_names(shop: Any) -> None:
-    shop.append("mutation_scope: [helper]\n")
-    assert {j.mutant.function for j in shop.mutate("shop", widely=True).judged} == {"shop:price", "helper:rounded"}
-
-
 @pytest.mark.parametrize(
     ("named", "says"),
     [

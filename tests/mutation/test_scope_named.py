@@ -33,22 +33,6 @@ def validated() -> tuple[Report, dict[str, Any]]:
     return said, shown["contracts"][0]
 
 
-def test_the_places_that_were_judged_are_recorded_and_reported(project: Project) -> None:
-    folder = project("mutable")
-    named(folder, "[helper, shop]")
-    one(record=True)
-    kept = json.loads((folder / "evidence/shop.mutants.json").read_text())
-    Draft202012Validator(pv.schema("mutants")).validate(kept)
-    _, shown = validated()
-    assert (
-        kept["mutation_scope"]
-        == shown["mutation_scope"]
-        == shown["mutation_score"]["mutation_scope"]
-        == ["helper", "shop"]
-    )
-    assert shown["mutation_score"]["changed"] == []
-
-
 def test_a_score_stays_one_of_its_own_places_when_the_contract_names_others(project: Project) -> None:
     folder = project("mutable")
     named(folder, "[helper, shop]")

@@ -12,17 +12,3 @@ def test_exit_code_follows_problems_then_empty_results() -> None:
     assert summary.exit_code([result(SURVIVED), result()]) == 2
     assert summary.exit_code([]) == 2
     assert summary.exit_code([result(), result(KILLED, unused=("c.yaml:1:1",))]) == 1
-
-
-def test_text_shows_survivors_with_their_diff_and_no_killed_mutant() -> None:
-    lines = summary.text([result(KILLED, SURVIVED)], 1.25).splitlines()
-    assert lines == [
-        "c by F: mutation score 50 % (1 of 2 killed)",
-        "",
-        "contract.yaml:3 tiny:double [constant] survived",
-        "  -    return 2",
-        "  +    return 3",
-        "  tried by F",
-        "",
-        "1.2 s; exit 0",
-    ]

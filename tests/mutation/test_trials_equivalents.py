@@ -27,23 +27,7 @@ def test_too_many_equivalents_fail_a_run_of_all_and_say_what_to_try(shop: Any) -
     assert (part.count(MutantStatus.EQUIVALENT), summary.problems(part)) == (2, [])
 
 
-def test_a_gate_says_how_many_equivalents_are_accepted(shop: Any) -> None:
-    accept_two(shop)
-    shop.append("qa_gate: {id: G, name: all, require: {equivalents: 0.2}}\n")
-    assert summary.problems(shop.mutate("shop")) == []
-
-
-@pytest.mark.parametrize(
-    "replace",
-    [
-        "whole <= 0",
-        "whole < -5",
-    ],
-    ids=[
-        "told apart",
-        "no mutant",
-    ],
-)
+@pytest.mark.parametrize("replace", ["whole <= 0", "whole < -5"], ids=["told apart", "no mutant"])
 def test_a_result_with_problems_is_not_recorded(shop: Any, replace: str) -> None:
     if replace:
         shop.accept(find="whole < 0", replace=replace, reason="nothing is free")

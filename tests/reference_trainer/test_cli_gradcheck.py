@@ -4,7 +4,6 @@ import math
 from unittest import mock
 
 import pytest
-import torch
 
 from reference_trainer.distillation import gradcheck
 from tests.reference_trainer.commands import Failing, command
@@ -27,13 +26,6 @@ def test_one_difference_beyond_rounding_is_a_failure_also_if_it_cannot_be_printe
         lost = command("gradcheck", out=Failing(OSError(28, "No space left on device")))
     assert (ended.code, lost.code) == (1, 1)
     assert "DIFFER on" in ended.said
-
-
-def test_sizes_and_seed_are_passed_on() -> None:
-    flags = ["--device", "cpu", "--vocabulary", "7", "--positions", "3", "--seed", "5"]
-    with mock.patch.object(gradcheck, "differences", mock.Mock(return_value=[])) as differences:
-        command("gradcheck", *flags)
-    differences.assert_called_once_with(torch.device("cpu"), (2, 3, 7), 5)
 
 
 @pytest.mark.parametrize(

@@ -92,10 +92,7 @@ def test_command_that_only_prints_fails_on_a_full_disk(unbuffered: str) -> None:
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
-    assert (done.returncode, done.stderr) == (
-        1,
-        "error: cannot write to standard output: No space left on device\n",
-    )
+    assert (done.returncode, done.stderr) == (1, "error: cannot write to standard output: No space left on device\n")
 
 
 def on_a_terminal(trainer, *arguments: str, interrupt_at: str = "") -> tuple[int, str]:

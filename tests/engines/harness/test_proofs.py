@@ -7,14 +7,12 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from click.testing import CliRunner
 
 import pv
-from pv.cli import main
 from pv.results.outcome import Outcome, Selection
 from pv.results.trial import Evidence, TrialStatus
 from pv.results.verdict import Report, decide
-from tests.engines.harness.reading import PROJECTS, Project, result, trial_of
+from tests.engines.harness.reading import PROJECTS, result, trial_of
 
 PAIR = "TypeError: the predicate returned a value of type tuple: return True, False or None, or assert the claim"
 
@@ -155,17 +153,6 @@ def test_every_format_tells_of_proofs(sound: Report) -> None:
     assert "| `H-SHARE` | cpu | proved | exhaustive: all 459 points in " in pv.render(sound, "markdown")
 
 
-def test_a_harness_is_listed_with_its_box(project: Project) -> None:
-    project("proofs")
-    text = CliRunner().invoke(main, ["list"]).output
-    assert "H-SHARE  [cpu]  Shares fit into the total\n" in text
-    assert (
-        "prove_counting.py::prove_shares_fit  over total 0..50; parts -3..9, where parts > 0  kills rounded-up" in text
-    )
-    listed = json.loads(CliRunner().invoke(main, ["list", "--format", "json"]).output)
-    assert [h["id"] for h in listed[0]["harnesses"]] == ["H-LOOP", "H-BEYOND", "H-SHARE", "H-EITHER", "H-SUM"]
-
-
 def test_a_proof_that_took_more_than_half_of_its_limit_is_pointed_out(sound: Report) -> None:
     contract = sound.contracts[0].contract
     only = Selection(falsifiers=frozenset({"H-SHARE"}), mutants=False)
@@ -177,12 +164,3 @@ def test_a_proof_that_took_more_than_half_of_its_limit_is_pointed_out(sound: Rep
         strained = "all; with its start 31.00 s of CPU time, more than half of its limit of 60 s"
         assert (f"H-SHARE on cpu: {strained}\n" in pv.render(report, verbose=True)) == (cpu_s > 30)
         assert (f"**proved**: `H-SHARE`: {strained}" in pv.render(report, "markdown")) == (cpu_s > 30)
-
-
-def test_another_subject_is_held_to_the_same_box(project: Project) -> None:
-    folder = project("proofs")
-    (folder / "theirs.py").write_text("def share(total, parts):\n    return total // parts + (total == 7)\n")
-    found = result(pv.validate(only=["H-SHARE"], subjects={"proofs": "theirs"}), "H-SHARE")
-    assert found.outcome is Outcome.FALSIFIED
-    assert found.trial is not None and found.trial.counterexample is not None
-    assert found.trial.counterexample.arguments == {"total": 7, "parts": 1}

@@ -45,16 +45,6 @@ def shared(n, cache={}):
 @functools.cache
 def cached(n): return n + n
 def bounded(n): return min(n, LIMITS["most"])
-def filled(n):
-    LIMITS["most"] = n
-    return n
-class Counter:
-    made = 0
-    def __init__(self):
-        Counter.made += 1
-    def own(self, n):
-        self.n = n
-        return n
 class Plain:
     def __init__(self, n):
         self.items = [n]
@@ -62,7 +52,6 @@ class Plain:
     @property
     def total(self):
         return sum(self.items)
-def indirect(n): return Counter().own(n)
 def plain(n): return Plain(n).total
 def local(n):
     seen = []
@@ -117,8 +106,7 @@ def test_what_a_predicate_reaches_through_its_subject_is_refused(
     ],
 )
 def test_what_a_predicate_does_itself_is_refused(tmp_path: Path, body: str, says: str) -> None:
-    head = "from datetime import datetime as unknown\nfrom itertools import count\nknown, numbers = [], count()\n"
-    head = head.replace("known, numbers = [], count()", "known = []\nnumbers = count()")
+    head = "from itertools import count\nnumbers = count()\n"
     found = findings(tmp_path, f"{head}def prove(subject, n):\n    {body}\n    return True\n")
     assert [says in f.message for f in found] == [True]
 
@@ -139,23 +127,11 @@ def test_a_predicate_takes_the_subject_and_the_bounds(tmp_path: Path, signature:
     assert (found.code, str(found).endswith(says)) == ("PV112", True)
 
 
-@pytest.mark.parametrize(
-    "bound",
-    [
-        "0...9",
-        "list of int 0..9",
-    ],
-)
+@pytest.mark.parametrize("bound", ["0...9", "list of int 0..9"])
 def test_a_bound_that_is_none_is_refused_where_it_stands(tmp_path: Path, bound: str) -> None:
     (found,) = findings(tmp_path, "def prove(subject, n): return True\n", CONTRACT.replace("0..9", f'"{bound}"'))
     assert found.code == "PV012"
     assert "expected 0..8, bool, or list of int 0..9, at most 4" in found.message
-
-
-def test_both_names_of_the_key_are_read(tmp_path: Path) -> None:
-    more = CONTRACT.replace("harnesses:", "kani_harnesses:").replace("id: H,", "id: K,")
-    assert findings(tmp_path, "def prove(subject, n): return subject.twice(n) == 2 * n\n", more) == []
-    assert [h.id for h in load([tmp_path / "contract.yaml"]).contracts[0].harnesses] == ["K"]
 
 
 def test_the_gate_may_name_harnesses_and_only_such_as_there_are(tmp_path: Path) -> None:
@@ -247,12 +223,6 @@ def test_a_name_that_resolves_to_impure_code_is_an_error(tmp_path: Path, rate: s
     assert ("error", "PV192", says) in found and {severity for severity, _, _ in found} <= {"error", "notice"}
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        "pkg.unknown().step()",
-        "n.step()",
-    ],
-)
+@pytest.mark.parametrize("call", ["pkg.unknown().step()", "n.step()"])
 def test_impure_code_behind_an_object_of_unknown_class_is_a_notice(tmp_path: Path, call: str) -> None:
     assert stepped(tmp_path, f"def rate(n): return {call} + 1") == [("notice", "PV192", "uses torch")]

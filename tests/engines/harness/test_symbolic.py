@@ -28,12 +28,7 @@ def test_a_counterexample_is_read_from_text(text: str, point: dict[str, object])
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "NotDeterministic",
-        "false when calling harness(",
-        "false when calling harness(f(1), True, [])",
-    ],
+    "text", ["NotDeterministic", "false when calling harness(", "false when calling harness(f(1), True, [])"]
 )
 def test_what_is_no_point_is_not_taken_for_one(text: str) -> None:
     assert parsed(text, SPACE) is None

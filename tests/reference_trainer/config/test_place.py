@@ -2,13 +2,8 @@
 
 import pytest
 
-from reference_trainer.config.place import Place, placed
+from reference_trainer.config.place import placed
 from reference_trainer.errors import SettingError
-
-
-def test_place_is_that_of_torchrun() -> None:
-    given = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1"}
-    assert placed(given) == Place(rank=5, world_size=8, local_rank=1)
 
 
 @pytest.mark.parametrize(

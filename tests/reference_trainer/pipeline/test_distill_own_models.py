@@ -120,27 +120,6 @@ def test_own_models_without_hidden_states_are_refused_before_the_training(tmp_pa
         own.prepare()
 
 
-class Larger(Own):
-    """A teacher with two tokens more than the student."""
-
-    def make_teacher(self) -> nn.Module:
-        teacher = Recurrent(16, seed=2)
-        teacher.head = nn.Linear(16, 13)
-        return teacher
-
-    def teacher_vocab_size(self) -> int:
-        return 13
-
-
-def test_own_models_share_a_vocabulary(tmp_path: Path) -> None:
-    given = Settings(out=tmp_path / "out", device="cpu", share_vocabulary="truncate")
-    with Larger(given, lines=Lines(io.StringIO())) as own:
-        own.prepare()
-        assert own.conclude(own.run()).train.steps_completed == 15
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert manifest["settings"]["share_vocabulary"] == "truncate"
-
-
 class Frozen(Own):
     def make_student(self) -> nn.Module:
         return super().make_student().requires_grad_(False)

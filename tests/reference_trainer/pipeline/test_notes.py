@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from reference_trainer.config.settings import Settings
-from reference_trainer.pipeline.notes import resume_note, short_of, student_notes, teacher_note
+from reference_trainer.pipeline.notes import resume_note, short_of, student_notes
 from reference_trainer.training.schedule import Event, Position, Schedule
 from reference_trainer.training.state import fresh
 
@@ -34,11 +34,7 @@ def test_settings_beyond_the_run_have_one_line_each(given: dict[str, Any], says:
 
 @pytest.mark.parametrize(
     ("dtype", "rate", "remedy"),
-    [
-        (torch.bfloat16, 1e-5, "return model.float()"),
-        (torch.bfloat16, 3e-3, ""),
-        (torch.float32, 1e-5, ""),
-    ],
+    [(torch.bfloat16, 1e-5, "return model.float()"), (torch.bfloat16, 3e-3, ""), (torch.float32, 1e-5, "")],
 )
 def test_weights_that_a_step_cannot_move_have_a_line(dtype: torch.dtype, rate: float, remedy: str) -> None:
     student = nn.Sequential(nn.Linear(100, 100).to(dtype), nn.Linear(1, 1).double())
@@ -46,23 +42,6 @@ def test_weights_that_a_step_cannot_move_have_a_line(dtype: torch.dtype, rate: f
     assert bool(lines) is bool(remedy)
     kind = str(dtype).removeprefix("torch.")
     assert all(f"of its weights are {kind} numbers" in line and remedy in line for line in lines)
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"warmup": 500, "lr": 1.0}, "warmup is 500 and it has 100 steps: its learning rate reaches 0.2 instead of 1"),
-        ({"warmup": 500, "smoke": 100}, None),
-    ],
-)
-def test_teacher_with_fewer_steps_than_its_warmup_has_a_line(given: dict[str, Any], says: str | None) -> None:
-    assert teacher_note(Settings(**given), 100) == says
-
-
-def test_frozen_weights_and_zeros_have_no_line() -> None:
-    frozen, zeros = nn.Linear(100, 100).requires_grad_(False), nn.Linear(100, 1)
-    nn.init.zeros_(zeros.weight)
-    assert student_notes(Settings(lr=1e-5), nn.Sequential(frozen, zeros).bfloat16()) == []
 
 
 @pytest.mark.parametrize(

@@ -57,10 +57,7 @@ def test_all_metrics_are_drawn_by_default_loss_and_rate_first_with_paths_for_equ
 
     with mock.patch.dict(sys.modules, {"reference_trainer.pipeline.figure": mock.Mock(draw=draw)}):
         assert command("plot", "a/run", "b/run/metrics.jsonl").code == 0
-    assert asked == [
-        ["a/run", "b/run/metrics.jsonl"],
-        ["loss", "learning_rate", "hard_loss", "agreement", "odd"],
-    ]
+    assert asked == [["a/run", "b/run/metrics.jsonl"], ["loss", "learning_rate", "hard_loss", "agreement", "odd"]]
 
 
 @pytest.mark.parametrize(

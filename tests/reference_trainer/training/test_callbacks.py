@@ -30,10 +30,7 @@ def _plain(self: Callback, context: object) -> None: ...
             {"on_fit_start": _plain},
             "callback 2: unknown hook 'on_fit_start' of Mine (choose from on_train_begin, on_epoch_begin, ",
         ),
-        (
-            {"on_step_end": _async},
-            "callback 2: Mine.on_step_end is an async function, which nothing awaits; expected",
-        ),
+        ({"on_step_end": _async}, "callback 2: Mine.on_step_end is an async function, which nothing awaits; expected"),
         (
             {"on_step_end": _generator},
             "callback 2: Mine.on_step_end is a generator, which nothing iterates; expected a plain function",

@@ -63,11 +63,7 @@ def without_codes(text: str) -> list[str]:
 @pytest.mark.parametrize("error", [BrokenPipeError(errno.EPIPE, "Broken pipe"), ValueError("closed file")])
 def test_failed_stream_ends_the_lines_but_not_the_run(error: Exception, terminal: bool, after: int) -> None:
     stream, errors, failures = Stream(error, after, terminal=terminal), io.StringIO(), list[Any]()
-    with (
-        patch.dict(os.environ, XTERM),
-        redirect_stderr(errors),
-        patch.object(threading, "excepthook", failures.append),
-    ):
+    with patch.dict(os.environ, XTERM), redirect_stderr(errors), patch.object(threading, "excepthook", failures.append):
         call_all(ProgressCallback(1, lines=Lines(stream)), 2, 3)
     assert failures == [], "a thread of the bar ended with an exception"
     assert stream.raised == 1, "the failed stream was written to again"

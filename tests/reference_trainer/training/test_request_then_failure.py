@@ -115,9 +115,3 @@ def test_checkpoint_that_cannot_be_written_is_no_saved_request(hook: str, error:
     with pytest.raises(OutputError, match="the disk is full"):
         saved_by(hook, error, full)
     assert calls == [step]
-
-
-@pytest.mark.parametrize("hook", ["on_optimizer_step", "on_log"])
-def test_failure_in_a_step_that_is_half_recorded_stays_an_error(hook: str) -> None:
-    with pytest.raises(ValueError, match="failed"):
-        saved_by(hook, ValueError("failed"))

@@ -19,10 +19,7 @@ from reference_trainer.training.loop import Objective, train
 from reference_trainer.training.schedule import Schedule
 from reference_trainer.training.watchdog import WatchdogCallback
 
-HANGS = {
-    "native code that holds the interpreter's lock": "ctypes.PyDLL(None).sleep(30)",
-    "a loop": "while True: pass",
-}
+HANGS = {"native code that holds the interpreter's lock": "ctypes.PyDLL(None).sleep(30)", "a loop": "while True: pass"}
 PROGRAM = """
     import ctypes, os, sys, threading, time, types
     from reference_trainer.training.watchdog import WatchdogCallback
