@@ -46,17 +46,6 @@ def test_a_score_stays_one_of_its_own_places_when_the_contract_names_others(proj
     assert ", stale, changed: the contract's `mutation_scope`" in pv.render(said, verbose=True)
 
 
-def test_a_score_without_its_places_is_refused_with_the_command_that_writes_it_again(project: Project) -> None:
-    folder = project("mutable")
-    one(record=True)
-    file = folder / "evidence/shop.mutants.json"
-    file.write_text(json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k != "mutation_scope"}))
-    said, _ = validated()
-    assert said.exit_code == 1
-    text = " ".join(pv.render(said).split())
-    assert "'mutation_scope' is a required property; delete it, or write it again with pv mutate shop --record" in text
-
-
 @pytest.mark.parametrize(
     ("places", "options", "says"),
     [

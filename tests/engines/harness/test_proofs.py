@@ -131,13 +131,6 @@ def test_random_examples_and_the_solver_each_find_what_the_other_misses(odd: Rep
     assert result(odd, "UNLIKE").outcome is Outcome.FALSIFIED
 
 
-def test_a_failure_says_over_what_with_what_and_how_to_see_it_again(odd: Report) -> None:
-    text = pv.render(odd)
-    assert "over      number -9..9, where number != 1\n" in text
-    assert "number = -1\n" in text
-    assert """--only WRONG-S --replay '{"number": -1}'\n""" in text
-
-
 def test_every_format_tells_of_proofs(sound: Report) -> None:
     results = json.loads(pv.render(sound, "json"))["contracts"][0]["results"]
     (share,) = (c for c in results if c["falsifier"] == "H-SHARE")

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from reference_trainer import Callback, Distillation, Lines, ProviderError, Settings, read_metrics
+from reference_trainer import Callback, Distillation, Lines, Settings, read_metrics
 from reference_trainer.distillation.protocols import Batch, Outputs
 from reference_trainer.errors import SettingError
 
@@ -112,12 +112,6 @@ def test_own_models_with_hidden_states_are_matched(tmp_path: Path) -> None:
     assert len(features) == 20 and features[-1] < 0.5 * features[0]
     assert result.train.metrics["feature"] == features[-1]
     assert set(torch.load(tmp_path / "out" / "own.pt", weights_only=True)) == set(own.student.state_dict())
-
-
-def test_own_models_without_hidden_states_are_refused_before_the_training(tmp_path: Path) -> None:
-    given = Settings(out=tmp_path / "out", device="cpu", feature_weight=1.0)
-    with Own(given, lines=Lines(io.StringIO())) as own, pytest.raises(ProviderError, match="output_hidden_states"):
-        own.prepare()
 
 
 class Frozen(Own):
