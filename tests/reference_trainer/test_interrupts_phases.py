@@ -4,6 +4,7 @@ import itertools
 import os
 import signal
 import subprocess
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -87,7 +88,7 @@ def noted(number: int, waits: tuple[float, ...], *, asked: bool = True) -> str:
 
 @pytest.mark.parametrize("number", NUMBERS)
 def test_noted_interrupt_is_returned_and_a_second_one_a_second_later_raises(number: int) -> None:
-    assert {waits: child(lambda now=waits: noted(number, now)) for waits in NOTED} == NOTED
+    assert {waits: child(partial(noted, number, waits)) for waits in NOTED} == NOTED
     assert child(lambda: noted(number, (0.0,), asked=False)) == (0, "KeyboardInterrupt: ", b""), "nobody asked"
 
 

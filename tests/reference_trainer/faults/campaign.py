@@ -37,7 +37,7 @@ from tests.reference_trainer.faults.operations import Operation, Watch
 from tests.reference_trainer.forked import in_child
 
 STEPS, EVERY, KEEP = 30, 5, 2
-TINY = {
+TINY: dict[str, Any] = {
     "layers": 1, "width": 16, "teacher_layers": 1, "teacher_width": 16, "teacher_steps": 2, "length": 8,
     "batch_size": 2, "accumulate": 2, "epochs": 3, "warmup": 3, "log_every": 1, "save_every": EVERY, "keep": KEEP,
     "device": "cpu",
