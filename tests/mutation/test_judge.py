@@ -8,13 +8,7 @@ from pv.mutation import judge, summary
 from pv.mutation.judge import MutantStatus
 
 
-def test_mutants_are_of_the_functions_that_falsifiers_reached_in_the_subject(shop: Any) -> None:
-    found = shop.mutate("shop")
-    assert {judged.mutant.function for judged in found.judged} == {"shop:price"}
-    assert shop.fates(shop.mutate("shop")) == shop.fates(found), "the same twice"
-
-
-def test_each_mutant_is_killed_survives_or_is_never_reached(shop: Any) -> None:
+def test_each_mutant_of_a_function_that_was_reached_is_killed_survives_or_is_never_reached(shop: Any) -> None:
     assert shop.fates(shop.mutate("shop")) == {
         "price: False -> True": MutantStatus.KILLED,
         "price: cents * pieces -> cents / pieces": MutantStatus.KILLED,

@@ -129,25 +129,6 @@ def test_killed_run_has_no_manifest_unless_complete(new_trainer, moment: str) ->
     assert code == -signal.SIGKILL
 
 
-def test_ignored_signals_stay_ignored(trainer) -> None:
-    """A run that was started with ignored signals continues."""
-
-    def deaf() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    process = trainer.start(preexec_fn=deaf)
-    while not process.stdout.readline().startswith(STEP_10):
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    process.send_signal(signal.SIGHUP)
-    process.terminate()
-    complaints = process.communicate()[1]
-    assert (process.returncode, complaints) == (0, "")
-    assert trainer.left() == WHOLE
-
-
 LONG = ("--epochs", "40", "--log-every", "1", "--warmup", "5")
 
 

@@ -1,6 +1,7 @@
 """Output directories that cannot be used: full and read-only disks, existing files, concurrent runs."""
 
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -39,8 +40,7 @@ def test_disk_without_space_for_a_checkpoint_is_refused_before_training(trainer,
 
 def test_disk_full_during_run_leaves_no_model(trainer, small_disk) -> None:
     disk = small_disk(400)
-    process = trainer.start("--out", f"{disk}/new/out", "--epochs", "3", "--save-every", "0")
-    assert process.stdout is not None and process.stderr is not None
+    process = trainer.fork("--out", f"{disk}/new/out", "--epochs", "3", "--save-every", "0")
     for line in process.stdout:
         if line.startswith("  Step 10"):
             fill(disk, 8)
@@ -125,8 +125,7 @@ def test_second_run_needs_force_and_replaces_model(trainer) -> None:
 
 
 def test_second_concurrent_run_is_refused(trainer) -> None:
-    first = trainer.start("--epochs", "1000")
-    assert first.stdout is not None
+    first = trainer.fork("--epochs", "1000")
     while not first.stdout.readline().startswith("  Step"):
         assert first.poll() is None
     start = time.monotonic()
@@ -135,9 +134,9 @@ def test_second_concurrent_run_is_refused(trainer) -> None:
         assert time.monotonic() - start < 30
         assert first.poll() is None
     finally:
-        first.terminate()
-        first.communicate()
-    assert first.returncode == 75
+        first.send_signal(signal.SIGTERM)
+        first.stderr.read()
+    assert first.wait() == 75
     assert "metrics.jsonl" in trainer.left()
 
 

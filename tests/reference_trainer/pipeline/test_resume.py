@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import signal
 import time
 from pathlib import Path
 
@@ -21,11 +22,11 @@ def test_killed_process_is_resumed_to_the_same_model(trainer) -> None:
     checkpoints = cut / "checkpoints"
     for resume in ([], ["--resume", "latest"]):
         before = sorted(checkpoints.glob("student-step*"))
-        process = trainer.start("--out", str(cut), *FLAGS, *resume)
+        process = trainer.fork("--out", str(cut), *FLAGS, *resume)
         while process.poll() is None and sorted(checkpoints.glob("student-step*")) == before:
             time.sleep(0.002)
-        process.kill()
-        process.communicate()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
     assert not (cut / "model.safetensors").exists() or process.returncode == 0
     done = trainer.run("--out", str(cut), *FLAGS, "--resume", "latest", "--force")
     assert done.returncode == 0, done.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from reference_trainer import read_metrics
+from reference_trainer.supervision.decision import Ending
 from reference_trainer.supervision.heartbeat import Beat, is_alive
 from tests.reference_trainer.conftest import Trainer
 from tests.reference_trainer.forked import Process
@@ -104,37 +105,25 @@ def test_ranks_of_a_killed_supervisor_are_killed(trainer: Trainer) -> None:
     assert ended(process)[0] == 75
 
 
-def test_damaged_newest_checkpoint_is_renamed(trainer: Trainer) -> None:
-    assert ended(started(trainer, "--step", "20"))[0] == 0
-    newest = trainer.folder / "out" / "checkpoints" / "student-step20"
-    os.truncate(newest / "rank-00000.safetensors", 100)
-    code, said, complaints = ended(started(trainer, "--step", "30"))
-    assert code == 0, complaints
-    assert f"renamed to student-step20.damaged: {newest}" in said.replace("out/check", f"{trainer.folder}/out/check")
-    assert "attempt 1: resumes from step 15" in said
-    assert steps(trainer) == list(range(1, 31))
+@pytest.mark.parametrize(
+    ("ending", "options", "attempts", "code"),
+    [
+        (Ending.FAILED, [], 3, 3),
+        (Ending.FAILED, ["--nproc-per-node", "5", "--max-idle", "99"], 11, 4),
+        (Ending.FAILED, ["--max-retries", "1"], 2, 4),
+        (Ending.REFUSED, [], 1, 2),
+        (Ending.FINISHED, [], 1, 5),
+    ],
+)
+def test_exit_code_tells_lack_of_progress_retries_refusal_and_an_early_end_apart(
+    trainer: Trainer, monkeypatch: pytest.MonkeyPatch, ending: Ending, options: list[str], attempts: int, code: int
+) -> None:
+    def attempted(command: object, beats: object, *, ranks: int, name: str) -> tuple[Ending, str]:
+        return ending, f"{ranks} ranks ended"
 
-
-def test_changed_setting_is_refused_once(trainer: Trainer) -> None:
-    assert ended(started(trainer, "--step", "10"))[0] == 0
-    code, said, complaints = ended(started(trainer, "--step", "20", more=("--seed", "9")))
-    assert code == 2
-    assert said.count("attempt") == 2 and "attempt 1: rank 0 ended with exit code 2" in said
-    assert "cannot be resumed: seed" in complaints
-
-
-def test_run_without_progress_is_given_up(trainer: Trainer) -> None:
-    code, said, _ = ended(started(trainer, "--step", "20", "--max-idle", "2", more=("--data", "missing")))
-    assert code == 3
-    assert "attempt 2: rank 0 ended with exit code 1; step 0 of 20 is reached" in said
-    code, said, _ = ended(started(trainer, "--step", "20", "--max-retries", "0", more=("--data", "missing")))
-    assert (code, said.count("attempt 1: ")) == (4, 2)
-
-
-def test_run_that_ends_before_the_step_is_told_apart(trainer: Trainer) -> None:
-    code, said, _ = ended(started(trainer, "--step", "10000", more=("--epochs", "1")))
-    assert code == 5
-    assert "attempt 1: the run came to its end; step" in said
+    monkeypatch.setattr("reference_trainer.supervision.attempts.attempted", attempted)
+    found, said, _ = ended(started(trainer, "--step", "20", *options))
+    assert (found, said.count(f"{5 if '5' in options else 1} ranks ended")) == (code, attempts)
 
 
 REFUSED = {

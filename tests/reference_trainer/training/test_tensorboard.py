@@ -56,7 +56,7 @@ def test_scalars_of_rank_0_are_in_the_file_at_their_steps_before_the_run_ends(di
     callback.on_step_end(context(20, {"loss": 1.25}, 0.25))
     other.on_step_end(context(20, {"loss": 9.0}, rank=1, world_size=2))
     assert scalars(directory) == {
-        "learning_rate": [(10, 0.5), (20, 0.25)],
+        "learning_rate": [(10, 0.5), (15, 0.5), (20, 0.25)],
         "loss": [(10, math.inf), (20, 1.25)],
         "student_perplexity": [(10, 1e6)],
         "eval/hard_loss": [(15, 4.0)],
