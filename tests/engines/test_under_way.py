@@ -73,7 +73,7 @@ falsifiers:
 - {id: DIE, rule: r, prediction: p, if_fails: f, test: "falsify_lib.py::falsify_die"}
 - {id: DIE-EQUATION, equation: die, rule: r, prediction: p, if_fails: f}
 - {id: DIE-RUN, rule: r, prediction: p, if_fails: f, test: "falsify_lib.py::falsify_run", run: dies}
-- {id: HANG, rule: r, prediction: p, if_fails: f, test: "falsify_lib.py::falsify_halve", limit: 10}
+- {id: HANG, rule: r, prediction: p, if_fails: f, test: "falsify_lib.py::falsify_halve", limit: 4}
 harnesses:
 - {id: SYMBOLIC, rule: r, if_fails: f, predicate: "falsify_lib.py::prove_drain", engine: symbolic, bounds:
     {values: "list of int 0..1, at most 4"}, kills: [m]}
