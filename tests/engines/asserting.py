@@ -1,31 +1,7 @@
 """Functions with failing asserts, in a module whose asserts pytest does not rewrite."""
 
-from types import SimpleNamespace
-
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-SUBJECT = SimpleNamespace(double=lambda n: 3 * n, rows=[[1, 2], [3, 4]])
-
-
-def compared(subject=SUBJECT, n=2, want=4):
-    assert subject.double(n) + 1 == want
-
-
-def several(subject=SUBJECT, allowed=3):
-    assert (
-        0 < len(subject.rows)
-        and not subject.rows[1][0] <= allowed
-    )  # fmt: skip
-
-
-def tensors(x=torch.tensor([1.0, 2.0])):  # noqa: B008  (read only)
-    assert torch.equal(x, 2 * x)
-
-
-def long(text="x" * 5000):
-    assert text == "y"
 
 
 def consumes():
@@ -57,16 +33,8 @@ def draws_twice():
     assert next(numbers) == next(numbers)
 
 
-def assigns():
-    assert (value := 1) == 2, value
-
-
 def with_a_message():
     assert len("") == 1, "said"
-
-
-def elsewhere():
-    raise AssertionError
 
 
 def cannot_be_repeated():

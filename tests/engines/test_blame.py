@@ -2,7 +2,6 @@
 
 import importlib.util
 import types
-import unittest
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -12,10 +11,10 @@ import numpy
 import pytest
 import torch
 
-from pv.engines.blame import Blame, said
+from pv.engines.blame import Blame
 from pv.engines.trial import TrialStatus
-from pv.errors import BrokenMutant, MutantProblem
 
+Blamed = tuple[ModuleType, ModuleType, Blame]
 SUBJECT = (
     "def divide(a, b):\n    return a / b\ndef call(function):\n    return function()\n"
     "def asserts():\n    assert False\ndef lacks():\n    import no_such_package\n"
@@ -42,12 +41,12 @@ def raised(function: Callable[[], object]) -> BaseException:
 
 
 @pytest.fixture
-def blamed(tmp_path: Path) -> tuple[ModuleType, ModuleType, Blame]:
+def blamed(tmp_path: Path) -> Blamed:
     subject, falsifier = load(tmp_path / "subject.py", SUBJECT), load(tmp_path / "falsifier.py", FALSIFIER)
     return subject, falsifier, Blame(tmp_path, [str(tmp_path / "subject.py")])
 
 
-def test_exception_of_the_subject_is_its_own(blamed: tuple[ModuleType, ModuleType, Blame]) -> None:
+def test_exception_of_the_subject_is_its_own(blamed: Blamed) -> None:
     subject, falsifier, blame = blamed
     error = raised(lambda: falsifier.attack(subject))
     assert blame.status(error) is TrialStatus.RAISED
@@ -57,42 +56,20 @@ def test_exception_of_the_subject_is_its_own(blamed: tuple[ModuleType, ModuleTyp
     ]
 
 
-def test_exception_of_the_falsifier_inside_the_subject_is_an_error(
-    blamed: tuple[ModuleType, ModuleType, Blame],
-) -> None:
+def test_exception_of_the_falsifier_inside_the_subject_is_an_error_and_a_skip_is_a_skip(blamed: Blamed) -> None:
     subject, falsifier, blame = blamed
     assert blame.status(raised(lambda: subject.call(falsifier.broken))) is TrialStatus.ERROR
-
-
-def test_failed_assertion_refutes_and_a_skip_is_a_skip(blamed: tuple[ModuleType, ModuleType, Blame]) -> None:
-    _, _, blame = blamed
-    assert blame.status(AssertionError("2 == 3")) is TrialStatus.REFUTED
-    assert blame.status(raised(lambda: pytest.fail("no"))) is TrialStatus.REFUTED
     assert blame.status(raised(lambda: pytest.skip("no GPU"))) is TrialStatus.SKIPPED
 
 
-def test_exceptions_of_libraries_are_known_by_their_class_not_by_its_name(tmp_path: Path) -> None:
-    names = "Skipped", "SkipTest", "Failed", "BrokenMutant"
-    text = "".join(f"class {name}(Exception): pass\ndef raises_{name}(): raise {name}\n" for name in names)
-    subject = load(tmp_path / "subject.py", text)
-    blame = Blame(tmp_path, [str(tmp_path / "subject.py")])
-    statuses = [blame.status(raised(getattr(subject, f"raises_{name}"))) for name in names]
-    assert statuses == [TrialStatus.RAISED] * 4
-    forbidden = BrokenMutant(MutantProblem.FORBIDDEN, "it may not do os.remove")
-    assert blame.status(forbidden) is TrialStatus.INVALID_MUTANT
-    assert blame.status(unittest.SkipTest("no GPU")) is TrialStatus.SKIPPED
-
-
-def test_only_an_assertion_of_the_falsifier_refutes(blamed: tuple[ModuleType, ModuleType, Blame]) -> None:
+def test_only_an_assertion_of_the_falsifier_refutes(blamed: Blamed) -> None:
     subject, falsifier, blame = blamed
     assert blame.status(raised(falsifier.claim)) is TrialStatus.REFUTED
     assert blame.status(raised(lambda: subject.call(falsifier.claim))) is TrialStatus.REFUTED
     assert blame.status(raised(lambda: falsifier.calls(subject.asserts))) is TrialStatus.RAISED
 
 
-def test_an_assertion_of_a_library_refutes_if_the_library_is_for_assertions(
-    blamed: tuple[ModuleType, ModuleType, Blame],
-) -> None:
+def test_an_assertion_of_a_library_refutes_if_the_library_is_for_assertions(blamed: Blamed) -> None:
     subject, falsifier, blame = blamed
     ones, twos = torch.ones(2), torch.full((2,), 2.0)
     assert blame.status(raised(lambda: falsifier.calls(torch.testing.assert_close, ones, twos))) is TrialStatus.REFUTED
@@ -104,9 +81,7 @@ def test_an_assertion_of_a_library_refutes_if_the_library_is_for_assertions(
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="no device is missing where there is CUDA")
-def test_a_missing_device_or_package_is_an_error_also_in_the_subject(
-    blamed: tuple[ModuleType, ModuleType, Blame],
-) -> None:
+def test_a_missing_device_or_package_is_an_error_also_in_the_subject(blamed: Blamed) -> None:
     subject, falsifier, blame = blamed
     assert blame.status(raised(lambda: falsifier.calls(torch.zeros(1).cuda))) is TrialStatus.ERROR
     assert blame.status(raised(lambda: subject.call(torch.zeros(1).cuda))) is TrialStatus.ERROR
@@ -125,25 +100,14 @@ def lacks_a_name(original):
     from json import no_such_name
 def lacks_an_attribute(original):
     return math.no_such_name
-def lacks_it_inside(original):
-    return [math.no_such_name for _ in range(2)]
 def calls_the_original(original):
     return original()
 def refuses(original):
     raise ImportError("there is no tensorboard")
-def has_no_value(original):
-    raise AttributeError("there is no value")
-def of_an_object(original):
-    return (1).no_such_name
-def of_nothing(original):
-    return None.no_such_name
 def calls_it_wrongly(original):
     return original(1, 2, 3)
 def refuses_a_type(original):
     raise TypeError("expected a number")
-class Fault:
-    def method(self):
-        return math.no_such_name
 """
 
 
@@ -157,20 +121,13 @@ def test_replacement_with_an_unknown_name_or_wrong_arguments_is_an_invalid_mutan
         blame = Blame(tmp_path, files, mutated=mutated, replacement=f"faults:{name}" if mutated else "")
         return blame.status(raised(call))
 
-    broken = "lacks_a_name", "lacks_an_attribute", "lacks_it_inside", "of_an_object", "calls_it_wrongly"
+    broken = "lacks_a_name", "lacks_an_attribute", "calls_it_wrongly"
     assert {status(name, lambda name=name: getattr(faults, name)(subject.asks)) for name in broken} == {
         TrialStatus.INVALID_MUTANT
     }
-    assert status("Fault", faults.Fault().method) is TrialStatus.INVALID_MUTANT
-    meant = "refuses", "refuses_a_type", "has_no_value", "of_nothing", "calls_the_original"
+    meant = "refuses", "refuses_a_type", "calls_the_original"
     assert {status(name, lambda name=name: getattr(faults, name)(subject.asks)) for name in meant} == {
         TrialStatus.RAISED
     }
     assert status("refuses", lambda: faults.lacks_an_attribute(None)) is TrialStatus.RAISED
     assert status("", lambda: faults.lacks_an_attribute(None), mutated=False) is TrialStatus.RAISED
-
-
-def test_text_of_an_error_is_bounded() -> None:
-    assert said(ValueError()) == "ValueError"
-    assert said(ValueError(" x ")) == "ValueError: x"
-    assert len(said(ValueError("x" * 10**5))) == 4000

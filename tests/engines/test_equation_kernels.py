@@ -5,7 +5,7 @@ import pytest
 import pv
 from pv.results.outcome import Outcome
 
-EXAMPLES = 40
+EXAMPLES = 20
 
 
 @pytest.fixture

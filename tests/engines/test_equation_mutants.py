@@ -17,17 +17,8 @@ EQUIVALENT = {
         "log_q for log_p",
     },
     "topk_kl_with_tail": {"tail_p >= -inf for tail_p > -inf", "1 for 0", "-1 for 0", "tail_q for tail_p"},
-    # No step is negative.
-    "cosine_schedule": {"-1 for 0"},
-    "linear_schedule": {"-1 for 0"},
-    # Both branches are the peak where the warm-up ends.
-    "warmup_then_cosine": {"-1 for 0", "step <= warmup for step < warmup"},
-    # Smaller than rounding of the drawn norms.
-    "clip_gradients": {"total - 1e-06 for total + 1e-06", "total for total + 1e-06", "2e-06 for 1e-06"},
     # Both branches meet there.
     "huber": {"abs(a) < delta for abs(a) <= delta"},
-    # No drawn example has exactly this mass.
-    "top_p_sampling": {"cumsum(p, R) - p <= keep for cumsum(p, R) - p < keep"},
 }
 """Equivalent mutants on the drawn domain, by equation, each group with the reason."""
 
@@ -43,7 +34,7 @@ def said(mutant):
     return mutant["equation"], f"{mutant['after']} for {mutant['before']}"
 
 
-@pytest.mark.parametrize("name", ["kl", "kd_loss", "kd_gradient", "topk_kl_with_tail", "adamw", "attention", "huber"])
+@pytest.mark.parametrize("name", ["kd_loss", "topk_kl_with_tail", "huber"])
 def test_every_mutant_is_killed_unless_it_is_equivalent(name, formulas, implementations, tried) -> None:
     record = tried(formulas, name, implementations, examples=100)
     missed = {said(mutant) for mutant in record["equation_mutants"]["survivors"]}
@@ -51,20 +42,6 @@ def test_every_mutant_is_killed_unless_it_is_equivalent(name, formulas, implemen
         (mutant.equation, f"{mutant.after} for {mutant.before}") for mutant in found(formulas, name)
     }
     assert record["equation_mutants"]["killed"] == record["equation_mutants"]["total"] - len(missed) > 0
-
-
-def test_tolerance_that_allows_everything_kills_no_mutant(formulas, implementations, tried) -> None:
-    wide = {**formulas["huber"], "tolerance": {"absolute": 1e9, "why": "a test"}}
-    record = tried({"huber": wide}, "huber", implementations, examples=20)
-    assert (record["status"], record["equation_mutants"]["killed"]) == ("held", 0)
-
-
-def test_equation_mutants_are_judged_only_on_the_cpu(tried) -> None:
-    equations = {"e": {"domain": {"x": "real[N]"}, "expression": "N + 1", "implemented_by": "f(x)"}}
-    code = {"f": lambda x: x.shape[0] + 1}
-    assert "equation_mutants" not in tried(equations, "e", code, device="meta")
-    assert "equation_mutants" not in tried(equations, "e", code, stop_at_first=True)
-    assert tried(equations, "e", code)["equation_mutants"]["killed"] > 0
 
 
 def test_infinite_value_does_not_hide_other_errors(tried) -> None:

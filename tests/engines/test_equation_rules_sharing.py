@@ -1,6 +1,5 @@
 """Lint of `use`, `domains` and `constants`, and results that depend on a used equation."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,9 +36,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "code.py").write_text("def double(x):\n    return x + x\n\n\ndef four(x):\n    return x * 4\n")
     (tmp_path / "contracts").mkdir()
     return tmp_path
-
-
-Write = Callable[..., None]
 
 
 def write(folder: Path, id_: str, equation: str, text: str) -> None:
@@ -98,8 +94,3 @@ def test_circle_is_a_lint_error_of_each_contract_in_it(folder: Path) -> None:
         f"PV187 `use` goes in a circle: base -> user -> base; {hint}",
         f"PV187 `use` goes in a circle: user -> base -> user; {hint}",
     ]
-
-
-def test_name_of_a_domain_and_a_constant_is_a_lint_error(folder: Path) -> None:
-    write(folder, "base", "twice", BASE.replace("constants: {factor: 2}", "constants: {factor: 2, some: 3}"))
-    assert "PV187 'some' is both a domain and a constant; rename one" in findings(folder)

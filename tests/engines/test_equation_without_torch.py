@@ -100,27 +100,8 @@ def test_claims_about_numbers_are_judged_and_others_say_what_needs_pytorch(start
     assert f"because   the array xs[N] {because}" in done.stdout
 
 
-def test_equation_mutants_are_killed(started) -> None:
-    done = started("pv", "validate", "-v", "--only", "R-HOLDS")
-    assert done.returncode == 0, done.stdout
-    assert "13 of 13 equation mutants killed" in done.stdout
-
-
-def test_counterexample_is_replayed(started) -> None:
-    point = '{"step": 1, "warmup": 1, "peak": 1.0}'
-    done = started("pv", "validate", "--only", "R-WRONG", "--replay", point)
-    assert done.returncode == 1
-    assert "the code of late returned 0.7071068, the equation gives 1 " in done.stdout
-    assert "1 valid example" in done.stdout
-
-
-def test_doctor_reports_pytorch_only_where_a_claim_needs_it(started, folder: Path) -> None:
-    missing = "torch is not installed, and claims of this project need it"
-    assert missing in started("pv", "doctor").stdout
-    contract = folder / "contracts/rates.yaml"
-    kept = [line for line in CONTRACT.splitlines(keepends=True) if "R-SLOPE" not in line and "R-ARRAY" not in line]
-    contract.write_text("".join(kept), encoding="utf-8")
-    assert missing not in started("pv", "doctor").stdout
+def test_doctor_reports_pytorch_where_a_claim_needs_it(started) -> None:
+    assert "torch is not installed, and claims of this project need it" in started("pv", "doctor").stdout
 
 
 def test_pytest_collects_and_tries_the_claims(started) -> None:

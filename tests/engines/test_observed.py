@@ -99,13 +99,9 @@ def replaced(xs, name):
     ("call", "code", "argument"),
     [
         ("f([g, h])", lambda xs: (xs[0] + xs[1], xs.clear())[0], "[g, h]"),
-        ("f([g, h])", lambda xs: (xs[0] + xs[1], xs.reverse())[0] + 0, "[g, h]"),
-        ("f(xs={'g': g, 'h': h})", lambda xs: replaced(xs, "sum"), "{'g': g, 'h': h}"),
         ("f(xs={'g': g, 'h': h})", lambda xs: replaced(xs, "g"), "{'g': g, 'h': h}"),
-        ("f((g, [h]))", lambda xs: xs[0] + xs[1].pop(), "(g, [h])"),
         ("f([g, h])", lambda xs: xs[0].add_(xs[1]), "[g, h]"),
         ("f(zip(g, h))", lambda xs: torch.tensor([sum(xs.pop(0)) for _ in list(xs)]), "zip(g, h)"),
-        ("f(2 * g, h)", lambda twice, h: twice.div_(2) + h, "2 * g"),
     ],
 )
 def test_code_that_changes_a_container_of_the_call_is_refuted(tried, call, code, argument) -> None:
@@ -113,23 +109,6 @@ def test_code_that_changes_a_container_of_the_call_is_refuted(tried, call, code,
     record = tried(pair(call, **domain), "e", {"f": code})
     assert record["error"] == f"Refuted: the code of f changed its argument {argument}"
     assert tried(pair(call, **domain, checks=[]), "e", {"f": code})["status"] == "held"
-
-
-def test_code_that_only_reads_its_containers_holds(tried) -> None:
-    reading = {"f": lambda xs, by: [*xs["g"], by[0]][-2] + xs["h"] * 1}
-    assert tried(pair("f({'g': [h, g], 'h': h}, by=(n, 'name', None))"), "e", reading)["status"] == "held"
-
-
-def test_constructor_that_changes_its_argument_is_refuted(tried) -> None:
-    class Sum:
-        def __init__(self, xs):
-            self.first, self.second = xs.pop(), xs.pop()
-
-        def of(self, n):
-            return self.first + self.second
-
-    record = tried(pair("Sum([g, h]).of(n)"), "e", {"Sum": Sum})
-    assert record["error"] == "Refuted: the code of Sum.of changed its argument [g, h]"
 
 
 def test_other_dtype_of_the_result_is_refuted(tried) -> None:
@@ -141,12 +120,7 @@ def test_other_dtype_of_the_result_is_refuted(tried) -> None:
 
 
 @pytest.mark.parametrize(
-    "code",
-    [
-        lambda x: torch.complex(x * 2, x),
-        lambda x: (x.double() * 2).numpy() + 1j * x.numpy(),
-        lambda x: [complex(2 * float(each), 0.0) for each in x],
-    ],
+    "code", [lambda x: torch.complex(x * 2, x), lambda x: [complex(2 * float(each), 0.0) for each in x]]
 )
 def test_complex_result_is_refuted_whatever_holds_it(tried, code) -> None:
     record = tried(doubled(), "e", {"f": code})
@@ -154,21 +128,6 @@ def test_complex_result_is_refuted_whatever_holds_it(tried, code) -> None:
         "refuted",
         "Refuted: the code of f returned complex numbers, the equation has real values",
     )
-
-
-def test_complex_gradient_is_refuted(tried) -> None:
-    equations = {
-        "square": {"domain": {"x": "real 1..2"}, "expression": "x**2", "implemented_by": "square(x)"},
-        "slope": {"derivative_of": {"equation": "square", "with_respect_to": "x"}, "expression": "2 * x"},
-    }
-    record = tried(equations, "slope", {"square": lambda x: torch.complex(x**2, x)})
-    assert record["error"] == "Refuted: the code of square returned complex numbers, the equation has real values"
-
-
-def test_python_integers_beyond_64_bits_and_real_arrays_of_numpy_are_numbers(tried) -> None:
-    power = {"domain": {"n": "int 60..80"}, "expression": "2**n", "implemented_by": "power(n)"}
-    assert tried({"power": power}, "power", {"power": lambda n: 2**n})["status"] == "held"
-    assert tried(doubled(), "e", {"f": lambda x: (x.double() * 2).numpy()})["status"] == "held"
 
 
 def test_other_result_of_a_second_call_is_refuted(tried) -> None:
@@ -234,37 +193,15 @@ async def awaited(x):
     return x * 2
 
 
-async def streaming(x):
-    yield x * 2
-
-
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
-@pytest.mark.parametrize(
-    ("code", "kind", "result"),
-    [
-        (yielding, "generator", "real[N]"),
-        (awaited, "coroutine", "real[N]"),
-        (awaited, "coroutine", "real[N], real[N]"),
-        (streaming, "generator", "real[N], real[N]"),
-    ],
-)
-def test_code_whose_body_does_not_run_is_an_error_that_says_so(tried, code, kind, result) -> None:
-    several = doubled(result=result, expression="2 * x, x") if "," in result else doubled()
-    record = tried(several, "e", {"f": code})
+@pytest.mark.parametrize(("code", "kind"), [(yielding, "generator"), (awaited, "coroutine")])
+def test_code_whose_body_does_not_run_is_an_error_that_says_so(tried, code, kind) -> None:
+    record = tried(doubled(), "e", {"f": code})
     said = f"NoNumber: f returned a {kind}, which cannot be compared: write a function that returns its values"
     assert (record["status"], record["detail"]) == ("error", said)
 
 
-@pytest.mark.parametrize(
-    ("code", "told"),
-    [
-        (lambda x: 2 * x + 0 * numpy.max(x), True),
-        (lambda x: x.astype(float) * 2, True),
-        (lambda x: x + None, False),
-        (lambda x: numpy.float64(2).nothing * x, False),
-    ],
-    ids=["a function of NumPy", "a method of its arrays", "another TypeError", "another AttributeError"],
-)
+@pytest.mark.parametrize(("code", "told"), [(lambda x: 2 * x + 0 * numpy.max(x), True), (lambda x: x + None, False)])
 def test_code_for_numpy_that_gets_a_tensor_is_told_so(tried, code, told) -> None:
     record = tried(doubled(), "e", {"f": code})
     assert record["status"] == "raised"

@@ -53,11 +53,6 @@ def test_counterexample_is_streamed_and_shrunk() -> None:
     assert record["error"].startswith("AssertionError: 10 is too large")
 
 
-def test_mutant_is_stopped_at_the_first_refutation() -> None:
-    record, records = attack(below(10), stop_at_first=True)
-    assert (record["status"], record["shrunk"], len(records.kept)) == ("refuted", False, 1)
-
-
 def test_same_seed_finds_the_same_first_counterexample() -> None:
     first, second = (attack(below(500), stop_at_first=True, seed=7)[0]["arguments"] for _ in range(2))
     assert first == second
@@ -92,7 +87,6 @@ def broken() -> Any:
         (tolerant(below(10)), "AssertionError: 10 is too large"),
         (tolerant(broken()), "LookupError: a mistake of the test"),
         (example(n=1001).xfail()(below(1001)), "AssertionError: 1001 is too large"),
-        (example(n=1001).xfail(raises=AssertionError)(below(1001)), "AssertionError: 1001 is too large"),
     ],
 )
 def test_failure_that_the_test_hides_is_an_error(test: Any, seen: str) -> None:
@@ -100,10 +94,6 @@ def test_failure_that_the_test_hides_is_an_error(test: Any, seen: str) -> None:
     assert record["status"] == "error"
     assert record["detail"].startswith("an example failed, and the test passed: ")
     assert record["detail"].splitlines()[0].endswith(seen)
-
-
-def test_tolerant_test_of_code_that_never_fails_held() -> None:
-    assert attack(tolerant(below(1001)))[0]["status"] == "held"
 
 
 def test_example_that_is_expected_to_fail_and_passes_is_an_error() -> None:
@@ -115,18 +105,13 @@ def compares(n: int) -> Any:
     return n == 1
 
 
-def waits(n: int) -> Any:
-    yield n
-    raise AssertionError("never reached")
-
-
-@pytest.mark.parametrize(("test", "kind"), [(compares, "bool"), (waits, "generator")])
 @pytest.mark.parametrize("drawn", [False, True])
-def test_test_that_returns_a_value_is_an_error(test: Any, kind: str, drawn: bool) -> None:
+def test_test_that_returns_a_value_is_an_error(drawn: bool) -> None:
+    test = compares
     body = settings(max_examples=5, database=None, deadline=None)(given(n=st.integers())(test)) if drawn else test
     record, _ = attack(body, fixed={} if drawn else {"n": 1})
     assert record["status"] == "error"
-    assert record["detail"].startswith(f"TypeError: the test returned a value of type {kind}: assert the claim")
+    assert record["detail"].startswith("TypeError: the test returned a value of type bool: assert the claim")
 
 
 def test_plain_function_is_one_example() -> None:
@@ -154,10 +139,9 @@ def test_test_without_a_valid_example_is_not_held() -> None:
     assert (record["status"], record["valid"]) == ("no examples", 0)
 
 
-@pytest.mark.parametrize("limit", [10])
-def test_blob_of_a_refutation_replays_it(limit: int) -> None:
-    found, _ = attack(below(limit))
-    again, _ = attack(below(limit), replay=f"{found['hypothesis']}:{found['blob']}")
+def test_blob_of_a_refutation_replays_it() -> None:
+    found, _ = attack(below(10))
+    again, _ = attack(below(10), replay=f"{found['hypothesis']}:{found['blob']}")
     assert (again["status"], again["arguments"]) == ("refuted", found["arguments"])
 
 
@@ -177,13 +161,3 @@ def test_labelled_draws_and_the_output_of_the_failing_example_are_shown(capsys: 
         "  m = 0",
     ]
     assert "tried 10" in capsys.readouterr().out
-
-
-def test_values_are_not_evaluated_again_on_a_mutant() -> None:
-    calls = []
-
-    def falsify() -> None:
-        assert calls.append(1)
-
-    attack(falsify, stop_at_first=True)
-    assert calls == [1]

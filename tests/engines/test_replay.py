@@ -38,10 +38,7 @@ BOX = "is not a point of the box of H-SHARE (total 0..50; parts -3..9, where par
     [
         ('{"total": 3}', "missing parts"),
         ('{"total": 3, "parts": 10}', "parts is 10, and its bound is int -3..9"),
-        ('{"total": true, "parts": "1"}', "total is True, and its bound is int 0..50; parts is '1', and its bound is"),
-        ('{"total": 3, "parts": 1.0}', "parts is 1.0, and its bound is int -3..9"),
         ('{"total": 3, "part": 2}', "missing parts; unknown bound 'part' (did you mean 'parts'?)"),
-        ('{"total": 3, "parts": 2, "xyz": 1}', "unknown bound 'xyz'"),
         ('{"total": 3, "parts": 0}', "parts > 0 does not hold there"),
     ],
 )
@@ -52,19 +49,12 @@ def test_what_is_no_point_is_refused_with_each_name_that_is_wrong(project: Proje
     assert f"{point} {BOX}: {says}" in done.output
 
 
-@pytest.mark.parametrize("point", ['{"total": 1, "parts": 2, "total": 3}', '{"total": {"$int": "1", "$int": "2"}}'])
-def test_a_name_with_two_values_is_refused(project: Project, point: str) -> None:
+def test_a_name_with_two_values_is_refused(project: Project) -> None:
     project("proofs")
+    point = '{"total": 1, "parts": 2, "total": 3}'
     done = CliRunner().invoke(main, ["validate", "--only", "H-SHARE", "--replay", point])
     assert done.exit_code == 3
-    name = "total" if "$" not in point else "$int"
-    assert f"duplicate key '{name}' in the example to replay; give each name one value" in done.output
-
-
-def test_a_list_is_held_against_its_bound(project: Project) -> None:
-    project("proofs")
-    with pytest.raises(UsageError, match=r"counts is \[4\], and its bound is list of int 0..3, at most 3"):
-        pv.validate(only=["H-SUM"], replay='{"counts": [4]}')
+    assert "duplicate key 'total' in the example to replay; give each name one value" in done.output
 
 
 def test_the_replay_that_is_printed_is_taken_for_numbers_beyond_what_json_readers_keep(project: Project) -> None:
@@ -76,14 +66,3 @@ def test_the_replay_that_is_printed_is_taken_for_numbers_beyond_what_json_reader
     printed = json.dumps(dict(found.trial.counterexample.arguments))
     assert "$int" in printed
     assert result(pv.validate(only=["H-SHARE"], replay=printed), "H-SHARE").outcome is Outcome.FALSIFIED
-
-
-@pytest.mark.parametrize("requires", ["partz > 0", "total // parts > 0"])
-def test_a_replay_meets_a_box_that_is_broken_there(project: Project, requires: str) -> None:
-    edit(project("proofs") / "contracts/proofs.yaml", "requires: parts > 0", f"requires: {requires}")
-    point = '{"total": 3, "parts": 0}'
-    if "partz" in requires:
-        assert "PV191" in pv.render(pv.validate(only=["H-SHARE"], replay=point))
-    else:
-        with pytest.raises(UsageError, match="total // parts > 0 raises ZeroDivisionError there"):
-            pv.validate(only=["H-SHARE"], replay=point)

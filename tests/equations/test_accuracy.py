@@ -44,16 +44,10 @@ def test_code_gets_values_of_the_dtype_inside_the_bounds(dtype, tried) -> None:
     assert len({float(v) for x in given for v in x}) > 20
 
 
-def test_dtypes_take_turns(tried) -> None:
-    given = []
-    tried(equation(dtypes=["float32", "bfloat16"]), "e", {"f": lambda x: given.append(x.dtype) or in_float32(x)})
-    assert given[:4] == [torch.float32, torch.bfloat16] * 2
-
-
 @pytest.mark.parametrize("dtype", NARROW)
 @pytest.mark.parametrize("code", [in_float32, rounded_at_the_end])
 def test_code_may_compute_in_float32_for_narrow_dtypes(code, dtype, tried) -> None:
-    assert tried(equation(dtypes=[dtype]), "e", {"f": code}, examples=300)["status"] == "held"
+    assert tried(equation(dtypes=[dtype]), "e", {"f": code})["status"] == "held"
 
 
 @pytest.mark.parametrize("dtype", NARROW)
@@ -83,33 +77,6 @@ def test_fault_of_one_dtype_is_shown_and_replayed_in_that_dtype(dtype, tried) ->
     assert (again["status"], again["error"], again["arguments"]) == ("refuted", record["error"], record["arguments"])
 
 
-def test_fault_of_every_dtype_is_shown_in_float32(tried) -> None:
-    record = tried(equation(dtypes=["bfloat16", "float32"]), "e", {"f": lambda x: 2 * in_float32(x)})
-    assert record["inputs"]["x"].dtype is torch.float32
-
-
-def test_derivative_inherits_the_dtypes_of_its_equation(tried) -> None:
-    equations = {
-        "square": {
-            "domain": {"x": "real[N] 1..2"},
-            "expression": "sum(x**2)",
-            "implemented_by": "square(x)",
-            "dtypes": ["bfloat16"],
-        },
-        "slope": {
-            "derivative_of": {"equation": "square", "with_respect_to": "x"},
-            "result": "real[N]",
-            "expression": "2 * x",
-        },
-    }
-    given = []
-    code = {"square": lambda x: given.append(x.dtype) or x.float().square().sum()}
-    assert tried(equations, "slope", code)["status"] == "held"
-    assert set(given) == {torch.bfloat16}
-    record = tried(equations, "slope", {"square": lambda x: x.float().pow(2.02).sum()})
-    assert record["error"].startswith("Refuted: the derivative of the code of square by x is")
-
-
 TOLERANCE = {"relative": 1e-3, "absolute": 0, "why": "a table of ten bits"}
 
 
@@ -122,22 +89,3 @@ def test_tolerance_replaces_the_measured_error(tried) -> None:
     record = tried(equation(tolerance=TOLERANCE), "e", off_by(5e-3))
     assert record["status"] == "refuted"
     assert "(tolerance ±0.0005" in record["error"]
-
-
-def test_tolerance_of_zero_requires_equality(tried) -> None:
-    exact = {"e": {**SOFTMAX, "expression": "2 * x", "tolerance": {"absolute": 0, "why": "doubling is exact"}}}
-    assert tried(exact, "e", {"f": lambda x: x + x})["status"] == "held"
-    assert tried(exact, "e", {"f": lambda x: x * 2.0000002384185791})["status"] == "refuted"
-
-
-def test_tolerance_does_not_apply_between_equations(tried) -> None:
-    equations = {
-        "square": {"domain": {"x": "real 1..2"}, "expression": "x**2", "implemented_by": "square(x)"},
-        "slope": {
-            "derivative_of": {"equation": "square", "with_respect_to": "x"},
-            "expression": "2.0001 * x",
-            "tolerance": {"relative": 0.1, "why": "a test"},
-        },
-    }
-    record = tried(equations, "slope", {"square": lambda x: x**2})
-    assert record["error"].startswith("Refuted: the derivative of the equation square by x is")

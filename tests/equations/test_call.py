@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from pv.equations.call import defined_at, parse_call
+from pv.equations.call import parse_call
 from pv.equations.refusal import Refusal
 
 NAMES = frozenset({"s", "t", "tau", "V"})
@@ -13,20 +13,11 @@ NAMES = frozenset({"s", "t", "tau", "V"})
 REFUSED_CALLS = {
     "s": (1, "expected a call, such as `kd_loss(s, t, temperature=tau)`"),
     "f(m)": (3, "unknown variable 'm'; the domain has V, s, t, tau"),
-    "f(s, k=m)": (8, "unknown variable 'm'"),
     "f(s @ t)": (3, "invalid argument: expected a variable, a literal, arithmetic, [a, b], (a, b), {'key': a} or zip"),
-    "f({1: s})": (3, "invalid argument"),
-    "f({**s})": (3, "invalid argument"),
     "f(ta)": (3, "unknown variable 'ta'; did you mean 'tau'?"),
-    "Scaler(m).scale(s)": (8, "unknown variable 'm'"),
     "Scaler(2)._scale(s)": (1, "invalid function: expected a dotted name"),
-    "f(b'text')": (3, "invalid argument"),
-    "f(g(s))": (3, "invalid argument"),
     "f(*s)": (3, "invalid argument"),
-    "f(**s)": (1, "unsupported syntax: ** in a call"),
     "f()(s)": (1, "invalid function: expected a dotted name"),
-    "a._b(s)": (1, "invalid function: expected a dotted name"),
-    "(" + "-" * 480 + "f)(s)": (2, "invalid function: expected a dotted name"),
     "f(s": (2, "not an expression"),
     "f(" + "s, " * 200 + ")": (1, "too long: 603 characters, expected at most 500"),
 }
@@ -85,13 +76,3 @@ def test_method_of_a_constructed_object_is_called() -> None:
     assert call.made(subject, {"tau": 2.0, "s": 5.0}) == 11.0
     assert call.written({"tau": 2.0, "s": 5.0}, repr) == "Scaler(2.0, shift=1).scale(5.0)"
     assert call.written({"tau": 2.0, "s": [5.0] * 99}, repr) == "Scaler(2.0, shift=1).scale(s)"
-
-
-def test_definition_of_the_called_function_is_found() -> None:
-    subject = SimpleNamespace(Scaler=Scaler)
-    file, line, name = defined_at(subject, "Scaler.scale")
-    assert (file, name) == (__file__, "Scaler.scale")
-    assert line == Scaler.scale.__code__.co_firstlineno
-    assert defined_at(subject, "Scaler")[2] == "Scaler.__init__"
-    assert defined_at(subject, "Scaler.missing") is None
-    assert defined_at(torch, "exp") is None

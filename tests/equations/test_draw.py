@@ -1,13 +1,10 @@
 """Drawn examples: inside their bounds, representable in their dtype, reproducible, and varied."""
 
-import math
-
 import pytest
 import torch
 
 from pv.equations.domain import parse_domain
-from pv.equations.draw import Drawer, bounds, fitted
-from pv.equations.tensor_functions import F64
+from pv.equations.draw import Drawer
 
 DOMAIN = {
     "N": "size 1..5",
@@ -29,7 +26,7 @@ def drawn(dtype="float32", seed=0, count=200, domain=DOMAIN):
     return [drawer.example() for _ in range(count)]
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_value_is_inside_its_domain_and_representable(dtype) -> None:
     for example in drawn(dtype):
         arrays, sizes = example.arrays, example.sizes
@@ -44,20 +41,6 @@ def test_every_value_is_inside_its_domain_and_representable(dtype) -> None:
             assert torch.equal(arrays[name], arrays[name].to(getattr(torch, dtype)).double()), name
         for name in ("tau", "w"):
             assert torch.equal(arrays[name], arrays[name].float().double()), name
-
-
-def test_array_bound_by_an_earlier_scalar_and_a_size_is_inside_both() -> None:
-    for example in drawn():
-        low, high = float(example.arrays["n"]), float(example.sizes["V"])
-        assert all(low <= v <= max(low, high) for v in example.arrays["x"].tolist())
-
-
-def test_distributions_sum_to_one_and_logprob_is_finite() -> None:
-    for example in drawn("float64"):
-        assert [math.fsum(row) for row in example.arrays["p"].tolist()] == pytest.approx([1.0] * example.sizes["N"])
-        sums = [math.fsum(math.exp(v) for v in row) for row in example.arrays["q"].tolist()]
-        assert sums == pytest.approx([1.0] * example.sizes["N"])
-        assert example.arrays["q"].isfinite().all()
 
 
 def test_equal_seeds_give_equal_examples_and_others_do_not() -> None:
@@ -78,24 +61,3 @@ def test_typical_inputs_of_faults_occur() -> None:
     assert any(each.sizes["N"] == 1 for each in examples), "the smallest size"
     ends = {float(each.arrays["tau"]) for each in examples}
     assert {0.25, 20.0, 1.0} <= ends
-
-
-def test_dtypes_take_turns() -> None:
-    drawer = Drawer(parse_domain(DOMAIN), 0, ("float32", "bfloat16"))
-    assert [drawer.example().dtype for _ in range(4)] == ["float32", "bfloat16"] * 2
-
-
-def test_rounding_never_leaves_the_bounds() -> None:
-    (variable,) = parse_domain({"x": "real[N] 0.3..0.7"}).values()
-    array = torch.tensor([0.3, 0.7, 0.5], dtype=F64)
-    rounded = fitted(variable, array, (0.3, 0.7), "bfloat16").tolist()
-    assert all(0.3 <= value <= 0.7 for value in rounded)
-    spacing = 2.0**-8 / 2  # of bfloat16 in [0.25, 0.5)
-    assert rounded[0] - 0.3 < 2 * spacing and rounded[2] == 0.5
-
-
-def test_bounds_may_name_a_size_or_an_earlier_scalar() -> None:
-    variables = parse_domain({"N": "size 1..5", "n": "int 0..9", "x": "real[N] n..N"})
-    scalars = {"n": torch.tensor(2.0)}
-    assert bounds(variables["x"], {"N": 4}, scalars) == (2.0, 4.0)
-    assert bounds(variables["x"], {"N": 1}, scalars) == (2.0, 2.0), "an empty range becomes its lower bound"

@@ -7,21 +7,15 @@ DIMENSION = "axes have names: select with an index, or `x[0]` if x has one axis"
 HABITS = {
     "s @ t": "`@` is not supported; write a matrix product as `sum(x * w, D)`, D the axis that they share",
     "s ^ 2": "`^` is not a power; did you mean `s ** 2`?",
-    "s & t": "`&` is not supported; write `and`",
     "~s": "`~` is not supported; write `not`",
     "s.mean(-1)": "no methods here: `.mean`; write `mean(x, D)`, with the name of the axis if it reduces one",
     "torch.exp(s)": "unknown name `torch.exp`; write `exp` alone; functions and constants need no module",
-    "torch.special.erf(s)": "write `erf` alone",
     "s.shape[0]": "`.shape` is not supported; the name of an axis is its size, as in `sqrt(D)`",
     "W.T": "`.T` is not supported; leave it out: operands are combined by the names of their axes",
     "s[:, 0]": f"slices are not supported; {DIMENSION}",
-    "s[..., 0]": f"`...` is not supported; {DIMENSION}",
     "max(s, 0)": "expected the name of an axis; `max` reduces over an axis; for two values use `maximum`",
-    "min(s, t)": "for two values use `minimum`",
-    "max(s, Q)": "expected the name of an axis; the axes are V",
     "mean(s, -1)": "expected the name of an axis; axes have names: write `mean(x, D)`",
     "sum(s, dim=0)": "sum accepts only the keyword `where`, once; name the axis: `sum(x, D)`",
-    "softmax(s, dim=-1)": "softmax accepts no keywords; name the axis: `softmax(x, D)`",
     "sum(s * t, V": "'(' was never closed; quote it if it is inside [ ] or { }: YAML splits there at commas",
 }
 

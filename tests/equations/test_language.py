@@ -1,53 +1,33 @@
 """The grammar: hostile or invalid expressions are refused with their position, and nothing is executed."""
 
-import ast
-
 import pytest
 
-from pv.equations.language import CONSTANTS, ELEMENTWISE, FUNCTIONS, parse
+from pv.equations.language import parse
 from pv.equations.parse import parse_equations
 from pv.equations.refusal import Refusal
 
 REFUSED = {
     "s.grad": (1, 1, "no methods here: `.grad`"),
-    "(1).__class__": (1, 1, "no methods here: `.__class__`"),
     "__import__('os')": (1, 1, "invalid name '__import__': double underscores are not allowed"),
     "'a'": (1, 1, "invalid literal 'a': expected a finite number"),
-    "f'{s}'": (1, 1, "unsupported syntax: JoinedStr"),
     "[x for x in s]": (1, 1, "unsupported syntax: ListComp"),
     "(lambda: 1)()": (1, 2, "unsupported syntax: Lambda"),
-    "(z := 1)": (1, 2, "unsupported syntax: NamedExpr"),
-    "s[0:1]": (1, 3, "slices are not supported"),
     "1e999": (1, 1, "invalid literal 'inf': expected a finite number"),
-    "10 ** 1" + "0" * 400: (1, 7, "expected a finite number"),
     "(" * 200 + "1" + ")" * 200: (1, 31, "brackets nested deeper than 30"),
     "-" * 1500 + "1": (1, 1, "too many syntax nodes: 3003, expected at most 400"),
-    "+".join(["s"] * 900): (1, 1, "too many syntax nodes: 3600, expected at most 400"),
     "s + " * 600 + "s": (1, 1, "too long: 2401 characters, expected at most 2000"),
     "sum(s) # + sum(t)": (1, 8, "unsupported character '#'"),
-    "a = 1; sum(s)": (1, 6, "unsupported character ';'"),
     "sum(s) + 9**9**9**9": (1, 10, "`9 ** 9 ** 9 ** 9` is not a finite number"),
     "1 / 0": (1, 1, "`1 / 0` is not a finite number"),
-    "(-8) ** 0.5": (1, 1, "`(-8) ** 0.5` is not a finite number"),
-    "2 ** 1024 * tau": (1, 1, "`2 ** 1024` is not a finite number"),
     "sum(*s)": (1, 5, "unsupported syntax: Starred"),
-    "sum(**s)": (1, 5, "unsupported syntax: ** in a call"),
     "True": (1, 1, "invalid literal 'True'"),
-    "None": (1, 1, "invalid literal 'None'"),
-    "1j": (1, 1, "invalid literal '1j'"),
-    "...": (1, 1, "`...` is not supported"),
-    "s @ t": (1, 1, "`@` is not supported"),
-    "s | t": (1, 1, "`|` is not supported"),
     "s if t": (1, 1, "not an expression"),
     "": (1, 1, "missing value: the last line must be an expression without a name"),
     "import os": (1, 1, "unsupported syntax: Import"),
-    "x = 1": (1, 1, "missing value: the last line must be an expression without a name"),
     "sum = 1\nsum(s)": (1, 1, "reserved name 'sum'; choose another name"),
     "s\nt": (1, 1, "expected `name = expression` on every line but the last"),
-    "a, b = 1, 2\na": (1, 1, "expected `name = expression` on every line but the last"),
     "(s, t) + 1": (1, 1, "several values are allowed only on the last line"),
     "ｓ + 1": (1, 1, "compatibility character, such as a full-width letter"),
-    "\x00": (1, 1, "not an expression"),
     "one = sum(s)\n  one": (2, 2, "not an expression"),
 }
 
@@ -59,30 +39,6 @@ def test_invalid_syntax_is_refused_at_its_position(expression) -> None:
     line, column, message = REFUSED[expression]
     assert message in str(refused.value)
     assert (refused.value.line, refused.value.column) == (line, column)
-
-
-def test_formula_has_its_lines_in_order_and_an_unnamed_value() -> None:
-    formula = parse("a = 1 + x\nb = a * 2\na, b")
-    assert [(line.name, ast.unparse(line.value)) for line in formula.lines] == [
-        ("a", "1 + x"),
-        ("b", "a * 2"),
-        ("", "(a, b)"),
-    ]
-
-
-def test_position_counts_characters_not_bytes() -> None:
-    formula = parse("α = 1\nα + βγ * δ")
-    nodes = {node.id: formula.place(node) for node in ast.walk(formula.lines[1].value) if isinstance(node, ast.Name)}
-    assert nodes == {"α": (2, 1), "βγ": (2, 5), "δ": (2, 10)}
-
-
-def test_called_lists_equations_once_and_no_functions() -> None:
-    assert parse("a = kl(p, q) + exp(kl(q, p))\nsum(other(a))").called == ("kl", "other")
-
-
-def test_functions_constants_and_arguments_do_not_overlap() -> None:
-    assert not FUNCTIONS & CONSTANTS
-    assert {name: count for name, count in ELEMENTWISE.items() if count != 1} == {"maximum": 2, "minimum": 2, "clip": 3}
 
 
 def test_expression_is_neither_imported_nor_executed(tmp_path) -> None:

@@ -22,17 +22,6 @@ def example(*values):
     return Example({"x": torch.tensor(values, dtype=F64)}, {"N": len(values)})
 
 
-@pytest.mark.parametrize(("values", "admitted"), [((1.0, 2.0), True), ((1.0, -2.0), False), ((0.0,), False)])
-def test_requires_decides_which_examples_are_admitted(values, admitted) -> None:
-    made, claim = system(requires="all(x > 0, N)")
-    assert made.admits(claim, example(*values)) is admitted
-
-
-def test_everything_is_admitted_without_requires() -> None:
-    made, claim = system()
-    assert made.admits(claim, example(-1.0))
-
-
 INVARIANTS = {
     "e(x) == sum(x, N)": True,
     "e(x) >= 0": True,
@@ -56,11 +45,6 @@ def test_every_broken_invariant_is_shown_with_its_sides() -> None:
     made, claim = system(invariants=["e(x) > 0", *wrong])
     expected = [f"the invariant `{text}` of e does not hold here{sides}" for text, sides in wrong.items()]
     assert list(made.broken_invariants(claim, example(1.0, 2.0))) == expected
-
-
-def test_sizes_are_completed_with_the_smallest_ones() -> None:
-    made, claim = system(domain={"x": "real[N]", "y": "index of V", "K": "size 3..5"})
-    assert made.completed(claim, {"N": 4}) == {"N": 4, "V": 2, "K": 3}
 
 
 def test_invariant_holds_row_by_row_within_rounding(tried) -> None:

@@ -8,7 +8,6 @@ from pv.equations.refusal import Part
 RESULTS = {
     ("real[V]", "sum(s)"): "declares axes [V], the expression has []; write `result: real`",
     ("real, real", "sum(s)"): "declares 2 values, the expression has 1",
-    ("real[V]", "y"): "declares axes [V], the expression has []; write `result: real`",
     ("real", "y"): "a result cannot be an index; compare it, or use one_hot",
     ("int", "sum(s)"): "invalid result 'int': expected `real`, `real[B,T]`, or several with commas",
 }
@@ -20,17 +19,9 @@ def test_result_must_match_the_expression(result, expression, problem_of) -> Non
     assert (problem.part, str(problem)) == (Part.RESULT, RESULTS[result, expression])
 
 
-@pytest.mark.parametrize("axes", ["real[V,D]", "real[D,V]"])
-def test_result_may_order_axes_as_the_code_has_them(axes, domain) -> None:
-    definitions, problems = parse_equations({"e": {"domain": domain, "expression": "W * s", "result": axes}})
-    assert (problems, len(definitions["e"].results[0])) == ([], 2)
-
-
 CONDITIONS = {
     ("requires", "s"): "expected one condition, such as `any(y != -100, B, T)`",
     ("requires", "s > 0"): "expected a condition without axes, got [V]; reduce it with any(...) or all(...)",
-    ("requires", "tau > 0, tau < 1"): "expected one condition, such as `any(y != -100, B, T)`",
-    ("invariants", "s + t"): "expected one condition, such as `any(y != -100, B, T)`",
 }
 
 

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pv.contract.mutants import Edit
-from pv.contract.names import Target
 from pv.errors import BrokenMutant
 from pv.instrument.import_hook import Plan, install
-from tests.instrument.programs import edit, environment
+from tests.instrument.programs import SUBJECT, edit, environment, value
 
 
 def test_a_child_finds_a_package_of_the_project_before_an_installed_one(folder: Path) -> None:
@@ -35,29 +33,18 @@ def test_a_sitecustomize_of_the_users_still_runs(folder: Path) -> None:
     assert (ended.stdout, ended.stderr) == ("ran 6\n", "")
 
 
-def test_without_a_plan_the_site_changes_nothing(folder: Path) -> None:
-    settings = environment(Plan(), folder)
-    settings.pop("PV_HOOK")
-    command = [sys.executable, "-c", "import sys, subject; print(subject.double(2), len(sys.meta_path))"]
-    ended = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, timeout=60)
-    bare = subprocess.run(
-        [sys.executable, "-c", "import sys; print(len(sys.meta_path))"], capture_output=True, text=True, timeout=60
-    )
-    assert ended.stdout == f"4 {bare.stdout}"
-
-
-def test_a_plan_survives_its_way_through_the_environment() -> None:
-    plan = edit("double", "é\n'\"", "\u2028", covered=("a", "b"), roots=("/",), packages=("c",), log="/log")
-    assert Plan.from_json(plan.to_json()) == plan
-
-
 def test_a_plan_that_comes_too_late_is_refused() -> None:
     with pytest.raises(BrokenMutant) as refused:
         install(Plan(module="json", name="loads", find="1", replace="2"))
     assert str(refused.value) == "json is imported already, so it can no longer be mutated"
 
 
-def test_a_plan_travels_with_its_occurrence() -> None:
-    plan = Plan(module="m", name="f", find="a", replace="b", occurrence=3, statements=True, guarded=True)
-    assert Plan.from_json(plan.to_json()) == plan
-    assert Edit(function=Target("m", "f"), find="a", replace="b").occurrence is None
+@pytest.mark.parametrize("plan", [Plan(), Plan(covered=("subject",)), edit("double", "number * 2", "0")])
+def test_a_traceback_shows_the_right_line(plan: Plan, folder: Path) -> None:
+    program = (
+        "import subject, traceback\n"
+        "try:\n    subject.fails(1)\nexcept ValueError as error:\n"
+        "    frame = traceback.extract_tb(error.__traceback__)[-1]\n    show([frame.lineno, frame.line])"
+    )
+    line = SUBJECT[: SUBJECT.index("raise ValueError")].count("\n") + 1
+    assert value(plan, folder, program) == [line, "raise ValueError(below)"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pv.instrument.import_hook import Plan
-from tests.instrument.programs import edit, environment, ran, swap, value
+from tests.instrument.programs import edit, swap, value
 
 
 @pytest.mark.parametrize(
@@ -16,17 +16,10 @@ from tests.instrument.programs import edit, environment, ran, swap, value
     [
         (edit("double", "number * 2", "number * 3"), "subject.double(2)", 4, 6),
         (edit("scaled", "function(number) * SCALE", "function(number)"), "subject.decorated(1)", 22, 11),
-        (edit("scaled.inner", "SCALE", "SCALE + 1"), "subject.decorated(1)", 22, 33),
         (edit("SCALE", "2", "5"), "subject.decorated(1)", 22, 55),
         (edit("default", "10", "0"), "subject.decorated(1)", 22, 2),
-        (edit("default", "10", "0"), "subject.Counter.both", 11, 1),
-        (edit("decorated", "default()", "0"), "subject.decorated(1)", 22, 2),
-        (edit("decorated", "scaled", "functools.cache"), "subject.decorated(1)", 22, 11),
         (edit("Counter.step", "1", "3"), "subject.Counter.both", 11, 13),
-        (edit("Counter.next", "self.step + 1", "self.step"), "subject.Counter().next", 2, 1),
         (edit("lines", "yield double(number)", "yield 0"), "list(subject.lines(2))", [4], [0]),
-        (swap("double", "other:triple"), "subject.double(2)", 4, 6),
-        (swap("double", "other:triple"), "subject.Counter.twice(2)", 4, 6),
         (swap("Counter.twice", "other:triple"), "subject.Counter.twice(2)", 4, 6),
     ],
 )
@@ -41,13 +34,7 @@ def test_a_mutant_reaches_all_code_of_its_module(plan: Plan, code: str, clean: A
     "program",
     [
         "from subject import double\nshow(double(2))",
-        "from subject import *\nshow(double(2))",
-        "import subject as s\nshow(s.double(2))",
-        "import importlib\nshow(importlib.import_module('subject').double(2))",
         "import importlib, subject\nshow(importlib.reload(subject).double(2))",
-        "import os, subprocess, sys\n"
-        "command = [sys.executable, '-c', 'import subject; print(subject.double(2))']\n"
-        "show(int(subprocess.check_output(command)))",
         "import os, subprocess, sys\n"
         "command = [sys.executable, '-c', 'import subject; print(subject.double(2))']\n"
         "show(int(subprocess.check_output(command, cwd='/')))",
@@ -56,7 +43,7 @@ def test_a_mutant_reaches_all_code_of_its_module(plan: Plan, code: str, clean: A
         "if os.fork() == 0:\n    os.write(up, str(subject.double(2)).encode())\n    os._exit(0)\n"
         "os.wait()\nshow(int(os.read(down, 9)))",
     ],
-    ids=["from", "star", "as", "importlib", "reload", "child", "child elsewhere", "fork"],
+    ids=["from", "reload", "child elsewhere", "fork"],
 )
 def test_a_mutant_is_seen_however_it_is_imported(plan: Plan, program: str, folder: Path) -> None:
     assert value(plan, folder, program) == 6
@@ -71,11 +58,6 @@ def test_a_mutant_reaches_multiprocessing(method: str, folder: Path) -> None:
         "        show(pool.map(subject.double, [1, 2]))\n"
     )
     assert value(edit("double", "2", "3"), folder, program) == [3, 6]
-
-
-def test_a_mutant_reaches_a_module_that_is_run(folder: Path) -> None:
-    ended = ran(edit("double", "2", "3"), folder, "-m", "subject")
-    assert (ended.stdout, ended.stderr) == ("9\n", "")
 
 
 def test_a_module_of_a_package_is_mutated_and_its_neighbours_are_not(folder: Path) -> None:
@@ -93,22 +75,12 @@ def test_a_compiled_copy_of_the_module_is_not_used(folder: Path) -> None:
     assert value(edit("double", "2", "3"), folder, "import subject\nshow(subject.double(2))") == 6
 
 
-def test_a_mutated_module_leaves_no_compiled_copy(folder: Path) -> None:
-    settings = environment(edit("double", "2", "3"), folder)
-    settings.pop("PYTHONDONTWRITEBYTECODE")
-    command = [sys.executable, "-c", "import subject; assert subject.double(2) == 6"]
-    subprocess.run(command, cwd=folder, env=settings, check=True, timeout=60)
-    assert value(Plan(), folder, "import subject\nshow(subject.double(2))") == 4
-
-
 @pytest.mark.parametrize(
     ("plan", "says"),
     [
         (edit("double", "number * 4", "0"), "'number * 4' occurs 0 times in 'double'; it must occur exactly once"),
         (edit("treble", "number", "0"), "there is no 'treble'"),
-        (swap("treble", "other:triple"), "subject has no 'treble'"),
         (swap("double", "other:treble"), "other:treble can't be loaded: module 'other' has no attribute 'treble'"),
-        (swap("double", "missing:treble"), "missing:treble can't be loaded: No module named 'missing'"),
     ],
 )
 def test_a_mutant_that_does_not_apply_breaks_the_import(plan: Plan, says: str, folder: Path) -> None:

@@ -54,45 +54,20 @@ def shouted(original: Any, *args: Any) -> str:
     return str(original(*args)).upper()
 
 
-def test_replacement_without_original_takes_its_place(module: ModuleType) -> None:
-    swap(module, "area", lambda width, height=1: -width)
-    assert module.area(3) == -3
-
-
-def test_replacement_may_be_any_value(module: ModuleType) -> None:
-    swap(module, "area", 7)
-    assert module.area == 7
-
-
-def test_replacement_calls_the_original_function(module: ModuleType) -> None:
-    swap(module, "area", plus_one)
-    assert module.area(2, height=3) == 7
-    assert module.area.__doc__ == "Return the area."
-
-
-def test_replacement_of_a_method_calls_the_original_method(module: ModuleType) -> None:
-    swap(module, "Box.doubled", plus_one)
-    assert module.Box(2).doubled(more=5) == 10
-
-
-def test_replacement_of_a_property_stays_a_property(module: ModuleType) -> None:
-    swap(module, "Box.half", plus_one)
-    assert module.Box(4).half == 3
-
-
-def test_replacement_of_static_and_class_methods(module: ModuleType) -> None:
-    swap(module, "Box.unit", plus_one)
+def test_replacement_calls_the_original_whatever_kind_of_attribute_it_is(module: ModuleType) -> None:
+    for name in ("area", "Box.doubled", "Box.half", "Box.unit"):
+        swap(module, name, plus_one)
     swap(module, "Box.named", shouted)
-    assert (module.Box.unit(), module.Box(1).unit(), module.Box.named()) == (2, 2, "BOX")
+    assert (module.area(2, height=3), module.area.__doc__) == (7, "Return the area.")
+    assert (module.Box(2).doubled(more=5), module.Box(4).half, module.Box.unit(), module.Box.named()) == (
+        10,
+        3,
+        2,
+        "BOX",
+    )
 
 
-def test_replacement_of_an_inherited_method(module: ModuleType) -> None:
-    module.Small = type("Small", (module.Box,), {})
-    swap(module, "Small.unit", plus_one)
-    assert (module.Small.unit(), module.Box.unit()) == (2, 1)
-
-
-@pytest.mark.parametrize("name", ["volume", "Box.tripled", "Box.size.real"])
+@pytest.mark.parametrize("name", ["volume", "Box.tripled"])
 def test_unknown_object_is_a_broken_mutant(module: ModuleType, name: str) -> None:
     with pytest.raises(BrokenMutant, match=f"made has no '{name}'"):
         swap(module, name, plus_one)
@@ -117,25 +92,11 @@ def with_depth(width: int, height: int, depth: int) -> int:
     return width * height * depth
 
 
-def with_required_height(original: Any, width: int, height: int) -> int:
-    return width
-
-
 @pytest.mark.parametrize(
     ("new", "complaint"),
-    [
-        (without_height, "too many positional arguments"),
-        (with_depth, "missing a required argument: 'height'"),
-        (with_required_height, "missing a required argument: 'height'"),
-    ],
+    [(without_height, "too many positional arguments"), (with_depth, "missing a required argument: 'height'")],
 )
 def test_replacement_with_other_parameters_is_a_broken_mutant(module: ModuleType, new: Any, complaint: str) -> None:
     with pytest.raises(BrokenMutant, match=f"{new.__name__} does not take the arguments of area: {complaint}"):
         swap(module, "area", new)
     assert module.area(2, 3) == 6
-
-
-def test_replacement_of_a_method_has_its_parameters(module: ModuleType) -> None:
-    swap(module, "Box.named", shouted)
-    with pytest.raises(BrokenMutant, match="does not take the arguments of doubled: too many positional"):
-        swap(module, "Box.doubled", lambda self: 1)

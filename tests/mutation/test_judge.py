@@ -1,6 +1,5 @@
 """How each mutant is judged: by whom, what it may do, and what it is counted as."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,13 +8,7 @@ from pv.mutation import judge, summary
 from pv.mutation.judge import MutantStatus
 
 
-def test_mutants_are_of_the_functions_that_falsifiers_reached_in_the_subject(shop: Any) -> None:
-    found = shop.mutate("shop")
-    assert {judged.mutant.function for judged in found.judged} == {"shop:price"}
-    assert shop.fates(shop.mutate("shop")) == shop.fates(found), "the same twice"
-
-
-def test_each_mutant_is_killed_survives_or_is_never_reached(shop: Any) -> None:
+def test_each_mutant_of_a_function_that_was_reached_is_killed_survives_or_is_never_reached(shop: Any) -> None:
     assert shop.fates(shop.mutate("shop")) == {
         "price: False -> True": MutantStatus.KILLED,
         "price: cents * pieces -> cents / pieces": MutantStatus.KILLED,
@@ -33,16 +26,6 @@ def test_each_mutant_is_killed_survives_or_is_never_reached(shop: Any) -> None:
         "price: whole < 0 -> not whole < 0": MutantStatus.KILLED,
         "price: raise ValueError(whole) -> pass": MutantStatus.NO_COVERAGE,
     }
-
-
-def test_a_falsifier_is_judged_by_itself_alone(shop: Any) -> None:
-    shop.add("S-NOTHING", "falsify_nothing")
-    result = shop.mutate("S-NOTHING")
-    assert result.falsifiers == ("S-NOTHING",)
-    assert shop.fates(result)["price: cents * pieces -> cents / pieces"] is MutantStatus.KILLED, (
-        "it divides by zero pieces"
-    )
-    assert shop.fates(result)["price: 10 -> 11 (place 1)"] is MutantStatus.SURVIVED
 
 
 def test_a_mutant_is_planted_in_child_processes_too(shop: Any) -> None:
@@ -98,11 +81,3 @@ def test_what_ran_at_import_is_mutated_and_judged_by_whoever_uses_what_it_made(s
     text = source.read_text().replace("def price(", made).replace("cents * pieces", "TIMES(cents, pieces)")
     source.write_text(text)
     assert shop.fates(shop.mutate("shop"))["_times: one * other -> one / other"] is MutantStatus.KILLED
-
-
-def test_nothing_is_left_running(shop: Any, marked: Callable[[], list[int]]) -> None:
-    shop.add("S-COUNTDOWN", "falsify_countdown")
-    shop.mutate("S-COUNTDOWN", sample=2)
-    assert marked() == []
-    left = {path.name for path in shop.folder.iterdir() if path.name not in (".hypothesis", ".pv_cache")}
-    assert left == {"contracts", "falsifiers", "helper.py", "pyproject.toml", "shop.py"}

@@ -74,7 +74,6 @@ def test_an_operator_makes_its_change(
         "@cached(2 < 3)\ndef f(a):\n    return a",
         "def f(a, b):\n    return min(a, b)",
         "import torch\n@torch.jit.script\ndef f(a):\n    return a + 1",
-        "import triton\n@triton.jit\ndef f(a):\n    return a + 1",
         "LIMIT = 3 + 4\nclass A:\n    b = 1 < 2",
         "import torch\ndef f():\n    return torch.seed()",
     ],

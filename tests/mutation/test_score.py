@@ -28,15 +28,6 @@ def test_a_score_is_recorded_and_stands_in_the_report_until_something_changes(sh
     assert f"recorded {kept['when']}, stale, changed: helper.py)" in pv.render(pv.validate(), verbose=True)
 
 
-def test_another_choice_of_what_is_mutated_is_another_score(shop: Any) -> None:
-    shop.append("mutation_scope: [shop]\n")
-    shop.mutate("shop", record=True)
-    assert ", of 1 module; recorded " in pv.render(pv.validate(), verbose=True)
-    text = (shop.folder / "contracts/shop.yaml").read_text()
-    (shop.folder / "contracts/shop.yaml").write_text(text.replace("mutation_scope: [shop]", "mutation_scope: [helper]"))
-    assert ", stale, changed: " in pv.render(pv.validate(), verbose=True)
-
-
 def test_a_gate_demands_a_score_that_is_there_fresh_and_high_enough(shop: Any) -> None:
     shop.gate(0.46)
     missing = pv.validate()

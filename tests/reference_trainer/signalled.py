@@ -11,14 +11,14 @@ DEFAULT, IGNORED, FOREIGN = "as Python sets it", "ignored from the start", "anot
 AT_ONCE = b"error: interrupted\n"
 
 
-def child(work: Callable[[], str], *, deaf: bool = False) -> tuple[int | str, str, bytes]:
+def child(work: Callable[[], str]) -> tuple[int | str, str, bytes]:
     """Run `work` in a fork; return its exit code or signal name, the result of `work`, and standard error."""
     (reading, writing), (hearing, telling) = os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
         for each in (reading, hearing):
             os.close(each)
-        _answer(work, writing, telling, deaf)
+        _answer(work, writing, telling)
     for each in (writing, telling):
         os.close(each)
     with os.fdopen(reading, encoding="utf-8") as said, os.fdopen(hearing, "rb") as complaints:
@@ -27,12 +27,10 @@ def child(work: Callable[[], str], *, deaf: bool = False) -> tuple[int | str, st
     return signal.Signals(-status).name if status < 0 else status, answer, heard
 
 
-def _answer(work: Callable[[], str], writing: int, telling: int, deaf: bool) -> None:
+def _answer(work: Callable[[], str], writing: int, telling: int) -> None:
     try:
         os.dup2(telling, 2)
         os.close(telling)
-        if deaf:
-            os.close(2)
         answer = work()
     except BaseException as error:  # the child reports every exception to its parent
         answer = f"{type(error).__name__}: {error}"

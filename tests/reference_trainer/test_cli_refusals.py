@@ -10,14 +10,8 @@ import pytest
 
 SETTINGS = {
     "--seed=-1": "invalid value '-1' for --seed: expected a decimal integer from 0 to 10^18",
-    "--lr=nan": "invalid value 'nan' for --lr: expected a number above 0, up to 1e6",
-    "--epochs=1.5": "invalid value '1.5' for --epochs: expected a positive decimal integer below 10^18",
-    "--width=17": "invalid value '17' for --width: expected a multiple of 16, from 16 to 65536",
-    "--dtype=float16": "invalid value 'float16' for --dtype: expected float32, float64 or bfloat16",
     "--device=abacus": "invalid value 'abacus' for --device: expected auto, cpu, cuda or cuda:N",
-    "--out=": "invalid value '' for --out: expected a path",
     "--config=missing": "cannot read missing: No such file or directory",
-    "--config=.": "cannot read .: Is a directory",
     "--config=/dev/zero": "/dev/zero has more than 1,048,576 bytes; expected a TOML file of settings",
     "--config=broken": (
         "invalid TOML in broken: Invalid value (at line 2, column 6); only TOML is read, such as lr = 0.001"
@@ -50,28 +44,21 @@ def test_a_wrong_setting_is_refused_in_one_line(argument: str, tmp_path: Path) -
     assert done.stderr == f"error: {SETTINGS[argument]}\n"
 
 
-@pytest.mark.parametrize(
-    ("variable", "value"),
-    [("REFERENCE_TRAINER_BATCH_SIZE", "zero"), ("APR_DISTILL_MAX_STEPS", "-3"), ("REFERENCE_TRAINER_FORCE", "maybe")],
-)
-def test_a_wrong_variable_is_refused_by_its_name(variable: str, value: str, tmp_path: Path) -> None:
-    done = _command("distill", folder=tmp_path, **{variable: value})
+def test_a_wrong_variable_is_refused_by_its_name(tmp_path: Path) -> None:
+    done = _command("distill", folder=tmp_path, REFERENCE_TRAINER_BATCH_SIZE="zero")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"error: invalid value {value!r} for {variable}: expected ")
+    assert done.stderr.startswith("error: invalid value 'zero' for REFERENCE_TRAINER_BATCH_SIZE: expected ")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"), [(["distill", "--epoch", "3"], "--epochs"), (["distil"], "distil"), (["distill", "x"], "x")]
-)
-def test_an_unknown_argument_is_refused_with_a_hint(arguments: list[str], says: str, tmp_path: Path) -> None:
-    done = _command(*arguments, folder=tmp_path)
+def test_an_unknown_argument_is_refused_with_a_hint(tmp_path: Path) -> None:
+    done = _command("distill", "--epoch", "3", folder=tmp_path)
     assert done.returncode == 2
-    assert "Usage: reference-trainer" in done.stderr and says in done.stderr.splitlines()[-1]
+    assert "Usage: reference-trainer" in done.stderr and "--epochs" in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["distill", "-h"], ["--version"], ["schema"]])
-def test_what_only_prints_needs_no_torch(arguments: list[str], tmp_path: Path) -> None:
-    done = _command(*arguments, folder=tmp_path)
+@pytest.mark.parametrize("argument", ["--help", "schema"])
+def test_what_only_prints_needs_no_torch(argument: str, tmp_path: Path) -> None:
+    done = _command(argument, folder=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
 
@@ -87,15 +74,12 @@ def test_a_device_that_is_not_there_is_refused_in_one_line(trainer) -> None:
     ("name", "says"),
     [
         ("empty", "empty holds 0 bytes; sequences of 16 need at least 151, because a tenth is held back"),
-        ("folder", "folder is not a regular file; expected a text file"),
         ("fifo", "fifo is not a regular file; expected a text file"),
-        ("/dev/zero", "/dev/zero is not a regular file; expected a text file"),
         ("missing", "cannot read missing: No such file or directory"),
     ],
 )
 def test_data_that_is_none_is_refused_in_one_line(trainer, name: str, says: str) -> None:
     (trainer.folder / "empty").touch()
-    (trainer.folder / "folder").mkdir()
     os.mkfifo(trainer.folder / "fifo")
     done = trainer.run("--data", name)
     assert (done.returncode, done.stdout) == (1, "")
@@ -112,24 +96,6 @@ def test_a_model_larger_than_the_memory_is_no_bug_of_ours(trainer) -> None:
     assert done.returncode == 1 and done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: ") and "can't allocate memory" in line
-
-
-@pytest.mark.parametrize(
-    ("dtype", "content"), [("bfloat16", os.urandom(600)), ("float64", b"one long line " * 50)], ids=["noise", "line"]
-)
-def test_other_types_learn_from_any_bytes(trainer, dtype: str, content: bytes) -> None:
-    (trainer.folder / "bytes").write_bytes(content)
-    done = trainer.run("--data", "bytes", "--dtype", dtype)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.endswith("wrote out\n")
-
-
-def test_a_variable_of_the_source_systems_is_refused(tmp_path: Path) -> None:
-    done = _command("distill", "--smoke", "2", folder=tmp_path, APR_DISTILL_SMOKE_SEQ_LEN="5")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(
-        "error: unknown environment variable APR_DISTILL_SMOKE_SEQ_LEN (choose from APR_DISTILL_"
-    )
 
 
 def test_a_missing_package_is_named(tmp_path: Path) -> None:

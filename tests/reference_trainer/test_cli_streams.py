@@ -65,47 +65,20 @@ def test_pipe_receives_the_documented_lines_and_trace_matches_its_schema(trainer
 
 def test_closed_pipe_does_not_end_the_run(trainer) -> None:
     process = trainer.start()
-    head = subprocess.run(["head", "-2"], stdin=process.stdout, capture_output=True, text=True)
+    process.stdout.readline()
     process.stdout.close()
     complaints = process.stderr.read()
     assert (process.wait(), complaints) == (0, LOST.format("[Errno 32] Broken pipe"))
-    assert len(head.stdout.splitlines()) == 2
-    assert trainer.left() == WHOLE
-
-
-def test_full_disk_does_not_end_the_run(trainer) -> None:
-    with Path("/dev/full").open("w") as full:
-        done = trainer.spawn(stdout=full)
-    assert (done.returncode, done.stderr) == (0, LOST.format("[Errno 28] No space left on device"))
-    assert trainer.left() == WHOLE
-
-
-def test_unencodable_file_name_is_escaped(trainer) -> None:
-    trainer.environment["PYTHONIOENCODING"] = "ascii"
-    done = trainer.spawn("--teacher-cache", "cachée", "--out", "outé")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "cach\\xe9e" in done.stdout and done.stdout.endswith("out\\xe9\n")
-    assert_lines(done.stdout.replace(r"\xe9e", "e").replace(r"\xe9", "").splitlines())
-    assert trainer.left("outé") == WHOLE
-
-
-def test_missing_streams_do_not_end_the_run(trainer) -> None:
-    done = trainer.spawn(preexec_fn=lambda: os.closerange(1, 3), stdout=None, stderr=None)
-    assert done.returncode == 0
     assert trainer.left() == WHOLE
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("command", [["schema"], ["distill", "--help"], ["--version"]])
-def test_commands_that_only_print_fail_on_a_full_disk(command: list[str], unbuffered: str) -> None:
-    program = [sys.executable, "-m", "reference_trainer", *command]
+def test_command_that_only_prints_fails_on_a_full_disk(unbuffered: str) -> None:
+    program = [sys.executable, "-m", "reference_trainer", "schema"]
     environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(program, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
-    assert (done.returncode, done.stderr) == (
-        1,
-        "error: cannot write to standard output: No space left on device\n",
-    )
+    assert (done.returncode, done.stderr) == (1, "error: cannot write to standard output: No space left on device\n")
 
 
 def on_a_terminal(trainer, *arguments: str, interrupt_at: str = "") -> tuple[int, str]:

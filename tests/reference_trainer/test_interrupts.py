@@ -19,19 +19,11 @@ STEP_10, STEP_20 = (start(STEP, step=step) for step in (10, 20))
 WHOLE = ["checkpoints", "config.json", "manifest.json", "metrics.jsonl", "model.safetensors"]
 SAVED = (["checkpoints"], ["checkpoints", "metrics.jsonl"])
 """What a run leaves that was interrupted in its training; no line may have been logged yet."""
-AFTER_S = (0.0, 0.4, 0.9)
+AFTER_S = (0.4,)
 """Since the process handles signals itself; before, Python does."""
-AT_LINE = (
-    "teacher: training",
-    "teacher: kept",
-    start(ATTACHED),
-    STEP_10,
-    STEP_20,
-    "held-back kl_at_1",
-    "wrote",
-)
+AT_LINE = ("teacher: training", start(ATTACHED), STEP_20, "held-back kl_at_1", "wrote")
 INTERRUPTED = [(130, "error: interrupted"), (130, "error: interrupted; no model was written")]
-AT_FILE = (".model.safetensors", ".config.json", ".manifest.json")
+AT_FILE = (".model.safetensors", ".manifest.json")
 # Enough weights to send a signal during the export, and a logged step: a run without one has no metrics file.
 BIG = ("--width", "512", "--max-steps", "1", "--log-every", "1", "--save-every", "0")
 
@@ -119,13 +111,13 @@ def test_interrupt_leaves_no_partial_files(
         (line,) = complaints.splitlines()
         saved = bool(list(folder.glob("new/out/checkpoints/student-step*")))
         expected = [(75, "stopped on request")] * saved
-        if not saved or moment in AT_LINE[4:]:  # where the training may be over
+        if not saved or moment in AT_LINE[2:]:  # where the training may be over
             expected += INTERRUPTED
         assert (code, line.split(" (")[0]) in expected, line
-        assert (folder / "trace").exists() or moment not in AT_LINE[3:] + AT_FILE
+        assert (folder / "trace").exists() or moment not in AT_LINE[2:] + AT_FILE
 
 
-@pytest.mark.parametrize("moment", [STEP_10, ".model.safetensors", ".manifest.json"])
+@pytest.mark.parametrize("moment", [STEP_10, ".manifest.json"])
 def test_killed_run_has_no_manifest_unless_complete(new_trainer, moment: str) -> None:
     for _ in range(5):  # a short moment may be over when it is seen
         trainer = new_trainer()
@@ -137,32 +129,12 @@ def test_killed_run_has_no_manifest_unless_complete(new_trainer, moment: str) ->
     assert code == -signal.SIGKILL
 
 
-def test_ignored_signals_stay_ignored(trainer) -> None:
-    """A run that was started with ignored signals continues."""
-
-    def deaf() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-
-    process = trainer.start(preexec_fn=deaf)
-    while not process.stdout.readline().startswith(STEP_10):
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    process.send_signal(signal.SIGHUP)
-    process.terminate()
-    complaints = process.communicate()[1]
-    assert (process.returncode, complaints) == (0, "")
-    assert trainer.left() == WHOLE
-
-
 LONG = ("--epochs", "40", "--log-every", "1", "--warmup", "5")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_interrupted_training_is_saved_and_goes_on_to_the_same_model(new_trainer, number: int) -> None:
+def test_interrupted_training_is_saved_and_goes_on_to_the_same_model(new_trainer) -> None:
     cut, straight = new_trainer(), new_trainer()
-    code, complaints = hit(cut, STEP_20, number, number, arguments=LONG)
+    code, complaints = hit(cut, STEP_20, signal.SIGTERM, signal.SIGTERM, arguments=LONG)
     assert code == 75
     assert complaints.startswith("stopped on request (after 2") and "--resume latest" in complaints
     (checkpoint,) = cut.folder.glob("new/out/checkpoints/student-step*")

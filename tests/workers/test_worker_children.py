@@ -3,7 +3,6 @@
 The subject's code runs in child processes alone: see `tests/projects/children`.
 """
 
-import importlib.util
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from pv.results.outcome import Outcome, Result
 from pv.results.trial import Trial
 
 PROJECT = Path(__file__).parents[1] / "projects" / "children"
-EVERY_KIND = ("module", "console", "spawn", "exit", "exception")
+EVERY_KIND = ("console", "spawn", "exit", "exception")
 ANSWERS = {"edit": "10", "swap": "10", "apart-edit": "6", "apart-swap": "6"}
 NO_PASS = {
     "unreached": (Outcome.VACUOUS, "the mutant 'unused-edit' survived it (its code was never reached)"),
@@ -60,12 +59,6 @@ def _error(trial: Trial) -> str:
 @pytest.mark.parametrize("name", EVERY_KIND)
 def test_a_mutant_in_code_that_only_a_child_runs_is_killed(results: dict[str, Result], name: str) -> None:
     assert_all_killed(results[name])
-
-
-def test_a_mutant_reaches_the_ranks_of_a_group(tmp_path: Path) -> None:
-    if importlib.util.find_spec("torch") is None:
-        pytest.skip("torch is not installed")
-    assert_all_killed(attacked(tmp_path, "ranks")["ranks"])
 
 
 @pytest.mark.parametrize("name", NO_PASS)

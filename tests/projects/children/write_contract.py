@@ -5,10 +5,8 @@ from pathlib import Path
 
 REACHED = ["edit", "swap", "apart-edit", "apart-swap"]
 CASES = {
-    "module": ("module", {"leave": []}, REACHED),
     "console": ("console", {}, REACHED),
     "spawn": ("spawn", {}, REACHED),
-    "ranks": ("ranks", {}, REACHED),
     "exit": ("module", {"leave": ["os._exit"]}, REACHED),
     "exception": ("module", {"leave": ["exception"]}, REACHED),
     "unreached": ("module", {"leave": []}, ["unused-edit"]),

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from reference_trainer.config.kinds import kind_of
-from reference_trainer.config.refusals import ELSEWHERE
 from reference_trainer.config.settings import Settings
 from reference_trainer.config.sources import gather
 from reference_trainer.errors import SettingError
@@ -15,13 +14,6 @@ from tests.reference_trainer.commands import command
 
 ALLOWED = {name: kind_of(field).expected for name, field in Settings.model_fields.items()}
 COUNT, NUMBER_FROM_0, PATH, TEXT = (ALLOWED[name] for name in ("epochs", "seed", "out", "best_metric"))
-ALIASES = (
-    "APR_DISTILL_MAX_STEPS",
-    "APR_DISTILL_LOG_EVERY",
-    "APR_DISTILL_PROJECT_TO_STEPS",
-    "APR_DISTILL_CHECKPOINT_EVERY",
-)
-LONG = "int of thousands of digits"
 
 
 def refused(function: Callable[..., Any], *arguments: Any, **given: Any) -> str:
@@ -47,30 +39,17 @@ def test_wrong_value_is_shown_with_its_origin_and_the_allowed_values(name: str, 
     assert refused(Settings, **{name: wrong}) == expected(repr(name))
 
 
-@pytest.mark.parametrize("value", [True, False, 5.0, "5", [5], {"n": 5}, 0, -1, 10**18, None])
-def test_value_of_another_type_is_shown(value: Any) -> None:
-    assert refused(Settings, epochs=value) == f"invalid value {value!r} for 'epochs': expected {COUNT}"
-
-
-def test_long_values_are_cut_off() -> None:
-    said = refused(gather, {"smoke": "1" * 5000}, {}, None)
-    assert said == f"invalid value '{'1' * 79} for --smoke: expected {COUNT}"
-    assert refused(Settings, seed=10**5000) == f"invalid value {LONG} for 'seed': expected {NUMBER_FROM_0}"
+def test_value_of_another_type_is_shown() -> None:
+    for value in (True, False, 5.0, "5", 0, -1, None):
+        assert refused(Settings, epochs=value) == f"invalid value {value!r} for 'epochs': expected {COUNT}"
 
 
 @pytest.mark.parametrize(
     ("key", "hint"),
     [
         ("batchsize", "did you mean 'batch_size'?"),
-        ("batch-size", "did you mean 'batch_size'?"),
         ("temprature", "did you mean 'temperature'?"),
-        ("smok", "did you mean 'smoke'?"),
-        ("maxsteps", "did you mean 'max_steps'?"),
-        ("max_step", "did you mean 'max_steps'?"),
-        ("Smoke", "did you mean 'smoke'?"),
         ("learning_rate", "did you mean 'lr'?"),
-        ("learning-rate", "did you mean 'lr'?"),
-        ("num_train_epochs", "did you mean 'epochs'?"),
         ("nonsense", "run `reference-trainer distill --help` for a list"),
     ],
 )
@@ -84,24 +63,12 @@ def test_unknown_key_is_refused_with_a_suggestion(key: str, hint: str, tmp_path:
     ("name", "hint"),
     [
         ("REFERENCE_TRAINER_BATCHSIZE", "did you mean REFERENCE_TRAINER_BATCH_SIZE?"),
-        ("REFERENCE_TRAINER_TEMPRATURE", "did you mean REFERENCE_TRAINER_TEMPERATURE?"),
         ("REFERENCE_TRAINER_LEARNING_RATE", "did you mean REFERENCE_TRAINER_LR?"),
-        ("REFERENCE_TRAINER_CONFIG_FILE", "did you mean REFERENCE_TRAINER_CONFIG?"),
-        ("REFERENCE_TRAINER_", "run `reference-trainer distill --help` for a list"),
         ("APR_DISTILL_MAX_STEP", "did you mean APR_DISTILL_MAX_STEPS?"),
-        ("APR_DISTILL_LOG_EVRY", "did you mean APR_DISTILL_LOG_EVERY?"),
-        ("APR_DISTILL_PROJECT_TO_STEP", "did you mean APR_DISTILL_PROJECT_TO_STEPS?"),
     ],
 )
 def test_unknown_variable_is_refused_with_a_suggestion(name: str, hint: str) -> None:
     assert refused(gather, {}, {name: "5"}, None) == f"unknown environment variable {name} ({hint})"
-
-
-@pytest.mark.parametrize("name", ["SMOKE_SEQ_LEN", "LOSS", ""])
-def test_unknown_variable_of_the_source_systems_is_refused_with_the_known_ones(name: str) -> None:
-    said = refused(gather, {}, {f"APR_DISTILL_{name}": "5"}, None)
-    assert said.startswith(f"unknown environment variable APR_DISTILL_{name} (choose from ")
-    assert all(alias in said for alias in ALIASES)
 
 
 def test_conflicting_settings_are_named_with_their_origins_and_values() -> None:
@@ -113,15 +80,9 @@ def test_conflicting_settings_are_named_with_their_origins_and_values() -> None:
     assert said == "conflicting settings: 'ce_weight' and 'kd_weight' are both 0; expected one above 0"
 
 
-def test_names_of_other_trainers_lead_to_settings() -> None:
-    assert not ELSEWHERE.keys() & Settings.model_fields.keys()
-    assert set(ELSEWHERE.values()) <= Settings.model_fields.keys()
-
-
-@pytest.mark.parametrize(("name", "text"), [("a.yaml", "learning_rate: 0.1\n"), ("a.json", '{"learning_rate": 0.1}')])
-def test_other_formats_are_refused_with_the_one_that_is_read(name: str, text: str, tmp_path: Path) -> None:
-    file = tmp_path / name
-    file.write_text(text, encoding="utf-8")
+def test_other_formats_are_refused_with_the_one_that_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "a.yaml"
+    file.write_text("learning_rate: 0.1\n", encoding="utf-8")
     said = refused(gather, {}, {}, file)
     assert said.startswith(f"invalid TOML in {file}: ") and said.endswith("; only TOML is read, such as lr = 0.001")
 
@@ -137,13 +98,3 @@ def test_other_formats_are_refused_with_the_one_that_is_read(name: str, text: st
 def test_options_of_other_trainers_are_refused_with_a_suggestion(arguments: tuple[str, ...], hint: str) -> None:
     ended = command(*arguments)
     assert ended.code == 2 and hint in ended.complaints and "--lr" not in ended.complaints.replace(hint, "")
-
-
-def test_paths_from_python_may_be_text() -> None:
-    assert Settings(resume="latest", out="there") == Settings(resume=Path("latest"), out=Path("there"))  # type: ignore[arg-type]
-
-
-def test_file_that_is_too_large_is_refused_with_its_limit(tmp_path: Path) -> None:
-    file = tmp_path / "settings.toml"
-    file.write_text("#" * (2**20 + 1), encoding="utf-8")
-    assert refused(gather, {}, {}, file) == f"{file} has more than 1,048,576 bytes; expected a TOML file of settings"

@@ -11,15 +11,10 @@ from reference_trainer.config.unused import unused
 CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"beta": 0.2}, {"divergence": "jensen_shannon"}),
     ({"anneal_warmup": 5}, {"kd_weight_end": 0.5}),
-    ({"anneal_warmup": 5}, {"ce_weight_end": 0.0}),
-    ({"anneal": "cosine"}, {"feature_weight_end": 0.0}),
     ({"anneal": "cosine"}, {"temperature_end": 1.0}),
     ({"feature_distance": "l2"}, {"feature_weight": 0.1}),
-    ({"feature_layers": "0:0"}, {"feature_weight_end": 0.1}),
     ({"separator": "--"}, {"documents": "pack"}),
     ({"best_metric": "eval/kl"}, {"eval_every": 1}),
-    ({"best_mode": "max"}, {"eval_every": 1}),
-    ({"best_min_delta": 0.1}, {"eval_every": 1}),
 ]
 """A setting, and another one without which it has no effect."""
 
@@ -36,10 +31,6 @@ def test_setting_without_effect_is_named(given: dict[str, Any], needed: dict[str
 def test_settings_of_a_trained_teacher_have_no_effect_on_one_that_is_given(name: str) -> None:
     assert unused(Settings(teacher=Path("t"), **{name: 64})) == [f"settings: {name} has no effect with teacher"]
     assert unused(Settings(**{name: 64})) == []
-
-
-def test_warmup_of_weights_has_no_effect_on_a_temperature() -> None:
-    assert len(unused(Settings(anneal_warmup=5, temperature_end=1.0))) == 1
 
 
 def test_defaults_are_not_named() -> None:

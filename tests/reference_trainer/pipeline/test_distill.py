@@ -40,23 +40,6 @@ def run(directory: Path, callback: Callback | None = None, **others: Any) -> Non
     distill(settings, callbacks=[callback] if callback else [], lines=Lines(io.StringIO()))
 
 
-REASONS: dict[str, tuple[dict[str, str], str]] = {
-    "existing results": ({"out": "."}, "is not empty"),
-    "a file": ({"out": "text"}, "not a directory"),
-    "an existing trace": ({"trace": "text"}, "other than the text"),
-    "a trace below a file": ({"trace": "text/x"}, "can't be written"),
-    "a missing teacher": ({"teacher": "missing"}, "cannot read"),
-}
-
-
-@pytest.mark.parametrize("kind", REASONS)
-def test_refused_run_names_the_reason(tmp_path: Path, kind: str) -> None:
-    names, reason = REASONS[kind]
-    with pytest.raises((OSError, ValueError), match=reason):
-        run(tmp_path, **{name: tmp_path / path for name, path in names.items()})
-    assert not (tmp_path / "cache").exists()
-
-
 class Ended(Callback):
     """Raises an interrupt before the line of `file` with this number after the training."""
 

@@ -1,6 +1,7 @@
 """Output directories that cannot be used: full and read-only disks, existing files, concurrent runs."""
 
 import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -23,12 +24,6 @@ def assert_refused(done, *says: str) -> None:
     assert done.stdout == ""
 
 
-def test_error_has_no_line_about_settings_before_it(trainer) -> None:
-    (trainer.folder / "trace").touch()
-    assert_refused(trainer.run("--teacher", "missing", "--warmup", "9999"), "missing/config.json")
-    assert_refused(trainer.run("--trace", "trace", "--warmup", "9999"), "trace")
-
-
 def test_output_disk_without_space_is_refused_before_training(trainer, small_disk) -> None:
     disk = small_disk(40)
     done = trainer.run("--out", f"{disk}/new/out")
@@ -45,8 +40,7 @@ def test_disk_without_space_for_a_checkpoint_is_refused_before_training(trainer,
 
 def test_disk_full_during_run_leaves_no_model(trainer, small_disk) -> None:
     disk = small_disk(400)
-    process = trainer.start("--out", f"{disk}/new/out", "--epochs", "3", "--save-every", "0")
-    assert process.stdout is not None and process.stderr is not None
+    process = trainer.fork("--out", f"{disk}/new/out", "--epochs", "3", "--save-every", "0")
     for line in process.stdout:
         if line.startswith("  Step 10"):
             fill(disk, 8)
@@ -106,6 +100,9 @@ def test_existing_files_are_kept(trainer) -> None:
     assert_refused(
         trainer.run("--trace", "full/mine"), "full/mine exists; give another --trace, or --force to overwrite it"
     )
+    assert_refused(
+        trainer.run("--trace", "full/mine", "--force"), "full/mine is not a trace file; give another --trace"
+    )
     assert_refused(trainer.run("--out", "new/deep", "--trace", "no/trace"), "no/trace can't be written: No such file")
     assert sorted(folder.rglob("*")) == before
 
@@ -128,8 +125,7 @@ def test_second_run_needs_force_and_replaces_model(trainer) -> None:
 
 
 def test_second_concurrent_run_is_refused(trainer) -> None:
-    first = trainer.start("--epochs", "1000")
-    assert first.stdout is not None
+    first = trainer.fork("--epochs", "1000")
     while not first.stdout.readline().startswith("  Step"):
         assert first.poll() is None
     start = time.monotonic()
@@ -138,9 +134,9 @@ def test_second_concurrent_run_is_refused(trainer) -> None:
         assert time.monotonic() - start < 30
         assert first.poll() is None
     finally:
-        first.terminate()
-        first.communicate()
-    assert first.returncode == 75
+        first.send_signal(signal.SIGTERM)
+        first.stderr.read()
+    assert first.wait() == 75
     assert "metrics.jsonl" in trainer.left()
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from reference_trainer import Callback, Distillation, Lines, ProviderError, Settings, read_metrics
+from reference_trainer import Callback, Distillation, Lines, Settings, read_metrics
 from reference_trainer.distillation.protocols import Batch, Outputs
 from reference_trainer.errors import SettingError
 
@@ -85,20 +85,6 @@ def test_own_models_are_trained_and_saved_by_their_own_method(tmp_path: Path) ->
     assert len((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()) == 4
 
 
-def test_dropout_of_an_own_model_depends_on_the_seed_alone(tmp_path: Path) -> None:
-    first, again, other = (
-        concluded(tmp_path / name, seed=seed)[0].student.head.weight for name, seed in (("a", 3), ("b", 3), ("c", 4))
-    )
-    assert torch.equal(first, again) and not torch.equal(first, other)
-
-
-def test_a_smoke_run_checks_own_models_and_saves_nothing(tmp_path: Path) -> None:
-    with Own(Settings(smoke=2, out=tmp_path / "out", device="cpu"), lines=Lines(io.StringIO())) as own:
-        own.prepare()
-        assert own.conclude(own.run()).go
-    assert not (tmp_path / "out").exists()
-
-
 class Stateful(Recurrent):
     """The same model with hidden states: after the embedding, and after the recurrent layer."""
 
@@ -126,33 +112,6 @@ def test_own_models_with_hidden_states_are_matched(tmp_path: Path) -> None:
     assert len(features) == 20 and features[-1] < 0.5 * features[0]
     assert result.train.metrics["feature"] == features[-1]
     assert set(torch.load(tmp_path / "out" / "own.pt", weights_only=True)) == set(own.student.state_dict())
-
-
-def test_own_models_without_hidden_states_are_refused_before_the_training(tmp_path: Path) -> None:
-    given = Settings(out=tmp_path / "out", device="cpu", feature_weight=1.0)
-    with Own(given, lines=Lines(io.StringIO())) as own, pytest.raises(ProviderError, match="output_hidden_states"):
-        own.prepare()
-
-
-class Larger(Own):
-    """A teacher with two tokens more than the student."""
-
-    def make_teacher(self) -> nn.Module:
-        teacher = Recurrent(16, seed=2)
-        teacher.head = nn.Linear(16, 13)
-        return teacher
-
-    def teacher_vocab_size(self) -> int:
-        return 13
-
-
-def test_own_models_share_a_vocabulary(tmp_path: Path) -> None:
-    given = Settings(out=tmp_path / "out", device="cpu", share_vocabulary="truncate")
-    with Larger(given, lines=Lines(io.StringIO())) as own:
-        own.prepare()
-        assert own.conclude(own.run()).train.steps_completed == 15
-    manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
-    assert manifest["settings"]["share_vocabulary"] == "truncate"
 
 
 class Frozen(Own):

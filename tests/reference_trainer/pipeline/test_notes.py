@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from reference_trainer.config.settings import Settings
-from reference_trainer.pipeline.notes import resume_note, short_of, student_notes, teacher_note
+from reference_trainer.pipeline.notes import resume_note, short_of, student_notes
 from reference_trainer.training.schedule import Event, Position, Schedule
 from reference_trainer.training.state import fresh
 
@@ -18,11 +18,8 @@ SCHEDULE = Schedule(epochs=3, steps_per_epoch=114, micro_batches=114)
     ("given", "says"),
     [
         ({"warmup": 5000, "lr": 1.0}, ["warmup is 5000 and the run has 342 steps: the learning rate reaches 0.0684"]),
-        ({"warmup": 343}, ["warmup is 343 and the run has 342 steps"]),
         ({"warmup": 342}, []),
-        ({"anneal_warmup": 343}, ["anneal_warmup is 343 and the run has 342 steps"]),
         ({"max_steps": 1000}, ["max_steps is 1000 and the run has 342 steps: it ends before; set epochs"]),
-        ({"max_steps": 342}, []),
         ({"eval_every": 343}, ["eval_every is 343 and the run has 342 steps: nothing is evaluated"]),
         ({"smoke": 5, "eval_every": 100}, []),
         ({"accumulate": 115}, ["accumulate is 115 and the run has 114 batches in an epoch"]),
@@ -37,13 +34,7 @@ def test_settings_beyond_the_run_have_one_line_each(given: dict[str, Any], says:
 
 @pytest.mark.parametrize(
     ("dtype", "rate", "remedy"),
-    [
-        (torch.bfloat16, 1e-5, "return model.float()"),
-        (torch.bfloat16, 3e-3, ""),
-        (torch.float16, 1e-7, "return model.float()"),
-        (torch.float32, 1e-5, ""),
-        (torch.float32, 1e-11, "choose a larger lr"),
-    ],
+    [(torch.bfloat16, 1e-5, "return model.float()"), (torch.bfloat16, 3e-3, ""), (torch.float32, 1e-5, "")],
 )
 def test_weights_that_a_step_cannot_move_have_a_line(dtype: torch.dtype, rate: float, remedy: str) -> None:
     student = nn.Sequential(nn.Linear(100, 100).to(dtype), nn.Linear(1, 1).double())
@@ -54,33 +45,10 @@ def test_weights_that_a_step_cannot_move_have_a_line(dtype: torch.dtype, rate: f
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"warmup": 500, "lr": 1.0}, "warmup is 500 and it has 100 steps: its learning rate reaches 0.2 instead of 1"),
-        ({"warmup": 100}, None),
-        ({"warmup": 500, "smoke": 100}, None),
-    ],
-)
-def test_teacher_with_fewer_steps_than_its_warmup_has_a_line(given: dict[str, Any], says: str | None) -> None:
-    assert teacher_note(Settings(**given), 100) == says
-
-
-def test_short_teacher_with_the_default_warmup_has_no_line() -> None:
-    assert teacher_note(Settings(), 10) is None
-
-
-def test_frozen_weights_and_zeros_have_no_line() -> None:
-    frozen, zeros = nn.Linear(100, 100).requires_grad_(False), nn.Linear(100, 1)
-    nn.init.zeros_(zeros.weight)
-    assert student_notes(Settings(lr=1e-5), nn.Sequential(frozen, zeros).bfloat16()) == []
-
-
-@pytest.mark.parametrize(
     ("position", "says"),
     [
         (Position(event=Event.SAVE, epoch=1, step=30, epoch_step=30, stopping=True), "stopped the run at step 30"),
         (Position(event=Event.SAVE, epoch=3, step=342, epoch_step=114), "ended with step 342"),
-        (Position(event=Event.TRAIN_END, epoch=3, step=340, epoch_step=112), "ended with step 340"),
         (Position(event=Event.SAVE, epoch=1, step=30, epoch_step=30), None),
     ],
 )

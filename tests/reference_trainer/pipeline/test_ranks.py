@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from reference_trainer.config.place import Place
-from reference_trainer.errors import LostRankError, SettingError, first_line
+from reference_trainer.errors import LostRankError, SettingError
 from reference_trainer.pipeline.ranks import joined, local_device
 
 SECOND = Place(rank=3, world_size=4, local_rank=1)
@@ -17,11 +17,6 @@ SECOND = Place(rank=3, world_size=4, local_rank=1)
 def test_rank_has_the_gpu_of_its_local_rank(name: str, chosen: str) -> None:
     with mock.patch.object(torch.cuda, "is_available", lambda: True):
         assert local_device(name, SECOND) == chosen
-
-
-def test_rank_without_a_gpu_computes_on_the_cpu() -> None:
-    with mock.patch.object(torch.cuda, "is_available", lambda: False):
-        assert local_device("auto", SECOND) == "cpu"
 
 
 def test_single_process_keeps_the_numbered_gpu_that_ranks_are_refused() -> None:
@@ -40,11 +35,3 @@ def test_launcher_that_cannot_be_reached_is_named() -> None:
             joined(SECOND, environment, timeout_s=1),
         ):
             pass
-
-
-def test_error_of_a_library_is_quoted_by_its_first_line() -> None:
-    """Gloo appends hints and a greeting to its errors."""
-    hint = "A process may have died.\nGLHF! \N{BEACH WITH UMBRELLA}"
-    error = RuntimeError(f"\n  Connection closed by peer\n{hint}")
-    assert first_line(error) == "Connection closed by peer"
-    assert first_line(RuntimeError()) == "RuntimeError"

@@ -12,21 +12,6 @@ from tests.reference_trainer.commands import command
 SMALL = "--layers 1 --width 16 --teacher-layers 1 --teacher-width 16 --teacher-steps 1 --length 8 --batch-size 4"
 
 
-def test_two_processes_train_one_student(tmp_path: Path) -> None:
-    """Lines and files are those of one process, though both write to the same standard output."""
-    (tmp_path / "text").write_bytes(bytes(range(100)))
-    given = [*SMALL.split(), "--data", "text", "--teacher-cache", "cache", "--device", "cpu", "--epochs", "1"]
-    called = [sys.executable, "-m", "reference_trainer", "launch", "--nproc-per-node", "2", "--", "distill", *given]
-    ended = subprocess.run(
-        called, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    lines = ended.stdout.splitlines()
-    assert len([line for line in lines if line.startswith("2 steps in ")]) == 1
-    assert [line for line in lines if line.startswith("wrote")] == ["wrote distilled"]
-    assert (tmp_path / "distilled" / "model.safetensors").is_file()
-
-
 def test_interrupted_processes_save_and_exit_75(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(bytes(range(100)) * 20)
     given = [*SMALL.split(), "--data", "text", "--teacher-cache", "cache", "--device", "cpu", "--epochs", "4000"]
@@ -53,11 +38,8 @@ def test_interrupted_processes_save_and_exit_75(tmp_path: Path) -> None:
     ("arguments", "code", "says"),
     [
         (["launch"], 2, "Missing option '--nproc-per-node'"),
-        (["launch", "--nproc-per-node", "0"], 2, "0 is not in the range"),
         (["launch", "--nproc-per-node", "2"], 2, "missing the run after --, such as `-- distill --out DIR`"),
-        (["launch", "--nproc-per-node", "2", "--", "plot", "x"], 2, "missing the run after --"),
         (["launch", "--nproc-per-node", "2", "--", "distill", "--nonsense"], 2, "No such option '--nonsense'"),
-        (["until", "--step", "5", "--", "distill", "--nonsense"], 2, "No such option '--nonsense'"),
         (["launch", "--nproc-per-node", "2", "--", "distill", "--epochs", "x"], 2, "invalid value 'x' for --epochs"),
     ],
 )
@@ -92,10 +74,15 @@ def launched(folder: Path, callbacks: str) -> "subprocess.CompletedProcess[str]"
     return subprocess.run(called, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_every_process_has_the_callbacks_of_the_file(tmp_path: Path) -> None:
+def test_two_processes_train_one_student_and_have_the_callbacks_of_the_file(tmp_path: Path) -> None:
+    """Lines and files are those of one process, though both write to the same standard output."""
     ended = launched(tmp_path, '[[callbacks]]\nuse = "mine:Writes"\narguments = {path = "ended"}\n')
     assert ended.returncode == 0, ended.stderr
     assert [(tmp_path / f"ended-{rank}").read_text() for rank in range(2)] == ["2", "2"]
+    lines = ended.stdout.splitlines()
+    assert len([line for line in lines if line.startswith("2 steps in ")]) == 1
+    assert [line for line in lines if line.startswith("wrote")] == ["wrote distilled"]
+    assert (tmp_path / "distilled" / "model.safetensors").is_file()
 
 
 @pytest.mark.parametrize(
@@ -103,8 +90,6 @@ def test_every_process_has_the_callbacks_of_the_file(tmp_path: Path) -> None:
     [
         ('[[callbacks]]\nuse = "nowhere:Writes"\n', "nowhere can't be imported"),
         ('[[callbacks]]\nuse = "mine:Writes"\n', "missing a required argument: 'path'"),
-        ('[[callbacks]]\nuse = "mine:Missing"\n', "no Missing in mine"),
-        ("callbacks = 3\n", "callbacks is not a list"),
     ],
 )
 def test_callbacks_are_refused_once_and_not_by_every_process(tmp_path: Path, callbacks: str, says: str) -> None:

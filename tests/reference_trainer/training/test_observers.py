@@ -2,11 +2,6 @@
 
 import subprocess
 import sys
-import threading
-import tracemalloc
-
-from falsifiers.observers.events import context, observer
-from reference_trainer import Callbacks
 
 COMPUTING = """
 import sys, threading
@@ -49,20 +44,3 @@ def test_observer_that_computes_at_the_exit_does_not_abort_the_process() -> None
 def test_callbacks_that_are_not_closed_are_closed_at_the_exit() -> None:
     ended = run(FORGOTTEN)
     assert (ended.returncode, ended.stdout) == (0, "0\n1\n2\n")
-
-
-def test_memory_of_a_blocked_observer_is_bounded() -> None:
-    go = threading.Event()
-    watching = observer(lambda hook, at: go.wait(60), queue_limit=100)
-    callbacks = Callbacks([watching])
-    own = context(1, metrics={"loss": 1.0})
-    for _ in range(1000):
-        callbacks.fire("on_log", own)
-    tracemalloc.start()
-    for _ in range(10_000):
-        callbacks.fire("on_log", own)
-    grown, _ = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    go.set()
-    callbacks.close()
-    assert grown < 300_000  # a hundred contexts; ten thousand of them take 15 MB

@@ -1,8 +1,6 @@
 """Runs the package in child processes of every kind; the worker itself calls none of it."""
 
 import multiprocessing
-import os
-import socket
 import subprocess
 import sys
 
@@ -49,14 +47,6 @@ def _answer(queue):
     from pkg.core import answer
 
     queue.put(answer())
-
-
-def ranks(subject, *, device, directory, trace):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    run = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1", "--master-port", port)
-    return _said(*run, "-m", "pkg.rank", env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"})
 
 
 def falsify_seven(run):
