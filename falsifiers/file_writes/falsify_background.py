@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -12,24 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reference_trainer.errors import StopRequestedError
-
-PATIENCE_S = 5.0
-"""How long a thread is waited for that should be free to go on; a right subject never needs it."""
-
-
-def falsify_caller_goes_on_meanwhile(subject: Any) -> None:
-    go, names = threading.Event(), list[str]()
-
-    def work() -> None:
-        names.append(threading.current_thread().name)
-        assert go.wait(PATIENCE_S), "the caller waits for the work"
-
-    with subject.Background() as background:
-        background.start(work, "the writer")
-        assert not background.failed, "work that is being done has failed"
-        background.check()
-        go.set()
-    assert names == ["the writer"], f"the work ran in the threads {names}; expected one called 'the writer'"
 
 
 @given(pieces=st.lists(st.booleans(), min_size=2, max_size=5))
@@ -69,55 +49,6 @@ class Stop(BaseException):
     """What ends a block; like KeyboardInterrupt, it is not an `Exception`."""
 
 
-def falsify_end_waits_for_the_last_piece(subject: Any) -> None:
-    for cause in (None, ValueError("x"), Stop()):
-        done = list[int]()
-        try:
-            with subject.Background() as background:
-                background.start(lambda done=done: _slow(done), "writer")
-                if cause is not None:
-                    raise cause
-        except (ValueError, Stop) as error:
-            assert error is cause, f"the block ended with {error!r}; expected {cause!r}"
-        assert done == [1], f"a block that ends with {cause!r} ends before the work"
-    background, done = subject.Background(), []
-    background.start(lambda: _slow(done), "writer")
-    background.wait()
-    assert done == [1], "`wait` returns before the work has ended"
-    background.wait()
-
-
-def _slow(done: list[int]) -> None:
-    threading.Event().wait(0.05)
-    done.append(1)
-
-
-def falsify_exit_finishes_the_work(subject: Any) -> None:
-    """A child whose main thread returns at once still writes what the work writes."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        _child(subject, writing)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        said = pipe.read()
-    os.waitpid(pid, 0)
-    assert said == "done", f"the process exited with {said!r} written; expected 'done'"
-
-
-def _child(subject: Any, writing: int) -> None:
-    def work() -> None:
-        threading.Event().wait(0.1)
-        os.write(writing, b"done")
-
-    try:
-        subject.Background().start(work, "writer")
-        threading._shutdown()  # what the interpreter does at its exit: it waits for threads that are no daemons
-    finally:
-        sys.stdout.flush()
-        os._exit(0)
-
-
 ERRORS: tuple[BaseException, ...] = (OSError(28, "No space left on device"), ValueError("x"), Stop("y"))
 CALLS = ("start", "check", "wait", "end")
 
@@ -152,23 +83,6 @@ def _raised(background: Any, call: str) -> BaseException | None:
     except BaseException as error:  # whatever it is, it is compared
         return error
     return None
-
-
-def falsify_error_is_a_note_on_what_ended_the_block(subject: Any) -> None:
-    def work() -> None:
-        raise OSError("the disk is full")
-
-    for cause in (ValueError("x"), Stop()):
-        seen: BaseException | None = None
-        try:
-            with subject.Background() as background:
-                background.start(work, "writer")
-                raise cause
-        except BaseException as error:  # whatever it is, it is compared
-            seen = error
-        assert seen is cause, f"the block ended with {seen!r}; expected {cause!r}"
-        notes = getattr(seen, "__notes__", [])
-        assert notes == ["and the disk is full"], f"the notes of {cause!r} are {notes}"
 
 
 @given(fails=st.booleans())
