@@ -52,16 +52,6 @@ def falsify_processes_find_each_other_without_a_launcher(subject: Any, ranks: in
         assert -0.1 < after < LEAVING_S, f"rank 0, which serves {ranks} ranks, leaves {after:.2f} s after the last one"
 
 
-def falsify_missing_process_is_named_without_a_launcher(subject: Any) -> None:
-    environment, said = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}, ""
-    try:
-        with subject.joined(Place(rank=0, world_size=2), environment, timeout_s=1):
-            pass
-    except LostRankError as error:
-        said = str(error)
-    assert said == "rank 1 did not connect within 1 s", f"rank 1 of 2 is missing: {said!r}"
-
-
 def falsify_a_restarted_run_starts_afresh(subject: Any) -> None:
     environment, served = launcher()
     has_failed, fails = os.pipe()

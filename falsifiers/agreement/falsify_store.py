@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -20,47 +19,6 @@ VALUES = st.none() | st.integers(0, 3) | st.text(max_size=2) | st.lists(st.boole
 
 class Planted(Exception):
     """An error that a falsifier raises in one rank."""
-
-
-def at_once(subject: Any, ranks: int, work: Callable[[Any], Any], timeout_s: int = 5) -> tuple[list[Any], Any]:
-    """Return what work(rank) returns or raises on each rank, run at once in threads that share a store, and that."""
-    store, ended = dist.HashStore(), dict[int, Any]()
-
-    def run(rank: int) -> None:
-        try:
-            ended[rank] = work(subject.Ranks(Place(rank=rank, world_size=ranks), store, timeout_s))
-        except Exception as error:  # compared by the caller
-            ended[rank] = error
-
-    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(ranks)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join(PATIENCE_S)
-    missing = [rank for rank in range(ranks) if rank not in ended]
-    assert not missing, f"the ranks {missing} of {ranks} wait for ever"
-    return [ended[rank] for rank in range(ranks)], store
-
-
-@given(ranks=st.integers(1, 3), rounds=st.lists(st.tuples(VALUES, VALUES, VALUES), min_size=1, max_size=4))
-def falsify_every_rank_gets_every_value(subject: Any, ranks: int, rounds: list[tuple[Any, ...]]) -> None:
-    called: list[int] = []
-
-    def work(agreeing: Any) -> list[Any]:
-        seen = []
-        for values in rounds:
-            seen.append(agreeing.exchanged(values[agreeing.rank]))
-            seen.append(agreeing.decided(lambda values=values: called.append(agreeing.rank) or values[0]))
-            seen.append(agreeing.together(lambda values=values: values[agreeing.rank]))
-        return seen
-
-    ended, store = at_once(subject, ranks, work)
-    for rank, each in enumerate(ended):
-        expected = [one for values in rounds for one in (list(values[:ranks]), values[0], values[rank])]
-        assert each == expected, f"rank {rank} of {ranks} gets {each!r}; expected {expected}"
-    assert called == [0] * len(rounds), f"decisions are made on the ranks {called}"
-    kept = store.num_keys()
-    assert kept <= ranks, f"after {len(rounds)} rounds of {ranks} ranks, the store has {kept} keys"
 
 
 def _from(path: str, error: str) -> Callable[[], None]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +10,8 @@ from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import RUN, assert_same, manifest, names, place, tensors
 from falsifiers.support.interruptions import LINES_AT_MOST, before_operations, in_child, kill
-from reference_trainer.errors import OutputError
 from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
-from reference_trainer.storage.checkpoints import Disk, save_checkpoint
+from reference_trainer.storage.checkpoints import save_checkpoint
 from reference_trainer.storage.retention import checkpoint_name
 
 OTHER = "ab"
@@ -67,45 +64,6 @@ def falsify_links_refer_to_what_is_left(subject: Any) -> None:
                 seen = link.resolve().name if link.is_symlink() else None
                 wanted = None if expected is None else checkpoint_name(RUN, expected)
                 assert seen == wanted, f"rewound to {start}, {link.name} refers to {seen}; expected {wanted}"
-
-
-class Failing(Disk):
-    """A disk whose `at`-th operation, from 1, fails."""
-
-    def __init__(self, at: int) -> None:
-        self.left = at
-
-    def _count(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    def rename(self, old: Path, new: Path) -> None:
-        self._count()
-        super().rename(old, new)
-
-    def sync(self, path: Path) -> None:
-        self._count()
-        super().sync(path)
-
-
-OPERATIONS = 4
-"""Two checkpoints are renamed, then two directories are synced."""
-
-
-@given(at=st.integers(1, OPERATIONS))
-def falsify_failed_rewind_is_an_error(subject: Any, at: int) -> None:
-    with place(1, 2, 3) as directory:
-        aside = directory / f"{RUN}-rewound-1"
-        when, complaint = f"where operation {at} fails with {os.strerror(errno.EIO)!r}", ""
-        try:
-            subject.rewind(directory, RUN, 1, disk=Failing(at))
-        except OutputError as error:
-            complaint = str(error)
-        words = (str(directory), str(aside), os.strerror(errno.EIO))
-        assert all(word in complaint for word in words), f"{when}, the error is {complaint!r}"
-        seen = sorted([*_whole(directory, when), *_whole(aside, when)])
-        assert seen == [1, 2, 3], f"{when}, the checkpoints {seen} are left"
 
 
 def falsify_killed_rewind_is_completed(subject: Any) -> None:

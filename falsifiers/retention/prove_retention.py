@@ -53,26 +53,6 @@ def prove_names(subject: Any, run: int, other: int, step: int) -> None:
     assert seen == expected, f"{mine!r} has the steps {seen} among {names}; expected {expected}"
 
 
-def prove_parsed(subject: Any, run: int, step: int) -> None:
-    name = subject.checkpoint_name(RUNS[run], step)
-    seen = subject.parsed_name(name)
-    assert seen == (RUNS[run], step), f"{name!r} is read as {seen}; expected {(RUNS[run], step)}"
-    malformed = [f"{RUNS[run]}-step{each}" for each in NO_STEPS]
-    for other in [*malformed, f".{RUNS[run]}-step{step}", f"-step{step}", f"a/b-step{step}", f"a\0-step{step}", "a"]:
-        assert subject.parsed_name(other) is None, f"{other!r} is read as {subject.parsed_name(other)}; expected None"
-
-
-def prove_superseded(subject: Any, saved: int, start: int) -> None:
-    steps, after = _steps(saved), None if start == 9 else start
-    expected = [step for step in steps if after is None or step > after][::-1]
-    for order in (steps, steps[::-1]):
-        seen = subject.superseded(order, after)
-        assert seen == expected, f"of {order}, {seen} are set aside after step {after}; expected {expected}"
-    # What is left is earlier than the next step, so that this can be saved.
-    if after is not None:
-        subject.check_follows([step for step in steps if step not in seen], after + 1)
-
-
 def prove_best(subject: Any, first: int, second: int, third: int, fourth: int, highest: int, delta: int) -> None:
     mode, min_delta = ("min", "max")[highest], delta / 4
     scores = [SCORES[each] for each in (first, second, third, fourth)]

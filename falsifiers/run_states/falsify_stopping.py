@@ -21,47 +21,6 @@ def stopped(draw: st.DrawFn) -> tuple[Script, int]:
     return script, draw(ASKED) % len(lifecycle(script).calls)
 
 
-def until_asked(script: Script, at: int) -> tuple[list[Call], int]:
-    """Return the calls up to the end of the first step that ends after call `at`, and the number of that step.
-
-    A request in its `on_step_end` comes too late for a step. The number is 0 if no step ends after the call: the run
-    ends as if it had not been asked.
-    """
-    calls, count = lifecycle(script).calls, len(script.answers)
-    ends = [place for place, call in enumerate(calls) if (call.event, call.callback) == ("on_step_end", 0)]
-    after = [place for place in ends if place > at]
-    return (calls[: after[0] + count], calls[after[0]].step) if after else (calls, 0)
-
-
-def _saves(script: Script, step: int) -> list[tuple[bool, bool]]:
-    """Return whether the step is due and evaluated, for each time that it is handed over in a run that leaves."""
-    evaluated = script.every[1] > 0 and step % script.every[1] == 0
-    if script.is_saved(step):
-        return [(True, evaluated)]
-    return [*[(False, True)] * evaluated, (True, False)]
-
-
-@given(drawn=stopped())
-def falsify_a_request_is_met_after_its_step(subject: Any, drawn: tuple[Script, int]) -> None:
-    script, at = drawn
-    run, (expected, step) = KeptRun(subject, script, asked_at=at), until_asked(script, at)
-    if step == 0:
-        assert run.left is None, f"asked to stop after the last step, the run ended with {run.left!r}"
-        assert_same_calls(run.calls, expected)
-        return
-    assert run.left is not None, f"asked to stop in {expected[at]}, the run went on"
-    leaving = [] if script.is_saved(step) else ["on_save"]
-    ends = [
-        Call(c, e, expected[-1].epoch, step) for e in (*leaving, "on_train_end") for c in range(len(script.answers))
-    ]
-    assert_same_calls(run.calls, expected + ends)
-    last = run.kept[-1]
-    seen = [(kept.due, kept.evaluated) for kept in run.kept if kept.state.position.step == step]
-    wanted = _saves(script, step)
-    assert seen == wanted, f"asked to stop in step {step}, (due, evaluated) of its saves are {seen}; expected {wanted}"
-    assert last.state.steps == step, f"the state saved after {step} steps has the losses of {last.state.steps}"
-
-
 @st.composite
 def answered(draw: st.DrawFn) -> tuple[Script, int]:
     """Draw a script in which a callback answers to one event, in which the run is asked to stop too."""

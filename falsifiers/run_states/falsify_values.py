@@ -121,9 +121,7 @@ def falsify_rates_of_logged_steps(subject: Any, device: str, plan: Plan, at: int
     seconds = plan.steps * STEP_S
     assert result.elapsed_s == seconds, f"{plan.steps} steps take {result.elapsed_s} s; expected {seconds} s"
     kept = seen[-1][1] if seen else {}
-    assert at or result.metrics == kept, (
-        f"the result has {result.metrics}; expected the last logged, {kept}"
-    )
+    assert at or result.metrics == kept, f"the result has {result.metrics}; expected the last logged, {kept}"
 
 
 def _assert_rates(plan: Plan, last: int, step: int, metrics: dict[str, float]) -> None:

@@ -68,27 +68,3 @@ def falsify_other_state_is_refused(subject: Any, kind: str) -> None:
     complaint = refusal_complaint(kind, call, WORDS.get(kind, ""), kind=CheckpointError)
     assert complaint is None, complaint
     assert_same(f"refused for {kind}", other.bits(), before)
-
-
-class Odd(torch.optim.SGD):
-    """An optimizer whose state is no tensor."""
-
-    def step(self, closure: Any = None) -> Any:
-        self.state[self.param_groups[0]["params"][0]]["seen"] = 3
-        return super().step(closure)
-
-
-def falsify_state_that_cannot_be_saved_is_refused(subject: Any) -> None:
-    pair = Pair(1)
-    pair.steps(1, 1)
-    weights = list(pair.modules["head"].parameters())
-    odd = Odd(weights, lr=0.1)
-    odd.step()
-    strange = torch.optim.SGD([{"params": weights, "note": object()}], lr=0.1)
-    refused: dict[str, Callable[[], object]] = {
-        "a module is left out": lambda: subject.snapshot({"student": pair.modules["student"]}, pair.optimizer),
-        "a state is an integer": lambda: subject.snapshot(pair.modules, odd),
-        "an option is an object": lambda: subject.snapshot(pair.modules, strange),
-    }
-    complaints = [refusal_complaint(name, call, kind=CheckpointError) for name, call in refused.items()]
-    assert not any(complaints), complaints
