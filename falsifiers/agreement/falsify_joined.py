@@ -89,9 +89,8 @@ def falsify_address_without_a_store_is_named(subject: Any, port: str | None) -> 
             pass
     except (LostRankError, SettingError) as error:
         seen = error
-    kind, words = SettingError, "MASTER_PORT"
-    if port == "1":
-        kind, words = LostRankError, "rank 1 cannot reach '127.0.0.1', port 1"
+    lost = port == "1"
+    kind, words = (LostRankError, "rank 1 cannot reach '127.0.0.1', port 1") if lost else (SettingError, "MASTER_PORT")
     assert type(seen) is kind and words in str(seen), f"{environment}: {seen!r}; expected {words}"
 
 

@@ -106,9 +106,9 @@ def falsify_digest_is_that_of_the_values(
     subject: Any, device: str, tied: bool, transposed: bool, values: torch.dtype
 ) -> None:
     weight = torch.arange(64.0, device=device).to(values).view(8, 8)
-    module = torch.nn.Module()
-    module.register_parameter("z", torch.nn.Parameter(weight.T if transposed else weight))
-    module.register_parameter("a", module.z if tied else torch.nn.Parameter(weight[4:]))
+    module, first = torch.nn.Module(), torch.nn.Parameter(weight.T if transposed else weight)
+    module.register_parameter("z", first)
+    module.register_parameter("a", first if tied else torch.nn.Parameter(weight[4:]))
     weights = {name: value.cpu().clone().contiguous() for name, value in module.state_dict().items()}
     seen, expected = subject.weights_digest(module), hashlib.sha256(save(weights)).hexdigest()
     assert seen == expected, f"the digest of {'tied ' * tied}weights is {seen}; expected {expected}"

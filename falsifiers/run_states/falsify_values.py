@@ -109,7 +109,7 @@ def falsify_rates_of_logged_steps(subject: Any, device: str, plan: Plan, at: int
         now[0] += 60
         return STEP_FLOPS
 
-    given = {"clock": lambda: now[0], "learning_rate": one_step_later, "step_flops": counted}
+    given: dict[str, Any] = {"clock": lambda: now[0], "learning_rate": one_step_later, "step_flops": counted}
     if at:
         trained(subject, plan, device, [], save=save, save_every=1, **given)
         now[0], given["resumed"] = 1000.0, restored(states[at])
