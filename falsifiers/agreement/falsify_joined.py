@@ -31,10 +31,7 @@ LEAVING_S = 5.0
 @given(ranks=st.integers(1, 3), runs=st.integers(1, 2))
 @example(ranks=3, runs=2)
 def falsify_processes_find_each_other_without_a_launcher(subject: Any, ranks: int, runs: int) -> None:
-    """Where no launcher serves a store, rank 0 does; every run has values of its own.
-
-    Rank 0 leaves last, so that the others can still reach it, and soon after them.
-    """
+    """Rank 0, which serves the store, leaves last, and soon after the others."""
     environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
 
     def work(rank: int) -> tuple[list[Any], float]:
@@ -53,16 +50,6 @@ def falsify_processes_find_each_other_without_a_launcher(subject: Any, ranks: in
     if others:
         after = first - max(others)
         assert -0.1 < after < LEAVING_S, f"rank 0, which serves {ranks} ranks, leaves {after:.2f} s after the last one"
-
-
-def falsify_missing_process_is_named_without_a_launcher(subject: Any) -> None:
-    environment, said = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}, ""
-    try:
-        with subject.joined(Place(rank=0, world_size=2), environment, timeout_s=1):
-            pass
-    except LostRankError as error:
-        said = str(error)
-    assert said == "rank 1 did not connect within 1 s", f"rank 1 of 2 is missing: {said!r}"
 
 
 def falsify_a_restarted_run_starts_afresh(subject: Any) -> None:
@@ -92,37 +79,19 @@ def falsify_a_restarted_run_starts_afresh(subject: Any) -> None:
     assert ended[2:] == ["[0, 1]"] * 2, f"after a restart, 2 ranks end with {ended[2:]}; expected the values of both"
 
 
-def falsify_one_process_joins_no_group(subject: Any) -> None:
-    with subject.joined(Place(), {}, timeout_s=1) as alone:
-        alone.start(torch.device("cpu"))
-        grouped = torch.distributed.is_initialized()
-        if grouped:
-            torch.distributed.destroy_process_group()
-        seen = [alone.exchanged(1), alone.decided(lambda: 2), alone.together(lambda: 3), alone.shared(lambda: 4, int)]
-    assert not grouped, "one process forms a process group"
-    assert seen == [[1], 2, 3, 4], f"of one process, the values are {seen}; expected [1], 2, 3, 4"
-
-
-PORTS: dict[str | None, bool] = {"1": True, "65535": True, "0": False, "65536": False, "x": False, None: False}
-"""Texts of MASTER_PORT, None where it is not set, and whether they are ports."""
-
-
-@given(port=st.sampled_from(list(PORTS)), host=st.sampled_from(["127.0.0.1", None]))
-@example(port="1", host="127.0.0.1")
-@example(port="65535", host="127.0.0.1")
-@example(port="65536", host="127.0.0.1")
-def falsify_address_without_a_store_is_named(subject: Any, port: str | None, host: str | None) -> None:
-    given = {"MASTER_ADDR": host, "MASTER_PORT": port}
-    environment = {name: value for name, value in given.items() if value is not None}
+@given(port=st.sampled_from(["1", "65536", None]))
+@example(port="1")
+def falsify_address_without_a_store_is_named(subject: Any, port: str | None) -> None:
+    environment = {"MASTER_ADDR": "127.0.0.1", **({} if port is None else {"MASTER_PORT": port})}
     seen: Exception | None = None
     try:
         with subject.joined(Place(rank=1, world_size=2), environment, timeout_s=1):
             pass
     except (LostRankError, SettingError) as error:
         seen = error
-    kind = LostRankError if PORTS[port] else SettingError
-    words = [f"rank 1 cannot reach {host or ''!r}, port {port}"] if PORTS[port] else ["MASTER_PORT", "from 1 to 65535"]
-    assert type(seen) is kind and all(word in str(seen) for word in words), f"{environment}: {seen!r}; expected {words}"
+    lost = port == "1"
+    kind, words = (LostRankError, "rank 1 cannot reach '127.0.0.1', port 1") if lost else (SettingError, "MASTER_PORT")
+    assert type(seen) is kind and words in str(seen), f"{environment}: {seen!r}; expected {words}"
 
 
 def falsify_each_rank_has_a_device_of_its_own(subject: Any) -> None:

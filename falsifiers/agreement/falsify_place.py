@@ -36,16 +36,9 @@ def _expected(size: str | None, rank: str | None, local: str | None) -> tuple[in
 @given(texts=ENVIRONMENTS)
 @example(texts=("2", None, None))
 @example(texts=(None, "0", None))
-@example(texts=(None, None, "1"))
-@example(texts=("1", "0", "0"))
-@example(texts=("1000000", "2", "1"))
-@example(texts=("1000001", "0", None))
-@example(texts=("4", "3", None))
 @example(texts=("4", "4", None))
 @example(texts=("4", "2", "3"))
-@example(texts=("\u0661", "0", None))
 def falsify_place_is_that_of_the_launcher(subject: Any, texts: tuple[str | None, ...]) -> None:
-    """Rank, world size and local rank are those of the environment; a variable that does not fit is refused by name."""
     environment = {name: text for name, text in zip(NAMES, texts, strict=True) if text is not None}
     said, seen = "", None
     try:

@@ -30,9 +30,7 @@ def _flipped(path: Path) -> None:
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a flipped bit": (_flipped, f"{RANK} has the SHA-256"),
-    "a cut file": (lambda p: (p / RANK).write_bytes(b"x"), f"{RANK} has 1 bytes"),
     "a missing file": (lambda p: (p / RANK).unlink(), f"{RANK} is missing"),
-    "a foreign file": (lambda p: (p / "state.pt").touch(), "state.pt is not of this checkpoint"),
     "no manifest": (lambda p: (p / "manifest.json").unlink(), "manifest.json"),
     "a broken manifest": (lambda p: (p / "manifest.json").write_text("{"), "is not JSON"),
     "the manifest of another": (
@@ -50,10 +48,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 def falsify_every_checkpoint_is_listed_and_verified(
     subject: Any, damage: dict[int, str], better: set[int], inside: bool
 ) -> None:
-    """Run, step, bytes, time and fault of each, in order of run and step; damaged ones too, links not.
-
-    better: the steps that were better than those before.
-    """
+    """better: the steps that were better than those before."""
     with place() as directory:
         for step in STEPS:
             save_checkpoint(directory, manifest(step, best=_best_at(step, better)), tensors(step))
@@ -107,7 +102,6 @@ def _assert_lines(lines: list[str], found: list[Any], damage: dict[int, str], be
 
 
 def falsify_directory_without_checkpoints_is_refused(subject: Any) -> None:
-    """CheckpointError for an empty directory, one of other files, a file, and a missing one."""
     with place() as directory:
         directory.mkdir()
         (directory / "file").touch()

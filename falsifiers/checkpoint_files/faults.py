@@ -126,10 +126,3 @@ def unpickled(original: Any, path: Path, *, rank: int = 0) -> Any:
 def file_of_rank_0_for_all(original: Any, path: Path, *, rank: int = 0) -> Any:
     """Give every rank the tensors of rank 0."""
     return original(path, rank=0)
-
-
-def hidden_files_removed(original: Any, directory: Path) -> None:
-    """Remove whatever starts with a dot."""
-    original(directory)
-    for each in directory.glob(".*") if directory.exists() else ():
-        each.unlink()

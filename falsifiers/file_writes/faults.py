@@ -24,15 +24,3 @@ def copied_into_place(path: Path, write: Write, *, fsync: Callable[[int], None] 
         shutil.copyfile(partial, path)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def never_synced(original: Any, path: Path, write: Write, **rest: Any) -> None:
-    """Rename the file before its bytes are on the disk."""
-    original(path, write, fsync=lambda descriptor: None)
-
-
-def hidden_files_removed(original: Any, path: Path, **rest: Any) -> Any:
-    """Remove every hidden file, as if it were a partial one."""
-    for each in path.glob(".*"):
-        each.unlink()
-    return original(path, **rest)

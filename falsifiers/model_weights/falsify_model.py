@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from falsifiers.rank_runs.launched import scratch
 from falsifiers.support.histories import assert_same_lines
 from falsifiers.support.small_runs import SMALL, found, refused, run, small
 from reference_trainer import Callback, Lines
@@ -39,14 +39,10 @@ def _first(subject: Any, directory: Path, seed: int = 0) -> Path:
 
 @given(seed=st.integers(0, 9), exported=st.booleans())
 def falsify_model_begins_a_run_like_its_last_checkpoint(subject: Any, seed: int, exported: bool) -> None:
-    """Metrics and weights equal those of the run that begins with the last checkpoint; the model is recorded.
-
-    `exported`: the model is the student of that checkpoint, exported, not the one that the run has written.
-    """
+    """exported: the model is the student of that checkpoint, exported, not the one that the run has written."""
     from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         model = first = _first(subject, directory, seed)
         if exported:
             model = directory / "model"
@@ -63,14 +59,9 @@ def falsify_model_begins_a_run_like_its_last_checkpoint(subject: Any, seed: int,
         assert seen == expected, f"{when}: the manifest records {seen}; expected {expected}"
 
 
-@given(seed=st.integers(0, 9), width=st.sampled_from([16, 32, 48]))
+@given(seed=st.integers(0, 9), width=st.sampled_from([32, 16]))
 def falsify_projections_of_a_model_are_drawn_anew(subject: Any, seed: int, width: int) -> None:
-    """They are those of a run with the same seed that begins with no model, and a line says so.
-
-    Between equal widths there are none, and no line.
-    """
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         model = _first(subject, directory)
         given = {"seed": seed, "teacher_width": width, "feature_weight": 0.5, "max_steps": 1}
         alone, begun, written = Drawn(), Drawn(), io.StringIO()
@@ -101,7 +92,6 @@ CASES: dict[str, tuple[Callable[[Path], object] | None, dict[str, Any], str]] = 
     "a flipped bit": (lambda model: _flipped(model / "model.safetensors"), {}, "does not match the files beside it"),
     "no manifest": (lambda model: (model / "manifest.json").unlink(), {}, "cannot verify"),
     "no step": (lambda model: _with_result(model, {}), {}, "names no step"),
-    "no number": (lambda model: _with_result(model, {"steps_completed": "nine"}), {}, "names no step"),
     "another width": (None, {"width": 32}, "does not fit the student of this run"),
     "another dtype": (None, {"dtype": "float64"}, "does not fit the student of this run"),
 }
@@ -110,8 +100,7 @@ CASES: dict[str, tuple[Callable[[Path], object] | None, dict[str, Any], str]] = 
 @given(kind=st.sampled_from(list(CASES)))
 def falsify_other_models_are_refused(subject: Any, kind: str) -> None:
     damage, others, words = CASES[kind]
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         model = _first(subject, directory)
         if damage is not None:
             damage(model)

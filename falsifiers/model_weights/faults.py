@@ -29,20 +29,6 @@ def not_verified(original: Any, path: Any) -> Any:
     return SavedWeights(path=path, manifest=manifest, files=[tensors])
 
 
-def student_alone(original: Any, self: Any, name: str, module: Any, lines: Any) -> None:
-    """Leave the projections as they were drawn."""
-    if name == "student":
-        original(self, name, module, lines)
-
-
-def zeros(original: Any, self: Any, name: str, module: Any, lines: Any) -> None:
-    """Clear the projections of a run that has a source."""
-    if name == "projections" and self.recorded is not None:
-        for each in module.parameters():
-            each.detach().zero_()
-    original(self, name, module, lines)
-
-
 def misfits_skipped(original: Any, self: Any, name: str, module: Any) -> None:
     """Load what fits and leave out the rest."""
     own = module.state_dict()

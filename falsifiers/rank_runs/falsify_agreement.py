@@ -93,18 +93,3 @@ def falsify_answers_are_carried_out_in_their_epoch(subject: Any, epochs: Any, ra
         )
         if strongest is Action.STOP:
             return
-
-
-@given(answer=ANSWERS, asked=st.booleans(), between=st.booleans())
-def falsify_one_process_asks_nobody(subject: Any, answer: Action, asked: bool, between: bool) -> None:
-    def reduced(counts: Tensor) -> Tensor:
-        raise AssertionError("one process reduces its answers")
-
-    alone = subject.Agreement(SimpleNamespace(world_size=1, sum_counts=reduced), lambda: asked)
-    assert alone.noted(answer) is answer, f"{answer!r} is noted and not carried out"
-    assert alone.flags() == (False, False, False), f"after {answer!r} the flags are {alone.flags()}"
-    left = alone.leaves_out(torch.ones(3, dtype=torch.int64))
-    assert left is False, "a step is left out because of flags"
-    agreed = alone.agreed(answer, between_epochs=between)
-    assert agreed is answer, f"{answer!r} is agreed on as {agreed!r}"
-    assert alone.is_leaving() is asked, f"asked to stop: {asked}; the process leaves: {alone.is_leaving()}"

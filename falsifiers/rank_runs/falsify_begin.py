@@ -1,21 +1,18 @@
-"""Attacks on how the runs of several ranks begin, and on evaluations that differ. The subject is `pipeline.distill`."""
+"""Attacks on how the runs of several ranks begin. The subject is `reference_trainer.pipeline.distill`."""
 
 from __future__ import annotations
 
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from falsifiers.rank_runs.launched import Model, ended, launched, own, settings
-from reference_trainer import MetricSum
+from falsifiers.rank_runs.launched import STRATEGIES, Model, assert_no_error, ended, launched, own, scratch, settings
 
-STRATEGIES = st.sampled_from(["ddp", "fsdp2"])
 UNTRAINED = 1e-30
 """A learning rate that changes no weight."""
 
@@ -41,26 +38,23 @@ def falsify_ranks_begin_with_the_student_of_rank_0(subject: Any, strategy: str, 
         def make_student(self) -> nn.Module:
             return Noting(self.place.rank)
 
-    with tempfile.TemporaryDirectory() as name:
-        chosen = settings(Path(name).resolve(), "out", strategy=strategy, lr=UNTRAINED, max_steps=1, save_every=0)
-        seen = launched(Drawing, chosen.model_copy(update={"dtype": dtype}), ranks)
+    with scratch() as directory:
+        chosen = settings(directory, "out", strategy=strategy, dtype=dtype, lr=UNTRAINED, max_steps=1, save_every=0)
+        seen = launched(Drawing, chosen, ranks)
+    where = f"{strategy}, {dtype}, {ranks} ranks"
+    assert_no_error(where, seen)
     expected = {name: each for name, each in Noting(0).state_dict().items() if name not in ("forwards", "autocast")}
     for rank, each in enumerate(seen):
-        assert not each.error, f"{strategy}, rank {rank}: {each.error}"
         wrong = [name for name in expected if not torch.equal(each.weights[name], expected[name])]
-        assert not wrong, f"{strategy}, {ranks} ranks: {wrong} on rank {rank} are not those that rank 0 made"
+        assert not wrong, f"{where}: {wrong} on rank {rank} are not those that rank 0 made"
         autocast = bool(each.weights["autocast"])
-        assert autocast is (dtype == "bfloat16"), (
-            f"{strategy}, {dtype}: rank {rank} computes under autocast: {autocast}"
-        )
+        assert autocast is (dtype == "bfloat16"), f"{where}: rank {rank} computes under autocast: {autocast}"
 
 
 @given(strategy=STRATEGIES, late=st.integers(0, 1))
 def falsify_runs_of_one_program_follow_each_other(subject: Any, strategy: str, late: int) -> None:
-    base = own(subject)
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
-        given = {"strategy": strategy, "save_every": 0, "max_steps": 2}
+    base, given = own(subject), {"strategy": strategy, "save_every": 0, "max_steps": 2}
+    with scratch() as directory:
         firsts = settings(directory, "first", **given)
 
         def second(chosen: Any, *, environment: dict[str, str], **others: Any) -> Any:
@@ -70,19 +64,19 @@ def falsify_runs_of_one_program_follow_each_other(subject: Any, strategy: str, l
             return base(chosen, environment=environment, **others)
 
         seen = launched(second, settings(directory, "second", **given), 2)
-    errors = [each.error for each in seen]
-    assert errors == ["", ""], f"{strategy}, rank {late} comes later to the second run: {errors}"
+    assert_no_error(f"{strategy}, rank {late} comes later to the second run", seen)
 
 
-@given(rank=st.integers(1, 2), count=st.booleans(), every=st.integers(0, 1))
-def falsify_evaluations_that_differ_are_refused(subject: Any, rank: int, count: bool, every: int) -> None:
-    class Measuring(own(subject)):  # made for the subject
-        def evaluate(self) -> dict[str, Any]:
-            own_share = int(self.place.rank == rank)
-            return {"accuracy": MetricSum(3.0 + own_share * (not count), 9 + own_share * count)}
-
-    with tempfile.TemporaryDirectory() as name:
-        seen = launched(Measuring, settings(Path(name).resolve(), "out", eval_every=every), 3)
-    for number, each in enumerate(seen):
-        named = each.error.startswith(f"RankError: rank {rank} differs from rank 0: accuracy")
-        assert named, f"rank {rank} of 3 evaluates its share: rank {number} ends with {each.error!r}"
+@given(ranks=st.sampled_from([2, 3]), strategy=STRATEGIES)
+def falsify_parameters_are_divided(subject: Any, ranks: int, strategy: str) -> None:
+    with scratch() as directory:
+        ended = launched(own(subject), settings(directory, "out", strategy=strategy, max_steps=1), ranks)
+        assert_no_error(strategy, ended)
+        path = directory / "out" / "checkpoints" / "student-step1"
+        files = [load_file(each) for each in sorted(path.glob("rank-*.safetensors"))]
+    assert len(files) == (ranks if strategy == "fsdp2" else 1), f"{strategy}: {ranks} ranks write {len(files)} files"
+    for name, parameter in Model(5, seed=1).named_parameters():
+        rows = [len(tensors[f"student.{name}"]) for tensors in files if f"student.{name}" in tensors]
+        where = f"{ranks} ranks with {strategy}: {name} has the rows {rows}"
+        assert sum(rows) == len(parameter), f"{where}; expected {len(parameter)} in all"
+        assert max(rows) <= -(-len(parameter) // len(files)), f"{where}; they are not divided evenly"

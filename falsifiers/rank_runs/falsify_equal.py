@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falsifiers.rank_runs.launched import TIMEOUT_S, Ended, launched
+from falsifiers.rank_runs.launched import STRATEGIES, TIMEOUT_S, Ended, assert_no_error, launched, scratch
 from falsifiers.support.histories import lines
 from falsifiers.support.small_runs import SMALL
 from reference_trainer import Settings
@@ -21,23 +20,17 @@ UNEVEN = bytes(range(100)) * 2 + b"some text" * 3
 """Its last batch is short, and the batches are no multiple of the ranks."""
 
 
-@given(
-    ranks=st.sampled_from([2, 3]),
-    strategy=st.sampled_from(["ddp", "fsdp2"]),
-    accumulate=st.integers(1, 2),
-    matched=st.booleans(),
-)
+@given(ranks=st.sampled_from([2, 3]), strategy=STRATEGIES, accumulate=st.integers(1, 2), matched=st.booleans())
 @example(ranks=2, strategy="ddp", accumulate=1, matched=True)
 @example(ranks=3, strategy="fsdp2", accumulate=2, matched=True)
 @example(ranks=3, strategy="ddp", accumulate=2, matched=False)
 def falsify_ranks_train_as_one_process(subject: Any, ranks: int, strategy: str, accumulate: int, matched: bool) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         (directory / "text").write_bytes(UNEVEN)
         several = launched(subject.Distillation, _settings(directory, "several", accumulate, strategy, matched), ranks)
         alone = launched(subject.Distillation, _settings(directory, "alone", accumulate * ranks, strategy, matched), 1)
         where = f"{ranks} ranks with {strategy}, {accumulate} batches each a step"
-        _assert_no_error(where, [*several, *alone])
+        assert_no_error(where, [*several, *alone])
         _assert_same_steps(where, lines(directory, "several"), lines(directory, "alone"))
         for rank, each in enumerate(several):
             _assert_close(f"{where}, held-back text on rank {rank}", _flat(each), _flat(alone[0]), 100 * SAME)
@@ -55,11 +48,6 @@ def _settings(directory: Path, out: str, accumulate: int, strategy: str, matched
 
 def _flat(ended: Ended) -> dict[str, float]:
     return {name: total / count for name, (total, count) in ended.result["held_back"].items()}
-
-
-def _assert_no_error(where: str, ended: list[Ended]) -> None:
-    failed = [each.error for each in ended if each.error]
-    assert not failed, f"{where}: {failed[0]}"
 
 
 def _assert_same_steps(where: str, seen: list[dict[str, Any]], expected: list[dict[str, Any]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,10 +39,6 @@ def failure_kept_to_itself(self: Any) -> Iterator[None]:
 def decided_on_each_rank(original: Any, self: Any, work: Any) -> Any:
     """Let each rank decide for itself."""
     return work()
-
-
-def differences_accepted(original: Any, self: Any, values: Mapping[str, Any]) -> None:
-    """Compare nothing."""
 
 
 def parts_of_several(original: Any, student: Any, strategy: str, device: Any, wrap: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import socket
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from falsifiers.support.histories import without_times
@@ -22,6 +24,7 @@ from reference_trainer.distillation.protocols import Batch
 
 V, STEPS = 11, 6
 """Tokens, and the steps of a run: two epochs of seven batches, three a step."""
+STRATEGIES = st.sampled_from(["ddp", "fsdp2"])
 TIMEOUT_S = 30
 """How long a rank waits for others; a right subject never needs it, even on busy cores."""
 
@@ -65,6 +68,13 @@ class Ended:
     weights: dict[str, Tensor]
     result: dict[str, Any]
     lines: str
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A new directory."""
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name).resolve()
 
 
 def settings(directory: Path, out: str, **others: Any) -> Settings:
@@ -155,6 +165,12 @@ def ended(
     train = without_times(asdict(result.train))
     train["held_back"] = {name: (each.sum, each.count) for name, each in result.held_back.items()}
     return Ended("", weights, train, stream.getvalue())
+
+
+def assert_no_error(where: str, several: Sequence[Ended]) -> None:
+    """Assert that no rank raised."""
+    failed = [each.error for each in several if each.error]
+    assert not failed, f"{where}: {failed[0]}"
 
 
 def _expected(error: BaseException) -> bool:

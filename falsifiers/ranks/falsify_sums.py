@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from falsifiers.support.fake_cuda import fake_cuda
 from falsifiers.support.ranks import run_ranks
 
 COUNTS = st.lists(st.integers(0, 2**60), min_size=1, max_size=3)
@@ -54,32 +53,3 @@ def falsify_sums_are_exact(
             f"rank {rank} of {group}: the sums are {metric_sums}; expected {wanted_sums}, float64"
         )
         assert unchanged, f"rank {rank}: the arguments were overwritten by the sums"
-
-
-@given(counts=COUNTS, sums=SUMS)
-def falsify_sums_return_to_their_device(subject: Any, counts: list[int], sums: list[float]) -> None:
-    def work(rank: int) -> Any:
-        parallel = subject.DataParallel(DistributedDataParallel(nn.Linear(1, 1)))
-        with fake_cuda():
-            given_K = torch.tensor(counts, device="cuda"), torch.tensor(sums, dtype=torch.float64, device="cuda")
-            summed = parallel.sum_counts(given_K[0]), parallel.sum_metrics(given_K[1])
-            return [(each.device.type, each.tolist()) for each in summed]
-
-    for rank, seen in enumerate(run_ranks(2, work)):
-        expected = [("cuda", [2 * n for n in values]) for values in (counts, sums)]
-        assert seen == expected, f"rank {rank}: devices and sums are {seen}; expected {expected}"
-
-
-@given(counts=COUNTS, sums=SUMS)
-def falsify_one_process_sums_nothing(subject: Any, counts: list[int], sums: list[float]) -> None:
-    alone = subject.OneProcess()
-    described = alone.rank, alone.world_size, alone.gradient_factor
-    assert described == (0, 1, 1.0), (
-        f"rank, local_rank, world_size and gradient_factor are {described}; expected (0, 1, 1.0)"
-    )
-    given_K = torch.tensor(counts), torch.tensor(sums, dtype=torch.float64)
-    summed = alone.sum_counts(given_K[0]), alone.sum_metrics(given_K[1])
-    assert all(torch.equal(a, b) for a, b in zip(given_K, summed, strict=True)), f"{summed}; expected {given_K}"
-    for last in (False, True):
-        with alone.micro_batch(last=last):
-            pass

@@ -35,10 +35,7 @@ class Changing(nn.Module):
 
 @given(named=st.booleans(), training=st.booleans(), seed=st.integers(0, 3))
 def falsify_warm_up_changes_nothing(subject: Any, named: bool, training: bool, seed: int) -> None:
-    """Weights, buffers of every dtype, gradients, flags and random numbers are as before, on every rank.
-
-    named: whether the forward returns an object with logits.
-    """
+    """named: whether the forward returns an object with logits."""
 
     def work(rank: int) -> list[str]:
         torch.manual_seed(seed)

@@ -9,8 +9,6 @@ from typing import Any
 import torch.distributed as dist
 from torch import Tensor
 
-HALF = 0.5
-
 
 def average_not_undone(original: Any, self: Any, *modules: Any) -> None:
     """Leave the division by the number of ranks in the gradient."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -25,18 +24,6 @@ class Seen(NamedTuple):
     total: int
     sequences: int
     sums: dict[str, float]
-
-
-class Counting(DistributedDataParallel):
-    """A data-parallel module that counts how often gradient reduction was switched off."""
-
-    switched_off = 0
-
-    @contextmanager
-    def no_sync(self) -> Iterator[None]:
-        self.switched_off += 1
-        with super().no_sync():
-            yield
 
 
 class Collectives(TorchDispatchMode):
@@ -68,7 +55,7 @@ class Worker:
 
     def __init__(self, subject: Any, case: WindowCase, rank: int, dtype: torch.dtype = torch.float64) -> None:
         self.subject, self.rank = subject, rank
-        self.module = Counting(case.model(dtype=dtype))
+        self.module = DistributedDataParallel(case.model(dtype=dtype))
         self.parallel = subject.DataParallel(self.module)
         self.teacher = subject.FixtureTeacher(case.teacher.to(dtype))
         self.student = subject.ModuleStudent(self.module, V)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,36 +38,6 @@ def falsify_cut_run_ends_like_the_straight_one(
         assert_same_end(when, directory, ("cut", cut), ("straight", straight))
 
 
-HOOKS = ["on_before_forward", "on_pre_optimizer_step", "on_log", "on_step_end"]
-
-
-def answering(hook: str, step: int, action: Action, cut: bool) -> Callback:
-    """Return a callback that answers to one hook of a step, and interrupts the first leg at the end of that epoch."""
-    legs = [cut]
-
-    def answer(self: Callback, context: Any) -> Action | None:
-        return action if context.step == step else None
-
-    def interrupt(self: Callback, context: Any) -> None:
-        if legs.pop() if legs else False:
-            raise KeyboardInterrupt
-
-    return type("Answering", (Callback,), {hook: answer, "on_epoch_end": interrupt})()
-
-
-@given(
-    hook=st.sampled_from(HOOKS),
-    step=st.integers(1, 3),
-    action=st.sampled_from([Action.SKIP, Action.STOP]),
-)
-def falsify_answers_are_carried_out_after_resuming(subject: Any, hook: str, step: int, action: Action) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
-        straight = ended(subject, settings(directory, "straight"), [answering(hook, step, action, cut=False)])
-        cut = resumed_to_the_end(subject, directory, "cut", [answering(hook, step, action, cut=True)])
-        assert_same_end(f"{action.name} from {hook} of step {step}", directory, ("cut", cut), ("straight", straight))
-
-
 FIRST = (1, 1)
 """The batch that each run asks for once more, to count the operations of a step."""
 
@@ -91,37 +59,14 @@ def falsify_limited_run_goes_on_like_the_straight_one(subject: Any, limits: set[
         assert asked == expected, f"{when}, the batches {asked} are asked for; expected {expected}"
 
 
-@given(step=st.integers(1, STEPS))
-def falsify_skipped_data_are_not_produced(subject: Any, step: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
-        ended(subject, settings(directory, "cut", max_steps=step, log_every=0))
-        path = directory / "cut" / "checkpoints" / f"student-step{step}"
-        run, _ = ended(subject, settings(directory, "cut", resume=path, force=True, log_every=0))
-        every = [(epoch, k) for epoch in (1, 2) for k in range(1, 8)]
-        done = (step - 1) // 3 * 7 + min(3 * ((step - 1) % 3 + 1), 7)
-        asked = run.batches.asked
-        assert asked == every[done:], f"resumed after step {step}, {asked} are asked for; expected {every[done:]}"
-
-
-@given(step=st.integers(1, STEPS - 1), linked=st.booleans())
-def falsify_run_forks_into_another_directory(subject: Any, step: int, linked: bool) -> None:
-    """Resumed from a path into another output, the run ends with the same weights, its own lines and its own files.
-
-    Asked to stop at once, it has saved the step in its own output.
-    """
+@given(step=st.integers(1, STEPS - 1))
+def falsify_run_forks_into_another_directory(subject: Any, step: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         _, straight = ended(subject, settings(directory, "straight"))
         ended(subject, settings(directory, "short", max_steps=step))
         before = found(directory)
-        path = directory / "short" / "checkpoints" / ("student-latest" if linked else f"student-step{step}")
-        try:
-            ended(subject, settings(directory, "asked", resume=path), asked=lambda: True)
-        except StopRequestedError:
-            own = saved_steps(directory / "asked" / "checkpoints", "student")
-            assert own == [step], f"forked after step {step} and asked to stop, the run has checkpoints of {own}"
-            shutil.rmtree(directory / "asked")
+        path = directory / "short" / "checkpoints" / f"student-step{step}"
         _, fork = ended(subject, settings(directory, "fork", resume=path))
         when = f"forked after step {step}"
         assert_same(when, fork.student.state_dict(), straight.student.state_dict())
@@ -132,44 +77,18 @@ def falsify_run_forks_into_another_directory(subject: Any, step: int, linked: bo
         assert not changed, f"{when}, files of other runs are changed: {changed}"
 
 
-class Saves(Callback):
-    """Callback that collects the steps of `on_save`."""
-
-    def __init__(self) -> None:
-        self.steps = list[int]()
-
-    def on_save(self, context: Any) -> None:
-        self.steps.append(context.step)
-
-
-SPELLINGS: dict[str, Callable[[Path], Path]] = {
-    "relative": lambda out: Path(os.path.relpath(out)),
-    "through a link": lambda out: _linked(out),
-    "with ..": lambda out: out / ".." / out.name,
-}
-
-
-def _linked(out: Path) -> Path:
-    link = out.with_name("link")
-    link.symlink_to(out, target_is_directory=True)
-    return link
-
-
-@given(step=st.integers(1, STEPS - 1), spelling=st.sampled_from(sorted(SPELLINGS)), output=st.booleans())
-@example(step=2, spelling="through a link", output=True)
-def falsify_any_path_of_a_checkpoint_resumes_its_run(subject: Any, step: int, spelling: str, output: bool) -> None:
+@given(step=st.integers(1, STEPS - 1), linked=st.booleans())
+def falsify_any_path_of_a_checkpoint_resumes_its_run(subject: Any, step: int, linked: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         straight = ended(subject, settings(directory, "straight"))
         ended(subject, settings(directory, "cut", max_steps=step))
-        out = SPELLINGS[spelling](directory / "cut")
-        path = Path("latest") if output else out / "checkpoints" / f"student-step{step}"
-        chosen = settings(directory, "cut", resume=path, force=True)
-        saves = Saves()
-        cut = ended(subject, chosen.model_copy(update={"out": out}) if output else chosen, [saves])
-        assert_same_end(f"resumed from a path {spelling}", directory, ("cut", cut), ("straight", straight))
-        wanted = list(range(step, STEPS + 1))  # a callback may have missed the save before the cut
-        assert saves.steps == wanted, f"resumed from a path {spelling}, on_save is called for the steps {saves.steps}"
+        out = directory / "link" if linked else Path(os.path.relpath(directory / "cut"))
+        if linked:
+            out.symlink_to(directory / "cut", target_is_directory=True)
+        path = out / "checkpoints" / f"student-step{step}"
+        cut = ended(subject, settings(directory, "cut", resume=path, force=True))
+        assert_same_end(f"resumed from {out}", directory, ("cut", cut), ("straight", straight))
 
 
 @given(step=st.integers(1, STEPS), limit=st.integers(1, STEPS))
@@ -189,24 +108,20 @@ def falsify_no_step_is_taken_beyond_the_limit(subject: Any, step: int, limit: in
         assert_same(what, after.student.state_dict(), before.student.state_dict())
 
 
-@given(
-    save_every=st.sampled_from([0, 1, 4, 5000]),
-    failure=st.sampled_from([RuntimeError, KeyboardInterrupt]),
-    ending=st.none() | st.tuples(st.sampled_from(HOOKS), st.integers(1, STEPS), st.just(Action.STOP), st.just(False)),
-)
-@example(save_every=5000, failure=KeyboardInterrupt, ending=None)
-@example(save_every=4, failure=RuntimeError, ending=("on_step_end", 3, Action.STOP, False))
-@example(save_every=4, failure=RuntimeError, ending=("on_epoch_begin", 3, Action.STOP, False))
-@example(save_every=4, failure=RuntimeError, ending=("on_epoch_begin", 0, Action.STOP, False))
-@example(save_every=1, failure=RuntimeError, ending=("on_step_end", 1, Action.STOP, False))
-@example(save_every=0, failure=RuntimeError, ending=None)
-def falsify_failure_after_the_training_loses_no_step(
-    subject: Any, save_every: int, failure: type[BaseException], ending: Any
-) -> None:
-    """The last evaluation fails: resumed, the run takes no step and ends like the straight one, also after a STOP.
+class Stopping(Callback):
+    """Callback that answers STOP when a step ends."""
 
-    A run that saves nothing, or has taken no step, has nothing to go on from, and does not say so.
-    """
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, context: Any) -> Action | None:
+        return Action.STOP if context.step == self.step else None
+
+
+@given(failure=st.sampled_from([RuntimeError, KeyboardInterrupt]), stopping=st.sampled_from([STEPS, 3, 5]))
+@example(failure=RuntimeError, stopping=3)
+def falsify_failure_after_the_training_loses_no_step(subject: Any, failure: type[BaseException], stopping: int) -> None:
+    """The last evaluation fails: resumed, the run takes no step and ends like the straight one, also after a STOP."""
     failures = [failure("in the evaluation")]
 
     def measure(run: Any) -> dict[str, Any]:
@@ -215,35 +130,25 @@ def falsify_failure_after_the_training_loses_no_step(
         return {}
 
     with tempfile.TemporaryDirectory() as name:
-        directory, answers = Path(name).resolve(), [] if ending is None else [answering(*ending)]
-        when = f"saved every {save_every} steps and ended by {ending}, with {failure.__name__} in the evaluation"
-        straight = ended(subject, settings(directory, "straight", save_every=save_every), answers)
-        last = straight[1].train.steps_completed
+        directory, answers = Path(name).resolve(), [Stopping(stopping)]
+        when = f"stopped after step {stopping}, with {failure.__name__} in the evaluation"
+        straight = ended(subject, settings(directory, "straight", save_every=4), answers)
         try:
-            ended(subject, settings(directory, "cut", save_every=save_every), answers, measure=measure)
+            ended(subject, settings(directory, "cut", save_every=4), answers, measure=measure)
         except (RuntimeError, KeyboardInterrupt) as error:
             newest = saved_steps(directory / "cut" / "checkpoints", "student")[-1:]
-            wanted = [last] if save_every and last else []
-            assert newest == wanted, f"{when}, the newest checkpoint is of {newest}; expected {wanted}"
-            _assert_says(when, error, failure, saved=bool(wanted))
-            if not wanted:
-                return
-        resumed = settings(directory, "cut", save_every=save_every, resume=Path("latest"))
+            assert newest == [stopping], f"{when}, the newest checkpoint is of {newest}"
+            asked = failure is KeyboardInterrupt
+            noted = any("--resume latest" in note for note in getattr(error, "__notes__", []))
+            assert isinstance(error, StopRequestedError) == asked and noted != asked, f"{when}: {error!r}, {noted}"
+        resumed = settings(directory, "cut", save_every=4, resume=Path("latest"))
         cut = ended(subject, resumed, answers, measure=measure)
         assert_same_end(when, directory, ("cut", cut), ("straight", straight))
-        asked = [each for each in cut[0].batches.asked if each != FIRST]
-        assert not asked, f"{when}, the batches {asked} are asked for again"
+        asked_for = [each for each in cut[0].batches.asked if each != FIRST]
+        assert not asked_for, f"{when}, the batches {asked_for} are asked for again"
 
 
-def _assert_says(when: str, error: BaseException, failure: type[BaseException], *, saved: bool) -> None:
-    """Assert that an error after a saved step is the failure with a note, and an interrupt a request that is met."""
-    notes = getattr(error, "__notes__", [])
-    expected = StopRequestedError if saved and failure is KeyboardInterrupt else failure
-    noted = any("--resume latest" in note for note in notes)
-    assert type(error) is expected and noted == (saved and failure is RuntimeError), f"{when}: {error!r}, {notes}"
-
-
-KILLS = 4
+KILLS = 3
 
 
 @given(seed=st.integers(0, 999))

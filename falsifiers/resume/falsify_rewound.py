@@ -14,28 +14,21 @@ from hypothesis import strategies as st
 from falsifiers.resume.runs import STEPS, assert_same_end, ended, settings
 from falsifiers.support.small_runs import found
 from reference_trainer import CheckpointError
-from reference_trainer.storage.checkpoint_files import read_checkpoint, read_manifest, saved_steps
-from reference_trainer.storage.checkpoint_manifest import sealed
+from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
 
 
-@given(step=st.none() | st.integers(1, STEPS), limit=st.integers(2, STEPS), linked=st.booleans())
-def falsify_rewound_run_ends_like_the_straight_one(subject: Any, step: int | None, limit: int, linked: bool) -> None:
+@given(step=st.none() | st.integers(1, STEPS), limit=st.integers(2, STEPS))
+def falsify_rewound_run_ends_like_the_straight_one(subject: Any, step: int | None, limit: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory, start = Path(name).resolve(), None if step is None else min(step, limit)
         straight = ended(subject, settings(directory, "straight", keep=0))
         ended(subject, settings(directory, "cut", max_steps=limit, keep=0))
         place = directory / "cut" / "checkpoints"
         later = found(place)
-        path = place / ("student-latest" if linked and start == limit else f"student-step{start}")
-        resume = {} if start is None else {"resume": path}
+        resume = {} if start is None else {"resume": place / f"student-step{start}"}
         cut = ended(subject, settings(directory, "cut", rewind=True, force=True, keep=0, **resume))
         when = f"rewound from {limit} to {start}"
         assert_same_end(when, directory, ("cut", cut), ("straight", straight))
-        said = cut[0].stream.getvalue()
-        expected = {f"resumed from {path}": start is not None}
-        expected[f"set later checkpoints aside in {place / 'student-rewound-1'}"] = limit > (start or 0)
-        seen = {words: words in said for words in expected}
-        assert seen == expected, f"{when}, the lines of the run are {said}"
         assert saved_steps(place, "student") == list(range(1, STEPS + 1)), f"{when}: {saved_steps(place, 'student')}"
         aside = place / "student-rewound-1"
         expected = list(range((start or 0) + 1, limit + 1))
@@ -54,16 +47,7 @@ CASES: dict[str, tuple[Callable[[Path], object], dict[str, Any], str]] = {
     "another seed": (lambda place: None, {"seed": 5}, "seed was 0 and is 5"),
     "a missing step": (lambda place: shutil.rmtree(place / "student-step1"), {}, "student-step1"),
     "a damaged step": (_damage, {}, "student-step1"),
-    "no metrics file": (lambda place: (place.parent / "metrics.jsonl").unlink(), {}, "metrics.jsonl"),
-    "another optimizer": (lambda place: _edit(place / "student-step1"), {}, "optimizer"),
 }
-
-
-def _edit(checkpoint: Path) -> None:
-    """Name another optimizer in a manifest whose digest is right."""
-    manifest = read_manifest(checkpoint)
-    manifest.state["optimizer"]["kind"] = "SGD"
-    (checkpoint / "manifest.json").write_text(sealed(manifest).model_dump_json())
 
 
 def falsify_refused_rewind_moves_nothing(subject: Any) -> None:

@@ -26,8 +26,6 @@ def losses_start_over(original: Any, *given: Any) -> Any:
 
 def limit_compared_exactly(original: Any, schedule: Any, position: Any, action: Any) -> Any:
     """Ignore a limit that the run is beyond."""
-    from dataclasses import replace
-
     beyond = schedule.limit is not None and position.step > schedule.limit
     return original(replace(schedule, limit=None) if beyond else schedule, position, action)
 
@@ -45,12 +43,6 @@ def starts_over(original: Any, directory: Any, resume: Any, **rest: Any) -> Any:
         return original(directory, resume, **rest)
     except CheckpointError:
         return None
-
-
-def horizon_of_the_limit(original: Any, *given: Any, schedule: Any, learning_rate: Any, **rest: Any) -> Any:
-    """Let the learning rate fall within the steps of this leg."""
-    scale = schedule.planned_steps / schedule.total_steps
-    return original(*given, schedule=schedule, learning_rate=lambda k: learning_rate(int(k * scale)), **rest)
 
 
 def multiples_saved_only(original: Any, *given: Any, schedule: Any, save: Any = None, **rest: Any) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +10,8 @@ from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import RUN, assert_same, manifest, names, place, tensors
 from falsifiers.support.interruptions import LINES_AT_MOST, before_operations, in_child, kill
-from reference_trainer.errors import CheckpointError, OutputError
 from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
-from reference_trainer.storage.checkpoints import Disk, save_checkpoint
+from reference_trainer.storage.checkpoints import save_checkpoint
 from reference_trainer.storage.retention import checkpoint_name
 
 OTHER = "ab"
@@ -67,60 +64,6 @@ def falsify_links_refer_to_what_is_left(subject: Any) -> None:
                 seen = link.resolve().name if link.is_symlink() else None
                 wanted = None if expected is None else checkpoint_name(RUN, expected)
                 assert seen == wanted, f"rewound to {start}, {link.name} refers to {seen}; expected {wanted}"
-
-
-def falsify_steps_are_saved_again(subject: Any) -> None:
-    """Refused before a rewind, a step is saved after it; a damaged checkpoint does not hinder that."""
-    with place(1, 2, 3) as directory:
-        (directory / checkpoint_name(RUN, 3) / "manifest.json").write_text("{")
-        try:
-            save_checkpoint(directory, manifest(2), tensors(2))
-        except CheckpointError as error:
-            assert "--rewind" in str(error), f"the refusal does not name --rewind: {error}"
-        aside = subject.rewind(directory, RUN, 1)
-        for step in (2, 3):
-            save_checkpoint(directory, manifest(step), tensors(step))
-        assert _whole(directory, "saved again") == [1, 2, 3], f"there are {saved_steps(directory, RUN)}"
-        assert_same("set aside", read_checkpoint(aside / checkpoint_name(RUN, 2)).tensors, tensors(2))
-
-
-class Failing(Disk):
-    """A disk whose `at`-th operation, from 1, fails."""
-
-    def __init__(self, at: int, number: int) -> None:
-        self.left, self.number = at, number
-
-    def _count(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise OSError(self.number, os.strerror(self.number))
-
-    def rename(self, old: Path, new: Path) -> None:
-        self._count()
-        super().rename(old, new)
-
-    def sync(self, path: Path) -> None:
-        self._count()
-        super().sync(path)
-
-
-OPERATIONS = 4
-"""Two checkpoints are renamed, then two directories are synced."""
-
-
-@given(at=st.integers(1, OPERATIONS), number=st.sampled_from([errno.EACCES, errno.EIO, errno.ENOSPC]))
-def falsify_failed_rewind_is_an_error(subject: Any, at: int, number: int) -> None:
-    with place(1, 2, 3) as directory:
-        aside = directory / f"{RUN}-rewound-1"
-        when, complaint = f"where operation {at} fails with {os.strerror(number)!r}", ""
-        try:
-            subject.rewind(directory, RUN, 1, disk=Failing(at, number))
-        except OutputError as error:
-            complaint = str(error)
-        words = (str(directory), str(aside), os.strerror(number))
-        assert all(word in complaint for word in words), f"{when}, the error is {complaint!r}"
-        seen = sorted([*_whole(directory, when), *_whole(aside, when)])
-        assert seen == [1, 2, 3], f"{when}, the checkpoints {seen} are left"
 
 
 def falsify_killed_rewind_is_completed(subject: Any) -> None:

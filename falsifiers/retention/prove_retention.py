@@ -27,7 +27,6 @@ def _refused(subject: Any, call: Callable[[], object]) -> bool:
 
 
 def prove_kept(subject: Any, saved: int, keep: int, best: int) -> None:
-    """Any order of steps: the last `keep` and the best stay, at least the newest; with 0 all stay."""
     steps, wanted = _steps(saved), None if best == 7 else best
     stays = [s for s in steps if keep == 0 or s == wanted or sum(t > s for t in steps) < max(keep, 1)]
     for order in (steps, steps[::-1]):
@@ -39,7 +38,6 @@ def prove_kept(subject: Any, saved: int, keep: int, best: int) -> None:
 
 
 def prove_names(subject: Any, run: int, other: int, step: int) -> None:
-    """The steps of a run are read from the names of its checkpoints, and from no others."""
     mine, theirs = RUNS[run], RUNS[other]
     name = subject.checkpoint_name(mine, step)
     assert name == f"{mine}-step{step}", f"the checkpoint of step {step} of {mine!r} is called {name!r}"
@@ -55,39 +53,7 @@ def prove_names(subject: Any, run: int, other: int, step: int) -> None:
     assert seen == expected, f"{mine!r} has the steps {seen} among {names}; expected {expected}"
 
 
-def prove_parsed(subject: Any, run: int, step: int) -> None:
-    """The name of a checkpoint gives back run and step; a name with a malformed number or run gives none."""
-    name = subject.checkpoint_name(RUNS[run], step)
-    seen = subject.parsed_name(name)
-    assert seen == (RUNS[run], step), f"{name!r} is read as {seen}; expected {(RUNS[run], step)}"
-    malformed = [f"{RUNS[run]}-step{each}" for each in NO_STEPS]
-    for other in [*malformed, f".{RUNS[run]}-step{step}", f"-step{step}", f"a/b-step{step}", f"a\0-step{step}", "a"]:
-        assert subject.parsed_name(other) is None, f"{other!r} is read as {subject.parsed_name(other)}; expected None"
-
-
-def prove_superseded(subject: Any, saved: int, start: int) -> None:
-    """Exactly the later steps are set aside, the newest first; all of them by a run that starts over."""
-    steps, after = _steps(saved), None if start == 9 else start
-    expected = [step for step in steps if after is None or step > after][::-1]
-    for order in (steps, steps[::-1]):
-        seen = subject.superseded(order, after)
-        assert seen == expected, f"of {order}, {seen} are set aside after step {after}; expected {expected}"
-    # What is left is earlier than the next step, so that this can be saved.
-    if after is not None:
-        subject.check_follows([step for step in steps if step not in seen], after + 1)
-
-
-def prove_run_ids(subject: Any, value: int) -> None:
-    """A run id is a part of one file name that is not hidden; glob characters and any letters are fine."""
-    ids = (*RUNS, "", ".", "..", ".a", "a/b", "/a", "a\0")
-    refused = _refused(subject, lambda: subject.checkpoint_name(ids[value], 1))
-    listed = not _refused(subject, lambda: subject.steps_of(ids[value], []))
-    assert refused == (value >= len(RUNS)), f"the run id {ids[value]!r} is {'refused' if refused else 'accepted'}"
-    assert listed != refused, f"the steps of the run id {ids[value]!r} are {'listed' if listed else 'refused'}"
-
-
 def prove_best(subject: Any, first: int, second: int, third: int, fourth: int, highest: int, delta: int) -> None:
-    """The best of four scores: the first finite one, then each that is better by more than `delta` quarters."""
     mode, min_delta = ("min", "max")[highest], delta / 4
     scores = [SCORES[each] for each in (first, second, third, fourth)]
     best, expected = None, None
@@ -100,15 +66,7 @@ def prove_best(subject: Any, first: int, second: int, third: int, fourth: int, h
     assert seen == expected, f"the best of {scores} is {seen} with mode {mode}, min_delta {min_delta}; not {expected}"
 
 
-def prove_modes(subject: Any, value: int) -> None:
-    """A mode is "min" or "max"."""
-    mode = ("min", "max", "Min", "", "minmax", "mean")[value]
-    refused = _refused(subject, lambda: subject.improved(None, step=1, score=1.0, mode=mode, min_delta=0.0))
-    assert refused == (value > 1), f"the mode {mode!r} is {'refused' if refused else 'accepted'}"
-
-
 def prove_resumed(subject: Any, saved: int, wanted: int, best: int) -> None:
-    """The latest is the largest number, the best the one that is named and there; otherwise an error."""
     steps, word = [9 + step for step in _steps(saved)], ("latest", "best", "newest")[wanted]
     there = {"latest": steps[-1:], "best": [9 + best] if 9 + best in steps else []}.get(word, [])
     seen = []
@@ -116,11 +74,3 @@ def prove_resumed(subject: Any, saved: int, wanted: int, best: int) -> None:
         subject, lambda: seen.append(subject.resumed(word, steps[::-1], None if best == 4 else 9 + best))
     )
     assert seen == there and refused == (not there), f"{word} of {steps}, best {9 + best}, is {seen}; expected {there}"
-
-
-def prove_follows(subject: Any, saved: int, step: int) -> None:
-    """A step is saved only if it is later than every saved one."""
-    steps = _steps(saved)
-    refused = _refused(subject, lambda: subject.check_follows(steps, step))
-    expected = any(each >= step for each in steps)
-    assert refused == expected, f"step {step} is {'refused' if refused else 'accepted'} where {steps} are saved"

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from falsifiers.callbacks.lifecycle import Script, scripts
 from falsifiers.callbacks.real_run import parts, recording_callbacks, run
-from reference_trainer.training.dispatch import Callbacks
 from reference_trainer.training.observers import Observer
 
 FAULT = RuntimeError("raised on purpose")
@@ -74,13 +73,3 @@ def falsify_a_step_is_saved_after_its_observers(subject: Any, script: Script, sa
     run(subject, script, [slow], parts() | {"save": handed_over})
     late = [(step, steps) for step, steps in seen if steps != list(range(1, step + 1))]
     assert not late, f"(saved step, steps that the observer has taken before) are {late}"
-
-
-@given(script=scripts(st.none()), fails=st.booleans(), runs=st.integers(1, 3))
-def falsify_callbacks_of_the_caller_stay_open(subject: Any, script: Script, fails: bool, runs: int) -> None:
-    watching = Watching()
-    callbacks = Callbacks([watching])
-    for _ in range(runs):
-        _run(subject, script, callbacks, fails=fails)
-    callbacks.close()
-    assert watching.ended == runs, f"of {runs} runs, the end of {watching.ended} was delivered"

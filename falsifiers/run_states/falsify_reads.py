@@ -21,7 +21,7 @@ LONG = Plan(epochs=1, micro_batches=257, accumulation=1, limit=None, log_every=0
 class Log:
     """The events of a run, and between them its reads; some callbacks ask for a loss."""
 
-    def __init__(self, asked: frozenset[int] = frozenset()) -> None:
+    def __init__(self, asked: frozenset[int]) -> None:
         self.entries: list[str] = []
         self.asked = asked
 
@@ -34,7 +34,7 @@ class Log:
             self.entries.append(f"asked for {len(values)} values")
 
 
-def _expected(plan: Plan, asked: frozenset[int] = frozenset()) -> list[str]:
+def _expected(plan: Plan, asked: frozenset[int]) -> list[str]:
     """Return events and reads of a run: one read at each logged step, 256th step, end, and step that is asked for."""
     entries, unread = ["on_train_begin 0"], 0
     for step in range(1, plan.steps + 1):
@@ -54,7 +54,9 @@ def _expected(plan: Plan, asked: frozenset[int] = frozenset()) -> list[str]:
     return [*entries, f"on_train_end {plan.steps}"]
 
 
-def _assert_reads(subject: Any, plan: Plan, device: str, asked: frozenset[int]) -> None:
+@given(plan=plans(), asked=st.just(frozenset()) | st.frozensets(st.integers(1, 18)))
+@example(plan=LONG, asked=frozenset())
+def falsify_reads_are_scheduled(subject: Any, device: str, plan: Plan, asked: frozenset[int]) -> None:
     log = Log(asked)
     with Reads(lambda name: log.entries.append("read")):
         trained(subject, plan, device, recording_callbacks(1, log.act))
@@ -64,17 +66,6 @@ def _assert_reads(subject: Any, plan: Plan, device: str, asked: frozenset[int]) 
         f"logged every {plan.log_every}, asked at {sorted(asked)}: entry {at + 1} is {log.entries[at]!r} after "
         f"{log.entries[:at][-3:]}; expected {expected[at]!r} ({len(log.entries)} entries, expected {len(expected)})"
     )
-
-
-@given(plan=plans())
-@example(plan=LONG)
-def falsify_reads_are_scheduled(subject: Any, device: str, plan: Plan) -> None:
-    _assert_reads(subject, plan, device, frozenset())
-
-
-@given(plan=plans(), asked=st.frozensets(st.integers(1, 18)))
-def falsify_a_callback_pays_for_what_it_asks(subject: Any, device: str, plan: Plan, asked: frozenset[int]) -> None:
-    _assert_reads(subject, plan, device, asked)
 
 
 @given(plan=plans())

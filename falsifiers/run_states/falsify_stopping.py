@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import assume, given
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 from falsifiers.callbacks.lifecycle import ANSWERS, Call, Script, answering_once, assert_same_calls, lifecycle, scripts
 from falsifiers.callbacks.real_run import parts
 from falsifiers.run_states.kept import KeptRun, rest_of
-from reference_trainer.training.schedule import Event
 
 ASKED = st.integers(0, 300)
 
@@ -21,49 +19,6 @@ def stopped(draw: st.DrawFn) -> tuple[Script, int]:
     """Draw a script and the call in which its run is asked to stop."""
     script = draw(scripts(st.none(), fewest=1) | scripts(ANSWERS, fewest=1))
     return script, draw(ASKED) % len(lifecycle(script).calls)
-
-
-def until_asked(script: Script, at: int) -> tuple[list[Call], int]:
-    """Return the calls up to the end of the first step that ends after call `at`, and the number of that step.
-
-    A request in its `on_step_end` comes too late for a step. The number is 0 if no step ends after the call: the run
-    ends as if it had not been asked.
-    """
-    calls, count = lifecycle(script).calls, len(script.answers)
-    ends = [place for place, call in enumerate(calls) if (call.event, call.callback) == ("on_step_end", 0)]
-    after = [place for place in ends if place > at]
-    return (calls[: after[0] + count], calls[after[0]].step) if after else (calls, 0)
-
-
-def _saves(script: Script, step: int) -> list[tuple[bool, bool]]:
-    """Return whether the step is due and evaluated, for each time that it is handed over in a run that leaves."""
-    evaluated = script.every[1] > 0 and step % script.every[1] == 0
-    if script.is_saved(step):
-        return [(True, evaluated)]
-    return [*[(False, True)] * evaluated, (True, False)]
-
-
-@given(drawn=stopped())
-def falsify_a_request_is_met_after_its_step(subject: Any, drawn: tuple[Script, int]) -> None:
-    script, at = drawn
-    run, (expected, step) = KeptRun(subject, script, asked_at=at), until_asked(script, at)
-    if step == 0:
-        assert run.left is None, f"asked to stop after the last step, the run ended with {run.left!r}"
-        assert_same_calls(run.calls, expected)
-        return
-    assert run.left is not None, f"asked to stop in {expected[at]}, the run went on"
-    leaving = [] if script.is_saved(step) else ["on_save"]
-    ends = [
-        Call(c, e, expected[-1].epoch, step) for e in (*leaving, "on_train_end") for c in range(len(script.answers))
-    ]
-    assert_same_calls(run.calls, expected + ends)
-    last = run.kept[-1]
-    seen = [(kept.due, kept.evaluated) for kept in run.kept if kept.state.position.step == step]
-    wanted = _saves(script, step)
-    assert seen == wanted, f"asked to stop in step {step}, (due, evaluated) of its saves are {seen}; expected {wanted}"
-    assert last.state.steps == step, f"the state saved after {step} steps has the losses of {last.state.steps}"
-    notes, says = getattr(run.left, "__notes__", []), f"after {step} of {script.total} steps"
-    assert any(says in note for note in notes), f"the exception has the notes {notes}; expected {says!r}"
 
 
 @st.composite
@@ -93,22 +48,6 @@ def falsify_a_stopped_run_goes_on(subject: Any, drawn: tuple[Script, int]) -> No
     assert got == states, f"asked to stop in step {step}, the callbacks get back {got}; expected {states}"
 
 
-@given(drawn=stopped(), save=st.integers(1, 3))
-def falsify_a_resumed_run_saves_no_step_again(subject: Any, drawn: tuple[Script, int], save: int) -> None:
-    script = replace(drawn[0], every=(*drawn[0].every[:2], save))
-    whole = KeptRun(subject, script)
-    steps = [kept for kept in whole.kept if kept.state.position.event is not Event.TRAIN_END]
-    assume(steps)
-    kept = steps[drawn[1] % len(steps)]
-    step = kept.state.position.step
-    rest, calls = rest_of(script, kept.state.position, named=True)
-    run = KeptRun(subject, rest, resumed=kept, asked_at=0)
-    count = len(script.answers)
-    ends = [Call(callback, "on_train_end", calls[0].epoch, step) for callback in range(count)]
-    assert_same_calls(run.calls, calls[: 3 * count] + ends)
-    assert run.left is not None and not run.kept, f"step {step} was saved again: {run.left!r}"
-
-
 @st.composite
 def failing(draw: st.DrawFn) -> tuple[Script, int]:
     """Draw a script with the call of an on_step_begin, of a step after the first, whose data are fetched."""
@@ -121,10 +60,6 @@ def failing(draw: st.DrawFn) -> tuple[Script, int]:
 
 @given(drawn=failing())
 def falsify_a_failure_after_a_request_loses_no_step(subject: Any, drawn: tuple[Script, int]) -> None:
-    """The data of a step fail after a request: the run goes on with that step, and callbacks have their states.
-
-    A step before that was due has been saved, so the run goes on from there.
-    """
     script, at = drawn
     calls, count = lifecycle(script).calls, len(script.answers)
     step, epoch = calls[at].step, calls[at].epoch
@@ -155,7 +90,3 @@ def falsify_a_failure_after_a_request_loses_no_step(subject: Any, drawn: tuple[S
     assert_same_calls(resumed.calls, rest)
     got, expected = [state for _, _, state in resumed.loaded], [{"events": events}] * count
     assert got == expected, f"{where} the callbacks get back {got}; expected {expected}"
-    whole = KeptRun(subject, script)
-    for name in ("tokens", "steps_completed"):
-        seen, wanted = getattr(resumed.result, name), getattr(whole.result, name)
-        assert seen == wanted, f"{where} {name} is {seen} in the end; expected {wanted}"

@@ -82,79 +82,17 @@ def _expected_metrics(plan: Plan) -> Iterator[tuple[str, dict[str, float]]]:
             yield f"{event} {step}", {name: since.nats[name] / since.count for name in MEANS if since.count}
 
 
-@given(plan=plans(), at=st.integers(1, 17), log_every=st.integers(1, 3))
-def falsify_a_metric_covers_its_window(subject: Any, device: str, plan: Plan, at: int, log_every: int) -> None:
-    assume(at < plan.steps)
-    states, seen = dict[int, str](), list[tuple[int, dict[str, float]]]()
-
-    def save(run: Any) -> None:
-        states[run.state.position.step] = saved(run.state)
-
-    def act(callback: int, event: str, context: Any) -> None:
-        if event == "on_log":
-            seen.append((context.step, {name: context.metrics[name] for name in MEANS if name in context.metrics}))
-
-    trained(subject, replace(plan, log_every=0), device, [], save=save, save_every=1)
-    plan = replace(plan, log_every=log_every)
-    trained(subject, plan, device, recording_callbacks(1, act), resumed=restored(states[at]))
-    formed = {"loss": 1.0, "hard_loss": plan.weights[0], "soft_loss": plan.weights[1]}
-    unlogged, last = any(plan.sums(step).count for step in range(1, at + 1)), 0
-    for step, metrics in seen:
-        since = added([plan.sums(each) for each in range(last + 1, step + 1)])
-        names = [name for name in MEANS if since.count and (formed.get(name) or last or not unlogged)]
-        expected = {name: since.nats[name] / since.count for name in names}
-        close = metrics.keys() == expected.keys() and all(same(metrics[name], expected[name]) for name in names)
-        assert close, f"resumed at step {at}, step {step} has the metrics {metrics}; expected {expected}"
-        last = step
-
-
 STEP_S, STEP_FLOPS = 0.5, 7
 
 
-@given(plan=plans())
-def falsify_rates_of_logged_steps(subject: Any, device: str, plan: Plan) -> None:
-    """Perplexities are those of the logged means, rates those since the last logged step; the result has the last.
+@given(plan=plans(), at=st.just(0) | st.integers(1, 17))
+def falsify_rates_of_logged_steps(subject: Any, device: str, plan: Plan, at: int) -> None:
+    """Counting the operations of a step, once, takes a minute, which no time includes.
 
-    Counting the operations of a step, once, takes a minute, which no time includes.
+    at: the step from which the run is resumed, much later; 0 for a new one.
     """
-    now, seen = [0.0], list[tuple[int, dict[str, float]]]()
-
-    def act(callback: int, event: str, context: Any) -> None:
-        if event == "on_step_end" and context.metrics:
-            seen.append((context.step, dict(context.metrics)))
-
-    def one_step_later(step: int) -> float:
-        now[0] += STEP_S
-        return 0.0
-
-    def counted() -> int:
-        now[0] += 60
-        return STEP_FLOPS
-
-    given = {"clock": lambda: now[0], "learning_rate": one_step_later, "step_flops": counted}
-    result = trained(subject, plan, device, recording_callbacks(1, act), **given)
-    last = 0
-    for step, metrics in seen:
-        tokens = sum(plan.sums(each).count for each in range(last + 1, step + 1))
-        expected = {"steps_per_s": 1 / STEP_S, "flops_per_s": STEP_FLOPS / STEP_S}
-        expected["tokens_per_s"] = tokens / (step - last) / STEP_S
-        for model, loss in (("student", "hard_loss"), ("teacher", "teacher_loss")):
-            if loss in metrics:
-                expected[f"{model}_perplexity"] = math.exp(min(metrics[loss], 20))
-        for name, wanted in expected.items():
-            assert same(metrics.get(name), wanted), f"step {step}: {name} is {metrics.get(name)}; expected {wanted}"
-        last = step
-    seconds = plan.steps * STEP_S
-    assert result.elapsed_s == seconds, f"{plan.steps} steps take {result.elapsed_s} s; expected {seconds} s"
-    kept = seen[-1][1] if seen else {}
-    assert result.metrics == kept, f"the metrics of the result are {result.metrics}; expected the last logged, {kept}"
-
-
-@given(plan=plans(), at=st.integers(1, 17), log_every=st.integers(1, 3))
-def falsify_rates_begin_where_a_run_goes_on(subject: Any, device: str, plan: Plan, at: int, log_every: int) -> None:
     assume(at < plan.steps)
-    plan, now, states = replace(plan, log_every=log_every), [0.0], dict[int, str]()
-    seen = list[tuple[int, dict[str, float]]]()
+    now, seen, states = [0.0], list[tuple[int, dict[str, float]]](), dict[int, str]()
 
     def act(callback: int, event: str, context: Any) -> None:
         if event == "on_step_end" and context.metrics and context.step > at:
@@ -167,17 +105,35 @@ def falsify_rates_begin_where_a_run_goes_on(subject: Any, device: str, plan: Pla
         now[0] += STEP_S
         return 0.0
 
-    given = {"clock": lambda: now[0], "learning_rate": one_step_later}
-    trained(subject, plan, device, [], save=save, save_every=1, **given)
-    now[0] = 1000.0
-    trained(subject, plan, device, recording_callbacks(1, act), resumed=restored(states[at]), **given)
+    def counted() -> int:
+        now[0] += 60
+        return STEP_FLOPS
+
+    given: dict[str, Any] = {"clock": lambda: now[0], "learning_rate": one_step_later, "step_flops": counted}
+    if at:
+        trained(subject, plan, device, [], save=save, save_every=1, **given)
+        now[0], given["resumed"] = 1000.0, restored(states[at])
+    result = trained(subject, plan, device, recording_callbacks(1, act), **given)
     last = at
     for step, metrics in seen:
-        tokens = sum(plan.sums(each).count for each in range(last + 1, step + 1))
-        for name, wanted in (("steps_per_s", 1 / STEP_S), ("tokens_per_s", tokens / (step - last) / STEP_S)):
-            got = metrics.get(name)
-            assert same(got, wanted), f"resumed at step {at}: {name} of step {step} is {got}; expected {wanted}"
+        _assert_rates(plan, last, step, metrics)
         last = step
+    seconds = plan.steps * STEP_S
+    assert result.elapsed_s == seconds, f"{plan.steps} steps take {result.elapsed_s} s; expected {seconds} s"
+    kept = seen[-1][1] if seen else {}
+    assert at or result.metrics == kept, f"the result has {result.metrics}; expected the last logged, {kept}"
+
+
+def _assert_rates(plan: Plan, last: int, step: int, metrics: dict[str, float]) -> None:
+    """Assert the rates of a logged step since step `last`, and its perplexities."""
+    tokens = sum(plan.sums(each).count for each in range(last + 1, step + 1))
+    expected = {"steps_per_s": 1 / STEP_S, "flops_per_s": STEP_FLOPS / STEP_S}
+    expected["tokens_per_s"] = tokens / (step - last) / STEP_S
+    for model, loss in (("student", "hard_loss"), ("teacher", "teacher_loss")):
+        if loss in metrics:
+            expected[f"{model}_perplexity"] = math.exp(min(metrics[loss], 20))
+    for name, wanted in expected.items():
+        assert same(metrics.get(name), wanted), f"step {step}: {name} is {metrics.get(name)}; expected {wanted}"
 
 
 @given(plan=plans(impossible=True))

@@ -10,10 +10,6 @@ def due_steps_only(original: Any, *given: Any, save: Any = None, **rest: Any) ->
     return original(*given, save=lambda run: save(run) if run.due else None, **rest)
 
 
-def left_open(self: Any) -> None:
-    """Close nothing."""
-
-
 def request_hidden_by_failure(
     original: Any, *given: Any, batch_at: Any = None, stop_requested: Any = lambda: False, **rest: Any
 ) -> Any:

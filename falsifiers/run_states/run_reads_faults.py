@@ -9,12 +9,6 @@ SHARED: list[Any] = []
 """Contexts that `contexts_share_their_losses` has completed."""
 
 
-def read_at_every_step(original: Any, self: Any, window: Any, gradient_norm: Any) -> None:
-    """Read the scored tokens of every step."""
-    original(self, window, gradient_norm)
-    window.total.item()
-
-
 def contexts_share_their_losses(original: Any, self: Any, values: Mapping[str, Any]) -> None:
     """Give contexts of earlier steps the losses of later ones."""
     original(self, values)

@@ -5,6 +5,7 @@ The subject is that of `steps`.
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -12,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.train_state.steps import ANY, EIGHTHS, NAMES, Step, assert_same_state, bits, exact, noted, steps
-from reference_trainer.distillation.step import MetricSum
 
 
 @given(taken=st.lists(steps(EIGHTHS | ANY), max_size=6))
@@ -46,26 +46,17 @@ def falsify_sums(subject: Any, taken: list[Step]) -> None:
     assert state.epoch == epoch, f"the epoch has {state.epoch}; expected {epoch}"
 
 
-def falsify_fresh_state(subject: Any) -> None:
-    state, other = subject.fresh(), subject.fresh()
-    noted(other, [({"loss": MetricSum(2.0, 1)}, 3)])
-    expected = {
-        "position": subject.START,
-        **dict.fromkeys(("steps", "sequences", "tokens", "logged_step", "evaluated_step"), 0),
-        **dict.fromkeys(("initial_loss", "final_loss", "best_loss", "loss")),
-        "finite": True,
-        "elapsed_s": 0.0,
-        "epoch": MetricSum(0.0, 0),
-        "interval": {},
-    }
-    seen = {name: getattr(state, name) for name in expected}
-    assert seen == expected, f"a fresh state is {seen}, after another one counted a step; expected {expected}"
-
-
 @given(taken=st.lists(steps(ANY), min_size=1, max_size=6), pauses=st.sets(st.integers(0, 6)))
 def falsify_restored_state_goes_on(subject: Any, taken: list[Step], pauses: set[int]) -> None:
     straight, paused = noted(subject.fresh(), taken), subject.fresh()
     for number, step in enumerate(taken):
-        paused = subject.restored(subject.saved(paused)) if number in pauses else paused
+        if number in pauses:
+            text = subject.saved(paused)
+            json.loads(text, parse_constant=_no_json)
+            paused = subject.restored(text)
         noted(paused, [step])
     assert_same_state(f"saved and restored before the steps {sorted(pauses)} of {len(taken)}", paused, straight)
+
+
+def _no_json(constant: str) -> None:
+    raise AssertionError(f"{constant} is no JSON")

@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-SHARED: list[Any] = []
-"""The one state of `one_state_for_all`."""
-
 
 def nan_becomes_best(original: Any, self: Any, sums: Mapping[str, Any], sequences: int) -> None:
     """Compare the best loss with `not loss >= best`, which is true for NaN."""
@@ -38,20 +35,6 @@ def mean_of_means(original: Any, self: Any, sums: Mapping[str, Any], sequences: 
     self.epoch = replace(epoch, sum=epoch.sum + mean, count=epoch.count + min(loss.count, 1))
 
 
-def one_state_for_all(original: Any) -> Any:
-    """Return the same state for every run."""
-    SHARED.append(original())
-    return SHARED[0]
-
-
 def best_forgotten(original: Any, text: str) -> Any:
     """Restore a state without its best loss."""
     return replace(original(text), best_loss=None)
-
-
-def rounded(original: Any, state: Any) -> str:
-    """Save losses with nine digits."""
-    numbers = {name: getattr(state, name) for name in ("initial_loss", "final_loss", "best_loss", "loss")}
-    short = {name: float(f"{value:.9g}") for name, value in numbers.items() if value is not None}
-    text: str = original(replace(state, **short))
-    return text
