@@ -13,9 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from reference_trainer.callbacks.lines import Lines
 from reference_trainer.config.settings import Settings
 from reference_trainer.pipeline.distill import distill
-from reference_trainer.training.lines import Lines
 
 SEEDS = range(5)
 T_975_4 = 2.776  # Student's t, two-sided 95 %, four degrees of freedom

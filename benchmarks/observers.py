@@ -16,9 +16,9 @@ from collections.abc import Callable as Function
 from typing import Any
 
 from reference_trainer import Callback, Observer
-from reference_trainer.training.context import Context
-from reference_trainer.training.dispatch import Callbacks
-from reference_trainer.training.schedule import Event
+from reference_trainer.callbacks.context import Context
+from reference_trainer.callbacks.dispatch import Callbacks
+from reference_trainer.plan.schedule import Event
 
 EVENTS = (10**4, 10**5, 10**6)
 METRICS = {f"metric_{number}": float(number) for number in range(10)}

@@ -24,6 +24,10 @@ import measuring
 import torch
 from torch.nn import functional as F
 
+from reference_trainer.callbacks.base import Callback
+from reference_trainer.callbacks.lines import Lines
+from reference_trainer.callbacks.progress import ProgressCallback
+from reference_trainer.callbacks.trace import TraceCallback
 from reference_trainer.data.text import Sequences, epoch_order, read_text
 from reference_trainer.distillation.losses import kd_logit_gradient, kd_loss
 from reference_trainer.distillation.protocols import Batch
@@ -31,13 +35,9 @@ from reference_trainer.distillation.providers import ModuleStudent, ModuleTeache
 from reference_trainer.distillation.rows import Weights
 from reference_trainer.distillation.step import kd_step
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
+from reference_trainer.plan.schedule import Schedule
 from reference_trainer.training import update
-from reference_trainer.training.callbacks import Callback
-from reference_trainer.training.lines import Lines
 from reference_trainer.training.loop import Objective, train
-from reference_trainer.training.progress import ProgressCallback
-from reference_trainer.training.schedule import Schedule
-from reference_trainer.training.trace import TraceCallback
 from reference_trainer.training.window import kd_window
 
 STEPS, TAU, CE, KD = 10, 2.0, 0.3, 0.7

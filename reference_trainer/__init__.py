@@ -11,6 +11,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reference_trainer.callbacks.base import Callback
+    from reference_trainer.callbacks.context import Context
+    from reference_trainer.callbacks.dispatch import Callbacks
+    from reference_trainer.callbacks.event_log import EventLog, ResourceLog
+    from reference_trainer.callbacks.lines import Lines
+    from reference_trainer.callbacks.metrics_file import MetricsCallback, MetricsLine, read_metrics
+    from reference_trainer.callbacks.observers import Observer
+    from reference_trainer.callbacks.progress import ProgressCallback
+    from reference_trainer.callbacks.stopping import EarlyStopping
+    from reference_trainer.callbacks.tensorboard import TensorBoardCallback
+    from reference_trainer.callbacks.trace import TraceCallback
     from reference_trainer.config.settings import Settings
     from reference_trainer.config.sources import gather
     from reference_trainer.data.batches import Document, first_fit, pack_documents, pad_documents, split_document
@@ -45,21 +56,10 @@ if TYPE_CHECKING:
     from reference_trainer.pipeline.distill import Distillation, distill
     from reference_trainer.pipeline.result import DistillResult
     from reference_trainer.pipeline.smoke import Check
+    from reference_trainer.plan.annealing import Annealed
+    from reference_trainer.plan.schedule import Action, Schedule, learning_rate
     from reference_trainer.storage.export import load_decoder
-    from reference_trainer.training.annealing import Annealed
-    from reference_trainer.training.callbacks import Callback
-    from reference_trainer.training.context import Context
-    from reference_trainer.training.dispatch import Callbacks
-    from reference_trainer.training.event_log import EventLog, ResourceLog
-    from reference_trainer.training.lines import Lines
-    from reference_trainer.training.metrics_file import MetricsCallback, MetricsLine, read_metrics
-    from reference_trainer.training.observers import Observer
-    from reference_trainer.training.progress import ProgressCallback
     from reference_trainer.training.result import TrainResult
-    from reference_trainer.training.schedule import Action, Schedule, learning_rate
-    from reference_trainer.training.stopping import EarlyStopping
-    from reference_trainer.training.tensorboard import TensorBoardCallback
-    from reference_trainer.training.trace import TraceCallback
 
 __all__ = [
     "Action",
@@ -143,20 +143,20 @@ _NAMES = {
     "pipeline.result": "DistillResult",
     "pipeline.smoke": "Check",
     "storage.export": "load_decoder",
-    "training.annealing": "Annealed",
-    "training.callbacks": "Callback",
-    "training.context": "Context",
-    "training.dispatch": "Callbacks",
-    "training.event_log": "EventLog ResourceLog",
-    "training.lines": "Lines",
+    "plan.annealing": "Annealed",
+    "callbacks.base": "Callback",
+    "callbacks.context": "Context",
+    "callbacks.dispatch": "Callbacks",
+    "callbacks.event_log": "EventLog ResourceLog",
+    "callbacks.lines": "Lines",
     "training.result": "TrainResult",
-    "training.metrics_file": "MetricsCallback MetricsLine read_metrics",
-    "training.observers": "Observer",
-    "training.progress": "ProgressCallback",
-    "training.schedule": "Action Schedule learning_rate",
-    "training.stopping": "EarlyStopping",
-    "training.tensorboard": "TensorBoardCallback",
-    "training.trace": "TraceCallback",
+    "callbacks.metrics_file": "MetricsCallback MetricsLine read_metrics",
+    "callbacks.observers": "Observer",
+    "callbacks.progress": "ProgressCallback",
+    "plan.schedule": "Action Schedule learning_rate",
+    "callbacks.stopping": "EarlyStopping",
+    "callbacks.tensorboard": "TensorBoardCallback",
+    "callbacks.trace": "TraceCallback",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 

@@ -54,11 +54,14 @@ TRAINER_ROOMS: dict[str, str] = {
     "models": "errors",
     "data": "errors distillation",
     "storage": "errors interrupts models",
-    "training": "errors config distillation data",
-    "pipeline": "errors interrupts distillation config models data storage training",
+    "plan": "errors distillation",
+    "ranks": "errors distillation plan",
+    "callbacks": "errors config distillation plan",
+    "training": "errors distillation data plan ranks callbacks",
+    "pipeline": "errors interrupts distillation config models data storage plan ranks callbacks training",
     "huggingface": "errors config data distillation models storage pipeline",
-    "supervision": "errors interrupts config storage training pipeline",
-    "cli": "errors interrupts distillation config models training pipeline supervision",
+    "supervision": "errors interrupts config storage plan callbacks training pipeline",
+    "cli": "errors interrupts distillation config models plan callbacks training pipeline supervision",
 }
 
 

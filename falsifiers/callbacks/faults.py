@@ -59,7 +59,7 @@ def context_shared(self: Any) -> Any:
 
 def hooks_on_rank_0_alone(original: Any, self: Any, hook: Any, context: Any) -> Any:
     """Call no hook on the other ranks, but the last one."""
-    from reference_trainer.training.schedule import Action
+    from reference_trainer.plan.schedule import Action
 
     return original(self, hook, context) if context.rank == 0 else Action.CONTINUE
 

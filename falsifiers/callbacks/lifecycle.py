@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from reference_trainer.training.schedule import Action
+from reference_trainer.plan.schedule import Action
 
 HOOKS = (
     "on_train_begin",

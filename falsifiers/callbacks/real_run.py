@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from falsifiers.callbacks.lifecycle import HOOKS, Script
+from reference_trainer.callbacks.base import Callback
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher, ModuleStudent
-from reference_trainer.training.callbacks import Callback
-from reference_trainer.training.schedule import Schedule
+from reference_trainer.plan.schedule import Schedule
 from reference_trainer.training.state import restored
 from reference_trainer.training.state import saved as saved_text
 

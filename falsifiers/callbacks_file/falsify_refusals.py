@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from falsifiers.callbacks.falsify_exceptions import PLACES, exception_of
 from falsifiers.callbacks.lifecycle import HOOKS, SILENT, Call, Recorder, Script, assert_same_calls, lifecycle, scripts
 from falsifiers.callbacks.real_run import parts, recording_callbacks, run
+from reference_trainer.callbacks.base import Callback
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CallbackError
 from reference_trainer.pipeline.distill import distill
-from reference_trainer.training.callbacks import Callback
-from reference_trainer.training.schedule import Action
+from reference_trainer.plan.schedule import Action
 
 ODD = [True, False, 0, 1, "stop", "STOP", 2.0, ()]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from falsifiers.distill_smoke.cases import invoked, place, planned, read_trace
 from falsifiers.support.run_lines import ATTACHED, EPOCH, STEP, matcher, start
+from reference_trainer.callbacks.base import Callback
 from reference_trainer.config.settings import Settings
-from reference_trainer.training.callbacks import Callback
 
 EPOCHS = 7
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from falsifiers.distill_observability.falsify_progress_lines import context
 from falsifiers.support.run_lines import EVALUATION, METRICS_LINE, changed, woven
-from reference_trainer.training.lines import Lines
+from reference_trainer.callbacks.lines import Lines
 
 
 @given(

@@ -21,10 +21,10 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from falsifiers.support.run_lines import SMOKE_SUMMARY, matcher
+from reference_trainer.callbacks.base import Callback
+from reference_trainer.callbacks.lines import Lines
 from reference_trainer.config.settings import Settings
-from reference_trainer.training.callbacks import Callback
-from reference_trainer.training.lines import Lines
-from reference_trainer.training.schedule import Action
+from reference_trainer.plan.schedule import Action
 
 TINY: dict[str, Any] = {
     "teacher_layers": 1,

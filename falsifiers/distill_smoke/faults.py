@@ -44,7 +44,7 @@ def summary_of_every_run(original: Any, settings: Any, *, lines: Any = None, **r
 
 
 def _standard_output() -> Any:
-    from reference_trainer.training.lines import Lines
+    from reference_trainer.callbacks.lines import Lines
 
     return Lines()
 

@@ -32,7 +32,7 @@ from falsifiers.support.fake_device import DEVICE, FakeDevice, complaint
 from falsifiers.support.ranks import run_ranks
 from falsifiers.support.small_runs import run, small
 from falsifiers.support.strategies import TEMPERATURES
-from reference_trainer.training.parallel import DataParallel
+from reference_trainer.ranks.parallel import DataParallel
 
 NO_LOGITS = torch.zeros(VOCABULARY, VOCABULARY, dtype=torch.float64)
 METRICS = ["agreement", "hard_loss", "kl_at_1", "kl_at_T", "soft_loss", "teacher_entropy", "teacher_loss"]

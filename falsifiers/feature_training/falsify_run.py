@@ -15,8 +15,8 @@ from falsifiers.callbacks.real_run import recording_callbacks
 from falsifiers.feature_training.windows import FeatureWindow, feature_windows
 from falsifiers.support.windows import V
 from reference_trainer.distillation.providers import ModuleStudent
-from reference_trainer.training.annealing import Annealed
-from reference_trainer.training.schedule import Schedule
+from reference_trainer.plan.annealing import Annealed
+from reference_trainer.plan.schedule import Schedule
 
 
 def _metrics(

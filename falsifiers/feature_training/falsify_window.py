@@ -17,7 +17,7 @@ from falsifiers.support.ranks import run_ranks
 from falsifiers.support.windows import UNEVEN, TinyModel, V, assert_gradients, dealt, gradients_of
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
-from reference_trainer.training.parallel import DataParallel
+from reference_trainer.ranks.parallel import DataParallel
 
 
 def _window(

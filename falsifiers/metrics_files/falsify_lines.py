@@ -1,6 +1,6 @@
 """Attacks on the lines of a metrics file and on their reader.
 
-The subject is `reference_trainer.training.metrics_file`, or has its names.
+The subject is `reference_trainer.callbacks.metrics_file`, or has its names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Attacks on the trace of a run. The subject is `reference_trainer.training.trace`, or has its names."""
+"""Attacks on the trace of a run. The subject is `reference_trainer.callbacks.trace`, or has its names."""
 
 from __future__ import annotations
 

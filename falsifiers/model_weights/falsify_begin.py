@@ -18,7 +18,7 @@ from falsifiers.rank_runs.matched import matching
 from falsifiers.support.histories import assert_same_lines, difference
 from falsifiers.support.small_runs import found
 from reference_trainer import Callback
-from reference_trainer.training.parallel import whole
+from reference_trainer.ranks.parallel import whole
 
 SAVED = 2
 """Steps of the run whose last checkpoint is read."""

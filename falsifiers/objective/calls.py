@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reference_trainer.training.annealing import Annealed
+from reference_trainer.plan.annealing import Annealed
 
 
 def linear(start: float, end: float, warmup: int, step: int, total: int) -> float:

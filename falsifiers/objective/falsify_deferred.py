@@ -14,7 +14,7 @@ from falsifiers.callbacks.real_run import recording_callbacks
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleStudent
 from reference_trainer.errors import LogitsError
-from reference_trainer.training.schedule import Schedule
+from reference_trainer.plan.schedule import Schedule
 
 TOKENS = torch.tensor([[0, 1, 2], [2, 1, 0]])
 PLACE = (1, 0)

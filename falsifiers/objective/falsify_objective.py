@@ -16,8 +16,8 @@ from falsifiers.support import divergence_oracles, oracles
 from falsifiers.support.small_runs import run, small
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher
-from reference_trainer.training.annealing import Annealed
-from reference_trainer.training.schedule import Schedule
+from reference_trainer.plan.annealing import Annealed
+from reference_trainer.plan.schedule import Schedule
 
 TEACHER, STUDENT = (2.0, 0.0, -1.0), (-1.0, 0.5, 1.0)
 LABEL, CLOSE = 2, 1e-12

@@ -19,7 +19,7 @@ from falsifiers.observers.events import Blocked, context, logged, observer
 from falsifiers.support.interruptions import in_child
 from reference_trainer import Callback
 from reference_trainer.errors import CallbackError
-from reference_trainer.training.schedule import Event
+from reference_trainer.plan.schedule import Event
 
 PATIENCE_S = 60.0
 """A wait this long ends a trial that would hang; no claim depends on it."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from falsifiers.callbacks.real_run import SETTINGS, module_student, recording_callbacks, tables
 from reference_trainer.distillation.protocols import Batch
-from reference_trainer.training.schedule import Schedule
+from reference_trainer.plan.schedule import Schedule
 
 TEACHER = ((2.0, 0.0, -1.0), (0.0, 3.0, 0.0), (1.0, -2.0, 0.0))
 TOKENS = ((0, 1, 2), (2, 2, 0), (1, 0, 1), (0, 0, 2))

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from falsifiers.callbacks.real_run import SETTINGS, tables
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleStudent
-from reference_trainer.training.parallel import OneProcess
-from reference_trainer.training.schedule import Schedule
+from reference_trainer.plan.schedule import Schedule
+from reference_trainer.ranks.parallel import OneProcess
 
 EPOCHS, MICRO_BATCHES, ACCUMULATION = 2, 3, 2
 

@@ -1,4 +1,4 @@
-"""Attacks on the answers of ranks between steps and epochs. The subject is `reference_trainer.training.agreement`."""
+"""Attacks on the answers of ranks between steps and epochs. The subject is `reference_trainer.ranks.agreement`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from reference_trainer.training.schedule import Action
+from reference_trainer.plan.schedule import Action
 
 ANSWERS = st.sampled_from([Action.CONTINUE] * 4 + [Action.SKIP, Action.STOP])
 STEPS = st.tuples(st.tuples(ANSWERS, ANSWERS, ANSWERS), st.sampled_from([None, None, 0, 1, 2]))

@@ -43,6 +43,6 @@ def decided_on_each_rank(original: Any, self: Any, work: Any) -> Any:
 
 def parts_of_several(original: Any, student: Any, strategy: str, device: Any, wrap: Any) -> Any:
     """Shard the student that this rank has made."""
-    from reference_trainer.training.parallel import shard
+    from reference_trainer.ranks.parallel import shard
 
     return wrap(shard(student, device)) if strategy == "fsdp2" else original(student, strategy, device, wrap)

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from falsifiers.support.ranks import run_ranks
 from falsifiers.support.runs_by_hand import Run, RunCase, assert_same_run, by_hand, real_run, run_cases
-from reference_trainer.training.parallel import DataParallel
+from reference_trainer.ranks.parallel import DataParallel
 
 RANKS = st.sampled_from([2, 3])
 

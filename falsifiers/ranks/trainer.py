@@ -2,8 +2,8 @@
 
 from reference_trainer.distillation.providers import FixtureTeacher, ModuleStudent
 from reference_trainer.pipeline.strategies import reduced, spread
+from reference_trainer.ranks.parallel import DataParallel, OneProcess, ShardedParallel, shard, warm_up
 from reference_trainer.training.evaluation import evaluate
-from reference_trainer.training.parallel import DataParallel, OneProcess, ShardedParallel, shard, warm_up
 from reference_trainer.training.window import kd_window
 
 __all__ = [

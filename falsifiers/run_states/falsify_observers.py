@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from falsifiers.callbacks.lifecycle import Script, scripts
 from falsifiers.callbacks.real_run import parts, recording_callbacks, run
-from reference_trainer.training.observers import Observer
+from reference_trainer.callbacks.observers import Observer
 
 FAULT = RuntimeError("raised on purpose")
 

@@ -11,7 +11,7 @@ from typing import Any
 from falsifiers.callbacks.lifecycle import Call, Recorder, Script, lifecycle
 from falsifiers.callbacks.real_run import SETTINGS, checkpoint, parts, recording_callbacks, schedule_of
 from reference_trainer.errors import StopRequestedError
-from reference_trainer.training.schedule import Event, Position
+from reference_trainer.plan.schedule import Event, Position
 from reference_trainer.training.state import TrainState, restored, saved
 
 

@@ -19,7 +19,7 @@ from falsifiers.support import oracles
 from falsifiers.support.strategies import IGNORED
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher
-from reference_trainer.training.schedule import Schedule
+from reference_trainer.plan.schedule import Schedule
 
 TEACHER = ((2.0, 0.0, -1.0), (0.0, 40.0, 0.0), (1.0, -2.0, 0.0))
 STUDENT = ((-1.0, 0.0, 2.0), (0.0, 40.0, 0.0), (0.0, -2.0, 1.0))

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from falsifiers.support.windows import SAMPLES, Sample, V, WindowCase, learners, models, sample_of
+from reference_trainer.callbacks.base import Callback
 from reference_trainer.distillation.providers import ModuleStudent
-from reference_trainer.training.callbacks import Callback
-from reference_trainer.training.schedule import Schedule
+from reference_trainer.plan.schedule import Schedule
 
 # At most 12 steps of rate 1/2 on numbers below 10, whose gradients have slopes below 10.
 SAME = 1e-9

@@ -16,9 +16,9 @@ from reference_trainer import Action, Callback, Lines, MetricSum, Settings, read
 from reference_trainer.data.epochs import Batches, ShuffledBatches
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.pipeline.distill import Distillation
+from reference_trainer.plan.objective import Weights
 from reference_trainer.storage.listing import listed
 from reference_trainer.training.evaluation import evaluate
-from reference_trainer.training.objective import Weights
 
 EVENTS = ("train_begin", "epoch_begin", "step_begin", "log", "evaluate", "save", "epoch_end", "train_end")
 NAN_ENDS = "NaN logits end the run; contract `training-evaluation` has an own evaluation that returns NaN"

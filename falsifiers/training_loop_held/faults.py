@@ -41,7 +41,7 @@ def clipped_before_the_division(original: Any, self: Any, position: Any, rate: f
     """Clip the gradient of the sum, and divide it by the tokens afterwards."""
     if self.clip is None:
         return original(self, position, rate, hooks)
-    from reference_trainer.training.schedule import micro_batches
+    from reference_trainer.plan.schedule import micro_batches
 
     numbers = micro_batches(self.schedule, position.epoch_step)
     tokens = sum(scored_tokens(self.batch_at(position.epoch, k)) for k in numbers)
@@ -56,7 +56,7 @@ def _without(optimizer: Any, name: str) -> Any:
 
 def partial_window_dropped(original: Any, self: Any, position: Any, rate: float, hooks: Any) -> Any:
     """Take no optimizer step for a window with fewer micro-batches than usual."""
-    from reference_trainer.training.schedule import micro_batches
+    from reference_trainer.plan.schedule import micro_batches
 
     partial = len(micro_batches(self.schedule, position.epoch_step)) < self.schedule.accumulation
     optimizer = _without(self.optimizer, "step") if partial else self.optimizer

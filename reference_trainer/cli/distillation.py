@@ -56,9 +56,9 @@ def distill(run: Callable[..., DistillResult] | None, /, config: str | None, **f
 
 def _distil(flags: dict[str, str], config: str | None, run: Callable[..., DistillResult] | None) -> int:
     settings = _gathered(flags, config)
+    from reference_trainer.callbacks.lines import Lines
     from reference_trainer.pipeline.distill import distill  # imports torch, so after all checks
     from reference_trainer.pipeline.report import result_lines
-    from reference_trainer.training.lines import Lines
 
     lines = Lines()
     interrupts.raise_once()

@@ -58,7 +58,7 @@ def _suggesting(error: click.NoSuchOption) -> click.UsageError:
 def _leave(code: int) -> NoReturn:
     """Exit, also if an observer is stuck. Its module imports no torch, but a command without a run needs none of it."""
     _drop_unwritten()
-    observers = sys.modules.get("reference_trainer.training.observers")
+    observers = sys.modules.get("reference_trainer.callbacks.observers")
     if observers is not None:
         observers.leave(code)
     sys.exit(code)

@@ -60,8 +60,8 @@ def _until(command: list[str], options: dict[str, Any]) -> int:
     settings = settings_of(command)
     if (found := problems(settings, options["step"])) or settings is None:
         raise SettingError("; ".join(found))
+    from reference_trainer.callbacks.lines import Lines
     from reference_trainer.supervision.until import supervised  # takes a while
-    from reference_trainer.training.lines import Lines
 
     _check_own(settings)
     ranks = options.pop("nproc_per_node")
@@ -99,8 +99,8 @@ def _check_own(settings: Settings) -> None:
     """Refuse own callbacks and parts once, and not in every process. These import from the working directory too."""
     if settings.callbacks is None and settings.parts is None:
         return
+    from reference_trainer.callbacks.from_file import check_callbacks
     from reference_trainer.pipeline.own import parts_named  # takes a while
-    from reference_trainer.training.callbacks_file import check_callbacks
 
     sys.path.insert(0, str(Path.cwd()))
     try:

@@ -42,8 +42,8 @@ def main() -> None:
     heart = Heart(Path(directory) / f"rank-{os.environ.get('RANK', '0')}.json")
 
     def distil(settings: Any, *, lines: Any) -> DistillResult:
+        from reference_trainer.callbacks.base import Callback
         from reference_trainer.pipeline.distill import distill
-        from reference_trainer.training.callbacks import Callback
 
         class Beating(Callback):
             def on_step_end(self, context: Any) -> None:

@@ -23,9 +23,9 @@ def schema(name: str) -> None:
     if name == "settings":
         from reference_trainer.config.settings import schema as text
     elif name == "metrics":
-        from reference_trainer.training.metrics_file import schema as text
+        from reference_trainer.callbacks.metrics_file import schema as text
     else:
-        from reference_trainer.training.trace import schema as text
+        from reference_trainer.callbacks.trace import schema as text
 
     click.echo(text(), nl=False)
 
@@ -45,9 +45,9 @@ def gradcheck(**options: Any) -> int:
 
 def _gradcheck(device: str, vocabulary: int, positions: int, seed: int) -> int:
     device = Settings(device=device).device
+    from reference_trainer.callbacks.lines import Lines
     from reference_trainer.distillation.gradcheck import AGREE, differences
     from reference_trainer.models.placement import usable_device
-    from reference_trainer.training.lines import Lines
 
     lines, agree, place = Lines(), True, usable_device(device)
     for temperature, difference in differences(place, (2, positions, vocabulary), seed):
@@ -71,8 +71,8 @@ def plot(runs: tuple[str, ...], out: str, metrics: tuple[str, ...], force: bool)
 
 
 def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) -> int:
+    from reference_trainer.callbacks.lines import Lines
     from reference_trainer.pipeline.plot import plot
-    from reference_trainer.training.lines import Lines
 
     plot(runs, out, metrics=metrics, force=force)
     Lines().write(f"wrote {out}")
@@ -107,8 +107,8 @@ def evaluate(models: tuple[Path, ...], whole: bool, as_json: bool, **options: An
 def _evaluate(models: tuple[Path, ...], whole: bool, as_json: bool, options: dict[str, Any]) -> int:
     given = {name: value for name, value in options.items() if value is not None}
     Settings(**given)
+    from reference_trainer.callbacks.lines import Lines
     from reference_trainer.pipeline.saved_models import Evaluation, as_run, evaluate_saved, report, table
-    from reference_trainer.training.lines import Lines
 
     lines, failed = Lines(), False
 
@@ -158,8 +158,8 @@ def checkpoints(directory: str, export: tuple[int | Literal["latest", "best"], P
 
 
 def _checkpoints(directory: Path, export: tuple[int | Literal["latest", "best"], Path] | None) -> int:
+    from reference_trainer.callbacks.lines import Lines
     from reference_trainer.pipeline.checkpoint_list import export_checkpoint, list_checkpoints, table
-    from reference_trainer.training.lines import Lines
 
     lines = Lines()
     if export is not None:

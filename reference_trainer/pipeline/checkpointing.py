@@ -12,12 +12,15 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from reference_trainer.callbacks.base import Callback, Context
+from reference_trainer.callbacks.metrics_file import FILE as METRICS
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, DriftError
 from reference_trainer.models.decoder import Decoder
 from reference_trainer.models.placement import device_name
 from reference_trainer.pipeline.evaluations import BestTracker
 from reference_trainer.pipeline.ranks import Ranks
+from reference_trainer.plan.schedule import Event, Schedule
 from reference_trainer.storage.background import Background
 from reference_trainer.storage.checkpoint_files import (
     Checkpoint,
@@ -34,10 +37,7 @@ from reference_trainer.storage.rank_files import save_shards
 from reference_trainer.storage.retention import check_follows, checkpoint_name, drifts
 from reference_trainer.storage.rewinding import rewind
 from reference_trainer.storage.snapshot import Snapshot, restore, snapshot
-from reference_trainer.training.callbacks import Callback, Context
 from reference_trainer.training.loop import BETWEEN_UPDATES, Saved
-from reference_trainer.training.metrics_file import FILE as METRICS
-from reference_trainer.training.schedule import Event, Schedule
 from reference_trainer.training.state import TrainState, restored, saved
 
 __all__ = [

@@ -12,6 +12,10 @@ from typing import Any
 
 from torch import nn
 
+from reference_trainer.callbacks.base import Callback
+from reference_trainer.callbacks.formats import SMOKE_START_LINE
+from reference_trainer.callbacks.lines import BarCallback, Lines, SilentLines
+from reference_trainer.callbacks.progress import ProgressCallback
 from reference_trainer.config.settings import Settings
 from reference_trainer.config.unused import unused
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
@@ -32,16 +36,12 @@ from reference_trainer.pipeline.ranks import joined, local_device
 from reference_trainer.pipeline.result import DistillResult
 from reference_trainer.pipeline.run_files import RunFiles
 from reference_trainer.pipeline.strategies import gathered, reduced, spread, strategy_of
+from reference_trainer.plan.schedule import Schedule, windows
+from reference_trainer.ranks.parallel import ONE_PROCESS
 from reference_trainer.storage.background import Background
 from reference_trainer.storage.export import note_interrupts, weights_digest
-from reference_trainer.training.callbacks import Callback
 from reference_trainer.training.flops import step_flops
-from reference_trainer.training.formats import SMOKE_START_LINE
-from reference_trainer.training.lines import BarCallback, Lines, SilentLines
 from reference_trainer.training.loop import Saved, TrainResult, train
-from reference_trainer.training.parallel import ONE_PROCESS
-from reference_trainer.training.progress import ProgressCallback
-from reference_trainer.training.schedule import Schedule, windows
 
 __all__ = ["DistillResult", "Distillation", "distill"]
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from reference_trainer.distillation.metrics import EVALUATED, derived
 from reference_trainer.distillation.providers import evaluating
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import SettingError
 from reference_trainer.storage.retention import Best, improved
 from reference_trainer.training.evaluation import EVALUATED_SUMS
-from reference_trainer.training.metrics import EVALUATED, derived
 from reference_trainer.training.randomness import own_generators
 
 __all__ = ["BestTracker", "check_metric", "check_sums", "evaluation", "undisturbed"]

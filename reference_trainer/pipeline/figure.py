@@ -13,7 +13,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from reference_trainer.training.metrics import EVALUATED
+from reference_trainer.distillation.metrics import EVALUATED
 
 if TYPE_CHECKING:
     from reference_trainer.pipeline.plot import Run

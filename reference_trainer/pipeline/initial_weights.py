@@ -9,13 +9,13 @@ from typing import Any
 
 from torch import nn
 
+from reference_trainer.callbacks.lines import Lines
 from reference_trainer.config.settings import Settings
 from reference_trainer.pipeline.checkpointing import of_run
 from reference_trainer.pipeline.ranks import Ranks
 from reference_trainer.storage.export import WEIGHTS
 from reference_trainer.storage.files import path_in_json
 from reference_trainer.storage.whole_weights import SavedWeights, read_model, read_weights
-from reference_trainer.training.lines import Lines
 
 __all__ = ["InitialWeights"]
 

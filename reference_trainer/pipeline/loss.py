@@ -7,8 +7,8 @@ from reference_trainer.data.epochs import Batches
 from reference_trainer.distillation.domain import TEMPERATURES
 from reference_trainer.distillation.matching import FeatureMatching, new_matching
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
-from reference_trainer.training.annealing import WEIGHTS, Annealed
-from reference_trainer.training.objective import Objective
+from reference_trainer.plan.annealing import WEIGHTS, Annealed
+from reference_trainer.plan.objective import Objective
 
 __all__ = ["matching", "objective"]
 

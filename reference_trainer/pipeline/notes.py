@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from reference_trainer.config.settings import Settings
-from reference_trainer.training.schedule import Event, Schedule, learning_rate
+from reference_trainer.plan.schedule import Event, Schedule, learning_rate
 from reference_trainer.training.state import TrainState
 
 __all__ = ["resume_note", "short_of", "student_notes", "teacher_note"]

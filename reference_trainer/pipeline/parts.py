@@ -15,6 +15,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from reference_trainer import interrupts
+from reference_trainer.callbacks.base import Callback, checked
+from reference_trainer.callbacks.from_file import load_callbacks
+from reference_trainer.callbacks.lines import BarCallback, Lines
+from reference_trainer.callbacks.progress import ProgressCallback
+from reference_trainer.callbacks.watchdog import WatchdogCallback
 from reference_trainer.config.place import placed
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import document_rows
@@ -33,16 +38,11 @@ from reference_trainer.pipeline.teachers import (
     load_teacher,
     untrained_teacher,
 )
+from reference_trainer.plan.schedule import Schedule, learning_rate
+from reference_trainer.ranks.parallel import Parallel
 from reference_trainer.storage.export import save_decoder
-from reference_trainer.training.callbacks import Callback, checked
-from reference_trainer.training.callbacks_file import load_callbacks
 from reference_trainer.training.evaluation import evaluate
-from reference_trainer.training.lines import BarCallback, Lines
 from reference_trainer.training.loop import new_optimizer
-from reference_trainer.training.parallel import Parallel
-from reference_trainer.training.progress import ProgressCallback
-from reference_trainer.training.schedule import Schedule, learning_rate
-from reference_trainer.training.watchdog import WatchdogCallback
 
 __all__ = ["EVALUATED_BYTES", "Parts", "rows_of"]
 

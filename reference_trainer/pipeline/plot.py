@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from reference_trainer.callbacks.metrics_file import FILE, read_metrics
 from reference_trainer.errors import DataError, OutputError, SettingError
 from reference_trainer.storage.files import atomic_write
-from reference_trainer.training.metrics_file import FILE, read_metrics
 
 __all__ = ["FORMATS", "MOST_RUNS", "Run", "plot", "read_runs"]
 

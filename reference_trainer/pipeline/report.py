@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from reference_trainer.distillation.metrics import derived
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.training.evaluation import EVALUATED_SUMS
 from reference_trainer.training.loop import TrainResult
-from reference_trainer.training.metrics import derived
 
 __all__ = ["result_lines"]
 

@@ -10,6 +10,11 @@ from typing import Any
 
 from torch import nn
 
+from reference_trainer.callbacks.base import Callback
+from reference_trainer.callbacks.lines import Lines
+from reference_trainer.callbacks.metrics_file import FILE as METRICS
+from reference_trainer.callbacks.metrics_file import MetricsCallback
+from reference_trainer.callbacks.trace import TraceCallback
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import CheckpointError, SettingError
 from reference_trainer.pipeline.checkpointing import (
@@ -23,18 +28,13 @@ from reference_trainer.pipeline.checkpointing import (
     opened,
 )
 from reference_trainer.pipeline.ranks import Ranks
+from reference_trainer.plan.schedule import Schedule
 from reference_trainer.storage.checkpoint_files import Checkpoint, read_checkpoint, saved_steps
 from reference_trainer.storage.checkpoints import checkpoint_bytes
 from reference_trainer.storage.directories import exclusive_directory, refuse_existing
 from reference_trainer.storage.export import exported_bytes
 from reference_trainer.storage.snapshot import expected_tensors
-from reference_trainer.training.callbacks import Callback
-from reference_trainer.training.lines import Lines
-from reference_trainer.training.metrics_file import FILE as METRICS
-from reference_trainer.training.metrics_file import MetricsCallback
-from reference_trainer.training.schedule import Schedule
 from reference_trainer.training.state import TrainState
-from reference_trainer.training.trace import TraceCallback
 
 __all__ = ["RunFiles"]
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.text import Rows, Text, read_text
+from reference_trainer.distillation.metrics import derived
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleTeacher
@@ -29,7 +30,6 @@ from reference_trainer.storage.export import MANIFEST, WEIGHTS, load_decoder, ve
 from reference_trainer.storage.files import path_in_json
 from reference_trainer.storage.whole_weights import read_weights
 from reference_trainer.training.evaluation import evaluate
-from reference_trainer.training.metrics import derived
 
 __all__ = ["Evaluated", "Evaluation", "SavedModel", "as_run", "evaluate_saved", "load_saved", "report", "table"]
 

@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 
 import torch
 
+from reference_trainer.callbacks.formats import SMOKE_END_LINE, SMOKE_PROJECTION_LINE, SMOKE_SUMMARY_LINE
+from reference_trainer.callbacks.lines import Lines
 from reference_trainer.distillation.gradcheck import AGREE, relative_difference
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.errors import LogitsError, SmokeError
-from reference_trainer.training.formats import SMOKE_END_LINE, SMOKE_PROJECTION_LINE, SMOKE_SUMMARY_LINE
-from reference_trainer.training.lines import Lines
 from reference_trainer.training.result import TrainResult
 
 __all__ = [

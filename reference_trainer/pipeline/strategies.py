@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from reference_trainer.distillation.matching import FeatureMatching
-from reference_trainer.training.parallel import DataParallel, Parallel, ShardedParallel, shard, warm_up, whole
+from reference_trainer.ranks.parallel import DataParallel, Parallel, ShardedParallel, shard, warm_up, whole
 
 __all__ = ["gathered", "reduced", "spread", "strategy_of"]
 

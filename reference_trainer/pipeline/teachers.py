@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from reference_trainer.callbacks.base import Callback
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.epochs import ShuffledBatches
 from reference_trainer.data.text import VOCABULARY, Rows
@@ -20,10 +21,9 @@ from reference_trainer.errors import ModelFileError, OutputError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import stored_in
 from reference_trainer.pipeline.notes import teacher_note
+from reference_trainer.plan.schedule import Schedule, learning_rate
 from reference_trainer.storage.export import MANIFEST, load_decoder, save_decoder, verify_manifest
-from reference_trainer.training.callbacks import Callback
 from reference_trainer.training.loop import Objective, new_optimizer, train
-from reference_trainer.training.schedule import Schedule, learning_rate
 
 __all__ = [
     "LOGGED_EVERY",

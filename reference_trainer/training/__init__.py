@@ -1,1 +1,1 @@
-"""Schedule, training loop, callbacks, progress lines, trace and evaluation."""
+"""The training loop: its steps, its record and state, and evaluation."""

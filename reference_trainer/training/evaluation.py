@@ -10,12 +10,12 @@ from torch import Tensor
 
 from reference_trainer.data.text import Rows
 from reference_trainer.distillation.domain import IGNORE_INDEX
+from reference_trainer.distillation.metrics import add
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Teacher, checked_logits
 from reference_trainer.distillation.rows import walk
 from reference_trainer.distillation.step import MetricSum, check_vocabularies, labels_of_logits, sums_of
-from reference_trainer.training.metrics import add
-from reference_trainer.training.parallel import ONE_PROCESS, Parallel
+from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
 
 __all__ = ["EVALUATED_SUMS", "evaluate"]
 

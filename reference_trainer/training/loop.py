@@ -17,17 +17,13 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from reference_trainer.callbacks.base import Callback
+from reference_trainer.callbacks.dispatch import Callbacks
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.errors import StopRequestedError, first_line
-from reference_trainer.training.agreement import Agreement
-from reference_trainer.training.callbacks import Callback
-from reference_trainer.training.dispatch import Callbacks
-from reference_trainer.training.objective import Objective
-from reference_trainer.training.parallel import ONE_PROCESS, Parallel
-from reference_trainer.training.record import Record
-from reference_trainer.training.result import Saved, TrainResult
-from reference_trainer.training.schedule import (
+from reference_trainer.plan.objective import Objective
+from reference_trainer.plan.schedule import (
     Action,
     Event,
     Position,
@@ -37,6 +33,10 @@ from reference_trainer.training.schedule import (
     is_read,
     is_saved,
 )
+from reference_trainer.ranks.agreement import Agreement
+from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
+from reference_trainer.training.record import Record
+from reference_trainer.training.result import Saved, TrainResult
 from reference_trainer.training.state import NOTHING, TrainState
 from reference_trainer.training.update import Update, new_optimizer
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from reference_trainer.distillation.checks import raise_fault
 from reference_trainer.distillation.step import MetricSum
-from reference_trainer.training.parallel import Parallel
+from reference_trainer.ranks.parallel import Parallel
 from reference_trainer.training.window import WindowSums
 
 __all__ = ["Pending"]

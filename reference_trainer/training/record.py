@@ -9,14 +9,14 @@ from typing import Any
 
 from torch import Tensor
 
+from reference_trainer.callbacks.context import Context
+from reference_trainer.distillation.metrics import covering, derived, rates
 from reference_trainer.errors import LabelError, LogitsError
-from reference_trainer.training.context import Context
+from reference_trainer.plan.objective import Objective
+from reference_trainer.plan.schedule import Event
 from reference_trainer.training.memory import memory_bytes
-from reference_trainer.training.metrics import covering, derived, rates
-from reference_trainer.training.objective import Objective
 from reference_trainer.training.pending import Pending
 from reference_trainer.training.result import TrainResult
-from reference_trainer.training.schedule import Event
 from reference_trainer.training.state import TrainState, fresh
 from reference_trainer.training.update import Update
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pydantic import ConfigDict, TypeAdapter, with_config
 
 from reference_trainer.distillation.step import MetricSum
-from reference_trainer.training.schedule import START, Position
+from reference_trainer.plan.schedule import START, Position
 
 __all__ = ["NOTHING", "TrainState", "fresh", "restored", "saved"]
 

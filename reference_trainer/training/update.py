@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
-from reference_trainer.training.parallel import Parallel, whole
+from reference_trainer.plan.schedule import Position, Schedule, is_logged, micro_batches
+from reference_trainer.ranks.parallel import Parallel, whole
 from reference_trainer.training.randomness import micro_batch_seed, own_generators, seed_generators
-from reference_trainer.training.schedule import Position, Schedule, is_logged, micro_batches
 from reference_trainer.training.window import WindowSums, kd_window
 
 __all__ = ["BETAS", "EPSILON", "WEIGHT_DECAY", "StepHooks", "Update", "new_optimizer"]

@@ -19,7 +19,7 @@ from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
 from reference_trainer.distillation.step import check_vocabularies, labels_of_logits, pass_gradient, sums_of
-from reference_trainer.training.parallel import ONE_PROCESS, Parallel
+from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
 
 __all__ = ["WindowSums", "kd_window"]
 

@@ -12,13 +12,13 @@ import pytest
 
 import reference_trainer
 from falsifiers.support.interruptions import LINES_AT_MOST, at_line
+from reference_trainer.callbacks.base import Callback, Context
+from reference_trainer.callbacks.progress import Lines
 from reference_trainer.config.settings import Settings
 from reference_trainer.errors import StopRequestedError
 from reference_trainer.interrupts import WRITTEN
 from reference_trainer.pipeline.distill import distill
 from reference_trainer.storage.checkpoint_files import saved_steps
-from reference_trainer.training.callbacks import Callback, Context
-from reference_trainer.training.progress import Lines
 
 TINY: dict[str, Any] = {
     "layers": 1,

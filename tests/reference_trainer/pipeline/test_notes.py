@@ -8,7 +8,7 @@ from torch import nn
 
 from reference_trainer.config.settings import Settings
 from reference_trainer.pipeline.notes import resume_note, short_of, student_notes
-from reference_trainer.training.schedule import Event, Position, Schedule
+from reference_trainer.plan.schedule import Event, Position, Schedule
 from reference_trainer.training.state import fresh
 
 SCHEDULE = Schedule(epochs=3, steps_per_epoch=114, micro_batches=114)

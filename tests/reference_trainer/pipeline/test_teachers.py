@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 
+from reference_trainer.callbacks.base import Callback, Context
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.text import Sequences
 from reference_trainer.errors import ModelFileError
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.pipeline.teachers import cached_or_trained, load_teacher
 from reference_trainer.storage.export import CONFIG, MANIFEST, WEIGHTS, save_decoder
-from reference_trainer.training.callbacks import Callback, Context
 
 TINY = {"length": 8, "batch_size": 2, "teacher_layers": 1, "teacher_width": 16, "teacher_steps": 2, "warmup": 1}
 TRAINED = "teacher: training one for {steps} steps on the same text (use --teacher PATH for your own)"

@@ -1,7 +1,7 @@
 """Callbacks that a TOML file names: an import path and JSON arguments each, so that every process makes the same ones.
 
     [[callbacks]]
-    use = "reference_trainer.training.stopping:EarlyStopping"
+    use = "reference_trainer.callbacks.stopping:EarlyStopping"
     arguments = { metric = "eval/hard_loss", patience = 3 }
 
 Nothing of a command line is executed but what this file names, and no message holds an argument: it may be a secret.
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reference_trainer.callbacks.base import Callback, checked
 from reference_trainer.config.imported import imported
 from reference_trainer.errors import SettingError
-from reference_trainer.training.callbacks import Callback, checked
 
 __all__ = ["LARGEST_FILE", "Spec", "check_callbacks", "load_callbacks", "made", "read_specs"]
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from reference_trainer.training.callbacks import Callback
-from reference_trainer.training.context import Context
+from reference_trainer.callbacks.base import Callback
+from reference_trainer.callbacks.context import Context
 
 __all__ = ["REARMED_S", "WatchdogCallback"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reference_trainer.callbacks.base import Callback, Context
 from reference_trainer.errors import OutputError, PackageError, missing_package
-from reference_trainer.training.callbacks import Callback, Context
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter

@@ -8,7 +8,7 @@ import sys, threading
 import torch
 from falsifiers.observers.events import context, observer
 from reference_trainer import Callbacks
-from reference_trainer.training.observers import leave
+from reference_trainer.callbacks.observers import leave
 begun = threading.Event()
 def compute(hook, at):
     begun.set()

@@ -8,9 +8,9 @@ from unittest import mock
 
 import pytest
 
+from reference_trainer.callbacks.base import Context
+from reference_trainer.callbacks.tensorboard import TensorBoardCallback
 from reference_trainer.errors import OutputError, PackageError
-from reference_trainer.training.callbacks import Context
-from reference_trainer.training.tensorboard import TensorBoardCallback
 
 Scalars = dict[str, list[tuple[int, float]]]
 

@@ -12,17 +12,17 @@ from unittest import mock
 import pytest
 import torch
 
+from reference_trainer.callbacks import watchdog
+from reference_trainer.callbacks.watchdog import WatchdogCallback
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import FixtureStudent, FixtureTeacher
-from reference_trainer.training import watchdog
+from reference_trainer.plan.schedule import Schedule
 from reference_trainer.training.loop import Objective, train
-from reference_trainer.training.schedule import Schedule
-from reference_trainer.training.watchdog import WatchdogCallback
 
 HANGS = {"native code that holds the interpreter's lock": "ctypes.PyDLL(None).sleep(30)", "a loop": "while True: pass"}
 PROGRAM = """
     import ctypes, os, sys, threading, time, types
-    from reference_trainer.training.watchdog import WatchdogCallback
+    from reference_trainer.callbacks.watchdog import WatchdogCallback
 
     def other_thread():
         time.sleep(30)

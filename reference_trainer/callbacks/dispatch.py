@@ -6,11 +6,11 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from reference_trainer.callbacks.base import Callback, call_hooks, call_train_end, checked, event_of, has_hook
+from reference_trainer.callbacks.context import Context
+from reference_trainer.callbacks.observers import WAIT_S, Delivery, Observer, close_all, drain_all
 from reference_trainer.errors import CallbackError
-from reference_trainer.training.callbacks import Callback, call_hooks, call_train_end, checked, event_of, has_hook
-from reference_trainer.training.context import Context
-from reference_trainer.training.observers import WAIT_S, Delivery, Observer, close_all, drain_all
-from reference_trainer.training.schedule import Action, Event
+from reference_trainer.plan.schedule import Action, Event
 
 __all__ = ["Callbacks"]
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import NoReturn
 
-from reference_trainer.training.callbacks import Callback
-from reference_trainer.training.context import Context
-from reference_trainer.training.schedule import Event
+from reference_trainer.callbacks.base import Callback
+from reference_trainer.callbacks.context import Context
+from reference_trainer.plan.schedule import Event
 
 __all__ = ["WAIT_S", "Delivery", "Observer", "close_all", "drain_all", "leave"]
 

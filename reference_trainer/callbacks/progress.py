@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from reference_trainer.training.callbacks import Callback, Context
-from reference_trainer.training.formats import (
+from reference_trainer.callbacks.base import Callback, Context
+from reference_trainer.callbacks.formats import (
     ATTACHED_LINE,
     EPOCH_LINE,
     FIRST_STEP_LINE,
@@ -14,8 +14,8 @@ from reference_trainer.training.formats import (
     evaluation_line,
     metrics_line,
 )
-from reference_trainer.training.lines import Lines
-from reference_trainer.training.schedule import is_logged
+from reference_trainer.callbacks.lines import Lines
+from reference_trainer.plan.schedule import is_logged
 
 __all__ = ["ProgressCallback"]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from string import Formatter
 
-from reference_trainer.training.metrics import EVALUATED
+from reference_trainer.distillation.metrics import EVALUATED
 
 __all__ = [
     "ATTACHED_LINE",

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+from reference_trainer.callbacks.context import Context
 from reference_trainer.errors import CallbackError, CallbackNote
-from reference_trainer.training.context import Context
-from reference_trainer.training.schedule import Action, Event
+from reference_trainer.plan.schedule import Action, Event
 
 __all__ = ["SILENT", "Callback", "Context", "call_hooks", "call_train_end", "checked", "event_of", "has_hook"]
 

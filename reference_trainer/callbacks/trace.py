@@ -9,10 +9,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from reference_trainer.callbacks.base import Callback, Context
+from reference_trainer.callbacks.line_file import LineFile
 from reference_trainer.errors import OutputError
-from reference_trainer.training.callbacks import Callback, Context
-from reference_trainer.training.line_file import LineFile
-from reference_trainer.training.schedule import Event
+from reference_trainer.plan.schedule import Event
 
 __all__ = ["TraceCallback", "line", "schema"]
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from reference_trainer.training.parallel import Parallel
-from reference_trainer.training.schedule import Action
+from reference_trainer.plan.schedule import Action
+from reference_trainer.ranks.parallel import Parallel
 
 __all__ = ["Agreement"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reference_trainer.distillation.objective import Weights
-from reference_trainer.training.annealing import Annealed
+from reference_trainer.plan.annealing import Annealed
 
 __all__ = ["Objective"]
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from reference_trainer.callbacks.base import Callback
+from reference_trainer.callbacks.context import Context
 from reference_trainer.errors import SettingError
-from reference_trainer.training.callbacks import Callback
-from reference_trainer.training.context import Context
-from reference_trainer.training.schedule import Action
+from reference_trainer.plan.schedule import Action
 
 __all__ = ["EarlyStopping"]
 

@@ -10,11 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from reference_trainer.callbacks.base import event_of
+from reference_trainer.callbacks.context import Context
+from reference_trainer.callbacks.line_file import LineFile
+from reference_trainer.callbacks.observers import Observer
 from reference_trainer.errors import OutputError
-from reference_trainer.training.callbacks import event_of
-from reference_trainer.training.context import Context
-from reference_trainer.training.line_file import LineFile
-from reference_trainer.training.observers import Observer
 
 __all__ = ["EVENTS", "EventLog", "ResourceLog"]
 

@@ -11,9 +11,9 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from reference_trainer.callbacks.base import Callback, Context
+from reference_trainer.callbacks.line_file import LineFile
 from reference_trainer.errors import DataError, OutputError
-from reference_trainer.training.callbacks import Callback, Context
-from reference_trainer.training.line_file import LineFile
 
 __all__ = ["FILE", "MetricsCallback", "MetricsLine", "line", "read_metrics", "schema"]
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from reference_trainer.training.callbacks import Callback, Context
+from reference_trainer.callbacks.base import Callback, Context
 
 __all__ = ["BarCallback", "Lines", "SilentLines"]
 
