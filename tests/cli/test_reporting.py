@@ -81,7 +81,3 @@ def test_files_are_named_from_the_root_of_the_repository(results: Path, monkeypa
     monkeypatch.chdir("sub")
     ended = call("../results.json", "--format", "github", GITHUB_WORKSPACE=str(root.parent))
     assert f"::error file={root.name}/sub/e.yaml,line=3," in ended.stdout
-
-
-def test_a_file_is_required() -> None:
-    assert call().exit_code == 3

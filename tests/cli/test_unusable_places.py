@@ -11,7 +11,6 @@ import pytest
 from click.testing import CliRunner
 
 from pv.cli import main
-from tests.cli.calls import run
 
 Project = Callable[[str], Path]
 PR_CAPBSET_DROP, CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH = 24, 1, 2
@@ -84,33 +83,11 @@ def test_configuration_that_is_a_link_to_nothing(project: Project, line: str, pl
     refused(line, folder / "pyproject.toml")
 
 
-@pytest.mark.parametrize("name", ["example.py", "falsifiers/example/falsify_example.py"])
-def test_folder_in_place_of_a_module_is_not_suggested(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    run("new")
-    (tmp_path / name).unlink()
-    (tmp_path / name).mkdir()
-    done = run("lint")
-    assert done.returncode == 1
-    assert "did you mean" not in done.stdout
-
-
 @pytest.mark.parametrize("line", ["report FILE", "explain C-LIMIT --report FILE", "report FILE --baseline FILE"])
 @pytest.mark.parametrize("place", [_folder, _dangling, _loop])
 def test_report_that_cannot_be_read(project: Project, line: str, place: Callable) -> None:
     place(project("small") / "saved.json")
     refused(line.replace("FILE", "saved.json"), Path("saved.json"))
-
-
-def test_evidence_that_cannot_be_read_is_a_finding(project: Project) -> None:
-    evidence = project("small") / "evidence"
-    (evidence / "counting.cuda.json").mkdir(parents=True)
-    _loop(evidence / "counting.mutants.json")
-    done = run("validate", "--only", "C-LIMIT", "--no-mutants")
-    assert done.returncode == 1
-    assert "counting.cuda.json" in done.stdout and "counting.mutants.json" in done.stdout
 
 
 def test_removed_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

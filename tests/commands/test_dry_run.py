@@ -43,23 +43,6 @@ def test_tasks_of_every_kind_and_of_mutants_are_built(project: Project) -> None:
     assert len(shown["contracts"][0]["tasks"]) == len(result.tasks["counting"])
 
 
-def test_reference_run_is_executed_once_for_all_its_predicates(project: Project) -> None:
-    folder = project("small")
-    (folder / "contracts").rename(folder / "unused")
-    (folder / "contracts").mkdir()
-    (folder / "runs.py").write_text(
-        "def run(subject, device, directory, trace):\n    pass\n\n\ndef holds(run):\n    pass\n"
-    )
-    claim = "{{id: R-{0}, obligation: O, rule: r, prediction: p, if_fails: i, test: runs.py::holds, run: one}}"
-    (folder / "contracts/r.yaml").write_text(
-        "schema: pv/1\nmetadata: {id: r, version: 1.0.0, description: d, references: [r]}\nsubject: counting\n"
-        "obligations: [{id: O, statement: s}]\nruns: [{name: one, callable: runs.py::run, small: {}}]\n"
-        f"falsifiers: [{claim.format(1)}, {claim.format(2)}]\n"
-    )
-    kinds = [kind for _, kind, _ in tasks(dry_run(), "r")]
-    assert kinds == ["reference run", "run", "run"]
-
-
 def test_task_that_cannot_be_built_is_a_problem(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     project("small")
 
@@ -78,12 +61,6 @@ def test_stale_mutant_is_a_problem_where_mutants_are_tried(project: Project, on:
     contract.write_text(contract.read_text().replace("find: epochs * steps", "find: epochs / steps"))
     result = dry_run(devices=[on])
     assert (result.exit_code, [f.code for f in result.findings]) == (code, ["PV133"] * code)
-
-
-def test_lint_error_that_prevents_no_task_is_no_problem(project: Project) -> None:
-    contract = project("small") / "contracts/counting.yaml"
-    contract.write_text(contract.read_text().replace("kills: [from-zero]", "kills: []"))
-    assert (dry_run().exit_code, dry_run().findings) == (0, ())
 
 
 def test_lint_error_is_a_problem(project: Project) -> None:

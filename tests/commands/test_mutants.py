@@ -61,23 +61,6 @@ def test_a_mutant_that_names_what_is_not_there_kills_nothing(project: Project) -
     assert "'limit-ignored' could not be judged: NameError: name 'undefined' is not defined" in found.reason
 
 
-def test_a_swap_that_imports_what_is_not_there_kills_nothing(project: Project) -> None:
-    folder = project("small")
-    edit(folder / "falsifiers/swaps.py", "    return epochs", "    from json import no_such_name\n\n    return epochs")
-    found = result(pv.validate(), "C-LIMIT")
-    assert found.outcome is Outcome.ERROR
-    assert found.reason.startswith("the mutant 'limit-forgotten' could not be judged: ImportError: cannot import name")
-
-
-def test_a_vacuous_falsifier_is_shown_with_the_fault_that_it_missed(project: Project) -> None:
-    folder = project("small")
-    edit(folder / "falsifiers/falsify_counting.py", "== sorted([limit, epochs * steps])[0]", ">= 0")
-    text = pv.render(pv.validate())
-    assert "survivor  limit-ignored: the limit is not read (contracts/counting.yaml:" in text
-    assert "limit-forgotten: the limit is forgotten (contracts/counting.yaml:" in text
-    assert "if this fails" not in text, "the guess at the cause of a failure does not explain a weak attack"
-
-
 def test_what_ran_at_import_alone_is_no_sign_that_a_falsifier_reaches_its_subject(project: Project) -> None:
     folder = project("small")
     edit(folder / "counting.py", "def total(", "def _first():\n    return 1\n\n\nFIRST = _first()\n\n\ndef total(")

@@ -32,11 +32,3 @@ def test_one_that_kills_none_is_vacuous_and_says_how_many_were_tried(shop: Any) 
         "it kills no mutant: 3 automatic ones in the code it reaches survived",
     )
     assert "shop:leave: status > 100 -> status >= 100: held" in pv.render(said)
-
-
-def test_one_that_reaches_nothing_to_mutate_is_vacuous(shop: Any) -> None:
-    (shop.folder / "shop.py").write_text("def leave(status):\n    return status\n")
-    contract = shop.folder / "contracts/shop.yaml"
-    contract.write_text(contract.read_text().replace("falsify_price", "falsify_leave"))
-    reason = "it kills no mutant: the code it reaches has nothing to mutate; declare one"
-    assert outcome(pv.validate(), "S-PRICE") == (Outcome.VACUOUS, reason)

@@ -24,13 +24,6 @@ def test_a_survivor_is_shown_as_a_diff_with_its_place_and_who_tried(shop: Any) -
     assert said.startswith("shop by S-PRICE: mutation score 46.6 % (7 of 15 killed, 6 without coverage)\n")
 
 
-def test_a_sample_is_drawn_by_its_seed_and_named_with_its_whole(shop: Any) -> None:
-    first, again, other = (shop.mutate("shop", sample=4, seed=seed) for seed in (0, 0, 1))
-    assert shop.fates(first) == shop.fates(again) != shop.fates(other)
-    assert len(first.judged) == 4
-    assert f"a sample of 4 of {first.total}" in summary.summary(first)
-
-
 @pytest.mark.parametrize(
     ("names", "options", "message"),
     [

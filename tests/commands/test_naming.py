@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-import pv
 from pv.commands.naming import contract_id, resolve
 from pv.commands.request import Request, check, choose
 from pv.errors import UsageError
@@ -26,11 +25,6 @@ def folder(project: Callable[[str], Path]) -> Path:
     return found
 
 
-def test_id_of_a_contract_is_its_file_with_all_claims(folder: Path) -> None:
-    named = resolve(["counting"], find_project(folder))
-    assert ([path.name for path in named.paths], named.claims) == (["counting.yaml"], None)
-
-
 def test_id_of_a_claim_is_its_file_with_this_claim(folder: Path) -> None:
     named = resolve(["C-LIMIT"], find_project(folder))
     assert ([path.name for path in named.paths], named.claims) == (["counting.yaml"], ("C-LIMIT",))
@@ -42,19 +36,6 @@ def test_patterns_and_paths_and_ids_can_be_mixed(folder: Path) -> None:
     assert [path.name for path in resolve(["*co*"], find_project(folder)).paths] == ["counting.yaml", "second.yaml"]
     named = resolve(["contracts/second.yaml", "C-LIMIT"], find_project(folder))
     assert ([path.name for path in named.paths], named.claims) == (["second.yaml", "counting.yaml"], ("C-LIMIT",))
-
-
-def test_folder_with_a_contract_wins_over_an_equal_id(folder: Path) -> None:
-    (folder / "counting").mkdir()
-    (folder / "counting/second.yaml").write_text(SECOND)
-    assert resolve(["counting"], find_project(folder)).paths == (Path("counting"),)
-
-
-def test_package_of_the_same_name_does_not_hide_a_contract(folder: Path) -> None:
-    (folder / "counting").mkdir()
-    (folder / "counting/__init__.py").write_text("")
-    assert [path.name for path in resolve(["counting"], find_project(folder)).paths] == ["counting.yaml"]
-    assert contract_id("counting") == "counting"
 
 
 def test_malformed_contract_is_found_by_the_name_of_its_file(folder: Path) -> None:
@@ -98,16 +79,3 @@ def test_project_without_contracts_is_told_how_to_start(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="write a first one with `pv new`"):
         check()
-
-
-def test_mutate_takes_a_file_for_its_contract(project: Callable[[str], Path]) -> None:
-    project("mutable")
-    (result,) = pv.mutate(["contracts/shop.yaml"], sample=1)
-    assert (result.contract.id, len(result.judged)) == ("shop", 1)
-
-
-def test_compare_takes_a_file_for_its_contract(project: Callable[[str], Path]) -> None:
-    folder = project("compared")
-    (folder / "contracts/mean.yaml").rename(folder / "elsewhere.yaml")
-    comparison = pv.compare("elsewhere.yaml", subjects=["mean"], only=["M-PAIR"])
-    assert [column.name for column in comparison.columns] == ["mean"]

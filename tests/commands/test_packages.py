@@ -2,37 +2,7 @@
 
 import pytest
 
-from pv.commands import packages
-from pv.commands.packages import Package, core, extras
-
-REQUIRED = [
-    "click>=8.1",
-    "absent-package>=1",
-    "torch<3,>=2.8; extra == 'trainer'",
-    "absent-package[more]>=2; python_version > '3' and extra == \"symbolic\"",
-    "types-thing; extra == 'dev'",
-]
-
-
-@pytest.fixture(autouse=True)
-def requirements(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed = {"click": "8.0.9", "torch": "2.13.0+cpu"}
-    monkeypatch.setattr(packages, "requires", lambda name: REQUIRED)
-    monkeypatch.setattr(packages, "_installed", lambda name: installed.get(name, ""))
-
-
-def test_core_has_what_no_extra_names() -> None:
-    assert core() == (
-        Package("click", "click>=8.1", "8.1", "8.0.9"),
-        Package("absent-package", "absent-package>=1", "1", ""),
-    )
-
-
-def test_extras_are_those_for_users() -> None:
-    found = extras()
-    assert list(found) == ["trainer", "symbolic", "plot", "tensorboard"]
-    assert [(each.name, each.least, each.usable) for each in found["trainer"]] == [("torch", "2.8", True)]
-    assert [each.name for each in found["symbolic"]] == ["absent-package"]
+from pv.commands.packages import Package
 
 
 @pytest.mark.parametrize(

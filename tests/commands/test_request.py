@@ -1,11 +1,9 @@
 """A request selects contracts and falsifiers; one that cannot be met is refused before anything runs."""
 
-from pathlib import Path
-
 import pytest
 
 import pv
-from pv.commands.request import Request, check, choose, project_of
+from pv.commands.request import Request, check, choose
 from pv.errors import UsageError
 from pv.source.project import find_project
 from tests.commands.small import Project
@@ -36,30 +34,12 @@ def test_numbers_out_of_range_are_refused(project: Project) -> None:
         pv.validate(examples=0)
 
 
-def test_only_selects_falsifiers_by_pattern(project: Project) -> None:
-    folder = project("small")
-    chosen = choose(find_project(folder), Request(only=["C-L*"]))
-    (contract,) = chosen.contracts
-    assert [f.id for f in contract.claims if chosen.selections[contract.id].takes(f)] == ["C-LIMIT"]
-    assert chosen.runnable(contract)
-    assert (chosen.notes, chosen.unmatched) == ((), ())
-
-
-def test_patterns_without_a_match_are_listed(project: Project) -> None:
-    folder = project("small")
-    chosen = choose(find_project(folder), Request(only=["C-LIMIT", "TYPO"], contracts=["counting", "other"]))
-    assert chosen.unmatched == ("--only TYPO", "--contract other")
-
-
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
         (Request(devices=["tpu"]), r"unknown device 'tpu' \(choose from cpu, cuda\)"),
-        (Request(require=frozenset({"tpu"})), "unknown device 'tpu'"),
-        (Request(record=True), "add --device cuda"),
         (Request(record=True, devices=["cuda"], seed=1), "leave out --record"),
         (Request(replay="{}"), "exactly one falsifier, not "),
-        (Request(paths=["missing.yaml"]), "no such file or folder: missing.yaml"),
         (Request(subjects={"other": "counting"}), "unknown contract 'other'"),
     ],
     ids=lambda value: "" if isinstance(value, Request) else value,
@@ -77,12 +57,3 @@ def test_an_error_in_a_contract_that_was_not_requested_is_not_shown(project: Pro
     request = Request(contracts=["counting"])
     assert "PV102" in {finding.code for finding in check(project=find_project(folder))[1]}
     assert [f.code for f in choose(find_project(folder), request).findings] == []
-
-
-def test_the_project_is_that_of_the_first_path(
-    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = project("small")
-    monkeypatch.chdir(tmp_path)
-    assert project_of([folder / "contracts" / "counting.yaml"]).root == folder
-    assert project_of([]).root == tmp_path

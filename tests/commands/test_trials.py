@@ -1,12 +1,7 @@
 """Which attempt follows from which trial."""
 
-from pathlib import Path
-
 import pv
-from pv.commands.attempt import Options
-from pv.commands.trials import Trials
 from pv.results.outcome import Outcome
-from pv.source.project import find_project
 from tests.commands.small import Project, edit, outcomes, result
 
 
@@ -18,9 +13,3 @@ def test_fail_fast_stops_at_the_first_failure(project: Project) -> None:
     assert report.exit_code == 1
     assert Outcome.FALSIFIED in outcomes(report).values()
     assert result(report, "C-RUN").reason == "not run: --fail-fast stopped at the first failure"
-
-
-def test_without_contracts_no_worker_is_started_and_nothing_is_found(tmp_path: Path) -> None:
-    trials = Trials(find_project(tmp_path), (), {}, {}, Options(jobs=1))
-    trials.run()
-    assert (trials.devices, trials.notes) == ({}, ())

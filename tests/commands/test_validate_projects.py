@@ -84,9 +84,3 @@ def test_a_falsifier_that_cannot_be_imported_says_where(project: Project) -> Non
     text = pv.render(pv.validate(only=["C-LIMIT"]))
     assert "because   ModuleNotFoundError: No module named 'notthere'" in text
     assert "at        falsifiers/falsify_counting.py:4 in <module>: import notthere" in text
-
-
-def test_a_contract_named_like_a_binding_registry_is_read_all_the_same(project: Project) -> None:
-    folder = project("small")
-    (folder / "contracts/counting.yaml").rename(folder / "contracts/binding.yaml")
-    assert pv.validate(only=["C-LIMIT"]).exit_code == 0

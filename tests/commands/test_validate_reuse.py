@@ -56,19 +56,6 @@ def test_changed_subject_is_tried_again_and_refuted(project: Callable[[str], Pat
     assert result(report, "C-WHOLE").outcome is Outcome.FALSIFIED
 
 
-def test_link_that_points_at_another_file_is_seen(project: Callable[[str], Path]) -> None:
-    folder = project("small")
-    for name, factor in (("one", 1), ("two", 2)):
-        (folder / f"{name}.txt").write_text(str(factor))
-    (folder / "factor.txt").symlink_to("one.txt")
-    edit(folder / "counting.py", "epochs * steps", "epochs * steps * int(open('factor.txt').read())")
-    assert result(validate(only=["C-WHOLE"], mutants=False), "C-WHOLE").outcome is Outcome.HELD
-    assert REUSED.format(1) in validate(only=["C-WHOLE"], mutants=False).notes
-    (folder / "factor.txt").unlink()
-    (folder / "factor.txt").symlink_to("two.txt")
-    assert result(validate(only=["C-WHOLE"], mutants=False), "C-WHOLE").outcome is Outcome.FALSIFIED
-
-
 def test_module_that_only_the_python_path_finds_is_seen(
     project: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,31 +27,6 @@ KINDS = [
         "2:31 PV012 invalid value 1.0 for 'metadata.version': expected text (quote it)",
     ),
     spoilt(
-        "references are text",
-        "[the definition]",
-        "the definition",
-        "2:73 PV012 invalid value 'the definition' for 'metadata.references': expected a list",
-    ),
-    spoilt(
-        "references are numbers",
-        "[the definition]",
-        "[1]",
-        "2:74 PV012 invalid value 1 for 'metadata.references[0]': expected text (quote it)",
-    ),
-    spoilt(
-        "an id in two lines",
-        "id: good",
-        'id: "good\\n"',
-        "2:16 PV012 invalid value 'good\\n' for 'metadata.id': expected up to 100 letters, digits, '.', '_' "
-        "and '-', the first a letter or digit",
-    ),
-    spoilt(
-        "subject is empty",
-        "subject: tiny",
-        "subject:",
-        "3:9 PV012 invalid value None for 'subject': expected text (quote it)",
-    ),
-    spoilt(
         "subject is a path",
         "subject: tiny",
         "subject: ../tiny.py",
@@ -64,22 +39,10 @@ KINDS = [
         "4:14 PV012 invalid value {'id': 'O'} for 'obligations': expected a list",
     ),
     spoilt(
-        "an obligation is text",
-        "[{id: O, statement: doubling doubles}]",
-        "[O]",
-        "4:15 PV012 invalid value 'O' for 'obligations[0]': expected a mapping",
-    ),
-    spoilt(
         "test is outside",
         "falsifiers/falsify_tiny.py",
         "/etc/passwd.py",
         "11:9 PV012 invalid value '/etc/passwd.py::falsify_double' for 'falsifiers[0].test': expected path/to/file.py::function",
-    ),
-    spoilt(
-        "kills is text",
-        "[tripled]",
-        "tripled",
-        "12:10 PV012 invalid value 'tripled' for 'falsifiers[0].kills': expected a list",
     ),
     spoilt(
         "kills twice",
@@ -92,12 +55,6 @@ KINDS = [
         "  kills:",
         "  devices: [tpu]\n  kills:",
         "12:13 PV012 invalid value 'tpu' for 'falsifiers[0].devices[0]': expected one of 'cpu', 'cuda'",
-    ),
-    spoilt(
-        "no device",
-        "  kills:",
-        "  devices: []\n  kills:",
-        "12:12 PV012 invalid value [] for 'falsifiers[0].devices': expected a value that is not empty",
     ),
     spoilt(
         "no examples",
@@ -124,12 +81,6 @@ KINDS = [
         "12:10 PV012 invalid value -1e-06 for 'falsifiers[0].limit': expected more than 0",
     ),
     spoilt(
-        "a bad equation name",
-        "obligations:",
-        "equations: {a b: {formula: x}}\nobligations:",
-        "4:13 PV012 invalid key 'a b' in 'equations': expected an identifier: letters, digits and '_'",
-    ),
-    spoilt(
         "two changes",
         "edit: {",
         "swap: {object: a:b, with: a:c}, edit: {",
@@ -146,11 +97,6 @@ KINDS = [
         "15:37 PV010 unknown key 'mutant' in 'qa_gate.require'; did you mean 'mutants'?",
     ),
     (
-        "merge key as a key",
-        GOOD + "<<: 1",
-        "15:1 PV010 unknown key '<<' in the contract; known: constants, domains, equations, equivalents, falsifiers, harnesses, kani_harnesses, metadata, mutants, mutation_scope, obligations, qa_gate, runs, schema, subject, subjects, suite, use",
-    ),
-    (
         "a null key",
         GOOD + "? \n: 1",
         "15:2 PV010 unknown key '' in the contract; known: constants, domains, equations, equivalents, falsifiers, harnesses, kani_harnesses, metadata, mutants, mutation_scope, obligations, qa_gate, runs, schema, subject, subjects, suite, use",
@@ -159,26 +105,6 @@ KINDS = [
         "existing: metadata is text",
         "metadata: x\nequations: {}",
         "1:11 PV012 invalid value 'x' for 'metadata': expected a mapping",
-    ),
-    (
-        "existing: equations are numbers",
-        "metadata: {}\nequations: [1]",
-        "2:12 PV012 invalid value [1] for 'equations': expected a mapping or a list of equations",
-    ),
-    (
-        "existing: references are text",
-        "metadata: {references: x}\nequations: {}",
-        "1:24 PV012 invalid value 'x' for 'metadata.references': expected a list or nothing",
-    ),
-    (
-        "existing: tests are a mapping",
-        "metadata: {}\nfalsification_tests: {a: 1}",
-        "2:22 PV012 invalid value {'a': 1} for 'falsification_tests': expected a list or nothing",
-    ),
-    (
-        "existing: a test is text",
-        "metadata: {}\nfalsification_tests: [a]",
-        "2:23 PV012 invalid value 'a' for 'falsification_tests[0]': expected a mapping",
     ),
 ]
 

@@ -42,29 +42,15 @@ def notices(folder: Path, old: str = "", new: str = "") -> list[str]:
     return [f"{f.code} {lines[f.location.line - 1][f.location.column - 1 :].split()[0]} {f.message}" for f in findings]
 
 
-def test_contract_without_contradictions_gets_no_notice(tmp_path: Path) -> None:
-    assert notices(tmp_path) == []
-
-
 @pytest.mark.parametrize(
     ("old", "new", "block"),
     [
         ("metadata: {", "colour: blue\nmetadata: {", ""),
         ("metadata: {", "metadata: {colour: blue, ", "metadata"),
-        ("double: {formula", "double: {colour: blue, formula", "equations"),
         ("- {id: O", "- {colour: blue, id: O", "proof_obligations"),
-        ("lean: {", "lean: {colour: blue, ", "lean"),
         ("- {id: F", "- {colour: blue, id: F", "falsification_tests"),
         ("- {id: L", "- {colour: blue, id: L", "kani_harnesses"),
-        ("structure: {", "structure: {colour: blue, ", "kernel_structure"),
-        ("[{name: first", "[{colour: blue, name: first", "phases"),
-        ("rule: {", "rule: {colour: blue, ", "enforcement"),
-        ("qa_gate: {", "qa_gate: {colour: blue, ", "qa_gate"),
-        ("- {name: n", "- {colour: blue, name: n", "type_invariants"),
         ("{total", "{colour: blue, total", "verification_summary"),
-        ("[y even]", "[{colour: blue}]", "invariants"),
-        ("[r]", "[{colour: blue}]", "references"),
-        ("[any]", "[{colour: blue}]", "checks"),
     ],
 )
 def test_unknown_key_is_reported_in_every_block(tmp_path: Path, old: str, new: str, block: str) -> None:
@@ -76,17 +62,10 @@ def test_unknown_key_is_reported_in_every_block(tmp_path: Path, old: str, new: s
     ("old", "new", "message"),
     [
         ("obligations: 2", "obligations: 17", "17, 'total_obligations' is 17; the file has 2"),
-        ("obligations: 2", "obligations: 1", "1, 'total_obligations' is 1; the file has 2"),
-        ("obligations: 2", "obligations: two", "two, 'total_obligations' is 'two'; expected a number"),
-        ("obligations: 2", "obligations: true", "true, 'total_obligations' is 'true'; expected a number"),
         ("tested: 2", "tested: 3", "3, 'l2_property_tested' is 3; the file has at most 2"),
-        ("kani_proved: 2", "kani_proved: 3", "3, 'l3_kani_proved' is 3; the file has at most 2"),
         ("lean_proved: 1", "lean_proved: 2", "2, 'l4_lean_proved' is 2; the file has 1"),
-        ("lean_proved: 1", "lean_proved: 0", "0, 'l4_lean_proved' is 0; the file has 1"),
-        ("l4_sorry_count: 0", "l4_sorry_count: 1", "1} 'l4_sorry_count' is 1; the file has 0"),
         ("l4_sorry_count: 0", "l4_not_applicable: 2", "2} 'l4_not_applicable' is 2; the file has at most 1"),
         ("All 1 f", "All 6 f", "All 'pass_criteria' counts 6 falsification_tests; the file has 1"),
-        ("3 Kani", "2 Kani", "All 'pass_criteria' counts 2 kani_harnesses; the file has 3"),
     ],
 )
 def test_number_that_contradicts_the_file_is_reported(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -101,14 +80,8 @@ def test_number_that_contradicts_the_file_is_reported(tmp_path: Path, old: str, 
             "obligation: NOPE",
             "NOPE, 'obligation' names 'NOPE', which is not an obligation or equation",
         ),
-        (
-            "obligation: O",
-            "obligation: [O, NO]",
-            "NO], 'obligation' names 'NO', which is not an obligation or equation",
-        ),
         ("requires: O", "requires: F", "F, 'requires' names 'F', which is not an obligation"),
         ("applies_to: double", "applies_to: halve", "halve, 'applies_to' names 'halve', which is not an equation"),
-        ("phase: first", "phase: last", "last, 'applies_to_phase' names 'last', which is not a phase"),
         ("contract: other", "contract: no", "no} 'parent_contract' names 'no', which is not in 'depends_on'"),
         ("tests::F", "tests::G", "\"contract_tests::G\", 'check' names 'G', which is not a falsification test"),
     ],

@@ -13,12 +13,7 @@ Command = Callable[[Path], "subprocess.CompletedProcess[bytes]"]
 GOOD = (Path(__file__).parents[1] / "bad_contracts" / "good.yaml").read_text(encoding="utf-8")
 HOSTILE: dict[str, str | bytes] = {
     "binary": bytes(range(256)),
-    "nul bytes": b"schema: pv/1\nid: a\0b\n",
     "alias bomb": "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]",
-    "deep flow": "[" * 1000,
-    "python object": "a: !!python/object/apply:os.system [x]",
-    "duplicate key": GOOD + "subject: tiny\n",
-    "a list": "- schema: pv/1",
 }
 
 
@@ -29,13 +24,6 @@ def test_the_command_refuses_without_a_traceback(name: str, write: Write, refusa
     ended = command(path)
     assert (ended.returncode, ended.stderr) == (3, b"")
     assert ended.stdout.decode() == f"refusal: {path}:{says}\n0 contracts: 1 invalid file, 0 errors, 0 notices\n"
-
-
-def test_the_command_says_which_path_is_missing(tmp_path: Path, command: Command) -> None:
-    ended = command(tmp_path / "none.yaml")
-    assert (ended.returncode, ended.stdout) == (3, b"")
-    said = f"pv: no such file or folder: {tmp_path}/none.yaml; name a contract file or a folder of contracts\n"
-    assert ended.stderr.decode() == said
 
 
 def test_the_command_still_lints_the_sound_files(tmp_path: Path, command: Command) -> None:

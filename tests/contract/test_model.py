@@ -3,12 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from pv.contract.claims import Falsifier, Run
+from pv.contract.claims import Run
 from pv.contract.finding import Location
 from pv.contract.model import Contract, NotClaimed, OtherSubject
-from pv.contract.names import Binding, Target, UnknownName
+from pv.contract.names import Binding, Target
 
 HERE = Location(Path("c.yaml"))
 RUN = Run(name="once", callable=Binding("f.py", "run"), location=HERE, subject=Target("of_run"))
@@ -16,27 +14,6 @@ RUN = Run(name="once", callable=Binding("f.py", "run"), location=HERE, subject=T
 
 def contract(**fields: Any) -> Contract:
     return Contract(id="c", version="1", description="", location=HERE, strict=True, runs=(RUN,), **fields)
-
-
-def claim(**fields: Any) -> Falsifier:
-    return Falsifier(id="F", rule="r", prediction="p", if_fails="i", location=HERE, **fields)
-
-
-def test_run_is_found_by_its_name() -> None:
-    assert contract().run("once") is RUN
-    with pytest.raises(UnknownName, match=r"c.yaml:1:1: unknown run 'twice'"):
-        contract().run("twice")
-    with pytest.raises(UnknownName, match=r"unknown mutant 'm'"):
-        contract().mutant("m")
-
-
-def test_subject_of_a_claim_is_its_own_then_that_of_its_run_then_that_of_the_contract() -> None:
-    whole = contract(subject=Target("of_contract"))
-    assert whole.subject_of(claim(subject=Target("own"), run="once")) == Target("own")
-    assert whole.subject_of(claim(run="once")) == Target("of_run")
-    assert whole.subject_of(claim()) == Target("of_contract")
-    with pytest.raises(LookupError, match="no subject"):
-        contract().subject_of(claim())
 
 
 def test_subject_that_claims_as_another_leaves_out_what_that_one_does() -> None:

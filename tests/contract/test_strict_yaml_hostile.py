@@ -17,52 +17,27 @@ DEEP = "nested deeper than 32 levels; flatten the contract"
 CONSTRUCTS = [
     ("alias bomb", "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]", f"1:4 PV004 anchor &a; {NO_ALIAS}"),
     ("alias of nothing", "a: *b", "1:4 PV004 alias *b; write the value out; contracts have no aliases"),
-    ("cyclic alias", "&a [*a]", f"1:1 PV004 anchor &a; {NO_ALIAS}"),
-    ("merge key", "a: {<<: *b}", "1:9 PV004 alias *b; write the value out; contracts have no aliases"),
-    ("anchor", "a: &b 1", f"1:4 PV004 anchor &b; {NO_ALIAS}"),
     (
         "python object",
         "a: !!python/object/apply:os.system [x]",
         f"1:4 PV004 tag 'tag:yaml.org,2002:python/object/apply:os.system'; {NO_TAG}",
     ),
-    ("local tag", "a: !x 1", f"1:4 PV004 tag '!x'; {NO_TAG}"),
-    ("verbatim tag", "a: !<tag:yaml.org,2002:int> 1", f"1:4 PV004 tag 'tag:yaml.org,2002:int'; {NO_TAG}"),
-    ("core tag", "a: !!str 1", f"1:4 PV004 tag 'tag:yaml.org,2002:str'; {NO_TAG}"),
-    ("no specific tag", "a: ! 1", f"1:4 PV004 tag '!'; {NO_TAG}"),
-    ("tag on a mapping", "!!map {a: 1}", f"1:1 PV004 tag 'tag:yaml.org,2002:map'; {NO_TAG}"),
     ("two documents", "a: 1\n---\nb: 2", "2:1 PV004 a second document; one contract, one file"),
     ("compound key", "? [a, b]\n: 1", "1:3 PV004 a mapping or list as a key; keys are plain words"),
-    ("mapping as a key", "{{a: 1}: 2}", "1:2 PV004 a mapping or list as a key; keys are plain words"),
     (
         "duplicate key",
         GOOD + "subject: tiny\n",
         "15:1 PV005 duplicate key 'subject' (first defined at line 3); remove one of them",
     ),
-    (
-        "duplicate key in quotes",
-        GOOD + '"subject": tiny\n',
-        "15:1 PV005 duplicate key 'subject' (first defined at line 3); remove one of them",
-    ),
     ("deep flow", "[" * 1000, f"1:33 PV003 {DEEP}"),
-    ("deep flow mapping", "{a: " * 1000, f"1:126 PV003 {DEEP}"),
     ("deep block", "".join(" " * i + "a:\n" for i in range(500)), f"32:32 PV003 {DEEP}"),
-    ("deep sequences", "- " * 1000, f"1:65 PV003 {DEEP}"),
-    ("deep keys", "? " * 1000, f"1:65 PV003 {DEEP}"),
     ("many values", "[" + "1," * 100_001 + "]", "1:200000 PV003 more than 100000 values; split the contract"),
 ]
 
 NO_CONTRACT = [
-    ("a number", "1", NO_MAPPING),
     ("a list", "- schema: pv/1", NO_MAPPING),
-    ("a string", "schema", NO_MAPPING),
     ("another mapping", "a: 1", "1:1 PV014 not a contract: missing key 'schema'; start it with 'schema: pv/1'"),
-    ("a format that is a list", "schema: [pv/1]", "1:9 PV014 unknown format (no text); this version reads pv/1"),
     ("a format that is a number", "schema: 1", "1:9 PV014 unknown format '1'; this version reads pv/1"),
-    (
-        "metadata is a list",
-        "schema: pv/1\nmetadata: [1]\nfalsifiers: []",
-        "2:11 PV012 invalid value [1] for 'metadata': expected a mapping",
-    ),
 ]
 
 

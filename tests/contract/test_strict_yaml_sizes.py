@@ -25,30 +25,9 @@ def test_a_number_out_of_all_bounds_is_refused(number: str, key: str, write: Wri
     assert {said.split(" ")[0] + said.split(" ")[1] for said in refusals(path)} == {f"12:{len(key) + 5}PV012"}
 
 
-@pytest.mark.parametrize(
-    "module", ["a" * 5000, ".".join(["a"] * 3000), "tiny:" + "a" * 5000, "tiny:" + ".".join(["a"] * 3000)]
-)
-def test_a_subject_of_an_impossible_length_leads_nowhere(module: str, write: Write, problems: Problems) -> None:
-    path = write(GOOD.replace("subject: tiny", f"subject: {module}"))
-    assert {finding.code for finding in problems(path)} == {"PV121" if ":" in module else "PV120"}
-
-
-def test_a_test_of_an_impossible_length_leads_nowhere(write: Write, problems: Problems) -> None:
-    path = write(GOOD.replace("falsifiers/falsify_tiny", "a" * 5000 + "/" + "b" * 5000))
-    assert [finding.code for finding in problems(path)] == ["PV110"]
-
-
-@pytest.mark.parametrize(
-    "find", ["(" * 1000, "-" * 20_000 + "1", "a" + ".b" * 20_000, "[" * 90 + "]" * 90, '"\\0"', "\\0"]
-)
+@pytest.mark.parametrize("find", ["(" * 1000, "a" + ".b" * 20_000, "[" * 90 + "]" * 90, '"\\0"', "\\0"])
 def test_a_mutant_nested_beyond_the_parser_does_not_apply(find: str, write: Write, problems: Problems) -> None:
     path = write(GOOD.replace("find: number * 2", f"find: {find!r}"))
-    assert [finding.code for finding in problems(path)] == ["PV133"]
-
-
-@pytest.mark.parametrize("replace", ["(" * 1000, "-" * 20_000 + "1", "a" + ".b" * 20_000])
-def test_a_replacement_nested_beyond_the_parser_does_not_apply(replace: str, write: Write, problems: Problems) -> None:
-    path = write(GOOD.replace("replace: number * 3", f"replace: {replace!r}"))
     assert [finding.code for finding in problems(path)] == ["PV133"]
 
 
@@ -58,13 +37,11 @@ def kills(names: list[str]) -> str:
 
 MANY = {
     "unknown mutants": (kills([f"m{i}" for i in range(40_000)]), "PV130"),
-    "items of two types": (kills([f"{i}, a{i}" for i in range(45_000)]), "PV012"),
     "unknown keys": (GOOD + "".join(f"falsifierz{i}: 1\n" for i in range(30_000)), "PV010"),
     "obligations": (
         GOOD.replace("[{id: O, ", "[" + "".join(f"{{id: O{i}, statement: x}}, " for i in range(10_000)) + "{id: O, "),
         "PV141",
     ),
-    "falsifiers that are numbers": (f"schema: pv/1\nfalsifiers: [{', '.join(['1'] * 90_000)}]", "PV012"),
 }
 
 

@@ -18,35 +18,17 @@ CONTROL = "remove it, or write it as an escape"
 BYTES = [
     ("binary", bytes(range(256)), "2:118 PV001 is not UTF-8: byte 0x80; " + NOT_UTF8),
     ("nul bytes", b"schema: pv/1\nid: a\0b\n", f"2:6 PV002 not YAML: the control character '\\x00'; {CONTROL}"),
-    ("utf-16 with a mark", GOOD.encode("utf-16"), "1:1 PV001 is not UTF-8: byte 0xff; " + NOT_UTF8),
     ("utf-16 without", GOOD.encode("utf-16-le"), f"1:2 PV002 not YAML: the control character '\\x00'; {CONTROL}"),
-    ("utf-32", GOOD.encode("utf-32"), "1:1 PV001 is not UTF-8: byte 0xff; " + NOT_UTF8),
     ("latin-1", "a: é\nb: ü".encode("latin-1"), "1:4 PV001 is not UTF-8: byte 0xe9; " + NOT_UTF8),
-    ("latin-1 behind utf-8", "é: ".encode() + "ü".encode("latin-1"), "1:4 PV001 is not UTF-8: byte 0xfc; " + NOT_UTF8),
-    ("cut inside a character", "schema: é".encode()[:-1], "1:9 PV001 is not UTF-8: byte 0xc3; " + NOT_UTF8),
-    ("surrogate", b"a: \xed\xa0\x80", "1:4 PV001 is not UTF-8: byte 0xed; " + NOT_UTF8),
     ("huge", b"a: " + b"x" * (1 << 20), "1:1 PV003 is over 1 MiB; split the contract"),
-    (
-        "control character",
-        b"schema: pv/1\na: \x1b[31m",
-        f"2:4 PV002 not YAML: the control character '\\x1b'; {CONTROL}",
-    ),
 ]
 
 SYNTAX = [
     ("empty", "", EMPTY),
-    ("only a mark", "\ufeff", EMPTY),
-    ("only comments", "# schema: pv/1\n\n# nothing\n", EMPTY),
-    ("only a document start", "---\n", "2:1 PV014 not a contract: expected a mapping; start it with 'schema: pv/1'"),
     (
         "truncated in a quote",
         'schema: "pv/1',
         "1:14 PV002 not YAML: found unexpected end of stream while scanning a quoted scalar",
-    ),
-    (
-        "truncated in a list",
-        "schema: [pv/1",
-        f"2:1 PV002 not YAML: did not find expected ',' or ']' while parsing a flow sequence; {QUOTE}",
     ),
     (
         "a tab as indentation",
@@ -59,28 +41,10 @@ SYNTAX = [
         f"1:5 PV002 not YAML: mapping values are not allowed in this context; {QUOTE}",
     ),
     (
-        "a stray bracket",
-        "a: 1\n]",
-        f"2:1 PV002 not YAML: did not find expected key while parsing a block mapping; {QUOTE}",
-    ),
-    (
         "bad indentation",
         "a:\n  b: 1\n c: 2",
         f"3:2 PV002 not YAML: did not find expected key while parsing a block mapping; {QUOTE}",
     ),
-    ("a bad escape", 'a: "\\q"', "1:5 PV002 not YAML: found unknown escape character while parsing a quoted scalar"),
-    (
-        "an escaped surrogate",
-        'a: "\\ud800"',
-        "1:7 PV002 not YAML: found invalid Unicode character escape code while parsing a quoted scalar",
-    ),
-    (
-        "an unknown directive's tag",
-        "%TAG ! tag:example.org,2000:\n---\n!x a: 1",
-        f"3:1 PV004 tag 'tag:example.org,2000:x'; {NO_TAG}",
-    ),
-    ("a version to come", "%YAML 3.0\n---\na: 1", "1:1 PV002 not YAML: found incompatible YAML document"),
-    ("two directives", "%YAML 1.2\n%YAML 1.2\n---\na: 1", "2:1 PV002 not YAML: found duplicate %YAML directive"),
 ]
 
 

@@ -12,13 +12,11 @@ FOLDER = "falsifiers get no fixtures: use `with tempfile.TemporaryDirectory() as
 
 BAD = {
     "@pytest.mark.parametrize('n', [1, 2])\ndef attack(subject, n): assert n\n": ("PV114", DRAW),
-    "@pytest.mark.parametrize('n, m', [(1, 2)])\ndef attack(subject, n, m): assert n\n": ("PV114", DRAW),
     "def attack(subject, n): assert n\n": ("PV114", FIXTURE),
     "def attack(subject, tmp_path): assert tmp_path\n": ("PV114", FOLDER),
     "@given(m=st.integers())\ndef attack(subject, m, n): assert n\n": ("PV114", FIXTURE),
     "@given(st.integers())\ndef attack(subject, n, m): assert n\n": ("PV114", FIXTURE),
     "def attack(subject): return subject.double(1) == 2\n": ("PV115", "write `assert subject.double(1) == 2`"),
-    "def attack(subject):\n    if subject:\n        return False\n": ("PV115", "write `assert False`"),
 }
 
 GOOD = [
@@ -26,8 +24,6 @@ GOOD = [
     "@given(st.integers())\ndef attack(subject, n): assert n\n",
     "@hypothesis.given(n=st.integers())\n@settings(max_examples=3)\ndef attack(subject, n): assert n\n",
     "@given(**strategies)\ndef attack(subject, n): assert n\n",
-    "@given(...)\ndef attack(subject, n): assert n\n",
-    "@over(cases)\ndef attack(subject, n): assert n\n",
     "def attack(subject, n=2, *, device='cpu'): assert n\n",
     "def attack(subject):\n    def inner(): return 1\n    if subject: return\n    assert inner()\n    return None\n",
 ]

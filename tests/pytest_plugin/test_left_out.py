@@ -1,6 +1,5 @@
 """Claims that were not collected are named, with the reason."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.pytest_plugin.subprocesses import run_pytest
@@ -23,14 +22,6 @@ def test_claims_outside_the_given_folder_are_named(tmp_path: Path, monkeypatch) 
     assert "were not collected" not in one.stdout
     other = run_pytest("contracts", "--collect-only", "-q")
     assert "  T-NAMED: run `pytest falsifiers/falsify_tiny.py`" in other.stdout
-
-
-def test_folder_of_contracts_whose_claims_are_all_elsewhere_says_so(project: Callable[[str], Path]) -> None:
-    project("proofs")
-    done = run_pytest("contracts")
-    assert done.returncode == 5
-    assert "pv: 5 of 5 claims were not collected" in done.stdout and "run `pytest falsifiers/" in done.stdout
-    assert "were not collected" not in run_pytest("falsifiers/prove_counting.py").stdout
 
 
 def test_falsifiers_without_a_contract_say_what_is_missing(tmp_path: Path, monkeypatch) -> None:

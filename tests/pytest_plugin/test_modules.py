@@ -11,12 +11,6 @@ from tests.pytest_plugin.subprocesses import run_pytest
 Project = Callable[[str], Path]
 
 
-def test_file_that_python_files_matches_is_collected_once(project: Project) -> None:
-    project("small")
-    done = run_pytest("falsifiers", "-o", "python_files=*.py", "-k", "limit")
-    assert "1 passed" in done.stdout, done.stdout
-
-
 def test_a_file_that_is_named_is_collected_once(project: Project) -> None:
     project("small")
     done = run_pytest("falsifiers/falsify_counting.py", "-k", "limit")

@@ -24,11 +24,3 @@ def test_a_falsifier_that_no_contract_binds_is_skipped_with_the_reason(project: 
     done = run_pytest("falsifiers/", "-k", "limit")
     assert "1 skipped" in done.stdout
     assert "no contract binds falsify_limit; contracts/counting.yaml:2:" in done.stdout
-
-
-def test_another_subject(project: Project) -> None:
-    folder = project("small")
-    (folder / "theirs.py").write_text("def total(epochs, steps, limit=None):\n    return epochs * steps\n")
-    done = run_pytest("falsifiers/", "-k", "limit", "--pv-subject", "theirs")
-    assert done.returncode == 1
-    assert "not the smaller of the two" in done.stdout

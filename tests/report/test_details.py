@@ -2,7 +2,7 @@
 
 import pytest
 
-from pv.report import FORMATS, details, render
+from pv.report import FORMATS, render
 from pv.results.outcome import Outcome
 from pv.results.trial import EquationMutants
 from pv.results.verdict import Status
@@ -17,15 +17,6 @@ def test_an_attack_that_kills_no_equation_mutant_is_vacuous() -> None:
     assert (verdict.status, result.outcome) == (Status.FAIL, Outcome.VACUOUS)
     assert result.reason == "it kills none of 3 mutants of its equation"
     assert "survivor  c.yaml:3:15 double: 2 + n for 2 * n" in render(found, "text")
-
-
-def test_a_counterexample_is_shown_with_the_commands_that_repeat_and_replay_it() -> None:
-    verdict = PLAIN.contracts[0]
-    (result,) = (result for result in verdict.results if result.falsifier.id == "F-REFUTED")
-    shown = dict(details.lines(result, verdict))
-    assert shown["seen"] == "AssertionError: plainly said"
-    assert shown["rerun"] == details.command(result, verdict) == "pv validate --only F-REFUTED"
-    assert shown["replay"] == "pv validate --only F-REFUTED --replay 6.0:AAE="
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "json"])

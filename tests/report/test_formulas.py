@@ -9,10 +9,6 @@ BASE = report(None, expression="2 * n", domain={"n": "real"}).contracts[0].contr
 CONTRACT = replace(BASE, equations=(replace(BASE.equations[0], unit="nats"),))
 
 
-def test_text_names_the_contract_and_shows_each_equation_with_its_unit() -> None:
-    assert render([CONTRACT], "text") == "c 1.0.0  c.yaml\n\n  double  [nats]\n      double = 2 * n\n"
-
-
 def test_latex_keeps_names_in_comments() -> None:
     head, blank, name, *formula = render([CONTRACT], "latex").splitlines()
     assert (head, blank, name) == ("% c 1.0.0  c.yaml", "", "% double")

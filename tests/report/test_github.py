@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pv.contract.finding import Location
-from pv.report import View, github, render
+from pv.report import github, render
 from pv.results.verdict import Report
 from tests.report.handmade import HOSTILE, NASTY, PLAIN
 from tests.report.many import many
@@ -79,11 +79,3 @@ def test_an_undecided_contract_is_a_warning_with_its_reason() -> None:
     )
     ((name, _, message),) = commands(render(undecided, "github"))
     assert (name, message) == ("warning", "undecided: F-SKIPPED on cpu")
-
-
-def test_a_weaker_contract_is_a_warning() -> None:
-    (verdict,) = PLAIN.contracts
-    weaker = replace(verdict, contract=replace(verdict.contract, mutants=()))
-    now = replace(PLAIN, contracts=(weaker,), findings=())
-    found = [a for a in github.annotations(now, View(base=PLAIN)) if a.level == "warning"]
-    assert [(a.title, a.message) for a in found] == [("weaker: c tripled", "mutant removed: three")]

@@ -70,9 +70,3 @@ def test_equation_mutants_that_survived_have_their_location() -> None:
             }
         ],
     }
-
-
-def test_a_set_tolerance_is_an_object_of_its_contract() -> None:
-    given = {"relative": 1e-3, "absolute": 0, "why": "a table of 10 bits"}
-    data = json.loads(render(equation_reports.report(None, tolerance=given), "json"))
-    assert data["contracts"][0]["tolerances"] == [{"equation": "double", **given}]

@@ -46,11 +46,6 @@ def test_junit_shows_characters_that_xml_cannot_hold_as_a_replacement() -> None:
     assert message.startswith("AssertionError: a\ufffdb\ufffd[31mred\ufffd\ufffd <b>&amp;]]> | `x` *y* [z](u)\u2028")
 
 
-def test_a_case_has_the_file_and_the_line_of_its_claim() -> None:
-    case = ET.fromstring(render(PLAIN, "junit")).find("testsuite[@name='c']/testcase[@name='F-BROKEN[cpu]']")
-    assert case is not None and (case.get("file"), case.get("line")) == ("c.yaml", "7")
-
-
 def test_a_gate_that_is_not_met_fails_though_every_case_is_green_or_skipped() -> None:
     gate = Gate(id="G-1", mutation_score=0.9)
     gated = decide(contract(falsifier(), gate=gate), evidence(*HELD), Selection())

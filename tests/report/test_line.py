@@ -7,7 +7,7 @@ import pytest
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Gate
 from pv.report import render
-from pv.report.line import cells, lines
+from pv.report.line import cells
 from pv.report.summary import sentence
 from pv.results.outcome import Selection
 from pv.results.trial import MutationScore, TrialStatus
@@ -17,29 +17,6 @@ from tests.report.handmade import PLAIN
 from tests.results.handmade import contract, evidence, falsifier, judged, trial
 
 PASSING, FAILING = report(None).contracts[0], PLAIN.contracts[0]
-
-
-def test_each_figure_is_a_cell() -> None:
-    assert cells(FAILING) == {
-        "cpu": "falsifiers 1/5",
-        "mutants": "mutants 1/1",
-        "cuda": "cuda 1/1 recorded",
-        "remarks": "1 undecided",
-    }
-
-
-def test_the_same_figure_of_all_contracts_is_in_one_column() -> None:
-    score = MutationScore(total=12, judged=10, killed=9, sampled=12)
-    first, second = lines([replace(PASSING, score=score, partial=True), FAILING])
-    assert first == "falsifiers 0/1               score 90 %                     1 of 1 selected"
-    assert second == "falsifiers 1/5  mutants 1/1              cuda 1/1 recorded  1 undecided"
-
-
-def test_claims_whose_mutants_were_not_tried_are_counted() -> None:
-    untried = replace(PASSING.results[0], unjudged=True)
-    verdict = replace(PASSING, results=(untried,))
-    assert cells(verdict)["remarks"] == "1 of 1 not tried on mutants"
-    assert "1 of 1 not tried on mutants" in sentence(verdict)
 
 
 def test_survivors_that_the_gate_waives_are_named() -> None:

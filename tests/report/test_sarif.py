@@ -84,10 +84,5 @@ def test_paths_are_uris_below_the_folder() -> None:
     assert uris == ["sub/a%20b/%C3%BC%3A%25.yaml", "sub/c.yaml"]
 
 
-def test_brackets_are_no_links() -> None:
-    (result,) = [each for each in log(HOSTILE)["results"] if each["ruleId"] == "c/F-REFUTED"]
-    assert "\\[z\\](u)" in result["message"]["text"]
-
-
 def test_at_most_five_thousand_results_are_written() -> None:
     assert len(log(many(9_000))["results"]) == 5000

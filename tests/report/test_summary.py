@@ -1,13 +1,9 @@
 """The verdict of a contract as one sentence."""
 
-import json
 from dataclasses import replace
 
-from pv.report import render
 from pv.report.summary import sentence
-from pv.results.trial import EquationMutants
 from pv.results.verdict import Selection, decide
-from tests.report.equation_reports import report
 from tests.report.handmade import PLAIN
 from tests.results.handmade import contract, evidence, falsifier, recorded
 
@@ -23,13 +19,3 @@ def test_records_of_two_days_are_both_dated() -> None:
     records = (recorded(), replace(recorded(id_="G"), when="2020-01-01"))
     said = sentence(decide(contract(*claims), evidence(recorded=records), Selection()))
     assert "CUDA 2 of 2 (recorded on NVIDIA H200, 2020-01-01; NVIDIA H200, 2026-11-20)" in said
-
-
-def test_equation_mutants_are_counted() -> None:
-    assert "1 of 2 equation mutants killed" in sentence(report(EquationMutants(killed=1, total=2)).contracts[0])
-
-
-def test_every_format_but_junit_can_show_it() -> None:
-    assert json.loads(render(PLAIN, "json"))["contracts"][0]["summary"] == FIGURES
-    assert f"c 1.0.0: {FIGURES}\n" in render(PLAIN, "text", verbose=True)
-    assert FIGURES in render(PLAIN, "markdown")

@@ -3,21 +3,7 @@
 from rich.console import Console
 from rich.text import Text
 
-from pv.report.wrapping import hanging, parts
-
-
-def test_rest_of_a_long_line_is_indented_below_its_start() -> None:
-    line = "  one " + "word " * 20
-    wrapped = hanging(line.rstrip(), 50).splitlines()
-    assert len(wrapped) > 1 and all(len(each) <= 50 for each in wrapped)
-    assert all(each.startswith("      word") for each in wrapped[1:])
-    assert " ".join(" ".join(wrapped).split()) == " ".join(line.split())
-
-
-def test_short_lines_and_unknown_widths_are_unchanged() -> None:
-    assert hanging("x " * 30, 0) == "x " * 30
-    assert hanging("x " * 30, 20) == "x " * 30
-    assert hanging("short", 80) == "short"
+from pv.report.wrapping import parts
 
 
 def test_styled_text_is_indented_and_commands_are_not_wrapped() -> None:

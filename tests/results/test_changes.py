@@ -29,10 +29,6 @@ def between(old: Result, new: Result) -> list[tuple[ChangeKind, str]]:
     return [(change.kind, change.text) for change in changes(base, now)]
 
 
-def test_equal_reports_have_no_difference() -> None:
-    assert changes(report(GOOD), report(GOOD)) == ()
-
-
 @pytest.mark.parametrize(
     ("old", "new", "kind"),
     [
@@ -88,13 +84,6 @@ def test_a_device_that_is_no_longer_measured_is_newly_undecided() -> None:
     (change,) = changes(report(ON_BOTH), report(on_cpu))
     assert (change.kind, change.claim, change.text) == (ChangeKind.UNDECIDED, "F", "not measured on cuda, was held")
     assert changes(report(on_cpu), report(ON_BOTH)) == ()
-
-
-@pytest.mark.parametrize("outcome", [Outcome.UNDECIDED, Outcome.NOT_CLAIMED])
-def test_a_device_on_which_nothing_was_decided_is_not_missed(outcome: Outcome) -> None:
-    on_cpu, on_cuda = ON_BOTH.results
-    old = replace(ON_BOTH, results=(on_cpu, replace(on_cuda, outcome=outcome)))
-    assert changes(report(old), report(replace(ON_BOTH, results=(on_cpu,)))) == ()
 
 
 def test_a_claim_that_was_not_selected_and_a_device_that_was_given_up_are_not_newly_undecided() -> None:

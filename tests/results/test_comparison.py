@@ -58,14 +58,6 @@ def test_subject_that_is_missing_has_no_results_and_counts_nothing() -> None:
     assert Comparison(contract=CONTRACT, columns=(missing,)).exit_code == 2
 
 
-def test_refuted_results_are_listed_by_column_and_rows_are_the_claims() -> None:
-    columns = (column("own", evidence(*HELD), own=True), column("peer", evidence(*REFUTED)))
-    comparison = Comparison(contract=CONTRACT, columns=columns)
-    assert [(each.name, result.falsifier.id) for each, result in comparison.refuted()] == [("peer", "F")]
-    assert [row.id for row in comparison.rows] == ["F"]
-    assert list(comparison.unclaimed()) == []
-
-
 def test_proofs_are_rows_and_count_as_measured() -> None:
     box = Harness(id="H", rule="r", if_fails="i", location=HERE, test=Binding("f.py", "p"), bounds={"n": "0..9"})
     proofs = replace(contract(), harnesses=(box,))
@@ -80,17 +72,3 @@ def test_proofs_are_rows_and_count_as_measured() -> None:
     assert [row.id for row in comparison.rows] == ["H"]
     assert [each.outcome(box) for each in comparison.columns] == [Outcome.PROVED, Outcome.FALSIFIED]
     assert Comparison(contract=proofs, columns=(proved,)).exit_code == comparison.exit_code == 0
-
-
-def test_claims_that_a_subject_does_not_make_are_grouped_by_reason() -> None:
-    verdict = decide(CONTRACT, evidence(), Selection(not_claimed={"F": "it rounds (its manual)"}))
-    peer = column("peer", evidence())
-    assert peer.report is not None
-    report = Report(
-        **{
-            **{name: getattr(peer.report, name) for name in peer.report.__slots__},
-            "contracts": (verdict,),
-        }
-    )
-    comparison = Comparison(contract=CONTRACT, columns=(Column(name="peer", target="peer", report=report),))
-    assert [(why, ids) for _, why, ids in comparison.unclaimed()] == [("it rounds (its manual)", ["F"])]

@@ -100,10 +100,6 @@ def test_what_asks_for_more_and_a_tolerance_are_left_out(more: Contract) -> None
     assert said(BASE, more) == []
 
 
-def test_a_requirement_that_is_added_is_said() -> None:
-    assert said(without("requires"), BASE) == [("", "requires of equation scaled changed: 'a > 0', was none")]
-
-
 def test_definitions_are_saved_and_an_older_report_has_none(tmp_path: Path) -> None:
     verdict = decide(BASE, evidence(*HELD), Selection())
     path = tmp_path / "r.json"

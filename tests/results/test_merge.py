@@ -59,10 +59,6 @@ def test_a_contract_of_which_only_another_subject_was_tried_is_undecided() -> No
     assert merge({"o.json": other}, partial=True).exit_code == 0
 
 
-def test_one_whole_report_stays_as_it_is() -> None:
-    assert merge({"a.json": PLAIN}) == replace(PLAIN, notes=PLAIN.notes)
-
-
 def test_claims_of_one_contract_from_two_reports_make_it_whole() -> None:
     both = named("c", "F", "G")
     parts = [
@@ -109,23 +105,6 @@ def test_reports_of_different_trees_are_refused(one: dict[str, str], other: dict
         assert merge(reports).exit_code == 0
 
 
-def test_reports_that_do_not_describe_their_changes_are_merged_with_a_note() -> None:
-    old, now = report(passing("c"), commit="1+"), report(passing("d"), commit="1+", edits="12")
-    said = "do not tell whether these are the same"
-    assert [said in note for note in merge({"a": old, "b": now}).notes] == [True]
-    assert merge({"a": now, "b": now}).notes == merge({"a": old}).notes == ()
-    third = report(passing("d"), commit="1+", edits="34")
-    with pytest.raises(UsageError, match=r"b and c have different changes to one commit"):
-        merge({"a": old, "b": now, "c": third})
-
-
-def test_reports_whose_trials_read_different_files_are_refused() -> None:
-    one, other = (report(passing("c"), files={"own.py": digest, f"{digest}.txt": digest}) for digest in "12")
-    with pytest.raises(UsageError, match=r"a and b are of different files: own\.py; merge reports of one tree"):
-        merge({"a": one, "b": other})
-    assert merge({"a": one, "b": report(passing("d"), files={"own.py": "1"})}).files == one.files
-
-
 def test_reports_without_a_commit_are_merged_with_a_note() -> None:
     one, other = report(passing("c"), commit=""), report(passing("d"), commit="1")
     assert merge({"a": one, "b": other}).notes == (NO_COMMIT,)
@@ -164,8 +143,3 @@ def test_differences_of_the_machines_are_noted_and_devices_joined() -> None:
 def test_an_interrupted_or_unmatched_report_makes_the_whole_one_so() -> None:
     whole = merge({"a": report(passing("c"), interrupted=True), "b": report(passing("d"), unmatched=("--only X",))})
     assert (whole.exit_code, whole.unmatched) == (130, ("--only X",))
-
-
-def test_no_report_is_refused() -> None:
-    with pytest.raises(UsageError, match="no report given"):
-        merge({})

@@ -1,14 +1,13 @@
 """Of several results of a claim on a device the worst measured one counts, and mutants are killed where tried."""
 
 import itertools
-from dataclasses import replace
 
 import pytest
 
 from pv.contract.model import Gate
 from pv.results.merge_contract import merged, with_missing_claims
 from pv.results.outcome import Outcome, Selection
-from pv.results.trial import RunTrace, TrialStatus
+from pv.results.trial import TrialStatus
 from pv.results.verdict import ContractVerdict, Status, decide
 from tests.results.handmade import contract, evidence, falsifier, judged, recorded, trial
 
@@ -36,13 +35,6 @@ def test_an_absent_device_gives_way_to_a_measured_one_and_to_a_record() -> None:
     assert [r.outcome for r in merged([absent, old, now]).results] == [Outcome.HELD, Outcome.FALSIFIED]
 
 
-def test_a_cancelled_trial_gives_way_to_one_that_ended() -> None:
-    stopped = verdict(trial(TrialStatus.CANCELLED), claims=(falsifier(),))
-    ended = verdict(trial(), judged(), claims=(falsifier(),))
-    assert merged([stopped, ended]).results[0].outcome is Outcome.HELD
-    assert merged([ended, stopped]).results[0].outcome is Outcome.HELD
-
-
 def test_a_mutant_is_killed_only_if_every_report_that_claims_it_killed_it() -> None:
     claims = (falsifier("F"), falsifier("G"))
     kills = verdict(trial(), judged(), claims=claims, falsifiers=frozenset({"F"}))
@@ -58,12 +50,6 @@ def test_a_requirement_of_one_report_holds_for_all() -> None:
     assert [result.required for result in whole.results] == [True, True]
 
 
-def test_runs_of_all_reports_are_kept_once() -> None:
-    one = replace(verdict(trial(), judged()), runs=(RunTrace(run="r", device="cpu"),))
-    other = replace(one, runs=(RunTrace(run="r", device="cpu"), RunTrace(run="r", device="cuda")))
-    assert [(run.run, run.device) for run in merged([one, other]).runs] == [("r", "cpu"), ("r", "cuda")]
-
-
 @pytest.mark.parametrize(
     ("gate", "status"), [(Gate(), Status.UNDECIDED), (Gate(falsifiers=frozenset({"F"})), Status.PASS)]
 )
@@ -73,12 +59,6 @@ def test_a_missing_claim_counts_if_the_gate_requires_it(gate: Gate, status: Stat
     whole = with_missing_claims(part, "lost")
     assert (whole.status, whole.partial) == (status, False)
     assert (whole.results[1].outcome, whole.results[1].reason) == (Outcome.UNDECIDED, "lost")
-
-
-def test_a_contract_whose_claims_all_have_results_stays_as_it_is() -> None:
-    whole = verdict(trial(), judged())
-    assert with_missing_claims(whole, "lost") == whole
-    assert merged([whole]) is whole
 
 
 @pytest.mark.parametrize(
@@ -101,23 +81,6 @@ def test_a_device_that_the_gate_requires_is_undecided_where_it_was_not_tried(
     whole = with_missing_claims(part, "lost")
     assert [result.device for result in whole.results if result.reason == "lost"] == missing
     assert whole.status is (Status.UNDECIDED if missing else Status.PASS)
-
-
-def test_a_claim_that_a_subject_does_not_make_is_missing_on_no_device() -> None:
-    part = decide(contract(CLAIM), evidence(), Selection(devices=("cuda",), not_claimed={"F": "why"}))
-    assert [result.outcome for result in with_missing_claims(part, "lost").results] == [Outcome.NOT_CLAIMED]
-
-
-def test_a_contract_that_was_tried_on_one_device_only_is_not_partial() -> None:
-    on_cuda = verdict(trial(device="cuda"), devices=("cuda",))
-    assert merged([on_cuda, on_cuda]).partial is False
-
-
-def test_the_gate_on_the_score_holds_however_a_verdict_was_put_together() -> None:
-    gated = contract(CLAIM, gate=Gate(mutation_score=0.9))
-    lax = replace(decide(gated, evidence(trial(), judged()), Selection()), status=Status.PASS)
-    assert with_missing_claims(lax, "lost").status is Status.UNDECIDED
-    assert with_missing_claims(merged([lax, lax]), "lost").status is Status.UNDECIDED
 
 
 def test_a_claim_on_fewer_examples_is_undecided_unless_another_report_tried_all() -> None:

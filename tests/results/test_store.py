@@ -51,31 +51,6 @@ def changed(project: Project, contract: Contract) -> tuple[str, ...]:
     return found[KEY].changed
 
 
-def test_result_is_read_back_as_it_was_written(project: Project, contract: Contract) -> None:
-    record(project, contract)
-    found, problems = store.read(project, contract, "cuda", lambda: fingerprints(project, contract))
-    assert problems == []
-    assert (found[KEY].status, found[KEY].valid, found[KEY].hardware) == (TrialStatus.HELD, 100, H200)
-    assert (found[KEY].reached, found[KEY].changed) == (True, ())
-
-
-def test_changed_code_is_named(project: Project, contract: Contract) -> None:
-    record(project, contract)
-    source = project.root / "tiny.py"
-    source.write_text(source.read_text() + "\n# a comment\n")
-    assert changed(project, contract) == ()
-    source.write_text(source.read_text().replace("number * 2", "2 * number"))
-    assert changed(project, contract) == ("tiny.py",)
-
-
-def test_changed_or_deleted_file_that_was_read_is_named(project: Project, contract: Contract) -> None:
-    (project.root / "data.txt").write_text("1")
-    record(project, contract, files=frozenset({"data.txt"}))
-    assert changed(project, contract) == ()
-    (project.root / "data.txt").unlink()
-    assert changed(project, contract) == ("data.txt",)
-
-
 def test_changed_clause_is_named_first(project: Project, contract: Contract) -> None:
     record(project, contract)
     (claim,) = contract.falsifiers
@@ -132,10 +107,6 @@ def test_evidence_of_another_contract_is_a_finding(project: Project, contract: C
     path.write_text(path.read_text().replace('"contract": "good"', '"contract": "other"'))
     _, (problem,) = store.read(project, contract, "cuda", lambda: fingerprints(project, contract))
     assert "it is evidence of other on cuda" in problem.message
-
-
-def test_no_file_is_no_evidence(project: Project, contract: Contract) -> None:
-    assert store.read(project, contract, "cuda", dict) == ({}, [])
 
 
 def test_write_that_fails_names_the_file_and_leaves_none(tmp_path: Path) -> None:

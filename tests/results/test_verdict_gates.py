@@ -93,8 +93,3 @@ def test_the_gate_on_the_score_is_left_out_only_with_a_claim(selected: set[str] 
     names = None if selected is None else frozenset(selected)
     gated = contract(*BOTH, gate=Gate(mutation_score=0.9))
     assert decide(gated, two(TrialStatus.HELD, TrialStatus.HELD), Selection(falsifiers=names)).status is status
-
-
-def test_the_verdict_is_pure() -> None:
-    arguments = (contract(*BOTH), two(TrialStatus.HELD, TrialStatus.SKIPPED), Selection())
-    assert decide(*arguments) == decide(*arguments)

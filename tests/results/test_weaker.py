@@ -73,10 +73,6 @@ def test_a_changed_definition_is_weaker_unless_a_report_does_not_hold_it() -> No
     assert list(weaker(verdict(BASE, definitions=None), verdict(moved))) == []
 
 
-def test_an_equal_contract_is_not_weaker() -> None:
-    assert said(BASE, BASE) == []
-
-
 def test_a_gate_with_a_lower_score_fewer_devices_or_more_equivalents_is_weaker() -> None:
     strong, weak = (
         replace(BASE, gate=gate)

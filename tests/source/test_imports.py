@@ -40,13 +40,3 @@ def test_package_of_the_project_is_not_foreign_where_one_of_its_modules_is_missi
     )
     files, foreign = imports.closure(tree, [tree.root / "spread/core.py"])
     assert (files, foreign) == ({tree.root / "spread/core.py"}, {"json"})
-
-
-def test_relative_names_are_resolved_in_their_package(tree: Project) -> None:
-    found = list(imports.names(tree.root / "pkg/sub/deep.py", "pkg.sub.deep"))
-    assert sorted(found) == ["pkg", "pkg.a", "pkg.a", "pkg.a.algebra"]
-
-
-def test_modules_and_names_in_them_are_given_in_full_without_relative_ones(tree: Project) -> None:
-    paths = [tree.root / "pkg" / name for name in ("__init__.py", "a.py", "b.py")]
-    assert imports.modules(paths) == {"yaml.nodes", "numpy", "numpy.linalg", "pkg.sub.deep", "json"}

@@ -26,11 +26,7 @@ def test_a_name_that_is_defined_twice_is_searched_in_both_places() -> None:
     "frame",
     [
         "try:\n    {}\nexcept E:\n    pass\n",
-        "try:\n    pass\nexcept E:\n    {}\n",
         "try:\n    pass\nfinally:\n    {}\n",
-        "with a:\n    {}\n",
-        "for i in a:\n    pass\nelse:\n    {}\n",
-        "while a:\n    {}\n",
         "match a:\n    case 1:\n        {}\n",
     ],
 )
@@ -44,21 +40,6 @@ def test_a_definition_is_found_below_any_statement(frame: str) -> None:
 def test_places_behind_any_character_are_right(head: str, before: str) -> None:
     source = f"{head}def f(): {before}y = 'ü' + g(1); return y\n"
     assert patch(source, "f", "1", "2") == source.replace("g(1)", "g(2)")
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_every_line_end_of_python_is_counted(end: str) -> None:
-    source = end.join(["def f():", "    x = 1", "    return 2", ""])
-    assert patch(source, "f", "return 2", "return 3") == source.replace("2", "3")
-
-
-def test_what_a_name_is_assigned_matches_what_it_is_read_as() -> None:
-    assert patch("def f():\n    a = 1\n", "f", "a", "b") == "def f():\n    b = 1\n"
-
-
-def test_deep_source_is_no_obstacle_elsewhere() -> None:
-    source = f"x = {' + '.join(['1'] * 900)}\ndef f():\n    return 2\n"
-    assert patch(source, "f", "2", "3") == source.replace("return 2", "return 3")
 
 
 def test_an_occurrence_names_one_of_equal_places() -> None:

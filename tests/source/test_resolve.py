@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pv.contract.names import Binding, Target
+from pv.contract.names import Binding
 from pv.source import resolve
 from pv.source.project import Project, find_project
 from pv.source.resolve import Unbound
@@ -52,39 +52,6 @@ def test_a_module_comes_from_the_first_root_that_has_it(tree: Project) -> None:
     assert resolve.find_module(tree, "a" * 300) is None
 
 
-def test_a_file_has_the_name_by_which_it_is_imported(tree: Project) -> None:
-    assert resolve.module_name(tree, tree.root / "src/pkg/__init__.py") == "pkg"
-    assert resolve.module_name(tree, tree.root / "more/pkg/code.py") == "pkg.code"
-    with pytest.raises(Unbound, match="below none of the roots"):
-        resolve.module_name(tree, tree.root / "code.py")
-
-
-def test_an_unknown_module_names_the_known_ones(tree: Project) -> None:
-    with pytest.raises(Unbound, match=r"there is no module 'pkg\.coed'") as caught:
-        resolve.module_file(tree, "pkg.coed")
-    assert caught.value.kind == "file"
-    assert "pkg.code" in caught.value.known
-
-
-@pytest.mark.parametrize("attribute", ["", "first", "turn", "Model.forward", "Model.size", "turn.anything"])
-def test_an_attribute_is_defined_or_imported(tree: Project, attribute: str) -> None:
-    assert resolve.target_file(tree, Target("pkg.code", attribute)) == tree.root / "src/pkg/code.py"
-
-
-@pytest.mark.parametrize("attribute", ["second", "Model.backward", "tau"])
-def test_an_unknown_attribute_is_unbound(tree: Project, attribute: str) -> None:
-    with pytest.raises(Unbound, match=f"defines no '{attribute}'") as caught:
-        resolve.target_file(tree, Target("pkg.code", attribute))
-    assert caught.value.kind == "name"
-
-
-def test_the_first_of_two_functions_with_one_name_is_bound(tree: Project) -> None:
-    found = resolve.function(tree, Binding("src/pkg/code.py", "first"))
-    assert found.parameters == ("subject", "device", "run")
-    assert not found.takes_any
-    assert resolve.function(tree, Binding("src/pkg/code.py", "anything")).takes_any
-
-
 @pytest.mark.parametrize(("name", "lazy"), [("lazy", True), ("later", True), ("outer", False), ("first", False)])
 def test_coroutines_and_generators_are_lazy(tree: Project, name: str, lazy: bool) -> None:
     assert resolve.function(tree, Binding("src/pkg/code.py", name)).is_lazy is lazy
@@ -94,7 +61,6 @@ def test_coroutines_and_generators_are_lazy(tree: Project, name: str, lazy: bool
     ("file", "name", "kind"),
     [
         ("src/pkg/missing.py", "first", "file"),
-        ("../elsewhere.py", "first", "file"),
         ("src/pkg/code.py", "missing", "name"),
         ("src/pkg/broken.py", "first", "source"),
     ],
@@ -111,10 +77,3 @@ def test_a_link_out_of_the_root_is_no_module(tree: Project, tmp_path_factory: py
     outside.write_text(CODE)
     (tree.root / "src" / "linked.py").symlink_to(outside)
     assert resolve.find_module(tree, "linked") is None
-
-
-def test_a_changed_file_is_read_again(tree: Project) -> None:
-    path = tree.root / "more/other.py"
-    assert "added" not in resolve.exported(path)
-    path.write_text(CODE + "added = 1\n")
-    assert "added" in resolve.exported(path)

@@ -27,22 +27,7 @@ def test_the_curve_is_scaled_to_its_box_and_said_in_words() -> None:
     assert strip.get("aria-label") == "Reference run real-text on cpu: order of 10 events"
 
 
-def test_the_strip_has_a_block_for_each_row_of_equal_events_a_legend_and_words() -> None:
-    found = fragment(charts.run(TRACE))
-    blocks = [each for each in found.iter() if str(each.tag).endswith("rect")]
-    assert [(block.get("class"), block.get("width")) for block in blocks] == [
-        *(("e0", "60.00"), ("e1", "180.00"), ("e2", "60.00"), ("e1", "300.00"))
-    ]
-    assert [words(item) for item in found.iter("li")] == ["begin × 1", "step × 8", "<b> × 1"]
-    assert "begin → step × 3 → <b> → step × 5" in words(found)
-
-
 @pytest.mark.parametrize("losses", [(), ((1.0, 2.0),), ((1.0, 2.0), (1.0, 2.0))])
 def test_few_or_equal_points_are_no_error(losses: tuple[tuple[float, float], ...]) -> None:
     shown = charts.run(RunTrace(run="r", device="cpu", losses=losses))
     assert ("<polyline" in shown) == (len(losses) > 1)
-
-
-def test_long_traces_list_only_their_first_events() -> None:
-    trace = RunTrace(run="r", device="cpu", events=tuple((f"e{n}", 1) for n in range(100)))
-    assert "e59 … 40 more" in words(fragment(charts.run(trace)))

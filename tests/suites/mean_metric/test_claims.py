@@ -1,7 +1,5 @@
 """Claims of the suite `mean-metric` on metrics that are right, and on wrong ones."""
 
-import functools
-import math
 import re
 from typing import Any, ClassVar
 
@@ -108,25 +106,9 @@ class Last(Sums):
         self.total, self.count = float(total), count
 
 
-class Fading(TokenMean):
-    def update(self, value: Any, weight: int = 1) -> None:
-        self.total, self.weight = 0.5 * self.total, self.weight
-        super().update(value, weight)
-
-
-class Clamped(Sums):
-    def compute(self) -> Any:
-        return self.total / max(self.count, 1)
-
-
 class Poisoned(TokenMean):
     def update(self, value: Any, weight: int = 1) -> None:
         self.total, self.weight = self.total + float(value) * weight, self.weight + weight
-
-
-class HalfReset(Sums):
-    def reset(self) -> None:
-        self.total, self.count = 0.0, vars(self).get("count", 0)
 
 
 class Shared(Plain):
@@ -141,16 +123,6 @@ class Shared(Plain):
         self.values.clear()
 
 
-class MeanOfTwo(Sums):
-    def merge_state(self, metrics: "list[Sums]") -> None:
-        self.total, self.count = (self.compute() + metrics[0].compute()) / 2, 1
-
-
-class SavesMean(Sums):
-    def state_dict(self) -> dict[str, Any]:
-        return {"total": self.compute(), "count": 1}
-
-
 class Attached(Sums):
     def update(self, total: Tensor, count: int) -> None:
         self.total, self.count = self.total + total, self.count + count
@@ -162,12 +134,8 @@ class Attached(Sums):
         (Unweighted, "MTR-MEAN-001", "it is the mean of the batches' means"),
         (Undivided, "MTR-MEAN-001", "it is the sum, which is not divided"),
         (Last, "MTR-MEAN-001", "it is the last batch"),
-        (Fading, "MTR-SPLIT-001", r"batches .* have the mean .*, in one"),
-        (Clamped, "MTR-EMPTY-001", "without updates, the mean is 0.0, not NaN"),
         (Poisoned, "MTR-ZERO-001", "the mean is nan after a batch of weight 0 and mean nan"),
-        (HalfReset, "MTR-RESET-001", "after a reset"),
         (Shared, "MTR-RESET-001", "a metric of its own changes from -50"),
-        (SavesMean, "MTR-STATE-001", "after a restore and further batches"),
         (Attached, "MTR-GRAPH-001", "total and the result still has it"),
         (Attached, "MTR-NARROW-001", "the ones are lost"),
     ],
@@ -175,8 +143,3 @@ class Attached(Sums):
 def test_wrong_metrics_are_refuted(make: Any, claim: str, message: str) -> None:
     found = TRYING.wrong(make)
     assert re.search(message, found.get(claim, "")), found
-
-
-def test_a_merge_that_averages_means_is_refuted() -> None:
-    make = functools.partial(type("Nan", (MeanOfTwo,), {"compute": lambda self: self.total / (self.count or math.nan)}))
-    assert "merged" in TRYING.wrong(make)["MTR-MERGE-001"]

@@ -138,11 +138,6 @@ class PadsTwice(Indices):
         return super().order()
 
 
-class NotPadded(Indices):
-    def order(self) -> list[int]:
-        return super().order()[: self.size]
-
-
 class PadsOnce(Indices):
     def order(self) -> list[int]:
         return super().order()[: 2 * self.size]
@@ -151,11 +146,6 @@ class PadsOnce(Indices):
 class IgnoresEpoch(Indices):
     def set_epoch(self, epoch: int) -> None:
         pass
-
-
-class Overlaps(Indices):
-    def own(self) -> list[int]:
-        return self.order()[self.rank :][: self.share]
 
 
 class SameOnAll(Indices):
@@ -173,21 +163,11 @@ class OneRepeated(Indices):
         return {"taken": self.taken - 1}
 
 
-class OneLeftOut(Indices):
-    def state_dict(self) -> dict[str, int]:
-        return {"taken": self.taken + 1}
-
-
 class SkipsAgain(Indices):
     def __iter__(self) -> Iterator[int]:
         skip = self.skip
         yield from super().__iter__()
         self.skip = skip
-
-
-class LengthOfAll(Indices):
-    def __len__(self) -> int:
-        return self.size
 
 
 class Global(Indices):
@@ -207,38 +187,23 @@ class LastDropped:
         return (list(range(k, k + self.batch)) for k in range(0, self.size - self.batch + 1, self.batch))
 
 
-class LastKept(LastDropped):
-    def __iter__(self) -> Iterator[list[int]]:
-        return (list(range(self.size)[k : k + self.batch]) for k in range(0, self.size, self.batch))
-
-
 @pytest.mark.parametrize(
     ("make", "claim", "message"),
     [
         (PadsTwice, "SMP-RANKS-001", "indices are repeated; padding takes"),
-        (NotPadded, "SMP-RANKS-001", r"the ranks have \[.*\] items; the longest waits for the others"),
         (PadsOnce, "SMP-FEW-001", r"the ranks have \[.*\] items"),
-        (Overlaps, "SMP-RANKS-001", "are on no rank|are repeated"),
         (SameOnAll, "SMP-RANKS-001", "are on no rank; .*; every rank has the same"),
         (IgnoresEpoch, "SMP-EPOCH-001", "the epochs 0 and 1 have the same order .*; set_epoch was called before each"),
         (Anew, "SMP-RESUME-001", "resumed after .*; it starts the epoch again"),
         (OneRepeated, "SMP-RESUME-001", "resumed after .*; an item is repeated"),
-        (OneLeftOut, "SMP-RESUME-001", "resumed after .*; an item is left out"),
         (SkipsAgain, "SMP-RESUME-001", r"the next epoch is .*; the first \d+ are skipped again"),
-        (LengthOfAll, "SMP-LEN-001", r"len of rank 0 is \d+; epoch 0 has \d+ indices"),
         (Global, "SMP-GLOBAL-001", "it draws from the global generator of random"),
         (LastDropped, "SMP-ONCE-001", "leaves out .*; they are the last, incomplete batch"),
-        (LastKept, "SMP-SIZE-001", "drop_last, the batches have"),
-        (LastKept, "SMP-LEN-001", r"len of rank 0 is \d+; epoch 0 has \d+ batches"),
     ],
 )
 def test_wrong_samplers_are_refuted(make: Any, claim: str, message: str) -> None:
     found = TRYING.wrong(make)
     assert re.search(message, found[claim]), found
-
-
-def test_a_right_sampler_of_indices_keeps_all_but_the_size_of_batches() -> None:
-    assert TRYING.wrong(Indices) == {"SMP-SIZE-001": ""}
 
 
 def test_an_order_by_the_global_generator_is_refuted() -> None:

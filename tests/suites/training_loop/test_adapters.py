@@ -5,10 +5,8 @@ from functools import partial
 
 import pytest
 
-from pv.contract.load import load_file
-from pv.contract.suites import suites
 from pv.suites.training_loop.adapters import NoAdapter, adapted
-from pv.suites.training_loop.job import FEATURES, Job, Report
+from pv.suites.training_loop.job import Job, Report
 
 
 class Own:
@@ -26,12 +24,6 @@ class Own:
 class Demanding(Own):
     def __init__(self, size: int) -> None:
         super().__init__(size)
-
-
-def test_adapter_class_is_created_and_an_adapter_is_kept() -> None:
-    made = Own(3)
-    assert isinstance(adapted(Own), Own)
-    assert adapted(made) is made
 
 
 def test_adapter_with_arguments_is_created_by_a_partial() -> None:
@@ -58,9 +50,3 @@ def test_unknown_features_are_refused_with_the_nearest_known_one(where: str) -> 
     with pytest.raises(NoAdapter, match=f"Own.{where} names an unknown feature 'evaluation'; did you mean 'evaluate'"):
         setattr(made := Own(3), where, {"evaluation": "none"})
         adapted(made)
-
-
-def test_every_feature_that_a_claim_needs_is_known() -> None:
-    suite, _ = load_file(suites()["training-loop"])
-    assert suite is not None
-    assert {name for claim in suite.falsifiers for name in claim.options["needs"]} <= FEATURES

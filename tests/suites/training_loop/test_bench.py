@@ -1,5 +1,5 @@
 import fcntl
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -39,30 +39,9 @@ def test_run_that_another_process_is_making_for_long_is_made_here(
     assert trainer.runs == 2
 
 
-def test_repeated_run_is_another_one(tmp_path: Path) -> None:
-    trainer = Counting()
-    bench = Bench(trainer, tmp_path)
-    bench.run(job(equal(3)))
-    bench.repeat(job(equal(3)))
-    assert trainer.runs == 2 and len(bench.used) == 2
-
-
 def test_later_checkpoints_are_not_there_on_resume(tmp_path: Path) -> None:
     bench = Bench(Loop(), tmp_path)
     again = bench.resume(bench.run(saved_job()), 3)
     assert again.job.resume is not None
     assert sorted(path.name for path in again.job.resume.parent.glob("step-*"))[0] == "step-1"
     assert len(again.steps) == 5
-
-
-def test_reason_for_a_missing_feature_is_given() -> None:
-    assert "one process" in Bench(Loop()).missing("TL-RANKS-001", ("ranks",))
-    assert Bench(Loop()).missing("TL-DATA-001", ()) == ""
-
-
-def test_killed_run_leaves_its_directory(tmp_path: Path) -> None:
-    bench = Bench(Loop(), tmp_path)
-    straight = bench.run(replace(saved_job(), max_steps=2))
-    first = bench.kill(straight, 0)
-    assert first is not None and not list(first.iterdir())
-    assert bench.kill(straight, 10**6) is None

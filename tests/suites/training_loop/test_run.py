@@ -8,16 +8,7 @@ import torch
 from pv.suites.training_loop.claims.cases import equal, evaluated_job
 from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.loop import Loop
-from pv.suites.training_loop.oracle import START
 from pv.suites.training_loop.run import observe
-
-
-def test_run_has_what_was_reported_and_what_was_recorded(tmp_path: Path) -> None:
-    run = observe(Loop(), replace(evaluated_job(), directory=tmp_path))
-    assert run.final_step == len(run.steps) == 6 and [k for k, _ in run.evaluations] == [2, 4, 6]
-    assert run.before(0) is START and run.before(3) is run.steps[2].weights
-    assert [each.name for each in run.named(run.order[0])] == list(run.order[0])
-    assert all(torch.equal(run.weights[name], each) for name, each in run.steps[-1].weights.items())
 
 
 def test_random_state_is_another_one_before_each_run(tmp_path: Path) -> None:

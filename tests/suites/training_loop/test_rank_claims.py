@@ -84,7 +84,7 @@ def test_wrong_ranks_are_refuted_with_the_cause(
 
 
 def test_claims_hold_for_two_processes_with_ddp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
     from ddp_loop import DDP
 
     bench = Bench(DDP(), tmp_path)
@@ -93,7 +93,7 @@ def test_claims_hold_for_two_processes_with_ddp(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_an_evaluation_of_each_ranks_own_part_is_refuted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
     from ddp_loop import OwnEvaluation
 
     with pytest.raises(AssertionError, match="it is that of its own part"):
