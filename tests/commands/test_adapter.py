@@ -1,5 +1,6 @@
 """`pv new --trainer` writes an adapter that accuses nobody before it is filled in."""
 
+import ast
 import shlex
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 
 import pv
 from pv.cli import main
+from pv.commands.loop_parts import Loop, called
 from pv.results.outcome import Outcome
 from tests.commands.small import outcomes
 
@@ -97,3 +99,31 @@ def test_command_that_a_failed_claim_prints_replays_its_example(
     assert done.exit_code == 1 and "FALSIFIED  TL-GRAD-002" in done.output
     (again,) = (line for line in done.output.splitlines() if line.startswith("  rerun "))
     assert "--replay" in again
+
+
+def loop(text: str) -> Loop:
+    (node,) = ast.parse(text).body
+    assert isinstance(node, ast.ClassDef | ast.FunctionDef)
+    return Loop(node, {})
+
+
+@pytest.mark.parametrize(
+    ("parameter", "given"),
+    [("lr", "rate"), ("grad_clip", "clip"), ("num_epochs", "epochs"), ("max_iters", "max_steps"), ("bs", "batch")],
+)
+def test_parameter_takes_the_setting_that_it_is_named_for(parameter: str, given: str) -> None:
+    call = called(loop(f"def fit(model, {parameter}, data): ..."), "fit", {"job": "job", "model": "model"})
+    assert call.text == f'fit(model=model, {parameter}=job.{given}, data=fill_in("data"))'
+
+
+@pytest.mark.parametrize(
+    ("parameter", "given"),
+    [
+        ("decay: float", "job.decay or 0.0"),
+        ("weight_decay: float", "job.decay or 0.0"),
+        ("decay_lr: bool", 'job.schedule == "linear"'),
+    ],
+)
+def test_decay_of_weights_is_not_that_of_the_rate(parameter: str, given: str) -> None:
+    call = called(loop(f"def fit(model, {parameter}): ..."), "fit", {"job": "job", "model": "model"})
+    assert call.text == f"fit(model=model, {parameter.split(':')[0]}={given})"

@@ -1,10 +1,16 @@
 """Suites: every claim of one is killed by planted faults, and another subject has the claims without the faults."""
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pv.contract.claims import Run
+from pv.contract.finding import Location
 from pv.contract.load import load_file
+from pv.contract.model import Contract, NotClaimed, OtherSubject
+from pv.contract.names import Binding, Target
 from pv.contract.suites import is_suite, joined, suites
 
 
@@ -33,3 +39,25 @@ def test_mutant_of_a_contract_is_killed_by_the_claims_of_its_suite_that_it_names
     fault = replace(suite.mutants[0], id="fault", killed_by=(suite.falsifiers[1].id,))
     contract = joined(replace(suite, id="mine", falsifiers=(), mutants=(fault,)), suite)
     assert [claim.kills for claim in contract.falsifiers][:3] == [(), ("fault",), ()]
+
+
+HERE = Location(Path("c.yaml"))
+RUN = Run(name="once", callable=Binding("f.py", "run"), location=HERE, subject=Target("of_run"))
+
+
+def contract(**fields: Any) -> Contract:
+    return Contract(id="c", version="1", description="", location=HERE, strict=True, runs=(RUN,), **fields)
+
+
+def test_subject_that_claims_as_another_leaves_out_what_that_one_does() -> None:
+    part = NotClaimed(falsifiers=("F",), why="it rounds", reference="its manual", places=(HERE,))
+    first = OtherSubject(name="first", target=Target("a"), location=HERE, not_claimed=(part,))
+    second = OtherSubject(name="second", target=Target("b"), location=HERE, claims_as="first")
+    whole = contract(subjects=(first, second))
+    assert whole.not_claimed(Target("b")) == whole.not_claimed(Target("a")) == {"F": "it rounds (its manual)"}
+    assert whole.not_claimed(Target("c")) == {}
+
+
+def test_subjects_that_claim_as_each_other_end_the_search() -> None:
+    pair = [OtherSubject(name=a, target=Target(a), location=HERE, claims_as=b) for a, b in ("xy", "yx")]
+    assert contract(subjects=tuple(pair)).not_claimed(Target("x")) == {}

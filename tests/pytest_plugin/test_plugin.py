@@ -1,10 +1,13 @@
 """The pytest plugin, by real pytest runs: in a project with contracts, and in one without any."""
 
+import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from pv.pytest_plugin.modules import Imports
 from tests.pytest_plugin.subprocesses import run_pytest
 
 Project = Callable[[str], Path]
@@ -79,3 +82,104 @@ def test_examples_are_as_many_as_the_contract_asks_for(project: Project) -> None
     falsifier.write_text(falsifier.read_text().replace(call, f'    print("tried")\n{call}'))
     done = run_pytest("falsifiers", "-k", "limit", "-s")
     assert done.stdout.count("tried") == 321
+
+
+def test_a_file_that_is_named_is_collected_once(project: Project) -> None:
+    project("small")
+    done = run_pytest("falsifiers/falsify_counting.py", "-k", "limit")
+    assert "1 passed" in done.stdout, done.stdout
+
+
+def test_import_system_is_left_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "falsify_it.py").write_text("FOUND = True\n")
+    path, finders = list(sys.path), list(sys.meta_path)
+    imports = Imports(["falsify_it"], [tmp_path])
+    assert importlib.util.find_spec("falsify_it") is not None
+    assert sys.path[: len(path)] == path
+    imports.close()
+    assert (sys.path, sys.meta_path) == (path, finders)
+
+
+def test_subject_that_was_imported_from_elsewhere_is_skipped(project: Project) -> None:
+    folder = project("small")
+    (folder / "installed").mkdir()
+    (folder / "installed/counting.py").write_text((folder / "counting.py").read_text())
+    done = run_pytest("falsifiers", "-k", "limit", "-o", "pythonpath=installed")
+    assert "1 skipped" in done.stdout, done.stdout
+    assert "installed/counting.py, not from" in done.stdout
+
+
+def test_a_falsifier_that_no_contract_binds_is_skipped_with_the_reason(project: Project) -> None:
+    folder = project("small")
+    contract = folder / "contracts/counting.yaml"
+    contract.write_text(contract.read_text().replace("version: 1.0.0", "version: 1"))
+    done = run_pytest("falsifiers/", "-k", "limit")
+    assert "1 skipped" in done.stdout
+    assert "no contract binds falsify_limit; contracts/counting.yaml:2:" in done.stdout
+
+
+def test_falsifiers_run_with_subject_and_device(project: Project) -> None:
+    pytest.importorskip("torch", reason="the CUDA cells of the project ask torch for a device")
+    folder = project("small")
+    done = run_pytest("falsifiers/")
+    assert done.returncode == 0, done.stdout
+    assert "5 passed, 2 skipped" in done.stdout
+    assert "no cuda device is visible to torch" in done.stdout
+    assert (folder / "falsifiers/executions.log").read_text() == "5x7 on cpu\n"
+
+
+def test_predicates_are_counted_out_and_fail_with_their_point(project: Project) -> None:
+    project("proofs")
+    done = run_pytest("falsifiers/")
+    assert "4 passed, 1 skipped" in done.stdout, done.stdout
+    assert "undecided: held at 10,000 of 1,000,000,000,000,000,000,000 points; `pv validate --only H-B" in done.stdout
+    broken = run_pytest("falsifiers/", "-k", "shares", "--pv-mutant", "rounded-up")
+    assert broken.returncode == 1
+    assert "H-SHARE at {'total': 1, 'parts': 2}" in broken.stdout
+
+
+def test_search_of_a_part_of_a_box_is_no_pass(project: Project) -> None:
+    folder = project("proofs")
+    contract = folder / "contracts/proofs.yaml"
+    contract.write_text(contract.read_text().replace("total: 0..50", "total: 0..1000000000"))
+    done = run_pytest("falsifiers/", "-k", "shares")
+    assert "1 skipped" in done.stdout and "passed" not in done.stdout
+    assert "points; `pv validate --only H-SHARE` searches all" in done.stdout
+
+
+def test_box_without_a_point_fails(project: Project) -> None:
+    folder = project("proofs")
+    contract = folder / "contracts/proofs.yaml"
+    contract.write_text(contract.read_text().replace("requires: parts > 0", "requires: parts > 9"))
+    done = run_pytest("falsifiers/", "-k", "shares")
+    assert done.returncode == 1
+    assert "H-SHARE is vacuous: the box has no point" in done.stdout
+
+
+TEST = """
+import pv
+from trainers import Dropped, Reserved, Unclipped
+
+@pv.suite("training-loop", trainer=Unclipped)
+def test_unclipped(claim):
+    claim()
+
+@pv.suite("training-loop", trainer=Reserved)
+def test_reserved(claim):
+    claim()
+
+@pv.suite("training-loop", trainer=Dropped())
+def test_dropped(claim):
+    claim()
+"""
+
+
+def test_each_claim_is_a_test(project: Callable[[str], Path]) -> None:
+    folder = project("trainers")
+    (folder / "test_trainers.py").write_text(TEST)
+    ended = run_pytest("test_trainers.py", "-rfs", "-k", "TL-CLIP-001 or TL-DATA-002")
+    assert "FAILED test_trainers.py::test_unclipped[TL-CLIP-001] - AssertionError" in ended.stdout
+    assert "not claimed: it never clips (README, section Clipping)" in ended.stdout
+    assert "FAILED test_trainers.py::test_dropped[TL-DATA-002]" in ended.stdout
+    assert "vacuous: its premise TL-DATA-001 does not hold" in ended.stdout
+    assert "2 failed, 3 passed, 1 skipped" in ended.stdout

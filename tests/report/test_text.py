@@ -4,12 +4,22 @@ import re
 from dataclasses import replace
 
 import pytest
+from rich.console import Console
+from rich.text import Text
 
-from pv.report import render
-from pv.results.outcome import Outcome
-from pv.results.trial import EquationMutants
+from pv.contract.finding import Finding, Severity
+from pv.contract.model import Gate
+from pv.report import FORMATS, phrases, render
+from pv.report.line import cells
+from pv.report.summary import sentence
+from pv.report.wrapping import parts
+from pv.results.outcome import Outcome, Selection
+from pv.results.trial import EquationMutants, MutationScore, TrialStatus
+from pv.results.verdict import Status, decide
 from tests.report import equation_reports
-from tests.report.handmade import HOSTILE, PLAIN
+from tests.report.equation_reports import MISSED, report
+from tests.report.handmade import HOSTILE, PLAIN, found
+from tests.results.handmade import contract, evidence, falsifier, judged, recorded, trial
 
 
 def test_text_is_plain_where_there_is_no_terminal() -> None:
@@ -102,3 +112,99 @@ def test_names_and_figures_of_all_contracts_are_in_columns() -> None:
         "FAIL  c            falsifiers 1/5  mutants 1/1  cuda 1/1 recorded  1 undecided",
         "PASS  c on theirs  falsifiers 1/1",
     ]
+
+
+FIGURES = "1 of 5 falsifiers held, CUDA 1 of 1 (recorded on NVIDIA H200, 2026-11-20), 1 of 1 mutants killed"
+
+
+def test_the_sentence_has_every_denominator() -> None:
+    assert sentence(PLAIN.contracts[0]) == FIGURES
+
+
+def test_records_of_two_days_are_both_dated() -> None:
+    claims = (falsifier("F", devices=("cuda",)), falsifier("G", devices=("cuda",)))
+    records = (recorded(), replace(recorded(id_="G"), when="2020-01-01"))
+    said = sentence(decide(contract(*claims), evidence(recorded=records), Selection()))
+    assert "CUDA 2 of 2 (recorded on NVIDIA H200, 2020-01-01; NVIDIA H200, 2026-11-20)" in said
+
+
+PASSING, FAILING = report(None).contracts[0], PLAIN.contracts[0]
+
+
+def test_survivors_that_the_gate_waives_are_named() -> None:
+    survived = evidence(trial(), judged(TrialStatus.HELD))
+    verdict = decide(contract(falsifier(), gate=Gate(mutants=frozenset())), survived, Selection())
+    assert verdict.status is Status.PASS
+    for form in ("text", "markdown", "junit"):
+        assert "the gate waives survivors: m" in render(replace(PLAIN, contracts=(verdict,)), form)
+    killed = decide(contract(falsifier(), gate=Gate(mutants=frozenset())), evidence(trial(), judged()), Selection())
+    assert cells(killed)["remarks"] == ""
+
+
+def test_claims_on_fewer_examples_are_counted() -> None:
+    verdict = replace(PASSING, results=(replace(PASSING.results[0], fewer=True),))
+    said = "1 result on fewer examples than the contract asks for"
+    assert cells(verdict)["remarks"] == said
+    assert said in sentence(verdict)
+    assert said in render(replace(PLAIN, contracts=(verdict,)), "junit")
+
+
+@pytest.mark.parametrize(
+    ("fields", "cell"),
+    [
+        ({}, "score 99.9 %"),
+        ({"changed": ("loss.py",)}, "score 99.9 % (stale)"),
+        ({"sampled": 100}, "score 99.9 % (a sample)"),
+    ],
+)
+def test_a_score_is_rounded_down_and_marked_where_it_satisfies_no_gate(fields: dict[str, object], cell: str) -> None:
+    score = MutationScore(**{"total": 10_000, "judged": 10_000, "killed": 9_999, "sampled": 10_000, **fields})
+    assert cells(replace(PASSING, score=score))["score"] == cell
+
+
+def test_a_contract_with_lint_errors_that_ran_nothing_has_no_figures() -> None:
+    error = Finding(code="PV133", severity=Severity.ERROR, location=FAILING.contract.location, message="")
+    nothing = tuple(replace(result, trial=None) for result in FAILING.results)
+    assert cells(replace(FAILING, results=nothing, findings=(error,))) == {"remarks": "1 lint error, nothing was run"}
+    assert cells(replace(FAILING, findings=(error,)))["remarks"] == "1 lint error, 1 undecided"
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_a_tolerance_that_a_contract_sets_is_shown_with_its_reason(form: str) -> None:
+    given = report(None, tolerance={"relative": 1e-3, "absolute": 0, "why": "a table of 10 bits"})
+    note = "the tolerance of double is set, relative 0.001, absolute 0: a table of 10 bits"
+    assert note in render(given, form, verbose=True)
+
+
+def test_results_with_one_exception_at_one_place_are_shown_together() -> None:
+    refuted, error, vacuous = phrases.blocks(PLAIN.contracts[0])
+    assert error.trial is not None
+    raised = replace(error, trial=replace(error.trial, counterexample=found("no module")))
+    assert phrases.repeated([refuted, raised, vacuous, raised]) == [[refuted], [raised, raised], [vacuous]]
+
+
+def test_an_attack_that_kills_no_equation_mutant_is_vacuous() -> None:
+    found = report(EquationMutants(killed=0, total=3, survivors=(MISSED,)))
+    (verdict,) = found.contracts
+    (result,) = verdict.results
+    assert (verdict.status, result.outcome) == (Status.FAIL, Outcome.VACUOUS)
+    assert result.reason == "it kills none of 3 mutants of its equation"
+    assert "survivor  c.yaml:3:15 double: 2 + n for 2 * n" in render(found, "text")
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "json"])
+def test_a_format_that_shows_what_was_seen_shows_the_guess_of_the_author_as_such_after_it(name: str) -> None:
+    text = render(PLAIN, name, width=200)
+    seen, guess = text.find("AssertionError: plainly said"), text.rfind("if this fails: cause plainly said")
+    assert guess > seen if seen >= 0 else guess < 0
+    assert text.count("cause plainly said") == text.count("if this fails: cause plainly said")
+
+
+def test_styled_text_is_indented_and_commands_are_not_wrapped() -> None:
+    console = Console(width=50)
+    text = Text("  seen      " + "word " * 20)
+    first, *rest = (part.plain for part in parts(text, console, 12))
+    assert len(first) <= 50 and rest
+    assert all(part.startswith(" " * 12 + "word") and len(part.rstrip()) <= 50 for part in rest)
+    command = Text("  rerun     pv validate " + "--only X " * 20)
+    assert [part.plain for part in parts(command, console, 12)] == [command.plain]

@@ -1,11 +1,17 @@
 """The verdict is a pure function of claims and evidence: what follows from how one falsifier and its mutants ended."""
 
+from pathlib import Path
+
 import pytest
 
-from pv.contract.finding import Finding, Severity
+from pv.contract.claims import Harness
+from pv.contract.finding import Finding, Location, Severity
+from pv.contract.names import Binding
 from pv.results.outcome import Outcome, Selection
-from pv.results.trial import Trial, TrialStatus
+from pv.results.proofs import replayed, within
+from pv.results.trial import EquationMutants, Trial, TrialStatus
 from pv.results.verdict import Status, decide
+from tests.report.equation_reports import report
 from tests.results.handmade import (
     FOUND,
     HELD,
@@ -154,3 +160,40 @@ def test_a_lint_error_fails_what_would_have_passed(severity: Severity) -> None:
 def test_a_notice_changes_nothing() -> None:
     found = Finding(code="PV201", severity=Severity.NOTICE, location=HERE, message="m")
     assert decide(contract(falsifier()), evidence(*HELD), Selection(), (found,)).status is Status.PASS
+
+
+def test_an_attack_that_kills_one_equation_mutant_needs_no_other() -> None:
+    (verdict,) = report(EquationMutants(killed=1, total=3)).contracts
+    assert (verdict.status, verdict.results[0].outcome) == (Status.PASS, Outcome.HELD)
+
+
+@pytest.mark.parametrize("mutants", [None, EquationMutants(killed=0, total=0)])
+def test_an_attack_whose_equation_has_no_mutant_needs_an_automatic_one(mutants: EquationMutants | None) -> None:
+    (verdict,) = report(mutants).contracts
+    assert (verdict.status, verdict.results[0].outcome) == (Status.UNDECIDED, Outcome.UNDECIDED)
+    assert verdict.results[0].reason == "no automatic mutant was judged"
+
+
+HARNESS = Harness(
+    id="H",
+    rule="r",
+    if_fails="i",
+    location=Location(Path("c.yaml")),
+    test=Binding("prove.py", "prove"),
+    bounds={"n": "0..8"},
+    limit_s=4.0,
+)
+
+
+def test_killed_worker_names_the_limit_of_the_contract() -> None:
+    found = within(HARNESS, trial(TrialStatus.TIMEOUT, stopped=True, detail="stopped at 10.0 s"))
+    assert found.detail.startswith("no answer within its limit of 4 s")
+    own = trial(TrialStatus.TIMEOUT, detail="exhaustive: at its limit of 4 s")
+    assert within(HARNESS, own) is own
+
+
+def test_counterexample_that_holds_in_a_fresh_process_is_an_error() -> None:
+    first = trial(TrialStatus.REFUTED, counterexample=FOUND)
+    again = replayed(first, trial(TrialStatus.HELD))
+    assert (again.status, again.counterexample) == (TrialStatus.ERROR, FOUND)
+    assert "does not reproduce" in again.detail

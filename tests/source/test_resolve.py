@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from pv.contract.names import Binding
-from pv.source import resolve
+from pv.contract.names import Binding, Target
+from pv.errors import ProjectError
+from pv.source import imports, resolve
+from pv.source.definitions import parameters
 from pv.source.project import Project, find_project
 from pv.source.resolve import Unbound
 
@@ -77,3 +79,135 @@ def test_a_link_out_of_the_root_is_no_module(tree: Project, tmp_path_factory: py
     outside.write_text(CODE)
     (tree.root / "src" / "linked.py").symlink_to(outside)
     assert resolve.find_module(tree, "linked") is None
+
+
+FILES = {
+    "pkg/__init__.py": "import yaml.nodes",
+    "pkg/a.py": "from .b import value\nfrom . import c\nfrom numpy import linalg as algebra",
+    "pkg/b.py": "def f():\n    import pkg.sub.deep, json",
+    "pkg/c.py": "import typing\nif typing.TYPE_CHECKING:\n    import pkg.unused, torch\nelse:\n    import attr",
+    "pkg/sub/deep.py": "from ..a import algebra\nfrom pkg import a",
+    "pkg/unused.py": "import pandas",
+}
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Project:
+    (tmp_path / "pyproject.toml").write_text("[tool.pv]\n")
+    for file, text in FILES.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text)
+    return find_project(tmp_path)
+
+
+def test_the_closure_has_every_file_that_may_run(packages: Project) -> None:
+    files, foreign = imports.closure(packages, [packages.root / "pkg/a.py"])
+    shown = {path.relative_to(packages.root).as_posix() for path in files}
+    assert shown == {"pkg/__init__.py", "pkg/a.py", "pkg/b.py", "pkg/c.py", "pkg/sub/deep.py"}
+    assert foreign == {"yaml", "numpy", "json", "typing", "attr"}
+
+
+def test_package_of_the_project_is_not_foreign_where_one_of_its_modules_is_missing(packages: Project) -> None:
+    (packages.root / "spread").mkdir()
+    (packages.root / "spread/core.py").write_text(
+        "try:\n    from spread import _fast\nexcept ImportError:\n    import json"
+    )
+    files, foreign = imports.closure(packages, [packages.root / "spread/core.py"])
+    assert (files, foreign) == ({packages.root / "spread/core.py"}, {"json"})
+
+
+LOSSES = """
+import functools
+import torch
+
+def loss(s, t, /, tau=1.0, *, weight):
+    pass
+
+def anything(*parts, **options):
+    pass
+
+@torch.no_grad()
+def quiet(x):
+    pass
+
+@functools.singledispatch
+def other(x):
+    pass
+
+class Scaler:
+    def __init__(self, factor):
+        pass
+    def scale(self, x):
+        pass
+    @staticmethod
+    def fixed(x):
+        pass
+
+class Bare(Scaler):
+    pass
+"""
+
+CALLS = {
+    ("losses:loss", 2, ("weight",)): "",
+    ("losses:loss", 2, ()): "lacks 'weight'",
+    ("losses:loss", 2, ("weight", "temperature")): "has no parameter 'temperature'",
+    ("losses:loss", 3, ("tau", "weight")): "gets 'tau' twice",
+    ("losses:loss", 4, ("weight",)): "takes 3 positional arguments, got 4",
+    ("losses:anything", 7, ("any",)): "",
+    ("losses:Scaler", 0, ()): "lacks 'factor'",
+    ("losses:Scaler.scale", 2, ()): "takes 1 positional arguments, got 2",
+    ("losses:Scaler.fixed", 1, ()): "",
+    ("package:loss", 2, ()): "lacks 'weight'",
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "losses.py").write_text(LOSSES)
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package/__init__.py").write_text("from .inner import loss\nfrom losses import Scaler as renamed\n")
+    (tmp_path / "package/inner.py").write_text("from losses import loss\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("call", CALLS, ids=str)
+def test_call_is_checked_against_the_definition(call: tuple[str, int, tuple[str, ...]], project: Path) -> None:
+    target, count, keywords = call
+    found = parameters(find_project(project), Target.parse(target))
+    assert found is not None
+    assert found.problem(count, keywords) == CALLS[call]
+
+
+def test_the_nearest_table_counts(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.pv]\nroots = ["src"]\nevidence = "kept"\n')
+    below = tmp_path / "src" / "package"
+    below.mkdir(parents=True)
+    (below / "pyproject.toml").write_text("[project]\nname = 'other'\n")
+    project = find_project(below)
+    assert (project.root, project.declared) == (tmp_path, True)
+    assert project.roots == (tmp_path / "src",)
+    assert project.contracts == (tmp_path / "contracts",)
+    assert project.evidence == tmp_path / "kept"
+
+
+def test_without_a_table_the_folder_is_the_project(tmp_path: Path) -> None:
+    project = find_project(tmp_path)
+    assert (project.root, project.roots, project.declared) == (tmp_path, (tmp_path,), False)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[tool]\npv = 1\n", "must be a table"),
+        ("[tool.pv]\nroot = ['.']\n", "no key 'root'"),
+        ("[tool.pv]\nroots = '.'\n", "roots must be a non-empty list of folders"),
+        ("[tool.pv]\nroots = []\n", "roots must be a non-empty list of folders"),
+        ("[tool.pv]\nroots = [1]\n", "roots must name folders, not 1"),
+        ("[tool.pv]\nevidence = '../elsewhere'\n", "lies outside the project"),
+        ("[tool.pv\n", "cannot be read"),
+    ],
+)
+def test_a_malformed_table_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    with pytest.raises(ProjectError, match=message):
+        find_project(tmp_path)

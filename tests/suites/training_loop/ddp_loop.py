@@ -68,13 +68,6 @@ class DDP:
         return float(nats / scored)
 
 
-class OwnTokens(DDP):
-    """Divides by the tokens of its own rank, as if all ranks had as many."""
-
-    def total(self, scored: int) -> int:
-        return scored * dist.get_world_size()
-
-
 class OwnEvaluation(DDP):
     """Evaluates the part of its own rank."""
 

@@ -1,12 +1,19 @@
+"""Ranks are processes of their own; what is wrong between them is named."""
+
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from unittest import SkipTest
 
 import pytest
+from torch import Tensor
 
 from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.claims import ranks
 from pv.suites.training_loop.job import Job, Report
+from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.oracle import START, norm, sums
+from pv.suites.training_loop.recording import Step
 from pv.suites.training_loop.run import Run
 
 Benches = Callable[[object], Bench]
@@ -36,14 +43,6 @@ def test_ranks_share_the_examples_and_take_the_same_steps(bench: Benches, job: J
     assert all((runs[0].weights[name] == runs[1].weights[name]).all() for name in runs[0].weights)
 
 
-def test_tokens_of_one_rank_are_told_from_those_of_all(bench: Benches, job: Jobs) -> None:
-    from ddp_loop import OwnTokens
-
-    assert first_ratio(bench(OwnTokens()).ranks(job(unequal=True, batch=1, accumulate=2), 2)) != pytest.approx(
-        1, rel=1e-3
-    )
-
-
 def test_failure_of_one_rank_ends_the_others_and_names_its_error(bench: Benches, job: Jobs) -> None:
     from ddp_loop import Broken
 
@@ -69,3 +68,90 @@ def test_adapter_of_no_module_is_skipped(bench: Benches, job: Jobs) -> None:
 
     with pytest.raises(SkipTest, match="define it in a module"):
         bench(Local()).ranks(job(), 2)
+
+
+CLAIMS = (ranks.falsify_examples_of_two_ranks, ranks.falsify_weights_of_two_ranks, ranks.falsify_gradient_of_two_ranks)
+RESUME = ranks.falsify_resume_of_two_ranks
+EVALUATION = ranks.falsify_evaluation_of_two_ranks
+USED = ranks.falsify_no_example_is_never_used
+Change = Callable[[Run, int, Step], Step]
+
+
+class TwoRanks(Bench):
+    """Shows a run with the doubled batch as that of two ranks, the second of which may be wrong."""
+
+    def __init__(self, change: Change = lambda run, k, step: step, *, both: bool = False) -> None:
+        super().__init__(Loop())
+        self.change, self.both = change, both
+
+    def ranks(self, job: Job, size: int) -> list[Run]:
+        run = self.run(replace(job, batch=size * job.batch))
+        steps = [
+            tuple(replace(step, batches=tuple(batch[rank : rank + 1] for batch in step.batches)) for step in run.steps)
+            for rank in range(size)
+        ]
+        wrong = [self.both, True]
+        return [
+            replace(run, steps=tuple(self.change(run, k, step) for k, step in enumerate(own)) if wrong[rank] else own)
+            for rank, own in enumerate(steps)
+        ]
+
+    def resume_ranks(self, straight: list[Run], step: int) -> list[Run]:
+        return [
+            replace(each, steps=tuple(self.change(each, k, s) for k, s in enumerate(each.steps))[step:])
+            for each in straight
+        ]
+
+
+def scaled(run: Run, k: int, step: Step) -> Step:
+    return replace(step, gradient={name: _times(each, 2.0) for name, each in step.gradient.items()})
+
+
+def _times(each: Tensor | None, by: float) -> Tensor | None:
+    return None if each is None else each * by
+
+
+def averaged(run: Run, k: int, step: Step) -> Step:
+    halves = [sums(run.before(k), run.named(batch[rank] for batch in run.steps[k].batches)) for rank in (0, 1)]
+    parts = [{n: g / each.tokens for n, g in each.gradient.items()} for each in halves]
+    return replace(step, gradient={n: (parts[0][n] + parts[1][n]) / 2 for n in parts[0]})
+
+
+@pytest.mark.parametrize("claim", [*CLAIMS, RESUME, EVALUATION, USED])
+def test_claim_holds_for_ranks_that_share_a_batch(claim: Callable[[Bench], None]) -> None:
+    claim(TwoRanks())
+
+
+@pytest.mark.parametrize(
+    ("change", "both", "claim", "cause"),
+    [
+        (lambda run, k, step: replace(step, batches=((1,), (2,))), True, USED, r"the examples \[3, 4, 5, 6, 7\] of 7"),
+        (lambda run, k, step: replace(step, batches=((1,), (2,))), False, CLAIMS[0], "so often in an epoch"),
+        (lambda run, k, step: replace(step, weights=run.steps[0].weights), False, CLAIMS[1], "after step 2"),
+        (scaled, True, CLAIMS[2], "counted twice, or a sum over two ranks"),
+        (averaged, True, CLAIMS[2], "it is the mean of the ranks' means"),
+        (lambda run, k, step: replace(step, batches=run.steps[0].batches), False, RESUME, "goes on with the examples"),
+    ],
+)
+def test_wrong_ranks_are_refuted_with_the_cause(
+    change: Change, both: bool, claim: Callable[[Bench], None], cause: str
+) -> None:
+    with pytest.raises(AssertionError, match=cause):
+        claim(TwoRanks(change, both=both))
+
+
+def test_an_evaluation_of_each_ranks_own_part_is_refuted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    from ddp_loop import OwnEvaluation
+
+    with pytest.raises(AssertionError, match="it is that of its own part"):
+        EVALUATION(Bench(OwnEvaluation(), tmp_path))
+
+
+def test_other_weights_after_a_resume_of_two_processes_are_refuted() -> None:
+    class Forgets(TwoRanks):
+        def resume_ranks(self, straight: list[Run], step: int) -> list[Run]:
+            return [replace(each, weights=START) for each in super().resume_ranks(straight, step)]
+
+    with pytest.raises(AssertionError, match="rank 0 ends with other weights"):
+        RESUME(Forgets())

@@ -1,10 +1,13 @@
 """docs/peers.md has the claims and subjects of the compared contracts, and every fault that it names can be shown."""
 
 import re
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import pytest
+
 import pv
-from falsifiers.peers.reproduce import FAULTS
+from falsifiers.peers.reproduce import FAULTS, Fault
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "peers.md").read_text(encoding="utf-8")
@@ -51,3 +54,45 @@ def test_every_fault_is_shown_by_functions_that_are_there() -> None:
     _, _, *faults = rows("## Each fault, by hand")
     named = {name.strip("`") for row in faults for name in row[3].split(", ")}
     assert named == {fault.show.__name__ for fault in FAULTS}
+
+
+FOLDER = Path(__file__).parents[2] / "contracts"
+DEFECTS = {
+    "kd-loss": ["F-KD-EQUATION-001", "F-KD-VALUE-001", "F-KD-LOSS-INV-003"],
+    "kd-domain": ["F-KD-MASK-002", "F-KD-INF-004", "F-KD-VOCAB-001"],
+}
+
+
+LIBRARIES = ["torchtune", "trl", "liger", "modelopt", "recipe"]
+RECIPES = ["recipe-tutorial", "recipe-batchmean", "recipe-mean"]
+
+
+@pytest.mark.parametrize("contract", DEFECTS)
+def test_recipes_break_what_they_are_known_to_break_and_corrected_copies_hold(contract: str) -> None:
+    names = [*RECIPES, *(f"{library}-corrected" for library in LIBRARIES)]
+    found = pv.compare(contract, paths=[FOLDER], subjects=names, only=DEFECTS[contract], examples=10)
+    assert found.exit_code == 0
+    outcomes = {each.name: {row.id: each.outcome(row).value for row in found.rows} for each in found.columns}
+    broken = {name: [claim for claim, each in outcomes[name].items() if each == "falsified"] for name in RECIPES}
+    if contract == "kd-loss":
+        assert broken["recipe-batchmean"] == []
+        assert {"F-KD-EQUATION-001", "F-KD-VALUE-001"} <= set(broken["recipe-mean"])
+    else:
+        assert {"F-KD-MASK-002", "F-KD-INF-004"} <= set(broken["recipe-tutorial"])
+        assert broken["recipe-batchmean"] == ["F-KD-MASK-002", "F-KD-INF-004"]
+        assert "F-KD-VOCAB-001" in broken["recipe-mean"]
+    for library in LIBRARIES:
+        corrected = set(outcomes[f"{library}-corrected"].values())
+        assert "held" in corrected <= {"held", "not claimed"}, library
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.show.__name__)
+def test_a_fault_reproduces_with_the_library_alone(fault: Fault) -> None:
+    try:
+        version(fault.package)
+    except PackageNotFoundError:
+        pytest.skip(f"{fault.package} is not installed: it comes with the extra `peers`")
+    seen = fault.show()
+    assert fault.is_wrong(seen), (
+        f"{fault.name}: {fault.package} answers {seen}; is it mended? It should be {fault.right}"
+    )
