@@ -40,15 +40,6 @@ def test_list_says_what_it_could_not_read(project: Project) -> None:
     assert "C-LIMIT" in done.stdout
 
 
-def test_show_of_a_claim_has_only_its_equation(project: Project) -> None:
-    project("kernels")
-    whole = run("show").stdout
-    (first, *_) = [claim for c in json.loads(run("list", "--format", "json").stdout) for claim in c["falsifiers"]]
-    one = run("show", first["id"]).stdout
-    assert one and len(one) < len(whole)
-    assert f"{first['equation']} = " in one
-
-
 def test_lint_shows_the_line_of_a_finding_only_if_verbose(project: Project) -> None:
     folder = project("small")
     (folder / "contracts/broken.yaml").write_text("schema: pv/2\n")

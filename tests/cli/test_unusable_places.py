@@ -100,13 +100,6 @@ def test_removed_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "cannot use the working or temporary directory" in done.stderr
 
 
-@pytest.mark.parametrize("line", ["mutate", "mutate broken"])
-def test_mutate_beside_a_malformed_contract(project: Project, line: str) -> None:
-    folder = project("small")
-    (folder / "contracts/broken.yaml").write_text("schema: pv/1\nmetadata: {id: broken, version: 1}\n")
-    refused(line, Path("contracts/broken.yaml:2:"))
-
-
 def _as_a_user() -> None:
     """Let permissions bind this process also if it is root."""
     libc = ctypes.CDLL(None)

@@ -57,18 +57,6 @@ def test_what_the_source_does_not_tell_leaves_every_claim_undecided(folder: Path
     assert set(found.values()) <= {Outcome.UNDECIDED, Outcome.NOT_CLAIMED} and Outcome.UNDECIDED in found.values()
 
 
-def test_filled_in_adapter_of_a_class_holds(folder: Path) -> None:
-    new("--trainer", "train:Loop")
-    path = folder / "train_adapter.py"
-    text = path.read_text().replace("model=model,", "model=Model(model),").replace("\n\nclass", f"{MODEL}\n\nclass", 1)
-    text = text.replace('data=fill_in("data"),\n', f"data={ROWS.format(examples='job.train')},\n")
-    text = text.replace('data=fill_in("data")', f"data={ROWS.format(examples='self.job.evaluated')}")
-    path.write_text(text)
-    assert "fill_in(" not in text
-    found = outcomes(pv.check("train_adapter:Adapter", only=FEW, jobs=1))
-    assert found == dict.fromkeys(FEW, Outcome.HELD)
-
-
 def test_filled_in_adapter_of_a_function_holds_and_a_fault_is_seen(folder: Path) -> None:
     new("--trainer", "train:train")
     path = folder / "train_adapter.py"

@@ -118,12 +118,6 @@ def test_validate_refuses_a_subject_that_is_not_there(project: Project, asked: s
     assert message in done.stderr
 
 
-def test_lint_needs_no_package_of_another_subject(project: Project) -> None:
-    project("compared")
-    done = run("lint", "--subject", "mean=absent")
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_validate_honours_what_is_not_claimed(project: Project) -> None:
     project("compared")
     done = run("validate", "--subject", "mean=peers.modest", "--format", "json")

@@ -72,11 +72,3 @@ def test_fork_server_that_cannot_start_is_a_problem(project: Project, monkeypatc
     project("small")
     monkeypatch.setattr("pv.workers.launch.START_LIMIT_S", 0.001)
     assert [check.topic for check in problems()] == ["workers"]
-
-
-@pytest.mark.parametrize(
-    ("least", "installed", "usable"),
-    [("8.1", "8.1", True), ("8.1", "8.10.0", True), ("8.10", "8.9", False), ("0", "1.0rc1", True), ("0", "", False)],
-)
-def test_versions_are_compared_as_numbers(least: str, installed: str, usable: bool) -> None:
-    assert Package("a", "a", least, installed).usable is usable

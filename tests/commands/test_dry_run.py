@@ -9,11 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from pv.cli import main
-from pv.commands import bodies
 from pv.commands.dry_run import dry_run
 from pv.errors import UsageError
 from pv.report.dry_run import data, text
-from pv.source.resolve import Unbound
 
 Project = Callable[[str], Path]
 
@@ -41,18 +39,6 @@ def test_tasks_of_every_kind_and_of_mutants_are_built(project: Project) -> None:
     assert "5 declared mutants" in text(result)
     shown = json.loads(data(result))
     assert len(shown["contracts"][0]["tasks"]) == len(result.tasks["counting"])
-
-
-def test_task_that_cannot_be_built_is_a_problem(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    project("small")
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise Unbound("file", "there is no such file")
-
-    monkeypatch.setattr(bodies.tasks, "attack", refuse)
-    result = dry_run(only=["C-LIMIT"])
-    assert result.exit_code == 1
-    assert "error: C-LIMIT on cpu: cannot be built: there is no such file" in text(result)
 
 
 @pytest.mark.parametrize(("on", "code"), [("cpu", 1), ("cuda", 0)])
@@ -85,9 +71,3 @@ def test_options_that_a_dry_run_does_not_take_are_refused(project: Project, opti
     done = CliRunner().invoke(main, ["validate", "--dry-run", *options])
     assert done.exit_code == 3
     assert "--dry-run takes --format text or json" in done.output
-
-
-def test_command_prints_the_tasks(project: Project) -> None:
-    project("small")
-    done = CliRunner().invoke(main, ["validate", "--dry-run", "--device", "cuda", "--format", "json"])
-    assert (done.exit_code, json.loads(done.output)["devices"]) == (0, ["cuda"])

@@ -67,9 +67,3 @@ def test_recorded_proof_is_shown_until_its_code_changes(project: Project) -> Non
     file.write_text(file.read_text() + "\nadded = 1\n")
     done = run("explain", result["falsifier"])
     assert f"stale, changed: {file.relative_to(folder)}" in done.stdout
-
-
-def test_claim_of_a_suite_is_known_in_every_project(project: Project) -> None:
-    project("small")
-    (found,) = explain("TL-DATA-001")
-    assert found.claim is not None and found.contract.id == "training-loop"

@@ -25,21 +25,6 @@ def test_a_falsifier_that_kills_nothing_is_vacuous(project: Project) -> None:
     assert report.contracts[0].killed == {"epoch-lost", "last-step-lost", "from-zero"}
 
 
-def test_a_mutant_in_a_module_that_is_never_imported_is_void(project: Project) -> None:
-    folder = project("small")
-    (folder / "other.py").write_text("def unused():\n    return 1\n")
-    edit(folder / "counting.py", "import sys\n", "import sys\n\nif not sys.argv:\n    import other\n")
-    contract = folder / "contracts/counting.yaml"
-    edit(contract, "kills: [limit-ignored, limit-forgotten]", "kills: [limit-ignored, limit-forgotten, elsewhere]")
-    contract.write_text(
-        contract.read_text()
-        + '- {id: elsewhere, fault: another module, edit: {function: "other:unused", find: "1", replace: "2"}}\n'
-    )
-    found = result(pv.validate(), "C-LIMIT")
-    assert found.outcome is Outcome.ERROR
-    assert found.reason == "the mutant 'elsewhere' could not be judged: other was never imported"
-
-
 def test_a_mutant_that_breaks_the_import_is_not_killed(project: Project) -> None:
     folder = project("small")
     edit(folder / "contracts/counting.yaml", 'replace: "True"}', "replace: '[][0]'}")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import pv
-from pv.commands.naming import contract_id, resolve
+from pv.commands.naming import resolve
 from pv.commands.request import Request, check, choose
 from pv.errors import UsageError
 from pv.source.project import find_project
@@ -70,13 +70,6 @@ def test_request_runs_only_named_claims_that_only_selects_too(folder: Path) -> N
         choose(project, Request(paths=["C-LIMIT"], only=["X"]))
 
 
-def test_file_of_one_contract_stands_for_its_id(folder: Path) -> None:
-    assert contract_id("contracts/counting.yaml") == "counting"
-    assert contract_id("counting") == "counting"
-    with pytest.raises(UsageError, match="has 2 valid contracts, expected one"):
-        contract_id("contracts")
-
-
 def test_project_without_contracts_is_told_how_to_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="write a first one with `pv new`"):
@@ -122,12 +115,3 @@ def test_a_request_that_cannot_be_met_is_refused(project: Project, request_: Req
     folder = project("small")
     with pytest.raises(UsageError, match=message):
         choose(find_project(folder), request_)
-
-
-def test_an_error_in_a_contract_that_was_not_requested_is_not_shown(project: Project) -> None:
-    folder = project("small")
-    text = (folder / "contracts/counting.yaml").read_text()
-    (folder / "contracts/other.yaml").write_text(text.replace("id: counting", "id: other"))
-    request = Request(contracts=["counting"])
-    assert "PV102" in {finding.code for finding in check(project=find_project(folder))[1]}
-    assert [f.code for f in choose(find_project(folder), request).findings] == []

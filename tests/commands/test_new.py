@@ -105,13 +105,6 @@ def test_existing_file_is_kept_and_nothing_is_written(folder: Path, taken: str) 
     assert files(folder) == {taken: "mine"}
 
 
-def test_existing_table_free_pyproject_is_kept_and_its_lines_are_shown(folder: Path) -> None:
-    (folder / "pyproject.toml").write_text("[project]\n")
-    written = new()
-    assert (folder / "pyproject.toml").read_text() == "[project]\n"
-    assert written.advice == ('add these lines to pyproject.toml:\n[tool.pv]\nroots = ["."]\n',)
-
-
 def test_modules_below_src_are_found(folder: Path) -> None:
     (folder / "src/package").mkdir(parents=True)
     (folder / "src/package/code.py").write_text(SCALED)

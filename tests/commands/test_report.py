@@ -68,8 +68,3 @@ def test_a_contract_whose_runner_died_is_undecided(project: Project) -> None:
     assert read([path], partial=True).exit_code == 0
     by_path = saved(root / "b.json", paths=[root / "contracts/counting.yaml"], only=["C-LIMIT"])
     assert [v.contract.id for v in read([by_path]).contracts if v.absent] == ["other"]
-
-
-def test_no_file_is_refused() -> None:
-    with pytest.raises(UsageError, match="no report given"):
-        read([])

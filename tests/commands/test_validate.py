@@ -70,14 +70,6 @@ def test_a_contract_whose_test_does_not_exist_fails_before_anything_runs(project
     )
 
 
-def test_a_contract_is_judged_in_the_project_that_it_lies_in(
-    project: Project, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    folder = project("small")
-    monkeypatch.chdir(tmp_path)
-    assert pv.validate([folder / "contracts/counting.yaml"], only=["C-LIMIT"]).exit_code == 0
-
-
 def test_a_falsifier_that_cannot_be_imported_says_where(project: Project) -> None:
     folder = project("small")
     edit(folder / "falsifiers/falsify_counting.py", "import subprocess\n", "import subprocess\nimport notthere\n")

@@ -56,22 +56,6 @@ def test_changed_subject_is_tried_again_and_refuted(project: Callable[[str], Pat
     assert result(report, "C-WHOLE").outcome is Outcome.FALSIFIED
 
 
-def test_module_that_only_the_python_path_finds_is_seen(
-    project: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = project("small")
-    shared = folder / "shared"
-    shared.mkdir()
-    (shared / "scale.py").write_text("FACTOR = 1\n")
-    monkeypatch.setenv("PYTHONPATH", str(shared))
-    edit(folder / "counting.py", "epochs * steps", "epochs * steps * scale.FACTOR")
-    edit(folder / "counting.py", "import sys", "import scale")
-    assert result(validate(only=["C-WHOLE"], mutants=False), "C-WHOLE").outcome is Outcome.HELD
-    assert REUSED.format(1) in validate(only=["C-WHOLE"], mutants=False).notes
-    (shared / "scale.py").write_text("FACTOR = 20\n")
-    assert result(validate(only=["C-WHOLE"], mutants=False), "C-WHOLE").outcome is Outcome.FALSIFIED
-
-
 def test_failure_is_never_reused(project: Callable[[str], Path], tried: list[str]) -> None:
     folder = project("small")
     edit(folder / "counting.py", "epochs * steps", "epochs + steps")
@@ -130,10 +114,3 @@ def test_other_options_of_a_task_are_another_task(project: Callable[[str], Path]
         tried.clear()
         validate(only=["C-WHOLE"], **options)
         assert "C-WHOLE" in tried
-
-
-def test_without_the_option_nothing_is_kept(project: Callable[[str], Path]) -> None:
-    folder = project("small")
-    report = pv.validate(only=["C-WHOLE"], jobs=2)
-    assert not any("reused" in note for note in report.notes)
-    assert not (folder / ".pv_cache").exists()

@@ -81,24 +81,14 @@ def nest(draw: st.DrawFn, inside: Any, key: Key) -> None:
         inside[key] = draw(st.sampled_from([[inside[key]], {"a": inside[key]}]))
 
 
-def exchange(draw: st.DrawFn, inside: Any, key: Key) -> None:
-    other = draw(st.sampled_from(sorted(inside, key=repr) if isinstance(inside, dict) else list(range(len(inside)))))
-    inside[key], inside[other] = inside[other], inside[key]
-
-
 def respell(draw: st.DrawFn, inside: Any, key: Key) -> None:
     text = str(inside[key])
     at = draw(st.integers(0, len(text)))
     inside[key] = text[:at] + draw(st.sampled_from(ODD) | st.characters(codec="utf-8")) + text[at:]
 
 
-def misspell(draw: st.DrawFn, inside: Any, key: Key) -> None:
-    if isinstance(inside[key], str):
-        inside[key] += draw(st.sampled_from("aZ0_-."))
-
-
 Change = Callable[[st.DrawFn, Any, Key], None]
-CHANGES: list[Change] = [delete, repeat, retype, rename, nest, exchange, respell, misspell]
+CHANGES: list[Change] = [delete, repeat, retype, rename, nest, respell]
 
 
 @st.composite

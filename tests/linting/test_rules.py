@@ -55,19 +55,6 @@ def test_claim_on_two_devices_needs_the_parameter_device(tmp_path: Path) -> None
     assert findings(tmp_path, "def attack(subject, device): assert True\n", contract) == []
 
 
-def test_all_missing_parameters_of_a_run_are_named_at_once(tmp_path: Path) -> None:
-    runs = 'runs:\n- {name: whole, callable: "t.py::execute", arguments: {steps: 3}, small: {steps: 1}}\n'
-    contract = CONTRACT.replace("falsifiers:", f"{runs}falsifiers:").replace('attack"', 'attack", run: whole')
-    test = "def attack(run): assert True\ndef execute(subject, trace): pass\n"
-    hint = "add the parameters `device`, `directory`, `steps`"
-    assert findings(tmp_path, test, contract) == [("PV112", hint)]
-
-
-def test_missing_subject_is_reported_once(tmp_path: Path) -> None:
-    more = CONTRACT.replace("tiny", "tyni") + CONTRACT.splitlines()[-1].replace("id: F", "id: G") + "\n"
-    assert [code for code, _ in findings(tmp_path, "def attack(subject): assert True\n", more)] == ["PV120"]
-
-
 def test_claim_without_a_subject_is_an_error(tmp_path: Path) -> None:
     found = findings(tmp_path, "def attack(subject): assert True\n", CONTRACT.replace("subject: tiny\n", ""))
     assert found == [("PV122", "give it or the contract a `subject`")]
@@ -105,32 +92,11 @@ def test_unknown_name_is_an_error(tmp_path: Path, text: str, code: str, hint: st
     assert findings_of_subjects(tmp_path, text) == [(code, hint)]
 
 
-def test_duplicate_target_is_reported_once_at_the_later_subject(tmp_path: Path) -> None:
-    text = "".join(f"- {{name: {name}, target: faults}}\n" for name in "abc")
-    assert [code for code, _ in findings_of_subjects(tmp_path, text)] == ["PV197", "PV197"]
-
-
-EQUATION = """
-schema: pv/1
-metadata: {id: c, version: 1.0.0, description: d, references: [r]}
-equations:
-  twice: {domain: {x: real 0..1}, expression: x + x, implemented_by: double(x)}
-falsifiers:
-- {id: F, rule: r, prediction: p, if_fails: f, equation: twice, run: nowhere}
-"""
-
-
 def codes(folder: Path, text: str) -> list[str]:
     (folder / "pyproject.toml").write_text("[tool.pv]\n")
     (folder / "c.yaml").write_text(text)
     loaded = load([folder / "c.yaml"])
     return [f.code for f in [*loaded.findings, *lint(loaded.contracts, project=find_project(folder))]]
-
-
-@pytest.mark.parametrize("own", ["", "subject: tiny\n"])
-def test_unknown_run_of_an_equation_falsifier_is_a_finding(tmp_path: Path, own: str) -> None:
-    (tmp_path / "tiny.py").write_text("def double(number):\n    return 2 * number\n")
-    assert "PV143" in codes(tmp_path, EQUATION + own)
 
 
 @pytest.mark.parametrize("section", ["falsifiers", "mutants", "obligations"])

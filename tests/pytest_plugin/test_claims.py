@@ -95,14 +95,6 @@ def test_failures_show_the_call_the_place_and_the_values_of_an_assert(tmp_path: 
     )
 
 
-def test_another_subject_and_a_mutant_reach_the_claims_in_workers(project: Project) -> None:
-    project("kernels")
-    good = run_pytest("contracts", "-k", "SOFTMAX")
-    assert good.returncode == 0, good.stdout
-    other = run_pytest("contracts", "-k", "K-SOFTMAX-cpu", "--pv-subject", "naive")
-    assert other.returncode == 1, other.stdout
-
-
 def test_claims_outside_the_given_folder_are_named(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     tiny(tmp_path)

@@ -74,22 +74,6 @@ def test_refused_contract_fails_and_other_tests_run(project: Project) -> None:
     assert "missing key 'metadata'" in done.stdout
 
 
-def test_examples_are_as_many_as_the_contract_asks_for(project: Project) -> None:
-    folder = project("small")
-    contract, falsifier = folder / "contracts/counting.yaml", folder / "falsifiers/falsify_counting.py"
-    contract.write_text(contract.read_text().replace("kills: [limit-ignored, limit-forgotten]", "examples: 321"))
-    call = "    assert subject.total(epochs, steps, limit)"
-    falsifier.write_text(falsifier.read_text().replace(call, f'    print("tried")\n{call}'))
-    done = run_pytest("falsifiers", "-k", "limit", "-s")
-    assert done.stdout.count("tried") == 321
-
-
-def test_a_file_that_is_named_is_collected_once(project: Project) -> None:
-    project("small")
-    done = run_pytest("falsifiers/falsify_counting.py", "-k", "limit")
-    assert "1 passed" in done.stdout, done.stdout
-
-
 def test_import_system_is_left_as_it_was(tmp_path: Path) -> None:
     (tmp_path / "falsify_it.py").write_text("FOUND = True\n")
     path, finders = list(sys.path), list(sys.meta_path)
@@ -145,15 +129,6 @@ def test_search_of_a_part_of_a_box_is_no_pass(project: Project) -> None:
     done = run_pytest("falsifiers/", "-k", "shares")
     assert "1 skipped" in done.stdout and "passed" not in done.stdout
     assert "points; `pv validate --only H-SHARE` searches all" in done.stdout
-
-
-def test_box_without_a_point_fails(project: Project) -> None:
-    folder = project("proofs")
-    contract = folder / "contracts/proofs.yaml"
-    contract.write_text(contract.read_text().replace("requires: parts > 0", "requires: parts > 9"))
-    done = run_pytest("falsifiers/", "-k", "shares")
-    assert done.returncode == 1
-    assert "H-SHARE is vacuous: the box has no point" in done.stdout
 
 
 TEST = """

@@ -139,9 +139,3 @@ def test_the_curve_is_scaled_to_its_box_and_said_in_words() -> None:
     (caption,) = found.iter("figcaption")
     assert words(caption) == f"Reference run real-text on cpu, 61.27 s. {said}"
     assert strip.get("aria-label") == "Reference run real-text on cpu: order of 10 events"
-
-
-@pytest.mark.parametrize("losses", [(), ((1.0, 2.0),), ((1.0, 2.0), (1.0, 2.0))])
-def test_few_or_equal_points_are_no_error(losses: tuple[tuple[float, float], ...]) -> None:
-    shown = charts.run(RunTrace(run="r", device="cpu", losses=losses))
-    assert ("<polyline" in shown) == (len(losses) > 1)

@@ -8,9 +8,7 @@ from jsonschema import Draft202012Validator
 
 from pv.contract.load import schema
 from pv.report import render
-from pv.results.trial import EquationMutants
 from pv.results.verdict import Report
-from tests.report import equation_reports
 from tests.report.handmade import HOSTILE, NASTY, PLAIN
 
 
@@ -50,23 +48,3 @@ def test_a_report_of_nothing_follows_the_schema_too() -> None:
     shown = json.loads(render(nothing, "json"))
     Draft202012Validator(schema("report")).validate(shown)
     assert shown["exit_code"] == 2
-
-
-def test_equation_mutants_that_survived_have_their_location() -> None:
-    mutants = EquationMutants(killed=1, total=2, survivors=(equation_reports.MISSED,))
-    data = json.loads(render(equation_reports.report(mutants), "json"))
-    Draft202012Validator(schema("report")).validate(data)
-    assert data["contracts"][0]["results"][0]["trial"]["equation_mutants"] == {
-        "killed": 1,
-        "total": 2,
-        "survivors": [
-            {
-                "equation": "double",
-                "line": 1,
-                "column": 5,
-                "before": "2 * n",
-                "after": "2 + n",
-                "location": {"path": "c.yaml", "line": 3, "column": 15},
-            }
-        ],
-    }

@@ -7,7 +7,7 @@ from pathlib import Path
 import pv
 from pv.report import listing
 from pv.report.formulas import render
-from tests.report.equation_reports import equation, report
+from tests.report.equation_reports import report
 
 CONTRACTS = pv.load([Path(__file__).parents[2] / "contracts"]).contracts
 
@@ -33,8 +33,3 @@ def test_latex_keeps_names_in_comments() -> None:
     assert (head, blank, name) == ("% c 1.0.0  c.yaml", "", "% double")
     assert "double" in "".join(formula) and "2" in "".join(formula)
     assert not any(line.startswith("%") for line in formula)
-
-
-def test_contract_without_valid_equations_shows_nothing() -> None:
-    assert render([replace(CONTRACT, equations=(equation(),))], "text") == ""
-    assert render([replace(CONTRACT, equations=(equation(expression="1 +"),))], "text") == ""

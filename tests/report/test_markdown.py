@@ -1,7 +1,6 @@
 """Markdown keeps messages of the code under contract inside fences and columns."""
 
 import re
-from dataclasses import replace
 
 import pytest
 from markdown_it import MarkdownIt
@@ -42,14 +41,6 @@ def test_markdown_keeps_every_row_of_a_table_in_its_columns() -> None:
         rows = [line for line in unfenced(render(what, "markdown")).split("\n") if line.startswith("| `F-")]
         assert len(rows) == 6
         assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {6}
-
-
-def test_markdown_names_that_end_code_font_are_escaped() -> None:
-    verdict = PLAIN.contracts[0]
-    claim = replace(verdict.contract.falsifiers[0], id="a`|b")
-    results = tuple(replace(result, falsifier=claim) for result in verdict.results)
-    shown = render(replace(PLAIN, contracts=(replace(verdict, results=results),)), "markdown")
-    assert "| a\\`\\|b | cpu |" in shown
 
 
 def test_a_reader_of_commonmark_finds_the_same_structure_whatever_the_text() -> None:

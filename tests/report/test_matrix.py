@@ -26,7 +26,3 @@ def test_text_shows_a_missing_subject_with_its_reason_and_undecided_results() ->
     assert lines[:2] == ["c 1.0.0", "  peer: theirs: undecided: its package is not installed"]
     assert lines[3:5] == ["   peer", "F  undecided"]
     assert lines[-1] == "1 subject, 0.0 s; seed none; exit 2"
-
-
-def test_markdown_has_one_row_a_claim_and_one_column_a_subject() -> None:
-    assert "| claim | `peer` |\n|---|---|\n| `F` r | undecided |\n" in render(COMPARISON, "markdown")

@@ -7,19 +7,18 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from pv.contract.finding import Finding, Severity
 from pv.contract.model import Gate
-from pv.report import FORMATS, phrases, render
+from pv.report import FORMATS, render
 from pv.report.line import cells
 from pv.report.summary import sentence
 from pv.report.wrapping import parts
-from pv.results.outcome import Outcome, Selection
+from pv.results.outcome import Selection
 from pv.results.trial import EquationMutants, MutationScore, TrialStatus
 from pv.results.verdict import Status, decide
 from tests.report import equation_reports
-from tests.report.equation_reports import MISSED, report
-from tests.report.handmade import HOSTILE, PLAIN, found
-from tests.results.handmade import contract, evidence, falsifier, judged, recorded, trial
+from tests.report.equation_reports import report
+from tests.report.handmade import HOSTILE, PLAIN
+from tests.results.handmade import contract, evidence, falsifier, judged, trial
 
 
 def test_text_is_plain_where_there_is_no_terminal() -> None:
@@ -61,15 +60,6 @@ def test_text_shows_the_worst_first_with_all_a_reader_needs() -> None:
     ]
 
 
-def test_text_names_every_claim_that_is_not_made_if_it_is_verbose() -> None:
-    verdict = PLAIN.contracts[0]
-    unclaimed = [replace(each, outcome=Outcome.NOT_CLAIMED, reason="no ranks") for each in verdict.results]
-    report = replace(PLAIN, contracts=(replace(verdict, results=unclaimed),))
-    names = ", ".join(f"{each.falsifier.id} on {each.device}" for each in unclaimed)
-    assert f"NOT CLAIMED {names}: no ranks" in render(report, "text", verbose=True)
-    assert "no ranks" not in render(report, "text")
-
-
 @pytest.mark.parametrize(("valid", "asked", "said"), [(1, 200, True), (19, 200, True), (20, 200, False), (1, 1, False)])
 def test_text_names_claims_that_held_on_a_fraction_of_their_examples(valid: int, asked: int, said: bool) -> None:
     """The others of the report did not hold."""
@@ -105,27 +95,11 @@ def test_a_passing_contract_is_one_line_and_verbose_adds_its_figures() -> None:
     ]
 
 
-def test_names_and_figures_of_all_contracts_are_in_columns() -> None:
-    failing, passing = PLAIN.contracts[0], equation_reports.report(EquationMutants(killed=1, total=2)).contracts[0]
-    passing = replace(passing, subject="theirs")
-    assert render(replace(PLAIN, contracts=(failing, passing))).splitlines()[:2] == [
-        "FAIL  c            falsifiers 1/5  mutants 1/1  cuda 1/1 recorded  1 undecided",
-        "PASS  c on theirs  falsifiers 1/1",
-    ]
-
-
 FIGURES = "1 of 5 falsifiers held, CUDA 1 of 1 (recorded on NVIDIA H200, 2026-11-20), 1 of 1 mutants killed"
 
 
 def test_the_sentence_has_every_denominator() -> None:
     assert sentence(PLAIN.contracts[0]) == FIGURES
-
-
-def test_records_of_two_days_are_both_dated() -> None:
-    claims = (falsifier("F", devices=("cuda",)), falsifier("G", devices=("cuda",)))
-    records = (recorded(), replace(recorded(id_="G"), when="2020-01-01"))
-    said = sentence(decide(contract(*claims), evidence(recorded=records), Selection()))
-    assert "CUDA 2 of 2 (recorded on NVIDIA H200, 2020-01-01; NVIDIA H200, 2026-11-20)" in said
 
 
 PASSING, FAILING = report(None).contracts[0], PLAIN.contracts[0]
@@ -162,34 +136,11 @@ def test_a_score_is_rounded_down_and_marked_where_it_satisfies_no_gate(fields: d
     assert cells(replace(PASSING, score=score))["score"] == cell
 
 
-def test_a_contract_with_lint_errors_that_ran_nothing_has_no_figures() -> None:
-    error = Finding(code="PV133", severity=Severity.ERROR, location=FAILING.contract.location, message="")
-    nothing = tuple(replace(result, trial=None) for result in FAILING.results)
-    assert cells(replace(FAILING, results=nothing, findings=(error,))) == {"remarks": "1 lint error, nothing was run"}
-    assert cells(replace(FAILING, findings=(error,)))["remarks"] == "1 lint error, 1 undecided"
-
-
 @pytest.mark.parametrize("form", ["text", "markdown"])
 def test_a_tolerance_that_a_contract_sets_is_shown_with_its_reason(form: str) -> None:
     given = report(None, tolerance={"relative": 1e-3, "absolute": 0, "why": "a table of 10 bits"})
     note = "the tolerance of double is set, relative 0.001, absolute 0: a table of 10 bits"
     assert note in render(given, form, verbose=True)
-
-
-def test_results_with_one_exception_at_one_place_are_shown_together() -> None:
-    refuted, error, vacuous = phrases.blocks(PLAIN.contracts[0])
-    assert error.trial is not None
-    raised = replace(error, trial=replace(error.trial, counterexample=found("no module")))
-    assert phrases.repeated([refuted, raised, vacuous, raised]) == [[refuted], [raised, raised], [vacuous]]
-
-
-def test_an_attack_that_kills_no_equation_mutant_is_vacuous() -> None:
-    found = report(EquationMutants(killed=0, total=3, survivors=(MISSED,)))
-    (verdict,) = found.contracts
-    (result,) = verdict.results
-    assert (verdict.status, result.outcome) == (Status.FAIL, Outcome.VACUOUS)
-    assert result.reason == "it kills none of 3 mutants of its equation"
-    assert "survivor  c.yaml:3:15 double: 2 + n for 2 * n" in render(found, "text")
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name != "json"])

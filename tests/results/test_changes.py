@@ -11,7 +11,7 @@ from pv.results.changes import ChangeKind, changes
 from pv.results.outcome import Outcome, Result, Selection
 from pv.results.verdict import ContractVerdict, Report, Status, decide
 from tests.report.handmade import PLAIN
-from tests.results.handmade import HELD, contract, evidence, falsifier, judged, recorded, trial
+from tests.results.handmade import HELD, contract, evidence, falsifier, recorded, trial
 
 GOOD = decide(contract(falsifier()), evidence(*HELD), Selection())
 
@@ -86,30 +86,12 @@ def test_a_device_that_is_no_longer_measured_is_newly_undecided() -> None:
     assert changes(report(on_cpu), report(ON_BOTH)) == ()
 
 
-def test_a_claim_that_was_not_selected_and_a_device_that_was_given_up_are_not_newly_undecided() -> None:
-    both = contract(falsifier(), falsifier("G"))
-    old = decide(both, evidence(*HELD, trial(id_="G"), judged(id_="G")), Selection())
-    part = decide(both, evidence(*HELD), Selection(falsifiers=frozenset({"F"})))
-    assert changes(report(old), report(part)) == ()
-    assert [change.text for change in changes(report(ON_BOTH), report(GOOD))] == ["device no longer named: cuda"]
-
-
 def test_a_removed_contract_is_weaker_and_one_that_was_not_selected_is_no_change() -> None:
     other = replace(GOOD, contract=replace(GOOD.contract, id="d", location=Location(Path("d.yaml"))))
     base = report(GOOD, other, project=("c", "d"))
     (change,) = changes(base, report(GOOD, project=("c",)))
     assert (change.kind, change.contract, change.text) == (ChangeKind.WEAKER, "d", "contract removed, with 1 claims")
     assert changes(base, report(GOOD, project=("c", "d"))) == ()
-
-
-def test_additions_are_listed_last_and_a_new_failing_claim_first() -> None:
-    more = decide(contract(falsifier(), falsifier("G")), evidence(*HELD, trial(id_="G"), judged(id_="G")), Selection())
-    failing = replace(more, results=(more.results[0], replace(more.results[1], outcome=Outcome.FALSIFIED)))
-    assert [(c.kind, c.claim, c.text) for c in changes(report(GOOD), report(failing))] == [
-        (ChangeKind.FAILING, "G", "falsified on cpu, new"),
-        (ChangeKind.ADDED, "G", "claim"),
-    ]
-    assert [c.text for c in changes(report(), report(GOOD))] == ["contract with 1 claims and 2 mutants"]
 
 
 def test_a_verdict_that_changed_without_a_result_is_listed_with_its_reason() -> None:

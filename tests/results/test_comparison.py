@@ -4,11 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from pv.contract.claims import Harness
 from pv.contract.finding import Finding, Severity
-from pv.contract.names import Binding
 from pv.results.comparison import Column, Comparison
-from pv.results.outcome import Outcome, Selection
+from pv.results.outcome import Selection
 from pv.results.trial import Evidence, Trial, TrialStatus
 from pv.results.verdict import Report, decide
 from tests.results.handmade import FOUND, HELD, HERE, contract, evidence, falsifier, trial
@@ -49,26 +47,3 @@ def test_refused_subject_ends_with_3() -> None:
     refusal = Finding(code="PV010", severity=Severity.REFUSAL, location=HERE, message="unknown key 'x'")
     columns = (column("own", evidence(*HELD), own=True, findings=(refusal,)),)
     assert Comparison(contract=CONTRACT, columns=columns).exit_code == 3
-
-
-def test_subject_that_is_missing_has_no_results_and_counts_nothing() -> None:
-    missing = Column(name="peer", target="peer", missing="its package is not installed")
-    assert (missing.results, missing.verdict, missing.count(Outcome.HELD)) == ((), None, 0)
-    assert missing.outcome(falsifier()) is Outcome.UNDECIDED
-    assert Comparison(contract=CONTRACT, columns=(missing,)).exit_code == 2
-
-
-def test_proofs_are_rows_and_count_as_measured() -> None:
-    box = Harness(id="H", rule="r", if_fails="i", location=HERE, test=Binding("f.py", "p"), bounds={"n": "0..9"})
-    proofs = replace(contract(), harnesses=(box,))
-    proved, refuted = (
-        replace(column(name, evidence(), own=name == "own"), report=replace(EMPTY, contracts=(verdict,)))
-        for name, verdict in (
-            ("own", decide(proofs, evidence(trial(id_="H")), Selection(mutants=False))),
-            ("peer", decide(proofs, evidence(trial(TrialStatus.REFUTED, "H", counterexample=FOUND)), Selection())),
-        )
-    )
-    comparison = Comparison(contract=proofs, columns=(proved, refuted))
-    assert [row.id for row in comparison.rows] == ["H"]
-    assert [each.outcome(box) for each in comparison.columns] == [Outcome.PROVED, Outcome.FALSIFIED]
-    assert Comparison(contract=proofs, columns=(proved,)).exit_code == comparison.exit_code == 0

@@ -86,20 +86,6 @@ def test_a_claim_of_another_subject_or_with_other_keys_is_said_of_the_claim() ->
     assert said(BASE, elsewhere) == [("F", "subject changed: 'worse', was none"), ("F", "depth changed: '2', was none")]
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        BASE,
-        without("requires"),
-        without(checks=["repeatable", "inputs_unchanged"]),
-        without(tolerance={"relative": 1, "why": "w"}),
-        replace(BASE, runs=(RUN, replace(RUN, name="other"))),
-    ],
-)
-def test_what_asks_for_more_and_a_tolerance_are_left_out(more: Contract) -> None:
-    assert said(BASE, more) == []
-
-
 def test_definitions_are_saved_and_an_older_report_has_none(tmp_path: Path) -> None:
     verdict = decide(BASE, evidence(*HELD), Selection())
     path = tmp_path / "r.json"

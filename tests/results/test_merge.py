@@ -9,13 +9,13 @@ import pytest
 from pv.contract.finding import Location
 from pv.contract.model import Contract, Gate
 from pv.errors import UsageError
-from pv.results.merge import NO_COMMIT, merge
+from pv.results.merge import merge
 from pv.results.merge_contract import merged, with_missing_claims
 from pv.results.outcome import Outcome, Selection
-from pv.results.trial import DeviceInfo, TrialStatus
+from pv.results.trial import TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, decide
 from tests.report.handmade import PLAIN
-from tests.results.handmade import contract, evidence, falsifier, judged, recorded, trial
+from tests.results.handmade import contract, evidence, falsifier, judged, trial
 
 DIFFERENT = "one.json and other.json have different changes to one commit"
 PROJECT = {"c": "c.yaml", "d": "d.yaml"}
@@ -48,17 +48,6 @@ def test_a_contract_that_is_in_no_report_is_undecided_unless_partial() -> None:
     ]
     assert whole.exit_code == 2
     assert merge(only, partial=True).exit_code == 0
-
-
-def test_a_contract_of_which_only_another_subject_was_tried_is_undecided() -> None:
-    other = report(replace(passing("c"), subject="peer"), passing("d"))
-    assert [(v.contract.id, v.subject, v.status, v.absent) for v in merge({"o.json": other}).contracts] == [
-        ("c", "", Status.UNDECIDED, "in none of the reports"),
-        ("c", "peer", Status.PASS, ""),
-        ("d", "", Status.PASS, ""),
-    ]
-    assert merge({"o.json": other, "own.json": report(passing("c"))}).exit_code == 0
-    assert merge({"o.json": other}, partial=True).exit_code == 0
 
 
 def test_claims_of_one_contract_from_two_reports_make_it_whole() -> None:
@@ -107,39 +96,10 @@ def test_reports_of_different_trees_are_refused(one: dict[str, str], other: dict
         assert merge(reports).exit_code == 0
 
 
-def test_reports_without_a_commit_are_merged_with_a_note() -> None:
-    one, other = report(passing("c"), commit=""), report(passing("d"), commit="1")
-    assert merge({"a": one, "b": other}).notes == (NO_COMMIT,)
-    assert merge({"a": one}).notes == ()
-
-
 def test_different_versions_of_a_contract_are_refused_by_name() -> None:
     reports = {"a.json": report(passing("c")), "b.json": report(passing("c", "G"))}
     with pytest.raises(UsageError, match=r"a\.json and b\.json hold different versions of contract 'c'"):
         merge(reports)
-
-
-def test_different_definitions_of_a_contract_are_refused_where_both_reports_hold_them() -> None:
-    moved = replace(passing("c"), definitions={**(passing("c").definitions or {}), "subject": "other"})
-    with pytest.raises(UsageError, match="different versions of contract 'c'"):
-        merge({"a.json": report(passing("c")), "b.json": report(moved)})
-    older = replace(moved, definitions=None)
-    assert merge({"a.json": report(passing("c"), passing("d")), "b.json": report(older)}).exit_code == 0
-
-
-def test_differences_of_the_machines_are_noted_and_devices_joined() -> None:
-    cuda = {"cuda": DeviceInfo(name="NVIDIA H100", torch="2.13")}
-    one = report(passing("c"), devices=cuda)
-    other = report(
-        passing("d"), devices={"cuda": DeviceInfo(name="NVIDIA H200", torch="2.13")}, seed=3, python="3.12.1"
-    )
-    whole = merge({"a": one, "b": other})
-    assert whole.notes == (
-        "the reports have different versions of Python: 3.11.7, 3.12.1",
-        "the reports have different seeds: 0, 3",
-        NO_COMMIT,
-    )
-    assert whole.devices == {"cuda": DeviceInfo(name="NVIDIA H100 and NVIDIA H200", torch="2.13")}
 
 
 def test_an_interrupted_or_unmatched_report_makes_the_whole_one_so() -> None:
@@ -161,14 +121,6 @@ def test_devices_from_two_machines_are_measured_both() -> None:
         whole = merged(order)
         assert [(r.device, r.outcome) for r in whole.results] == [("cpu", Outcome.HELD), ("cuda", Outcome.HELD)]
         assert (whole.status, whole.killed) == (Status.PASS, {"m"})
-
-
-def test_an_absent_device_gives_way_to_a_measured_one_and_to_a_record() -> None:
-    absent = decide(contract(CLAIM), evidence(absent={"cuda": "no device"}), Selection(devices=("cuda",)))
-    old = decide(contract(CLAIM), evidence(trial(), judged(), recorded=(recorded(),)), Selection())
-    now = verdict(trial(TrialStatus.REFUTED, device="cuda"), devices=("cuda",))
-    assert [r.outcome for r in merged([absent, old]).results] == [Outcome.HELD, Outcome.HELD]
-    assert [r.outcome for r in merged([absent, old, now]).results] == [Outcome.HELD, Outcome.FALSIFIED]
 
 
 def test_a_mutant_is_killed_only_if_every_report_that_claims_it_killed_it() -> None:

@@ -1,14 +1,10 @@
 """The verdict is a pure function of claims and evidence: what follows from how one falsifier and its mutants ended."""
 
-from pathlib import Path
-
 import pytest
 
-from pv.contract.claims import Harness
-from pv.contract.finding import Finding, Location, Severity
-from pv.contract.names import Binding
+from pv.contract.finding import Finding, Severity
 from pv.results.outcome import Outcome, Selection
-from pv.results.proofs import replayed, within
+from pv.results.proofs import replayed
 from pv.results.trial import EquationMutants, Trial, TrialStatus
 from pv.results.verdict import Status, decide
 from tests.report.equation_reports import report
@@ -141,11 +137,6 @@ def test_nothing_measured_is_not_a_pass() -> None:
     assert decide(contract(), evidence(), Selection()).status is Status.UNDECIDED
 
 
-def test_nothing_selected_is_not_a_pass() -> None:
-    verdict = decide(contract(falsifier()), evidence(*HELD), Selection(falsifiers=frozenset()))
-    assert (verdict.status, verdict.results, verdict.partial) == (Status.UNDECIDED, (), True)
-
-
 def test_a_falsifier_in_prose_is_undecided() -> None:
     verdict = decide(contract(falsifier(test=None, kills=()), strict=False), evidence(), Selection())
     assert said(verdict) == (Status.UNDECIDED, Outcome.UNDECIDED, "not bound: its test is prose")
@@ -172,24 +163,6 @@ def test_an_attack_whose_equation_has_no_mutant_needs_an_automatic_one(mutants: 
     (verdict,) = report(mutants).contracts
     assert (verdict.status, verdict.results[0].outcome) == (Status.UNDECIDED, Outcome.UNDECIDED)
     assert verdict.results[0].reason == "no automatic mutant was judged"
-
-
-HARNESS = Harness(
-    id="H",
-    rule="r",
-    if_fails="i",
-    location=Location(Path("c.yaml")),
-    test=Binding("prove.py", "prove"),
-    bounds={"n": "0..8"},
-    limit_s=4.0,
-)
-
-
-def test_killed_worker_names_the_limit_of_the_contract() -> None:
-    found = within(HARNESS, trial(TrialStatus.TIMEOUT, stopped=True, detail="stopped at 10.0 s"))
-    assert found.detail.startswith("no answer within its limit of 4 s")
-    own = trial(TrialStatus.TIMEOUT, detail="exhaustive: at its limit of 4 s")
-    assert within(HARNESS, own) is own
 
 
 def test_counterexample_that_holds_in_a_fresh_process_is_an_error() -> None:

@@ -58,17 +58,6 @@ def test_changed_clause_is_named_first(project: Project, contract: Contract) -> 
     assert changed(project, other) == ("the contract's clause",)
 
 
-def test_results_that_were_not_measured_now_are_kept(project: Project, contract: Contract) -> None:
-    (claim,) = contract.falsifiers
-    both = replace(contract, falsifiers=(claim, replace(claim, id="F-TWO")))
-    prints = {each.id: store.fingerprint(project, both, each, Target("tiny")) for each in both.claims}
-    for name in prints:
-        path = store.write(project, both, "cuda", H200, {name: trial(id_=name, device="cuda")}, prints)
-    assert [result["falsifier"] for result in json.loads(path.read_text())["results"]] == ["F-GOOD", "F-TWO"]
-    record(project, contract)  # the second claim was removed from the contract
-    assert [result["falsifier"] for result in json.loads(path.read_text())["results"]] == ["F-GOOD"]
-
-
 HEAD = {"hardware": "OLD", "torch": "2.0.0", "python": "3.0.0", "when": "2020-01-01", "commit": "old"}
 
 
@@ -100,13 +89,6 @@ def test_file_that_is_not_evidence_is_a_finding(project: Project, contract: Cont
     path.write_text(text)
     found, (problem,) = store.read(project, contract, "cuda", lambda: fingerprints(project, contract))
     assert (found, problem.code, problem.location.path) == ({}, "PV170", path)
-
-
-def test_evidence_of_another_contract_is_a_finding(project: Project, contract: Contract) -> None:
-    path = record(project, contract)
-    path.write_text(path.read_text().replace('"contract": "good"', '"contract": "other"'))
-    _, (problem,) = store.read(project, contract, "cuda", lambda: fingerprints(project, contract))
-    assert "it is evidence of other on cuda" in problem.message
 
 
 def test_write_that_fails_names_the_file_and_leaves_none(tmp_path: Path) -> None:

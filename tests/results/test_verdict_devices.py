@@ -89,9 +89,3 @@ def test_a_contract_without_a_claim_on_the_required_device_is_undecided() -> Non
     verdict = decide(contract(falsifier()), known, REQUIRED)
     assert (verdict.status, verdict.unclaimed) == (Status.UNDECIDED, ("cuda",))
     assert "nothing claimed on cuda" in sentence(verdict)
-
-
-def test_a_gate_for_the_cpu_alone_needs_no_claim_on_the_required_device() -> None:
-    known = evidence(trial(), judged())
-    verdict = decide(contract(falsifier(), gate=Gate(devices=("cpu",))), known, REQUIRED)
-    assert (verdict.status, verdict.unclaimed) == (Status.PASS, ())

@@ -11,7 +11,6 @@ from pv.results import gates
 from pv.results.outcome import Outcome, Selection
 from pv.results.trial import MutationScore, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, decide
-from tests.report.handmade import PLAIN
 from tests.results.handmade import BOTH, HELD, HERE, contract, evidence, falsifier, judged, trial, two
 
 
@@ -124,16 +123,6 @@ def test_a_required_device_without_a_claim_and_an_absent_contract_are_reasons() 
     assert gates.unmet(absent) == ("in none of the reports",)
 
 
-def test_what_is_wrong_besides_the_contracts_is_listed() -> None:
-    assert gates.unmet_overall(PLAIN) == ()
-    empty = replace(PLAIN, contracts=(), interrupted=True, unmatched=("--only X",))
-    assert gates.unmet_overall(empty) == (
-        "interrupted: what had not run is undecided",
-        "nothing was measured: no contract was tried",
-        "--only X names nothing",
-    )
-
-
 SEVERITIES = {3: Severity.REFUSAL, 1: Severity.ERROR, 0: Severity.NOTICE}
 
 
@@ -170,7 +159,3 @@ def test_the_exit_code_is_the_worst_of_all(first: Status, second: Status, findin
 @pytest.mark.parametrize(("findings", "code"), [((), 2), ((0,), 2), ((1,), 1), ((3,), 3), ((0, 1, 3), 3)])
 def test_without_a_contract_nothing_passes(findings: tuple[int, ...], code: int) -> None:
     assert report(findings=findings).exit_code == code
-
-
-def test_an_interruption_is_its_own_exit_code() -> None:
-    assert report(Status.PASS, interrupted=True).exit_code == 130

@@ -8,7 +8,6 @@ from pv.contract.claims import Equation, Falsifier, Harness
 from pv.contract.model import Contract, Gate
 from pv.contract.names import Binding, Target
 from pv.results.outcome import Selection
-from pv.results.trial import MutationScore
 from pv.results.verdict import ContractVerdict, decide
 from pv.results.weaker import weaker
 from tests.results.handmade import HELD, HERE, contract, evidence, falsifier, judged, trial
@@ -115,14 +114,3 @@ def test_a_wider_tolerance_is_weaker() -> None:
     assert said(ten, one) == []
     assert said(tolerant(), one) == [("", "the tolerance of e is set, it was measured")]
     assert said(one, tolerant()) == []
-
-
-def test_a_lower_a_stale_and_a_lost_score_are_weaker() -> None:
-    full = MutationScore(total=10, judged=10, killed=10, sampled=10)
-    good = verdict(BASE, score=full)
-    assert list(weaker(good, verdict(BASE, score=replace(full, killed=9)))) == [("", "mutation score 90 %, was 100 %")]
-    assert list(weaker(good, verdict(BASE, score=replace(full, changed=("a.py",))))) == [
-        ("", "the mutation score is stale, changed: a.py")
-    ]
-    assert list(weaker(good, verdict(BASE))) == [("", "no mutation score recorded, was 100 %")]
-    assert list(weaker(verdict(BASE), good)) == []

@@ -107,15 +107,6 @@ def test_the_closure_has_every_file_that_may_run(packages: Project) -> None:
     assert foreign == {"yaml", "numpy", "json", "typing", "attr"}
 
 
-def test_package_of_the_project_is_not_foreign_where_one_of_its_modules_is_missing(packages: Project) -> None:
-    (packages.root / "spread").mkdir()
-    (packages.root / "spread/core.py").write_text(
-        "try:\n    from spread import _fast\nexcept ImportError:\n    import json"
-    )
-    files, foreign = imports.closure(packages, [packages.root / "spread/core.py"])
-    assert (files, foreign) == ({packages.root / "spread/core.py"}, {"json"})
-
-
 LOSSES = """
 import functools
 import torch

@@ -86,13 +86,6 @@ def test_subject_that_cannot_be_driven_is_told_what_to_write(subject: Any, messa
     assert message in str(error.value)
 
 
-def test_reason_of_the_user_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Plain, "not_claimed", {"CLM-LOSS-001": "labels are next tokens"}, raising=False)
-    monkeypatch.setattr(Plain, "lacks", {"mask": "no row is padded"}, raising=False)
-    assert Bench(Plain).missing("CLM-LOSS-001", ("loss",)) == "labels are next tokens"
-    assert Bench(Plain).missing("CLM-PAD-001", ("mask",)) == "no mask: no row is padded"
-
-
 @pytest.mark.parametrize(
     ("name", "fault", "claim", "cause"),
     [

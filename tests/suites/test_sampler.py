@@ -12,10 +12,7 @@ from torch import Tensor
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
 
 from pv.suites.sampler.batches import Batches
-from reference_trainer.data.epochs import ShuffledBatches
 from reference_trainer.data.text import epoch_order
-from reference_trainer.distillation.domain import IGNORE_INDEX
-from reference_trainer.distillation.protocols import Batch
 from tests.suites.trying import Trying
 
 TRYING = Trying("sampler")
@@ -25,42 +22,6 @@ STATE, SIZE, EPOCH = {"SMP-RESUME-001"}, {"SMP-SIZE-001"}, {"SMP-EPOCH-001"}
 
 def own_order(n: int, seed: int, epoch: int) -> Tensor:
     return epoch_order(seed, epoch, n)
-
-
-class Numbers:
-    """Rows whose only token is their number."""
-
-    device = torch.device("cpu")
-
-    def __init__(self, size: int, batch_size: int) -> None:
-        self.size, self.batch_size, self.batches = size, batch_size, -(-size // batch_size)
-
-    def __len__(self) -> int:
-        return self.size
-
-    def batch(self, order: Tensor, position: int) -> Batch:
-        tokens = order[(position - 1) * self.batch_size : position * self.batch_size, None]
-        return Batch(tokens=tokens, labels=tokens)
-
-
-class Trained:
-    """The batches of the reference trainer, as a batch sampler; a filler is an empty batch."""
-
-    def __init__(self, size: int, batch_size: int, seed: int, world_size: int, rank: int) -> None:
-        rows = Numbers(size, batch_size)
-        self.source = ShuffledBatches(sequences=rows, seed=seed, world_size=world_size, rank=rank)
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return self.source.batches
-
-    def __iter__(self) -> Iterator[list[int]]:
-        for position in range(1, len(self) + 1):
-            batch = self.source.batch(self.epoch, position)
-            yield batch.tokens[batch.labels != IGNORE_INDEX].tolist()
 
 
 @pytest.mark.parametrize(
@@ -73,7 +34,6 @@ class Trained:
         (DistributedSampler, STATE | SIZE),
         (WeightedRandomSampler, {"SMP-ONCE-001"} | RANKS | EPOCH | STATE | SIZE),
         (own_order, RANKS | STATE | SIZE),
-        (Trained, STATE),
     ],
 )
 def test_correct_samplers_keep_what_they_claim(make: Any, not_claimed: set[str]) -> None:

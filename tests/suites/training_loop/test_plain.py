@@ -56,21 +56,12 @@ class Blocks(HandWritten):
         return total / sum(part[:, 1:].numel() for part in rows)
 
 
-class Halved(Blocks):
-    wrong = 2.0
-
-
 CLAIMS = ["TL-DATA-001", "TL-GRAD-001", "TL-GRAD-003", "TL-GRAD-005", "TL-LOG-001", "TL-EVAL-001", "TL-EVAL-002"]
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
 def test_claims_hold_for_a_loop_over_blocks(claim: str, tmp_path: Path) -> None:
     attack_of(by_id(claim))(bench=Bench(Blocks(), tmp_path))
-
-
-def test_wrong_factor_is_seen_in_such_a_loop(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match=r"is 0\.5 times"):
-        attack_of(by_id("TL-GRAD-001"))(bench=Bench(Halved(), tmp_path))
 
 
 def test_claims_about_unscored_tokens_and_unequal_rows_are_not_claimed() -> None:

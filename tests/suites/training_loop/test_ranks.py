@@ -146,12 +146,3 @@ def test_an_evaluation_of_each_ranks_own_part_is_refuted(monkeypatch: pytest.Mon
 
     with pytest.raises(AssertionError, match="it is that of its own part"):
         EVALUATION(Bench(OwnEvaluation(), tmp_path))
-
-
-def test_other_weights_after_a_resume_of_two_processes_are_refuted() -> None:
-    class Forgets(TwoRanks):
-        def resume_ranks(self, straight: list[Run], step: int) -> list[Run]:
-            return [replace(each, weights=START) for each in super().resume_ranks(straight, step)]
-
-    with pytest.raises(AssertionError, match="rank 0 ends with other weights"):
-        RESUME(Forgets())

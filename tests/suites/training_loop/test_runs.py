@@ -10,26 +10,13 @@ import torch
 
 from pv.suites.training_loop import bench as benches
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.cases import equal, evaluated_job, job, saved_job
+from pv.suites.training_loop.claims.cases import equal, job, saved_job
 from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.probe import Probe
 from pv.suites.training_loop.recording import Recorder, record
 from pv.suites.training_loop.run import observe
 from pv.suites.training_loop.unread import refuse_unread, watched
-
-
-def test_random_state_is_another_one_before_each_run(tmp_path: Path) -> None:
-    drawn = []
-
-    class Draws(Loop):
-        def run(self, job: Job) -> Report:
-            drawn.append(float(torch.rand(())))
-            return super().run(job)
-
-    for _ in range(2):
-        observe(Draws(), replace(evaluated_job(), directory=tmp_path))
-    assert drawn[0] != drawn[1]
 
 
 def test_steps_that_are_not_of_torch_leave_the_claims_undecided(tmp_path: Path) -> None:
@@ -101,17 +88,6 @@ def test_setting_that_is_not_read_is_named() -> None:
         SkipTest, match=r"^the adapter does not read job.groups: use it, or list the feature in `lacks`$"
     ):
         refuse_unread(JOB)
-
-
-def test_reads_of_a_copy_count() -> None:
-    replace(watched(JOB), seed=2)
-    refuse_unread(JOB)
-
-
-def test_reads_in_a_method_of_the_job_count() -> None:
-    job = Job(directory=Path("out"), train=equal(4), dropout=0.5)
-    watched(job).model()
-    refuse_unread(job)
 
 
 def test_resumed_run_need_not_read_all() -> None:

@@ -62,19 +62,6 @@ def test_placeholder_is_named_where_a_job_needs_it(job: Jobs, method: str, setti
         Half().run(job(**settings))
 
 
-def test_resume_is_a_placeholder_too(job: Jobs) -> None:
-    with pytest.raises(Placeholder, match="load"):
-        Half().run(job(resume=Path("checkpoint")))
-
-
-def test_numbers_that_log_does_not_return_are_lacking() -> None:
-    class Logging(Half):
-        logged = ("loss",)
-
-    assert {"loss", "rate", "norm"} <= Half().lacks.keys()
-    assert "loss" not in Logging().lacks
-
-
 def test_features_that_a_loop_has_are_not_lacking(job: Jobs) -> None:
     class Averaging(Half):
         has = ("average", "best_step", "keep")
