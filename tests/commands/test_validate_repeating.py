@@ -31,17 +31,13 @@ def test_a_counterexample_replays_by_blob_and_by_arguments_until_it_is_mended(pr
         assert replayed.trial is not None and replayed.trial.counterexample is not None
         assert replayed.trial.counterexample.arguments == {"epochs": 4, "steps": 1}
     edit(folder / "counting.py", "(epochs > 3)", "0")
-    gate = "qa_gate: {id: G, name: g, require: {falsifiers: [C-LIMIT]}}\n"
-    for required in ("", gate):
-        (folder / "contracts/counting.yaml").write_text((folder / "contracts/counting.yaml").read_text() + required)
-        for replay in (blob, '{"epochs": 4, "steps": 1}'):
-            holds_now("C-WHOLE", replay)
+    for replay in (blob, '{"epochs": 4, "steps": 1}'):
+        holds_now("C-WHOLE", replay)
 
 
 @pytest.mark.parametrize(
     ("replay", "says"),
     [
-        ('{"epochs": 4}', "missing a required argument: 'steps'"),
         ('{"epochs": 4, "steps": 1, "step": 1}', "got an unexpected keyword argument 'step'"),
     ],
 )
@@ -72,7 +68,7 @@ def test_an_example_that_the_test_rejects_now_did_not_hold(project: Project) -> 
     edit(test, start, f"{start}    assume(epochs < 4)\n")
     edit(test, "from hypothesis import given", "from hypothesis import assume, given")
     blob = f"{trial.counterexample.hypothesis}:{trial.counterexample.blob}"
-    for replay in (blob, '{"epochs": 4, "steps": 1}'):
+    for replay in (blob,):
         found = result(pv.validate(only=["C-WHOLE"], replay=replay), "C-WHOLE")
         assert (found.outcome, "the test rejects the example to replay" in found.reason) == (Outcome.VACUOUS, True)
 
@@ -86,9 +82,6 @@ def test_the_point_of_a_harness_is_replayed_until_it_is_mended(project: Project)
     assert result(pv.validate(only=["H-SHARE"], replay=replay), "H-SHARE").outcome is Outcome.FALSIFIED
     edit(folder / "counting.py", " + (total > 9)", "")
     holds_now("H-SHARE", replay)
-    report = pv.validate(only=["H-SHARE"], replay=replay)
-    assert "held 1/1" in pv.render(report)
-    assert "1 of 1 held" in pv.render(report, verbose=True)
 
 
 def test_seeds_repeat_and_differ(project: Project) -> None:
@@ -128,7 +121,6 @@ def test_an_equations_counterexample_is_printed_to_be_replayed_until_it_is_mende
     found = pv.validate(only=["K-SOFTMAX"])
     (line,) = (line for line in pv.render(found).splitlines() if line.startswith("  replay    "))
     _, replay = shlex.split(line.partition("--only ")[2].partition(" ")[2])
-    assert result(pv.validate(only=["K-SOFTMAX"], replay=replay), "K-SOFTMAX").outcome is Outcome.FALSIFIED
     edit(folder / "kernels.py", " * 1.5", "")
     holds_now("K-SOFTMAX", replay)
 
