@@ -44,12 +44,6 @@ def test_full_disk_is_an_error_of_one_line(project: Project, command: str, unbuf
     assert (done.returncode, done.stderr) == (3, "pv: cannot write to standard output: No space left on device\n")
 
 
-def test_an_unknown_command_is_refused() -> None:
-    done = CliRunner().invoke(main, ["nonsense"])
-    assert done.exit_code == 3
-    assert "No such command 'nonsense'" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -38,13 +38,6 @@ def test_every_format_is_that_of_the_validation(results: Path, form: str) -> Non
     assert Path("out").read_text() == render(HOSTILE, form)
 
 
-def test_a_damaged_file_is_refused_without_a_traceback(results: Path) -> None:
-    results.write_text(results.read_text()[:1000])
-    ended = call("results.json")
-    assert ended.exit_code == 3
-    assert "pv: results.json is damaged: not JSON" in ended.stderr
-
-
 def test_another_version_and_a_damaged_base_are_refused_by_name(results: Path) -> None:
     content = json.loads(results.read_text())
     Path("old.json").write_text(json.dumps(content | {"format": "pv-report/1"}))

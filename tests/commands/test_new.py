@@ -119,7 +119,6 @@ def test_modules_below_src_are_found(folder: Path) -> None:
         ("code", "expected module:function; code defines scaled, none, later"),
         ("code:scled", "defines no scled; did you mean 'scaled'"),
         ("cod:scaled", "no module 'cod'.*; did you mean 'code'"),
-        ("code:none", "has no parameter"),
         ("code:Kind", "code:Kind is a class: name a function that constructs it and calls Kind.of or Kind.at$"),
         ("code:later", "is a coroutine or a generator"),
     ],

@@ -55,11 +55,6 @@ def test_claim_on_two_devices_needs_the_parameter_device(tmp_path: Path) -> None
     assert findings(tmp_path, "def attack(subject, device): assert True\n", contract) == []
 
 
-def test_claim_without_a_subject_is_an_error(tmp_path: Path) -> None:
-    found = findings(tmp_path, "def attack(subject): assert True\n", CONTRACT.replace("subject: tiny\n", ""))
-    assert found == [("PV122", "give it or the contract a `subject`")]
-
-
 BAD = Path(__file__).parents[1] / "bad_contracts"
 
 
@@ -163,16 +158,13 @@ UNCHECKED = {
     "def attack(subject, n): assert n\n": ("PV114", FIXTURE),
     "def attack(subject, tmp_path): assert tmp_path\n": ("PV114", FOLDER),
     "@given(m=st.integers())\ndef attack(subject, m, n): assert n\n": ("PV114", FIXTURE),
-    "@given(st.integers())\ndef attack(subject, n, m): assert n\n": ("PV114", FIXTURE),
     "def attack(subject): return subject.double(1) == 2\n": ("PV115", "write `assert subject.double(1) == 2`"),
 }
 
 CHECKED = [
     "@given(n=st.integers())\ndef attack(subject, n): assert n\n",
     "@given(st.integers())\ndef attack(subject, n): assert n\n",
-    "@hypothesis.given(n=st.integers())\n@settings(max_examples=3)\ndef attack(subject, n): assert n\n",
     "@given(**strategies)\ndef attack(subject, n): assert n\n",
-    "def attack(subject, n=2, *, device='cpu'): assert n\n",
     "def attack(subject):\n    def inner(): return 1\n    if subject: return\n    assert inner()\n    return None\n",
 ]
 
@@ -185,15 +177,12 @@ def test_claim_that_would_not_be_checked_is_refused_with_what_to_write(tmp_path:
 SILENT = [
     "def attack(subject): subject.double(1) == 2\n",
     "def attack(subject): torch.equal(subject.double(1), 2)\n",
-    "@given(n=st.integers())\ndef attack(subject, n): compared(n)\ndef compared(n): return n == 2\n",
-    "from hypothesis import note\ndef attack(subject): note(subject.double(1))\n",
 ]
 ASSERTED = [
     "def attack(subject): torch.testing.assert_close(subject.double(1), 2)\n",
     "def attack(subject): compared(subject.double(1))\ndef compared(n):\n    if n != 2: raise ValueError(n)\n",
     "from helpers import compared\ndef attack(subject): compared(subject.double(1), 2)\n",
     "def attack(subject):\n    with pytest.raises(ValueError): subject.double('a')\n",
-    "def attack(subject):\n    cases = Cases()\n    cases.run(subject)\nclass Cases:\n    def run(self, s): assert s\n",
 ]
 
 

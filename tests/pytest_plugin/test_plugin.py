@@ -84,15 +84,6 @@ def test_import_system_is_left_as_it_was(tmp_path: Path) -> None:
     assert (sys.path, sys.meta_path) == (path, finders)
 
 
-def test_subject_that_was_imported_from_elsewhere_is_skipped(project: Project) -> None:
-    folder = project("small")
-    (folder / "installed").mkdir()
-    (folder / "installed/counting.py").write_text((folder / "counting.py").read_text())
-    done = run_pytest("falsifiers", "-k", "limit", "-o", "pythonpath=installed")
-    assert "1 skipped" in done.stdout, done.stdout
-    assert "installed/counting.py, not from" in done.stdout
-
-
 def test_a_falsifier_that_no_contract_binds_is_skipped_with_the_reason(project: Project) -> None:
     folder = project("small")
     contract = folder / "contracts/counting.yaml"

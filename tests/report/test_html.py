@@ -14,7 +14,6 @@ from pv.results.trial import RunTrace, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, decide
 from tests.report.handmade import HOSTILE, NASTY, PLAIN
 from tests.report.html.pages import fragment, page, words
-from tests.report.many import many
 from tests.results.handmade import contract, evidence, falsifier, judged, trial
 from tests.results.test_saved import full
 
@@ -107,17 +106,6 @@ def test_every_cell_says_what_happened() -> None:
         ["G", "– not judged", "not named"],
         ["H", "not named", "· not tried"],
     ]
-
-
-def test_a_large_matrix_is_a_list_of_its_mutants() -> None:
-    found = rows(many(200).contracts[0])
-    assert found[0] == ["mutant", "fault", "falsifiers"]
-    assert found[1:4] == [
-        ["m-0", "three", "F-0: not tried"],
-        ["m-1", "three", "F-1: survived"],
-        ["m-2", "three", "F-2: killed"],
-    ]
-    assert len(found) == 201
 
 
 TRACE = RunTrace(

@@ -4,18 +4,14 @@ import re
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
-from rich.text import Text
 
 from pv.contract.model import Gate
 from pv.report import FORMATS, render
 from pv.report.line import cells
 from pv.report.summary import sentence
-from pv.report.wrapping import parts
 from pv.results.outcome import Selection
-from pv.results.trial import EquationMutants, MutationScore, TrialStatus
+from pv.results.trial import MutationScore, TrialStatus
 from pv.results.verdict import Status, decide
-from tests.report import equation_reports
 from tests.report.equation_reports import report
 from tests.report.handmade import HOSTILE, PLAIN
 from tests.results.handmade import contract, evidence, falsifier, judged, trial
@@ -83,18 +79,6 @@ def test_text_counts_notices_and_shows_refusals() -> None:
     )
 
 
-def test_a_passing_contract_is_one_line_and_verbose_adds_its_figures() -> None:
-    mutants = EquationMutants(killed=1, total=2)
-    passing = equation_reports.report(mutants, tolerance={"relative": 1e-3, "why": "10 bits"})
-    assert render(passing).splitlines()[:-1] == ["PASS  c  falsifiers 1/1", ""]
-    assert render(passing, verbose=True).splitlines()[:-1] == [
-        "PASS  c  falsifiers 1/1",
-        "      c 1.0.0: 1 of 1 falsifiers held, 1 of 2 equation mutants killed",
-        "",
-        "note: c: the tolerance of double is set, relative 0.001: 10 bits",
-    ]
-
-
 FIGURES = "1 of 5 falsifiers held, CUDA 1 of 1 (recorded on NVIDIA H200, 2026-11-20), 1 of 1 mutants killed"
 
 
@@ -149,13 +133,3 @@ def test_a_format_that_shows_what_was_seen_shows_the_guess_of_the_author_as_such
     seen, guess = text.find("AssertionError: plainly said"), text.rfind("if this fails: cause plainly said")
     assert guess > seen if seen >= 0 else guess < 0
     assert text.count("cause plainly said") == text.count("if this fails: cause plainly said")
-
-
-def test_styled_text_is_indented_and_commands_are_not_wrapped() -> None:
-    console = Console(width=50)
-    text = Text("  seen      " + "word " * 20)
-    first, *rest = (part.plain for part in parts(text, console, 12))
-    assert len(first) <= 50 and rest
-    assert all(part.startswith(" " * 12 + "word") and len(part.rstrip()) <= 50 for part in rest)
-    command = Text("  rerun     pv validate " + "--only X " * 20)
-    assert [part.plain for part in parts(command, console, 12)] == [command.plain]

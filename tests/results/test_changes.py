@@ -34,11 +34,8 @@ def between(old: Result, new: Result) -> list[tuple[ChangeKind, str]]:
     [
         (Outcome.HELD, Outcome.FALSIFIED, ChangeKind.FAILING),
         (Outcome.UNDECIDED, Outcome.VACUOUS, ChangeKind.FAILING),
-        (Outcome.VACUOUS, Outcome.FALSIFIED, ChangeKind.FAILING),
         (Outcome.FALSIFIED, Outcome.HELD, ChangeKind.FIXED),
-        (Outcome.ERROR, Outcome.PROVED, ChangeKind.FIXED),
         (Outcome.HELD, Outcome.UNDECIDED, ChangeKind.UNDECIDED),
-        (Outcome.FALSIFIED, Outcome.UNDECIDED, ChangeKind.UNDECIDED),
         (Outcome.HELD, Outcome.NOT_CLAIMED, ChangeKind.WEAKER),
         (Outcome.PROVED, Outcome.HELD, ChangeKind.WEAKER),
     ],

@@ -69,16 +69,6 @@ def test_result_is_not_kept_if_a_file_changed_while_the_validation_ran(folder: P
     assert recalled(first) is None
 
 
-def test_result_is_not_kept_if_an_older_file_was_moved_into_place(folder: Path) -> None:
-    older = folder / "older.py"
-    older.write_text("3\n")
-    os.utime(older, (900_000_000, 900_000_000))
-    first = Reuse(find_project(folder))
-    older.replace(folder / "code.py")
-    first.keep(first.key(TASK), FOUND, [])
-    assert recalled(first) is None
-
-
 def test_result_of_another_environment_is_not_recalled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept(folder)
     monkeypatch.setattr("pv.results.reuse.distributions", lambda: ())

@@ -15,7 +15,6 @@ from pv.contract.mutants import MutationScope, Name
 from pv.errors import UsageError
 from pv.report import render
 from pv.results import saved
-from pv.results.traces import trace_of
 from pv.results.trial import EquationMutants, MutationScore, RunTrace
 from pv.results.verdict import Report
 from tests.report.equation_reports import MISSED
@@ -112,8 +111,3 @@ def test_a_cut_file_is_refused(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(UsageError, match=r"results.json is damaged: not JSON"):
         saved.load(path)
-
-
-def test_what_is_no_finite_number_is_no_point() -> None:
-    values = (None, "nan", float("nan"), float("inf"), 10**400, True, [1])
-    assert trace_of("r", "cpu", 1.0, [{"event": "step", "step": 1, "loss": value} for value in values]).losses == ()

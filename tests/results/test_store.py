@@ -14,7 +14,7 @@ from pv.contract.load import load
 from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.results import store
-from pv.results.trial import DeviceInfo, TrialStatus
+from pv.results.trial import DeviceInfo
 from pv.source.project import Project, find_project
 from tests.results.handmade import trial
 
@@ -40,22 +40,10 @@ def fingerprints(project: Project, contract: Contract) -> dict[str, store.Finger
     return {claim.id: store.fingerprint(project, contract, claim, Target("tiny"))}
 
 
-def record(project: Project, contract: Contract, **fields) -> Path:
-    found = trial(TrialStatus.HELD, "F-GOOD", "cuda", **{"files": frozenset({"tiny.py"}), **fields})
-    return store.write(project, contract, "cuda", H200, {"F-GOOD": found}, fingerprints(project, contract))
-
-
 def changed(project: Project, contract: Contract) -> tuple[str, ...]:
     found, problems = store.read(project, contract, "cuda", lambda: fingerprints(project, contract))
     assert problems == []
     return found[KEY].changed
-
-
-def test_changed_clause_is_named_first(project: Project, contract: Contract) -> None:
-    record(project, contract)
-    (claim,) = contract.falsifiers
-    other = replace(contract, falsifiers=(replace(claim, examples=7),))
-    assert changed(project, other) == ("the contract's clause",)
 
 
 HEAD = {"hardware": "OLD", "torch": "2.0.0", "python": "3.0.0", "when": "2020-01-01", "commit": "old"}

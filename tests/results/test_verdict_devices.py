@@ -55,11 +55,9 @@ def test_a_required_device_counts_by_its_record(
         ((), Status.PASS),
         ((recorded(changed=("tiny.py",)),), Status.PASS),
         ((recorded(TrialStatus.SKIPPED),), Status.PASS),
-        ((recorded(TrialStatus.ERROR),), Status.PASS),
         ((recorded(),), Status.PASS),
         ((recorded(TrialStatus.REFUTED, changed=("tiny.py",)),), Status.PASS),
         ((recorded(TrialStatus.REFUTED),), Status.FAIL),
-        ((recorded(TrialStatus.RAISED),), Status.FAIL),
     ],
 )
 def test_a_device_that_is_not_required_counts_only_by_a_fresh_refutation(

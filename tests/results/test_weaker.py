@@ -36,26 +36,14 @@ CHANGES = [
     (with_claim(devices=("cpu",)), "F", "device no longer named: cuda"),
     (with_claim(examples=50), "F", "fewer examples asked for: 50, was 100"),
     (with_claim(rule="q"), "F", "rule changed: 'q', was 'r'"),
-    (with_claim(prediction="q"), "F", "prediction changed: 'q', was 'p'"),
     (
         with_claim(test=Binding("f.py", "g")),
         "F",
         "tried by f.py::g, was falsifiers/falsify_tiny.py::falsify_double",
     ),
-    (replace(BASE, falsifiers=()), "F", "removed: r"),
     (replace(BASE, harnesses=(replace(BOX, bounds={"n": "0..5"}),)), "H", "proved over n 0..5, was n 0..9"),
-    (replace(BASE, harnesses=()), "H", "removed: r"),
     (replace(BASE, mutants=BASE.mutants[:1]), "n", "mutant removed: f"),
-    (
-        replace(
-            BASE, mutants=(BASE.mutants[0], replace(BASE.mutants[1], change=replace(BASE.mutants[1].change, find="4")))
-        ),
-        "n",
-        "mutant changed: f",
-    ),
     (replace(BASE, gate=Gate(falsifiers=frozenset())), "F", "no longer required by the gate"),
-    (replace(BASE, gate=Gate(harnesses=frozenset())), "H", "no longer required by the gate"),
-    (replace(BASE, gate=Gate(mutants=frozenset({"m"}))), "n", "mutant no longer required by the gate"),
 ]
 
 

@@ -124,22 +124,6 @@ def test_a_refusal_has_a_typed_reason_also_after_pickling(
     assert str(again) == str(refused.value)
 
 
-def test_a_definition_is_matched_with_its_decorators() -> None:
-    source = "def f():\n    @wrap(1)\n    @other\n    def g():\n        pass\n    return g\n"
-    find = "@wrap(1)\n@other\ndef g():\n    pass"
-    assert patch(source, "f", find, "def g():\n    pass") == (
-        "def f():\n    def g():\n        pass\n\n\n    return g\n"
-    )
-
-
-def test_a_name_that_is_defined_twice_is_searched_in_both_places() -> None:
-    source = "if a:\n    def f():\n        return 1\nelse:\n    def f():\n        return 2\n"
-    assert patch(source, "f", "2", "3") == source.replace("2", "3")
-    twice = source.replace("2", "1")
-    with pytest.raises(BrokenMutant, match="'1' occurs 2 times in 'f'"):
-        patch(twice, "f", "1", "3")
-
-
 @pytest.mark.parametrize(
     "frame",
     [

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from pv.suites.optimizer.adamw import AdamW
 from pv.suites.optimizer.bench import Bench
@@ -109,13 +108,3 @@ class Aliased(Sign):
 def test_wrong_optimizers_are_refuted(make: Callable[..., Any], claim: str, message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         TRYING.tests[claim](bench=Bench(make))
-
-
-def test_a_formula_of_the_subject_is_used() -> None:
-    def sign(weight: Tensor, gradients: list[Tensor], settings: list[dict[str, Any]]) -> Tensor:
-        for gradient, each in zip(gradients, settings, strict=True):
-            weight = weight - each["lr"] * gradient.sign()
-        return weight
-
-    make = type("Right", (Sign,), {"formula": staticmethod(sign)})
-    assert TRYING.wrong(make).keys() == {"OPT-DECAY-001", "OPT-FLAG-001"}

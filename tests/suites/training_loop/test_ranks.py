@@ -1,6 +1,6 @@
 """Ranks are processes of their own; what is wrong between them is named."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from unittest import SkipTest
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims import ranks
-from pv.suites.training_loop.job import Job, Report
+from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.loop import Loop
 from pv.suites.training_loop.oracle import START, norm, sums
 from pv.suites.training_loop.recording import Step
@@ -55,19 +55,6 @@ def test_job_that_one_rank_cannot_run_is_skipped_with_its_reason(bench: Benches,
 
     with pytest.raises(SkipTest, match="no such job"):
         bench(Unable()).ranks(job(), 2)
-
-
-def test_adapter_of_no_module_is_skipped(bench: Benches, job: Jobs) -> None:
-    class Local:
-        lacks: Mapping[str, str] = {}
-        not_claimed: Mapping[str, str] = {}
-        tolerance = 1e-9
-
-        def run(self, job: Job) -> Report:
-            raise NotImplementedError
-
-    with pytest.raises(SkipTest, match="define it in a module"):
-        bench(Local()).ranks(job(), 2)
 
 
 CLAIMS = (ranks.falsify_examples_of_two_ranks, ranks.falsify_weights_of_two_ranks, ranks.falsify_gradient_of_two_ranks)

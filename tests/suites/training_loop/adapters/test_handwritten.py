@@ -60,16 +60,3 @@ def test_placeholder_is_named_where_a_job_needs_it(job: Jobs, method: str, setti
     assert Half().run(job()).final_step == 3
     with pytest.raises(Placeholder, match=rf"Half.{method}\(\) is a placeholder"):
         Half().run(job(**settings))
-
-
-def test_features_that_a_loop_has_are_not_lacking(job: Jobs) -> None:
-    class Averaging(Half):
-        has = ("average", "best_step", "keep")
-
-    assert Bench(Half()).missing("", ("average",)) == "no average: its adapter does not name it in `has`"
-    assert "keep" in Half().lacks
-    assert Bench(Averaging()).missing("", ("average", "best_step", "keep")) == ""
-    with pytest.raises(Placeholder, match="average"):
-        Averaging().run(job(average=0.5))
-    with pytest.raises(Placeholder, match="best"):
-        Averaging().run(job(best=True))
