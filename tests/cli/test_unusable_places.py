@@ -90,16 +90,6 @@ def test_report_that_cannot_be_read(project: Project, line: str, place: Callable
     refused(line.replace("FILE", "saved.json"), Path("saved.json"))
 
 
-def test_removed_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "gone"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    folder.rmdir()
-    done = CliRunner().invoke(main, ["lint"])
-    assert done.exit_code == 3
-    assert "cannot use the working or temporary directory" in done.stderr
-
-
 def _as_a_user() -> None:
     """Let permissions bind this process also if it is root."""
     libc = ctypes.CDLL(None)

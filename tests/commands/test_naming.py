@@ -92,14 +92,6 @@ def test_a_pattern_that_names_nothing_is_said_and_is_no_pass(project: Project) -
     assert "note: --only TYPO names nothing" in pv.render(report)
 
 
-def test_numbers_out_of_range_are_refused(project: Project) -> None:
-    project("small")
-    with pytest.raises(UsageError, match="invalid value -1 for 'jobs'"):
-        pv.validate(jobs=-1)
-    with pytest.raises(UsageError, match="invalid value 0 for 'examples'"):
-        pv.validate(examples=0)
-
-
 @pytest.mark.parametrize(
     ("request_", "message"),
     [

@@ -35,19 +35,6 @@ def test_a_counterexample_replays_by_blob_and_by_arguments_until_it_is_mended(pr
         holds_now("C-WHOLE", replay)
 
 
-@pytest.mark.parametrize(
-    ("replay", "says"),
-    [
-        ('{"epochs": 4, "steps": 1, "step": 1}', "got an unexpected keyword argument 'step'"),
-    ],
-)
-def test_names_of_an_example_that_do_not_fit_the_test_are_said(project: Project, replay: str, says: str) -> None:
-    project("small")
-    found = result(pv.validate(only=["C-WHOLE"], replay=replay), "C-WHOLE")
-    assert found.outcome is Outcome.ERROR
-    assert found.reason.startswith(f"ValueError: {replay} is not an example of ") and found.reason.endswith(says)
-
-
 def holds_now(claim: str, replay: str) -> None:
     report = pv.validate(only=[claim], replay=replay)
     found = result(report, claim)

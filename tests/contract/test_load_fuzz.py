@@ -71,16 +71,6 @@ def retype(draw: st.DrawFn, inside: Any, key: Key) -> None:
     inside[key] = draw(VALUES)
 
 
-def rename(draw: st.DrawFn, inside: Any, key: Key) -> None:
-    if isinstance(inside, dict):
-        inside[draw(st.one_of(SCALARS.filter(lambda v: v == v), st.text(max_size=6)))] = inside.pop(key)
-
-
-def nest(draw: st.DrawFn, inside: Any, key: Key) -> None:
-    for _ in range(draw(st.sampled_from([1, 2, 30, 60]))):
-        inside[key] = draw(st.sampled_from([[inside[key]], {"a": inside[key]}]))
-
-
 def respell(draw: st.DrawFn, inside: Any, key: Key) -> None:
     text = str(inside[key])
     at = draw(st.integers(0, len(text)))
@@ -88,7 +78,7 @@ def respell(draw: st.DrawFn, inside: Any, key: Key) -> None:
 
 
 Change = Callable[[st.DrawFn, Any, Key], None]
-CHANGES: list[Change] = [delete, repeat, retype, rename, nest, respell]
+CHANGES: list[Change] = [delete, repeat, retype, respell]
 
 
 @st.composite

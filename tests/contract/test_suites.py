@@ -24,15 +24,6 @@ def test_every_claim_of_a_suite_names_a_fault_that_it_detects(name: str) -> None
     assert [claim.id for claim in mine if not claim.kills] == []
 
 
-def test_claims_of_a_suite_come_before_those_of_the_contract_under_its_id() -> None:
-    suite, _ = load_file(suites()["training-loop"])
-    assert suite is not None
-    own = replace(suite.falsifiers[0], id="OWN-001")
-    contract = joined(replace(suite, id="mine", falsifiers=(own,)), suite)
-    assert [claim.id for claim in contract.falsifiers][-1] == "OWN-001"
-    assert contract.falsifiers[0].id == f"mine.{suite.falsifiers[0].id}"
-
-
 def test_mutant_of_a_contract_is_killed_by_the_claims_of_its_suite_that_it_names() -> None:
     suite, _ = load_file(suites()["training-loop"])
     assert suite is not None

@@ -1,13 +1,10 @@
 """The pytest plugin, by real pytest runs: in a project with contracts, and in one without any."""
 
-import importlib.util
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pv.pytest_plugin.modules import Imports
 from tests.pytest_plugin.subprocesses import run_pytest
 
 Project = Callable[[str], Path]
@@ -72,16 +69,6 @@ def test_refused_contract_fails_and_other_tests_run(project: Project) -> None:
     done = run_pytest("contracts/broken.yaml", "test_ordinary.py")
     assert "1 failed, 1 passed" in done.stdout, done.stdout
     assert "missing key 'metadata'" in done.stdout
-
-
-def test_import_system_is_left_as_it_was(tmp_path: Path) -> None:
-    (tmp_path / "falsify_it.py").write_text("FOUND = True\n")
-    path, finders = list(sys.path), list(sys.meta_path)
-    imports = Imports(["falsify_it"], [tmp_path])
-    assert importlib.util.find_spec("falsify_it") is not None
-    assert sys.path[: len(path)] == path
-    imports.close()
-    assert (sys.path, sys.meta_path) == (path, finders)
 
 
 def test_a_falsifier_that_no_contract_binds_is_skipped_with_the_reason(project: Project) -> None:

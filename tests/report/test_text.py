@@ -5,16 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from pv.contract.model import Gate
 from pv.report import FORMATS, render
 from pv.report.line import cells
 from pv.report.summary import sentence
-from pv.results.outcome import Selection
-from pv.results.trial import MutationScore, TrialStatus
-from pv.results.verdict import Status, decide
+from pv.results.trial import MutationScore
 from tests.report.equation_reports import report
 from tests.report.handmade import HOSTILE, PLAIN
-from tests.results.handmade import contract, evidence, falsifier, judged, trial
 
 
 def test_text_is_plain_where_there_is_no_terminal() -> None:
@@ -87,16 +83,6 @@ def test_the_sentence_has_every_denominator() -> None:
 
 
 PASSING, FAILING = report(None).contracts[0], PLAIN.contracts[0]
-
-
-def test_survivors_that_the_gate_waives_are_named() -> None:
-    survived = evidence(trial(), judged(TrialStatus.HELD))
-    verdict = decide(contract(falsifier(), gate=Gate(mutants=frozenset())), survived, Selection())
-    assert verdict.status is Status.PASS
-    for form in ("text", "markdown", "junit"):
-        assert "the gate waives survivors: m" in render(replace(PLAIN, contracts=(verdict,)), form)
-    killed = decide(contract(falsifier(), gate=Gate(mutants=frozenset())), evidence(trial(), judged()), Selection())
-    assert cells(killed)["remarks"] == ""
 
 
 def test_claims_on_fewer_examples_are_counted() -> None:

@@ -11,7 +11,7 @@ from pv.results.changes import ChangeKind, changes
 from pv.results.outcome import Outcome, Result, Selection
 from pv.results.verdict import ContractVerdict, Report, Status, decide
 from tests.report.handmade import PLAIN
-from tests.results.handmade import HELD, contract, evidence, falsifier, recorded, trial
+from tests.results.handmade import HELD, contract, evidence, falsifier, recorded
 
 GOOD = decide(contract(falsifier()), evidence(*HELD), Selection())
 
@@ -67,20 +67,6 @@ def test_evidence_gone_stale_is_told_from_other_undecided_results() -> None:
     (change,) = changes(report(fresh), report(stale))
     assert (change.kind, change.claim) == (ChangeKind.STALE, "F")
     assert change.text == "undecided on cuda, was held: stale, changed: a.py"
-
-
-ON_BOTH = decide(
-    contract(falsifier(devices=("cpu", "cuda"))),
-    evidence(*HELD, trial(device="cuda")),
-    Selection(devices=("cpu", "cuda")),
-)
-
-
-def test_a_device_that_is_no_longer_measured_is_newly_undecided() -> None:
-    on_cpu = decide(ON_BOTH.contract, evidence(*HELD), Selection(devices=("cpu",)))
-    (change,) = changes(report(ON_BOTH), report(on_cpu))
-    assert (change.kind, change.claim, change.text) == (ChangeKind.UNDECIDED, "F", "not measured on cuda, was held")
-    assert changes(report(on_cpu), report(ON_BOTH)) == ()
 
 
 def test_a_removed_contract_is_weaker_and_one_that_was_not_selected_is_no_change() -> None:

@@ -17,7 +17,6 @@ from tests.results.handmade import (
     evidence,
     falsifier,
     judged,
-    only_cell,
     said,
     trial,
 )
@@ -51,13 +50,6 @@ def test_any_other_end_of_a_required_falsifier_fails(one: Trial, outcome: Outcom
 def test_what_was_not_tried_is_undecided(status: TrialStatus) -> None:
     verdict = decide(contract(falsifier()), evidence(trial(status, detail="why")), Selection())
     assert said(verdict) == (Status.UNDECIDED, Outcome.UNDECIDED, "why")
-
-
-def test_every_ending_has_an_outcome() -> None:
-    outcomes = {
-        end: only_cell(decide(contract(falsifier()), evidence(trial(end)), Selection())).outcome for end in TrialStatus
-    }
-    assert {end for end, outcome in outcomes.items() if outcome in (Outcome.HELD, Outcome.PROVED)} == set()
 
 
 @pytest.mark.parametrize(

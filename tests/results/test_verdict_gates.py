@@ -1,7 +1,6 @@
 """Which of several falsifiers and mutants count, what a contract lacks to pass, and the exit code."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -11,6 +10,7 @@ from pv.results import gates
 from pv.results.outcome import Outcome, Selection
 from pv.results.trial import MutationScore, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, decide
+from tests.report.handmade import PLAIN
 from tests.results.handmade import BOTH, HELD, HERE, contract, evidence, falsifier, judged, trial, two
 
 
@@ -122,21 +122,10 @@ def test_a_required_device_without_a_claim_and_an_absent_contract_are_reasons() 
 SEVERITIES = {3: Severity.REFUSAL, 1: Severity.ERROR, 0: Severity.NOTICE}
 
 
-def report(*statuses: Status, findings: tuple[int, ...] = (), **fields: Any) -> Report:
+def report(*statuses: Status, findings: tuple[int, ...] = ()) -> Report:
     verdicts = tuple(ContractVerdict(contract=contract(), status=status, results=()) for status in statuses)
     found = tuple(Finding(code="PV001", severity=SEVERITIES[code], location=HERE, message="m") for code in findings)
-    return Report(
-        contracts=verdicts,
-        findings=found,
-        devices={},
-        seed=0,
-        seconds=0.0,
-        started="",
-        version="",
-        python="",
-        hypothesis="",
-        **fields,
-    )
+    return replace(PLAIN, contracts=verdicts, findings=found)
 
 
 CODE_OF = {Status.PASS: 0, Status.UNDECIDED: 2, Status.FAIL: 1}

@@ -1,6 +1,5 @@
 """Claims of the suite `lr-schedule` on PyTorch's schedulers, on others that are right, and on wrong ones."""
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +42,6 @@ from_one.first = 1  # type: ignore[attr-defined]
         (by_lambda, set()),
         (lr_scheduler.CosineAnnealingLR, WARMUP | {"LRS-STAY-001"}),
         (lr_scheduler.OneCycleLR, WARMUP | {"LRS-STAY-001", "LRS-GROUP-001"}),
-        (lr_scheduler.LinearLR, WARMUP | {"LRS-DECAY-001", "LRS-END-001", "LRS-STAY-001"}),
         (linear, SCHEDULER),
         (learning_rate, SCHEDULER),
         (from_one, SCHEDULER),
@@ -71,16 +69,11 @@ def unlimited(step: int, warmup: int, total: int) -> float:
     return step / max(1, warmup) if step < warmup else (total - step) / max(1, total - warmup)
 
 
-def undefined(step: int, warmup: int, total: int) -> float:
-    return math.nan if step > total else linear(step, warmup, total)
-
-
 @pytest.mark.parametrize(
     ("make", "claim", "message"),
     [
         (late, "LRS-PEAK-001", "the greatest rate comes first in step 2, one step late"),
         (unlimited, "LRS-RANGE-001", "the rate is -0.*in step"),
-        (undefined, "LRS-RANGE-001", "the rate is nan in step"),
         (lambda step, warmup, total: step / warmup, "LRS-EDGE-001", "without warm-up of .* steps, it divides by zero"),
         (Forgets, "LRS-STATE-001", "is that of a schedule that starts anew"),
     ],

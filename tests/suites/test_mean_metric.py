@@ -1,7 +1,7 @@
 """Claims of the suite `mean-metric` on metrics that are right, and on wrong ones."""
 
 import re
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import torch
@@ -58,26 +58,12 @@ class Sums:
         self.total, self.count = state["total"], state["count"]
 
 
-class Plain:
-    """Takes no weight."""
-
-    def __init__(self) -> None:
-        self.values: list[float] = []
-
-    def add(self, value: Tensor) -> None:
-        self.values.append(float(value))
-
-    def mean(self) -> float:
-        return sum(self.values) / len(self.values)
-
-
 @pytest.mark.parametrize(
     ("make", "not_claimed"),
     [
         (TokenMean, set()),
         (Meter, MERGE | STATE),
         (Sums, set()),
-        (Plain, MERGE | STATE | {f"MTR-{each}-001" for each in ("MEAN", "SPLIT", "ZERO", "MANY", "RESET")}),
     ],
 )
 def test_correct_metrics_keep_what_they_claim(make: Any, not_claimed: set[str]) -> None:
@@ -106,23 +92,6 @@ class Last(Sums):
         self.total, self.count = float(total), count
 
 
-class Poisoned(TokenMean):
-    def update(self, value: Any, weight: int = 1) -> None:
-        self.total, self.weight = self.total + float(value) * weight, self.weight + weight
-
-
-class Shared(Plain):
-    """Has one list for all."""
-
-    everything: ClassVar[list[float]] = []
-
-    def __init__(self) -> None:
-        self.values = self.everything
-
-    def reset(self) -> None:
-        self.values.clear()
-
-
 class Attached(Sums):
     def update(self, total: Tensor, count: int) -> None:
         self.total, self.count = self.total + total, self.count + count
@@ -134,8 +103,6 @@ class Attached(Sums):
         (Unweighted, "MTR-MEAN-001", "it is the mean of the batches' means"),
         (Undivided, "MTR-MEAN-001", "it is the sum, which is not divided"),
         (Last, "MTR-MEAN-001", "it is the last batch"),
-        (Poisoned, "MTR-ZERO-001", "the mean is nan after a batch of weight 0 and mean nan"),
-        (Shared, "MTR-RESET-001", "a metric of its own changes from -50"),
         (Attached, "MTR-GRAPH-001", "total and the result still has it"),
         (Attached, "MTR-NARROW-001", "the ones are lost"),
     ],

@@ -61,19 +61,6 @@ def test_correct_optimizers_keep_what_they_claim(make: Any, not_claimed: set[str
     assert TRYING.wrong(make) == dict.fromkeys(not_claimed, "")
 
 
-class Late(torch.optim.SGD):
-    """Dampens the first gradient too."""
-
-    formula = "sgd"
-
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            for weight in group["params"]:
-                if weight.grad is not None and group["momentum"]:
-                    self.state[weight].setdefault("momentum_buffer", torch.zeros_like(weight))
-        super().step()
-
-
 class Captured(Sign):
     """Has the rate of its constructor."""
 
@@ -99,7 +86,6 @@ class Aliased(Sign):
 @pytest.mark.parametrize(
     ("make", "claim", "message"),
     [
-        (Late, "OPT-STEP-001", "it has dampening of the first gradient"),
         (Captured, "OPT-GROUP-001", "rate 0 in group . changes its weight by .*, as with the rate 0.01 of the other"),
         (Captured, "OPT-RATE-001", "a rate set to 0.03 in param_groups after a step with 0.01 changes nothing"),
         (Aliased, "OPT-GRAD-001", "step 1 changes a gradient"),

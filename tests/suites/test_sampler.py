@@ -98,11 +98,6 @@ class PadsTwice(Indices):
         return super().order()
 
 
-class PadsOnce(Indices):
-    def order(self) -> list[int]:
-        return super().order()[: 2 * self.size]
-
-
 class IgnoresEpoch(Indices):
     def set_epoch(self, epoch: int) -> None:
         pass
@@ -123,42 +118,21 @@ class OneRepeated(Indices):
         return {"taken": self.taken - 1}
 
 
-class SkipsAgain(Indices):
-    def __iter__(self) -> Iterator[int]:
-        skip = self.skip
-        yield from super().__iter__()
-        self.skip = skip
-
-
 class Global(Indices):
     def order(self) -> list[int]:
         random.seed(self.seed + self.epoch)
         return (random.sample(range(self.size), self.size) * self.world)[: self.share * self.world]
 
 
-class LastDropped:
-    def __init__(self, n: int, batch_size: int, drop_last: bool = True) -> None:
-        self.size, self.batch, self.drop = n, batch_size, drop_last
-
-    def __len__(self) -> int:
-        return self.size // self.batch
-
-    def __iter__(self) -> Iterator[list[int]]:
-        return (list(range(k, k + self.batch)) for k in range(0, self.size - self.batch + 1, self.batch))
-
-
 @pytest.mark.parametrize(
     ("make", "claim", "message"),
     [
         (PadsTwice, "SMP-RANKS-001", "indices are repeated; padding takes"),
-        (PadsOnce, "SMP-FEW-001", r"the ranks have \[.*\] items"),
         (SameOnAll, "SMP-RANKS-001", "are on no rank; .*; every rank has the same"),
         (IgnoresEpoch, "SMP-EPOCH-001", "the epochs 0 and 1 have the same order .*; set_epoch was called before each"),
         (Anew, "SMP-RESUME-001", "resumed after .*; it starts the epoch again"),
         (OneRepeated, "SMP-RESUME-001", "resumed after .*; an item is repeated"),
-        (SkipsAgain, "SMP-RESUME-001", r"the next epoch is .*; the first \d+ are skipped again"),
         (Global, "SMP-GLOBAL-001", "it draws from the global generator of random"),
-        (LastDropped, "SMP-ONCE-001", "leaves out .*; they are the last, incomplete batch"),
     ],
 )
 def test_wrong_samplers_are_refuted(make: Any, claim: str, message: str) -> None:

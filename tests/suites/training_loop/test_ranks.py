@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from unittest import SkipTest
 
 import pytest
 from torch import Tensor
@@ -48,13 +47,6 @@ def test_failure_of_one_rank_ends_the_others_and_names_its_error(bench: Benches,
 
     with pytest.raises(RuntimeError, match=r"(?s)rank 1 of 2 ended with status 1.*no such rank"):
         bench(Broken()).ranks(job(), 2)
-
-
-def test_job_that_one_rank_cannot_run_is_skipped_with_its_reason(bench: Benches, job: Jobs) -> None:
-    from ddp_loop import Unable
-
-    with pytest.raises(SkipTest, match="no such job"):
-        bench(Unable()).ranks(job(), 2)
 
 
 CLAIMS = (ranks.falsify_examples_of_two_ranks, ranks.falsify_weights_of_two_ranks, ranks.falsify_gradient_of_two_ranks)
