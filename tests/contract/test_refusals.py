@@ -2,22 +2,22 @@
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pv.contract.finding import Finding
+from pv.contract.finding import Finding, Severity
 from pv.contract.load import load
-from pv.source.project import find_project
+from pv.linting import lint
+from pv.source.project import Project, find_project
 
 Write = Callable[[str | bytes], Path]
-Refusals = Callable[[Path], list[str]]
-Problems = Callable[..., list[Finding]]
-Command = Callable[[Path], "subprocess.CompletedProcess[bytes]"]
-
-GOOD = (Path(__file__).parents[1] / "bad_contracts" / "good.yaml").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PROJECT = find_project(ROOT / "tests/bad_contracts/project")
+GOOD = (ROOT / "tests/bad_contracts/good.yaml").read_text(encoding="utf-8")
 SOON_S = 60.0
 NO_MAPPING = "1:1 PV014 not a contract: expected a mapping; start it with 'schema: pv/1'"
 NO_ALIAS = "contracts have no anchors or aliases"
@@ -25,6 +25,39 @@ NO_TAG = "contracts are plain data, without tags"
 DEEP = "nested deeper than 32 levels; flatten the contract"
 QUOTE = "check the indentation of this line, and quote a value that has ': ', ' #', or inside [ ] or { } a comma"
 CONTROL = "remove it, or write it as an escape"
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a contract of this content, text as UTF-8."""
+
+    def write_(content: str | bytes) -> Path:
+        path = tmp_path / "contract.yaml"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write_
+
+
+def refusals(path: Path) -> list[str]:
+    """What loading says of a file, without its path; every refusal at a place, and no contract with one."""
+    started = time.process_time()
+    loaded = load([path])
+    assert time.process_time() - started < SOON_S
+    assert all(found.location.path == path and found.location.line >= 1 for found in loaded.findings)
+    assert all(found.severity is Severity.REFUSAL for found in loaded.findings)
+    assert loaded.contracts == ()
+    return [str(found).removeprefix(f"{path}:") for found in loaded.findings]
+
+
+def problems(path: Path, project: Project = PROJECT) -> list[Finding]:
+    """All findings of a file, of loading and of lint."""
+    loaded = load([path])
+    return [*loaded.findings, *lint(loaded.contracts, project=project)]
+
+
+def command(path: Path) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run([sys.executable, "-m", "pv", "lint", str(path)], capture_output=True, timeout=60)
 
 
 def spoilt(old: str, new: str) -> str:
@@ -136,13 +169,11 @@ SPOILT = [
     ("content", "says"),
     [*(pytest.param(*each, id=name) for name, each in TEXTS.items()), *SPOILT],
 )
-def test_what_is_no_sound_contract_is_refused_at_its_place(
-    content: str | bytes, says: str, write: Write, refusals: Refusals
-) -> None:
+def test_what_is_no_sound_contract_is_refused_at_its_place(content: str | bytes, says: str, write: Write) -> None:
     assert refusals(write(content)) == [says]
 
 
-def test_keys_that_are_missing_together_are_reported_once(write: Write, refusals: Refusals) -> None:
+def test_keys_that_are_missing_together_are_reported_once(write: Write) -> None:
     lines = (line for line in GOOD.splitlines() if not line.startswith(("  rule:", "  prediction:")))
     (found,) = refusals(write("\n".join(lines)))
     assert found.endswith("PV011 missing key 'rule', 'prediction' in 'falsifiers[0]'; add it")
@@ -150,13 +181,13 @@ def test_keys_that_are_missing_together_are_reported_once(write: Write, refusals
 
 @pytest.mark.parametrize("number", ["9" * 10**5, "1e999", "0x" + "f" * 10**4])
 @pytest.mark.parametrize("key", ["examples", "limit"])
-def test_a_number_out_of_all_bounds_is_refused(number: str, key: str, write: Write, refusals: Refusals) -> None:
+def test_a_number_out_of_all_bounds_is_refused(number: str, key: str, write: Write) -> None:
     path = write(with_key(f"{key}: {number}"))
     assert {said.split(" ")[0] + said.split(" ")[1] for said in refusals(path)} == {f"12:{len(key) + 5}PV012"}
 
 
 @pytest.mark.parametrize("find", ["(" * 1000, "a" + ".b" * 20_000, '"\\0"'])
-def test_a_mutant_nested_beyond_the_parser_does_not_apply(find: str, write: Write, problems: Problems) -> None:
+def test_a_mutant_nested_beyond_the_parser_does_not_apply(find: str, write: Write) -> None:
     path = write(spoilt("find: number * 2", f"find: {find!r}"))
     assert [finding.code for finding in problems(path)] == ["PV133"]
 
@@ -169,14 +200,14 @@ MANY = {
 
 
 @pytest.mark.parametrize("code", MANY)
-def test_many_problems_do_not_hold_up_the_check(code: str, write: Write, problems: Problems) -> None:
+def test_many_problems_do_not_hold_up_the_check(code: str, write: Write) -> None:
     path, started = write(MANY[code]), time.process_time()
     assert code in {finding.code for finding in problems(path)}
     assert time.process_time() - started < SOON_S
 
 
 @pytest.mark.parametrize("name", ["binary", "alias bomb"])
-def test_the_command_refuses_without_a_traceback(name: str, write: Write, command: Command) -> None:
+def test_the_command_refuses_without_a_traceback(name: str, write: Write) -> None:
     content, says = TEXTS[name]
     path = write(content)
     ended = command(path)
@@ -184,7 +215,7 @@ def test_the_command_refuses_without_a_traceback(name: str, write: Write, comman
     assert ended.stdout.decode() == f"refusal: {path}:{says}\n0 contracts: 1 invalid file, 0 errors, 0 notices\n"
 
 
-def test_every_file_of_a_folder_is_judged_by_itself(tmp_path: Path, write: Write, command: Command) -> None:
+def test_every_file_of_a_folder_is_judged_by_itself(tmp_path: Path, write: Write) -> None:
     write(GOOD)
     (tmp_path / "again").symlink_to(tmp_path)
     (tmp_path / "a.yaml").write_text("[")
@@ -197,7 +228,7 @@ def test_every_file_of_a_folder_is_judged_by_itself(tmp_path: Path, write: Write
     assert ended.stdout.decode().splitlines()[-1].startswith("1 contract: 2 invalid files, ")
 
 
-def test_what_cannot_be_read_is_refused_and_not_waited_for(tmp_path: Path, refusals: Refusals) -> None:
+def test_what_cannot_be_read_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "contract.yaml"
     assert refusals(path) == ["1:1 PV001 cannot be read: No such file or directory"]
     os.mkfifo(path)
@@ -208,14 +239,12 @@ def test_what_cannot_be_read_is_refused_and_not_waited_for(tmp_path: Path, refus
 
 
 @pytest.mark.parametrize("content", [GOOD.replace("\n", "\r\n"), b"\xef\xbb\xbf" + GOOD.encode()])
-def test_files_of_other_systems_are_read(content: str | bytes, write: Write, problems: Problems) -> None:
+def test_files_of_other_systems_are_read(content: str | bytes, write: Write) -> None:
     assert problems(write(content)) == []
 
 
 @pytest.mark.parametrize("source", ["def double(:\n", "x = " + "-" * 20_000 + "1", "x = '\0'"])
-def test_a_subject_that_is_no_python_is_a_finding(
-    source: str, tmp_path: Path, write: Write, problems: Problems
-) -> None:
+def test_a_subject_that_is_no_python_is_a_finding(source: str, tmp_path: Path, write: Write) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.pv]\n")
     (tmp_path / "tiny.py").write_text(source)
     (tmp_path / "falsifiers").mkdir()

@@ -3,9 +3,13 @@
 import base64
 import hashlib
 from dataclasses import replace
+from typing import Any
+from xml.etree.ElementTree import Element
 
+import html5lib
 import pytest
 
+from pv.report import render
 from pv.report.html import charts, kills
 from pv.report.html.contract import section
 from pv.report.html.markup import tag
@@ -13,9 +17,31 @@ from pv.results.outcome import Selection
 from pv.results.trial import RunTrace, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, decide
 from tests.report.handmade import HOSTILE, NASTY, PLAIN
-from tests.report.html.pages import fragment, page, words
 from tests.results.handmade import contract, evidence, falsifier, judged, trial
 from tests.results.test_saved import full
+
+
+def page(report: Report, **options: Any) -> Element:
+    return parsed(render(report, "html", **options))
+
+
+def parsed(text: str) -> Element:
+    root: Element = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(text)
+    return root
+
+
+def fragment(text: str) -> Element:
+    """Return a part of a page inside a new element."""
+    head = "<!doctype html><html><head><title>t</title></head><body>"
+    body = parsed(f"{head}{text}</body></html>").find("body")
+    assert body is not None
+    return body
+
+
+def words(element: Element) -> str:
+    """Return the text of an element with single spaces."""
+    return " ".join(" ".join(element.itertext()).split())
+
 
 REPORTS = {"plain": PLAIN, "hostile": HOSTILE, "full": full(), "nothing": replace(PLAIN, contracts=(), findings=())}
 
