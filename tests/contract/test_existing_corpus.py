@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from pv.contract.finding import Severity
-from pv.contract.load import Loaded, load, load_file
+from pv.contract.load import Loaded, load
 from pv.linting import lint
 from pv.results.verdict import Status
 from pv.source.project import find_project
 
 ROOT = Path(__file__).parents[2]
 CORPUS = ROOT / "tests" / "corpus"
-REGISTRY = CORPUS / "provable-contracts" / "aprender" / "binding.yaml"
 FALSIFIERS, HARNESSES = 521, 164
 UNBOUND = FALSIFIERS + HARNESSES
 UNREAD, DANGLING = 60, HARNESSES  # no harness names an obligation that exists
@@ -30,14 +29,6 @@ def corpus() -> Loaded:
 def pv(*arguments: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "pv", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-
-
-def test_a_binding_registry_named_as_a_contract_is_no_contract() -> None:
-    contract, (finding,) = load_file(REGISTRY)
-    assert contract is None
-    assert str(finding).endswith(
-        "binding.yaml:34:1 PV014 not a contract: missing key 'schema'; start it with 'schema: pv/1'"
-    )
 
 
 def test_lint_gives_the_corpus_notices_only(corpus: Loaded) -> None:

@@ -118,10 +118,6 @@ SPOILT = [
         "Python names have no '-': rename it, such as to 'my_module:f'",
     ),
     (
-        spoilt("[{id: O, statement: doubling doubles}]", "{id: O}"),
-        "4:14 PV012 invalid value {'id': 'O'} for 'obligations': expected a list",
-    ),
-    (
         spoilt("falsifiers/falsify_tiny.py", "/etc/x.py"),
         "11:9 PV012 invalid value '/etc/x.py::falsify_double' for 'falsifiers[0].test': "
         "expected path/to/file.py::function",
@@ -143,7 +139,6 @@ SPOILT = [
         with_key("limit: .nan"),
         "12:10 PV012 invalid value '.nan': expected a finite number; quote it if it is text",
     ),
-    (with_key("limit: -1e-6"), "12:10 PV012 invalid value -1e-06 for 'falsifiers[0].limit': expected more than 0"),
     (
         spoilt("edit: {", "swap: {object: a:b, with: a:c}, edit: {"),
         "14:3 PV012 invalid 'mutants[0]': expected exactly one of 'edit', 'swap'",
@@ -152,10 +147,6 @@ SPOILT = [
         spoilt("find: number * 2", "find: f(number, 2)"),
         "14:91 PV010 unknown key '2)' in 'mutants[0].edit'; "
         "quote the value: inside [ ] and { } YAML splits it at commas",
-    ),
-    (
-        GOOD + "qa_gate: {id: G, name: g, require: {mutants: some}}",
-        "15:46 PV012 invalid value 'some' for 'qa_gate.require.mutants': expected 'all' or a list of ids",
     ),
     (
         GOOD + "qa_gate: {id: G, name: g, require: {mutant: all}}",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pv.contract.strict_yaml import Node, parse, walk
+from pv.contract.strict_yaml import Node, parse
 
 
 def tree(folder: Path, text: str) -> Node:
@@ -47,39 +47,3 @@ def test_a_scalar_is_what_yaml_1_2_says(scalar: str, value: Any, tmp_path: Path)
     assert (type(read), read) == (type(value), value)
     if isinstance(value, float):
         assert math.copysign(1, read) == math.copysign(1, value)
-
-
-PLACES = """\
-a: 1
-é: {b: two, ü: [x, "y"]}
-c:
-- d
--   e: |
-      text
-      more
-    f:
-  # a remark
-"g h": 'i'
-"""
-
-
-def places(root: Node) -> dict[str, tuple[int, int]]:
-    return {node.text: (node.location.line, node.location.column) for node in walk(root) if node.text}
-
-
-def test_every_scalar_knows_its_line_and_column(tmp_path: Path) -> None:
-    assert places(tree(tmp_path, PLACES)) == {
-        "1": (1, 4),
-        "two": (2, 8),
-        "x": (2, 17),
-        "y": (2, 20),
-        "d": (4, 3),
-        "text\nmore\n": (5, 8),
-        "i": (10, 8),
-    }
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_places_do_not_depend_on_line_ends_or_a_mark(end: str, mark: str, tmp_path: Path) -> None:
-    assert places(tree(tmp_path, mark + PLACES.replace("\n", end))) == places(tree(tmp_path, PLACES))

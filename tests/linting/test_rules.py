@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from pv.contract.finding import Severity
 from pv.contract.load import load
 from pv.linting import lint
 from pv.source.project import find_project
@@ -122,31 +121,6 @@ def test_text_that_is_no_whole_expression_is_said_to_be_a_part(tmp_path: Path) -
     (finding,) = (each for each in found if each.code == "PV133")
     assert "'number * 1' occurs 0 times in 'double'" in finding.message
     assert finding.hint.startswith("the text occurs only inside a larger expression: `find` takes a whole expression")
-
-
-TEXT = """metadata: {version: 1.0.0, description: d, references: [r]}
-falsification_tests:
-- {id: A, rule: r, prediction: p, test: try some numbers}
-- {id: A, rule: r, prediction: p, test: try more}
-kani_harnesses:
-- {id: H, property: p}
-- {id: H, property: q}
-- {id: A, property: q}
-"""
-
-
-def test_prose_and_duplicate_ids_are_notices(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text("[tool.pv]\n")
-    (tmp_path / "theirs.yaml").write_text(TEXT)
-    found = lint(load([tmp_path / "theirs.yaml"]).contracts, project=find_project(tmp_path))
-    assert {f.severity for f in found} == {Severity.NOTICE}
-    repeated = {f.location.line: f.message for f in found if f.code == "PV203"}
-    assert repeated == {
-        4: "duplicate claim id 'A' (first defined at line 3)",
-        7: "duplicate claim id 'H' (first defined at line 6)",
-        8: "duplicate claim id 'A' (first defined at line 3)",
-    }
-    assert [f.location.line for f in found if f.code == "PV202"] == [3, 4, 6, 7, 8]
 
 
 DRAW = "draw it, such as `@given(n=st.sampled_from([...]))`"

@@ -1,13 +1,10 @@
 """What `pv list` and `pv show` print."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pv
 from pv.report import listing
-from pv.report.formulas import render
-from tests.report.equation_reports import report
 
 CONTRACTS = pv.load([Path(__file__).parents[2] / "contracts"]).contracts
 
@@ -22,14 +19,3 @@ def test_programs_get_every_claim_with_what_it_is_tried_by() -> None:
     assert harness["predicate"] == "falsifiers/distill_smoke/prove_steps.py::prove_early_break_is_exact"
     (equation,) = (each for each in listed["kd-loss"]["falsifiers"] if each["id"] == "F-KD-EQUATION-002")
     assert (equation["test"], equation["equation"]) == (None, "kd_gradient")
-
-
-BASE = report(None, expression="2 * n", domain={"n": "real"}).contracts[0].contract
-CONTRACT = replace(BASE, equations=(replace(BASE.equations[0], unit="nats"),))
-
-
-def test_latex_keeps_names_in_comments() -> None:
-    head, blank, name, *formula = render([CONTRACT], "latex").splitlines()
-    assert (head, blank, name) == ("% c 1.0.0  c.yaml", "", "% double")
-    assert "double" in "".join(formula) and "2" in "".join(formula)
-    assert not any(line.startswith("%") for line in formula)
