@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml
@@ -27,7 +27,7 @@ SMALL = ROOT / "tests/projects/small"
 class Api(BaseHTTPRequestHandler):
     """Keeps the comments of one pull request. A token other than `write` is refused."""
 
-    comments: list[dict[str, Any]]
+    comments: ClassVar[list[dict[str, Any]]]
 
     def do_GET(self) -> None:
         self.answer(200, self.comments)
@@ -73,7 +73,9 @@ class Runner:
         self.project = self.workspace / "sub dir"
         shutil.copytree(SMALL, self.project, ignore=shutil.ignore_patterns("__pycache__"))
         (folder / "event.json").write_text(json.dumps({"pull_request": {"number": 7}}))
-        self.log, self.outputs = "", {}
+        self.log = ""
+        self.outputs: dict[str, str] = {}
+        self.comments: list[dict[str, Any]] = []
         self._python()
 
     def _python(self) -> None:
@@ -159,11 +161,13 @@ class Runner:
 
 @pytest.fixture
 def runner(tmp_path: Path) -> Iterator[Runner]:
-    handler = type("Handler", (Api,), {"comments": []})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    class Handler(Api):
+        comments: ClassVar[list[dict[str, Any]]] = []
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         runner = Runner(tmp_path, f"http://127.0.0.1:{server.server_address[1]}")
-        runner.comments = handler.comments
+        runner.comments = Handler.comments
         yield runner
         server.shutdown()
 

@@ -41,7 +41,9 @@ def refused(line: str, path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["new", "new --subject counting:total"])
 @pytest.mark.parametrize("place", [_file, _dangling, _loop])
-def test_new_contract_in_an_unusable_folder(tmp_path: Path, monkeypatch, line: str, place: Callable) -> None:
+def test_new_contract_in_an_unusable_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, place: Callable[[Path], None]
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "counting.py").write_text("def total(steps: int) -> int:\n    return steps\n")
     place(tmp_path / "contracts")
@@ -53,7 +55,7 @@ def test_new_contract_in_an_unusable_folder(tmp_path: Path, monkeypatch, line: s
 @pytest.mark.parametrize("line", ["validate --only H-SHARE --record", "mutate proofs --sample 1 --record"])
 @pytest.mark.parametrize("place", [_file, _loop])
 def test_record_in_an_unusable_folder_is_refused_before_anything_runs(
-    project: Project, monkeypatch: pytest.MonkeyPatch, line: str, place: Callable
+    project: Project, monkeypatch: pytest.MonkeyPatch, line: str, place: Callable[[Path], None]
 ) -> None:
     folder = project("proofs")
     place(folder / "evidence")
@@ -66,7 +68,9 @@ def test_record_in_an_unusable_folder_is_refused_before_anything_runs(
     "line",
     ["lint", "validate --dry-run", "mutate", "new"],
 )
-def test_folder_of_contracts_that_is_a_link_to_nothing(project: Project, line: str, place: Callable) -> None:
+def test_folder_of_contracts_that_is_a_link_to_nothing(
+    project: Project, line: str, place: Callable[[Path], None]
+) -> None:
     folder = project("small")
     (folder / "contracts").rename(folder / "others")
     place(folder / "contracts")
@@ -76,7 +80,7 @@ def test_folder_of_contracts_that_is_a_link_to_nothing(project: Project, line: s
 
 @pytest.mark.parametrize("line", ["lint", "new"])
 @pytest.mark.parametrize("place", [_dangling, _loop])
-def test_configuration_that_is_a_link_to_nothing(project: Project, line: str, place: Callable) -> None:
+def test_configuration_that_is_a_link_to_nothing(project: Project, line: str, place: Callable[[Path], None]) -> None:
     folder = project("small")
     (folder / "pyproject.toml").unlink()
     place(folder / "pyproject.toml")
@@ -85,7 +89,7 @@ def test_configuration_that_is_a_link_to_nothing(project: Project, line: str, pl
 
 @pytest.mark.parametrize("line", ["report FILE", "explain C-LIMIT --report FILE"])
 @pytest.mark.parametrize("place", [_folder, _loop])
-def test_report_that_cannot_be_read(project: Project, line: str, place: Callable) -> None:
+def test_report_that_cannot_be_read(project: Project, line: str, place: Callable[[Path], None]) -> None:
     place(project("small") / "saved.json")
     refused(line.replace("FILE", "saved.json"), Path("saved.json"))
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from pv.results.verdict import Status
 Project = Callable[[str], Path]
 
 
-def saved(path: Path, **options: object) -> Path:
+def saved(path: Path, **options: Any) -> Path:
     path.write_text(render(validate(**options), "json"))
     return path
 

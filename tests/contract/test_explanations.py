@@ -68,7 +68,7 @@ def findings(found: Explanation, folder: Path, *, right: bool) -> list[Finding]:
 def every_finding(folder: Path, contract: Path, good: Path) -> list[Finding]:
     project = find_project(folder)
     loaded = load([good, contract])
-    recorded = [f for each in loaded.contracts if each.strict for f in read(project, each, "cuda", {})[1]]
+    recorded = [f for each in loaded.contracts if each.strict for f in read(project, each, "cuda", dict)[1]]
     return [*loaded.findings, *lint(loaded.contracts, project=project), *recorded]
 
 

@@ -12,8 +12,8 @@ PAGE = Path(__file__).parents[2] / "docs/contract-reference.md"
 
 def properties(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(node, dict):
-        own = node.get("properties") if isinstance(node.get("properties"), dict) else {}
-        yield from ((f"{path}/{name}", each) for name, each in own.items())
+        own = node.get("properties")
+        yield from ((f"{path}/{name}", each) for name, each in (own if isinstance(own, dict) else {}).items())
         for name, each in node.items():
             yield from properties(each, f"{path}/{name}")
     elif isinstance(node, list):

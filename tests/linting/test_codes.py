@@ -41,7 +41,7 @@ def broken_evidence(folder: Path) -> tuple[list[Finding], str]:
     file.parent.mkdir()
     file.write_text("[]")
     why = "$: [] is not of type 'object'; delete it, or write it again with --record"
-    return read(project, contract, "cuda", {})[1], f"{file}:1:1 PV170 the evidence file cannot be used: {why}"
+    return read(project, contract, "cuda", dict)[1], f"{file}:1:1 PV170 the evidence file cannot be used: {why}"
 
 
 GENERATED: dict[str, Callable[[Path], tuple[list[Finding], str]]] = {

@@ -41,7 +41,7 @@ def tiny(folder: Path, factor: str = "2 * n") -> None:
     (folder / "checks.py").write_text("def check_double(subject):\n    assert subject.double(2) == 4\n")
 
 
-def test_all_claims_are_collected_without_a_configuration(tmp_path: Path, monkeypatch) -> None:
+def test_all_claims_are_collected_without_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     tiny(tmp_path)
     done = run_pytest("-v", "--pv-mutants")
@@ -62,7 +62,9 @@ def skips(original, n):
 """
 
 
-def test_a_mutant_that_could_not_be_judged_fails_as_in_a_validation(tmp_path: Path, monkeypatch) -> None:
+def test_a_mutant_that_could_not_be_judged_fails_as_in_a_validation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     tiny(tmp_path)
     (tmp_path / "swaps.py").write_text(SWAPS)
@@ -78,7 +80,9 @@ def test_a_mutant_that_could_not_be_judged_fails_as_in_a_validation(tmp_path: Pa
     assert pv.validate(["contracts"], only=["T-NAMED"]).exit_code == 1
 
 
-def test_failures_show_the_call_the_place_and_the_values_of_an_assert(tmp_path: Path, monkeypatch) -> None:
+def test_failures_show_the_call_the_place_and_the_values_of_an_assert(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     tiny(tmp_path, "3 * n")
     done = run_pytest()
@@ -95,7 +99,7 @@ def test_failures_show_the_call_the_place_and_the_values_of_an_assert(tmp_path: 
     )
 
 
-def test_claims_outside_the_given_folder_are_named(tmp_path: Path, monkeypatch) -> None:
+def test_claims_outside_the_given_folder_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     tiny(tmp_path)
     (tmp_path / "falsifiers").mkdir()
@@ -113,7 +117,7 @@ def test_claims_outside_the_given_folder_are_named(tmp_path: Path, monkeypatch) 
     assert "  T-NAMED: run `pytest falsifiers/falsify_tiny.py`" in other.stdout
 
 
-def test_falsifiers_without_a_contract_say_what_is_missing(tmp_path: Path, monkeypatch) -> None:
+def test_falsifiers_without_a_contract_say_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "falsify_theirs.py").write_text("raise RuntimeError('imported')\n")
     done = run_pytest()

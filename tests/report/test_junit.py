@@ -1,6 +1,7 @@
 """The JUnit report is XML for any reader, and something in it fails if and only if the exit code is not 0."""
 
 from dataclasses import replace
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -14,7 +15,7 @@ from tests.report.handmade import HOSTILE, PLAIN
 from tests.results.handmade import HELD, contract, evidence, falsifier
 
 
-def report(*contracts: object, **fields: object) -> Report:
+def report(*contracts: Any, **fields: Any) -> Report:
     return replace(PLAIN, **{"findings": (), "notes": (), **fields, "contracts": contracts})
 
 

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -101,7 +102,7 @@ def test_claims_on_fewer_examples_are_counted() -> None:
         ({"sampled": 100}, "score 99.9 % (a sample)"),
     ],
 )
-def test_a_score_is_rounded_down_and_marked_where_it_satisfies_no_gate(fields: dict[str, object], cell: str) -> None:
+def test_a_score_is_rounded_down_and_marked_where_it_satisfies_no_gate(fields: dict[str, Any], cell: str) -> None:
     score = MutationScore(**{"total": 10_000, "judged": 10_000, "killed": 9_999, "sampled": 10_000, **fields})
     assert cells(replace(PASSING, score=score))["score"] == cell
 

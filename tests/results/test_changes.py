@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def report(*verdicts: ContractVerdict, project: tuple[str, ...] = ("c",)) -> Rep
     return replace(PLAIN, contracts=verdicts, findings=(), project={id_: f"{id_}.yaml" for id_ in project})
 
 
-def result(outcome: Outcome, **fields: object) -> Result:
+def result(outcome: Outcome, **fields: Any) -> Result:
     return replace(GOOD.results[0], outcome=outcome, **fields)
 
 

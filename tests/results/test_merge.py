@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def passing(id_: str, claim: str = "F") -> ContractVerdict:
     return decide(named(id_, claim), evidence(trial(id_=claim), judged(id_=claim)), Selection())
 
 
-def report(*verdicts: ContractVerdict, **fields: object) -> Report:
+def report(*verdicts: ContractVerdict, **fields: Any) -> Report:
     return replace(PLAIN, contracts=verdicts, findings=(), notes=(), project=PROJECT, **fields)
 
 
@@ -108,7 +109,7 @@ def test_an_interrupted_or_unmatched_report_makes_the_whole_one_so() -> None:
 CLAIM = falsifier(devices=("cpu", "cuda"))
 
 
-def verdict(*trials: object, claims: tuple[object, ...] = (CLAIM,), **options: object) -> ContractVerdict:
+def verdict(*trials: Any, claims: tuple[Any, ...] = (CLAIM,), **options: Any) -> ContractVerdict:
     return decide(contract(*claims), evidence(*trials), Selection(**options))
 
 
@@ -118,7 +119,7 @@ def test_devices_from_two_machines_are_measured_both() -> None:
     for order in itertools.permutations((on_cpu, on_cuda)):
         whole = merged(order)
         assert [(r.device, r.outcome) for r in whole.results] == [("cpu", Outcome.HELD), ("cuda", Outcome.HELD)]
-        assert (whole.status, whole.killed) == (Status.PASS, {"m"})
+        assert (whole.status, whole.killed) == (Status.PASS, frozenset({"m"}))
 
 
 def test_a_mutant_is_killed_only_if_every_report_that_claims_it_killed_it() -> None:
@@ -126,7 +127,7 @@ def test_a_mutant_is_killed_only_if_every_report_that_claims_it_killed_it() -> N
     kills = verdict(trial(), judged(), claims=claims, falsifiers=frozenset({"F"}))
     misses = verdict(trial(id_="G"), judged(TrialStatus.HELD, id_="G"), claims=claims, falsifiers=frozenset({"G"}))
     whole = merged([kills, misses])
-    assert (whole.claimed, whole.killed, whole.untried, whole.status) == ({"m"}, frozenset(), 0, Status.FAIL)
+    assert (whole.claimed, whole.killed, whole.untried, whole.status) == (frozenset({"m"}), frozenset(), 0, Status.FAIL)
 
 
 @pytest.mark.parametrize(

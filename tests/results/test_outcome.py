@@ -101,7 +101,9 @@ def test_mutants_are_not_asked_where_they_are_not_wanted() -> None:
         (1, 1, "once", False),
     ],
 )
-def test_a_claim_that_held_on_fewer_examples_than_its_own_is_marked(examples, asked, source, fewer) -> None:
+def test_a_claim_that_held_on_fewer_examples_than_its_own_is_marked(
+    examples: int | None, asked: int, source: str | None, fewer: bool
+) -> None:
     found = evidence(trial(asked=asked, valid=asked), judged())
     verdict = decide(contract(falsifier(run=source)), found, Selection(examples=examples))
     assert (verdict.status, verdict.results[0].fewer) == (Status.PASS, fewer)

@@ -30,7 +30,7 @@ def full() -> Report:
     verdict = PLAIN.contracts[0]
     box = Harness(id="H", rule="r", if_fails="i", location=HERE, bounds={"n": "0..3"}, requires="n > 0", engine="both")
     scope = MutationScope(modules=(Name(text="tiny", location=HERE),), judges=(Name(text="d", location=HERE),))
-    required = {"mutation_score": 0.9, "equivalents": 0.1, "fresh": frozenset({"cuda"})}
+    required: dict[str, Any] = {"mutation_score": 0.9, "equivalents": 0.1, "fresh": frozenset({"cuda"})}
     gate = Gate(id="G", name="g", falsifiers=frozenset({"F-HELD"}), **required)
     score = MutationScore(total=9, judged=8, killed=7, sampled=9, scope=("tiny",), judges=("d",), when="2026-11-20")
     finding = Finding(code="PV101", severity=Severity.ERROR, location=HERE, message="m", hint="h")

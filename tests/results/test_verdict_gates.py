@@ -1,6 +1,7 @@
 """Which of several falsifiers and mutants count, what a contract lacks to pass, and the exit code."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -103,7 +104,7 @@ def test_the_gate_on_the_score_is_left_out_only_with_a_claim(selected: set[str] 
         ({"sampled": 3}, "the recorded one is of a sample"),
     ],
 )
-def test_a_score_below_the_gate_is_a_reason(fields: dict[str, object] | None, said: str) -> None:
+def test_a_score_below_the_gate_is_a_reason(fields: dict[str, Any] | None, said: str) -> None:
     full = {"total": 10, "judged": 10, "killed": 10, "sampled": 10}
     score = None if fields is None else MutationScore(**{**full, **fields})
     known = replace(evidence(*HELD), score=score)

@@ -1,6 +1,7 @@
 """Everything by which a contract can ask for less than before is found; asking for more is not."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,12 +22,12 @@ def said(old: Contract, new: Contract) -> list[tuple[str, str]]:
     return list(weaker(verdict(old), verdict(new)))
 
 
-def verdict(given: Contract, **fields: object) -> ContractVerdict:
+def verdict(given: Contract, **fields: Any) -> ContractVerdict:
     found = decide(given, evidence(*HELD, judged(mutant="n")), Selection())
     return replace(found, **fields)
 
 
-def with_claim(**fields: object) -> Contract:
+def with_claim(**fields: Any) -> Contract:
     claim: Falsifier = replace(CLAIM, **fields)
     return replace(BASE, falsifiers=(claim,))
 
@@ -89,7 +90,7 @@ def test_mutants_that_are_no_longer_tried_are_weaker() -> None:
     assert list(weaker(untried, tried)) == list(weaker(untried, untried)) == []
 
 
-def tolerant(**given: object) -> Contract:
+def tolerant(**given: Any) -> Contract:
     tolerance = {"tolerance": given} if given else {}
     equation = Equation(name="e", location=HERE, executable={"expression": "1", **tolerance})
     claim = falsifier(kills=("m", "n"), test=None, equation="e")

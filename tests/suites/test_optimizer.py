@@ -19,7 +19,8 @@ FORMULA = {"OPT-STEP-001", "OPT-ORDER-001"}
 def split(parameters: Any, lr: float = 1e-3) -> torch.optim.Optimizer:
     """Return AdamW without decay of vectors, which is a group of its own."""
     matrices, vectors = ([each for each in parameters if (each.ndim < 2) is small] for small in (False, True))
-    return torch.optim.AdamW([{"params": matrices}, {"params": vectors, "weight_decay": 0.0}], lr=lr, weight_decay=0.1)
+    groups: list[Any] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=lr, weight_decay=0.1)
 
 
 def nesterov(params: Any, lr: float, momentum: float = 0.9, dampening: float = 0.0) -> torch.optim.Optimizer:

@@ -53,7 +53,7 @@ class Blocks(HandWritten):
             rows = torch.tensor([each.tokens for each in self.job.evaluated]).split(self.job.eval_batch)
             total = sum(self.loss_of(part).item() for part in rows)
         self.model.train()
-        return total / sum(part[:, 1:].numel() for part in rows)
+        return float(total / sum(part[:, 1:].numel() for part in rows))
 
 
 CLAIMS = ["TL-DATA-001", "TL-GRAD-001", "TL-GRAD-003", "TL-GRAD-005", "TL-LOG-001", "TL-EVAL-001", "TL-EVAL-002"]

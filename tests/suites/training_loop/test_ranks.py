@@ -32,7 +32,7 @@ def first_ratio(runs: list[Run]) -> float:
 
 
 def test_ranks_share_the_examples_and_take_the_same_steps(bench: Benches, job: Jobs) -> None:
-    from ddp_loop import DDP
+    from ddp_loop import DDP  # type: ignore[import-not-found]
 
     runs = bench(DDP()).ranks(job(unequal=True, batch=1, accumulate=2), 2)
     names = [name for run in runs for step in run.steps for name in step.names]

@@ -33,7 +33,7 @@ class Half(HandWritten):
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> Trainer:
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    from train_adapter import Adapter
+    from train_adapter import Adapter  # type: ignore[import-not-found]
 
     return adapted(Adapter)
 
