@@ -7,7 +7,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from pv.suites.mean_metric.token_mean import TokenMean
 from tests.suites.trying import Trying
 
 TRYING = Trying("mean-metric")
@@ -61,7 +60,6 @@ class Sums:
 @pytest.mark.parametrize(
     ("make", "not_claimed"),
     [
-        (TokenMean, set()),
         (Meter, MERGE | STATE),
         (Sums, set()),
     ],

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler, WeightedRandomSampler
 
-from pv.suites.sampler.batches import Batches
 from reference_trainer.data.text import epoch_order
 from tests.suites.trying import Trying
 
@@ -27,7 +26,6 @@ def own_order(n: int, seed: int, epoch: int) -> Tensor:
 @pytest.mark.parametrize(
     ("make", "not_claimed"),
     [
-        (Batches, set()),
         (RandomSampler, RANKS | STATE | SIZE),
         (SequentialSampler, RANKS | STATE | SIZE | SEED | EPOCH),
         (BatchSampler, RANKS | STATE | SEED | EPOCH),

@@ -12,7 +12,7 @@ from pv.contract.suites import suites
 class Trying:
     """The claims of a suite, each tried on a few examples."""
 
-    def __init__(self, name: str, examples: int = 20) -> None:
+    def __init__(self, name: str, examples: int = 8) -> None:
         suite, _ = load_file(suites()[name])
         assert suite is not None
         package = f"pv.suites.{name.replace('-', '_')}"

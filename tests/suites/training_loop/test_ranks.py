@@ -11,7 +11,7 @@ from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims import ranks
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.loop import Loop
-from pv.suites.training_loop.oracle import START, norm, sums
+from pv.suites.training_loop.oracle import sums
 from pv.suites.training_loop.recording import Step
 from pv.suites.training_loop.run import Run
 
@@ -22,24 +22,6 @@ Jobs = Callable[..., Job]
 @pytest.fixture(autouse=True)
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-
-
-def first_ratio(runs: list[Run]) -> float:
-    """Return the length of the first gradient, divided by that of the token mean over all ranks."""
-    named = {each.name: each for each in runs[0].job.train}
-    right = sums(START, [named[name] for run in runs for name in run.steps[0].names])
-    return norm(runs[0].steps[0].gradient) * right.tokens / norm(right.gradient)
-
-
-def test_ranks_share_the_examples_and_take_the_same_steps(bench: Benches, job: Jobs) -> None:
-    from ddp_loop import DDP  # type: ignore[import-not-found]
-
-    runs = bench(DDP()).ranks(job(unequal=True, batch=1, accumulate=2), 2)
-    names = [name for run in runs for step in run.steps for name in step.names]
-    assert sorted(names) == list(range(1, 9))
-    assert [len(run.steps) for run in runs] == [2, 2]
-    assert first_ratio(runs) == pytest.approx(1.0, rel=1e-9)
-    assert all((runs[0].weights[name] == runs[1].weights[name]).all() for name in runs[0].weights)
 
 
 def test_failure_of_one_rank_ends_the_others_and_names_its_error(bench: Benches, job: Jobs) -> None:
