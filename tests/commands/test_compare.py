@@ -1,25 +1,18 @@
 """`pv compare`, as a user runs it: one contract, its own subject, a defective one, a modest one, an absent one."""
 
 import json
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
-from pv.cli import main
 from pv.contract.load import schema
+from tests.commands.small import run
 
 Project = Callable[[str], Path]
 ABSENT = "no-such-distribution is not installed: pip install no-such-distribution (extra others)\n"
-
-
-def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    done = CliRunner().invoke(main, arguments)
-    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
 
 
 def test_the_matrix_of_all_declared_subjects(project: Project) -> None:

@@ -17,14 +17,11 @@ CLIP = "TL-CLIP-001"
 @pytest.mark.parametrize(
     ("trainer", "claim", "outcome", "reason", "code"),
     [
-        ("Right", CLIP, Outcome.HELD, "", 0),
-        ("Unfinished", "TL-STEP-003", Outcome.UNDECIDED, "SkipTest: fill in train()", 2),
-        ("Dropped", "TL-DATA-002", Outcome.VACUOUS, "its premise TL-DATA-001 does not hold", 1),
         ("Unfinished", "TL-DATA-002", Outcome.UNDECIDED, "its premise TL-DATA-001 is undecided: SkipTest: fill", 2),
         ("DroppedReserved", "TL-DATA-002", Outcome.NOT_CLAIMED, "its premise TL-DATA-001 is not claimed: it drops", 2),
     ],
 )
-def test_a_trainer_is_attacked(
+def test_a_claim_is_what_its_premise_allows(
     project: Project, trainer: str, claim: str, outcome: Outcome, reason: str, code: int
 ) -> None:
     project("trainers")
@@ -36,8 +33,8 @@ def test_a_trainer_is_attacked(
 def test_code_that_runs_in_processes_of_its_own_is_reached(project: Project) -> None:
     folder = project("trainers")
     shutil.copy(Path(__file__).parents[1] / "suites/training_loop/ddp_loop.py", folder)
-    report = pv.check("ddp_loop:DDP", only=["TL-RANKS-002", "TL-RANKS-003"])
-    assert outcomes(report) == {"TL-RANKS-002": Outcome.HELD, "TL-RANKS-003": Outcome.HELD}
+    report = pv.check("ddp_loop:DDP", only=["TL-RANKS-002"])
+    assert outcomes(report) == {"TL-RANKS-002": Outcome.HELD}
 
 
 def test_a_failed_claim_shows_the_steps_and_the_command_that_repeats_it(project: Project) -> None:

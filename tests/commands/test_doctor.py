@@ -8,7 +8,7 @@ import pytest
 from pv.commands import doctor as module
 from pv.commands.doctor import Check, Level, doctor
 from pv.commands.packages import Package
-from tests.cli.calls import run
+from tests.commands.small import run
 
 Project = Callable[[str], Path]
 
@@ -31,6 +31,7 @@ def test_sound_project_has_devices_and_no_problem(project: Project) -> None:
     assert done.stdout.splitlines()[-1].startswith("0 problems, ")
 
 
+@pytest.mark.usefixtures("no_workers")
 def test_malformed_contract_is_a_problem_with_exit_code_1(project: Project) -> None:
     folder = project("small")
     (folder / "contracts/broken.yaml").write_text("schema: pv/2\n")

@@ -8,7 +8,7 @@ import pytest
 
 from pv.commands.explain import explain
 from pv.errors import UsageError
-from tests.cli.calls import run
+from tests.commands.small import run
 
 Project = Callable[[str], Path]
 

@@ -9,7 +9,7 @@ import pv
 from pv.commands.new import new
 from pv.errors import UsageError
 from pv.results.outcome import Outcome
-from tests.cli.calls import run
+from tests.commands.small import run
 
 SCALED = '''
 def scaled(x: float, *, factor: float) -> float:
@@ -74,7 +74,6 @@ def f(updates, warmup, total):
         FACTOR,
         "def f(first, second, values, copy, *, subject, device):\n    return [values, second / (first - second)]\n",
         "def f(*sizes, **options):\n    return 1 / len(sizes)\n",
-        "import torch\ndef f(x: torch.Tensor):\n    return torch.linalg.inv(x)\n",
     ],
 )
 def test_what_a_signature_does_not_tell_leaves_the_claim_undecided(folder: Path, code: str) -> None:
