@@ -122,25 +122,13 @@ def test_a_package_does_not_know_another(package: str, stranger: str) -> None:
     assert knowing == []
 
 
-def test_every_room_of_pv_is_listed() -> None:
-    assert sorted(layers()) == sorted(ROOMS)
-
-
-@pytest.mark.parametrize("name", sorted(ROOMS))
-def test_a_room_imports_only_the_rooms_above_it(name: str) -> None:
-    assert arrows(layers()[name], "pv") - {name} <= set(ROOMS[name].split())
-    assert all(list(ROOMS).index(other) < list(ROOMS).index(name) for other in ROOMS[name].split())
-
-
-def test_every_room_of_the_trainer_is_listed() -> None:
-    assert sorted(layers("reference_trainer")) == sorted(TRAINER_ROOMS)
-
-
-@pytest.mark.parametrize("name", sorted(TRAINER_ROOMS))
-def test_a_room_of_the_trainer_imports_only_the_rooms_above_it(name: str) -> None:
-    allowed, order = TRAINER_ROOMS[name].split(), list(TRAINER_ROOMS)
-    assert arrows(layers("reference_trainer")[name], "reference_trainer") - {name} <= set(allowed)
-    assert all(order.index(other) < order.index(name) for other in allowed)
+@pytest.mark.parametrize(("package", "rooms"), [("pv", ROOMS), ("reference_trainer", TRAINER_ROOMS)])
+def test_a_room_imports_only_the_rooms_above_it(package: str, rooms: dict[str, str]) -> None:
+    found, order = layers(package), list(rooms)
+    assert sorted(found) == sorted(order)
+    for name in order:
+        assert arrows(found[name], package) - {name} <= set(rooms[name].split()), name
+        assert all(order.index(other) < order.index(name) for other in rooms[name].split()), name
 
 
 @pytest.mark.parametrize("name", sorted(ROOMS))
@@ -170,17 +158,12 @@ def loaded_by(code: str) -> set[str]:
     [
         "import pv",
         "from pv import load, lint, find_project, render",
-        "from pv.cli import main; main(['--help'])",
-        "from pv.cli import main; main(['validate', '--help'])",
-        "from pv.cli import main; main(['mutate', '--help'])",
-        "from pv.cli import main; main(['lint', 'tests/bad_contracts/good.yaml'])",
         "from pv.cli import main; main(['lint'])",
         "from pv.cli import main; main(['list'])",
         "from pv.cli import main; main(['show', '--format', 'latex'])",
         "from pv.cli import main; main(['schema', 'report'])",
         "from pv.cli import main; main(['explain', 'PV101'])",
         "from pv.cli import main; main(['explain', 'F-KD-EQUATION-001'])",
-        "from pv.cli import main; main(['doctor', '--help'])",
         "import pv.commands.doctor, pv.commands.new",
     ],
 )

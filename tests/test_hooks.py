@@ -25,24 +25,6 @@ def test_hooks_run_commands_that_exist() -> None:
         assert program == "pv" and command in main.commands
 
 
-def test_hook_that_runs_code_uses_the_active_environment() -> None:
-    assert HOOKS["pv-validate"]["language"] == "system"
-    assert HOOKS["pv-validate"]["stages"] == ["pre-push", "manual"]
-
-
-def test_hook_that_runs_code_runs_whatever_was_changed() -> None:
-    """Claims may read data of any type."""
-    assert HOOKS["pv-validate"]["always_run"] is True
-    assert not {"types", "types_or", "files"} & HOOKS["pv-validate"].keys()
-
-
-def test_page_shows_every_hook() -> None:
-    text = (ROOT / "docs/commands.md").read_text()
-    block = next(part for part in text.split("```yaml\n") if part.startswith("repos:")).partition("```")[0]
-    (repo,) = yaml.safe_load(block)["repos"]
-    assert [hook["id"] for hook in repo["hooks"]] == sorted(HOOKS)
-
-
 @pytest.mark.skipif(PRE_COMMIT is None, reason="pre-commit is not installed")
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="pre-commit reads hooks from a git repository")
 def test_pre_commit_validates_until_a_contract_fails(project: Project) -> None:

@@ -1,9 +1,6 @@
 """The commands that run no code under contract."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,14 +21,6 @@ def test_lint_list_and_schema(project: Project) -> None:
     assert "PV101  a duplicate id in a contract" in run("lint", "--codes").stdout
 
 
-def test_a_reader_that_leaves_is_no_crash(project: Project) -> None:
-    project("small")
-    done = subprocess.run(
-        f"{sys.executable} -m pv list | head -c 1", shell=True, capture_output=True, text=True, timeout=60
-    )
-    assert "Traceback" not in done.stderr
-
-
 def test_list_says_what_it_could_not_read(project: Project) -> None:
     folder = project("small")
     (folder / "contracts/broken.yaml").write_text("schema: pv/2\n")
@@ -39,25 +28,6 @@ def test_list_says_what_it_could_not_read(project: Project) -> None:
     assert done.returncode == 3
     assert "contracts/broken.yaml:1:9 PV014 unknown format 'pv/2'" in done.stderr
     assert "C-LIMIT" in done.stdout
-
-
-def test_ids_select_claims_in_list_and_show(project: Project) -> None:
-    project("small")
-    listed = run("list", "C-LIMIT", "-v").stdout
-    assert "C-LIMIT  [cpu]" in listed and "predicted " in listed and "author if this fails: " in listed
-    assert listed.count("[cpu") == 1
-    shown = run("show", "C-LIMIT")
-    assert (shown.returncode, shown.stdout) == (0, "")
-    assert shown.stderr.startswith("no executable equation; `pv explain C-LIMIT` shows a claim")
-
-
-def test_show_of_a_claim_has_only_its_equation(project: Project) -> None:
-    project("kernels")
-    whole = run("show").stdout
-    (first, *_) = [claim for c in json.loads(run("list", "--format", "json").stdout) for claim in c["falsifiers"]]
-    one = run("show", first["id"]).stdout
-    assert one and len(one) < len(whole)
-    assert f"{first['equation']} = " in one
 
 
 def test_lint_shows_the_line_of_a_finding_only_if_verbose(project: Project) -> None:
@@ -75,18 +45,3 @@ def test_shell_completes_ids_and_paths(project: Project) -> None:
     project("small")
     done = run(_PV_COMPLETE="bash_complete", COMP_WORDS="pv validate C-LI", COMP_CWORD="2")
     assert done.stdout.split() == ["file,C-LI", "plain,C-LIMIT"]
-
-
-def test_bash_offers_ids_and_leaves_other_words_to_its_own_completion(project: Project) -> None:
-    project("small")
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-
-    def offered(word: str) -> list[str]:
-        words = f"COMP_WORDS=(pv explain {word}); COMP_CWORD=2; compopt() {{ :; }}"
-        script = f'eval "$(_PV_COMPLETE=bash_source pv)"; {words}; _pv_completion pv; echo "${{COMPREPLY[@]}}"'
-        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env={**os.environ, "PATH": path})
-        assert done.returncode == 0, done.stderr
-        return done.stdout.split()
-
-    assert offered("C-LI") == ["C-LIMIT"]
-    assert offered("contr") == []

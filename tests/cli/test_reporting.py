@@ -38,13 +38,6 @@ def test_every_format_is_that_of_the_validation(results: Path, form: str) -> Non
     assert Path("out").read_text() == render(HOSTILE, form)
 
 
-def test_a_damaged_file_is_refused_without_a_traceback(results: Path) -> None:
-    results.write_text(results.read_text()[:1000])
-    ended = call("results.json")
-    assert ended.exit_code == 3
-    assert "pv: results.json is damaged: not JSON" in ended.stderr
-
-
 def test_another_version_and_a_damaged_base_are_refused_by_name(results: Path) -> None:
     content = json.loads(results.read_text())
     Path("old.json").write_text(json.dumps(content | {"format": "pv-report/1"}))
@@ -81,7 +74,3 @@ def test_files_are_named_from_the_root_of_the_repository(results: Path, monkeypa
     monkeypatch.chdir("sub")
     ended = call("../results.json", "--format", "github", GITHUB_WORKSPACE=str(root.parent))
     assert f"::error file={root.name}/sub/e.yaml,line=3," in ended.stdout
-
-
-def test_a_file_is_required() -> None:
-    assert call().exit_code == 3

@@ -1,12 +1,22 @@
 """The project `small`, edited, and the cells of its report."""
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from click.testing import CliRunner
+
+from pv.cli import main
 from pv.results.outcome import Outcome, Result
 from pv.results.verdict import Report
 
 Project = Callable[[str], Path]
+
+
+def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Run the command in this process."""
+    done = CliRunner().invoke(main, arguments)
+    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
 
 
 def edit(path: Path, find: str, replace: str) -> None:

@@ -1,5 +1,6 @@
 """`pv new --trainer` writes an adapter that accuses nobody before it is filled in."""
 
+import ast
 import shlex
 import shutil
 from pathlib import Path
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 
 import pv
 from pv.cli import main
+from pv.commands.loop_parts import Loop, called
 from pv.results.outcome import Outcome
 from tests.commands.small import outcomes
 
@@ -47,24 +49,11 @@ def new(*arguments: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-@pytest.mark.parametrize("name", ["Loop", "train"])
-def test_what_the_source_does_not_tell_leaves_every_claim_undecided(folder: Path, name: str) -> None:
-    code, said = new("--trainer", f"train:{name}")
+def test_what_the_source_does_not_tell_leaves_every_claim_undecided(folder: Path) -> None:
+    code, said = new("--trainer", "train:Loop")
     assert code == 0 and said.endswith("next: pv check train_adapter:Adapter\n")
     found = outcomes(pv.check("train_adapter:Adapter", only=FEW, jobs=1))
     assert set(found.values()) <= {Outcome.UNDECIDED, Outcome.NOT_CLAIMED} and Outcome.UNDECIDED in found.values()
-
-
-def test_filled_in_adapter_of_a_class_holds(folder: Path) -> None:
-    new("--trainer", "train:Loop")
-    path = folder / "train_adapter.py"
-    text = path.read_text().replace("model=model,", "model=Model(model),").replace("\n\nclass", f"{MODEL}\n\nclass", 1)
-    text = text.replace('data=fill_in("data"),\n', f"data={ROWS.format(examples='job.train')},\n")
-    text = text.replace('data=fill_in("data")', f"data={ROWS.format(examples='self.job.evaluated')}")
-    path.write_text(text)
-    assert "fill_in(" not in text
-    found = outcomes(pv.check("train_adapter:Adapter", only=FEW, jobs=1))
-    assert found == dict.fromkeys(FEW, Outcome.HELD)
 
 
 def test_filled_in_adapter_of_a_function_holds_and_a_fault_is_seen(folder: Path) -> None:
@@ -97,3 +86,31 @@ def test_command_that_a_failed_claim_prints_replays_its_example(
     assert done.exit_code == 1 and "FALSIFIED  TL-GRAD-002" in done.output
     (again,) = (line for line in done.output.splitlines() if line.startswith("  rerun "))
     assert "--replay" in again
+
+
+def loop(text: str) -> Loop:
+    (node,) = ast.parse(text).body
+    assert isinstance(node, ast.ClassDef | ast.FunctionDef)
+    return Loop(node, {})
+
+
+@pytest.mark.parametrize(
+    ("parameter", "given"),
+    [("lr", "rate"), ("grad_clip", "clip"), ("num_epochs", "epochs"), ("max_iters", "max_steps"), ("bs", "batch")],
+)
+def test_parameter_takes_the_setting_that_it_is_named_for(parameter: str, given: str) -> None:
+    call = called(loop(f"def fit(model, {parameter}, data): ..."), "fit", {"job": "job", "model": "model"})
+    assert call.text == f'fit(model=model, {parameter}=job.{given}, data=fill_in("data"))'
+
+
+@pytest.mark.parametrize(
+    ("parameter", "given"),
+    [
+        ("decay: float", "job.decay or 0.0"),
+        ("weight_decay: float", "job.decay or 0.0"),
+        ("decay_lr: bool", 'job.schedule == "linear"'),
+    ],
+)
+def test_decay_of_weights_is_not_that_of_the_rate(parameter: str, given: str) -> None:
+    call = called(loop(f"def fit(model, {parameter}): ..."), "fit", {"job": "job", "model": "model"})
+    assert call.text == f"fit(model=model, {parameter.split(':')[0]}={given})"

@@ -1,8 +1,6 @@
 """`pv compare`, as a user runs it: one contract, its own subject, a defective one, a modest one, an absent one."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,22 +8,11 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-import pv
 from pv.contract.load import schema
-from pv.report import COMPARISON_FORMATS
+from tests.commands.small import run
 
 Project = Callable[[str], Path]
 ABSENT = "no-such-distribution is not installed: pip install no-such-distribution (extra others)\n"
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pv", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
-
-
-def outcomes(*arguments: str) -> dict[str, dict[str, str]]:
-    done = run("compare", "mean", "--format", "json", *arguments)
-    return {column["name"]: column["outcomes"] for column in json.loads(done.stdout)["columns"]}
 
 
 def test_the_matrix_of_all_declared_subjects(project: Project) -> None:
@@ -58,25 +45,13 @@ def test_a_suite_needs_no_contract_of_the_project(tmp_path: Path, monkeypatch: p
     assert ["OPT-GRAD-001", "held", "held"] in [line.split() for line in done.stdout.splitlines()]
 
 
-def test_a_repeat_line_repeats_the_cell(project: Project) -> None:
-    project("compared")
-    shown = run("compare", "mean", "--subject", "defective").stdout
-    (line,) = [line for line in shown.splitlines() if line.strip().startswith("rerun ")]
-    done = run(*line.split()[2:])
-    assert done.returncode == 1
-    assert "the mean of 1 and 2 is 3.0" in done.stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "names"),
     [
         (["--subject", "modest"], 0, ["modest"]),
-        (["--subject", "defective"], 0, ["defective"]),
         (["--subject", "defective", "--strict"], 1, ["defective"]),
-        (["--subject", "mean", "--subject", "peers.modest"], 0, ["mean", "modest"]),
         (["--subject", "absent"], 2, ["absent"]),
         (["--subject", "modest", "--only", "M-NOTHING"], 2, ["modest"]),
-        (["--subject", "modest", "--subject", "peers.modest", "--subject", "modest"], 0, ["modest"]),
         (["--subject", "peers.absent:mean"], 1, ["peers.absent:mean"]),
     ],
 )
@@ -104,20 +79,13 @@ def test_a_fault_of_the_own_subject_fails(project: Project) -> None:
     [
         (["meen"], "pv: there is no contract 'meen'; the contracts are mean"),
         (
-            ["mean", "--subject", "no subject"],
-            "pv: invalid subject 'no subject': expected module or module:attribute; mean declares defective, ",
-        ),
-        (
             ["mean", "--subject", "modest", "--subject", "defectiv"],
             "pv: subject defectiv: there is no module 'defectiv' below the roots in [tool.pv] (.); "
             "did you mean 'defective'?; "
             "mean declares defective, modest, modest-again, absent\n",
         ),
-        (["mean", "--subject", "peers.modesd"], "; did you mean 'peers.modest'?; mean declares defective, "),
         (["mean", "--subject", "peers.modest:median"], "pv: subject peers.modest:median: peers.modest defines no "),
         (["mean", "--only", "M-NOTING"], "pv: --only M-NOTING matches no claim of mean; did you mean 'M-NOTHING'?"),
-        (["mean", "--only", "M-*", "--only", "X*"], "pv: --only X* matches no claim of mean; known: M-NOTHING, M-PAIR"),
-        (["mean", "--format", "junit"], f"'junit' is not one of {', '.join(map(repr, COMPARISON_FORMATS))}"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(project: Project, arguments: list[str], message: str) -> None:
@@ -130,10 +98,8 @@ def test_what_cannot_be_compared_is_refused(project: Project, arguments: list[st
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("modest-agian", "pv: invalid subject 'modest-agian': expected module or module:attribute; did you mean "),
         ("modst", "; did you mean 'modest'?; mean declares defective, modest, modest-again, absent\n"),
         ("absent", f"pv: {ABSENT}"),
-        ("peers.absent", f"pv: {ABSENT}"),
     ],
 )
 def test_validate_refuses_a_subject_that_is_not_there(project: Project, asked: str, message: str) -> None:
@@ -145,21 +111,14 @@ def test_validate_refuses_a_subject_that_is_not_there(project: Project, asked: s
     assert message in done.stderr
 
 
-def test_lint_needs_no_package_of_another_subject(project: Project) -> None:
-    project("compared")
-    done = run("lint", "--subject", "mean=absent")
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 def test_validate_honours_what_is_not_claimed(project: Project) -> None:
     project("compared")
-    for subject in ("modest", "peers.modest"):
-        done = run("validate", "--subject", f"mean={subject}", "--format", "json")
-        (verdict,) = json.loads(done.stdout)["contracts"]
-        results = {result["falsifier"]: (result["outcome"], result["required"]) for result in verdict["results"]}
-        assert results == {"M-PAIR": ("held", True), "M-NOTHING": ("not claimed", False)}
-        assert (done.returncode, verdict["status"]) == (0, "pass")
-        assert verdict["summary"] == "1 of 1 falsifiers held (1 not claimed), 1 of 1 mutants killed"
+    done = run("validate", "--subject", "mean=peers.modest", "--format", "json")
+    (verdict,) = json.loads(done.stdout)["contracts"]
+    results = {result["falsifier"]: (result["outcome"], result["required"]) for result in verdict["results"]}
+    assert results == {"M-PAIR": ("held", True), "M-NOTHING": ("not claimed", False)}
+    assert (done.returncode, verdict["status"]) == (0, "pass")
+    assert verdict["summary"] == "1 of 1 falsifiers held (1 not claimed), 1 of 1 mutants killed"
 
 
 def test_every_format_holds_the_same_outcomes(project: Project, tmp_path: Path) -> None:
@@ -178,10 +137,3 @@ def test_every_format_holds_the_same_outcomes(project: Project, tmp_path: Path) 
         assert results == [column["outcomes"][claim] for column in found["columns"]]
         shown = done.stdout.split("\n\n")[1].splitlines()[position + 1].lower()
         assert shown.split() == " ".join([claim.lower(), *results]).split()
-
-
-def test_mutants_are_not_judged(project: Project) -> None:
-    project("compared")
-    found = pv.compare("mean", subjects=["mean"])
-    assert [result.mutants for result in found.columns[0].results] == [(), ()]
-    assert found.columns[0].verdict is not None and not found.columns[0].verdict.claimed

@@ -1,6 +1,5 @@
 """`pv doctor` finds what keeps contracts from being validated, and imports no torch itself."""
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,9 +8,7 @@ import pytest
 from pv.commands import doctor as module
 from pv.commands.doctor import Check, Level, doctor
 from pv.commands.packages import Package
-from pv.commands.templates import SCHEMA_FILE
-from tests.cli.calls import run
-from tests.test_arrows import loaded_by
+from tests.commands.small import run
 
 Project = Callable[[str], Path]
 
@@ -34,11 +31,7 @@ def test_sound_project_has_devices_and_no_problem(project: Project) -> None:
     assert done.stdout.splitlines()[-1].startswith("0 problems, ")
 
 
-def test_library_under_test_is_imported_by_workers_only() -> None:
-    code = "from pv.commands.doctor import doctor; from pathlib import Path; doctor(Path('tests/projects/small'))"
-    assert loaded_by(code) == {"pv"}
-
-
+@pytest.mark.usefixtures("no_workers")
 def test_malformed_contract_is_a_problem_with_exit_code_1(project: Project) -> None:
     folder = project("small")
     (folder / "contracts/broken.yaml").write_text("schema: pv/2\n")
@@ -74,22 +67,6 @@ def test_old_and_missing_packages_have_a_remedy(project: Project, monkeypatch: p
     (extra,) = [check for check in doctor() if check.topic == "extra"]
     assert (extra.level, extra.text) == (Level.NOTE, "symbolic lacks crosshair-tool")
     assert "pv-contracts[symbolic]" in extra.remedy
-
-
-@pytest.mark.usefixtures("no_workers")
-def test_old_python_and_other_systems_are_problems(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    project("small")
-    monkeypatch.setattr(module, "PYTHON", (99, 0))
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert [check.topic for check in problems()] == ["python", "system"]
-
-
-@pytest.mark.usefixtures("no_workers")
-def test_schema_of_another_version_is_noted(project: Project) -> None:
-    folder = project("small")
-    (folder / "contracts" / SCHEMA_FILE).write_text("{}")
-    (check,) = [check for check in doctor() if check.topic == "schema"]
-    assert check.remedy == f"pv schema > contracts/{SCHEMA_FILE}"
 
 
 def test_fork_server_that_cannot_start_is_a_problem(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,11 +9,9 @@ import pytest
 from click.testing import CliRunner
 
 from pv.cli import main
-from pv.commands import bodies
 from pv.commands.dry_run import dry_run
 from pv.errors import UsageError
 from pv.report.dry_run import data, text
-from pv.source.resolve import Unbound
 
 Project = Callable[[str], Path]
 
@@ -43,47 +41,12 @@ def test_tasks_of_every_kind_and_of_mutants_are_built(project: Project) -> None:
     assert len(shown["contracts"][0]["tasks"]) == len(result.tasks["counting"])
 
 
-def test_reference_run_is_executed_once_for_all_its_predicates(project: Project) -> None:
-    folder = project("small")
-    (folder / "contracts").rename(folder / "unused")
-    (folder / "contracts").mkdir()
-    (folder / "runs.py").write_text(
-        "def run(subject, device, directory, trace):\n    pass\n\n\ndef holds(run):\n    pass\n"
-    )
-    claim = "{{id: R-{0}, obligation: O, rule: r, prediction: p, if_fails: i, test: runs.py::holds, run: one}}"
-    (folder / "contracts/r.yaml").write_text(
-        "schema: pv/1\nmetadata: {id: r, version: 1.0.0, description: d, references: [r]}\nsubject: counting\n"
-        "obligations: [{id: O, statement: s}]\nruns: [{name: one, callable: runs.py::run, small: {}}]\n"
-        f"falsifiers: [{claim.format(1)}, {claim.format(2)}]\n"
-    )
-    kinds = [kind for _, kind, _ in tasks(dry_run(), "r")]
-    assert kinds == ["reference run", "run", "run"]
-
-
-def test_task_that_cannot_be_built_is_a_problem(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    project("small")
-
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise Unbound("file", "there is no such file")
-
-    monkeypatch.setattr(bodies.tasks, "attack", refuse)
-    result = dry_run(only=["C-LIMIT"])
-    assert result.exit_code == 1
-    assert "error: C-LIMIT on cpu: cannot be built: there is no such file" in text(result)
-
-
 @pytest.mark.parametrize(("on", "code"), [("cpu", 1), ("cuda", 0)])
 def test_stale_mutant_is_a_problem_where_mutants_are_tried(project: Project, on: str, code: int) -> None:
     contract = project("small") / "contracts/counting.yaml"
     contract.write_text(contract.read_text().replace("find: epochs * steps", "find: epochs / steps"))
     result = dry_run(devices=[on])
     assert (result.exit_code, [f.code for f in result.findings]) == (code, ["PV133"] * code)
-
-
-def test_lint_error_that_prevents_no_task_is_no_problem(project: Project) -> None:
-    contract = project("small") / "contracts/counting.yaml"
-    contract.write_text(contract.read_text().replace("kills: [from-zero]", "kills: []"))
-    assert (dry_run().exit_code, dry_run().findings) == (0, ())
 
 
 def test_lint_error_is_a_problem(project: Project) -> None:
@@ -108,9 +71,3 @@ def test_options_that_a_dry_run_does_not_take_are_refused(project: Project, opti
     done = CliRunner().invoke(main, ["validate", "--dry-run", *options])
     assert done.exit_code == 3
     assert "--dry-run takes --format text or json" in done.output
-
-
-def test_command_prints_the_tasks(project: Project) -> None:
-    project("small")
-    done = CliRunner().invoke(main, ["validate", "--dry-run", "--device", "cuda", "--format", "json"])
-    assert (done.exit_code, json.loads(done.output)["devices"]) == (0, ["cuda"])

@@ -8,7 +8,7 @@ import pytest
 
 from pv.commands.explain import explain
 from pv.errors import UsageError
-from tests.cli.calls import run
+from tests.commands.small import run
 
 Project = Callable[[str], Path]
 
@@ -22,14 +22,6 @@ def test_claim_has_the_place_of_its_test_and_its_mutants(project: Project) -> No
     assert line.startswith(f"def {found.claim.test.name if found.claim.test else ''}(")
 
 
-def test_mutants_and_contracts_are_found_too(project: Project) -> None:
-    project("small")
-    (contract,) = explain("counting")
-    assert contract.claim is None and contract.mutant is None
-    (mutant,) = explain(contract.contract.mutants[0].id)
-    assert mutant.mutant == contract.contract.mutants[0]
-
-
 def test_broken_binding_is_explained_with_its_finding(project: Project) -> None:
     folder = project("small")
     file = folder / "contracts/counting.yaml"
@@ -37,28 +29,6 @@ def test_broken_binding_is_explained_with_its_finding(project: Project) -> None:
     (found,) = explain("C-LIMIT")
     assert [finding.code for finding in found.findings] == ["PV110"]
     assert (found.test, found.recorded) == (None, ())
-
-
-EQUATION = """equations:
-  whole:
-    domain: {epochs: whole 1..9, steps: whole 1..9}
-    expression: epochs * steps
-    implemented_by: total(epochs, steps)
-falsifiers:
-- id: C-EQUATION
-  rule: as many steps as the equation says
-  prediction: the value of the equation
-  if_fails: a step is lost
-  equation: whole
-"""
-
-
-def test_error_in_the_equation_of_a_claim_is_shown_with_this_claim_alone(project: Project) -> None:
-    folder = project("small")
-    file = folder / "contracts/counting.yaml"
-    file.write_text(file.read_text().replace("falsifiers:\n", EQUATION, 1))
-    (found,), (other,) = explain("C-EQUATION"), explain("C-WHOLE")
-    assert [finding.code for finding in found.findings] == ["PV181"] and other.findings == ()
 
 
 def test_id_of_a_contract_that_cannot_be_read_is_refused_with_the_reason(project: Project) -> None:
@@ -80,14 +50,6 @@ def test_last_result_is_taken_from_a_report(project: Project, tmp_path: Path) ->
     assert ": killed\n" in done.stdout
 
 
-@pytest.mark.parametrize("content", ["", "[]", json.dumps({"format": "other"})])
-def test_other_files_are_no_reports(project: Project, tmp_path: Path, content: str) -> None:
-    project("small")
-    (tmp_path / "report.json").write_text(content)
-    with pytest.raises(UsageError, match="report"):
-        explain("C-LIMIT", report=tmp_path / "report.json")
-
-
 def test_unknown_id_is_refused_with_a_similar_one(project: Project) -> None:
     project("small")
     with pytest.raises(UsageError, match=r"unknown id 'C-LIMITS': .*; did you mean 'C-LIMIT'\?"):
@@ -105,9 +67,3 @@ def test_recorded_proof_is_shown_until_its_code_changes(project: Project) -> Non
     file.write_text(file.read_text() + "\nadded = 1\n")
     done = run("explain", result["falsifier"])
     assert f"stale, changed: {file.relative_to(folder)}" in done.stdout
-
-
-def test_claim_of_a_suite_is_known_in_every_project(project: Project) -> None:
-    project("small")
-    (found,) = explain("TL-DATA-001")
-    assert found.claim is not None and found.contract.id == "training-loop"

@@ -1,7 +1,17 @@
 """What becomes of a falsifier whose mutants survive, cannot be planted, or break something else."""
 
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
 import pv
+from pv.errors import UsageError
+from pv.mutation import summary
 from pv.results.outcome import Outcome
+from pv.results.verdict import Report
 from tests.commands.small import Project, edit, result
 
 
@@ -13,21 +23,6 @@ def test_a_falsifier_that_kills_nothing_is_vacuous(project: Project) -> None:
     assert result(report, "C-LIMIT").outcome is Outcome.VACUOUS
     assert result(report, "C-LIMIT").reason == "the mutant 'limit-ignored' survived it (its code was reached)"
     assert report.contracts[0].killed == {"epoch-lost", "last-step-lost", "from-zero"}
-
-
-def test_a_mutant_in_a_module_that_is_never_imported_is_void(project: Project) -> None:
-    folder = project("small")
-    (folder / "other.py").write_text("def unused():\n    return 1\n")
-    edit(folder / "counting.py", "import sys\n", "import sys\n\nif not sys.argv:\n    import other\n")
-    contract = folder / "contracts/counting.yaml"
-    edit(contract, "kills: [limit-ignored, limit-forgotten]", "kills: [limit-ignored, limit-forgotten, elsewhere]")
-    contract.write_text(
-        contract.read_text()
-        + '- {id: elsewhere, fault: another module, edit: {function: "other:unused", find: "1", replace: "2"}}\n'
-    )
-    found = result(pv.validate(), "C-LIMIT")
-    assert found.outcome is Outcome.ERROR
-    assert found.reason == "the mutant 'elsewhere' could not be judged: other was never imported"
 
 
 def test_a_mutant_that_breaks_the_import_is_not_killed(project: Project) -> None:
@@ -61,23 +56,6 @@ def test_a_mutant_that_names_what_is_not_there_kills_nothing(project: Project) -
     assert "'limit-ignored' could not be judged: NameError: name 'undefined' is not defined" in found.reason
 
 
-def test_a_swap_that_imports_what_is_not_there_kills_nothing(project: Project) -> None:
-    folder = project("small")
-    edit(folder / "falsifiers/swaps.py", "    return epochs", "    from json import no_such_name\n\n    return epochs")
-    found = result(pv.validate(), "C-LIMIT")
-    assert found.outcome is Outcome.ERROR
-    assert found.reason.startswith("the mutant 'limit-forgotten' could not be judged: ImportError: cannot import name")
-
-
-def test_a_vacuous_falsifier_is_shown_with_the_fault_that_it_missed(project: Project) -> None:
-    folder = project("small")
-    edit(folder / "falsifiers/falsify_counting.py", "== sorted([limit, epochs * steps])[0]", ">= 0")
-    text = pv.render(pv.validate())
-    assert "survivor  limit-ignored: the limit is not read (contracts/counting.yaml:" in text
-    assert "limit-forgotten: the limit is forgotten (contracts/counting.yaml:" in text
-    assert "if this fails" not in text, "the guess at the cause of a failure does not explain a weak attack"
-
-
 def test_what_ran_at_import_alone_is_no_sign_that_a_falsifier_reaches_its_subject(project: Project) -> None:
     folder = project("small")
     edit(folder / "counting.py", "def total(", "def _first():\n    return 1\n\n\nFIRST = _first()\n\n\ndef total(")
@@ -89,3 +67,70 @@ def test_what_ran_at_import_alone_is_no_sign_that_a_falsifier_reaches_its_subjec
         Outcome.VACUOUS,
         "the subject was never reached: no function of it ran",
     )
+
+
+def outcome(said: Report, falsifier: str) -> tuple[Outcome, str]:
+    (result,) = (c for v in said.contracts for c in v.results if c.falsifier.id == falsifier)
+    return result.outcome, result.reason
+
+
+def test_a_falsifier_without_a_declared_mutant_is_judged_against_automatic_ones(shop: Any) -> None:
+    said = pv.validate()
+    assert outcome(said, "S-PRICE") == (Outcome.HELD, "")
+    assert "1 of 1 falsifier without a declared mutant killed an automatic one" in pv.render(said, verbose=True)
+    (result,) = said.contracts[0].results
+    assert 0 < len(result.mutants) <= 20
+
+
+def test_one_that_kills_none_is_vacuous_and_says_how_many_were_tried(shop: Any) -> None:
+    test = shop.folder / "falsifiers/falsify_shop.py"
+    test.write_text(test.read_text().replace("subject.leave(3) == 3", "[subject.leave(3)]"))
+    shop.add("S-LEAVE", "falsify_leave")
+    said = pv.validate(only=["S-LEAVE"])
+    assert outcome(said, "S-LEAVE") == (
+        Outcome.VACUOUS,
+        "it kills no mutant: 3 automatic ones in the code it reaches survived",
+    )
+    assert "shop:leave: status > 100 -> status >= 100: held" in pv.render(said)
+
+
+def test_a_survivor_is_shown_as_a_diff_with_its_place_and_who_tried(shop: Any) -> None:
+    said = summary.text([shop.mutate("shop")], 0.5)
+    assert (
+        "shop.py:12 shop:price [comparison] survived\n"
+        "  -    if member and pieces > 10:\n"
+        "  +    if member and pieces >= 10:\n"
+        "  tried by S-PRICE\n"
+    ) in said
+    assert "shop.py:13 shop:price [dropped] no coverage\n" in said
+    assert said.startswith("shop by S-PRICE: mutation score 46.6 % (7 of 15 killed, 6 without coverage)\n")
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "message"),
+    [
+        (["nothing"], {}, "nothing matches nothing; the contracts are shop"),
+        (["S-PRICE"], {"record": True, "paths": ["two"]}, "a score is recorded for a contract as it stands"),
+        (["shop"], {"record": True, "widely": True}, "a score is recorded for a contract as it stands"),
+        (["shop"], {"sample": 0}, "sample is 0; it must be at least 1"),
+        (["shop"], {"paths": ["broken"]}, "shop cannot be run: "),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(shop: Any, names: list[str], options: dict[str, Any], message: str) -> None:
+    text = (shop.folder / "contracts/shop.yaml").read_text()
+    two, broken = text + shop.claim("S-2", "falsify_leave"), text.replace("subject: shop", "subject: shoe")
+    for name, changed in (("two", two), ("broken", broken)):
+        (shop.folder / name).mkdir()
+        (shop.folder / name / "shop.yaml").write_text(changed)
+    with pytest.raises(UsageError, match=message):
+        pv.mutate(names, **options)
+
+
+def test_the_command_shows_survivors_and_ends_with_its_exit_code(shop: Any) -> None:
+    command = [sys.executable, "-m", "pv", "mutate", "shop", "--sample", "6"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("shop by ") and done.stdout.endswith("s; exit 0\n")
+    done = subprocess.run([*command, "--format", "json"], capture_output=True, text=True, timeout=120)
+    said = json.loads(done.stdout)
+    assert (said["contracts"][0]["sampled"], len(said["contracts"][0]["mutants"])) == (6, 6)

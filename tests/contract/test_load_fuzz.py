@@ -23,7 +23,6 @@ BAD = ROOT / "tests" / "bad_contracts"
 SMALL = (BAD / "good.yaml").read_text(encoding="utf-8")
 RUN = (BAD / "PV145.yaml").read_text(encoding="utf-8")
 EXISTING = (ROOT / "tests" / "corpus" / "provable-contracts" / "softmax-kernel-v1.yaml").read_text(encoding="utf-8")
-LARGE = sorted((ROOT / "contracts").glob("*.yaml"))
 SMALL_PROJECT, PROJECT = find_project(BAD / "project"), find_project(ROOT)
 
 Key = str | int
@@ -72,34 +71,14 @@ def retype(draw: st.DrawFn, inside: Any, key: Key) -> None:
     inside[key] = draw(VALUES)
 
 
-def rename(draw: st.DrawFn, inside: Any, key: Key) -> None:
-    if isinstance(inside, dict):
-        inside[draw(st.one_of(SCALARS.filter(lambda v: v == v), st.text(max_size=6)))] = inside.pop(key)
-
-
-def nest(draw: st.DrawFn, inside: Any, key: Key) -> None:
-    for _ in range(draw(st.sampled_from([1, 2, 30, 60]))):
-        inside[key] = draw(st.sampled_from([[inside[key]], {"a": inside[key]}]))
-
-
-def exchange(draw: st.DrawFn, inside: Any, key: Key) -> None:
-    other = draw(st.sampled_from(sorted(inside, key=repr) if isinstance(inside, dict) else list(range(len(inside)))))
-    inside[key], inside[other] = inside[other], inside[key]
-
-
 def respell(draw: st.DrawFn, inside: Any, key: Key) -> None:
     text = str(inside[key])
     at = draw(st.integers(0, len(text)))
     inside[key] = text[:at] + draw(st.sampled_from(ODD) | st.characters(codec="utf-8")) + text[at:]
 
 
-def misspell(draw: st.DrawFn, inside: Any, key: Key) -> None:
-    if isinstance(inside[key], str):
-        inside[key] += draw(st.sampled_from("aZ0_-."))
-
-
 Change = Callable[[st.DrawFn, Any, Key], None]
-CHANGES: list[Change] = [delete, repeat, retype, rename, nest, exchange, respell, misspell]
+CHANGES: list[Change] = [delete, repeat, retype, respell]
 
 
 @st.composite
@@ -163,49 +142,14 @@ def fuzzed(examples: int) -> settings:
     )
 
 
-@fuzzed(250)
-@given(data=st.sampled_from([SMALL, RUN]).flatmap(spoilt_trees))
+@fuzzed(100)
+@given(data=st.sampled_from([SMALL, RUN, EXISTING]).flatmap(spoilt_trees))
 def test_a_contract_with_spoilt_nodes_is_answered(file: Path, data: bytes) -> None:
     answered(data, file, SMALL_PROJECT)
 
 
-@fuzzed(200)
+@fuzzed(100)
 @given(data=st.sampled_from([SMALL, RUN, EXISTING]).flatmap(spoilt_bytes))
 @example(data=SMALL.encode()[:-1])
 def test_a_contract_with_spoilt_bytes_is_answered(file: Path, data: bytes) -> None:
     answered(data, file, SMALL_PROJECT)
-
-
-@fuzzed(100)
-@given(data=spoilt_trees(EXISTING))
-def test_a_contract_in_the_existing_format_with_spoilt_nodes_is_answered(file: Path, data: bytes) -> None:
-    answered(data, file, SMALL_PROJECT)
-
-
-@pytest.mark.parametrize("contract", LARGE, ids=lambda path: path.stem)
-@fuzzed(8)
-@given(data=st.data())
-def test_a_real_contract_that_is_spoilt_is_answered(file: Path, contract: Path, data: st.DataObject) -> None:
-    text = contract.read_text(encoding="utf-8")
-    answered(data.draw(spoilt_trees(text) | spoilt_bytes(text)), file, PROJECT)
-
-
-def test_the_fuzzer_reaches_lint_and_not_only_the_parser(file: Path) -> None:
-    """A fuzzer whose files are all refused at once would show nothing."""
-    codes: set[str] = set()
-
-    @fuzzed(400)
-    @given(data=spoilt_trees(SMALL))
-    def collect(data: bytes) -> None:
-        codes.update(finding.code for finding in answered(data, file, SMALL_PROJECT))
-
-    collect()
-    lint_codes = {code for code in codes if code > "PV1"}
-    assert len(lint_codes) >= 8, sorted(codes)
-
-
-@pytest.mark.parametrize("text", [SMALL, RUN, EXISTING], ids=["small", "run", "existing"])
-def test_every_prefix_of_a_contract_is_answered(text: str, file: Path) -> None:
-    data = text.encode()
-    for end in range(0, len(data), max(1, len(data) // 120)):
-        answered(data[:end], file, SMALL_PROJECT)

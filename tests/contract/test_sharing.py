@@ -48,12 +48,6 @@ def test_used_equation_brings_those_that_it_calls(tmp_path: Path) -> None:
     assert found["scaled"] == sharing.executable(contracts["base"])["scaled"]
 
 
-def test_used_equation_of_a_file_that_was_not_asked_for_is_found(tmp_path: Path) -> None:
-    loaded(tmp_path, base=BASE, user="use: [base.weight]\n")
-    (user,) = load([tmp_path / "user.yaml"], around=[tmp_path]).contracts
-    assert list(sharing.executable(user)) == ["weight"]
-
-
 def test_circle_of_uses_is_found_and_does_not_loop(tmp_path: Path) -> None:
     equation = "equations: {{{0}: {{domain: {{x: real}}, expression: x}}}}\n"
     contracts = loaded(

@@ -2,11 +2,16 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pv.contract.claims import Run
+from pv.contract.finding import Location
 from pv.contract.load import load_file
-from pv.contract.suites import applied, is_suite, joined, suites
+from pv.contract.model import Contract, OtherSubject
+from pv.contract.names import Binding, Target
+from pv.contract.suites import is_suite, joined, suites
 
 
 @pytest.mark.parametrize("name", sorted(suites()))
@@ -19,39 +24,22 @@ def test_every_claim_of_a_suite_names_a_fault_that_it_detects(name: str) -> None
     assert [claim.id for claim in mine if not claim.kills] == []
 
 
-@pytest.mark.parametrize("name", sorted(suites()))
-def test_premises_are_claims_of_the_suite_that_come_before(name: str) -> None:
-    suite, _ = load_file(suites()[name])
-    assert suite is not None
-    ids = [claim.id for claim in suite.falsifiers]
-    for claim in suite.falsifiers:
-        assert set(claim.options.get("premises", ())) <= set(ids) - {claim.id}, claim.id
-
-
-def test_suite_for_another_subject_has_no_mutants() -> None:
-    suite, _ = load_file(suites()["training-loop"])
-    assert suite is not None
-    other = applied(suite)
-    assert (other.mutants, {claim.kills for claim in other.falsifiers}) == ((), {()})
-
-
-def test_claims_of_a_suite_come_before_those_of_the_contract_under_its_id() -> None:
-    suite, _ = load_file(suites()["training-loop"])
-    assert suite is not None
-    own = replace(suite.falsifiers[0], id="OWN-001")
-    contract = joined(replace(suite, id="mine", falsifiers=(own,)), suite)
-    assert [claim.id for claim in contract.falsifiers][-1] == "OWN-001"
-    assert contract.falsifiers[0].id == f"mine.{suite.falsifiers[0].id}"
-
-
-def test_contract_of_a_project_is_no_suite() -> None:
-    contract, _ = load_file(Path(__file__).parents[2] / "contracts" / "distill-smoke.yaml")
-    assert contract is not None and not is_suite(contract)
-
-
 def test_mutant_of_a_contract_is_killed_by_the_claims_of_its_suite_that_it_names() -> None:
     suite, _ = load_file(suites()["training-loop"])
     assert suite is not None
     fault = replace(suite.mutants[0], id="fault", killed_by=(suite.falsifiers[1].id,))
     contract = joined(replace(suite, id="mine", falsifiers=(), mutants=(fault,)), suite)
     assert [claim.kills for claim in contract.falsifiers][:3] == [(), ("fault",), ()]
+
+
+HERE = Location(Path("c.yaml"))
+RUN = Run(name="once", callable=Binding("f.py", "run"), location=HERE, subject=Target("of_run"))
+
+
+def contract(**fields: Any) -> Contract:
+    return Contract(id="c", version="1", description="", location=HERE, strict=True, runs=(RUN,), **fields)
+
+
+def test_subjects_that_claim_as_each_other_end_the_search() -> None:
+    pair = [OtherSubject(name=a, target=Target(a), location=HERE, claims_as=b) for a, b in ("xy", "yx")]
+    assert contract(subjects=tuple(pair)).not_claimed(Target("x")) == {}

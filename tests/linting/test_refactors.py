@@ -68,11 +68,9 @@ def findings(folder: Path, change: str, more: str = "") -> list[str]:
     [
         'edit: {function: "code:scale", find: number * factor, replace: number + factor}',
         'edit: {function: "code:scale", find: "2", replace: "3"}',
-        'edit: {function: "code:scale", find: range(LIMIT), replace: "[each for each in range(LIMIT)]"}',
         'edit: {function: "code:Box.__init__", find: len(content), replace: "0"}',
         'swap: {object: "code:scale", with: "falsify:wrong"}',
         'swap: {object: "code:Box.content", with: "falsify:wrong"}',
-        'swap: {object: "code:LIMIT", with: "falsify:wrong"}',
     ],
 )
 def test_mutant_of_public_names_parameters_and_literals_is_accepted(tmp_path: Path, change: str) -> None:
@@ -91,10 +89,6 @@ def test_mutant_of_public_names_parameters_and_literals_is_accepted(tmp_path: Pa
             "m: `replace` uses the local variable 'nothing' of code:scale",
         ),
         (
-            'edit: {function: "code:scale", find: part + 1, replace: "1"}',
-            "m: `find` uses the local variable 'part' of code:scale",
-        ),
-        (
             'edit: {function: "code:Box.content", find: self._content, replace: "None"}',
             "m: `find` uses the private attribute '_content' of code:Box.content",
         ),
@@ -105,14 +99,6 @@ def test_mutant_of_public_names_parameters_and_literals_is_accepted(tmp_path: Pa
         (
             'edit: {function: "code:_private", find: "2", replace: "3"}',
             "m: code:_private: '_private' is private",
-        ),
-        (
-            'edit: {function: "code:_Hidden.__init__", find: "2", replace: "3"}',
-            "m: code:_Hidden.__init__: '_Hidden' is private",
-        ),
-        (
-            'edit: {function: "code:scale.inner", find: "1", replace: "2"}',
-            "m: code:scale.inner is a function inside a function",
         ),
         (
             'swap: {object: "code:_private", with: "falsify:wrong"}',

@@ -3,7 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 import pv
+from pv.contract.load import load
+from pv.engines.trial import TrialStatus
+from pv.pytest_plugin.attempts import Attempts
+from pv.source.project import find_project
 from tests.pytest_plugin.subprocesses import run_pytest
 
 Project = Callable[[str], Path]
@@ -35,7 +41,7 @@ def tiny(folder: Path, factor: str = "2 * n") -> None:
     (folder / "checks.py").write_text("def check_double(subject):\n    assert subject.double(2) == 4\n")
 
 
-def test_all_claims_are_collected_without_a_configuration(tmp_path: Path, monkeypatch) -> None:
+def test_all_claims_are_collected_without_a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     tiny(tmp_path)
     done = run_pytest("-v", "--pv-mutants")
@@ -56,7 +62,9 @@ def skips(original, n):
 """
 
 
-def test_a_mutant_that_could_not_be_judged_fails_as_in_a_validation(tmp_path: Path, monkeypatch) -> None:
+def test_a_mutant_that_could_not_be_judged_fails_as_in_a_validation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     tiny(tmp_path)
     (tmp_path / "swaps.py").write_text(SWAPS)
@@ -72,7 +80,9 @@ def test_a_mutant_that_could_not_be_judged_fails_as_in_a_validation(tmp_path: Pa
     assert pv.validate(["contracts"], only=["T-NAMED"]).exit_code == 1
 
 
-def test_failures_show_the_call_the_place_and_the_values_of_an_assert(tmp_path: Path, monkeypatch) -> None:
+def test_failures_show_the_call_the_place_and_the_values_of_an_assert(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     tiny(tmp_path, "3 * n")
     done = run_pytest()
@@ -89,9 +99,50 @@ def test_failures_show_the_call_the_place_and_the_values_of_an_assert(tmp_path: 
     )
 
 
-def test_another_subject_and_a_mutant_reach_the_claims_in_workers(project: Project) -> None:
-    project("kernels")
-    good = run_pytest("contracts", "-k", "SOFTMAX")
-    assert good.returncode == 0, good.stdout
-    other = run_pytest("contracts", "-k", "K-SOFTMAX-cpu", "--pv-subject", "naive")
-    assert other.returncode == 1, other.stdout
+def test_claims_outside_the_given_folder_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tiny(tmp_path)
+    (tmp_path / "falsifiers").mkdir()
+    (tmp_path / "falsify_tiny.py").rename(tmp_path / "falsifiers/falsify_tiny.py")
+    contract = tmp_path / "contracts/tiny.yaml"
+    contract.write_text(contract.read_text().replace('"falsify_tiny', '"falsifiers/falsify_tiny'))
+    done = run_pytest("falsifiers")
+    assert done.returncode == 0, done.stdout
+    assert (
+        "pv: 2 of 3 claims were not collected\n  T-EQUATION, T-OTHER: run `pytest contracts/tiny.yaml`" in done.stdout
+    )
+    one = run_pytest("falsifiers/falsify_tiny.py")
+    assert "were not collected" not in one.stdout
+    other = run_pytest("contracts", "--collect-only", "-q")
+    assert "  T-NAMED: run `pytest falsifiers/falsify_tiny.py`" in other.stdout
+
+
+def test_falsifiers_without_a_contract_say_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "falsify_theirs.py").write_text("raise RuntimeError('imported')\n")
+    done = run_pytest()
+    assert done.returncode == 5
+    assert "pv: falsify_theirs.py not collected: no contract was found" in done.stdout
+    assert f"expected a `schema: pv/1` file below {tmp_path}/contracts, or a [tool.pv] table" in done.stdout
+
+
+def test_claims_and_mutants_are_tried_and_no_process_is_left(
+    project: Callable[[str], Path], marked: Callable[[], list[int]]
+) -> None:
+    folder = project("small")
+    (contract,) = load([folder / "contracts"]).contracts
+    claims = {claim.id: claim for claim in contract.claims}
+    attempts = Attempts(find_project(folder))
+    for id_ in ("C-LIMIT", "C-RUN-FIRST"):
+        assert attempts.trial(contract, claims[id_], "cpu", None).status is TrialStatus.HELD, id_
+        for name in claims[id_].kills:
+            found = attempts.trial(contract, claims[id_], "cpu", contract.mutant(name))
+            assert found.status in (TrialStatus.REFUTED, TrialStatus.RAISED), (id_, name)
+    attempts.close()
+    assert marked() == []
+    assert attempts.absent("cpu") == ""
+
+
+def test_cuda_is_absent_where_torch_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pv.pytest_plugin.attempts.find_spec", lambda name: None)
+    assert Attempts(find_project(Path.cwd())).absent("cuda") == "torch is not installed"

@@ -71,11 +71,68 @@ def test_refused_contract_fails_and_other_tests_run(project: Project) -> None:
     assert "missing key 'metadata'" in done.stdout
 
 
-def test_examples_are_as_many_as_the_contract_asks_for(project: Project) -> None:
+def test_a_falsifier_that_no_contract_binds_is_skipped_with_the_reason(project: Project) -> None:
     folder = project("small")
-    contract, falsifier = folder / "contracts/counting.yaml", folder / "falsifiers/falsify_counting.py"
-    contract.write_text(contract.read_text().replace("kills: [limit-ignored, limit-forgotten]", "examples: 321"))
-    call = "    assert subject.total(epochs, steps, limit)"
-    falsifier.write_text(falsifier.read_text().replace(call, f'    print("tried")\n{call}'))
-    done = run_pytest("falsifiers", "-k", "limit", "-s")
-    assert done.stdout.count("tried") == 321
+    contract = folder / "contracts/counting.yaml"
+    contract.write_text(contract.read_text().replace("version: 1.0.0", "version: 1"))
+    done = run_pytest("falsifiers/", "-k", "limit")
+    assert "1 skipped" in done.stdout
+    assert "no contract binds falsify_limit; contracts/counting.yaml:2:" in done.stdout
+
+
+def test_falsifiers_run_with_subject_and_device(project: Project) -> None:
+    pytest.importorskip("torch", reason="the CUDA cells of the project ask torch for a device")
+    folder = project("small")
+    done = run_pytest("falsifiers/")
+    assert done.returncode == 0, done.stdout
+    assert "5 passed, 2 skipped" in done.stdout
+    assert "no cuda device is visible to torch" in done.stdout
+    assert (folder / "falsifiers/executions.log").read_text() == "5x7 on cpu\n"
+
+
+def test_predicates_are_counted_out_and_fail_with_their_point(project: Project) -> None:
+    project("proofs")
+    done = run_pytest("falsifiers/")
+    assert "4 passed, 1 skipped" in done.stdout, done.stdout
+    assert "undecided: held at 10,000 of 1,000,000,000,000,000,000,000 points; `pv validate --only H-B" in done.stdout
+    broken = run_pytest("falsifiers/", "-k", "shares", "--pv-mutant", "rounded-up")
+    assert broken.returncode == 1
+    assert "H-SHARE at {'total': 1, 'parts': 2}" in broken.stdout
+
+
+def test_search_of_a_part_of_a_box_is_no_pass(project: Project) -> None:
+    folder = project("proofs")
+    contract = folder / "contracts/proofs.yaml"
+    contract.write_text(contract.read_text().replace("total: 0..50", "total: 0..1000000000"))
+    done = run_pytest("falsifiers/", "-k", "shares")
+    assert "1 skipped" in done.stdout and "passed" not in done.stdout
+    assert "points; `pv validate --only H-SHARE` searches all" in done.stdout
+
+
+TEST = """
+import pv
+from trainers import Dropped, Reserved, Unclipped
+
+@pv.suite("training-loop", trainer=Unclipped)
+def test_unclipped(claim):
+    claim()
+
+@pv.suite("training-loop", trainer=Reserved)
+def test_reserved(claim):
+    claim()
+
+@pv.suite("training-loop", trainer=Dropped())
+def test_dropped(claim):
+    claim()
+"""
+
+
+def test_each_claim_is_a_test(project: Callable[[str], Path]) -> None:
+    folder = project("trainers")
+    (folder / "test_trainers.py").write_text(TEST)
+    ended = run_pytest("test_trainers.py", "-rfs", "-k", "TL-CLIP-001 or TL-DATA-002")
+    assert "FAILED test_trainers.py::test_unclipped[TL-CLIP-001] - AssertionError" in ended.stdout
+    assert "not claimed: it never clips (README, section Clipping)" in ended.stdout
+    assert "FAILED test_trainers.py::test_dropped[TL-DATA-002]" in ended.stdout
+    assert "vacuous: its premise TL-DATA-001 does not hold" in ended.stdout
+    assert "2 failed, 3 passed, 1 skipped" in ended.stdout

@@ -32,7 +32,6 @@ def _outcome(case: ElementTree.Element) -> str:
     [
         "",
         "-n 2 --dist worksteal --cov=shop --cov-report=",
-        "--random-order --random-order-seed=3",
         "--import-mode=importlib --strict-markers -p no:xdist -p no:cov",
     ],
 )

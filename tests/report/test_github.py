@@ -1,13 +1,12 @@
 """Annotations are workflow commands that GitHub's runner reads as meant, worst first and at most ten."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pv.contract.finding import Location
-from pv.report import View, github, render
+from pv.report import github, render
 from pv.results.verdict import Report
 from tests.report.handmade import HOSTILE, NASTY, PLAIN
 from tests.report.many import many
@@ -69,21 +68,3 @@ def test_at_most_ten_are_shown_worst_first_and_the_others_counted() -> None:
     shown = render(many(40), "github")
     assert [properties["title"].split(":")[0] for _, properties, _ in commands(shown)] == ["falsified"] * 10
     assert "pv: 17 more annotations not shown; " in shown
-
-
-def test_an_undecided_contract_is_a_warning_with_its_reason() -> None:
-    (verdict,) = PLAIN.contracts
-    kept = tuple(result for result in verdict.results if result.falsifier.id == "F-SKIPPED")
-    undecided = replace(
-        PLAIN, contracts=(replace(verdict, results=kept, status=type(verdict.status).UNDECIDED),), findings=()
-    )
-    ((name, _, message),) = commands(render(undecided, "github"))
-    assert (name, message) == ("warning", "undecided: F-SKIPPED on cpu")
-
-
-def test_a_weaker_contract_is_a_warning() -> None:
-    (verdict,) = PLAIN.contracts
-    weaker = replace(verdict, contract=replace(verdict.contract, mutants=()))
-    now = replace(PLAIN, contracts=(weaker,), findings=())
-    found = [a for a in github.annotations(now, View(base=PLAIN)) if a.level == "warning"]
-    assert [(a.title, a.message) for a in found] == [("weaker: c tripled", "mutant removed: three")]

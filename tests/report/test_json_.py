@@ -8,9 +8,7 @@ from jsonschema import Draft202012Validator
 
 from pv.contract.load import schema
 from pv.report import render
-from pv.results.trial import EquationMutants
 from pv.results.verdict import Report
-from tests.report import equation_reports
 from tests.report.handmade import HOSTILE, NASTY, PLAIN
 
 
@@ -28,51 +26,8 @@ def test_json_holds_messages_exactly() -> None:
     assert shown["findings"][1]["message"] == NASTY
 
 
-def test_json_gives_every_result_its_outcome_and_the_exit_code() -> None:
-    shown = json.loads(render(PLAIN, "json"))
-    (contract,) = shown["contracts"]
-    assert (shown["exit_code"], contract["status"], contract["mutants"]) == (
-        *(3, "fail"),
-        {"claimed": ["tripled"], "killed": ["tripled"], "untried": 0},
-    )
-    assert [(result["falsifier"], result["device"], result["outcome"]) for result in contract["results"]] == [
-        ("F-HELD", "cpu", "held"),
-        ("F-HELD", "cuda", "held"),
-        ("F-REFUTED", "cpu", "falsified"),
-        ("F-BROKEN", "cpu", "error"),
-        ("F-BARREN", "cpu", "vacuous"),
-        ("F-SKIPPED", "cpu", "undecided"),
-    ]
-
-
 def test_a_report_of_nothing_follows_the_schema_too() -> None:
     nothing = replace(PLAIN, contracts=(), findings=(), notes=())
     shown = json.loads(render(nothing, "json"))
     Draft202012Validator(schema("report")).validate(shown)
     assert shown["exit_code"] == 2
-
-
-def test_equation_mutants_that_survived_have_their_location() -> None:
-    mutants = EquationMutants(killed=1, total=2, survivors=(equation_reports.MISSED,))
-    data = json.loads(render(equation_reports.report(mutants), "json"))
-    Draft202012Validator(schema("report")).validate(data)
-    assert data["contracts"][0]["results"][0]["trial"]["equation_mutants"] == {
-        "killed": 1,
-        "total": 2,
-        "survivors": [
-            {
-                "equation": "double",
-                "line": 1,
-                "column": 5,
-                "before": "2 * n",
-                "after": "2 + n",
-                "location": {"path": "c.yaml", "line": 3, "column": 15},
-            }
-        ],
-    }
-
-
-def test_a_set_tolerance_is_an_object_of_its_contract() -> None:
-    given = {"relative": 1e-3, "absolute": 0, "why": "a table of 10 bits"}
-    data = json.loads(render(equation_reports.report(None, tolerance=given), "json"))
-    assert data["contracts"][0]["tolerances"] == [{"equation": "double", **given}]

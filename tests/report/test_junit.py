@@ -1,6 +1,7 @@
 """The JUnit report is XML for any reader, and something in it fails if and only if the exit code is not 0."""
 
 from dataclasses import replace
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -14,7 +15,7 @@ from tests.report.handmade import HOSTILE, PLAIN
 from tests.results.handmade import HELD, contract, evidence, falsifier
 
 
-def report(*contracts: object, **fields: object) -> Report:
+def report(*contracts: Any, **fields: Any) -> Report:
     return replace(PLAIN, **{"findings": (), "notes": (), **fields, "contracts": contracts})
 
 
@@ -24,19 +25,6 @@ def failed(report: Report) -> list[str]:
     return [case.name for suite in suites for case in suite if any(isinstance(r, Failure | Error) for r in case.result)]
 
 
-@pytest.mark.parametrize("report", [PLAIN, HOSTILE], ids=["plain", "hostile"])
-def test_junit_parses_and_counts(report: Report) -> None:
-    root = ET.fromstring(render(report, "junit"))
-    lint, suite = root.findall("testsuite")
-    counts = ("tests", "failures", "errors", "skipped")
-    assert [lint.get(count) for count in counts] == ["1", "0", "1", "0"]
-    assert [suite.get(count) for count in counts] == ["7", "3", "1", "1"]
-    assert [case.get("name") for case in suite] == [
-        *("F-HELD[cpu]", "F-HELD[cuda]", "F-REFUTED[cpu]"),
-        *("F-BROKEN[cpu]", "F-BARREN[cpu]", "F-SKIPPED[cpu]", "gate"),
-    ]
-
-
 def test_junit_shows_characters_that_xml_cannot_hold_as_a_replacement() -> None:
     root = ET.fromstring(render(HOSTILE, "junit"))
     failure = root.find("testsuite[@name='c']/testcase[@name='F-REFUTED[cpu]']/failure")
@@ -44,11 +32,6 @@ def test_junit_shows_characters_that_xml_cannot_hold_as_a_replacement() -> None:
     message = failure.get("message")
     assert message is not None
     assert message.startswith("AssertionError: a\ufffdb\ufffd[31mred\ufffd\ufffd <b>&amp;]]> | `x` *y* [z](u)\u2028")
-
-
-def test_a_case_has_the_file_and_the_line_of_its_claim() -> None:
-    case = ET.fromstring(render(PLAIN, "junit")).find("testsuite[@name='c']/testcase[@name='F-BROKEN[cpu]']")
-    assert case is not None and (case.get("file"), case.get("line")) == ("c.yaml", "7")
 
 
 def test_a_gate_that_is_not_met_fails_though_every_case_is_green_or_skipped() -> None:

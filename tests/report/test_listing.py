@@ -1,4 +1,4 @@
-"""What `pv list` shows of the contracts of this project."""
+"""What `pv list` and `pv show` print."""
 
 import json
 from pathlib import Path
@@ -19,13 +19,3 @@ def test_programs_get_every_claim_with_what_it_is_tried_by() -> None:
     assert harness["predicate"] == "falsifiers/distill_smoke/prove_steps.py::prove_early_break_is_exact"
     (equation,) = (each for each in listed["kd-loss"]["falsifiers"] if each["id"] == "F-KD-EQUATION-002")
     assert (equation["test"], equation["equation"]) == (None, "kd_gradient")
-
-
-def test_people_get_a_line_for_each_claim_and_one_for_how_it_is_tried() -> None:
-    lines = listing.render(CONTRACTS, "text").splitlines()
-    assert len(lines) == sum(1 + 2 * len(contract.claims) for contract in CONTRACTS)
-    at = lines.index("  H-LIMIT-COUNT-001  [cpu]  Every plan is cut off exactly")
-    assert lines[at + 1].startswith(
-        "      falsifiers/distill_smoke/prove_steps.py::prove_early_break_is_exact  over limit 1..64; "
-    )
-    assert lines[at + 1].endswith("  kills one-step-too-few, limit-compared-with-the-epoch")

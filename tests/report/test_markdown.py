@@ -1,14 +1,11 @@
 """Markdown keeps messages of the code under contract inside fences and columns."""
 
 import re
-from dataclasses import replace
 
 import pytest
 from markdown_it import MarkdownIt
 
 from pv.report import render
-from pv.results.trial import EquationMutants
-from tests.report.equation_reports import MISSED, report
 from tests.report.handmade import HOSTILE, PLAIN
 from tests.report.many import many
 
@@ -46,20 +43,6 @@ def test_markdown_keeps_every_row_of_a_table_in_its_columns() -> None:
         assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {6}
 
 
-def test_markdown_names_that_end_code_font_are_escaped() -> None:
-    verdict = PLAIN.contracts[0]
-    claim = replace(verdict.contract.falsifiers[0], id="a`|b")
-    results = tuple(replace(result, falsifier=claim) for result in verdict.results)
-    shown = render(replace(PLAIN, contracts=(replace(verdict, results=results),)), "markdown")
-    assert "| a\\`\\|b | cpu |" in shown
-
-
-def test_markdown_names_equation_mutants_that_survived() -> None:
-    shown = render(report(EquationMutants(killed=1, total=2, survivors=(MISSED,))), "markdown")
-    assert "100 valid examples, 1 of 2 equation mutants killed, seed 0" in shown
-    assert "Equation mutants that survived `F-E`:\n\n- c.yaml:3:15 double: 2 + n for 2 \\* n" in shown
-
-
 def test_a_reader_of_commonmark_finds_the_same_structure_whatever_the_text() -> None:
     def shape(text: str) -> list[str]:
         tokens = MarkdownIt("commonmark").enable("table").parse(text)
@@ -77,13 +60,3 @@ def test_markdown_keeps_to_its_size_and_counts_what_it_leaves_out(most: int) -> 
     assert "parts of this report are left out" not in whole
     assert short.endswith("exit 1\n")
     unfenced(short)
-
-
-def test_a_weaker_contract_is_a_row_of_the_comparison() -> None:
-    (verdict,) = PLAIN.contracts
-    weaker = replace(PLAIN, contracts=(replace(verdict, contract=replace(verdict.contract, mutants=())),))
-    shown = render(weaker, "markdown", base=PLAIN)
-    assert "### Compared with the base" in shown
-    assert "| **weaker** | `c` | `tripled` | mutant removed: three |" in shown
-    assert "No difference." in render(PLAIN, "markdown", base=PLAIN)
-    assert "Compared" not in render(PLAIN, "markdown")

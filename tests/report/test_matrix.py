@@ -1,35 +1,11 @@
 """A comparison as text, Markdown and JSON."""
 
-import json
-from collections.abc import Callable
-from pathlib import Path
-
-import pytest
-
-import pv
-from pv.errors import UsageError
-from pv.report import COMPARISON_FORMATS
 from pv.report.matrix import render
 from pv.results.comparison import Column, Comparison
 from tests.results.handmade import contract, falsifier
 
-Project = Callable[[str], Path]
 MISSING = Column(name="peer", target="theirs", missing="its package is not installed")
 COMPARISON = Comparison(contract=contract(falsifier()), columns=(MISSING,))
-
-
-def test_a_wide_matrix_is_broken_into_tables_that_fit(project: Project) -> None:
-    project("compared")
-    found = pv.compare("mean")
-    lines = render(found, "text", width=40).split("not claimed by")[0].splitlines()
-    heads = [line.split() for line in lines if line.startswith(" " * 9 + "  ") and "FALSIFIED" not in line]
-    assert [name for head in heads[:3] for name in head] == ["mean", "defective", "modest", "modest-again", "absent"]
-
-
-def test_unknown_format_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UsageError) as refused:
-        render(COMPARISON, "junit")
-    assert str(refused.value) == f"unknown format 'junit' (choose from {', '.join(COMPARISON_FORMATS)})"
 
 
 def test_text_shows_a_missing_subject_with_its_reason_and_undecided_results() -> None:
@@ -37,23 +13,3 @@ def test_text_shows_a_missing_subject_with_its_reason_and_undecided_results() ->
     assert lines[:2] == ["c 1.0.0", "  peer: theirs: undecided: its package is not installed"]
     assert lines[3:5] == ["   peer", "F  undecided"]
     assert lines[-1] == "1 subject, 0.0 s; seed none; exit 2"
-
-
-def test_json_of_a_missing_subject_has_its_outcomes_and_no_report() -> None:
-    data = json.loads(render(COMPARISON, "json"))
-    assert (data["claims"], data["exit_code"]) == (["F"], 2)
-    assert data["columns"] == [
-        {
-            "name": "peer",
-            "target": "theirs",
-            "own": False,
-            "package": "",
-            "missing": "its package is not installed",
-            "outcomes": {"F": "undecided"},
-            "report": None,
-        }
-    ]
-
-
-def test_markdown_has_one_row_a_claim_and_one_column_a_subject() -> None:
-    assert "| claim | `peer` |\n|---|---|\n| `F` r | undecided |\n" in render(COMPARISON, "markdown")

@@ -2,13 +2,15 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from pv.report import render
-from pv.results.outcome import Outcome
-from pv.results.trial import EquationMutants
-from tests.report import equation_reports
+from pv.report import FORMATS, render
+from pv.report.line import cells
+from pv.report.summary import sentence
+from pv.results.trial import MutationScore
+from tests.report.equation_reports import report
 from tests.report.handmade import HOSTILE, PLAIN
 
 
@@ -51,15 +53,6 @@ def test_text_shows_the_worst_first_with_all_a_reader_needs() -> None:
     ]
 
 
-def test_text_names_every_claim_that_is_not_made_if_it_is_verbose() -> None:
-    verdict = PLAIN.contracts[0]
-    unclaimed = [replace(each, outcome=Outcome.NOT_CLAIMED, reason="no ranks") for each in verdict.results]
-    report = replace(PLAIN, contracts=(replace(verdict, results=unclaimed),))
-    names = ", ".join(f"{each.falsifier.id} on {each.device}" for each in unclaimed)
-    assert f"NOT CLAIMED {names}: no ranks" in render(report, "text", verbose=True)
-    assert "no ranks" not in render(report, "text")
-
-
 @pytest.mark.parametrize(("valid", "asked", "said"), [(1, 200, True), (19, 200, True), (20, 200, False), (1, 1, False)])
 def test_text_names_claims_that_held_on_a_fraction_of_their_examples(valid: int, asked: int, said: bool) -> None:
     """The others of the report did not hold."""
@@ -83,22 +76,47 @@ def test_text_counts_notices_and_shows_refusals() -> None:
     )
 
 
-def test_a_passing_contract_is_one_line_and_verbose_adds_its_figures() -> None:
-    mutants = EquationMutants(killed=1, total=2)
-    passing = equation_reports.report(mutants, tolerance={"relative": 1e-3, "why": "10 bits"})
-    assert render(passing).splitlines()[:-1] == ["PASS  c  falsifiers 1/1", ""]
-    assert render(passing, verbose=True).splitlines()[:-1] == [
-        "PASS  c  falsifiers 1/1",
-        "      c 1.0.0: 1 of 1 falsifiers held, 1 of 2 equation mutants killed",
-        "",
-        "note: c: the tolerance of double is set, relative 0.001: 10 bits",
-    ]
+FIGURES = "1 of 5 falsifiers held, CUDA 1 of 1 (recorded on NVIDIA H200, 2026-11-20), 1 of 1 mutants killed"
 
 
-def test_names_and_figures_of_all_contracts_are_in_columns() -> None:
-    failing, passing = PLAIN.contracts[0], equation_reports.report(EquationMutants(killed=1, total=2)).contracts[0]
-    passing = replace(passing, subject="theirs")
-    assert render(replace(PLAIN, contracts=(failing, passing))).splitlines()[:2] == [
-        "FAIL  c            falsifiers 1/5  mutants 1/1  cuda 1/1 recorded  1 undecided",
-        "PASS  c on theirs  falsifiers 1/1",
-    ]
+def test_the_sentence_has_every_denominator() -> None:
+    assert sentence(PLAIN.contracts[0]) == FIGURES
+
+
+PASSING, FAILING = report(None).contracts[0], PLAIN.contracts[0]
+
+
+def test_claims_on_fewer_examples_are_counted() -> None:
+    verdict = replace(PASSING, results=(replace(PASSING.results[0], fewer=True),))
+    said = "1 result on fewer examples than the contract asks for"
+    assert cells(verdict)["remarks"] == said
+    assert said in sentence(verdict)
+    assert said in render(replace(PLAIN, contracts=(verdict,)), "junit")
+
+
+@pytest.mark.parametrize(
+    ("fields", "cell"),
+    [
+        ({}, "score 99.9 %"),
+        ({"changed": ("loss.py",)}, "score 99.9 % (stale)"),
+        ({"sampled": 100}, "score 99.9 % (a sample)"),
+    ],
+)
+def test_a_score_is_rounded_down_and_marked_where_it_satisfies_no_gate(fields: dict[str, Any], cell: str) -> None:
+    score = MutationScore(**{"total": 10_000, "judged": 10_000, "killed": 9_999, "sampled": 10_000, **fields})
+    assert cells(replace(PASSING, score=score))["score"] == cell
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_a_tolerance_that_a_contract_sets_is_shown_with_its_reason(form: str) -> None:
+    given = report(None, tolerance={"relative": 1e-3, "absolute": 0, "why": "a table of 10 bits"})
+    note = "the tolerance of double is set, relative 0.001, absolute 0: a table of 10 bits"
+    assert note in render(given, form, verbose=True)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "json"])
+def test_a_format_that_shows_what_was_seen_shows_the_guess_of_the_author_as_such_after_it(name: str) -> None:
+    text = render(PLAIN, name, width=200)
+    seen, guess = text.find("AssertionError: plainly said"), text.rfind("if this fails: cause plainly said")
+    assert guess > seen if seen >= 0 else guess < 0
+    assert text.count("cause plainly said") == text.count("if this fails: cause plainly said")

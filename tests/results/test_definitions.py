@@ -52,27 +52,17 @@ CHANGES = [
         without(domain={"x": "real 0..1", "a": "$small"}),
         "domain of equation scaled changed: 'x real 0..1', was 'x real 0..2'",
     ),
-    (
-        replace(BASE, domains={"small": "real 0..0.5"}),
-        "domain of equation scaled changed: 'a real 0..0.5', was 'a real 0..1'",
-    ),
     (without("checks"), "checks of equation scaled changed: none, was 'repeatable'"),
-    (without("invariants"), "invariants of equation scaled changed: none, was 'scaled(x, a) >= 0'"),
     (without(requires="a > 1"), "requires of equation scaled changed: 'a > 1', was 'a > 0'"),
-    (without(returns="value"), "returns of equation scaled changed: 'value', was none"),
     (without(expression="x" * 200), f"expression of equation scaled changed: {'x' * 117 + '...'!r}, was 'x * a'"),
-    (replace(BASE, equations=()), "equation scaled removed"),
-    (replace(BASE, subject=Target("worse")), "subject changed: 'worse', was 'tiny'"),
     (
         replace(BASE, subjects=(replace(PEER, target=Target("worse")),)),
         "target of subject peer changed: 'worse', was 'peers:tiny'",
     ),
-    (replace(BASE, subjects=()), "subject peer removed"),
     (
         replace(BASE, runs=(replace(RUN, arguments={"steps": 1}),)),
         "arguments of run whole changed: 'steps 1', was 'steps 5'",
     ),
-    (replace(BASE, runs=()), "run whole removed"),
 ]
 
 
@@ -84,24 +74,6 @@ def test_a_changed_definition_is_said_with_its_texts(new: Contract, text: str) -
 def test_a_claim_of_another_subject_or_with_other_keys_is_said_of_the_claim() -> None:
     elsewhere = replace(BASE, falsifiers=(falsifier(subject=Target("worse"), options={"depth": 2}),))
     assert said(BASE, elsewhere) == [("F", "subject changed: 'worse', was none"), ("F", "depth changed: '2', was none")]
-
-
-@pytest.mark.parametrize(
-    "more",
-    [
-        BASE,
-        without("requires"),
-        without(checks=["repeatable", "inputs_unchanged"]),
-        without(tolerance={"relative": 1, "why": "w"}),
-        replace(BASE, runs=(RUN, replace(RUN, name="other"))),
-    ],
-)
-def test_what_asks_for_more_and_a_tolerance_are_left_out(more: Contract) -> None:
-    assert said(BASE, more) == []
-
-
-def test_a_requirement_that_is_added_is_said() -> None:
-    assert said(without("requires"), BASE) == [("", "requires of equation scaled changed: 'a > 0', was none")]
 
 
 def test_definitions_are_saved_and_an_older_report_has_none(tmp_path: Path) -> None:

@@ -1,16 +1,19 @@
 """Reports of one commit become one: what is in none of them is undecided, and the worst result counts."""
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pv.contract.finding import Location
-from pv.contract.model import Contract
+from pv.contract.model import Contract, Gate
 from pv.errors import UsageError
-from pv.results.merge import NO_COMMIT, merge
+from pv.results.merge import merge
+from pv.results.merge_contract import merged, with_missing_claims
 from pv.results.outcome import Outcome, Selection
-from pv.results.trial import DeviceInfo, TrialStatus
+from pv.results.trial import TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, decide
 from tests.report.handmade import PLAIN
 from tests.results.handmade import contract, evidence, falsifier, judged, trial
@@ -27,7 +30,7 @@ def passing(id_: str, claim: str = "F") -> ContractVerdict:
     return decide(named(id_, claim), evidence(trial(id_=claim), judged(id_=claim)), Selection())
 
 
-def report(*verdicts: ContractVerdict, **fields: object) -> Report:
+def report(*verdicts: ContractVerdict, **fields: Any) -> Report:
     return replace(PLAIN, contracts=verdicts, findings=(), notes=(), project=PROJECT, **fields)
 
 
@@ -46,21 +49,6 @@ def test_a_contract_that_is_in_no_report_is_undecided_unless_partial() -> None:
     ]
     assert whole.exit_code == 2
     assert merge(only, partial=True).exit_code == 0
-
-
-def test_a_contract_of_which_only_another_subject_was_tried_is_undecided() -> None:
-    other = report(replace(passing("c"), subject="peer"), passing("d"))
-    assert [(v.contract.id, v.subject, v.status, v.absent) for v in merge({"o.json": other}).contracts] == [
-        ("c", "", Status.UNDECIDED, "in none of the reports"),
-        ("c", "peer", Status.PASS, ""),
-        ("d", "", Status.PASS, ""),
-    ]
-    assert merge({"o.json": other, "own.json": report(passing("c"))}).exit_code == 0
-    assert merge({"o.json": other}, partial=True).exit_code == 0
-
-
-def test_one_whole_report_stays_as_it_is() -> None:
-    assert merge({"a.json": PLAIN}) == replace(PLAIN, notes=PLAIN.notes)
 
 
 def test_claims_of_one_contract_from_two_reports_make_it_whole() -> None:
@@ -96,8 +84,6 @@ def test_a_failure_in_one_report_is_not_hidden_by_a_pass_in_another() -> None:
         ({"commit": "aaaa+", "edits": "12"}, {"commit": "aaaa+"}, ""),
         ({"commit": "aaaa"}, {"commit": "aaaa+"}, DIFFERENT),
         ({"commit": "aaaa"}, {"commit": "aaaa+", "edits": "12"}, DIFFERENT),
-        ({"commit": "aaaa+", "edits": "34"}, {"commit": "aaaa+", "edits": "12"}, DIFFERENT),
-        ({"commit": ""}, {"commit": "bbbb"}, ""),
     ],
 )
 def test_reports_of_different_trees_are_refused(one: dict[str, str], other: dict[str, str], said_of: str) -> None:
@@ -109,56 +95,10 @@ def test_reports_of_different_trees_are_refused(one: dict[str, str], other: dict
         assert merge(reports).exit_code == 0
 
 
-def test_reports_that_do_not_describe_their_changes_are_merged_with_a_note() -> None:
-    old, now = report(passing("c"), commit="1+"), report(passing("d"), commit="1+", edits="12")
-    said = "do not tell whether these are the same"
-    assert [said in note for note in merge({"a": old, "b": now}).notes] == [True]
-    assert merge({"a": now, "b": now}).notes == merge({"a": old}).notes == ()
-    third = report(passing("d"), commit="1+", edits="34")
-    with pytest.raises(UsageError, match=r"b and c have different changes to one commit"):
-        merge({"a": old, "b": now, "c": third})
-
-
-def test_reports_whose_trials_read_different_files_are_refused() -> None:
-    one, other = (report(passing("c"), files={"own.py": digest, f"{digest}.txt": digest}) for digest in "12")
-    with pytest.raises(UsageError, match=r"a and b are of different files: own\.py; merge reports of one tree"):
-        merge({"a": one, "b": other})
-    assert merge({"a": one, "b": report(passing("d"), files={"own.py": "1"})}).files == one.files
-
-
-def test_reports_without_a_commit_are_merged_with_a_note() -> None:
-    one, other = report(passing("c"), commit=""), report(passing("d"), commit="1")
-    assert merge({"a": one, "b": other}).notes == (NO_COMMIT,)
-    assert merge({"a": one}).notes == ()
-
-
 def test_different_versions_of_a_contract_are_refused_by_name() -> None:
     reports = {"a.json": report(passing("c")), "b.json": report(passing("c", "G"))}
     with pytest.raises(UsageError, match=r"a\.json and b\.json hold different versions of contract 'c'"):
         merge(reports)
-
-
-def test_different_definitions_of_a_contract_are_refused_where_both_reports_hold_them() -> None:
-    moved = replace(passing("c"), definitions={**(passing("c").definitions or {}), "subject": "other"})
-    with pytest.raises(UsageError, match="different versions of contract 'c'"):
-        merge({"a.json": report(passing("c")), "b.json": report(moved)})
-    older = replace(moved, definitions=None)
-    assert merge({"a.json": report(passing("c"), passing("d")), "b.json": report(older)}).exit_code == 0
-
-
-def test_differences_of_the_machines_are_noted_and_devices_joined() -> None:
-    cuda = {"cuda": DeviceInfo(name="NVIDIA H100", torch="2.13")}
-    one = report(passing("c"), devices=cuda)
-    other = report(
-        passing("d"), devices={"cuda": DeviceInfo(name="NVIDIA H200", torch="2.13")}, seed=3, python="3.12.1"
-    )
-    whole = merge({"a": one, "b": other})
-    assert whole.notes == (
-        "the reports have different versions of Python: 3.11.7, 3.12.1",
-        "the reports have different seeds: 0, 3",
-        NO_COMMIT,
-    )
-    assert whole.devices == {"cuda": DeviceInfo(name="NVIDIA H100 and NVIDIA H200", torch="2.13")}
 
 
 def test_an_interrupted_or_unmatched_report_makes_the_whole_one_so() -> None:
@@ -166,6 +106,75 @@ def test_an_interrupted_or_unmatched_report_makes_the_whole_one_so() -> None:
     assert (whole.exit_code, whole.unmatched) == (130, ("--only X",))
 
 
-def test_no_report_is_refused() -> None:
-    with pytest.raises(UsageError, match="no report given"):
-        merge({})
+CLAIM = falsifier(devices=("cpu", "cuda"))
+
+
+def verdict(*trials: Any, claims: tuple[Any, ...] = (CLAIM,), **options: Any) -> ContractVerdict:
+    return decide(contract(*claims), evidence(*trials), Selection(**options))
+
+
+def test_devices_from_two_machines_are_measured_both() -> None:
+    on_cpu = verdict(trial(), judged())
+    on_cuda = verdict(trial(device="cuda"), devices=("cuda",))
+    for order in itertools.permutations((on_cpu, on_cuda)):
+        whole = merged(order)
+        assert [(r.device, r.outcome) for r in whole.results] == [("cpu", Outcome.HELD), ("cuda", Outcome.HELD)]
+        assert (whole.status, whole.killed) == (Status.PASS, frozenset({"m"}))
+
+
+def test_a_mutant_is_killed_only_if_every_report_that_claims_it_killed_it() -> None:
+    claims = (falsifier("F"), falsifier("G"))
+    kills = verdict(trial(), judged(), claims=claims, falsifiers=frozenset({"F"}))
+    misses = verdict(trial(id_="G"), judged(TrialStatus.HELD, id_="G"), claims=claims, falsifiers=frozenset({"G"}))
+    whole = merged([kills, misses])
+    assert (whole.claimed, whole.killed, whole.untried, whole.status) == (frozenset({"m"}), frozenset(), 0, Status.FAIL)
+
+
+@pytest.mark.parametrize(
+    ("gate", "status"), [(Gate(), Status.UNDECIDED), (Gate(falsifiers=frozenset({"F"})), Status.PASS)]
+)
+def test_a_missing_claim_counts_if_the_gate_requires_it(gate: Gate, status: Status) -> None:
+    both = contract(falsifier("F"), falsifier("G"), gate=gate)
+    part = decide(both, evidence(trial(), judged()), Selection(falsifiers=frozenset({"F"})))
+    whole = with_missing_claims(part, "lost")
+    assert (whole.status, whole.partial) == (status, False)
+    assert (whole.results[1].outcome, whole.results[1].reason) == (Outcome.UNDECIDED, "lost")
+
+
+@pytest.mark.parametrize(
+    ("gate", "devices", "missing"),
+    [
+        (Gate(), ("cuda",), ["cpu"]),
+        (Gate(devices=("cpu", "cuda")), ("cuda",), ["cpu"]),
+        (Gate(devices=("cuda",)), ("cuda",), []),
+        (Gate(fresh=frozenset({"cuda"})), ("cpu",), ["cuda"]),
+    ],
+)
+def test_a_device_that_the_gate_requires_is_undecided_where_it_was_not_tried(
+    gate: Gate, devices: tuple[str, ...], missing: list[str]
+) -> None:
+    trials = (trial(device=devices[0]), judged())
+    part = decide(contract(CLAIM, gate=gate), evidence(*trials), Selection(devices=devices))
+    assert part.status is Status.PASS
+    whole = with_missing_claims(part, "lost")
+    assert [result.device for result in whole.results if result.reason == "lost"] == missing
+    assert whole.status is (Status.UNDECIDED if missing else Status.PASS)
+
+
+def test_a_claim_on_fewer_examples_is_undecided_unless_another_report_tried_all() -> None:
+    few, all_ = verdict(trial(asked=5), judged(), examples=5), verdict(trial(asked=100), judged())
+    whole = with_missing_claims(few, "lost")
+    assert (whole.status, whole.results[0].reason) == (
+        *(Status.UNDECIDED, "it was tried on fewer examples than its contract asks for"),
+    )
+    for order in itertools.permutations((few, all_)):
+        assert with_missing_claims(merged(order), "lost").status is Status.PASS
+
+
+def test_a_claim_whose_mutants_were_not_tried_is_undecided_unless_another_report_tried_them() -> None:
+    untried, tried = verdict(trial(), mutants=False), verdict(trial(), judged())
+    assert [result.unjudged for result in untried.results if result.device == "cpu"] == [True]
+    whole = with_missing_claims(untried, "lost")
+    assert (whole.status, whole.results[0].reason) == (Status.UNDECIDED, "its mutants were not tried")
+    for order in itertools.permutations((untried, tried)):
+        assert with_missing_claims(merged(order), "lost").status is Status.PASS

@@ -51,12 +51,6 @@ def test_result_is_recalled_whole_and_counted(folder: Path) -> None:
     assert (again.count, again.problem) == (1, "")
 
 
-def test_another_task_has_no_result(folder: Path) -> None:
-    again = kept(folder)
-    assert recalled(again, {"kind": "property", "payload": {"examples": 11}}) is None
-    assert again.count == 0
-
-
 @pytest.mark.parametrize("name", ["code.py", "data.txt"])
 @pytest.mark.parametrize("change", ["2\n", "1\n# comment\n", None])
 def test_result_is_not_recalled_once_a_file_changed_or_is_gone(folder: Path, name: str, change: str | None) -> None:
@@ -72,26 +66,6 @@ def test_result_is_not_kept_if_a_file_changed_while_the_validation_ran(folder: P
     first = Reuse(find_project(folder))
     (folder / "code.py").write_text("2\n")
     first.keep(first.key(TASK), FOUND, [])
-    assert recalled(first) is None
-
-
-def test_result_is_not_kept_if_an_older_file_was_moved_into_place(folder: Path) -> None:
-    older = folder / "older.py"
-    older.write_text("3\n")
-    os.utime(older, (900_000_000, 900_000_000))
-    first = Reuse(find_project(folder))
-    older.replace(folder / "code.py")
-    first.keep(first.key(TASK), FOUND, [])
-    assert recalled(first) is None
-
-
-def test_result_is_not_kept_if_a_link_was_pointed_at_an_older_file(folder: Path) -> None:
-    (folder / "link.txt").symlink_to("code.py")
-    time.sleep(0.01)
-    first = Reuse(find_project(folder))
-    (folder / "link.txt").unlink()
-    (folder / "link.txt").symlink_to("data.txt")
-    first.keep(first.key(TASK), FOUND, ["link.txt"])
     assert recalled(first) is None
 
 
@@ -116,8 +90,3 @@ def test_damaged_file_is_reported_and_nothing_is_kept(folder: Path) -> None:
     broken = kept(folder)
     assert recalled(broken) is None
     assert broken.problem == f"no result is reused or kept: {folder / FILE}: file is not a database; delete the file"
-
-
-def test_cache_is_ignored_by_git(folder: Path) -> None:
-    kept(folder)
-    assert (folder / ".pv_cache/.gitignore").read_text() == "*\n"

@@ -14,7 +14,7 @@ from pv.contract.load import load
 from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.results import store
-from pv.results.trial import DeviceInfo, TrialStatus
+from pv.results.trial import DeviceInfo
 from pv.source.project import Project, find_project
 from tests.results.handmade import trial
 
@@ -40,58 +40,10 @@ def fingerprints(project: Project, contract: Contract) -> dict[str, store.Finger
     return {claim.id: store.fingerprint(project, contract, claim, Target("tiny"))}
 
 
-def record(project: Project, contract: Contract, **fields) -> Path:
-    found = trial(TrialStatus.HELD, "F-GOOD", "cuda", **{"files": frozenset({"tiny.py"}), **fields})
-    return store.write(project, contract, "cuda", H200, {"F-GOOD": found}, fingerprints(project, contract))
-
-
 def changed(project: Project, contract: Contract) -> tuple[str, ...]:
     found, problems = store.read(project, contract, "cuda", lambda: fingerprints(project, contract))
     assert problems == []
     return found[KEY].changed
-
-
-def test_result_is_read_back_as_it_was_written(project: Project, contract: Contract) -> None:
-    record(project, contract)
-    found, problems = store.read(project, contract, "cuda", lambda: fingerprints(project, contract))
-    assert problems == []
-    assert (found[KEY].status, found[KEY].valid, found[KEY].hardware) == (TrialStatus.HELD, 100, H200)
-    assert (found[KEY].reached, found[KEY].changed) == (True, ())
-
-
-def test_changed_code_is_named(project: Project, contract: Contract) -> None:
-    record(project, contract)
-    source = project.root / "tiny.py"
-    source.write_text(source.read_text() + "\n# a comment\n")
-    assert changed(project, contract) == ()
-    source.write_text(source.read_text().replace("number * 2", "2 * number"))
-    assert changed(project, contract) == ("tiny.py",)
-
-
-def test_changed_or_deleted_file_that_was_read_is_named(project: Project, contract: Contract) -> None:
-    (project.root / "data.txt").write_text("1")
-    record(project, contract, files=frozenset({"data.txt"}))
-    assert changed(project, contract) == ()
-    (project.root / "data.txt").unlink()
-    assert changed(project, contract) == ("data.txt",)
-
-
-def test_changed_clause_is_named_first(project: Project, contract: Contract) -> None:
-    record(project, contract)
-    (claim,) = contract.falsifiers
-    other = replace(contract, falsifiers=(replace(claim, examples=7),))
-    assert changed(project, other) == ("the contract's clause",)
-
-
-def test_results_that_were_not_measured_now_are_kept(project: Project, contract: Contract) -> None:
-    (claim,) = contract.falsifiers
-    both = replace(contract, falsifiers=(claim, replace(claim, id="F-TWO")))
-    prints = {each.id: store.fingerprint(project, both, each, Target("tiny")) for each in both.claims}
-    for name in prints:
-        path = store.write(project, both, "cuda", H200, {name: trial(id_=name, device="cuda")}, prints)
-    assert [result["falsifier"] for result in json.loads(path.read_text())["results"]] == ["F-GOOD", "F-TWO"]
-    record(project, contract)  # the second claim was removed from the contract
-    assert [result["falsifier"] for result in json.loads(path.read_text())["results"]] == ["F-GOOD"]
 
 
 HEAD = {"hardware": "OLD", "torch": "2.0.0", "python": "3.0.0", "when": "2020-01-01", "commit": "old"}
@@ -127,17 +79,6 @@ def test_file_that_is_not_evidence_is_a_finding(project: Project, contract: Cont
     assert (found, problem.code, problem.location.path) == ({}, "PV170", path)
 
 
-def test_evidence_of_another_contract_is_a_finding(project: Project, contract: Contract) -> None:
-    path = record(project, contract)
-    path.write_text(path.read_text().replace('"contract": "good"', '"contract": "other"'))
-    _, (problem,) = store.read(project, contract, "cuda", lambda: fingerprints(project, contract))
-    assert "it is evidence of other on cuda" in problem.message
-
-
-def test_no_file_is_no_evidence(project: Project, contract: Contract) -> None:
-    assert store.read(project, contract, "cuda", dict) == ({}, [])
-
-
 def test_write_that_fails_names_the_file_and_leaves_none(tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (8, before[1]))
@@ -148,3 +89,16 @@ def test_write_that_fails_names_the_file_and_leaves_none(tmp_path: Path) -> None
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert caught.value.filename == str(tmp_path / "evidence.json")
     assert list(tmp_path.iterdir()) == []
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_record_that_names_a_report_of_pv_is_not_stale_because_of_it() -> None:
+    project = find_project(ROOT)
+    now = store.Fingerprint("clause", {})
+    then = {"clause": "clause", "files": {"pv/report/text.py": "old", "pv/engines/property.py": "old"}}
+    assert store.changed(project, then, now) == ["pv/engines/property.py"]
+    assert list(store.digests_of(project, ["pv/report/text.py", "pv/errors.py", "pyproject.toml"])) == [
+        "pyproject.toml"
+    ]

@@ -1,6 +1,7 @@
 """Everything by which a contract can ask for less than before is found; asking for more is not."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,6 @@ from pv.contract.claims import Equation, Falsifier, Harness
 from pv.contract.model import Contract, Gate
 from pv.contract.names import Binding, Target
 from pv.results.outcome import Selection
-from pv.results.trial import MutationScore
 from pv.results.verdict import ContractVerdict, decide
 from pv.results.weaker import weaker
 from tests.results.handmade import HELD, HERE, contract, evidence, falsifier, judged, trial
@@ -22,12 +22,12 @@ def said(old: Contract, new: Contract) -> list[tuple[str, str]]:
     return list(weaker(verdict(old), verdict(new)))
 
 
-def verdict(given: Contract, **fields: object) -> ContractVerdict:
+def verdict(given: Contract, **fields: Any) -> ContractVerdict:
     found = decide(given, evidence(*HELD, judged(mutant="n")), Selection())
     return replace(found, **fields)
 
 
-def with_claim(**fields: object) -> Contract:
+def with_claim(**fields: Any) -> Contract:
     claim: Falsifier = replace(CLAIM, **fields)
     return replace(BASE, falsifiers=(claim,))
 
@@ -37,26 +37,14 @@ CHANGES = [
     (with_claim(devices=("cpu",)), "F", "device no longer named: cuda"),
     (with_claim(examples=50), "F", "fewer examples asked for: 50, was 100"),
     (with_claim(rule="q"), "F", "rule changed: 'q', was 'r'"),
-    (with_claim(prediction="q"), "F", "prediction changed: 'q', was 'p'"),
     (
         with_claim(test=Binding("f.py", "g")),
         "F",
         "tried by f.py::g, was falsifiers/falsify_tiny.py::falsify_double",
     ),
-    (replace(BASE, falsifiers=()), "F", "removed: r"),
     (replace(BASE, harnesses=(replace(BOX, bounds={"n": "0..5"}),)), "H", "proved over n 0..5, was n 0..9"),
-    (replace(BASE, harnesses=()), "H", "removed: r"),
     (replace(BASE, mutants=BASE.mutants[:1]), "n", "mutant removed: f"),
-    (
-        replace(
-            BASE, mutants=(BASE.mutants[0], replace(BASE.mutants[1], change=replace(BASE.mutants[1].change, find="4")))
-        ),
-        "n",
-        "mutant changed: f",
-    ),
     (replace(BASE, gate=Gate(falsifiers=frozenset())), "F", "no longer required by the gate"),
-    (replace(BASE, gate=Gate(harnesses=frozenset())), "H", "no longer required by the gate"),
-    (replace(BASE, gate=Gate(mutants=frozenset({"m"}))), "n", "mutant no longer required by the gate"),
 ]
 
 
@@ -71,10 +59,6 @@ def test_a_changed_definition_is_weaker_unless_a_report_does_not_hold_it() -> No
     moved = replace(BASE, subject=Target("worse"))
     assert said(replace(BASE, subject=Target("tiny")), moved) == [("", "subject changed: 'worse', was 'tiny'")]
     assert list(weaker(verdict(BASE, definitions=None), verdict(moved))) == []
-
-
-def test_an_equal_contract_is_not_weaker() -> None:
-    assert said(BASE, BASE) == []
 
 
 def test_a_gate_with_a_lower_score_fewer_devices_or_more_equivalents_is_weaker() -> None:
@@ -106,7 +90,7 @@ def test_mutants_that_are_no_longer_tried_are_weaker() -> None:
     assert list(weaker(untried, tried)) == list(weaker(untried, untried)) == []
 
 
-def tolerant(**given: object) -> Contract:
+def tolerant(**given: Any) -> Contract:
     tolerance = {"tolerance": given} if given else {}
     equation = Equation(name="e", location=HERE, executable={"expression": "1", **tolerance})
     claim = falsifier(kills=("m", "n"), test=None, equation="e")
@@ -119,14 +103,3 @@ def test_a_wider_tolerance_is_weaker() -> None:
     assert said(ten, one) == []
     assert said(tolerant(), one) == [("", "the tolerance of e is set, it was measured")]
     assert said(one, tolerant()) == []
-
-
-def test_a_lower_a_stale_and_a_lost_score_are_weaker() -> None:
-    full = MutationScore(total=10, judged=10, killed=10, sampled=10)
-    good = verdict(BASE, score=full)
-    assert list(weaker(good, verdict(BASE, score=replace(full, killed=9)))) == [("", "mutation score 90 %, was 100 %")]
-    assert list(weaker(good, verdict(BASE, score=replace(full, changed=("a.py",))))) == [
-        ("", "the mutation score is stale, changed: a.py")
-    ]
-    assert list(weaker(good, verdict(BASE))) == [("", "no mutation score recorded, was 100 %")]
-    assert list(weaker(verdict(BASE), good)) == []

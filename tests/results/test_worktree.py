@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pv.results.worktree import digests, edits
+from pv.results.worktree import edits
 from pv.source.project import Project, find_project
 
 
@@ -57,26 +57,3 @@ def test_each_change_has_a_digest_of_its_own(tree: Path) -> None:
     assert edits(project(tree)) == ""
     assert all(found)
     assert len(set(found)) == len(CHANGES)
-
-
-def test_equal_changes_have_one_digest_in_every_folder(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    copy = tmp_path_factory.mktemp("copy") / "tree"
-    git(tree, "clone", "-q", str(tree), str(copy))
-    for each in (tree, copy):
-        (each / "own.py").write_text("2\n")
-    assert edits(project(tree)) == edits(project(copy)) != ""
-
-
-def test_without_a_repository_nothing_is_known(tmp_path: Path) -> None:
-    assert edits(project(tmp_path)) is None
-
-
-def test_files_have_a_digest_of_their_bytes_but_for_evidence_and_installed_packages(tree: Path) -> None:
-    package = tree / "venv/lib/site-packages/own.py"
-    package.parent.mkdir(parents=True)
-    package.write_text("1\n")
-    names = ("own.py", "data.txt", "missing.py", "evidence/c.cuda.json", "venv/lib/site-packages/own.py")
-    before = digests(project(tree), names)
-    assert set(before) == {"own.py", "data.txt"}
-    (tree / "own.py").write_text("2\n")
-    assert digests(project(tree), names)["own.py"] != before["own.py"]

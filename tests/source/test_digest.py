@@ -2,16 +2,14 @@
 
 import shutil
 import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
 from pv.source import digest
-from pv.source.digest import digest_data, digest_file, digest_source
+from pv.source.digest import digest_source
 
-ROOT = Path(__file__).parents[2]
 SAMPLE = textwrap.dedent('''
     """The module's own words."""
     from __future__ import annotations
@@ -81,10 +79,7 @@ def test_every_python_computes_the_same_digest(version: str) -> None:
         'def f(x):\n    """What f is."""\n    return x + 1',
         '"""The module."""\ndef f(x):\n    return x + 1',
         "def f(\n    x,\n):\n    return (\n        x\n        + 1\n    )",
-        "def f(x): return x + 1",
-        "def f(x):\r\n\treturn x+1\r\n",
         "def f(x):\n    return x + 0x1",
-        "\ufeff".encode("utf-8").decode("utf-8-sig") + "def f(x):\n    return x + 1",
     ],
 )
 def test_layout_comments_and_docstrings_do_not_matter(same: str) -> None:
@@ -95,78 +90,18 @@ def test_layout_comments_and_docstrings_do_not_matter(same: str) -> None:
     ("one", "other"),
     [
         ("x = 1", "x = 2"),
-        ("x = 1", "y = 1"),
-        ("x = 1", "x: int = 1"),
-        ("x = 1", "x = 1.0"),
         ("x = 1", "x = True"),
-        ("x = 1", "x = '1'"),
         ("x = 0.0", "x = -0.0"),
-        ("x = 'a'", "x = b'a'"),
-        ("x = None", "x = ..."),
-        ("x = a, b", "x = [a, b]"),
         ("x = a + b", "x = b + a"),
         ("x = a * (b + c)", "x = a * b + c"),
-        ("f(a, b)", "f(a, b=b)"),
-        ("f(a)(b)", "f(a, b)"),
-        ("f(*a)", "f(a)"),
         ("x = f'{a}'", "x = f'{a!r}'"),
-        ("x = f'{a:1}'", "x = f'{a:2}'"),
-        ("x = f'a{b}'", "x = f'{b}a'"),
-        ("def f(): pass", "async def f(): pass"),
-        ("def f(a, b): pass", "def f(b, a): pass"),
-        ("def f(a): pass", "def f(a=None): pass"),
-        ("def f(a): pass", "def f(a, /): pass"),
-        ("def f(a): pass", "def f(*, a): pass"),
         ("def f(): pass", "@g\ndef f(): pass"),
         ("def f(): return", "def f(): return None"),
-        ("x = 'a'\n'text'", "x = 'a'\n'other text'"),
         ("if a:\n    b\nc", "if a:\n    b\n    c"),
         ("if a:\n    b\nelse:\n    c", "if a:\n    c\nelse:\n    b"),
-        ("import a", "import a as b"),
-        ("import a", "from a import *"),
         ("from a import b", "from .a import b"),
-        ("from . import b", "from .. import b"),
-        ("x = '\\n'", "x = '\\\\n'"),
-        ("x = '\\u2ffc'", "x = '\\\\u2ffc'"),
         ("x = 10 ** 5", "x = 100000"),
     ],
 )
 def test_any_other_change_changes_the_digest(one: str, other: str) -> None:
     assert digest_source(one) != digest_source(other)
-
-
-def test_a_number_too_long_for_decimal_has_a_digest() -> None:
-    assert digest_source(f"x = 0x{'f' * 5000}") != digest_source(f"x = 0x{'f' * 4999}")
-
-
-def test_a_half_surrogate_has_a_digest() -> None:
-    assert digest_source("x = '\\ud800'") != digest_source("x = '\\ud801'")
-
-
-def test_a_python_file_is_read_in_the_encoding_it_declares(tmp_path: Path) -> None:
-    latin, marked, plain = (tmp_path / f"{name}.py" for name in ("latin", "marked", "plain"))
-    latin.write_bytes("# coding: latin-1\nx = 'é'\n".encode("latin-1"))
-    marked.write_bytes(b"\xef\xbb\xbf" + "x = 'é'\r\n".encode())
-    plain.write_bytes("x = 'é'\n".encode())
-    assert {digest_file(latin), digest_file(marked)} == {digest_file(plain)}
-
-
-def test_another_file_is_digested_byte_for_byte(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes(b"x = 1")
-    (tmp_path / "b.txt").write_bytes(b"x = 1 ")
-    assert digest_file(tmp_path / "a.txt") != digest_file(tmp_path / "b.txt")
-
-
-def test_the_order_of_keys_is_no_part_of_data() -> None:
-    assert digest_data({"a": 1, "b": [None, "é"]}) == digest_data({"b": [None, "é"], "a": 1})
-    assert digest_data({"a": 1}) != digest_data({"a": "1"})
-
-
-def test_what_is_no_python_has_no_digest() -> None:
-    with pytest.raises(SyntaxError):
-        digest_source("def f(:")
-
-
-def test_it_needs_nothing_but_the_standard_library() -> None:
-    script = "import runpy, sys; runpy.run_path(sys.argv[1])"
-    subprocess.run([sys.executable, "-I", "-S", "-c", script, str(digest.__file__)], check=True, timeout=60)

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pv.contract.names import Binding, Target
-from pv.source import resolve
+from pv.contract.names import Binding
+from pv.errors import ProjectError
+from pv.source import imports, resolve
 from pv.source.project import Project, find_project
 from pv.source.resolve import Unbound
 
@@ -52,49 +53,10 @@ def test_a_module_comes_from_the_first_root_that_has_it(tree: Project) -> None:
     assert resolve.find_module(tree, "a" * 300) is None
 
 
-def test_a_file_has_the_name_by_which_it_is_imported(tree: Project) -> None:
-    assert resolve.module_name(tree, tree.root / "src/pkg/__init__.py") == "pkg"
-    assert resolve.module_name(tree, tree.root / "more/pkg/code.py") == "pkg.code"
-    with pytest.raises(Unbound, match="below none of the roots"):
-        resolve.module_name(tree, tree.root / "code.py")
-
-
-def test_an_unknown_module_names_the_known_ones(tree: Project) -> None:
-    with pytest.raises(Unbound, match=r"there is no module 'pkg\.coed'") as caught:
-        resolve.module_file(tree, "pkg.coed")
-    assert caught.value.kind == "file"
-    assert "pkg.code" in caught.value.known
-
-
-@pytest.mark.parametrize("attribute", ["", "first", "turn", "Model.forward", "Model.size", "turn.anything"])
-def test_an_attribute_is_defined_or_imported(tree: Project, attribute: str) -> None:
-    assert resolve.target_file(tree, Target("pkg.code", attribute)) == tree.root / "src/pkg/code.py"
-
-
-@pytest.mark.parametrize("attribute", ["second", "Model.backward", "tau"])
-def test_an_unknown_attribute_is_unbound(tree: Project, attribute: str) -> None:
-    with pytest.raises(Unbound, match=f"defines no '{attribute}'") as caught:
-        resolve.target_file(tree, Target("pkg.code", attribute))
-    assert caught.value.kind == "name"
-
-
-def test_the_first_of_two_functions_with_one_name_is_bound(tree: Project) -> None:
-    found = resolve.function(tree, Binding("src/pkg/code.py", "first"))
-    assert found.parameters == ("subject", "device", "run")
-    assert not found.takes_any
-    assert resolve.function(tree, Binding("src/pkg/code.py", "anything")).takes_any
-
-
-@pytest.mark.parametrize(("name", "lazy"), [("lazy", True), ("later", True), ("outer", False), ("first", False)])
-def test_coroutines_and_generators_are_lazy(tree: Project, name: str, lazy: bool) -> None:
-    assert resolve.function(tree, Binding("src/pkg/code.py", name)).is_lazy is lazy
-
-
 @pytest.mark.parametrize(
     ("file", "name", "kind"),
     [
         ("src/pkg/missing.py", "first", "file"),
-        ("../elsewhere.py", "first", "file"),
         ("src/pkg/code.py", "missing", "name"),
         ("src/pkg/broken.py", "first", "source"),
     ],
@@ -113,8 +75,57 @@ def test_a_link_out_of_the_root_is_no_module(tree: Project, tmp_path_factory: py
     assert resolve.find_module(tree, "linked") is None
 
 
-def test_a_changed_file_is_read_again(tree: Project) -> None:
-    path = tree.root / "more/other.py"
-    assert "added" not in resolve.exported(path)
-    path.write_text(CODE + "added = 1\n")
-    assert "added" in resolve.exported(path)
+FILES = {
+    "pkg/__init__.py": "import yaml.nodes",
+    "pkg/a.py": "from .b import value\nfrom . import c\nfrom numpy import linalg as algebra",
+    "pkg/b.py": "def f():\n    import pkg.sub.deep, json",
+    "pkg/c.py": "import typing\nif typing.TYPE_CHECKING:\n    import pkg.unused, torch\nelse:\n    import attr",
+    "pkg/sub/deep.py": "from ..a import algebra\nfrom pkg import a",
+    "pkg/unused.py": "import pandas",
+}
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Project:
+    (tmp_path / "pyproject.toml").write_text("[tool.pv]\n")
+    for file, text in FILES.items():
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(text)
+    return find_project(tmp_path)
+
+
+def test_the_closure_has_every_file_that_may_run(packages: Project) -> None:
+    files, foreign = imports.closure(packages, [packages.root / "pkg/a.py"])
+    shown = {path.relative_to(packages.root).as_posix() for path in files}
+    assert shown == {"pkg/__init__.py", "pkg/a.py", "pkg/b.py", "pkg/c.py", "pkg/sub/deep.py"}
+    assert foreign == {"yaml", "numpy", "json", "typing", "attr"}
+
+
+def test_the_nearest_table_counts(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.pv]\nroots = ["src"]\nevidence = "kept"\n')
+    below = tmp_path / "src" / "package"
+    below.mkdir(parents=True)
+    (below / "pyproject.toml").write_text("[project]\nname = 'other'\n")
+    project = find_project(below)
+    assert (project.root, project.declared) == (tmp_path, True)
+    assert project.roots == (tmp_path / "src",)
+    assert project.contracts == (tmp_path / "contracts",)
+    assert project.evidence == tmp_path / "kept"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[tool]\npv = 1\n", "must be a table"),
+        ("[tool.pv]\nroot = ['.']\n", "no key 'root'"),
+        ("[tool.pv]\nroots = '.'\n", "roots must be a non-empty list of folders"),
+        ("[tool.pv]\nroots = []\n", "roots must be a non-empty list of folders"),
+        ("[tool.pv]\nroots = [1]\n", "roots must name folders, not 1"),
+        ("[tool.pv]\nevidence = '../elsewhere'\n", "lies outside the project"),
+        ("[tool.pv\n", "cannot be read"),
+    ],
+)
+def test_a_malformed_table_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    with pytest.raises(ProjectError, match=message):
+        find_project(tmp_path)

@@ -12,14 +12,18 @@ from pv.contract.suites import suites
 class Trying:
     """The claims of a suite, each tried on a few examples."""
 
-    def __init__(self, name: str, examples: int = 20) -> None:
+    def __init__(self, name: str, examples: int = 8) -> None:
         suite, _ = load_file(suites()[name])
         assert suite is not None
         package = f"pv.suites.{name.replace('-', '_')}"
-        claims = importlib.import_module(f"{package}.claims")
         self.bench = importlib.import_module(f"{package}.bench").Bench
         few = settings(max_examples=examples, deadline=None, database=None, derandomize=True, phases=(Phase.generate,))
-        self.tests = {each.id: few(getattr(claims, each.test.name)) for each in suite.falsifiers if each.test}
+        self.tests = {}
+        for each in suite.falsifiers:
+            assert each.test is not None
+            module = importlib.import_module(each.test.file.removesuffix(".py").replace("/", "."))
+            test = getattr(module, each.test.name)
+            self.tests[each.id] = few(test) if hasattr(test, "hypothesis") else test
         self.needs = {each.id: tuple(each.options["needs"]) for each in suite.falsifiers}
 
     def wrong(self, make: Any) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """A correct loop with DistributedDataParallel, and faults of loops over several processes."""
 
 from collections.abc import Mapping
-from unittest import SkipTest
 
 import torch
 import torch.distributed as dist
@@ -68,27 +67,11 @@ class DDP:
         return float(nats / scored)
 
 
-class OwnTokens(DDP):
-    """Divides by the tokens of its own rank, as if all ranks had as many."""
-
-    def total(self, scored: int) -> int:
-        return scored * dist.get_world_size()
-
-
 class OwnEvaluation(DDP):
     """Evaluates the part of its own rank."""
 
     def summed(self, own: torch.Tensor) -> torch.Tensor:
         return own if own.ndim else super().summed(own)
-
-
-class Unable(DDP):
-    """Cannot run a job on one of the ranks."""
-
-    def total(self, scored: int) -> int:
-        if dist.get_rank() == 1:
-            raise SkipTest("no such job")
-        return super().total(scored)
 
 
 class Broken(DDP):

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
@@ -35,7 +34,7 @@ def correct() -> Bench:
     return Bench(loop.Loop())
 
 
-def claims(topic: str) -> Any:
+def claims(topic: str) -> pytest.MarkDecorator:
     """Parametrize a test over the claims of a module."""
     found = [each for each in contract().falsifiers if each.test and Path(each.test.file).stem == topic]
     assert found

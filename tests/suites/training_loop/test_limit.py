@@ -1,9 +1,12 @@
+"""A run is stopped at its limit, or killed before an operation."""
+
 import time
 from pathlib import Path
 
 import pytest
 
 from pv.suites.training_loop import limit
+from pv.suites.training_loop.killed import killed
 from pv.suites.training_loop.limit import Unfinished, limited
 
 
@@ -36,3 +39,15 @@ def test_the_limit_ends_with_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     while time.process_time() < end:
         pass
     assert not (tmp_path / "unfinished").exists()
+
+
+def writes(directory: Path) -> None:
+    (directory / "a").write_text("a")
+    (directory / "b").write_text("b")
+    (directory / "b").rename(directory / "c")
+
+
+@pytest.mark.parametrize(("operation", "left"), [(0, []), (1, ["a"]), (2, ["a", "b"]), (3, ["a", "c"])])
+def test_run_is_killed_before_an_operation(tmp_path: Path, operation: int, left: list[str]) -> None:
+    assert killed(lambda: writes(tmp_path), tmp_path, operation) is (operation < 3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == left

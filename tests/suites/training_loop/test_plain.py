@@ -10,9 +10,7 @@ from torch.nn.functional import cross_entropy
 
 from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.cases import job, unequal
-from pv.suites.training_loop.job import IGNORED, Job
-from pv.suites.training_loop.plain import LENGTH, taken
+from pv.suites.training_loop.job import Job
 from tests.suites.training_loop.planting import attack_of, by_id, contract
 
 
@@ -55,14 +53,9 @@ class Blocks(HandWritten):
             rows = torch.tensor([each.tokens for each in self.job.evaluated]).split(self.job.eval_batch)
             total = sum(self.loss_of(part).item() for part in rows)
         self.model.train()
-        return total / sum(part[:, 1:].numel() for part in rows)
+        return float(total / sum(part[:, 1:].numel() for part in rows))
 
 
-class Halved(Blocks):
-    wrong = 2.0
-
-
-JOB = job(unequal(6))
 CLAIMS = ["TL-DATA-001", "TL-GRAD-001", "TL-GRAD-003", "TL-GRAD-005", "TL-LOG-001", "TL-EVAL-001", "TL-EVAL-002"]
 
 
@@ -71,33 +64,9 @@ def test_claims_hold_for_a_loop_over_blocks(claim: str, tmp_path: Path) -> None:
     attack_of(by_id(claim))(bench=Bench(Blocks(), tmp_path))
 
 
-def test_wrong_factor_is_seen_in_such_a_loop(tmp_path: Path) -> None:
-    with pytest.raises(AssertionError, match=r"is 0\.5 times"):
-        attack_of(by_id("TL-GRAD-001"))(bench=Bench(Halved(), tmp_path))
-
-
 def test_claims_about_unscored_tokens_and_unequal_rows_are_not_claimed() -> None:
     made = Bench(Blocks())
     reasons = {each.id: made.missing(each.id, each.options["needs"]) for each in contract().falsifiers}
     for claim in ("TL-MASK-001", "TL-MASK-002", "TL-GRAD-002", "TL-GRAD-004", "TL-PAD-001"):
         assert "`without`" in reasons[claim]
     assert reasons["TL-GRAD-003"] == ""
-
-
-def test_loop_that_masks_tokens_of_equal_rows_makes_claims_about_unequal_windows(tmp_path: Path) -> None:
-    class Masking(Blocks):
-        without = ("lengths",)
-
-    assert Bench(Masking()).missing("TL-GRAD-002", ("unequal",)) == ""
-
-
-def test_no_token_is_left_out_of_a_loop_without_masks() -> None:
-    examples = taken(JOB, ["masks"]).train
-    assert [each.labels for each in examples] == [(IGNORED, *each.tokens[1:]) for each in JOB.train]
-
-
-def test_all_rows_have_one_length_in_a_loop_without_lengths() -> None:
-    examples = taken(JOB, ["lengths"]).train
-    assert {len(each.tokens) for each in examples} == {len(each.labels) for each in examples} == {LENGTH}
-    assert [each.name for each in examples] == [each.name for each in JOB.train]
-    assert len({each.scored for each in examples}) > 1

@@ -1,12 +1,18 @@
-from collections.abc import Callable, Mapping
+"""Ranks are processes of their own; what is wrong between them is named."""
+
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from unittest import SkipTest
 
 import pytest
+from torch import Tensor
 
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.job import Job, Report
-from pv.suites.training_loop.oracle import START, norm, sums
+from pv.suites.training_loop.claims import ranks
+from pv.suites.training_loop.job import Job
+from pv.suites.training_loop.loop import Loop
+from pv.suites.training_loop.oracle import sums
+from pv.suites.training_loop.recording import Step
 from pv.suites.training_loop.run import Run
 
 Benches = Callable[[object], Bench]
@@ -18,32 +24,6 @@ def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
 
 
-def first_ratio(runs: list[Run]) -> float:
-    """Return the length of the first gradient, divided by that of the token mean over all ranks."""
-    named = {each.name: each for each in runs[0].job.train}
-    right = sums(START, [named[name] for run in runs for name in run.steps[0].names])
-    return norm(runs[0].steps[0].gradient) * right.tokens / norm(right.gradient)
-
-
-def test_ranks_share_the_examples_and_take_the_same_steps(bench: Benches, job: Jobs) -> None:
-    from ddp_loop import DDP
-
-    runs = bench(DDP()).ranks(job(unequal=True, batch=1, accumulate=2), 2)
-    names = [name for run in runs for step in run.steps for name in step.names]
-    assert sorted(names) == list(range(1, 9))
-    assert [len(run.steps) for run in runs] == [2, 2]
-    assert first_ratio(runs) == pytest.approx(1.0, rel=1e-9)
-    assert all((runs[0].weights[name] == runs[1].weights[name]).all() for name in runs[0].weights)
-
-
-def test_tokens_of_one_rank_are_told_from_those_of_all(bench: Benches, job: Jobs) -> None:
-    from ddp_loop import OwnTokens
-
-    assert first_ratio(bench(OwnTokens()).ranks(job(unequal=True, batch=1, accumulate=2), 2)) != pytest.approx(
-        1, rel=1e-3
-    )
-
-
 def test_failure_of_one_rank_ends_the_others_and_names_its_error(bench: Benches, job: Jobs) -> None:
     from ddp_loop import Broken
 
@@ -51,21 +31,79 @@ def test_failure_of_one_rank_ends_the_others_and_names_its_error(bench: Benches,
         bench(Broken()).ranks(job(), 2)
 
 
-def test_job_that_one_rank_cannot_run_is_skipped_with_its_reason(bench: Benches, job: Jobs) -> None:
-    from ddp_loop import Unable
+CLAIMS = (ranks.falsify_examples_of_two_ranks, ranks.falsify_weights_of_two_ranks, ranks.falsify_gradient_of_two_ranks)
+RESUME = ranks.falsify_resume_of_two_ranks
+EVALUATION = ranks.falsify_evaluation_of_two_ranks
+USED = ranks.falsify_no_example_is_never_used
+Change = Callable[[Run, int, Step], Step]
 
-    with pytest.raises(SkipTest, match="no such job"):
-        bench(Unable()).ranks(job(), 2)
+
+class TwoRanks(Bench):
+    """Shows a run with the doubled batch as that of two ranks, the second of which may be wrong."""
+
+    def __init__(self, change: Change = lambda run, k, step: step, *, both: bool = False) -> None:
+        super().__init__(Loop())
+        self.change, self.both = change, both
+
+    def ranks(self, job: Job, size: int) -> list[Run]:
+        run = self.run(replace(job, batch=size * job.batch))
+        steps = [
+            tuple(replace(step, batches=tuple(batch[rank : rank + 1] for batch in step.batches)) for step in run.steps)
+            for rank in range(size)
+        ]
+        wrong = [self.both, True]
+        return [
+            replace(run, steps=tuple(self.change(run, k, step) for k, step in enumerate(own)) if wrong[rank] else own)
+            for rank, own in enumerate(steps)
+        ]
+
+    def resume_ranks(self, straight: list[Run], step: int) -> list[Run]:
+        return [
+            replace(each, steps=tuple(self.change(each, k, s) for k, s in enumerate(each.steps))[step:])
+            for each in straight
+        ]
 
 
-def test_adapter_of_no_module_is_skipped(bench: Benches, job: Jobs) -> None:
-    class Local:
-        lacks: Mapping[str, str] = {}
-        not_claimed: Mapping[str, str] = {}
-        tolerance = 1e-9
+def scaled(run: Run, k: int, step: Step) -> Step:
+    return replace(step, gradient={name: _times(each, 2.0) for name, each in step.gradient.items()})
 
-        def run(self, job: Job) -> Report:
-            raise NotImplementedError
 
-    with pytest.raises(SkipTest, match="define it in a module"):
-        bench(Local()).ranks(job(), 2)
+def _times(each: Tensor | None, by: float) -> Tensor | None:
+    return None if each is None else each * by
+
+
+def averaged(run: Run, k: int, step: Step) -> Step:
+    halves = [sums(run.before(k), run.named(batch[rank] for batch in run.steps[k].batches)) for rank in (0, 1)]
+    parts = [{n: g / each.tokens for n, g in each.gradient.items()} for each in halves]
+    return replace(step, gradient={n: (parts[0][n] + parts[1][n]) / 2 for n in parts[0]})
+
+
+@pytest.mark.parametrize("claim", [*CLAIMS, RESUME, EVALUATION, USED])
+def test_claim_holds_for_ranks_that_share_a_batch(claim: Callable[[Bench], None]) -> None:
+    claim(TwoRanks())
+
+
+@pytest.mark.parametrize(
+    ("change", "both", "claim", "cause"),
+    [
+        (lambda run, k, step: replace(step, batches=((1,), (2,))), True, USED, r"the examples \[3, 4, 5, 6, 7\] of 7"),
+        (lambda run, k, step: replace(step, batches=((1,), (2,))), False, CLAIMS[0], "so often in an epoch"),
+        (lambda run, k, step: replace(step, weights=run.steps[0].weights), False, CLAIMS[1], "after step 2"),
+        (scaled, True, CLAIMS[2], "counted twice, or a sum over two ranks"),
+        (averaged, True, CLAIMS[2], "it is the mean of the ranks' means"),
+        (lambda run, k, step: replace(step, batches=run.steps[0].batches), False, RESUME, "goes on with the examples"),
+    ],
+)
+def test_wrong_ranks_are_refuted_with_the_cause(
+    change: Change, both: bool, claim: Callable[[Bench], None], cause: str
+) -> None:
+    with pytest.raises(AssertionError, match=cause):
+        claim(TwoRanks(change, both=both))
+
+
+def test_an_evaluation_of_each_ranks_own_part_is_refuted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    from ddp_loop import OwnEvaluation
+
+    with pytest.raises(AssertionError, match="it is that of its own part"):
+        EVALUATION(Bench(OwnEvaluation(), tmp_path))

@@ -33,7 +33,7 @@ class Half(HandWritten):
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> Trainer:
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    from train_adapter import Adapter
+    from train_adapter import Adapter  # type: ignore[import-not-found]
 
     return adapted(Adapter)
 
@@ -60,29 +60,3 @@ def test_placeholder_is_named_where_a_job_needs_it(job: Jobs, method: str, setti
     assert Half().run(job()).final_step == 3
     with pytest.raises(Placeholder, match=rf"Half.{method}\(\) is a placeholder"):
         Half().run(job(**settings))
-
-
-def test_resume_is_a_placeholder_too(job: Jobs) -> None:
-    with pytest.raises(Placeholder, match="load"):
-        Half().run(job(resume=Path("checkpoint")))
-
-
-def test_numbers_that_log_does_not_return_are_lacking() -> None:
-    class Logging(Half):
-        logged = ("loss",)
-
-    assert {"loss", "rate", "norm"} <= Half().lacks.keys()
-    assert "loss" not in Logging().lacks
-
-
-def test_features_that_a_loop_has_are_not_lacking(job: Jobs) -> None:
-    class Averaging(Half):
-        has = ("average", "best_step", "keep")
-
-    assert Bench(Half()).missing("", ("average",)) == "no average: its adapter does not name it in `has`"
-    assert "keep" in Half().lacks
-    assert Bench(Averaging()).missing("", ("average", "best_step", "keep")) == ""
-    with pytest.raises(Placeholder, match="average"):
-        Averaging().run(job(average=0.5))
-    with pytest.raises(Placeholder, match="best"):
-        Averaging().run(job(best=True))

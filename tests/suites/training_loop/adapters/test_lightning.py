@@ -41,11 +41,6 @@ class Adapter(Lightning):
         return module
 
 
-class Stops(lightning.Callback):  # type: ignore[misc]
-    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        trainer.should_stop = trainer.global_step == 1
-
-
 def test_run_has_gradients_evaluations_and_checkpoints(
     bench: Benches, job: Jobs, assert_whole: Callable[[Run], None]
 ) -> None:
@@ -68,7 +63,3 @@ def test_own_module_is_under_attack(bench: Benches, job: Jobs, gradient_ratios: 
 def test_module_without_a_place_for_the_probe_is_refused_with_the_lines_to_write() -> None:
     with pytest.raises(NoAdapter, match=r"(?s)Own is a LightningModule.*module.network = job.model\(\)"):
         adapted(Own)
-
-
-def test_own_callback_is_under_attack(bench: Benches, job: Jobs) -> None:
-    assert len(bench(adapted(Stops)).run(job()).steps) == 1

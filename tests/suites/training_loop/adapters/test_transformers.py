@@ -34,11 +34,6 @@ class Alternating(transformers.Trainer):  # type: ignore[misc]
         return range(0, len(self.train_dataset), 2)
 
 
-class Stops(transformers.TrainerCallback):  # type: ignore[misc]
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        control.should_training_stop = state.global_step == 1
-
-
 def test_run_has_gradients_evaluations_and_checkpoints(
     bench: Benches, job: Jobs, assert_whole: Callable[[Run], None]
 ) -> None:
@@ -49,7 +44,7 @@ def test_run_has_gradients_evaluations_and_checkpoints(
     assert run.events[0] == "train_begin"
 
 
-@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("tied", [True])
 def test_resumed_run_ends_as_the_straight_one(bench: Benches, job: Jobs, tied: bool) -> None:
     made = bench(Transformers())
     straight = made.run(job(epochs=2, save_every=1, optimizer="adamw", rate=0.01, schedule="linear", tied=tied))
@@ -78,10 +73,6 @@ def test_own_sampler_is_under_attack(bench: Benches, job: Jobs) -> None:
     assert [step.names for step in run.steps] == [(1, 3), (5, 7)]
 
 
-def test_own_callback_is_under_attack(bench: Benches, job: Jobs) -> None:
-    assert len(bench(adapted(Stops)).run(job()).steps) == 1
-
-
 def test_own_collator_gets_rows_of_a_dataset(bench: Benches, job: Jobs) -> None:
     seen: list[set[str]] = []
 
@@ -93,8 +84,3 @@ def test_own_collator_gets_rows_of_a_dataset(bench: Benches, job: Jobs) -> None:
     assert len(bench(adapter).run(job()).steps) == 4
     assert seen[0] == {"input_ids", "attention_mask", "labels"}
     assert "noise" in adapter.lacks
-
-
-def test_settings_reach_the_arguments(bench: Benches, job: Jobs) -> None:
-    run = bench(Transformers(settings={"dataloader_drop_last": True})).run(job(batch=3))
-    assert [len(step.names) for step in run.steps] == [3, 3]

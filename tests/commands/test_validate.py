@@ -1,0 +1,135 @@
+"""Whole validations of a small project: what passes, and what a fault in its code or its files does."""
+
+from pathlib import Path
+
+import pytest
+
+import pv
+from pv.errors import UsageError
+from pv.results.outcome import Outcome
+from pv.results.verdict import Report, Status
+from tests.commands.small import Project, edit, outcomes, result
+
+
+def test_a_sound_project_passes_with_its_denominators(project: Project) -> None:
+    folder = project("small")
+    report = pv.validate()
+    assert report.exit_code == 0
+    figures = "5 of 5 falsifiers held, CUDA 0 of 2 (not measured on cuda), 5 of 5 mutants killed"
+    assert f"counting 1.0.0: {figures}\n" in pv.render(report, verbose=True)
+    log = (folder / "falsifiers/executions.log").read_text().splitlines()
+    assert log.count("5x7 on cpu") == 1, "the full run is shared by its predicates"
+    assert log.count("2x2 on cpu") == 3, "once clean for both predicates, once for each mutant"
+
+
+def test_a_planted_fault_is_falsified_with_the_smallest_input_and_a_message_that_tells(project: Project) -> None:
+    folder = project("small")
+    edit(folder / "counting.py", "min(limit, whole)", "max(limit, whole)")
+    report = pv.validate()
+    assert report.exit_code == 1
+    found = result(report, "C-LIMIT")
+    assert found.outcome is Outcome.FALSIFIED
+    assert found.trial is not None and found.trial.counterexample is not None
+    assert found.trial.counterexample.arguments in (
+        {"epochs": 1, "steps": 1, "limit": 2},
+        {"epochs": 1, "steps": 2, "limit": 1},
+        {"epochs": 2, "steps": 1, "limit": 1},
+    )
+    text = pv.render(report)
+    assert "AssertionError: not the smaller of the two" in text
+    assert "contracts/counting.yaml:7:3" in text
+    assert "the limit is ignored, or compared the wrong way round" in text
+    assert "rerun     pv validate --only C-LIMIT\n" in text
+
+
+def test_an_empty_folder_is_exit_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert pv.validate([tmp_path]).exit_code == 2
+    with pytest.raises(
+        UsageError, match="no such file, folder, contract or claim: contracts; the project has no contracts, `pv new`"
+    ):
+        pv.validate(["contracts"])
+
+
+def test_a_refused_file_does_not_keep_the_others_from_running(project: Project) -> None:
+    folder = project("small")
+    (folder / "contracts/broken.yaml").write_text("schema: pv/1\nmetadata: [1]\n")
+    report = pv.validate()
+    assert report.exit_code == 3
+    assert [verdict.status for verdict in report.contracts] == [Status.PASS]
+    assert "contracts/broken.yaml:2:11 PV012 invalid value [1] for 'metadata': expected a mapping" in pv.render(report)
+
+
+def test_a_contract_whose_test_does_not_exist_fails_before_anything_runs(project: Project) -> None:
+    folder = project("small")
+    edit(folder / "contracts/counting.yaml", "::falsify_limit", "::falsify_limits")
+    report = pv.validate()
+    assert report.exit_code == 1
+    assert "PV111 falsifiers/falsify_counting.py defines no falsify_limits; did you mean 'falsify_limit'?" in (
+        pv.render(report)
+    )
+
+
+def test_a_falsifier_that_cannot_be_imported_says_where(project: Project) -> None:
+    folder = project("small")
+    edit(folder / "falsifiers/falsify_counting.py", "import subprocess\n", "import subprocess\nimport notthere\n")
+    text = pv.render(pv.validate(only=["C-LIMIT"]))
+    assert "because   ModuleNotFoundError: No module named 'notthere'" in text
+    assert "at        falsifiers/falsify_counting.py:4 in <module>: import notthere" in text
+
+
+def test_another_subject_is_attacked_in_the_place_of_the_contracts_own(project: Project) -> None:
+    folder = project("small")
+    (folder / "theirs.py").write_text("def total(epochs, steps, limit=None):\n    return epochs * steps\n")
+    report = pv.validate(only=["C-LIMIT", "C-WHOLE"], subjects={"counting": "theirs"})
+    assert outcomes(report) == {"C-LIMIT": Outcome.FALSIFIED, "C-WHOLE": Outcome.HELD}
+    with pytest.raises(UsageError, match=r"unknown contract 'count' in --subject \(choose from counting\)"):
+        pv.validate(subjects={"count": "theirs"})
+    with pytest.raises(UsageError, match="invalid subject 'os:_exit'"):
+        pv.validate(subjects={"counting": "os:_exit"})
+    assert pv.validate(subjects={"counting": "os:system"}).exit_code == 1, "no module outside the roots"
+
+
+def test_an_installed_copy_never_stands_in_for_the_tree(project: Project) -> None:
+    """`json` is loaded in every worker before the project's own `json.py` could be."""
+    folder = project("small")
+    (folder / "json.py").write_text((folder / "counting.py").read_text())
+    found = result(pv.validate(only=["C-LIMIT"], subjects={"counting": "json"}), "C-LIMIT")
+    assert found.outcome is Outcome.ERROR
+    assert "json was loaded from" in found.reason and str(folder / "json.py") in found.reason
+
+
+def test_fail_fast_stops_at_the_first_failure(project: Project) -> None:
+    folder = project("small")
+    edit(folder / "counting.py", "whole = epochs * steps", "whole = epochs * steps + 1")
+    edit(folder / "contracts/counting.yaml", "find: epochs * steps,", "find: epochs * steps + 1,")
+    report = pv.validate(fail_fast=True, jobs=1)
+    assert report.exit_code == 1
+    assert Outcome.FALSIFIED in outcomes(report).values()
+    assert result(report, "C-RUN").reason == "not run: --fail-fast stopped at the first failure"
+
+
+def test_a_run_that_raises_falsifies_what_reads_it(project: Project) -> None:
+    folder = project("small")
+    edit(folder / "counting.py", "return [step for", "raise ValueError('no steps')\n    return [step for")
+    report = pv.validate()
+    assert outcomes(report)["C-RUN"] is outcomes(report)["C-RUN-FIRST"] is Outcome.FALSIFIED
+    assert "ValueError: no steps" in pv.render(report)
+
+
+def _validated(project: Project, right: str, wrong: str) -> Report:
+    """Return the report on a project in which a falsifier has another subject, with `wrong` in place of `right`."""
+    folder = project("small")
+    text = (folder / "counting.py").read_text()
+    (folder / "losing.py").write_text(text.replace(right, wrong))
+    edit(folder / "contracts/counting.yaml", "  run: whole\n  kills", "  run: whole\n  subject: losing\n  kills")
+    return pv.validate()
+
+
+def test_falsifiers_of_other_subjects_read_executions_of_their_own(project: Project) -> None:
+    """The other subject counts from 0; a mutant is judged where the falsifier holds at the small arguments."""
+    report = _validated(project, "range(1, total(epochs, steps) + 1)", "range(total(epochs, steps))")
+    found = result(report, "C-RUN-FIRST")
+    assert (found.outcome, outcomes(report)["C-RUN"]) == (Outcome.FALSIFIED, Outcome.HELD)
+    assert found.trial is not None and {name.partition(":")[0] for name in found.trial.reached} == {"losing"}
+    assert [trace.run for trace in report.contracts[0].runs] == ["whole", "whole of losing"]

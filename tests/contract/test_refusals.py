@@ -1,0 +1,244 @@
+"""What is no contract, or no sound one, is refused at its place, soon, and whatever the file holds."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pv.contract.finding import Finding, Severity
+from pv.contract.load import load
+from pv.linting import lint
+from pv.source.project import Project, find_project
+
+Write = Callable[[str | bytes], Path]
+ROOT = Path(__file__).parents[2]
+PROJECT = find_project(ROOT / "tests/bad_contracts/project")
+GOOD = (ROOT / "tests/bad_contracts/good.yaml").read_text(encoding="utf-8")
+SOON_S = 60.0
+NO_MAPPING = "1:1 PV014 not a contract: expected a mapping; start it with 'schema: pv/1'"
+NO_ALIAS = "contracts have no anchors or aliases"
+NO_TAG = "contracts are plain data, without tags"
+DEEP = "nested deeper than 32 levels; flatten the contract"
+QUOTE = "check the indentation of this line, and quote a value that has ': ', ' #', or inside [ ] or { } a comma"
+CONTROL = "remove it, or write it as an escape"
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a contract of this content, text as UTF-8."""
+
+    def write_(content: str | bytes) -> Path:
+        path = tmp_path / "contract.yaml"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return write_
+
+
+def refusals(path: Path) -> list[str]:
+    """What loading says of a file, without its path; every refusal at a place, and no contract with one."""
+    started = time.process_time()
+    loaded = load([path])
+    assert time.process_time() - started < SOON_S
+    assert all(found.location.path == path and found.location.line >= 1 for found in loaded.findings)
+    assert all(found.severity is Severity.REFUSAL for found in loaded.findings)
+    assert loaded.contracts == ()
+    return [str(found).removeprefix(f"{path}:") for found in loaded.findings]
+
+
+def problems(path: Path, project: Project = PROJECT) -> list[Finding]:
+    """All findings of a file, of loading and of lint."""
+    loaded = load([path])
+    return [*loaded.findings, *lint(loaded.contracts, project=project)]
+
+
+def command(path: Path) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run([sys.executable, "-m", "pv", "lint", str(path)], capture_output=True, timeout=60)
+
+
+def spoilt(old: str, new: str) -> str:
+    """The sound contract with one place changed."""
+    assert GOOD.count(old) == 1, old
+    return GOOD.replace(old, new)
+
+
+def with_key(text: str) -> str:
+    return spoilt("  kills:", f"  {text}\n  kills:")
+
+
+TEXTS: dict[str, tuple[str | bytes, str]] = {
+    "binary": (bytes(range(256)), "2:118 PV001 is not UTF-8: byte 0x80; save the file as UTF-8"),
+    "nul bytes": (b"schema: pv/1\nid: a\0b\n", f"2:6 PV002 not YAML: the control character '\\x00'; {CONTROL}"),
+    "latin-1": ("a: é\nb: ü".encode("latin-1"), "1:4 PV001 is not UTF-8: byte 0xe9; save the file as UTF-8"),
+    "huge": (b"a: " + b"x" * (1 << 20), "1:1 PV003 is over 1 MiB; split the contract"),
+    "empty": ("", "1:1 PV002 the file is empty; a contract starts with 'schema: pv/1'"),
+    "cut": ('schema: "pv/1', "1:14 PV002 not YAML: found unexpected end of stream while scanning a quoted scalar"),
+    "colon": ("a: b: c", f"1:5 PV002 not YAML: mapping values are not allowed in this context; {QUOTE}"),
+    "tab": (
+        "a:\n\tb: 1",
+        "2:1 PV002 not YAML: found character that cannot start any token while scanning for the next token",
+    ),
+    "indentation": (
+        "a:\n  b: 1\n c: 2",
+        f"3:2 PV002 not YAML: did not find expected key while parsing a block mapping; {QUOTE}",
+    ),
+    "alias bomb": ("a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]", f"1:4 PV004 anchor &a; {NO_ALIAS}"),
+    "alias": ("a: *b", "1:4 PV004 alias *b; write the value out; contracts have no aliases"),
+    "python object": (
+        "a: !!python/object/apply:os.system [x]",
+        f"1:4 PV004 tag 'tag:yaml.org,2002:python/object/apply:os.system'; {NO_TAG}",
+    ),
+    "documents": ("a: 1\n---\nb: 2", "2:1 PV004 a second document; one contract, one file"),
+    "compound key": ("? [a, b]\n: 1", "1:3 PV004 a mapping or list as a key; keys are plain words"),
+    "duplicate key": (
+        GOOD + "subject: tiny\n",
+        "15:1 PV005 duplicate key 'subject' (first defined at line 3); remove one of them",
+    ),
+    "deep flow": ("[" * 1000, f"1:33 PV003 {DEEP}"),
+    "deep block": ("".join(" " * i + "a:\n" for i in range(500)), f"32:32 PV003 {DEEP}"),
+    "many values": ("[" + "1," * 100_001 + "]", "1:200000 PV003 more than 100000 values; split the contract"),
+    "a list": ("- schema: pv/1", NO_MAPPING),
+    "a mapping": ("a: 1", "1:1 PV014 not a contract: missing key 'schema'; start it with 'schema: pv/1'"),
+    "a format": ("schema: 1", "1:9 PV014 unknown format '1'; this version reads pv/1"),
+}
+
+SPOILT = [
+    (spoilt("1.0.0", "1.0"), "2:31 PV012 invalid value 1.0 for 'metadata.version': expected text (quote it)"),
+    (
+        spoilt("subject: tiny", "subject: ../tiny.py"),
+        "3:10 PV012 invalid value '../tiny.py' for 'subject': expected module or module:attribute",
+    ),
+    (
+        spoilt("subject: tiny", "subject: my-module:f"),
+        "3:10 PV012 invalid value 'my-module:f' for 'subject': expected module or module:attribute; "
+        "Python names have no '-': rename it, such as to 'my_module:f'",
+    ),
+    (
+        spoilt("falsifiers/falsify_tiny.py", "/etc/x.py"),
+        "11:9 PV012 invalid value '/etc/x.py::falsify_double' for 'falsifiers[0].test': "
+        "expected path/to/file.py::function",
+    ),
+    (
+        spoilt("[tripled]", "[tripled, tripled]"),
+        "12:10 PV012 invalid value ['tripled', 'tripled'] for 'falsifiers[0].kills': expected no duplicate item",
+    ),
+    (
+        with_key("devices: [tpu]"),
+        "12:13 PV012 invalid value 'tpu' for 'falsifiers[0].devices[0]': expected one of 'cpu', 'cuda'",
+    ),
+    (with_key("examples: 0"), "12:13 PV012 invalid value 0 for 'falsifiers[0].examples': expected at least 1"),
+    (
+        with_key("examples: true"),
+        "12:13 PV012 invalid value True for 'falsifiers[0].examples': expected a whole number",
+    ),
+    (
+        with_key("limit: .nan"),
+        "12:10 PV012 invalid value '.nan': expected a finite number; quote it if it is text",
+    ),
+    (
+        spoilt("edit: {", "swap: {object: a:b, with: a:c}, edit: {"),
+        "14:3 PV012 invalid 'mutants[0]': expected exactly one of 'edit', 'swap'",
+    ),
+    (
+        spoilt("find: number * 2", "find: f(number, 2)"),
+        "14:91 PV010 unknown key '2)' in 'mutants[0].edit'; "
+        "quote the value: inside [ ] and { } YAML splits it at commas",
+    ),
+    (
+        GOOD + "qa_gate: {id: G, name: g, require: {mutant: all}}",
+        "15:37 PV010 unknown key 'mutant' in 'qa_gate.require'; did you mean 'mutants'?",
+    ),
+    ("metadata: x\nequations: {}", "1:11 PV012 invalid value 'x' for 'metadata': expected a mapping"),
+]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [*(pytest.param(*each, id=name) for name, each in TEXTS.items()), *SPOILT],
+)
+def test_what_is_no_sound_contract_is_refused_at_its_place(content: str | bytes, says: str, write: Write) -> None:
+    assert refusals(write(content)) == [says]
+
+
+def test_keys_that_are_missing_together_are_reported_once(write: Write) -> None:
+    lines = (line for line in GOOD.splitlines() if not line.startswith(("  rule:", "  prediction:")))
+    (found,) = refusals(write("\n".join(lines)))
+    assert found.endswith("PV011 missing key 'rule', 'prediction' in 'falsifiers[0]'; add it")
+
+
+@pytest.mark.parametrize("number", ["9" * 10**5, "1e999", "0x" + "f" * 10**4])
+@pytest.mark.parametrize("key", ["examples", "limit"])
+def test_a_number_out_of_all_bounds_is_refused(number: str, key: str, write: Write) -> None:
+    path = write(with_key(f"{key}: {number}"))
+    assert {said.split(" ")[0] + said.split(" ")[1] for said in refusals(path)} == {f"12:{len(key) + 5}PV012"}
+
+
+@pytest.mark.parametrize("find", ["(" * 1000, "a" + ".b" * 20_000, '"\\0"'])
+def test_a_mutant_nested_beyond_the_parser_does_not_apply(find: str, write: Write) -> None:
+    path = write(spoilt("find: number * 2", f"find: {find!r}"))
+    assert [finding.code for finding in problems(path)] == ["PV133"]
+
+
+MANY = {
+    "PV130": spoilt("[tripled]", f"[tripled, {', '.join(f'm{i}' for i in range(10_000))}]"),
+    "PV010": GOOD + "".join(f"falsifierz{i}: 1\n" for i in range(5_000)),
+    "PV141": spoilt("[{id: O, ", f"[{''.join(f'{{id: O{i}, statement: x}}, ' for i in range(3_000))}{{id: O, "),
+}
+
+
+@pytest.mark.parametrize("code", MANY)
+def test_many_problems_do_not_hold_up_the_check(code: str, write: Write) -> None:
+    path, started = write(MANY[code]), time.process_time()
+    assert code in {finding.code for finding in problems(path)}
+    assert time.process_time() - started < SOON_S
+
+
+@pytest.mark.parametrize("name", ["binary", "alias bomb"])
+def test_the_command_refuses_without_a_traceback(name: str, write: Write) -> None:
+    content, says = TEXTS[name]
+    path = write(content)
+    ended = command(path)
+    assert (ended.returncode, ended.stderr) == (3, b"")
+    assert ended.stdout.decode() == f"refusal: {path}:{says}\n0 contracts: 1 invalid file, 0 errors, 0 notices\n"
+
+
+def test_every_file_of_a_folder_is_judged_by_itself(tmp_path: Path, write: Write) -> None:
+    write(GOOD)
+    (tmp_path / "again").symlink_to(tmp_path)
+    (tmp_path / "a.yaml").write_text("[")
+    (tmp_path / "z.yml").write_bytes(b"\xff")
+    loaded = load([tmp_path, tmp_path / "again"])
+    assert [contract.id for contract in loaded.contracts] == ["good"]
+    assert [(f.location.path.name, f.code) for f in loaded.findings] == [("a.yaml", "PV002"), ("z.yml", "PV001")]
+    ended = command(tmp_path)
+    assert ended.returncode == 3
+    assert ended.stdout.decode().splitlines()[-1].startswith("1 contract: 2 invalid files, ")
+
+
+def test_what_cannot_be_read_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "contract.yaml"
+    assert refusals(path) == ["1:1 PV001 cannot be read: No such file or directory"]
+    os.mkfifo(path)
+    assert refusals(path) == ["1:1 PV001 cannot be read: not a regular file"]
+    path.unlink()
+    path.symlink_to(path)
+    assert refusals(path) == ["1:1 PV001 cannot be read: Too many levels of symbolic links"]
+
+
+@pytest.mark.parametrize("content", [GOOD.replace("\n", "\r\n"), b"\xef\xbb\xbf" + GOOD.encode()])
+def test_files_of_other_systems_are_read(content: str | bytes, write: Write) -> None:
+    assert problems(write(content)) == []
+
+
+@pytest.mark.parametrize("source", ["def double(:\n", "x = " + "-" * 20_000 + "1", "x = '\0'"])
+def test_a_subject_that_is_no_python_is_a_finding(source: str, tmp_path: Path, write: Write) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.pv]\n")
+    (tmp_path / "tiny.py").write_text(source)
+    (tmp_path / "falsifiers").mkdir()
+    (tmp_path / "falsifiers/falsify_tiny.py").write_text("def falsify_double(subject): assert True\n")
+    (found,) = problems(write(GOOD), find_project(tmp_path))
+    assert found.code == "PV135" and "tiny.py is no valid Python" in found.message

@@ -1,0 +1,155 @@
+"""The page is valid HTML, complete in itself, safe whatever it shows, and usable without a mouse or colors."""
+
+import base64
+import hashlib
+from dataclasses import replace
+from typing import Any
+from xml.etree.ElementTree import Element
+
+import html5lib
+import pytest
+
+from pv.report import render
+from pv.report.html import charts, kills
+from pv.report.html.contract import section
+from pv.report.html.markup import tag
+from pv.results.outcome import Selection
+from pv.results.trial import RunTrace, TrialStatus
+from pv.results.verdict import ContractVerdict, Report, decide
+from tests.report.handmade import HOSTILE, NASTY, PLAIN
+from tests.results.handmade import contract, evidence, falsifier, judged, trial
+from tests.results.test_saved import full
+
+
+def page(report: Report, **options: Any) -> Element:
+    return parsed(render(report, "html", **options))
+
+
+def parsed(text: str) -> Element:
+    root: Element = html5lib.HTMLParser(strict=True, namespaceHTMLElements=False).parse(text)
+    return root
+
+
+def fragment(text: str) -> Element:
+    """Return a part of a page inside a new element."""
+    head = "<!doctype html><html><head><title>t</title></head><body>"
+    body = parsed(f"{head}{text}</body></html>").find("body")
+    assert body is not None
+    return body
+
+
+def words(element: Element) -> str:
+    """Return the text of an element with single spaces."""
+    return " ".join(" ".join(element.itertext()).split())
+
+
+REPORTS = {"plain": PLAIN, "hostile": HOSTILE, "full": full(), "nothing": replace(PLAIN, contracts=(), findings=())}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_strict_parser_accepts_the_page(name: str) -> None:
+    assert page(REPORTS[name]).tag == "html"
+
+
+def test_foreign_text_adds_no_element() -> None:
+    def shape(report: Report) -> list[str]:
+        return [str(element.tag) for element in page(report).iter()]
+
+    assert shape(HOSTILE) == shape(PLAIN)
+
+
+def test_the_page_loads_nothing_and_runs_only_its_own_script() -> None:
+    root = page(HOSTILE)
+    assert not [each for each in root.iter() if each.get("src") or each.tag in ("link", "iframe", "img", "object")]
+    assert {str(each.get("href"))[0] for each in root.iter("a")} == {"#"}
+    assert not [name for each in root.iter() for name in each.attrib if name.startswith("on") or name == "style"]
+    (script,) = root.iter("script")
+    (policy,) = (str(each.get("content")) for each in root.iter("meta") if each.get("http-equiv"))
+    digest = base64.b64encode(hashlib.sha256(str(script.text).encode()).digest()).decode()
+    assert policy.startswith("default-src 'none'; ")
+    assert policy.endswith(f"script-src 'sha256-{digest}'")
+
+
+def test_landmarks_headings_and_names_are_there_for_screen_readers() -> None:
+    root = page(full(), base=PLAIN)
+    for landmark in ("header", "search", "main", "footer"):
+        assert len(list(root.iter(landmark))) == 1
+    assert root.get("lang") == "en"
+    ids = [each.get("id") for each in root.iter() if each.get("id")]
+    assert len(ids) == len(set(ids))
+    assert {each.get("aria-labelledby") for each in root.iter("section")} <= set(ids)
+    assert {str(each.get("href"))[1:] for each in root.iter("a")} <= set(ids)
+    assert [each.get("for") for each in root.iter("label")] == ["search"]
+    assert all(any(True for _ in table.iter("caption")) for table in root.iter("table"))
+    assert all(head.get("scope") in ("row", "col") for head in root.iter("th"))
+    drawings = [each for each in root.iter() if str(each.tag).endswith("svg")]
+    assert drawings and all(each.get("role") == "img" and each.get("aria-label") for each in drawings)
+
+
+@pytest.mark.parametrize("text", ["<script>x</script>", '"', "'", "&amp;", "</p>", "]]>", NASTY.replace("\ud800", "")])
+def test_a_text_comes_out_as_it_went_in(text: str) -> None:
+    (element,) = fragment(tag("p", text, title=text))
+    shown = text.replace("\0", "\\x00").replace("\x1b", "\\x1b").replace("\x07", "\\x07")
+    assert (element.text, element.get("title"), len(element)) == (shown, shown, 0)
+
+
+def test_failures_are_articles_worst_first_with_their_counterexample() -> None:
+    found = fragment(section(PLAIN.contracts[0], PLAIN, 0))
+    assert [words(each) for article in found.iter("article") for each in article.iter("h3")] == [
+        "✗ falsified F-REFUTED on cpu",
+        "! error F-BROKEN on cpu",
+        "○ vacuous F-BARREN on cpu",
+    ]
+    assert "with number = 1 values = tensor([nan], float32)" in words(next(found.iter("article")))
+
+
+def test_every_result_has_its_outcome_in_words_and_its_evidence() -> None:
+    table = list(fragment(section(PLAIN.contracts[0], PLAIN, 0)).iter("table"))[-1]
+    rows = [[words(cell) for cell in row] for row in table.iter("tr")]
+    assert rows[1][:5] == [
+        *("✓ held", "F-HELD", "cpu", "100 valid examples (3 rejected), seed 7, 0.25 s", "measured now"),
+    ]
+    assert rows[2][4] == "recorded on NVIDIA H200, torch 2.11.0, 2026-11-20 (0 days before this report)"
+    assert [row[0] for row in rows[3:]] == ["✗ falsified", "! error", "○ vacuous", "? undecided"]
+
+
+def rows(verdict: ContractVerdict) -> list[list[str]]:
+    found = fragment(kills.matrix(verdict))
+    return [[words(cell) for cell in row] for row in found.iter("tr")]
+
+
+def test_every_cell_says_what_happened() -> None:
+    claims = (falsifier("F", kills=("m", "n")), falsifier("G"), falsifier("H", kills=("n",)))
+    found = evidence(
+        *(trial(id_=id_) for id_ in "FGH"),
+        judged(id_="F"),
+        judged(TrialStatus.HELD, id_="F", mutant="n"),
+        judged(TrialStatus.ERROR, id_="G"),
+    )
+    assert rows(decide(contract(*claims), found, Selection())) == [
+        ["falsifier", "m", "n"],
+        ["F", "✓ killed", "✗ survived"],
+        ["G", "– not judged", "not named"],
+        ["H", "not named", "· not tried"],
+    ]
+
+
+TRACE = RunTrace(
+    run="real-text",
+    device="cpu",
+    seconds=61.27,
+    events=(("begin", 1), ("step", 3), ("<b>", 1), ("step", 5)),
+    losses=((1.0, 4.0), (2.0, 1.0), (4.0, 2.0)),
+)
+
+
+def test_the_curve_is_scaled_to_its_box_and_said_in_words() -> None:
+    found = fragment(charts.run(TRACE))
+    curve, strip = (each for each in found.iter() if str(each.tag).endswith("svg"))
+    (line,) = (each for each in curve if str(each.tag).endswith("polyline"))
+    assert line.get("points") == "20.0,20.0 220.0,160.0 620.0,113.3"
+    said = "Loss 4 at step 1, 2 at step 4, lowest 1."
+    assert curve.get("role") == "img" and said in str(curve.get("aria-label"))
+    (caption,) = found.iter("figcaption")
+    assert words(caption) == f"Reference run real-text on cpu, 61.27 s. {said}"
+    assert strip.get("aria-label") == "Reference run real-text on cpu: order of 10 events"

@@ -1,0 +1,121 @@
+"""A subject that a suite cannot drive is told what to write; what its signature tells is known."""
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim import lr_scheduler
+from torch.utils.data import DistributedSampler, RandomSampler
+
+from pv.suites.distillation_loss.bench import Bench as LossBench
+from pv.suites.driving import NotDriven
+from pv.suites.lr_schedule.bench import PEAK
+from pv.suites.lr_schedule.bench import Bench as ScheduleBench
+from pv.suites.mean_metric.bench import Bench as MetricBench
+from pv.suites.mean_metric.token_mean import TokenMean
+from pv.suites.optimizer.bench import RATE
+from pv.suites.optimizer.bench import Bench as OptimizerBench
+from pv.suites.sampler.bench import Bench as SamplerBench
+
+
+class Logs:
+    def update(self, value: float) -> None:
+        pass
+
+    def compute(self) -> dict[str, float]:
+        return {}
+
+
+def other(student: Tensor, teacher: Tensor) -> Tensor:
+    return student.sum()
+
+
+other.divergence = "jensen"  # type: ignore[attr-defined]
+
+
+def once(size: int) -> Iterator[int]:
+    return iter(range(size))
+
+
+METRIC, LOSS, SCHEDULE = (
+    "update(self, value, weight)",
+    "loss(student, teacher, labels, temperature",
+    "rate(step, warmup",
+)
+OPTIMIZER, SAMPLER = "make(parameters, lr=1e-3)", "make(size, batch_size, seed, world_size"
+
+
+@pytest.mark.parametrize(
+    ("bench", "make", "why", "write"),
+    [
+        (MetricBench, dict, "it has none of compute", METRIC),
+        (MetricBench, lambda size: TokenMean(), "missing 1 required positional argument: 'size'", METRIC),
+        (MetricBench, Logs, "TypeError: float() argument must be", METRIC),
+        (LossBench, lambda student: student, "it is no function of two logits", LOSS),
+        (LossBench, lambda student, teacher, beta: student, "nothing is known for its parameter 'beta'", LOSS),
+        (LossBench, lambda student, teacher: student, "it returned Tensor, not a scalar tensor", LOSS),
+        (LossBench, other, "unknown divergence 'jensen' (choose from forward, reverse)", LOSS),
+        (ScheduleBench, lr_scheduler.LambdaLR, "nothing is known for its parameter 'lr_lambda'", SCHEDULE),
+        (ScheduleBench, lr_scheduler.ReduceLROnPlateau, "missing 1 required positional argument: 'metrics'", SCHEDULE),
+        (ScheduleBench, 0.1, "it is no function of a step or of an optimizer", SCHEDULE),
+        (OptimizerBench, torch.optim.LBFGS, "missing 1 required positional argument: 'closure'", OPTIMIZER),
+        (OptimizerBench, torch.optim.SparseAdam, "does not support dense gradients", OPTIMIZER),
+        (OptimizerBench, nn.Linear, "none of its parameters is named lr, rate, learning_rate", OPTIMIZER),
+        (OptimizerBench, 3, "it cannot be called", OPTIMIZER),
+        (SamplerBench, once, "it returns an iterator, which has one epoch, and takes no `epoch`", SAMPLER),
+        (SamplerBench, lambda size, budget: [[0]], "nothing is known for its parameter 'budget'", SAMPLER),
+        (SamplerBench, lambda seed: [0], "no parameter is the dataset, its lengths or its size", SAMPLER),
+    ],
+)
+def test_what_to_write_is_said_where_a_subject_cannot_be_driven(bench: Any, make: Any, why: str, write: str) -> None:
+    with pytest.raises(NotDriven) as refused:
+        bench(make)
+    said = str(refused.value)
+    assert said.startswith("cannot drive ") and why in said and f"def {write}" in said
+
+
+def test_a_sum_is_known_by_the_name_of_its_parameter() -> None:
+    class Sum(TokenMean):
+        def update(self, total: Any, count: int) -> None:  # type: ignore[override]
+            super().update(total / count, count)
+
+    assert MetricBench(Sum).filled([(2.0, 3), (4.0, 1)]).mean() == 2.5
+
+
+def test_a_loss_of_rows_gets_rows() -> None:
+    def loss(student_NV: Tensor, teacher_NV: Tensor, labels_N: Tensor) -> Tensor:
+        return torch.nn.functional.cross_entropy(student_NV - teacher_NV, labels_N)
+
+    assert LossBench(loss).case(0).student.shape == (10, 1, 7)
+
+
+def test_a_schedule_is_known_by_its_names_and_may_refuse_more_steps() -> None:
+    def rate(step: int, *, warmup: int, total: int, peak: float = 1.0) -> float:
+        return peak * min(1.0, step / max(1, warmup)) * (step <= total)
+
+    assert ScheduleBench(rate).rates(2, 4, 6) == [0, PEAK / 2, PEAK, PEAK, PEAK, 0]
+    assert ScheduleBench(lr_scheduler.OneCycleLR).lacks["stay"] == "it refuses steps after the planned ones"
+
+
+def test_an_optimizer_has_the_parameters_of_its_bases_and_its_own_groups() -> None:
+    class Passing(torch.optim.AdamW):
+        def __init__(self, *args: Any, **settings: Any) -> None:
+            super().__init__(*args, **settings)
+
+    def make(parameters: list[nn.Parameter], rate: float) -> torch.optim.Optimizer:
+        groups: list[Any] = [{"params": parameters[:1], "momentum": 0.9}, {"params": parameters[1:]}]
+        return torch.optim.SGD(groups, lr=rate)
+
+    bench = OptimizerBench(Passing)
+    assert (bench.rate, bench.name, bench.flags) == ("lr", "adamw", ["foreach", "fused"])
+    run = OptimizerBench(make).start([torch.ones(2), torch.ones(3)], [RATE, 0.0])
+    groups = [run.group(each) for each in run.weights]
+    assert [(each["lr"], each["momentum"]) for each in groups] == [(RATE, 0.9), (0.0, 0)]
+
+
+def test_what_a_partial_gives_to_a_sampler_is_left() -> None:
+    assert "shuffle" in SamplerBench(functools.partial(DistributedSampler, shuffle=False)).lacks
+    assert "once" in SamplerBench(functools.partial(RandomSampler, replacement=True)).lacks

@@ -1,0 +1,122 @@
+"""Claims of the suite `causal-lm` on models that are right, and on wrong ones."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from pv.errors import UsageError
+from pv.instrument.swap import swap
+from pv.suites.causal_lm import faults, model
+from pv.suites.causal_lm.bench import Bench
+from pv.suites.causal_lm.model import CausalLM
+from pv.suites.logits import off, why
+from reference_trainer.models.decoder import DecoderConfig, new_decoder
+from tests.suites.trying import Trying
+
+TRYING = Trying("causal-lm")
+
+
+class Plain(CausalLM):
+    """A forward of tokens and labels alone, which returns a tuple."""
+
+    def forward(self, ids: Tensor, labels: Tensor | None = None) -> Any:  # type: ignore[override]
+        output = super().forward(ids, labels=labels)
+        return output.logits, output.loss
+
+
+class BoolMask(CausalLM):
+    """Learned positions that padding moves, and a mask that has to be bool."""
+
+    def forward(self, ids: Tensor, attention_mask: Tensor | None = None) -> Any:  # type: ignore[override]
+        if attention_mask is not None and attention_mask.dtype is not torch.bool:
+            raise ValueError("attention_mask must be bool")
+        return super().forward(ids, attention_mask, torch.arange(ids.shape[1])).logits
+
+
+def decoder() -> nn.Module:
+    return new_decoder(DecoderConfig(vocab_size=40, layers=2, width=32, heads=4), seed=3)
+
+
+@pytest.mark.parametrize(
+    ("factory", "unclaimed"),
+    [
+        (lambda: CausalLM().bfloat16(), set()),
+        (Plain, {"PAD-001", "PAD-002", "PACK-001", "CACHE-001"}),
+        (BoolMask, {"PAD-002", "PACK-001", "LOSS-001", "CACHE-001"}),
+        (decoder, {"PAD-001", "PAD-002", "LOSS-001", "CACHE-001"}),
+    ],
+)
+def test_correct_model_makes_the_claims_of_its_signature(factory: Any, unclaimed: set[str]) -> None:
+    assert TRYING.wrong(factory) == {f"CLM-{each}": "" for each in unclaimed}
+
+
+@pytest.mark.parametrize(
+    ("subject", "message"),
+    [
+        (CausalLM(), "cannot be called without arguments"),
+        (lambda: 3, "the subject returned int"),
+        (lambda: nn.Linear(3, 3), "the model cannot be called with tokens"),
+    ],
+)
+def test_subject_that_cannot_be_driven_is_told_what_to_write(subject: Any, message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        Bench(subject)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "claim", "cause"),
+    [
+        ("dropped", lambda x, training: F.dropout(x, 0.1), "CLM-EVAL-001", "dropout is active"),
+        (
+            "causal",
+            lambda queries, keys: torch.ones(queries, keys, dtype=torch.bool).tril(keys - queries + 1),
+            "CLM-CAUSAL-001",
+            "token 2 is replaced, and the logits of the earlier positions [1] change",
+        ),
+        ("normed", lambda x: x / x.norm(), "CLM-BATCH-001", "or something is normalised over the batch"),
+        ("real", lambda mask: mask[:1, None, :] > 0, "CLM-PAD-001", "that of another row"),
+        (
+            "positions",
+            lambda given, mask, past: torch.arange(past, mask.shape[1]),
+            "CLM-PAD-002",
+            "positions count the pad",
+        ),
+        (
+            "same",
+            lambda segments: segments[:, :, None] > 0,
+            "CLM-PACK-001",
+            "documents of the packed row are seen",
+        ),
+        ("token_loss", lambda y, t: F.cross_entropy(y.mT, t), "CLM-LOSS-001", "labels that are not shifted"),
+        (
+            "positions",
+            lambda given, mask, past: (mask.cumsum(1) - int(not past)).long().clamp(min=0)[:, past:],
+            "CLM-CACHE-001",
+            "off by one",
+        ),
+    ],
+)
+def test_cause_is_named(
+    name: str, fault: Callable[..., Any], claim: str, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model, name, fault)
+    assert cause in TRYING.wrong(model.CausalLM)[claim]
+
+
+def test_weights_that_are_untied_by_a_load_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model.CausalLM, "load_state_dict", model.CausalLM.load_state_dict)  # restored afterwards
+    swap(model, "CausalLM.load_state_dict", faults.untied)
+    found = TRYING.wrong(model.CausalLM)
+    assert found.keys() == {"CLM-LOAD-001"}
+    assert "embed.weight and head.weight are no longer one parameter" in found["CLM-LOAD-001"]
+
+
+def test_logits_that_are_not_finite_are_infinitely_far_off_and_explained() -> None:
+    apart = off(torch.tensor([1.0, torch.nan]), torch.ones(2))
+    assert apart == math.inf and "not finite" in why(apart, "padding is seen")

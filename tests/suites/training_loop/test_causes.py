@@ -1,0 +1,189 @@
+"""The cause that a failing claim names is the fault that was planted, and a correct loop is not accused."""
+
+from collections.abc import Sequence
+from typing import Any
+from unittest import SkipTest
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from pv.contract.claims import Falsifier
+from pv.suites.training_loop import loop, plan
+from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.job import IGNORED, Job
+from pv.suites.training_loop.probe import PAD, token_loss
+from pv.suites.training_loop.saving import Training
+from tests.suites.training_loop.planting import attack_of, by_id, claims, refutation
+
+CAUSES = [
+    # Gradients
+    ("shifts-twice", "TL-GRAD-001", "it is that of labels shifted twice, up to a factor"),
+    ("sum-of-means", "TL-GRAD-001", "the sum of the micro-batches' means, not divided by their number"),
+    ("gradient-kept", "TL-GRAD-001", "it is its own plus the gradient of the step before, which was not reset"),
+    ("window-of-means", "TL-GRAD-002", "it is the mean of the micro-batches' means"),
+    ("mean-over-examples", "TL-GRAD-002", "it is the mean of the examples' means"),
+    ("divides-by-all-tokens", "TL-GRAD-002", "divided by all positions, padding included"),
+    ("planned-window", "TL-GRAD-003", "by the planned number of micro-batches, not by those of the window"),
+    ("first-label-counted", "TL-GRAD-005", "it is divided by all labels, also those that are not predicted"),
+    ("pads-on-the-left", "TL-GRAD-005", "with the first tokens scored, which padding on the left precedes"),
+    ("padding-scored", "TL-PAD-001", "it is that with the padding scored"),
+    ("never-clips", "TL-CLIP-001", "clipped after the step, or not at all"),
+    ("clips-all-but-the-first", "TL-CLIP-001", "clipped, but for embed.weight"),
+    ("clips-scaled-gradient", "TL-CLIP-003", "`unscale_` is called after the clipping"),
+    ("rate-of-skipped-step", "TL-SCALER-001", "a schedule that moves on with the skipped step"),
+    ("gradient-stays-after-overflow", "TL-SCALER-001", "a gradient that is not cleared after the skipped step"),
+    # Order and steps
+    ("drop-last", "TL-DATA-001", "it is without the last, incomplete batch"),
+    ("window-dropped", "TL-DATA-001", "it is without the last, incomplete window"),
+    ("order-of-seed-plus-epoch", "TL-DATA-005", "an order depends on seed + epoch only"),
+    ("dropout-without-seed", "TL-DATA-003", "same examples, another gradient"),
+    ("steps-twice", "TL-STEP-001", "it is a second step of the optimizer without a micro-batch (step 2)"),
+    # Rates and decay
+    ("rate-late", "TL-RATE-001", "it is the rate of the step before"),
+    ("rate-per-micro-batch", "TL-RATE-001", "it is a schedule that advances with every micro-batch"),
+    ("decay-from-the-first-step", "TL-RATE-001", "its decay is counted from the first step"),
+    ("bias-decays", "TL-DECAY-001", "head.bias has the weight decay 0.1, not 0.0"),
+    ("decay-in-the-gradient", "TL-DECAY-002", "a decay that is added to the gradient"),
+    # Logs, evaluations and averages
+    ("logs-next-rate", "TL-RATE-002", "it is the rate of the next step"),
+    ("logs-sum-over-tokens", "TL-LOG-001", "it is the sum over the tokens, not divided"),
+    ("logs-last-micro-batch", "TL-LOG-002", "it is that of the last micro-batch"),
+    ("logs-sum-of-micro-batches", "TL-LOG-002", "it is the token mean times the micro-batches of the window"),
+    ("logs-last-step", "TL-LOG-003", "it is that of the last step"),
+    ("log-keeps-its-tokens", "TL-LOG-003", "/ the tokens of the whole run"),
+    ("logs-mean-of-means", "TL-LOG-004", "it is the mean of the steps' means"),
+    ("evaluation-by-examples", "TL-EVAL-001", "it is the sum over the tokens / the number of examples"),
+    ("evaluation-mean-of-means", "TL-EVAL-002", "it is the mean of the batches' means"),
+    ("greatest-is-best", "TL-BEST-001", "it is the greatest loss"),
+    ("nan-is-best", "TL-BEST-002", "an evaluation with a NaN loss"),
+    ("tie-is-best", "TL-BEST-003", "a tie replaces the best"),
+    ("best-has-other-weights", "TL-BEST-005", "the weights of the best checkpoint have the loss"),
+    ("average-before-step", "TL-AVERAGE-001", "so it is updated before the step"),
+    ("average-never", "TL-AVERAGE-001", "the weights at the start: it is never updated"),
+    # Resume
+    ("resume-starts-epoch-over", "TL-RESUME-001", "from its start"),
+    ("resume-replays", "TL-RESUME-001", "of which 2 examples are replayed"),
+    ("resume-without-schedule", "TL-RESUME-002", "the schedule of a run that has taken 0 steps (last_epoch 0)"),
+    ("resume-without-moments", "TL-RESUME-003", "another state of the optimizer: embed.weight.step (1, not 2)"),
+    ("resume-without-window", "TL-RESUME-005", "it is the mean over the steps after the cut only"),
+    ("resume-counts-tokens-anew", "TL-RESUME-006", "it is tokens counted from 0 after the cut"),
+    ("resume-without-best", "TL-BEST-004", "the least loss before it is forgotten"),
+    ("resume-without-average", "TL-AVERAGE-002", "starts anew with the weights of the checkpoint"),
+    ("resume-without-scale", "TL-SCALER-002", "is 2 times that of the run that was not cut"),
+    # The network
+    ("sees-next-token", "TL-NETWORK-001", "token 2 is replaced, and the logits of the earlier positions [1] change"),
+    ("sees-padding", "TL-NETWORK-002", "padding is seen"),
+    ("counts-padding", "TL-NETWORK-002", "positions count it"),
+    ("dropout-in-eval-mode", "TL-NETWORK-003", "dropout is active"),
+    ("trains-frozen-part", "TL-NETWORK-004", "position.weight is to be frozen"),
+    ("optimizer-holds-frozen", "TL-NETWORK-005", "position.weight is frozen, and the optimizer holds it"),
+    ("bias-decays", "TL-NETWORK-006", "norm.weight has the weight decay 0.1"),
+    ("parameters-in-a-set", "TL-NETWORK-007", "a saved state is loaded by position"),
+    ("evaluation-trains-frozen-part", "TL-NETWORK-008", "position is in training mode"),
+    ("recomputes-with-other-dropout", "TL-NETWORK-009", "other numbers are drawn"),
+    ("loss-in-bfloat16", "TL-NETWORK-010", "the loss is computed in torch.bfloat16"),
+    ("frozen-part-cuts-the-graph", "TL-NETWORK-011", "embed.weight is trained and has no gradient"),
+]
+
+
+@pytest.mark.parametrize(("mutant", "claim", "cause"), CAUSES, ids=lambda value: value if "-" in value else "")
+def test_cause_is_named(mutant: str, claim: str, cause: str) -> None:
+    assert cause in refutation(mutant, claim)
+
+
+def input_tokens(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    ids = batch["input_ids"]
+    labels = ids[:, :-1].masked_fill(batch["labels"][:, 1:] == IGNORED, IGNORED)
+    return cross_entropy(model(ids)[:, :-1].flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum")
+
+
+def padding_of_shifted_labels(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+    ids, real = batch["input_ids"].clone(), batch["attention_mask"]
+    ids[range(len(ids)), real.sum(1) - 1] = PAD
+    return token_loss(model(ids), batch["labels"].masked_fill(real == 0, PAD), "sum")
+
+
+backward = loop.backward
+
+
+def in_eval_mode(training: Training, window: Any) -> Any:
+    training.model.eval()
+    return backward(training, window)
+
+
+def from_above_zero(job: Job, done: int, planned: int) -> float:
+    return (done + 1) / job.warmup if done < job.warmup else plan.factor(job, done, planned)
+
+
+def per_micro_batch(job: Job, done: int, planned: int) -> float:
+    return from_above_zero(job, min(done * job.accumulate, planned), planned)
+
+
+def planned_per_micro_batch(job: Job, done: int, planned: int) -> float:
+    return plan.factor(job, done, planned * job.accumulate)
+
+
+@pytest.mark.parametrize(
+    ("name", "fault", "claim", "cause"),
+    [
+        ("loss_sum", input_tokens, "TL-GRAD-001", "labels that are the input tokens, not the next ones"),
+        ("loss_sum", padding_of_shifted_labels, "TL-PAD-001", "the padding of labels shifted by the loop scored"),
+        ("backward", in_eval_mode, "TL-DATA-001", "it is a training in eval mode"),
+        ("factor", per_micro_batch, "TL-RATE-001", "a schedule that advances with every micro-batch"),
+        ("factor", planned_per_micro_batch, "TL-RATE-001", "planned for as many steps as there are micro-"),
+        ("factor", planned_per_micro_batch, "TL-RATE-005", "planned for as many steps as there are micro-"),
+    ],
+)
+def test_cause_that_no_mutant_has_is_named(
+    name: str, fault: Any, claim: str, cause: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, name, fault)
+    with pytest.raises(AssertionError, match=cause):
+        attack_of(by_id(claim))(bench=Bench(loop.Loop()))
+
+
+@claims("rates")
+def test_a_warmup_that_begins_above_zero_is_no_fault(claim: Falsifier, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "factor", from_above_zero)
+    attack_of(claim)(bench=Bench(loop.Loop()))
+
+
+def test_decay_that_warms_up_is_named_and_can_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Saying(loop.Loop):
+        def expected_decay(self, job: Job, done: int) -> float:
+            return min(job.average or 0.0, (1 + done) / (10 + done))
+
+    updates = {"done": 0}
+
+    @torch.no_grad()
+    def average(mean: torch.nn.Module, model: torch.nn.Module, decay: float | None) -> None:
+        warm = min(decay or 0.0, (1 + updates["done"]) / (10 + updates["done"]))
+        updates["done"] += 1
+        for each, new in zip(mean.parameters(), model.parameters(), strict=True):
+            each.copy_(warm * each + (1 - warm) * new)
+
+    def begin(job: Job) -> Training:
+        updates["done"] = 0
+        return original(job)
+
+    original = loop.begin
+    monkeypatch.setattr(loop, "average", average)
+    monkeypatch.setattr(loop, "begin", begin)
+    attack = attack_of(by_id("TL-AVERAGE-001"))
+    attack(bench=Bench(Saying()))
+    with pytest.raises(AssertionError, match="expected_decay"):
+        attack(bench=Bench(loop.Loop()))
+
+
+@pytest.mark.parametrize("claim", ["TL-NETWORK-009", "TL-NETWORK-010"])
+def test_a_flag_without_an_effect_leaves_the_claim_undecided(claim: str) -> None:
+    class Plain(loop.Loop):
+        def network_loss(
+            self, network: nn.Module, rows: Sequence[Sequence[int]], *, checkpointing: bool, autocast: bool
+        ) -> Tensor:
+            return super().network_loss(network, rows, checkpointing=False, autocast=False)
+
+    with pytest.raises(SkipTest, match=r"turn (checkpointing|autocast) on"):
+        attack_of(by_id(claim))(bench=Bench(Plain()))
