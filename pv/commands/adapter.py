@@ -27,7 +27,7 @@ from {module} import {names}
 
 class Adapter(HandWritten):
     logged = {logged}
-    # without = ("masks", "lengths")  # if every token is scored; if all rows have one length
+    # without = ("masks", "lengths")  # every token is scored; all rows have one length. "gaps": prompts come first
 
     def build(self, job: Job, model: Probe) -> None:
         # model(tokens) maps token ids [B, T] to logits [B, T, V]. Wrap it if the loop calls its model otherwise.
@@ -132,8 +132,8 @@ def _in_parts(target: Target, loop: Loop) -> str:
         windows=_part(loop, "windows").text,
         update=_part(loop, "update", "window").text,
         evaluate=_evaluate(_part(loop, "evaluate")),
-        save=_part(loop, "save", "path").text,
-        load=_part(loop, "load", "path").text,
+        save=_with_path(_part(loop, "save", "path")),
+        load=_with_path(_part(loop, "load", "path")),
         steps=seen.get("steps", 'fill_in("how many steps were taken before the checkpoint")'),
     )
 
@@ -144,6 +144,13 @@ def _part(loop: Loop, role: str, first: str = "") -> Call:
     if method is None:
         return Call(f'fill_in("{role}")')
     return called(loop, f"self.loop.{method.name}", {"job": "self.job", "first": first}, method)
+
+
+def _with_path(call: Call) -> str:
+    """Return the call of a method that saves or loads; it is to be filled in if the method takes no path."""
+    if "path" in call.text or call.text.startswith("fill_in("):
+        return call.text
+    return f'fill_in("how the loop is told the path, with {call.text}")'
 
 
 def _evaluate(call: Call) -> str:

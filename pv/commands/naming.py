@@ -10,6 +10,7 @@ from pv.contract.finding import Severity
 from pv.contract.load import Loaded, is_folder, load
 from pv.contract.model import Contract
 from pv.contract.spelling import nearest
+from pv.contract.suites import suites
 from pv.errors import UsageError
 from pv.source.project import Project, find_project
 
@@ -84,6 +85,8 @@ def _one(name: str, known: Loaded) -> Named:
     matching = [(contract, id_) for contract, id_ in claims if fnmatchcase(id_, name)]
     if not matching and os.path.lexists(name):
         return Named((Path(name),))
+    if not matching and name in suites():
+        return Named((suites()[name],))
     if not matching:
         raise _unknown(name, known)
     return Named(tuple(c.location.path for c, _ in matching), tuple(id_ for _, id_ in matching))

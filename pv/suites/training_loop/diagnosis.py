@@ -57,8 +57,19 @@ def first_difference(found: Run, right: Run, done: int = 0) -> str:
     """Return in which step two runs differ first, and in what. found: resumed after `done` steps of the right run."""
     for k, (a, b) in enumerate(zip(found.steps, right.steps[done:], strict=False), done + 1):
         if why := _difference(a, b):
-            return f"the first difference is in step {k}: {why}"
+            return f"the first difference is in step {k}: {why}{_before(found, right, k, done)}"
     return "no step differs" if len(found.steps) + done == len(right.steps) else "the numbers of steps differ"
+
+
+def _before(found: Run, right: Run, k: int, done: int) -> str:
+    """Return what differs before step k, whose gradients may differ; "" if that is not it."""
+    a, b = found.steps[k - done - 1], right.steps[k - 1]
+    if a.batches != b.batches or not different(_present(a.gradient), _present(b.gradient)):
+        return ""
+    if k == done + 1 and done:
+        return ": other weights or random numbers before it"
+    weights = different(found.before(k - done - 1), right.before(k - 1))
+    return f": other weights before it, {weights}" if weights else " of the same weights: other random numbers"
 
 
 def _difference(found: Step, right: Step) -> str:
@@ -69,7 +80,7 @@ def _difference(found: Step, right: Step) -> str:
     if found.rates != right.rates:
         return f"rates {dict(found.rates)}, not {dict(right.rates)}"
     if differing := different(_present(found.gradient), _present(right.gradient)):
-        return f"same examples, another gradient of {differing}: other weights or random numbers before it"
+        return f"same examples, another gradient of {differing}"
     if differing := different(found.state, right.state):
         return f"same gradient, another state of the optimizer: {differing}"
     differing = different(found.weights, right.weights)

@@ -40,16 +40,16 @@ class Job:
 
     batch: examples of a micro-batch on one process. accumulate: micro-batches of a step. rate: of the optimizer, at the
     peak of the schedule. schedule: `constant`, or `linear` to 0. warmup: steps in which the rate rises, the first with
-    0 or with the peak divided by `warmup`. clip: largest norm.
-    frozen: the embedding is not trained. log_every, eval_every, save_every: in optimizer steps. keep: how many
-    checkpoints stay. best: the checkpoint of the least evaluation loss stays, too. resume: a path from
-    `Report.checkpoints`. stop_at: a callback asks the trainer to stop after this step. noise: the collator draws a
-    token of each row from PyTorch's default generator, as an augmentation does. workers: of the data loader. groups:
-    the head is a parameter group of its own, whose rate is `HEAD` times that of the others. decay: the weight decay of
-    matrices; biases have none. scaler: the loss is scaled by a gradient scaler. average: a running average of the
-    weights starts with them, and after each step keeps this part of itself; the rest is the new weights. The rest is
-    the model's own affair: tied: embedding and head share their weights. nan_evaluations: those, from 0, in which it
-    returns NaN. overflows: forwards in training mode, from 0, whose gradient is infinite; none in a resumed run.
+    0 or with the peak divided by `warmup`. clip: largest norm. max_steps: ends the run, whatever `epochs` is. frozen:
+    the embedding is not trained. log_every, eval_every, save_every: in optimizer steps. keep: how many checkpoints
+    stay. best: the checkpoint of the least evaluation loss stays, too. resume: a path from `Report.checkpoints`.
+    stop_at: a callback asks the trainer to stop after this step. noise: the collator draws a token of each row from
+    PyTorch's default generator, as an augmentation does. workers: of the data loader. groups: the head is a parameter
+    group of its own, whose rate is `HEAD` times that of the others. decay: the weight decay of matrices; biases have
+    none. scaler: the loss is scaled by a gradient scaler. average: a running average of the weights starts with them,
+    and after each step keeps this part of itself; the rest is the new weights. The rest is the model's own affair:
+    tied: embedding and head share their weights. nan_evaluations: those, from 0, in which it returns NaN. overflows:
+    forwards in training mode, from 0, whose gradient is infinite; none in a resumed run.
     """
 
     directory: Path
@@ -120,11 +120,11 @@ def padded(examples: list[Example], multiple: int = 1) -> dict[str, Tensor]:
 class Report:
     """What only the trainer can say about its run.
 
-    logs: rows with `step` and, of `loss`, `rate` and `norm`, what it logs. evaluations: (step, loss). events: names in
-    their order (`train_begin`, `epoch_begin`, `step_begin`, `step_end`, `epoch_end`, `log`, `evaluate`, `save`,
-    `train_end`). checkpoints: by step, those left on disk. final_step: as the trainer counts. best: the step whose
-    checkpoint it calls the best. best_model: a model with the weights of that checkpoint. average: a model with the
-    running average of the weights.
+    logs: rows with `step` and, of `loss`, `rate` and `norm`, what it logs; those of a resumed run may begin after the
+    cut. evaluations: (step, loss). events: names in their order (`train_begin`, `epoch_begin`, `step_begin`,
+    `step_end`, `epoch_end`, `log`, `evaluate`, `save`, `train_end`). checkpoints: by step, those left on disk.
+    final_step: as the trainer counts. best: the step whose checkpoint it calls the best. best_model: a model with the
+    weights that were evaluated for that checkpoint. average: a model with the running average of the weights.
     """
 
     model: nn.Module
@@ -160,6 +160,7 @@ FEATURES = RARE | {
     "clip",
     "evaluate",
     "events",
+    "gaps",
     "groups",
     "history",
     "keep",

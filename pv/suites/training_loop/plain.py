@@ -1,27 +1,32 @@
-"""Examples as a trainer can take them: not every loop has labels that are not scored, or rows of unequal length."""
+"""Examples as a trainer can take them.
 
-from collections.abc import Collection, Mapping
+Not every loop has labels that are not scored, or has them anywhere but at the begin of a row, or rows of unequal
+length.
+"""
+
+from collections.abc import Collection, Mapping, Set
 from dataclasses import replace
 from itertools import cycle, islice
 
-from pv.suites.training_loop.job import Example, Job
+from pv.suites.training_loop.job import IGNORED, Example, Job
 
 LENGTH = 5
 """The tokens of a row, where all have as many."""
 
 
 def taken(job: Job, lacks: Collection[str]) -> Job:
-    """Return the job with its examples as a trainer without the features `masks` or `lengths` takes them."""
-    rows = {name: tuple(_taken(each, lacks) for each in getattr(job, name)) for name in ("train", "evaluated")}
+    """Return the job with its examples as a trainer without `masks`, `gaps` or `lengths` takes them."""
+    rows = {name: tuple(_taken(each, set(lacks)) for each in getattr(job, name)) for name in ("train", "evaluated")}
     return replace(job, train=rows["train"], evaluated=rows["evaluated"])
 
 
-def _taken(example: Example, lacks: Collection[str]) -> Example:
+def _taken(example: Example, lacks: Set[str]) -> Example:
     tokens, labels = example.tokens, example.labels
-    if "masks" in lacks:
-        labels = (labels[0], *tokens[1:])
     if "lengths" in lacks:
         tokens, labels = ((row[0], *islice(cycle(row[1:]), LENGTH - 1)) for row in (tokens, labels))
+    given = 0 if "masks" in lacks else labels[1:].count(IGNORED)
+    if lacks & {"masks", "gaps"}:
+        labels = (labels[0], *(IGNORED,) * given, *tokens[1 + given :])
     return Example(tokens, labels)
 
 

@@ -10,7 +10,9 @@ from torch.nn.functional import cross_entropy
 
 from pv.suites.training_loop.adapters.handwritten import HandWritten
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.job import Job
+from pv.suites.training_loop.claims.cases import job, unequal
+from pv.suites.training_loop.job import IGNORED, Job
+from pv.suites.training_loop.plain import taken
 from tests.suites.training_loop.planting import attack_of, by_id, contract
 
 
@@ -70,3 +72,11 @@ def test_claims_about_unscored_tokens_and_unequal_rows_are_not_claimed() -> None
     for claim in ("TL-MASK-001", "TL-MASK-002", "TL-GRAD-002", "TL-GRAD-004", "TL-PAD-001"):
         assert "`without`" in reasons[claim]
     assert reasons["TL-GRAD-003"] == ""
+
+
+def test_tokens_that_are_not_scored_come_first_in_a_loop_without_gaps() -> None:
+    before = job(unequal(6))
+    for each, old in zip(taken(before, ["gaps"]).train, before.train, strict=True):
+        given = old.labels[1:].count(IGNORED)
+        assert each.labels[1:] == (IGNORED,) * given + each.tokens[1 + given :]
+        assert each.scored == old.scored

@@ -30,7 +30,8 @@ class HandWritten:
     the end of the run, accumulation, clipping, schedule and what is saved are the loop's.
     logged: of `loss`, `rate` and `norm`, the numbers that `log` returns. has: features that it is not known to have
     otherwise: those of `RARE` in `pv.suites.training_loop.job`, `groups`, and others. without: features that it does
-    not have: `masks` if every token is scored, `lengths` if all rows have one length.
+    not have: `masks` if every token is scored, `gaps` if tokens that are not scored come first, as a prompt does,
+    `lengths` if all rows have one length.
     """
 
     logged: tuple[str, ...] = ()

@@ -53,6 +53,10 @@ def _known(run: Run, decay: Decays) -> dict[str, Weights]:
         "the average with a decay that warms up as (1 + n) / (10 + n), which `expected_decay` of the adapter can say": (
             averaged(START, after, lambda k: min(decay(k), (1 + k) / (10 + k)))
         ),
+        "the average with the larger of the decay and (1 + n) / (10 + n), where a warm-up has the smaller": (
+            averaged(START, after, lambda k: max(DECAY, (1 + k) / (10 + k)))
+        ),
+        "the average with the constant decay of the job, without a warm-up": averaged(START, after, constant),
         "the average with the decay of the first update": averaged(START, after, lambda _: decay(0)),
         "the weights at the start: it is never updated": START,
         "the weights at the end: nothing is averaged": run.weights,

@@ -20,7 +20,7 @@ def both_ranks(bench: Bench, **others: Any) -> tuple[Run, Run]:
     """Return the runs of the two ranks of a job, with checkpoints and evaluations if the trainer has them."""
     saved: dict[str, Any] = {} if bench.missing("", ("save",)) else {"save_every": 1}
     evaluated = {} if bench.missing("", ("evaluate",)) else {"evaluated": EVALUATED, "eval_every": 2}
-    first, second = bench.ranks(job(unequal(8), batch=1, accumulate=2, **saved, **evaluated, **others), 2)
+    first, second = bench.ranks(job(unequal(10), batch=1, accumulate=2, **saved, **evaluated, **others), 2)
     if len(first.steps) != len(second.steps):
         refute(f"the ranks take {len(first.steps)} and {len(second.steps)} steps", first)
     return first, second
@@ -48,8 +48,8 @@ def falsify_gradient_of_two_ranks(bench: Bench) -> None:
     cells: Cells = {}
     for k in range(len(together.steps)):
         cell = gradient_cell(bench, together, k)
-        if cell.fault and _is_mean_of_ranks(bench, (first, second), k):
-            cell = replace(cell, causes=("the mean of the ranks' means", *cell.causes))
+        if cell.fault:
+            cell = replace(cell, causes=(*_causes(bench, (first, second), k), *cell.causes))
         cells[f"step {k + 1}"] = Cell(first, cell.fault, cell.causes)
     judge(cells)
 
@@ -70,19 +70,20 @@ def falsify_evaluation_of_two_ranks(bench: Bench) -> None:
     runs, cells = both_ranks(bench), Cells()
     for rank, run in enumerate(runs):
         for k, loss in run.evaluations:
-            cells[f"rank {rank}, step {k}"] = _evaluation_cell(runs, run, k, loss)
+            cells[f"rank {rank}, step {k}"] = _evaluation_cell(runs, rank, k, loss)
     if not cells:
         refute("no rank reports an evaluation", runs[0])
     judge(cells)
 
 
-def _evaluation_cell(runs: tuple[Run, Run], run: Run, k: int, loss: float) -> Cell:
+def _evaluation_cell(runs: tuple[Run, Run], rank: int, k: int, loss: float) -> Cell:
+    run = runs[rank]
     cell = evaluation_cell(run, k, loss)
     parts = [
         [each for each in run.job.evaluated if any(each.name in names for names in part.evaluated)] for part in runs
     ]
     own = [token_mean([sums(run.before(k), part)]) for part in parts]
-    known = {"the mean of the ranks' means": sum(own) / 2, "that of its own part": own[runs.index(run)]}
+    known = {"the mean of the ranks' means": sum(own) / 2, "that of its own part": own[rank]}
     return replace(cell, causes=(*equal_to(loss, known, TOLERANCE), *cell.causes)) if cell.fault else cell
 
 
@@ -93,7 +94,21 @@ def falsify_no_example_is_never_used(bench: Bench) -> None:
         refute(f"in 8 epochs of two ranks, the examples {never} of 7 are never used", runs[0])
 
 
-def _is_mean_of_ranks(bench: Bench, runs: tuple[Run, Run], k: int) -> bool:
-    a, b = (sums(runs[0].before(k), run.named(run.steps[k].names)) for run in runs)
-    mean = {n: (a.gradient[n] / max(a.tokens, 1) + b.gradient[n] / max(b.tokens, 1)) / 2 for n in a.gradient}
-    return difference(runs[0].steps[k].gradient, mean) < max(bench.trainer.tolerance, 1e-6)
+def _causes(bench: Bench, runs: tuple[Run, Run], k: int) -> tuple[str, ...]:
+    """Return which mistakes with the ranks' sums give the gradient at index k."""
+    a, b = (sums(run.before(k), run.named(run.steps[k].names)) for run in runs)
+    known = {
+        "the mean of the ranks' means": (0.5, 0.5, a.tokens, b.tokens),
+        "the sum of the ranks' means: each divides by its own tokens": (1.0, 1.0, a.tokens, b.tokens),
+        "the mean of the ranks' sums, divided by the tokens of both: the average over ranks is not undone": (
+            *(0.5, 0.5, a.tokens + b.tokens, a.tokens + b.tokens),
+        ),
+        "that of rank 0 alone: gradients are not added up": (1.0, 0.0, a.tokens, b.tokens),
+    }
+    found, tolerance = runs[0].steps[k].gradient, max(bench.trainer.tolerance, 1e-6)
+
+    def is_it(one: float, other: float, ours: int, theirs: int) -> bool:
+        parts = {n: one * a.gradient[n] / max(ours, 1) + other * b.gradient[n] / max(theirs, 1) for n in a.gradient}
+        return difference(found, parts) < tolerance
+
+    return tuple(name for name, factors in known.items() if is_it(*factors))
