@@ -68,11 +68,11 @@ def distill(
     """
     # Entered twice: an interrupt at the end of the inner block reaches the outer one.
     given: Any = {"callbacks": callbacks, "lines": lines, "clock": clock, "environment": environment}
+    kind: Callable[..., Distillation]
     kind, arguments = parts_named(settings) or (Distillation, {})
     with kind(settings, **arguments, **given) as run, run:
         run.prepare()
-        result: DistillResult = run.conclude(run.run())
-    return result
+        return run.conclude(run.run())
 
 
 class Distillation(Parts):
