@@ -30,11 +30,6 @@ def scored_tokens(batch: Any) -> int:
     return max(int((batch.labels[:, 1:].long() != -100).sum()), 1)
 
 
-def gradient_dropped(original: Any, student: Any, batch: Any) -> Any:
-    """Return a pass that ignores its gradient."""
-    return SimpleNamespace(logits=original(student, batch).logits, backward=lambda gradient: None)
-
-
 def evaluating_nothing(module: nn.Module) -> Any:
     """Leave every training flag as it is."""
     return nullcontext()

@@ -9,7 +9,7 @@ Source: Hinton, Vinyals, Dean 2015, arXiv:1503.02531, section 2.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 
@@ -119,12 +119,6 @@ def assert_close(what: str, seen: float, expected: float, allowed: float, formul
     assert difference <= allowed, (
         f"{what} is {seen:.9g}; expected {expected:.9g} ({formula}); difference {difference:.3g}, allowed {allowed:.3g}"
     )
-
-
-def assert_all_close(what: str, seen: Iterable[float], expected: Iterable[float], allowed: float, formula: str) -> None:
-    """Assert `assert_close` for each pair of elements."""
-    for v, (value, target) in enumerate(zip(seen, expected, strict=True)):
-        assert_close(f"{what}[{v}]", value, target, allowed, formula)
 
 
 def assert_refused(what: str, call: object, *words: str) -> None:
