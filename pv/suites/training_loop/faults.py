@@ -259,6 +259,15 @@ def steps_twice(original: Callable[[Training], float], training: Training) -> fl
     return rate
 
 
+def scale_keeps_growing(original: Callable[[Training], float], training: Training) -> float:
+    """Let the scale grow after every step, once it has grown."""
+    before = training.scaler.get_scale()
+    rate = original(training)
+    if training.scaler.get_scale() > before:
+        training.scaler.set_growth_interval(1)
+    return rate
+
+
 def averages_first(original: Callable[[Training], float], training: Training) -> float:
     """Update the average of the weights before the step."""
     loop.average(training.average, training.model, training.job.average)

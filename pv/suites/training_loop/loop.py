@@ -277,7 +277,7 @@ def begin(job: Job) -> Training:
         model=model,
         optimizer=optimizer,
         scheduler=scheduler,
-        scaler=GradScaler("cpu", enabled=job.scaler),
+        scaler=GradScaler("cpu", enabled=job.scaler, growth_interval=4),
         average=copy.deepcopy(model),
         state=State(),
         events=[],

@@ -34,6 +34,7 @@ CAUSES = [
     ("clips-scaled-gradient", "TL-CLIP-003", "`unscale_` is called after the clipping"),
     ("rate-of-skipped-step", "TL-SCALER-001", "a schedule that moves on with the skipped step"),
     ("gradient-stays-after-overflow", "TL-SCALER-001", "a gradient that is not cleared after the skipped step"),
+    ("scale-keeps-growing", "TL-SCALER-003", "a count of good steps that is not reset"),
     # Order and steps
     ("drop-last", "TL-DATA-001", "it is without the last, incomplete batch"),
     ("window-dropped", "TL-DATA-001", "it is without the last, incomplete window"),

@@ -1,6 +1,7 @@
 """Claims about a gradient scaler whose gradient overflows."""
 
 import math
+from itertools import pairwise
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job
@@ -52,6 +53,29 @@ def _rates_cell(bench: Bench, run: Run) -> Cell:
     moved = any(all(map(close, found, every[:k] + every[k + 1 :])) for k in range(WINDOWS + 1))
     causes = ("a schedule that moves on with the skipped step",) if moved else ()
     return Cell(run, f"the steps taken have the rates {found}, not {wanted}", causes)
+
+
+def falsify_scale_grows_evenly(bench: Bench) -> None:
+    cells: Cells = {}
+    for accumulate in (1, 2):
+        settings = {"batch": 1, "accumulate": accumulate, "epochs": 2}
+        plain, scaled = (bench.run(job(equal(6 * accumulate), scaler=on, **settings)) for on in (False, True))
+        cells[f"accumulation {accumulate}"] = _growth_cell(plain, scaled)
+    judge(cells)
+
+
+def _growth_cell(plain: Run, scaled: Run) -> Cell:
+    """Return whether the scale grows as often later as at first, beside a run of the same steps without a scale."""
+    if len(plain.steps) != len(scaled.steps):
+        return Cell(scaled, f"{len(scaled.steps)} steps are taken, and without a scaler {len(plain.steps)}")
+    pairs = zip(scaled.steps, plain.steps, strict=True)
+    scales = [a.scaled[-1] / b.scaled[-1] for a, b in pairs if a.scaled and b.scaled and b.scaled[-1]]
+    grown = [k for k in range(1, len(scales)) if scales[k] > 1.01 * scales[k - 1]]
+    early = [k for last, k in pairwise(grown) if k - last < grown[0]]
+    if not early:
+        return Cell(scaled)
+    fault = f"the scale first grows after {grown[0]} steps, and then after the steps {', '.join(map(str, grown[1:]))}"
+    return Cell(scaled, fault, ("a count of good steps that is not reset when the scale grows",))
 
 
 def falsify_scale_after_a_cut(bench: Bench) -> None:
