@@ -69,7 +69,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Any]]:
     """Yield each row of a file, with where it is."""
     try:
         if path.suffix == ".parquet":
-            from pyarrow import parquet  # type: ignore[import-untyped]
+            from pyarrow import parquet
 
             yield from ((f"{path}: row {n}", row) for n, row in enumerate(parquet.read_table(path).to_pylist(), 1))
             return
