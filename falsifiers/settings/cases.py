@@ -10,7 +10,7 @@ PATHS = ["first", "/second/path", "a third", "."]
 NUMBERS = [0.5, 1.25, 3, 1e-2]
 FEW, SIZES, BOTH, SCALES = [0, 1, 2, 3], [16, 32, 48, 65536], [True, False], [0.0001, 1.5, 3, 10000]
 LEGAL: dict[str, list[Any]] = {
-    **dict.fromkeys(("data", "out", "trace", "callbacks", "teacher", "teacher_cache", "init_from"), PATHS),
+    **dict.fromkeys(("data", "out", "trace", "callbacks", "teacher", "student", "teacher_cache", "init_from"), PATHS),
     **dict.fromkeys(("teacher_steps", "teacher_layers", "layers", "batch_size", "accumulate"), COUNTS),
     **dict.fromkeys(("max_steps", "smoke", "rank_timeout", "project_to_steps"), COUNTS),
     **dict.fromkeys(("warmup", "log_every", "anneal_warmup", "save_every", "eval_every"), FEW),
@@ -18,7 +18,7 @@ LEGAL: dict[str, list[Any]] = {
     **dict.fromkeys(("ce_weight_end", "kd_weight_end", "feature_weight_end"), NUMBERS),
     **dict.fromkeys(("temperature", "temperature_end"), SCALES),
     **dict.fromkeys(("teacher_width", "width"), SIZES),
-    **dict.fromkeys(("force", "rewind"), BOTH),
+    **dict.fromkeys(("force", "rewind", "checkpoint_activations"), BOTH),
     "length": [2, 17, 33, 10**18 - 1],
     "epochs": [1, 2, 3, 4],
     "lr": [0.5, 1e-6, 1000000, 0.25],
@@ -30,6 +30,8 @@ LEGAL: dict[str, list[Any]] = {
     "divergence": ["reverse_kl", "jensen_shannon", "forward_kl"],
     "beta": [0, 0.25, 0.75, 1],
     "anneal": ["cosine", "linear"],
+    "parts": ["a:B", "mine.models:Mine", "c.d:E.F"],
+    "arguments": ["{}", '{"a": [1]}', '{"é": null}'],
     "documents": ["pad", "pack"],
     "separator": ["--", "\n", "a b", "é"],
     "share_vocabulary": ["truncate", "truncate-student", "pad"],
@@ -55,7 +57,7 @@ NO_ZERO_COUNTS = NO_COUNTS[1:]
 NO_NUMBERS = ["-0.5", "nan", "inf", "1e999", "-inf", "abc", " 1", "1_0", "0x1", "1,5"]
 WEIGHTS = ("ce_weight", "kd_weight", "feature_weight")
 NO_WIDTHS = [*NO_COUNTS, "17", "8", "65552"]
-SWITCHES = ("force", "rewind")
+SWITCHES = ("force", "rewind", "checkpoint_activations")
 NO_SWITCHES = ["yes", "True", "2", "on"]
 NO_DEVICES = ["gpu", "CPU", "cuda:x", "cuda:-1", "mps"]
 NO_DTYPES = ["float16", "bf16", "torch.float32"]
@@ -70,6 +72,9 @@ ILLEGAL: dict[str, list[str]] = {
     "best_mode": ["Min", "lowest", "min "],
     "best_min_delta": [*NO_NUMBERS, "1.1e30"],
     "rewind": NO_SWITCHES,
+    "checkpoint_activations": NO_SWITCHES,
+    "parts": ["", "a", "a.b", "a:b:c", ":B", "a:", "a-b:C", "a/b.py:C"],
+    "arguments": ["", "a", "[1]", "3", "{'a': 1}", "null"],
     "documents": ["Pad", "packed", "none", "pad "],
     "separator": [""],
     "share_vocabulary": ["Truncate", "truncate_student", "cut", "pad "],
