@@ -101,11 +101,11 @@ class Layers(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(V, V).double()
         self.factor = torch.ones((), dtype=torch.float64, requires_grad=True)
-        self.layers = layers
+        self.layers, self.dropout = layers, nn.Dropout(0.5)
 
     def forward(self, tokens: Tensor, output_hidden_states: bool = False) -> Any:
         with torch.enable_grad():
-            state = self.embedding(tokens) * self.factor
+            state = self.dropout(self.embedding(tokens)) * self.factor
             states = [state * (layer + 1) for layer in range(self.layers)]
             return SimpleNamespace(logits=sum(states, state), hidden_states=states)
 
@@ -121,3 +121,6 @@ def falsify_teachers_hidden_states_carry_no_graph(subject: Any, layers: int, rea
     assert len(outputs.hidden_states) == layers and not asking, f"of {layers} hidden states, {asking} carry a graph"
     armed = [name for name, each in module.named_parameters() if each.requires_grad]
     assert not armed, f"the parameters {armed} of the teacher require a gradient"
+    expected = module.embedding(tokens)
+    assert torch.equal(outputs.hidden_states[0], expected), "hidden states are those of train mode, with dropout"
+    assert module.training, "the teacher is left in eval mode"

@@ -32,8 +32,15 @@ class Documents:
         return max(map(len, self.tokens), default=0)
 
     def made(self, subject: Any) -> list[Any]:
-        """Return them as the subject's documents."""
-        return [subject.Document(torch.tensor(t, dtype=torch.int64, device="cpu"), p) for t, p in self._pairs()]
+        """Return them as the subject's documents; where the seed is odd, the second half of a prompt is in a mask."""
+        halved = self.seed % 2 == 1
+        return [self._document(subject, each, prompt, halved) for each, prompt in self._pairs()]
+
+    def _document(self, subject: Any, tokens: list[int], prompt: int, halved: bool) -> Any:
+        half = prompt // 2 if halved else prompt
+        mask = torch.tensor([half <= i < prompt for i in range(len(tokens))], dtype=torch.bool, device="cpu")
+        tokens_N = torch.tensor(tokens, dtype=torch.int64, device="cpu")
+        return subject.Document(tokens_N, half, mask if halved else None)
 
     def _pairs(self) -> Any:
         return zip(self.tokens, self.prompts, strict=True)

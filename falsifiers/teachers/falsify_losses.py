@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -92,3 +93,47 @@ def falsify_truncation_of_the_smaller_vocabulary_is_refused(subject: Any, small:
         )
         assert raised is None, raised
         assert not student.passes, f"{mode} ran {len(student.passes)} forwards before the refusal"
+
+
+class Pass:
+    """A pass that notes the gradients that it gets."""
+
+    def __init__(self, width: int) -> None:
+        self.logits, self.hidden_states = torch.zeros(1, 2, width), [torch.ones(1, 2, 3), torch.zeros(1, 2, 3)]
+        self.got: list[Any] = []
+
+    def backward(self, *gradients: Any) -> None:
+        self.got = [*gradients]
+
+
+class Featured:
+    """A model with hidden states and a vocabulary of its own."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size, self.made = vocab_size, Pass(vocab_size)
+
+    def forward(self, batch: Any) -> Pass:
+        return self.made
+
+    def forward_features(self, batch: Any) -> Pass:
+        return self.made
+
+    def logits(self, batch: Any) -> Any:
+        return self.made.logits
+
+    def outputs(self, batch: Any) -> Any:
+        return self.made
+
+
+@given(taught=st.integers(2, 5), learned=st.integers(2, 5), mode=st.sampled_from(["pad", "truncate-student"]))
+def falsify_gradients_of_hidden_states_are_passed_on(subject: Any, taught: int, learned: int, mode: str) -> None:
+    if mode == "truncate-student" and learned <= taught:
+        learned = taught + 1
+    own = Featured(learned)
+    _, student = subject.share_vocabulary(Featured(taught), own, mode)
+    batch = SimpleNamespace(tokens=torch.zeros(1, 2, dtype=torch.int64))
+    made, hidden = student.forward_features(batch), [torch.full((1, 2, 3), 0.5), None]
+    assert made.hidden_states is own.made.hidden_states, "the hidden states are not those of the student"
+    made.backward(torch.ones_like(made.logits), hidden)
+    assert own.made.got[0].shape == own.made.logits.shape, f"the logits get a gradient {list(own.made.got[0].shape)}"
+    assert own.made.got[1:] == [hidden], f"the hidden states get {own.made.got[1:]}; expected their gradients"
