@@ -1,1 +1,0 @@
-"""Attacks on what the processes of a run agree on, for `contracts/agreement.yaml`."""
