@@ -90,7 +90,7 @@ class Settings(BaseModel):
     )
     layers: Count = _setting(2, "Number of layers of the student.")
     width: Width = _setting(64, "Hidden width of the student.")
-    length: Length = _setting(128, "Sequence length in bytes.")
+    length: Length = _setting(128, "Sequence length in bytes; in tokens with --student.")
     documents: Documents | None = _setting(
         None, "Rows of whole documents: pad each to the longest of its batch, or pack several. [default: any cut]"
     )
