@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from falsifiers.resume.runs import STEPS, assert_same_end, ended, settings
 from falsifiers.support.histories import lines
-from reference_trainer import Callback
+from reference_trainer import Action, Callback
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import StopRequestedError
 from reference_trainer.storage.checkpoint_files import saved_steps
 
 
 class Asked(Callback):
-    """Callback that lets the run be asked to stop in some steps, `times` each."""
+    """Callback that lets the run be asked to stop in some steps, `times` each, and answers SKIP to one."""
 
-    def __init__(self, steps: list[int], times: int) -> None:
-        self.left = dict.fromkeys(steps, times)
+    def __init__(self, steps: list[int], times: int, skipped: int) -> None:
+        self.left, self.skipped = dict.fromkeys(steps, times), skipped
         self.seen, self.ended = list[int](), 0
 
     def __call__(self) -> bool:
@@ -32,6 +32,9 @@ class Asked(Callback):
     def on_optimizer_step(self, context: Any) -> None:
         self.seen.append(context.step)
 
+    def on_step_end(self, context: Any) -> Action | None:
+        return Action.SKIP if context.step == self.skipped else None
+
     def on_train_end(self, context: Any) -> None:
         self.ended += 1
 
@@ -39,15 +42,21 @@ class Asked(Callback):
 @given(
     stops=st.lists(st.integers(1, STEPS), min_size=1, max_size=3, unique=True),
     times=st.integers(1, 2),
+    skipped=st.integers(0, 2),
     save_every=st.integers(1, 3),
     log_every=st.integers(1, 3),
     eval_every=st.integers(0, 2),
 )
-@example(stops=[1], times=2, save_every=2, log_every=1, eval_every=0)
-@example(stops=[2, 4], times=1, save_every=3, log_every=1, eval_every=2)
+@example(stops=[1], times=2, skipped=0, save_every=2, log_every=1, eval_every=0)
+@example(stops=[1], times=1, skipped=1, save_every=3, log_every=1, eval_every=2)
 def falsify_stopped_run_is_saved_and_goes_on(
-    subject: Any, stops: list[int], times: int, save_every: int, log_every: int, eval_every: int
+    subject: Any, stops: list[int], times: int, skipped: int, save_every: int, log_every: int, eval_every: int
 ) -> None:
+    """Each leg ends after the step in which it is asked, saved; the last one ends like the straight run.
+
+    A resumed leg may be asked again before it takes a step. Of the evaluated steps only the first is
+    saved as the best.
+    """
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name).resolve()
         every = {
@@ -56,9 +65,11 @@ def falsify_stopped_run_is_saved_and_goes_on(
             "eval_every": eval_every,
             "best_metric": "eval/score",
         }
-        straight = ended(subject, settings(directory, "straight", **every), measure=_measured)
-        asked, more = Asked(stops, times), {}
-        for step in [step for step in sorted(stops) for _ in range(times)]:
+        quiet = Asked([], 0, skipped)
+        straight = ended(subject, settings(directory, "straight", **every), [quiet], measure=_measured)
+        stops = sorted(step for step in stops if step <= len(quiet.seen))
+        asked, more = Asked(stops, times, skipped), {}
+        for step in [step for step in stops for _ in range(times)]:
             _assert_leaves(subject, settings(directory, "cut", **every, **more), asked, step)
             more = {"resume": Path("latest")}
         cut = ended(subject, settings(directory, "cut", **every, **more, force=True), [asked], asked, _measured)

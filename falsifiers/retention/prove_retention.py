@@ -74,3 +74,12 @@ def prove_resumed(subject: Any, saved: int, wanted: int, best: int) -> None:
         subject, lambda: seen.append(subject.resumed(word, steps[::-1], None if best == 4 else 9 + best))
     )
     assert seen == there and refused == (not there), f"{word} of {steps}, best {9 + best}, is {seen}; expected {there}"
+
+
+def prove_superseded(subject: Any, saved: int, start: int) -> None:
+    """9 stands for a run that starts over."""
+    steps, after = _steps(saved), None if start == 9 else start
+    expected = [step for step in steps if after is None or step > after][::-1]
+    for order in (steps, steps[::-1]):
+        seen = subject.superseded(order, after)
+        assert seen == expected, f"of {order}, {seen} are set aside after step {after}; expected {expected}"
