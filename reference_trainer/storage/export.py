@@ -172,8 +172,9 @@ def _config(path: Path) -> DecoderConfig:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelFileError(f"cannot read {path}: {error}; {HINT}") from error
-    if not isinstance(raw, dict) or raw.pop("model_type", None) != MODEL_TYPE:
-        raise ModelFileError(f"{path} describes another kind of model; {HINT}")
+    kind = raw.pop("model_type", None) if isinstance(raw, dict) else None
+    if kind != MODEL_TYPE:
+        raise ModelFileError(f"{path} describes another kind of model, {kind!r}; expected {MODEL_TYPE!r}")
     try:
         return DecoderConfig(**raw)
     except (TypeError, SettingError) as error:
