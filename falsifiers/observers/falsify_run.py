@@ -19,7 +19,7 @@ NAMED = {"run": "mine", "attempt": 7}
 
 @given(script=scripts(ANSWERS, fewest=1, most=2), observers=st.integers(1, 2), raises=st.none() | st.integers(0, 60))
 def falsify_observers_see_the_whole_run(subject: Any, script: Script, observers: int, raises: int | None) -> None:
-    """Observers answer STOP, which nobody asks for."""
+    """Observers answer STOP, which has no effect."""
     planned, recorder = lifecycle(script).calls, Recorder(script)
     seen: list[list[Call]] = [[] for _ in range(observers)]
     named = set[tuple[Any, ...]]()

@@ -150,7 +150,7 @@ def _with_path(call: Call) -> str:
     """Return the call of a method that saves or loads; it is to be filled in if the method takes no path."""
     if "path" in call.text or call.text.startswith("fill_in("):
         return call.text
-    return f'fill_in("how the loop is told the path, with {call.text}")'
+    return f'fill_in("the path, for {call.text}")'
 
 
 def _evaluate(call: Call) -> str:

@@ -108,7 +108,8 @@ def _real(path: str) -> str:
     folder, name = os.path.split(path)
     # Path.is_symlink raises for a name that is too long, and a Path for each of a hundred files takes longer.
     place = os.path.join(_real_folder(folder), name)  # noqa: PTH118  (as above)
-    return os.path.realpath(place) if name in ("", ".", "..") or os.path.islink(place) else place  # noqa: PTH114
+    is_link = os.path.islink(place)  # noqa: PTH114  (as above)
+    return os.path.realpath(place) if is_link or name in ("", ".", "..") else place
 
 
 @cache

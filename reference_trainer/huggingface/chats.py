@@ -6,7 +6,6 @@ A line of a JSON-lines file, or a row of a Parquet file, has one of three forms:
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import torch
 
 from reference_trainer.data.batches import Document
 from reference_trainer.errors import DataError, first_line
+from reference_trainer.storage.files import file_digest
 
 __all__ = ["Chats", "encoded", "read_chats"]
 
@@ -51,18 +51,13 @@ def read_chats(path: Path, tokenizer: Any, length: int) -> Chats:
         documents=kept,
         cut=sum(len(each.tokens) > length for each in whole),
         empty=len(cut) - len(kept),
-        digest=_digest(path),
+        digest=file_digest(path),
     )
 
 
 def _first(document: Document, length: int) -> Document:
     given = None if document.given is None else document.given[:length]
     return Document(document.tokens[:length], given=given)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import tempfile
@@ -11,11 +10,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from reference_trainer.errors import ModelFileError, OutputError, SettingError, first_line
 from reference_trainer.storage.export import CONFIG, INDEX, MANIFEST, WEIGHTS
-from reference_trainer.storage.files import atomic_write
+from reference_trainer.storage.files import atomic_write, file_digest
 
 __all__ = ["Causal", "check_isolation", "check_tokens", "load_model", "load_tokenizer", "positions_of", "save_model"]
 
@@ -104,10 +104,10 @@ def check_tokens(own: Any, teachers: Any) -> None:
 
 
 @torch.no_grad()
-def check_isolation(name: str, model: Causal, device: torch.device) -> None:
+def check_isolation(name: str, model: Causal) -> None:
     """Raise `SettingError` for a model in which a document of a packed row sees the one before it."""
-    tokens = torch.arange(8, device=device)[None] % model.vocab_size
-    segments = torch.tensor([[1] * 4 + [2] * 4], device=device)
+    tokens = torch.arange(8)[None] % model.vocab_size
+    segments = torch.tensor([[1] * 4 + [2] * 4])
     was_training = model.training
     model.eval()
     packed, alone = model(tokens, segments).logits[:, 4:], model(tokens[:, 4:]).logits
@@ -130,15 +130,13 @@ def save_model(model: Causal, tokenizer: Any, directory: Path, manifest: dict[st
             save: Any = model.model
             save.save_pretrained(place)
             tokenizer.save_pretrained(place)
-            for each in sorted(Path(place).iterdir()):
+            written = sorted(Path(place).iterdir())
+            for each in written:
                 each.replace(directory / each.name)
-        digests = {each: _digest(directory / each) for each in (WEIGHTS, INDEX, CONFIG) if (directory / each).exists()}
+        weights = INDEX if INDEX in (each.name for each in written) else WEIGHTS
+        digests = {each: file_digest(directory / each) for each in (weights, CONFIG)}
         text = json.dumps({**manifest, "sha256": digests}, indent="  ", allow_nan=False) + "\n"
         atomic_write(directory / MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
-    except OSError as error:
-        raise OutputError(f"cannot write the model to {directory}: {error.strerror or error}") from error
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise OutputError(f"cannot write the model to {directory}: {reason}") from error

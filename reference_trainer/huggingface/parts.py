@@ -72,7 +72,7 @@ class HuggingFace(Distillation):
         student = load_model(self.settings.student, dtype=dtype, seed=self.settings.seed)
         self.vocab_size = student.vocab_size
         if self.settings.documents == "pack":
-            check_isolation("the student", student, torch.device("cpu"))
+            check_isolation("the student", student)
         if self.settings.checkpoint_activations:
             model: Any = student.model
             enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
@@ -83,7 +83,7 @@ class HuggingFace(Distillation):
         assert self.settings.teacher is not None
         teacher = load_model(self.settings.teacher, dtype="auto")
         if self.settings.documents == "pack":
-            check_isolation("the teacher", teacher, torch.device("cpu"))
+            check_isolation("the teacher", teacher)
         return teacher
 
     def teacher_vocab_size(self) -> int:
@@ -100,9 +100,10 @@ class HuggingFace(Distillation):
 
         The backward of the student counts as two forwards.
         """
-        tokens = self.batches.batch(1, 1).tokens
         if self._strategy == "fsdp2":
+            self.lines.write("metrics: without flops_per_s, because shards of the student cannot be counted")
             return None
+        tokens = self.batches.batch(1, 1).tokens
         flops = 0
         for model, passes in ((self.teacher, 1), (self.student, 3)):
             with FlopCounterMode(display=False) as counter, torch.no_grad(), torch.random.fork_rng():

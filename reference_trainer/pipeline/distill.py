@@ -30,7 +30,7 @@ from reference_trainer.pipeline.initial_weights import InitialWeights
 from reference_trainer.pipeline.loss import matching, objective
 from reference_trainer.pipeline.manifest import manifest
 from reference_trainer.pipeline.notes import resume_note, short_of, student_notes
-from reference_trainer.pipeline.own import OWN, parts_named
+from reference_trainer.pipeline.own import OWN, made
 from reference_trainer.pipeline.parts import Parts
 from reference_trainer.pipeline.ranks import joined, local_device
 from reference_trainer.pipeline.result import DistillResult
@@ -68,9 +68,8 @@ def distill(
     """
     # Entered twice: an interrupt at the end of the inner block reaches the outer one.
     given: Any = {"callbacks": callbacks, "lines": lines, "clock": clock, "environment": environment}
-    kind: Callable[..., Distillation]
-    kind, arguments = parts_named(settings) or (Distillation, {})
-    with kind(settings, **arguments, **given) as run, run:
+    distillation: Distillation = made(settings, Distillation, **given)
+    with distillation as run, run:
         run.prepare()
         return run.conclude(run.run())
 

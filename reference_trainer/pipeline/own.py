@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from reference_trainer.storage.directories import exclusive_directory
 from reference_trainer.storage.export import exported_bytes
 from reference_trainer.storage.whole_weights import SavedWeights
 
-__all__ = ["OWN", "exported", "parts_named"]
+__all__ = ["OWN", "exported", "made", "parts_named"]
 
 OWN = ("parts", "arguments", "student")
 """The settings that name the student's class or model."""
@@ -26,7 +27,8 @@ HUGGING_FACE = "reference_trainer.huggingface.parts:HuggingFace"
 def parts_named(settings: Settings) -> tuple[Any, dict[str, Any]] | None:
     """Return the class that the settings name, and its arguments; None if they name none.
 
-    Raise `SettingError` for a class that cannot be imported, is none of a distillation, or takes other arguments.
+    Nothing is made. Raise `SettingError` for a class that cannot be imported, is none of a distillation, or takes other
+    arguments.
     """
     if settings.student is not None:
         return imported("student", HUGGING_FACE), {}
@@ -37,10 +39,24 @@ def parts_named(settings: Settings) -> tuple[Any, dict[str, Any]] | None:
         raise SettingError(f"parts: {settings.parts} is not a subclass of reference_trainer's Distillation")
     arguments: dict[str, Any] = json.loads(settings.arguments or "{}")
     try:
-        kind(settings, **arguments).close()
+        inspect.signature(kind).bind(settings, **arguments)
     except TypeError as error:
         raise SettingError(f"parts: {settings.parts} can't be made: {error}; see --arguments") from error
     return kind, arguments
+
+
+def made(settings: Settings, default: Any, **given: Any) -> Any:
+    """Return a new instance of the class that the settings name, or of `default`, with the other arguments `given`.
+
+    Raise `SettingError` as `parts_named` does, also for arguments that a base class refuses.
+    """
+    kind, arguments = parts_named(settings) or (default, {})
+    try:
+        return kind(settings, **arguments, **given)
+    except TypeError as error:
+        if settings.parts is None:
+            raise
+        raise SettingError(f"parts: {settings.parts} can't be made: {error}; see --arguments") from error
 
 
 def exported(saved: SavedWeights, out: Path, content: dict[str, Any]) -> None:
@@ -52,8 +68,7 @@ def exported(saved: SavedWeights, out: Path, content: dict[str, Any]) -> None:
     names = Settings.model_fields.keys() - {"strategy"}  # the weights are whole, whatever it was
     known = {name: value for name, value in manifest.conditions.items() if name in names}
     settings = Settings(**known | manifest.state["own"])
-    kind, arguments = parts_named(settings) or (Parts, {})
-    with kind(settings, **arguments) as run:
+    with made(settings, Parts) as run:
         run.device = torch.device("cpu")
         run.student = run.make_student()
         saved.load_into("student", run.student)

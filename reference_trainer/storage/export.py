@@ -23,7 +23,7 @@ from reference_trainer import __version__
 from reference_trainer.errors import ModelFileError, OutputError, SettingError
 from reference_trainer.interrupts import WRITTEN
 from reference_trainer.models.decoder import Decoder, DecoderConfig
-from reference_trainer.storage.files import atomic_write
+from reference_trainer.storage.files import atomic_write, file_digest
 
 __all__ = [
     "CONFIG",
@@ -73,7 +73,7 @@ def save_decoder(
         name = CONFIG
         write_file(directory / CONFIG, lambda path: _write_json(path, config))
         name = MANIFEST
-        digests = {each: _digest(directory / each) for each in (WEIGHTS, CONFIG)}
+        digests = {each: file_digest(directory / each) for each in (WEIGHTS, CONFIG)}
         write_file(directory / MANIFEST, lambda path: _write_json(path, {**manifest, "sha256": digests}))
     except (OSError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -158,7 +158,7 @@ def verify_manifest(directory: Path) -> None:
         content = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
         written = content.get("sha256") if isinstance(content, dict) else None
         shards = isinstance(written, dict) and INDEX in written
-        found = {each: _digest(directory / each) for each in (INDEX if shards else WEIGHTS, CONFIG)}
+        found = {each: file_digest(directory / each) for each in (INDEX if shards else WEIGHTS, CONFIG)}
     except (OSError, ValueError, RecursionError) as error:
         raise ModelFileError(f"cannot verify {directory / MANIFEST}: {error}; {HINT}") from error
     if written is None:
@@ -188,8 +188,3 @@ def versions() -> dict[str, str]:
 
 def _write_json(path: Path, value: dict[str, Any]) -> None:
     path.write_text(json.dumps(value, indent="  ", allow_nan=False) + "\n", encoding="utf-8")
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,13 +1,14 @@
-"""Atomic writes, and paths in JSON files."""
+"""Atomic writes, digests of files, and paths in JSON files."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["atomic_write", "path_in_json", "sync"]
+__all__ = ["atomic_write", "file_digest", "path_in_json", "sync"]
 
 
 def atomic_write(path: Path, write: Callable[[Path], object], *, fsync: Callable[[int], None] = os.fsync) -> None:
@@ -42,3 +43,9 @@ def sync(path: Path, fsync: Callable[[int], None] = os.fsync) -> None:
 def path_in_json(path: Path) -> str:
     """Return the text of a path for a JSON file, with escapes such as \\udcff for bytes that are not UTF-8."""
     return str(path).encode("utf-8", "backslashreplace").decode()
+
+
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits. Errors: `OSError`."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""What is no contract, or no sound one, is refused at its place, soon, and whatever the file holds."""
+"""Invalid contracts are refused with file, line and column, whatever the file contains."""
 
 import os
 import subprocess

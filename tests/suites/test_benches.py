@@ -1,4 +1,4 @@
-"""A subject that a suite cannot drive is told what to write; what its signature tells is known."""
+"""Subjects of suites: what is read from a signature, and errors for subjects that are not supported."""
 
 import functools
 from collections.abc import Iterator

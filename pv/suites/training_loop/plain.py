@@ -1,7 +1,6 @@
 """Examples as a trainer can take them.
 
-Not every loop has labels that are not scored, or has them anywhere but at the begin of a row, or rows of unequal
-length.
+Some loops score every token, some leave out prompts at the start of a row alone, some have rows of one length.
 """
 
 from collections.abc import Collection, Mapping, Set

@@ -5,14 +5,18 @@ import json
 import random
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from reference_trainer import DataError, ModelFileError, SettingError, Settings, distill
+from reference_trainer.huggingface.models import Causal, check_isolation, load_model, load_tokenizer, save_model
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
+from reference_trainer.storage.export import verify_manifest
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -213,3 +217,29 @@ def test_parquet_has_the_rows_of_json_lines(place: Path, tmp_path: Path) -> None
     for name, data in (("lines", place / "chats.jsonl"), ("parquet", tmp_path / "chats.parquet")):
         distill(settings(place, tmp_path / name, data=data, max_steps=2, save_every=0))
     assert digest(tmp_path / "lines") == digest(tmp_path / "parquet")
+
+
+class Summing(torch.nn.Module):
+    """A model that ignores positions: each token sees all before it in the row."""
+
+    config = transformers.LlamaConfig(vocab_size=16)
+
+    def forward(self, input_ids: torch.Tensor, **options: Any) -> Any:
+        return SimpleNamespace(logits=torch.nn.functional.one_hot(input_ids, 16).double().cumsum(1))
+
+
+def test_model_in_which_packed_documents_see_each_other_is_refused() -> None:
+    with pytest.raises(SettingError, match="the documents of a packed row see each other in Summing"):
+        check_isolation("the student", Causal(Summing()))
+
+
+def test_manifest_has_the_digests_of_weights_in_several_files(place: Path, tmp_path: Path) -> None:
+    model = load_model(place / "student", dtype=torch.float32)
+    (tmp_path / "model.safetensors").write_bytes(b"of an older run")
+    save: Any = model.model
+    save.save_pretrained = partial(save.save_pretrained, max_shard_size="10KB")
+    save_model(model, load_tokenizer(place / "student"), tmp_path, {})
+    verify_manifest(tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(ModelFileError, match="does not match"):
+        verify_manifest(tmp_path)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from reference_trainer import SettingError, Settings
-from reference_trainer.pipeline.own import parts_named
+from reference_trainer import Distillation, SettingError, Settings, distill
+from reference_trainer.pipeline.own import made
 
 MINE = """
 import json
@@ -105,7 +105,17 @@ def test_supervised_ranks_resume_and_export_own_parts(folder: Path) -> None:
 )
 def test_invalid_parts_are_refused(folder: Path, given: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
-        parts_named(Settings(**given))
+        made(Settings(**given), Distillation)
+
+
+def test_callbacks_of_own_parts_are_made_once(folder: Path) -> None:
+    (folder / "counting.py").write_text(
+        "from reference_trainer import Callback\n\nclass Counting(Callback):\n"
+        "    def __init__(self):\n        open('made', 'a').write('x')\n"
+    )
+    (folder / "callbacks.toml").write_text('[[callbacks]]\nuse = "counting:Counting"\n')
+    distill(Settings(parts="mine:Mine", callbacks=Path("callbacks.toml"), out=Path("out"), max_steps=1, device="cpu"))
+    assert Path("made").read_text() == "x"
 
 
 def test_processes_are_not_started_for_invalid_parts(folder: Path) -> None:
