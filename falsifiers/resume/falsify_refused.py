@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def falsify_drift_is_refused(subject: Any, kind: str) -> None:
         directory = Path(name).resolve()
         ended(subject, settings(directory, "out", max_steps=2))
         others, expected = CHANGED.get(kind, ({}, []))
-        teacher = _teacher if kind == "teacher_sha256" else _no_teacher
+        teacher = _teacher if kind == "teacher_sha256" else partial(_no_teacher, kind)
         if kind in CONDITIONS:
             expected = [f'{kind} was "other" and is {json.dumps(CONDITIONS[kind])}']
             _edit(directory, lambda tree: tree["conditions"].update({kind: "other"}))
@@ -60,8 +61,8 @@ def _teacher() -> Model:
     return Model(3, seed=2)
 
 
-def _no_teacher() -> Any:
-    raise AssertionError("a teacher is made, which may take hours, before the run is refused")
+def _no_teacher(kind: str) -> Any:
+    raise AssertionError(f"{kind}: the change is not refused before a teacher is made, which may take hours")
 
 
 FREE = {"max_steps": 3, "log_every": 2, "save_every": 2, "keep": 1, "project_to_steps": 9, "eval_every": 2}

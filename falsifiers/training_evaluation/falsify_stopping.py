@@ -143,4 +143,6 @@ def falsify_states_follow_their_callbacks(subject: Any, numbers: list[int], befo
     own = [*(Callback() for _ in range(before)), other, *fresh, *(Callback() for _ in range(after))]
     subject.Callbacks(own).restore(saved)
     seen = [each.number for each in (*fresh, other)]
-    assert seen == [*numbers, 10], f"{before} callbacks before and {after} after: the states are {seen}"
+    assert seen == [*numbers, 10], (
+        f"{before} callbacks before and {after} after: the states are {seen}; expected {[*numbers, 10]}"
+    )
