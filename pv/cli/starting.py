@@ -1,6 +1,7 @@
 """The commands for authors: new, explain, doctor."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -97,4 +98,21 @@ def doctor(spawn: bool) -> None:
     sys.exit(FAILED if any(check.level is Level.PROBLEM for check in checks) else 0)
 
 
-COMMANDS = (new, explain, doctor)
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="ID...")
+def why(names: Sequence[str]) -> None:
+    """Say why the results of claims are reused, or what has changed since they were measured.
+
+    ID is a glob pattern over the ids of claims.
+    """
+    from pv.commands.why import why as ask
+
+    for each in ask(list(names)):
+        since = f" since its result of {each.when}" if each.when else ""
+        click.echo(f"{each.claim}: reused, nothing changed{since}" if each.reused else f"{each.claim}: will run")
+        if not each.reused:
+            click.echo(f"  changed{since}:" if since else "", nl=bool(since))
+            click.echo("".join(f"  - {reason}\n" for reason in each.reasons), nl=False)
+
+
+COMMANDS = (new, explain, why, doctor)
