@@ -61,6 +61,19 @@ def first_difference(found: Run, right: Run, done: int = 0) -> str:
     return "no step differs" if len(found.steps) + done == len(right.steps) else "the numbers of steps differ"
 
 
+def explain_difference(found: Run, right: Run, done: int = 0) -> str:
+    """Return what differs first between two runs: `an order`, `random numbers`, or `weights`."""
+    for k, (a, b) in enumerate(zip(found.steps, right.steps[done:], strict=False)):
+        if a.batches != b.batches:
+            return "an order"
+        known = k > 0 or not done  # the weights before the first step of a resumed run are not
+        if known and different(found.before(k), right.before(k + done)):
+            return "weights"
+        if different(_present(a.gradient), _present(b.gradient)):
+            return "random numbers"
+    return "weights"
+
+
 def _before(found: Run, right: Run, k: int, done: int) -> str:
     """Return what differs before step k, whose gradients may differ; "" if that is not it."""
     a, b = found.steps[k - done - 1], right.steps[k - 1]

@@ -97,8 +97,10 @@ def _ratios(window: Window) -> dict[str, float]:
     lengths = [(len(each.tokens), width) for each, width in zip(rows, _widths(window), strict=True)]
     positions, padded = sum(own - 1 for own, _ in lengths), sum(width - 1 for _, width in lengths)
     left = sum(own if own < width else own - 1 for own, width in lengths)
+    empty = sum(not any(each.scored for each in batch) for batch in window.examples)
     known = {
         "divided by no number of tokens": float(tokens),
+        "divided by the scored tokens and one for each micro-batch without them": tokens / max(tokens + empty, 1),
         "divided by the scored tokens twice": 1 / max(tokens, 1),
         "divided by all labels, also those that are not predicted": tokens / max(labels, 1),
         "divided by all tokens, also those that are not scored": tokens / max(positions, 1),

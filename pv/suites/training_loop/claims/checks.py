@@ -1,11 +1,12 @@
 """What the tests of the claims have in common: they name every cell that fails, and show the steps of the first."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn, TypeAlias
 
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.diagnosis import different, first_difference, table
+from pv.suites.training_loop.diagnosis import different, explain_difference, first_difference, table
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.mistakes import difference, explain_gradient, gradient_ratio
 from pv.suites.training_loop.oracle import norm, sums
@@ -31,20 +32,26 @@ def refute(message: str, run: Run) -> NoReturn:
 
 
 def judge(cells: Cells) -> None:
-    """Refute the claim if a cell has a fault: explain the first, and name all that have one."""
+    """Refute the claim if a cell has a fault: explain the most telling one, and name all that have one."""
     failed = {name: cell for name, cell in cells.items() if cell.fault}
     if not failed:
         return
-    name, first = next(iter(failed.items()))
+    causes = common(list(failed.values()))
+    name = telling({each: cell.causes for each, cell in failed.items()}, causes)
     which = "all" if len(failed) == len(cells) else "; ".join(failed)
     others = f" ({len(failed)} of {len(cells)} cells fail: {which})" if len(cells) > 1 else ""
-    refute(f"{name}: {first.fault}{it_is(common(list(failed.values())))}{others}", first.run)
+    refute(f"{name}: {failed[name].fault}{it_is(causes)}{others}", failed[name].run)
 
 
-def common(cells: list[Cell]) -> tuple[str, ...]:
-    """Return the causes that all cells have; those of the first cell if there are none."""
-    shared = [cause for cause in cells[0].causes if all(cause in cell.causes for cell in cells)]
-    return tuple(shared) or cells[0].causes
+def telling(found: Mapping[str, Collection[str]], causes: Collection[str]) -> str:
+    """Return the first cell with these causes, of several the one with the fewest others."""
+    return min(found, key=lambda name: (not set(causes) <= set(found[name]), len(found[name])))
+
+
+def common(cells: Sequence[Cell]) -> tuple[str, ...]:
+    """Return the causes that most of the cells have."""
+    times = Counter(cause for cell in cells for cause in dict.fromkeys(cell.causes))
+    return tuple(cause for cause, n in times.items() if n == max(times.values()))
 
 
 def it_is(causes: tuple[str, ...]) -> str:
@@ -61,7 +68,8 @@ def unchanged(bench: Bench, with_it: Job, off: str, what: str) -> Cells:
         run, plain = bench.run(job), bench.run(replace(job, **without))
         same = run.order == plain.order and not different(run.weights, plain.weights)
         fault = "" if same else f"beside the run without {what}, {first_difference(run, plain)}"
-        cells[f"accumulation {accumulate}"] = Cell(run, fault)
+        causes = (f"{explain_difference(run, plain)} that {what} change",) if fault else ()
+        cells[f"accumulation {accumulate}"] = Cell(run, fault, causes)
     return cells
 
 

@@ -1,5 +1,6 @@
 """Claims about the logged training loss."""
 
+import math
 from collections.abc import Sequence
 
 from pv.suites.training_loop.bench import Bench
@@ -66,7 +67,9 @@ def _loss_cell(run: Run, k: int, found: float | None) -> Cell:
         )
         known["the token mean of the whole run"] = token_mean(before)
     fault = f"{found:.6g} is logged, the token mean is {wanted:.6g}"
-    return Cell(run, fault, equal_to(found, known, PRINTED))
+    broken = math.isnan(found) and any(not each.tokens for each in totals)
+    causes = ("0/0, the mean of a step without scored tokens",) if broken else equal_to(found, known, PRINTED)
+    return Cell(run, fault, causes)
 
 
 def batch_sums(run: Run, i: int) -> list[Sums]:
