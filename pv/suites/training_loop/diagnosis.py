@@ -14,20 +14,24 @@ ROWS = 24
 """The most steps in a table."""
 
 
-def explain_order(found: Sequence[int], right: Run, skipped: int = 0) -> tuple[str, ...]:
+def explain_order(found: Sequence[int], right: Run, skipped: int = 0, cut: int | None = None) -> tuple[str, ...]:
     """Return in which epochs of the right run names have this order: from the start, or after `skipped` examples.
 
-    Also return how many examples after the cut are left out, or before it are repeated.
+    Otherwise return how many examples after the cut are left out, or before it are repeated. cut: the index of the
+    epoch that was cut.
     """
+    if not found:
+        return ("nothing: the rest of the epoch is left out",)
     names, size = [name for step in right.order for name in step], len(right.job.train)
     known = {}
     for epoch in range(len(names) // size):
         own = names[epoch * size : (epoch + 1) * size]
-        known[f"the order of epoch {epoch + 1} from its start"] = own
+        name = "the cut epoch" if epoch == cut else f"epoch {epoch + 1}"
+        known[f"the order of {name} from its start"] = own
         if skipped:
-            known[f"the order of epoch {epoch + 1} without its first {skipped} examples"] = own[skipped:]
-    exact = tuple(name for name, own in known.items() if found and list(found) == own[: len(found)])
-    return exact + _moved(found, names, size, skipped)
+            known[f"the order of {name} after as many examples as were used"] = own[skipped:]
+    exact = tuple(name for name, own in known.items() if list(found) == own[: len(found)])
+    return exact or _moved(found, names, size, skipped)
 
 
 def _moved(found: Sequence[int], names: Sequence[int], size: int, skipped: int) -> tuple[str, ...]:

@@ -19,8 +19,8 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
 from pv.suites.training_loop.job import HEAD, IGNORED, RARE, Job, Report, probe_of
-from pv.suites.training_loop.network import Attention, logits_of, loss_of
-from pv.suites.training_loop.plan import batches, better, due, factor, planned_steps, remaining, stops
+from pv.suites.training_loop.network import OwnNetwork, logits_of
+from pv.suites.training_loop.plan import batches, better, due, factor, planned_steps, remaining, stops, taken
 from pv.suites.training_loop.probe import token_loss
 from pv.suites.training_loop.saving import (
     Batch,
@@ -39,7 +39,7 @@ from pv.suites.training_loop.saving import (
 def load(job: Job, epoch: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[Batch]]:
     """Yield the batches of each window. A generator of its own keeps the loader from drawing from the default one."""
     rows: Any = [rows for window in epoch for rows in window]
-    train: Any = job.train
+    train: Any = [taken(each, job.crop) for each in job.train]
     draw = torch.Generator().manual_seed(job.seed)
     loader = DataLoader(train, batch_sampler=rows, collate_fn=job.collate, num_workers=job.workers, generator=draw)
     loaded = iter(loader)
@@ -216,23 +216,14 @@ def evaluate(job: Job, model: nn.Module) -> float:
     return token_mean(evaluation_sums(job, model))
 
 
-class Loop:
+class Loop(OwnNetwork):
     """The adapter of this loop."""
 
     has = RARE
     lacks: Mapping[str, str] = {"ranks": "it runs on one process"}
     not_claimed: Mapping[str, str] = {}
     tolerance = 1e-9
-    tokens: Sequence[int] = range(1, 16)
-    frozen: Sequence[str] = ("position.*",)
-
-    def network(self) -> nn.Module:
-        """Return a network of the loop's own."""
-        return Attention()
-
-    def logits(self, network: nn.Module, rows: Sequence[Sequence[int]]) -> Sequence[Tensor]:
-        """Return the logits of each row in eval mode."""
-        return logits_of(network, rows)
+    end = 2
 
     def network_optimizer(self, network: nn.Module) -> Optimizer:
         """Return the optimizer of a network."""
@@ -243,11 +234,10 @@ class Loop:
         with evaluating(network):
             logits_of(network, [[1, 2]])
 
-    def network_loss(
-        self, network: nn.Module, rows: Sequence[Sequence[int]], *, checkpointing: bool, autocast: bool
-    ) -> Tensor:
-        """Return the loss of a batch."""
-        return loss_of(network, rows, checkpointing=checkpointing, autocast=autocast)
+    def newest(self, directory: Path) -> Path | None:
+        """Return the checkpoint from which a run in a directory goes on."""
+        saved = checkpoints(directory)
+        return saved[max(saved)] if saved else None
 
     def run(self, job: Job) -> Report:
         """Train as the job says, from its checkpoint if it names one."""

@@ -62,12 +62,17 @@ def checkpoints(directory: Path) -> dict[int, Path]:
 def save(training: Training) -> None:
     """Save the run: written under another name and renamed, a checkpoint is complete or not there."""
     path = training.job.directory / f"step-{training.state.step}"
-    partial = path.with_name(f"partial-{path.name}")
-    for each in (partial, path):
+    unfinished = partial(path)
+    for each in (unfinished, path):
         shutil.rmtree(each, ignore_errors=True)
-    partial.mkdir()
-    write(snapshot(training), partial)
-    partial.rename(path)
+    unfinished.mkdir()
+    write(snapshot(training), unfinished)
+    unfinished.rename(path)
+
+
+def partial(path: Path) -> Path:
+    """Return where a checkpoint is until it is complete."""
+    return path.with_name("partial-" + path.name)
 
 
 def write(saved: Mapping[str, Any], directory: Path) -> None:

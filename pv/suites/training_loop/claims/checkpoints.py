@@ -14,6 +14,13 @@ def on_disk(run: Run) -> list[int]:
     return sorted(step for step, path in run.checkpoints.items() if path.exists())
 
 
+def due(bench: Bench, run: Run) -> list[int]:
+    """Return the steps after which a checkpoint is due: where epochs end, if the trainer has no other cadence."""
+    epoch = len(run.steps) // run.job.epochs
+    every = epoch if bench.missing("", ("cadence",)) else run.job.save_every
+    return [*range(every, len(run.steps) + 1, every)]
+
+
 def falsify_saving_changes_nothing(bench: Bench) -> None:
     judge(unchanged(bench, saved_job(), "save_every", "checkpoints"))
 
@@ -34,23 +41,23 @@ def falsify_saved_at_the_cadence(bench: Bench) -> None:
 
 def falsify_rotation_keeps_the_newest(bench: Bench) -> None:
     cells: Cells = {}
-    for keep, batch in ((1, 2), (2, 2), (2, 1)):  # the last run has 14 steps: as text, 10 sorts before 9
-        run = bench.run(saved_job(keep=keep, batch=batch))
-        found, wanted = on_disk(run), [*range(1, len(run.steps) + 1)][-keep:]
-        fault = "" if found == wanted else f"checkpoints of the steps {found}, not of {wanted}"
-        cells[f"keep {keep} of {len(run.steps)}"] = Cell(run, fault, _of_rotation(run, found, keep) if fault else ())
+    for keep, batch in ((1, 2), (2, 2), (2, 1)):  # the last run has 21 steps: as text, 10 sorts before 9
+        run = bench.run(saved_job(keep=keep, batch=batch, epochs=3))
+        found, every = on_disk(run), due(bench, run)
+        fault = "" if found == every[-keep:] else f"checkpoints of the steps {found}, not of {every[-keep:]}"
+        causes = _of_rotation(every, found, keep) if fault else ()
+        cells[f"keep {keep} of {len(every)}"] = Cell(run, fault, causes)
     judge(cells)
 
 
-def _of_rotation(run: Run, found: list[int], keep: int) -> tuple[str, ...]:
-    """Return the known mistakes by which these checkpoints are left."""
-    every = range(1, len(run.steps) + 1)
+def _of_rotation(every: list[int], found: list[int], keep: int) -> tuple[str, ...]:
+    """Return the known mistakes by which these checkpoints of all are left."""
     known = {
-        "one more than asked for": [*every][-keep - 1 :],
+        "one more than asked for": every[-keep - 1 :],
         "those whose names sort last as text": sorted(sorted(every, key=str)[-keep:]),
-        "the oldest": [*every][:keep],
-        "all of them": [*every],
-        "one less than asked for": [*every][len(every) - keep + 1 :],
+        "the oldest": every[:keep],
+        "all of them": every,
+        "one less than asked for": every[len(every) - keep + 1 :],
     }
     return tuple(name for name, steps in known.items() if found == steps)
 

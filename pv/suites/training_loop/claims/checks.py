@@ -1,9 +1,9 @@
 """What the tests of the claims have in common: they name every cell that fails, and show the steps of the first."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.diagnosis import different, explain_difference, first_difference, table
@@ -22,6 +22,7 @@ class Cell:
     causes: tuple[str, ...] = ()
 
 
+K = TypeVar("K")
 Cells: TypeAlias = dict[str, Cell]
 
 
@@ -36,22 +37,21 @@ def judge(cells: Cells) -> None:
     failed = {name: cell for name, cell in cells.items() if cell.fault}
     if not failed:
         return
-    causes = common(list(failed.values()))
-    name = telling({each: cell.causes for each, cell in failed.items()}, causes)
+    name, causes = telling({each: cell.causes for each, cell in failed.items()})
     which = "all" if len(failed) == len(cells) else "; ".join(failed)
     others = f" ({len(failed)} of {len(cells)} cells fail: {which})" if len(cells) > 1 else ""
     refute(f"{name}: {failed[name].fault}{it_is(causes)}{others}", failed[name].run)
 
 
-def telling(found: Mapping[str, Collection[str]], causes: Collection[str]) -> str:
-    """Return the first cell with these causes, of several the one with the fewest others."""
-    return min(found, key=lambda name: (not set(causes) <= set(found[name]), len(found[name])))
+def telling(cells: Mapping[K, Sequence[str]]) -> tuple[K, tuple[str, ...]]:
+    """Return the name of the cell whose causes most cells share, of several that with the fewest, and those causes."""
+    times = Counter(cause for causes in cells.values() for cause in dict.fromkeys(causes))
 
+    def most(causes: Sequence[str]) -> int:
+        return max((times[cause] for cause in causes), default=0)
 
-def common(cells: Sequence[Cell]) -> tuple[str, ...]:
-    """Return the causes that most of the cells have."""
-    times = Counter(cause for cell in cells for cause in dict.fromkeys(cell.causes))
-    return tuple(cause for cause, n in times.items() if n == max(times.values()))
+    name = min(cells, key=lambda each: (-most(cells[each]), len(cells[each])))
+    return name, tuple(cause for cause in cells[name] if times[cause] == most(cells[name]))
 
 
 def it_is(causes: tuple[str, ...]) -> str:
@@ -101,5 +101,5 @@ def gradient_cells(bench: Bench, run: Run, which: Callable[[int, int], bool] = l
     name = f"{len(job.train)} examples, batch {job.batch}, accumulation {job.accumulate}, seed {job.seed}"
     if not faults:
         return {name: Cell(run)}
-    first = next(iter(faults.values()))
-    return {f"{name}, {len(faults)} of {len(cells)} steps": Cell(run, first.fault, common(list(faults.values())))}
+    k, causes = telling({each: cell.causes for each, cell in faults.items()})
+    return {f"{name}, {len(faults)} of {len(cells)} steps": Cell(run, faults[k].fault, causes)}
