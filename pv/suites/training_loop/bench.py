@@ -93,7 +93,7 @@ class Bench:
         return self._all(f"{replace(first.job, directory=Path())!r} x {len(straight)} from {step}", go_on)
 
     def kill(self, straight: Run, operation: int) -> Path | None:
-        """Return the directory of a run that was killed before an operation on files; None if it had fewer of them."""
+        """Return the directory of a run that was killed at an operation on files; None if it had fewer of them."""
         place = Path(tempfile.mkdtemp(dir=self.directory))
         job = replace(straight.job, directory=place)
         return place if killed(lambda: observe(self.trainer, job), place, operation) else None

@@ -291,8 +291,9 @@ def unties(
 ) -> None:
     """Load the weights of the head into a parameter of its own."""
     original(training, saved)
-    head = probe_of(training.model).head
-    head.weight = nn.Parameter(head.weight.detach().clone())
+    for model in (training.model, training.average):
+        head = probe_of(model).head
+        head.weight = nn.Parameter(head.weight.detach().clone())
 
 
 def counts_one_more(original: Callable[[Training], Report], training: Training) -> Report:

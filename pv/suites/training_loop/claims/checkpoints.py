@@ -18,7 +18,7 @@ def due(bench: Bench, run: Run) -> list[int]:
     """Return the steps after which a checkpoint is due: where epochs end, if the trainer has no other cadence."""
     epoch = len(run.steps) // run.job.epochs
     every = epoch if bench.missing("", ("cadence",)) else run.job.save_every
-    return [*range(every, len(run.steps) + 1, every)]
+    return [*range(every, len(run.steps) + 1, every)] if every else []
 
 
 def falsify_saving_changes_nothing(bench: Bench) -> None:

@@ -15,7 +15,7 @@ PARTLY = "a checkpoint that is written in place: it is there before it is comple
 
 
 def kills(bench: Bench, straight: Run) -> Iterator[tuple[int, Path, dict[int, Path]]]:
-    """Yield each operation on files, the directory of a run that was killed before it, and its checkpoints by step."""
+    """Yield each operation on files, the directory of a run that was killed at it, and its checkpoints by step."""
     for operation in count():
         place = bench.kill(straight, operation)
         if place is None:
@@ -25,10 +25,10 @@ def kills(bench: Bench, straight: Run) -> Iterator[tuple[int, Path, dict[int, Pa
 
 
 def falsify_kill_during_a_save(bench: Bench) -> None:
-    straight, cells = bench.run(saved_job(train=unequal(5), epochs=1, dropout=0.0)), Cells()
+    straight, cells = bench.run(saved_job(train=unequal(4), epochs=1, dropout=0.0)), Cells()
     for operation, place, saved in kills(bench, straight):
         if saved:
-            name = f"killed before operation {operation} on files, resumed from step {max(saved)}"
+            name = f"killed at operation {operation} on files, resumed from step {max(saved)}"
             cells[name] = _after_kill(bench, straight, place, max(saved), saved[max(saved)])
     judge(cells)
 
@@ -47,7 +47,7 @@ def falsify_killed_run_goes_on(bench: Bench) -> None:
     newest = cast("Callable[[Path], Path | None]", cast("Any", bench.trainer).newest)
     straight, cells = bench.run(saved_job(train=unequal(4), epochs=1, dropout=0.0)), Cells()
     for operation, place, saved in kills(bench, straight):
-        name = f"killed before operation {operation} on files, with checkpoints of the steps {sorted(saved)}"
+        name = f"killed at operation {operation} on files, with checkpoints of the steps {sorted(saved)}"
         if (path := newest(place)) is not None:
             cells[name] = _from_newest(bench, straight, place, path)
         elif len(saved) > 1:
