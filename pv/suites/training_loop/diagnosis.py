@@ -17,7 +17,7 @@ ROWS = 24
 def explain_order(found: Sequence[int], right: Run, skipped: int = 0, cut: int | None = None) -> tuple[str, ...]:
     """Return in which epochs of the right run names have this order: from the start, or after `skipped` examples.
 
-    Otherwise return how many examples after the cut are left out, or before it are repeated. cut: the index of the
+    Also return how many steps after the cut are left out, or before it are repeated. cut: the index of the
     epoch that was cut.
     """
     if not found:
@@ -31,19 +31,26 @@ def explain_order(found: Sequence[int], right: Run, skipped: int = 0, cut: int |
         if skipped:
             known[f"the order of {name} after as many examples as were used"] = own[skipped:]
     exact = tuple(name for name, own in known.items() if list(found) == own[: len(found)])
-    return exact or _moved(found, names, size, skipped)
+    return exact + _moved(found, right, skipped)
 
 
-def _moved(found: Sequence[int], names: Sequence[int], size: int, skipped: int) -> tuple[str, ...]:
-    """Return by how many examples a resumed run starts too late or too early in its epoch."""
+def _moved(found: Sequence[int], right: Run, skipped: int) -> tuple[str, ...]:
+    """Return by how many steps a resumed run starts too late or too early in its epoch."""
+    names, size = [name for step in right.order for name in step], len(right.job.train)
     for epoch in range(len(names) // size):
         own = [*names[epoch * size : (epoch + 1) * size]]
         for by in (each for each in range(-skipped, size - skipped) if each):
             rest = own[skipped + by :]
             if rest and list(found[: len(rest)]) == rest[: len(found)]:
-                what = f"{by} examples after the cut are skipped" if by > 0 else f"{-by} examples are replayed"
-                return (f"the order of its epoch, of which {what}",)
+                what = "some after the cut is skipped" if by > 0 else "some before the cut is replayed"
+                return (f"the order of its epoch, of which {what}: {_steps(abs(by), right)}",)
     return ()
+
+
+def _steps(examples: int, run: Run) -> str:
+    """Return a number of examples in steps, where it is one of whole steps."""
+    steps, rest = divmod(examples, run.job.batch * run.job.accumulate)
+    return f"{examples} examples" if rest else f"{steps} step{'s' * (steps > 1)}"
 
 
 def explain_rates(found: Sequence[float], right: Run) -> tuple[str, ...]:

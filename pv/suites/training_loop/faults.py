@@ -146,11 +146,13 @@ def clips_micro_batches(
 ) -> list[Sums]:
     """Clip after each micro-batch."""
     total = sum(loop.scored(batch["labels"]) for batch in window) or 1
-    return _each(training, window, lambda _: 1 / total, lambda: _clip(training))
+    return _each(
+        training, window, lambda _: 1 / total, lambda: loop.clip(loop.trained(training.model), training.job.clip)
+    )
 
 
 def _each(
-    training: Training, window: Sequence[Batch], factor: Callable[[int], float], then: Callable[[], None]
+    training: Training, window: Sequence[Batch], factor: Callable[[int], float], then: Callable[[], object]
 ) -> list[Sums]:
     """Compute the gradient with a factor for each micro-batch by its scored tokens, and act after each."""
     training.optimizer.zero_grad()
@@ -161,10 +163,6 @@ def _each(
         then()
         sums.append((float(nats.detach()), count))
     return sums
-
-
-def _clip(training: Training) -> None:
-    loop.clip(loop.trained(training.model), training.job.clip)
 
 
 def next_rate(original: Callable[[Training], float], training: Training) -> float:

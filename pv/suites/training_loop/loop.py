@@ -27,8 +27,8 @@ from pv.suites.training_loop.saving import (
     State,
     Sums,
     Training,
+    best_model,
     checkpoints,
-    model_in,
     read,
     restore,
     rotate,
@@ -151,7 +151,7 @@ def train_step(training: Training, window: Sequence[Batch]) -> None:
     norm = clip(trained(training.model), job.clip)
     rate = update(training)
     state.step += 1
-    state.tokens += sum(tokens for _, tokens in state.since[-1])
+    state.tokens += tokens_of(state.since[-1])
     if due(state.step, job.log_every):
         state.logs.append(log_row(state.step, state.since, rate, norm) | {"tokens": state.tokens})
         state.since = []
@@ -173,6 +173,11 @@ def note(training: Training, event: str) -> None:
 
 
 # Logs and evaluations.
+
+
+def tokens_of(window: Sequence[Sums]) -> int:
+    """Return the scored tokens of the micro-batches of a window."""
+    return sum(tokens for _, tokens in window)
 
 
 def token_mean(sums: Sequence[Sums]) -> float:
@@ -275,15 +280,6 @@ def begin(job: Job) -> Training:
     if job.resume:
         restore(training, read(job.resume))
     return training
-
-
-def best_model(training: Training) -> nn.Module | None:
-    """Return a model with the weights of the best checkpoint."""
-    state, model = training.state, copy.deepcopy(training.model)
-    path = checkpoints(training.job.directory).get(state.best[1]) if state.best else None
-    if path is not None:
-        model.load_state_dict(model_in(path))
-    return model if path is not None else None
 
 
 def report(training: Training) -> Report:

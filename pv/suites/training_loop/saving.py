@@ -1,5 +1,6 @@
 """The state and the checkpoints of the suite's own loop."""
 
+import copy
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -121,3 +122,12 @@ def rotate(job: Job, best: tuple[float, int] | None) -> None:
 def model_in(directory: Path) -> Any:
     """Return the state of the model in a checkpoint."""
     return read(directory)["model"]
+
+
+def best_model(training: Training) -> nn.Module | None:
+    """Return a model with the weights of the best checkpoint."""
+    state, model = training.state, copy.deepcopy(training.model)
+    path = checkpoints(training.job.directory).get(state.best[1]) if state.best else None
+    if path is not None:
+        model.load_state_dict(model_in(path))
+    return model if path is not None else None

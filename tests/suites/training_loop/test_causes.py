@@ -94,7 +94,7 @@ CAUSES = [
     ("average-never", "TL-AVERAGE-001", "the weights at the start: it is never updated"),
     # Resume
     ("resume-starts-epoch-over", "TL-RESUME-001", "from its start"),
-    ("resume-replays", "TL-RESUME-001", "of which 2 examples are replayed"),
+    ("resume-replays", "TL-RESUME-001", "of which some before the cut is replayed: 1 step"),
     ("resume-without-schedule", "TL-RESUME-002", "the schedule of a run that has taken 0 steps (last_epoch 0)"),
     ("resume-without-moments", "TL-RESUME-003", "another state of the optimizer: embed.weight.step (1, not 2)"),
     ("resume-without-window", "TL-RESUME-005", "it is the mean over the steps after the cut only"),
