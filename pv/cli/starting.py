@@ -48,7 +48,8 @@ def new(name: str, subject: str, trainer: str) -> None:
 def explain(name: str, report: Path | None) -> None:
     """Explain a lint code, or what was tried on a claim, mutant or contract.
 
-    A code is shown with a wrong and a right example, a claim with its test, its mutants and its recorded results.
+    A code is shown with a wrong and a right example, a claim with its test, its mutants and its recorded results. NAME
+    may be a pattern of ids, such as 'TL-RESUME-*'.
     """
     with uncollected():
         from pv.commands.explain import explain as collect
@@ -60,10 +61,10 @@ def explain(name: str, report: Path | None) -> None:
             print_whole(texts.code(code, CODES[code], explanation(code)))
             return
         found = collect(name, report=report)
-    print_whole("\n".join(_explained(each, name) for each in found))
+    print_whole("\n".join(map(_explained, found)))
 
 
-def _explained(found: "Explained", name: str) -> str:
+def _explained(found: "Explained") -> str:
     from pv.report import explanation as texts
 
     if found.claim is not None:
@@ -75,11 +76,13 @@ def _explained(found: "Explained", name: str) -> str:
             last=found.last,
             findings=found.findings,
         )
-        return texts.table(f"{name}  {found.claim.location}", rows, columns())
+        return texts.table(f"{found.claim.id}  {found.claim.location}", rows, columns())
     if found.mutant is not None:
-        return texts.table(f"{name}  {found.mutant.location}", texts.mutant(found.contract, found.mutant), columns())
+        return texts.table(
+            f"{found.mutant.id}  {found.mutant.location}", texts.mutant(found.contract, found.mutant), columns()
+        )
     rows = texts.contract(found.contract, score=found.score, findings=found.findings)
-    return texts.table(f"{name} {found.contract.version}  {found.contract.location.path}", rows, columns())
+    return texts.table(f"{found.contract.id} {found.contract.version}  {found.contract.location.path}", rows, columns())
 
 
 @click.command()
