@@ -38,6 +38,11 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
         "with teacher",
         lambda given: given.teacher is None,
     ),
+    (
+        ("teacher_layers", "teacher_width", "teacher_cache"),
+        "without teacher_steps or data",
+        lambda given: given.teacher is not None or given.trains_teacher,
+    ),
 )
 
 
