@@ -18,20 +18,30 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from falsifiers.support.small_runs import run, small
 
-MODELS = {"layers": 2, "width": 64, "teacher_layers": 4, "teacher_width": 128, "teacher_steps": 1000}
-DATA = {"data": None, "documents": None, "length": 128, "batch_size": 16, "accumulate": 1, "epochs": 3, "seed": 0}
+MODELS = {"layers": 1, "width": 32, "teacher_layers": 4, "teacher_width": 128, "teacher_steps": None}
+DATA = {"data": None, "documents": None, "length": 64, "batch_size": 8, "accumulate": 1, "epochs": 3, "seed": 0}
+SHARE = {"data_share": None}
 TEXTS = {"separator": None, "share_vocabulary": None, "teacher": None, "teacher_cache": None, "init_from": None}
 OWN = {"parts": None, "arguments": None, "student": None, "checkpoint_activations": False}
-LOSS = {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7, "divergence": "forward_kl", "beta": 0.5}
+LOSS = {"temperature": 1.0, "ce_weight": 0.0, "kd_weight": 1.0, "divergence": "forward_kl", "beta": 0.5}
 FEATURES = {"feature_weight": 0.0, "feature_distance": "cosine", "feature_layers": "-1:-1"}
 ENDS = dict.fromkeys(["temperature_end", "ce_weight_end", "kd_weight_end", "feature_weight_end", "max_steps"])
 COURSE = {"anneal": "linear", "anneal_warmup": 0, "smoke": None, "resume": None}
 OPTIMIZER = {"lr": 3e-3, "warmup": 50, "clip": None, "dtype": "float32"}
-PLACE = {"device": "auto", "strategy": "ddp", "rank_timeout": 600, "hang_after": 3600.0, "project_to_steps": 50000}
+PLACE = {
+    "device": "auto",
+    "threads": None,
+    "strategy": "ddp",
+    "rank_timeout": 600,
+    "hang_after": 3600.0,
+    "project_to_steps": 50000,
+}
 BEST = {"best_metric": "eval/hard_loss", "best_mode": "min", "best_min_delta": 0.0}
 FILES = {"out": Path("distilled"), "force": False, "rewind": False, "trace": None, "callbacks": None}
 CADENCE = {"log_every": 10, "eval_every": 0, "save_every": 5000, "keep": 3}
-RECORDED = MODELS | DATA | TEXTS | OWN | LOSS | FEATURES | ENDS | COURSE | OPTIMIZER | PLACE | BEST | FILES | CADENCE
+RECORDED = (
+    MODELS | DATA | SHARE | TEXTS | OWN | LOSS | FEATURES | ENDS | COURSE | OPTIMIZER | PLACE | BEST | FILES | CADENCE
+)
 """Every setting, if nothing else is set."""
 
 

@@ -63,8 +63,8 @@ class Settings(BaseModel):
     data: Location | None = _setting(
         None, "Text to train on, read as bytes; do not change it during a run. [default: packaged English text]"
     )
-    data_share: Part = _setting(
-        1.0, "Train the student on the first X of the text; a teacher sees all but the held-back tenth."
+    data_share: Part | None = _setting(
+        None, "Train the student on the first X of what is not held back. [default: a sixth, or 1 with --data]"
     )
     out: Location = _setting(Path("distilled"), "Directory for model.safetensors, config.json and manifest.json.")
     force: Switch = _setting(False, "Overwrite existing files in --out and --trace.")
@@ -94,9 +94,9 @@ class Settings(BaseModel):
     teacher_cache: Location | None = _setting(
         None, "Directory of cached teachers. [default: reference_trainer in ~/.cache]"
     )
-    layers: Count = _setting(2, "Number of layers of the student.")
-    width: Width = _setting(64, "Hidden width of the student.")
-    length: Length = _setting(128, "Sequence length in bytes; in tokens with --student.")
+    layers: Count = _setting(1, "Number of layers of the student.")
+    width: Width = _setting(32, "Hidden width of the student.")
+    length: Length = _setting(64, "Sequence length in bytes; in tokens with --student.")
     documents: Documents | None = _setting(
         None, "Rows of whole documents: pad each to the longest of its batch, or pack several. [default: any cut]"
     )
@@ -104,7 +104,7 @@ class Settings(BaseModel):
     share_vocabulary: Vocabulary | None = _setting(
         None, "Accept a teacher with more or fewer tokens: cut its surplus, cut the student's, or add -inf."
     )
-    batch_size: Count = _setting(16, "Number of sequences per batch.")
+    batch_size: Count = _setting(8, "Number of sequences per batch.")
     accumulate: Count = _setting(1, "Number of batches per optimizer step; their gradient is that of one large batch.")
     epochs: Count = _setting(3, "Number of epochs.")
     max_steps: Count | None = _setting(
@@ -114,9 +114,9 @@ class Settings(BaseModel):
     smoke: Count | None = _setting(
         None, "Run N steps, report whether a full run looks healthy, save nothing.", alias="APR_DISTILL_MAX_STEPS"
     )
-    temperature: Temperature = _setting(2.0, "Divide the logits of both models by X.")
-    ce_weight: Weight = _setting(0.3, "Weight of the cross-entropy with the text.")
-    kd_weight: Weight = _setting(0.7, "Weight of the divergence from the teacher.")
+    temperature: Temperature = _setting(1.0, "Divide the logits of both models by X.")
+    ce_weight: Weight = _setting(0.0, "Weight of the cross-entropy with the text.")
+    kd_weight: Weight = _setting(1.0, "Weight of the divergence from the teacher.")
     divergence: Divergence = _setting("forward_kl", f"Divergence from the teacher: {', '.join(DIVERGENCES.values())}.")
     beta: Share = _setting(0.5, f"The teacher's share of the mixture of {' and '.join(WITH_BETA)}.")
     feature_weight: Weight = _setting(0.0, "Weight of the distance of hidden states; 0 computes none.")

@@ -47,6 +47,7 @@ from reference_trainer.training.loop import new_optimizer
 
 __all__ = ["EVALUATED_BYTES", "Parts", "rows_of"]
 
+PACKAGED_SHARE = 1 / 6  # of the packaged text: its teacher has seen all of it, and knows what this share does not say
 EMPTY_LINE = "\n\n"  # separates documents by default
 EVALUATED_BYTES = 2**16  # of the held-back part; more adds little precision and takes long for a large text
 
@@ -95,7 +96,8 @@ class Parts(ExitStack):
         """Return the batches to train on, and keep the text for teacher and evaluation."""
         text = read_text(self.settings.data, self.settings.length)
         evaluated = text.held_back[: max(EVALUATED_BYTES, self.settings.length)]
-        chosen = share_of(text, self.settings.data_share, self.settings.length)
+        share = self.settings.data_share or (PACKAGED_SHARE if self.settings.data is None else 1.0)
+        chosen = share_of(text, share, self.settings.length)
         self._training, trained_on, self._held_back = (
             rows_of(self.settings, part, self.device) for part in (text.training, chosen, evaluated)
         )
