@@ -70,21 +70,21 @@ SHAPES = st.tuples(st.integers(1, 2), st.sampled_from([32, 64, 96]))
 """Layers, and a width that has a head for every 32 features."""
 
 
-@given(student=SHAPES, teacher=SHAPES)
+@given(student=SHAPES, teacher=SHAPES, share=st.sampled_from([0.3, 0.5, 1.0]))
 def falsify_models_are_made_and_trained_as_the_settings_say(
-    subject: Any, student: tuple[int, int], teacher: tuple[int, int]
+    subject: Any, student: tuple[int, int], teacher: tuple[int, int], share: float
 ) -> None:
-    trained_on = set[int]()
+    read: dict[nn.Module, set[int]] = {}
 
     def note(module: nn.Module, arguments: tuple[Any, ...]) -> None:
         if module.training and isinstance(module, nn.Embedding) and arguments[0].device.type != "meta":
-            trained_on.update(arguments[0].flatten().tolist())
+            read.setdefault(module, set()).update(arguments[0].flatten().tolist())
 
     hook = register_module_forward_pre_hook(note)
     try:
         with tempfile.TemporaryDirectory() as name:
             shapes = {"layers": student[0], "width": student[1], "teacher_layers": teacher[0]}
-            shapes |= {"teacher_width": teacher[1], "teacher_steps": 4}
+            shapes |= {"teacher_width": teacher[1], "teacher_steps": 4, "data_share": share}
             result = run(subject, small(Path(name), out=Path(name) / "out", **shapes))
     finally:
         hook.remove()
@@ -92,5 +92,9 @@ def falsify_models_are_made_and_trained_as_the_settings_say(
         config = model.config
         seen, expected = (config.layers, config.width, config.heads), (layers, width, width // 32)
         assert seen == expected, f"layers, width and heads of the {what} are {seen}; expected {expected}"
-    held_back = sorted(trained_on & set(range(90, 100)))  # each byte of the text is its own offset
-    assert not held_back, f"of 100 bytes, a model is trained on the held-back ones {held_back}"
+    for what, model, part in (("student", result.student, share), ("teacher", result.teacher, 1.0)):
+        end = (int(90 * part) - 1) // 7 * 7  # each byte of the text is its own offset; a sequence has seven new ones
+        seen, expected = read[model.embedding], set(range(end + 1))
+        assert seen == expected, (
+            f"of 100 bytes, 90 to train on, the {what} is trained on {sorted(seen)}, not 0 to {end}"
+        )
