@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python benchmarks/distillation.py [FIRST]
 
 Weights and order follow the seed and are the same for both students of a pair, as are the steps. Measured on held-back
-text: cross-entropy with the text, in nats per byte. The eight seeds from FIRST;
-100 by default, for the published table. The defaults were chosen with the seeds from 0.
+text: cross-entropy with the text, in nats per byte. The seeds are the eight from FIRST, by default 100: those of the
+published table, on which no setting was chosen.
 """
 
 from __future__ import annotations
