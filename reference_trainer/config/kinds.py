@@ -33,6 +33,7 @@ __all__ = [
     "Length",
     "Location",
     "Mode",
+    "Part",
     "Seconds",
     "Shape",
     "Share",
@@ -223,6 +224,11 @@ Share = Annotated[
     float,
     Field(strict=True, ge=0, le=1, allow_inf_nan=False),
     Kind("a number from 0 to 1", "X", read_number),
+]
+Part = Annotated[
+    float,
+    Field(strict=True, gt=0, le=1, allow_inf_nan=False),
+    Kind("a number above 0, up to 1", "X", read_number),
 ]
 GradientNorm = Annotated[
     float,

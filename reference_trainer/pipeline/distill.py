@@ -22,7 +22,7 @@ from reference_trainer.distillation.providers import ModuleStudent, ModuleTeache
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.vocabulary import share_vocabulary
 from reference_trainer.errors import StopRequestedError, first_line
-from reference_trainer.models.placement import computing_in, usable_device
+from reference_trainer.models.placement import computing_in, cpu_threads, usable_device
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
 from reference_trainer.pipeline.evaluations import BestTracker, check_metric, check_sums, evaluation, undisturbed
@@ -93,6 +93,7 @@ class Distillation(Parts):
     def prepare(self) -> None:
         """Meet the other ranks, claim the output, then make models, batches and optimizer. Nothing is written yet."""
         settings, place = self.settings, self.place
+        self.enter_context(cpu_threads(settings.threads, self._environment))
         self.ranks = self.enter_context(joined(place, self._environment, timeout_s=settings.rank_timeout))
         self.lines = self.lines if place.rank == 0 else SilentLines()
         self.ranks.together(self._make_inputs)
@@ -109,7 +110,7 @@ class Distillation(Parts):
         written = self.ranks.together(partial(self.files.callbacks, self))
         if settings.smoke is not None:
             self.lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
-        if settings.teacher is None:  # its training may take long
+        if settings.trains_teacher:  # it may take long
             self._write(notes)
         with self._reporting_divergence():
             self.teacher = self.make_teacher().to(self.device)
@@ -131,7 +132,7 @@ class Distillation(Parts):
         progress = ProgressCallback(settings.log_every, lines=self.lines)
         own = (progress, BarCallback(self.lines, "student"), WritingCallback(self.checkpoints.writer))
         self.callbacks = (*self._watchdog("student"), *own, *self.callbacks, *written)
-        if settings.teacher is not None:  # after what may be refused
+        if not settings.trains_teacher:  # after what may be refused
             self._write(notes)
         for callback in self.callbacks:
             callback.attach(self)
@@ -192,7 +193,7 @@ class Distillation(Parts):
             last = self.schedule.planned_steps
             weights = objective(self.settings).weights(last, last)
             difference = smoke.gradient_difference(self.learner, self.frozen, self.batches.batch(1, 1), weights)
-            checks = smoke.reported(result, self.settings.project_to_steps, difference, self.device, self.lines)
+            checks = smoke.reported(result, (self.settings.project_to_steps, last), difference, self.device, self.lines)
             return self._concluded(train=result, output=None, held_back={}, checks=checks)
         with self._resumable():
             held_back = self._evaluated()

@@ -24,7 +24,7 @@ from reference_trainer.config.place import placed
 from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import document_rows
 from reference_trainer.data.epochs import Batches, ShuffledBatches
-from reference_trainer.data.text import VOCABULARY, Rows, Sequences, read_text
+from reference_trainer.data.text import VOCABULARY, Rows, Sequences, read_text, share_of
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
@@ -33,6 +33,7 @@ from reference_trainer.pipeline.loss import objective
 from reference_trainer.pipeline.ranks import Ranks
 from reference_trainer.pipeline.teachers import (
     LOGGED_EVERY,
+    PACKAGED,
     cached_or_trained,
     heads_for,
     load_teacher,
@@ -46,6 +47,7 @@ from reference_trainer.training.loop import new_optimizer
 
 __all__ = ["EVALUATED_BYTES", "Parts", "rows_of"]
 
+PACKAGED_SHARE = 1 / 6  # of the packaged text: its teacher has seen all of it, and knows what this share does not say
 EMPTY_LINE = "\n\n"  # separates documents by default
 EVALUATED_BYTES = 2**16  # of the held-back part; more adds little precision and takes long for a large text
 
@@ -94,14 +96,16 @@ class Parts(ExitStack):
         """Return the batches to train on, and keep the text for teacher and evaluation."""
         text = read_text(self.settings.data, self.settings.length)
         evaluated = text.held_back[: max(EVALUATED_BYTES, self.settings.length)]
-        self._training, self._held_back = (
-            rows_of(self.settings, part, self.device) for part in (text.training, evaluated)
+        share = self.settings.data_share or (PACKAGED_SHARE if self.settings.data is None else 1.0)
+        chosen = share_of(text, share, self.settings.length)
+        self._training, trained_on, self._held_back = (
+            rows_of(self.settings, part, self.device) for part in (text.training, chosen, evaluated)
         )
         self.digests["data_sha256"] = text.digest
         if self.settings.share_vocabulary is not None:
             self._largest_byte = max(int(part.max()) for part in (text.training, evaluated))
         place = {"rank": self.place.rank, "world_size": self.place.world_size}
-        return ShuffledBatches(sequences=self._training, seed=self.settings.seed, **place)
+        return ShuffledBatches(sequences=trained_on, seed=self.settings.seed, **place)
 
     def make_student(self) -> nn.Module:
         """Return the untrained student, which maps tokens [B, T] to logits [B, T, V]."""
@@ -110,10 +114,11 @@ class Parts(ExitStack):
         return stored_in(settings.dtype, new_decoder(config, settings.seed))
 
     def make_teacher(self) -> nn.Module:
-        """Return the teacher that the settings name, or one that is trained on the same text and cached."""
+        """Return the teacher that the settings name, one that is trained on the same text, or the packaged one."""
         settings, lines = self.settings, self.lines
-        if settings.teacher is not None:
-            teacher = load_teacher(settings.teacher, any_vocabulary=settings.share_vocabulary is not None)
+        if not settings.trains_teacher:
+            any_vocabulary = settings.share_vocabulary is not None
+            teacher = load_teacher(settings.teacher or PACKAGED, any_vocabulary=any_vocabulary)
         else:
             progress = ProgressCallback(LOGGED_EVERY, lines=lines, title="teacher")
             callbacks = [*self._watchdog("teacher"), progress, BarCallback(lines, "teacher")]
