@@ -9,8 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISDIR
-from typing import Any
+from typing import Any, TypeVar
 
+from cattrs import BaseValidationError
 from cattrs.preconf.json import make_converter
 
 from pv.engines.trial import Trial
@@ -22,6 +23,8 @@ from pv.source.digest import digest_data
 from pv.source.pieces import Pieces
 from pv.source.project import Project
 
+T = TypeVar("T")
+D = TypeVar("D")
 FILE = ".pv_cache/results.sqlite3"
 DAYS = 30
 """A result is reused for so many days after it was measured."""
@@ -78,10 +81,12 @@ class Reuse:
         """Return a result of an earlier validation whose dependencies are unchanged; None if there is none."""
         query = "SELECT state, depends, trial FROM results WHERE task = ? ORDER BY used DESC"
         for state, depends, trial in self._run(query, key):
-            if not self._changed(_loaded(depends)):
+            if self._changed(self._decoded(depends, _depends, {EVERYTHING: ""})):
+                continue
+            if (found := self._decoded(trial, _trial, None)) is not None:
                 self.count += 1
                 self._run("UPDATE results SET used = ? WHERE task = ? AND state = ?", _now(), key, state)
-                return CONVERTER.loads(zlib.decompress(trial), Trial)
+                return found
         return None
 
     def newest(self, claim: str) -> "Kept | None":
@@ -90,7 +95,7 @@ class Reuse:
         for task, digest, depends, measured in self._run(query, claim):
             then = self._run("SELECT description FROM environments WHERE digest = ?", digest)
             described = json.loads(then[0][0]) if then else []
-            changed = self._changed(_loaded(depends))
+            changed = self._changed(self._decoded(depends, _depends, {EVERYTHING: ""}))
             return Kept(
                 task=task, measured=measured, environment=differences(described, self._environment), changed=changed
             )
@@ -121,16 +126,12 @@ class Reuse:
     def report(self, key: str) -> str | None:
         """Return a kept report; None if there is none."""
         found = self._run("SELECT report FROM reports WHERE key = ?", self._with_seen(key))
-        return zlib.decompress(found[0][0]).decode() if found else None
+        return self._decoded(found[0][0], lambda kept: zlib.decompress(kept).decode(), None) if found else None
 
     def keep_report(self, key: str, text: str) -> None:
         """Keep a report beside the last ones."""
-        self._run(
-            "INSERT OR REPLACE INTO reports VALUES (?, ?, ?)",
-            self._with_seen(key),
-            zlib.compress(text.encode()),
-            _now(),
-        )
+        row = (self._with_seen(key), zlib.compress(text.encode()), _now())
+        self._run("INSERT OR REPLACE INTO reports VALUES (?, ?, ?)", *row)
         newest = "SELECT key FROM reports ORDER BY measured DESC LIMIT ?"
         self._run(f"DELETE FROM reports WHERE key NOT IN ({newest})", MOST_STATES)
 
@@ -186,10 +187,19 @@ class Reuse:
 
     def _pieces(self, source: str, make: Callable[[], Pieces]) -> Pieces:
         for (found,) in self._run("SELECT pieces FROM pieces WHERE source = ?", source):
-            return CONVERTER.loads(found, Pieces)
+            if (known := self._decoded(found, lambda kept: CONVERTER.loads(kept, Pieces), None)) is not None:
+                return known
         made = make()
         self._run("INSERT OR REPLACE INTO pieces VALUES (?, ?)", source, CONVERTER.dumps(made))
         return made
+
+    def _decoded(self, kept: bytes, decode: Callable[[bytes], T], default: D) -> "T | D":
+        """Return what is kept, or the default if it is damaged."""
+        try:
+            return decode(kept)
+        except (zlib.error, ValueError, TypeError, KeyError, AttributeError, BaseValidationError) as error:
+            self.problem = f"a kept result is not reused: {self._root / FILE} is damaged ({error}); delete the file"
+            return default
 
     def _is_new(self, dependency: str, moment: int) -> bool:
         """Return whether a file changed since a validation began: the worker may have read it before or after."""
@@ -212,9 +222,13 @@ def _is_lost(dependency: str, digest: str) -> bool:
     return digest == MISSING and dependency.startswith(("import ", "file "))
 
 
-def _loaded(depends: bytes) -> dict[str, str]:
-    found: dict[str, str] = json.loads(zlib.decompress(depends))
+def _depends(kept: bytes) -> dict[str, str]:
+    found: dict[str, str] = json.loads(zlib.decompress(kept))
     return found
+
+
+def _trial(kept: bytes) -> Trial:
+    return CONVERTER.loads(zlib.decompress(kept), Trial)
 
 
 def _problem(path: Path, error: Exception) -> str:

@@ -30,9 +30,7 @@ def inherited(variables: Mapping[str, str]) -> dict[str, str]:
 
 def environment() -> list[str]:
     """Return the description of this environment."""
-    packages = sorted(
-        {f"package {each.metadata['Name']}={each.version} {_entry_points(each)}" for each in distributions()}
-    )
+    packages = sorted({f"package {each.metadata['Name']}={_version(each)}" for each in distributions()})
     deciding = (path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py")))
     variables = [f"variable {name}={_sha(value.encode())}" for name, value in sorted(inherited(os.environ).items())]
     source = [f"pv/{path.relative_to(PACKAGE)}={_sha(path.read_bytes())}" for path in deciding]
@@ -53,8 +51,9 @@ def _processor() -> list[str]:
     return found
 
 
-def _entry_points(package: Distribution) -> str:
-    return _sha((package.read_text("entry_points.txt") or "").encode())[:8]
+def _version(package: Distribution) -> str:
+    """Return the version and the entry points, which a new installation of a working copy changes alone."""
+    return f"{package.version} {_sha((package.read_text('entry_points.txt') or '').encode())}"
 
 
 def _sha(data: bytes) -> str:

@@ -110,10 +110,10 @@ class Tree:
             found = sorted((entry.name, entry.is_dir()) for entry in os.scandir(self._project.root / folder))
         except OSError:
             return MISSING
-        hidden = (".pyc", "__pycache__")
-        return digest_data(
-            [each for each in found if not (each[0].endswith(hidden) or (each[0][0] == "." and each[1]))]
-        )
+        shown = [
+            each for each in found if not (each[0].endswith((".pyc", "__pycache__")) or (each[0][0] == "." and each[1]))
+        ]
+        return digest_data(shown)
 
     def _entry(self, name: str) -> str:
         """Return what can be told of a path without opening it; the size of code says nothing."""
