@@ -220,8 +220,7 @@ class Distillation(Parts):
             raise
 
     def _concluded(self, **results: Any) -> DistillResult:
-        unit = "byte" if type(self).make_batches is Parts.make_batches else "token"
-        return DistillResult(**results, student=self.student, teacher=self.teacher, unit=unit)
+        return DistillResult(**results, student=self.student, teacher=self.teacher, unit=self.unit)
 
     @property
     def _strategy(self) -> str:

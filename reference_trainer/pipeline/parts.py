@@ -26,7 +26,7 @@ from reference_trainer.data.documents import document_rows
 from reference_trainer.data.epochs import Batches, ShuffledBatches
 from reference_trainer.data.text import VOCABULARY, Rows, Sequences, read_text
 from reference_trainer.distillation.step import MetricSum
-from reference_trainer.errors import SettingError
+from reference_trainer.errors import DataError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import computing_in, stored_in
 from reference_trainer.pipeline.loss import objective
@@ -40,7 +40,7 @@ from reference_trainer.pipeline.teachers import (
 )
 from reference_trainer.plan.schedule import Schedule, learning_rate
 from reference_trainer.ranks.parallel import Parallel
-from reference_trainer.storage.export import save_decoder
+from reference_trainer.storage.export import load_decoder, save_decoder, verify_manifest
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.loop import new_optimizer
 
@@ -62,11 +62,12 @@ class Parts(ExitStack):
     """Text, models, evaluation and export of one student; `Distillation` puts them together."""
 
     vocab_size = VOCABULARY
-    _largest_byte = 0  # of the text, where the teacher's vocabulary may be smaller
+    largest_token = 0  # of the data, where a model may have fewer
 
     ranks: Ranks
     device: torch.device
     batches: Batches
+    held_back: Rows
     student: nn.Module
     teacher: nn.Module
     learner: Any
@@ -94,14 +95,33 @@ class Parts(ExitStack):
         """Return the batches to train on, and keep the text for teacher and evaluation."""
         text = read_text(self.settings.data, self.settings.length)
         evaluated = text.held_back[: max(EVALUATED_BYTES, self.settings.length)]
-        self._training, self._held_back = (
+        self._training, self.held_back = (
             rows_of(self.settings, part, self.device) for part in (text.training, evaluated)
         )
         self.digests["data_sha256"] = text.digest
         if self.settings.share_vocabulary is not None:
-            self._largest_byte = max(int(part.max()) for part in (text.training, evaluated))
+            self.largest_token = max(int(part.max()) for part in (text.training, evaluated))
         place = {"rank": self.place.rank, "world_size": self.place.world_size}
         return ShuffledBatches(sequences=self._training, seed=self.settings.seed, **place)
+
+    def make_held_back(self, *, whole: bool) -> Rows | None:
+        """Return the rows on which saved models are evaluated: those that are held back, or of the `whole` data.
+
+        Own batches may have none; then `evaluate` takes its own.
+        """
+        kind, settings = type(self), self.settings
+        if kind.make_batches is not Parts.make_batches:
+            if whole:
+                raise SettingError(f"--whole: {kind.__name__} has batches of its own; override make_held_back too")
+            self.batches = self.make_batches()
+            return getattr(self, "held_back", None)
+        text = read_text(settings.data, 1 if whole else settings.length)
+        part = torch.cat([text.training, text.held_back]) if whole else text.held_back
+        part = part if whole else part[: max(EVALUATED_BYTES, settings.length)]
+        if len(part) < settings.length:
+            raise DataError(f"{text.name} holds {len(part)} bytes; expected at least {settings.length}, the length")
+        self.digests["data_sha256"], self.largest_token = text.digest, int(part.max())
+        return rows_of(settings, part, self.device)
 
     def make_student(self) -> nn.Module:
         """Return the untrained student, which maps tokens [B, T] to logits [B, T, V]."""
@@ -147,7 +167,7 @@ class Parts(ExitStack):
         if not any(each.requires_grad for each in self.student.parameters()):
             name = type(self.student).__name__
             raise SettingError(f"{kind.__name__} has a student, {name}, of which no parameter requires a gradient")
-        without_text, full_run = not hasattr(self, "_held_back"), settings.smoke is None
+        without_text, full_run = not hasattr(self, "held_back"), settings.smoke is None
         if kind.make_teacher is Parts.make_teacher and without_text and settings.teacher is None:
             raise SettingError(f"{kind.__name__} has batches of its own: override make_teacher too, or give a teacher")
         if kind.evaluate is Parts.evaluate and without_text and (full_run or settings.eval_every):
@@ -158,7 +178,7 @@ class Parts(ExitStack):
 
     def check_tokens(self) -> None:
         """Raise `SettingError` if the text has a byte that the teacher has no token for."""
-        largest, tokens = self._largest_byte, self.teacher_vocab_size()
+        largest, tokens = self.largest_token, self.teacher_vocab_size()
         if largest >= tokens:
             raise SettingError(
                 f"the text has byte {largest}, and the teacher has {tokens} tokens: expected a teacher with more than "
@@ -176,11 +196,25 @@ class Parts(ExitStack):
         """
         steps = self.schedule.planned_steps
         weights = objective(self.settings).weights(steps, steps)
-        return evaluate(self.frozen, self.learner, self._held_back, weights, parallel=self.parallel)
+        return evaluate(self.frozen, self.learner, self.held_back, weights, parallel=self.parallel)
 
     def save(self, directory: Path, manifest: dict[str, Any]) -> None:
         """Write the trained student and the manifest."""
         save_decoder(cast(Decoder, self.student), directory, manifest)
+
+    def load(self, directory: Path) -> nn.Module:
+        """Return the student that `save` wrote, on the CPU, verified. Errors: `ModelFileError`."""
+        kind = type(self)
+        if kind.save is not Parts.save:
+            own = f"{kind.__name__} has a save of its own and no load"
+            raise SettingError(f"{directory}: {own}: override load too, or give a checkpoint")
+        verify_manifest(directory)
+        return load_decoder(directory)
+
+    @property
+    def unit(self) -> str:
+        """Return what a token is: "byte" of a text, or "token" of other data."""
+        return "byte" if type(self).make_batches is Parts.make_batches else "token"
 
     @contextmanager
     def stop_requests(self) -> Iterator[Callable[[], bool]]:
