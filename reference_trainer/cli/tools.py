@@ -100,6 +100,9 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
 @click.option("--arguments", metavar="JSON", help="Arguments of the class that --parts names, as a JSON object.")
 @click.option("--whole", is_flag=True, help="Evaluate on the whole text instead of the first 64 KiB of its last tenth.")
 @click.option("--length", type=int, help="Tokens of a sequence [default: as in the run of the first MODEL].")
+@click.option(
+    "--accept-depth", type=int, help="With --teacher: tokens of a draft that it may accept [default: as there]."
+)
 @click.option("--batch-size", type=int, default=Settings().batch_size, show_default=True, help="Sequences of a batch.")
 @click.option("--device", default="auto", show_default=True, help="Compute on auto, cpu, cuda or cuda:N.")
 @click.option("--json", "as_json", is_flag=True, help="Print sums, counts, digests and versions as JSON.")

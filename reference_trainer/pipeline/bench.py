@@ -28,13 +28,13 @@ from reference_trainer.ranks.parallel import ONE_PROCESS
 from reference_trainer.storage.checkpoint_manifest import rank_file
 from reference_trainer.storage.export import MANIFEST, WEIGHTS, weights_digest
 from reference_trainer.storage.whole_weights import read_weights
-from reference_trainer.training.evaluation import evaluate
+from reference_trainer.training.evaluation import EVALUATED_SUMS, evaluate
 
 __all__ = ["Bench", "Scoring", "load_saved"]
 
 AT_ONE = Weights(temperature=1.0, ce_weight=1.0, kd_weight=1.0)
-OF_A_MODEL = ("hard_loss",)
-AGAINST_A_TEACHER = ("hard_loss", "kl_at_1", "agreement", "teacher_loss")
+OF_A_MODEL = ("hard_loss", "token_accuracy")
+AGAINST_A_TEACHER = ("hard_loss", "token_accuracy", "kl_at_1", "agreement", "teacher_loss")
 
 
 class Scoring:
@@ -101,8 +101,9 @@ class Bench:
         pair: tuple[Any, Any] = (teacher, student)
         if run.settings.share_vocabulary is not None:
             pair = share_vocabulary(*pair, run.settings.share_vocabulary)
-        sums = evaluate(*pair, run.held_back, AT_ONE)
-        return {name: sums[name] for name in AGAINST_A_TEACHER}
+        sums = evaluate(*pair, run.held_back, AT_ONE, accept_depth=run.settings.accept_depth)
+        names = (*AGAINST_A_TEACHER, *(name for name in sums if name not in EVALUATED_SUMS))
+        return {name: sums[name] for name in names}
 
     def _own_sums(self, student: Scoring) -> dict[str, MetricSum]:
         run, teacher = self.run, self.teacher or student

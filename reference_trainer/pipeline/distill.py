@@ -142,7 +142,7 @@ class Distillation(Parts):
 
     def _make_inputs(self) -> None:
         if type(self).evaluate is Parts.evaluate:  # an own one has metrics of its own
-            check_metric(self.settings.best_metric)
+            check_metric(self.settings.best_metric, self.settings.accept_depth)
         self.device = usable_device(local_device(self.settings.device, self.place))
         self.batches = self.make_batches()
         self.student = self.make_student().to(self.device)

@@ -196,7 +196,8 @@ class Parts(ExitStack):
         """
         steps = self.schedule.planned_steps
         weights = objective(self.settings).weights(steps, steps)
-        return evaluate(self.frozen, self.learner, self.held_back, weights, parallel=self.parallel)
+        more: Any = {"parallel": self.parallel, "accept_depth": self.settings.accept_depth}
+        return evaluate(self.frozen, self.learner, self.held_back, weights, **more)
 
     def save(self, directory: Path, manifest: dict[str, Any]) -> None:
         """Write the trained student and the manifest."""

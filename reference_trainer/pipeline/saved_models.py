@@ -24,7 +24,7 @@ from reference_trainer.storage.files import path_in_json
 
 __all__ = ["Evaluated", "Evaluation", "SavedModel", "Source", "as_run", "evaluate_saved", "report", "table"]
 
-OF_A_RUN = ("length", "documents", "separator", "dtype", "share_vocabulary")
+OF_A_RUN = ("length", "documents", "separator", "dtype", "share_vocabulary", "accept_depth")
 """Settings by which a run has evaluated its student."""
 OF_HUGGING_FACE = (*OF_A_RUN, "student", "data")
 NOT_OF_OWN = frozenset("out force trace callbacks smoke max_steps resume init_from rewind device batch_size".split())
