@@ -105,21 +105,27 @@ def _plot(runs: list[Path], out: Path, metrics: tuple[str, ...], force: bool) ->
 )
 @click.option("--batch-size", type=int, default=Settings().batch_size, show_default=True, help="Sequences of a batch.")
 @click.option("--device", default="auto", show_default=True, help="Compute on auto, cpu, cuda or cuda:N.")
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Take results of equal evaluations from this directory, and add new ones.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print sums, counts, digests and versions as JSON.")
-def evaluate(models: tuple[Path, ...], whole: bool, as_json: bool, **options: Any) -> int:
+def evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json: bool, **options: Any) -> int:
     """Evaluate saved models on a text.
 
     A MODEL is the output directory of a run, an exported model, a checkpoint such as OUT/checkpoints/student-latest, or
     a Hugging Face model. Losses are in nats per token, which is a byte of a text, at temperature 1. Length, documents,
     vocabulary and data type are those of the run of the first MODEL, and so are its own parts, whose evaluation is
-    used. Numbers of the same text, part, length, documents and teacher can be compared.
+    used. --json has the identity of the evaluation; numbers of the same identity can be compared.
 
     Exit code 1 if a MODEL cannot be evaluated; the others are.
     """
-    return guarded(lambda: _evaluate(models, whole, as_json, options))
+    return guarded(lambda: _evaluate(models, whole, cache, as_json, options))
 
 
-def _evaluate(models: tuple[Path, ...], whole: bool, as_json: bool, options: dict[str, Any]) -> int:
+def _evaluate(models: tuple[Path, ...], whole: bool, cache: Path | None, as_json: bool, options: dict[str, Any]) -> int:
     given = {name: value for name, value in options.items() if value is not None}
     Settings(**given)
     from reference_trainer.callbacks.lines import Lines
@@ -137,7 +143,7 @@ def _evaluate(models: tuple[Path, ...], whole: bool, as_json: bool, options: dic
         for line in rows if len(evaluation.models) == 1 else rows[-1:]:
             lines.write(line)
 
-    evaluation = evaluate_saved(models, as_run(models, given), whole=whole, done=done, unfit=unfit)
+    evaluation = evaluate_saved(models, as_run(models, given), whole=whole, cache=cache, done=done, unfit=unfit)
     if as_json:
         lines.write(json.dumps(report(evaluation), indent=2))
     return FAILED if failed else 0

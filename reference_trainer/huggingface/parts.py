@@ -24,6 +24,7 @@ from reference_trainer.huggingface.models import (
     load_model,
     load_tokenizer,
     save_model,
+    tokenizer_digests,
 )
 from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.storage.export import MANIFEST, verify_manifest
@@ -70,7 +71,7 @@ class HuggingFace(Distillation):
         chats = read_chats(data, self.tokenizer, self.settings.length)
         for line in _notes(chats, self.settings.length):
             self.lines.write(line)
-        self.digests["data_sha256"] = chats.digest
+        self.digests |= {"data_sha256": chats.digest, **tokenizer_digests(self.tokenizer)}
         return chats.documents
 
     def _cut(self, documents: Sequence[Document]) -> int:

@@ -25,6 +25,7 @@ from reference_trainer.errors import StopRequestedError, first_line
 from reference_trainer.models.placement import computing_in, usable_device
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
+from reference_trainer.pipeline.eval_config import eval_config
 from reference_trainer.pipeline.evaluations import BestTracker, check_metric, check_sums, evaluation, undisturbed
 from reference_trainer.pipeline.initial_weights import InitialWeights
 from reference_trainer.pipeline.loss import matching, objective
@@ -199,6 +200,7 @@ class Distillation(Parts):
         self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
         digests = {**self.digests, "teacher_sha256": weights_digest(self.teacher)}
         content = manifest(self.settings, self.device, result, held_back, **digests)
+        content["evaluation"] = eval_config(self, whole=False, teacher=digests["teacher_sha256"]).in_json()
         if self.checkpoints.initial is not None:
             content["initial_weights"] = self.checkpoints.initial
         with self._resumable(interrupts=False):  # the outermost context knows whether the model was written

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,13 @@ from reference_trainer.distillation.metrics import derived
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import TrainerError
 from reference_trainer.models.placement import device_name
-from reference_trainer.pipeline.bench import Bench, Scoring
+from reference_trainer.pipeline.bench import Bench
+from reference_trainer.pipeline.eval_config import EvalConfig, eval_config
 from reference_trainer.pipeline.own import made
 from reference_trainer.pipeline.parts import Parts
 from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_TYPE, versions
 from reference_trainer.storage.files import path_in_json
+from reference_trainer.storage.produce_once import produce_once
 
 __all__ = ["Evaluated", "Evaluation", "SavedModel", "Source", "as_run", "evaluate_saved", "report", "table"]
 
@@ -29,6 +31,7 @@ OF_A_RUN = ("length", "documents", "separator", "dtype", "share_vocabulary", "ac
 OF_HUGGING_FACE = (*OF_A_RUN, "student", "data")
 NOT_OF_OWN = frozenset("out force trace callbacks smoke max_steps resume init_from rewind device batch_size".split())
 """Settings that an evaluation of own parts does not take from their run."""
+SUMS = "sums.json"
 NUMBER = 12  # characters of a number of six digits, at most
 
 
@@ -65,7 +68,7 @@ class Evaluated(SavedModel):
 class Evaluation:
     """Models that were evaluated on one text, and what their numbers depend on. whole: not only the held-back part.
 
-    paths: of all models that were asked for. own: whether the evaluation is that of own parts.
+    paths: of all models that were asked for. config: by which these can be compared with others.
     """
 
     paths: Sequence[Path]
@@ -75,7 +78,7 @@ class Evaluation:
     device: torch.device
     teacher: SavedModel | None
     models: Sequence[Evaluated]
-    own: bool = False
+    config: EvalConfig
 
 
 def as_run(paths: Sequence[Path], given: Mapping[str, Any]) -> Settings:
@@ -126,6 +129,7 @@ def evaluate_saved(
     settings: Settings,
     *,
     whole: bool = False,
+    cache: Path | None = None,
     done: Callable[[Evaluation], object] = lambda evaluation: None,
     unfit: Callable[[TrainerError], object] | None = None,
 ) -> Evaluation:
@@ -133,7 +137,8 @@ def evaluate_saved(
 
     settings: of `OF_A_RUN`, data, batch_size, device and teacher, and the parts that name models and data; without a
     teacher there is only the loss on the text. An own evaluation of these parts is used, and has their temperature.
-    whole: over the whole text; by default over what a run on it holds back and evaluates.
+    whole: over the whole text; by default over what a run on it holds back and evaluates. cache: a directory with sums
+    of earlier evaluations, which are taken from there and added; those of own parts are not, as their code may change.
     One model is in memory at a time, beside the teacher. done: called after each model, with those so far. unfit:
     called with the error of a model that is left out then; by default it is raised. Errors: those of `load_saved`, of
     the data and of the parts, `DataError` for a token that a model lacks, `VocabularyError` for a teacher with other
@@ -150,11 +155,11 @@ def evaluate_saved(
             device=bench.device,
             teacher=None if teacher is None else SavedModel(path=teacher.path, digest=teacher.digest),
             models=models,
-            own=bench.is_own,
+            config=eval_config(run, whole=whole, teacher=None if teacher is None else teacher.digest),
         )
         for path in paths:
             try:
-                models.append(_evaluated(path, bench.student(path), bench))
+                models.append(_evaluated(path, bench, evaluation.config, cache))
             except TrainerError as error:
                 if unfit is None:
                     raise
@@ -171,8 +176,22 @@ def _source(run: Parts) -> Source:
     return Source(name=name, digest=run.digests.get("data_sha256"), unit=run.unit)
 
 
-def _evaluated(path: Path, student: Scoring, bench: Bench) -> Evaluated:
-    return Evaluated(path=path, digest=student.digest, sums=bench.sums(student))
+def _evaluated(path: Path, bench: Bench, config: EvalConfig, cache: Path | None) -> Evaluated:
+    student = bench.student(path)
+    if cache is None or config.own is not None:
+        return Evaluated(path=path, digest=student.digest, sums=bench.sums(student))
+    computed = {"device": device_name(bench.device), "versions": versions()}
+    identity = {**asdict(config), "model": student.digest, **computed}
+    entry = produce_once(cache, "evaluation", identity, lambda place: _write(place / SUMS, bench.sums(student)))
+    return Evaluated(path=path, digest=student.digest, sums=_read(entry / SUMS))
+
+
+def _write(path: Path, sums: Mapping[str, MetricSum]) -> None:
+    path.write_text(json.dumps({name: asdict(each) for name, each in sums.items()}) + "\n", encoding="utf-8")
+
+
+def _read(path: Path) -> dict[str, MetricSum]:
+    return {name: MetricSum(**each) for name, each in json.loads(path.read_text(encoding="utf-8")).items()}
 
 
 def table(evaluation: Evaluation) -> list[str]:
@@ -191,7 +210,7 @@ def table(evaluation: Evaluation) -> list[str]:
 def _conditions(evaluation: Evaluation) -> str:
     settings, text, teacher = evaluation.settings, evaluation.text, evaluation.teacher
     against = "" if teacher is None else f", against {teacher.path or 'their teacher'}"
-    if evaluation.own:
+    if evaluation.config.own is not None:
         return f"{text.name} ({_part(evaluation)}), by {settings.parts}{against}"
     count = evaluation.models[0].sums["hard_loss"].count
     rows = f"sequences of {settings.length}"
@@ -217,6 +236,7 @@ def report(evaluation: Evaluation) -> dict[str, Any]:
         "schema": "reference-trainer/evaluation/1",
         "text": {"name": text.name, "sha256": text.digest, "part": _part(evaluation)},
         "unit": text.unit,
+        "evaluation": evaluation.config.in_json(),
         **{name: getattr(evaluation.settings, name) for name in OF_A_RUN},
         "teacher": of_teacher,
         "device": device_name(evaluation.device),
