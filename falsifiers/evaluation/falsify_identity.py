@@ -24,7 +24,9 @@ def falsify_each_field_changes_the_digest(subject: Any, data: st.DataObject) -> 
     config = subject.EvalConfig(**drawn)
     assert config.digest == replace(config).digest, f"equal identities {drawn} have two digests"
     for name in names:
-        other = data.draw(VALUES.get(name, TEXT).filter(lambda each, name=name: each != drawn[name]), label=name)
+        other = data.draw(VALUES.get(name, TEXT), label=name)
+        if other == drawn[name]:
+            continue
         assert replace(config, **{name: other}).digest != config.digest, f"{name} {other!r} has the digest of {drawn}"
     joined = [replace(config, data=one, documents=two, dtype="") for one, two in (("a|", "b"), ("a", "|b"))]
     assert joined[0].digest != joined[1].digest, "'a|' and 'b' have the digest of 'a' and '|b'"
@@ -39,7 +41,7 @@ def falsify_identity_is_of_contents(subject: Any) -> None:
         directory = Path(name)
         student, teacher = model(directory, 1), model(directory, 2)
 
-        def digest(text: bytes = text, *, whole: bool = False, **others: Any) -> str:
+        def digest(text: bytes = text, whole: bool = False, **others: Any) -> str:
             settings = chosen(directory, text, **{"teacher": teacher, **others})
             found: str = subject.evaluate_saved([student], settings, whole=whole).config.digest
             return found
@@ -52,7 +54,9 @@ def falsify_identity_is_of_contents(subject: Any) -> None:
             "whole": digest(whole=True),
             "another teacher": digest(teacher=model(directory, 3)),
             "no teacher": digest(teacher=None),
-            **{n: digest(**{n: v}) for n, v in (("length", 4), ("documents", "pad"), ("dtype", "bfloat16"))},
+            "length": digest(length=4),
+            "documents": digest(documents="pad"),
+            "dtype": digest(dtype="bfloat16"),
             "separator": digest(documents="pad", separator="\x07"),
             "vocabulary": digest(share_vocabulary="pad"),
             "accept_depth": digest(accept_depth=2),

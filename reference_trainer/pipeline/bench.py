@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from reference_trainer.config.settings import Settings
+from reference_trainer.distillation.acceptance import accepted_name
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
@@ -28,13 +29,20 @@ from reference_trainer.ranks.parallel import ONE_PROCESS
 from reference_trainer.storage.checkpoint_manifest import rank_file
 from reference_trainer.storage.export import MANIFEST, WEIGHTS, weights_digest
 from reference_trainer.storage.whole_weights import read_weights
-from reference_trainer.training.evaluation import EVALUATED_SUMS, evaluate
+from reference_trainer.training.evaluation import evaluate
 
-__all__ = ["Bench", "Scoring", "load_saved"]
+__all__ = ["Bench", "Scoring", "load_saved", "measured"]
 
 AT_ONE = Weights(temperature=1.0, ce_weight=1.0, kd_weight=1.0)
 OF_A_MODEL = ("hard_loss", "token_accuracy")
 AGAINST_A_TEACHER = ("hard_loss", "token_accuracy", "kl_at_1", "agreement", "teacher_loss")
+
+
+def measured(settings: Settings, *, taught: bool) -> tuple[str, ...]:
+    """Return the names of the sums of a built-in evaluation, in order; a depth that no draft reaches has none."""
+    if not taught:
+        return OF_A_MODEL
+    return (*AGAINST_A_TEACHER, *(accepted_name(depth) for depth in range(1, settings.accept_depth + 1)))
 
 
 class Scoring:
@@ -95,15 +103,12 @@ class Bench:
 
     def _sums(self, student: Scoring) -> dict[str, MetricSum]:
         run, teacher = self.run, self.teacher
-        if teacher is None:
-            sums = evaluate(student, student, run.held_back, AT_ONE)
-            return {name: sums[name] for name in OF_A_MODEL}
-        pair: tuple[Any, Any] = (teacher, student)
-        if run.settings.share_vocabulary is not None:
-            pair = share_vocabulary(*pair, run.settings.share_vocabulary)
-        sums = evaluate(*pair, run.held_back, AT_ONE, accept_depth=run.settings.accept_depth)
-        names = (*AGAINST_A_TEACHER, *(name for name in sums if name not in EVALUATED_SUMS))
-        return {name: sums[name] for name in names}
+        pair: Any
+        settings, pair = run.settings, (teacher or student, student)
+        if teacher is not None and settings.share_vocabulary is not None:
+            pair = share_vocabulary(*pair, settings.share_vocabulary)
+        sums = evaluate(*pair, run.held_back, AT_ONE, accept_depth=settings.accept_depth)
+        return {name: sums[name] for name in measured(settings, taught=teacher is not None) if name in sums}
 
     def _own_sums(self, student: Scoring) -> dict[str, MetricSum]:
         run, teacher = self.run, self.teacher or student

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from reference_trainer.distillation.metrics import derived
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import TrainerError
 from reference_trainer.models.placement import device_name
-from reference_trainer.pipeline.bench import Bench
+from reference_trainer.pipeline.bench import Bench, measured
 from reference_trainer.pipeline.eval_config import EvalConfig, eval_config
 from reference_trainer.pipeline.own import made
 from reference_trainer.pipeline.parts import Parts
@@ -197,14 +197,23 @@ def _read(path: Path) -> dict[str, MetricSum]:
 def table(evaluation: Evaluation) -> list[str]:
     """Return a line about what was evaluated, one with the names of the metrics, and one for each model.
 
-    The last line does not depend on the models before, so lines can be printed one by one.
+    A metric that a model lacks is "-". The last line does not depend on the models before, so lines can be printed one
+    by one.
     """
     rows = [{"model": str(each.path)} | _texts(each) for each in evaluation.models]
-    widths = {name: max(len(name), NUMBER) for name in rows[0]}
+    widths = {name: max(len(name), NUMBER) for name in ("model", *_columns(evaluation))}
     widths["model"] = max(len(str(path)) for path in (*evaluation.paths, "model"))
     head = {name: name for name in widths}
-    lines = ["  ".join(f"{row[name]:<{width}}" for name, width in widths.items()) for row in [head, *rows]]
+    lines = ["  ".join(f"{row.get(name, '-'):<{width}}" for name, width in widths.items()) for row in [head, *rows]]
     return [_conditions(evaluation), *(line.rstrip() for line in lines)]
+
+
+def _columns(evaluation: Evaluation) -> Iterable[str]:
+    """Return the metrics of every line: those that the evaluation can have, or of the first model for an own one."""
+    if evaluation.config.own is not None:
+        return evaluation.models[0].metrics
+    names = measured(evaluation.settings, taught=evaluation.teacher is not None)
+    return derived({name: MetricSum(0.0, 1) for name in names})
 
 
 def _conditions(evaluation: Evaluation) -> str:
