@@ -50,7 +50,7 @@ class HuggingFace(Distillation):
         check_tokens(self.tokenizer, load_tokenizer(settings.teacher))
         documents = self._documents(settings.data)
         cut = self._cut(documents)
-        training, self.held_back = self._rows(documents[:cut]), self._rows(documents[cut:])
+        training, self._held_back = self._rows(documents[:cut]), self._rows(documents[cut:])
         place = {"rank": self.place.rank, "world_size": self.place.world_size}
         return ShuffledBatches(sequences=training, seed=settings.seed, **place)
 
@@ -59,13 +59,13 @@ class HuggingFace(Distillation):
         assert self.settings.student is not None
         return load_tokenizer(self.settings.student)
 
-    def make_held_back(self, *, whole: bool) -> Rows:
+    def make_held_back(self, *, whole: bool) -> None:
         if self.settings.data is None:
             raise SettingError("Hugging Face models need --data with a file of chats")
         documents = self._documents(self.settings.data)
         documents = documents if whole else documents[self._cut(documents) :]
-        self.largest_token = max(int(each.tokens.max()) for each in documents)
-        return self._rows(documents)
+        self._largest_byte = max(int(each.tokens.max()) for each in documents)
+        self._held_back = self._rows(documents)
 
     def _documents(self, data: Path) -> Sequence[Document]:
         chats = read_chats(data, self.tokenizer, self.settings.length)

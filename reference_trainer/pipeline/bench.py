@@ -77,10 +77,8 @@ class Bench:
         self.run, self.device = run, usable_device(settings.device)
         run.device, run.parallel = self.device, ONE_PROCESS
         run.schedule = Schedule(epochs=1, steps_per_epoch=1)  # whose last step has the last temperature and weights
-        rows = run.make_held_back(whole=whole)
-        if rows is not None:
-            run.held_back = rows
-        elif not self.is_own:
+        run.make_held_back(whole=whole)
+        if run.held_back is None and not self.is_own:
             raise SettingError(f"{type(run).__name__} has batches of its own and no evaluate: override evaluate too")
         self.teacher = self._made_teacher()
 
@@ -103,6 +101,7 @@ class Bench:
 
     def _sums(self, student: Scoring) -> dict[str, MetricSum]:
         run, teacher = self.run, self.teacher
+        assert run.held_back is not None
         pair: Any
         settings, pair = run.settings, (teacher or student, student)
         if teacher is not None and settings.share_vocabulary is not None:

@@ -62,12 +62,12 @@ class Parts(ExitStack):
     """Text, models, evaluation and export of one student; `Distillation` puts them together."""
 
     vocab_size = VOCABULARY
-    largest_token = 0  # of the data, where a model may have fewer
+    _largest_byte = 0  # or other token of the data, where a model may have fewer
 
     ranks: Ranks
     device: torch.device
     batches: Batches
-    held_back: Rows
+    _held_back: Rows
     student: nn.Module
     teacher: nn.Module
     learner: Any
@@ -95,17 +95,17 @@ class Parts(ExitStack):
         """Return the batches to train on, and keep the text for teacher and evaluation."""
         text = read_text(self.settings.data, self.settings.length)
         evaluated = text.held_back[: max(EVALUATED_BYTES, self.settings.length)]
-        self._training, self.held_back = (
+        self._training, self._held_back = (
             rows_of(self.settings, part, self.device) for part in (text.training, evaluated)
         )
         self.digests["data_sha256"] = text.digest
         if self.settings.share_vocabulary is not None:
-            self.largest_token = max(int(part.max()) for part in (text.training, evaluated))
+            self._largest_byte = max(int(part.max()) for part in (text.training, evaluated))
         place = {"rank": self.place.rank, "world_size": self.place.world_size}
         return ShuffledBatches(sequences=self._training, seed=self.settings.seed, **place)
 
-    def make_held_back(self, *, whole: bool) -> Rows | None:
-        """Return the rows on which saved models are evaluated: those that are held back, or of the `whole` data.
+    def make_held_back(self, *, whole: bool) -> None:
+        """Make what saved models are evaluated on: the rows that are held back, or those of the `whole` data.
 
         Own batches may have none; then `evaluate` takes its own.
         """
@@ -114,14 +114,14 @@ class Parts(ExitStack):
             if whole:
                 raise SettingError(f"--whole: {kind.__name__} has batches of its own; override make_held_back too")
             self.batches = self.make_batches()
-            return getattr(self, "held_back", None)
+            return
         text = read_text(settings.data, 1 if whole else settings.length)
         part = torch.cat([text.training, text.held_back]) if whole else text.held_back
         part = part if whole else part[: max(EVALUATED_BYTES, settings.length)]
         if len(part) < settings.length:
             raise DataError(f"{text.name} holds {len(part)} bytes; expected at least {settings.length}, the length")
-        self.digests["data_sha256"], self.largest_token = text.digest, int(part.max())
-        return rows_of(settings, part, self.device)
+        self.digests["data_sha256"], self._largest_byte = text.digest, int(part.max())
+        self._held_back = rows_of(settings, part, self.device)
 
     def make_student(self) -> nn.Module:
         """Return the untrained student, which maps tokens [B, T] to logits [B, T, V]."""
@@ -167,7 +167,7 @@ class Parts(ExitStack):
         if not any(each.requires_grad for each in self.student.parameters()):
             name = type(self.student).__name__
             raise SettingError(f"{kind.__name__} has a student, {name}, of which no parameter requires a gradient")
-        without_text, full_run = not hasattr(self, "held_back"), settings.smoke is None
+        without_text, full_run = not hasattr(self, "_held_back"), settings.smoke is None
         if kind.make_teacher is Parts.make_teacher and without_text and settings.teacher is None:
             raise SettingError(f"{kind.__name__} has batches of its own: override make_teacher too, or give a teacher")
         if kind.evaluate is Parts.evaluate and without_text and (full_run or settings.eval_every):
@@ -178,7 +178,7 @@ class Parts(ExitStack):
 
     def check_tokens(self) -> None:
         """Raise `SettingError` if the text has a byte that the teacher has no token for."""
-        largest, tokens = self.largest_token, self.teacher_vocab_size()
+        largest, tokens = self._largest_byte, self.teacher_vocab_size()
         if largest >= tokens:
             raise SettingError(
                 f"the text has byte {largest}, and the teacher has {tokens} tokens: expected a teacher with more than "
@@ -197,7 +197,7 @@ class Parts(ExitStack):
         steps = self.schedule.planned_steps
         weights = objective(self.settings).weights(steps, steps)
         more: Any = {"parallel": self.parallel, "accept_depth": self.settings.accept_depth}
-        return evaluate(self.frozen, self.learner, self.held_back, weights, **more)
+        return evaluate(self.frozen, self.learner, self._held_back, weights, **more)
 
     def save(self, directory: Path, manifest: dict[str, Any]) -> None:
         """Write the trained student and the manifest."""
@@ -211,6 +211,16 @@ class Parts(ExitStack):
             raise SettingError(f"{directory}: {own}: override load too, or give a checkpoint")
         verify_manifest(directory)
         return load_decoder(directory)
+
+    @property
+    def held_back(self) -> Rows | None:
+        """Return the rows that `evaluate` measures; None for own batches without any."""
+        return getattr(self, "_held_back", None)
+
+    @property
+    def largest_token(self) -> int:
+        """Return the largest token of the data that saved models are evaluated on; 0 if it is not known."""
+        return self._largest_byte
 
     @property
     def unit(self) -> str:
