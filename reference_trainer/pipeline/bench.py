@@ -100,13 +100,13 @@ class Bench:
             raise
 
     def _sums(self, student: Scoring) -> dict[str, MetricSum]:
-        run, teacher = self.run, self.teacher
-        assert run.held_back is not None
-        pair: Any
-        settings, pair = run.settings, (teacher or student, student)
+        settings, rows, teacher = self.run.settings, self.run.held_back, self.teacher
+        assert rows is not None
+        frozen: Any = teacher or student
+        learner: Any = student
         if teacher is not None and settings.share_vocabulary is not None:
-            pair = share_vocabulary(*pair, settings.share_vocabulary)
-        sums = evaluate(*pair, run.held_back, AT_ONE, accept_depth=settings.accept_depth)
+            frozen, learner = share_vocabulary(frozen, learner, settings.share_vocabulary)
+        sums = evaluate(frozen, learner, rows, AT_ONE, accept_depth=settings.accept_depth)
         return {name: sums[name] for name in measured(settings, taught=teacher is not None) if name in sums}
 
     def _own_sums(self, student: Scoring) -> dict[str, MetricSum]:
