@@ -92,13 +92,13 @@ def _batch_metrics(
     labels_BT = labels_of_logits(batch.labels).to(device)
     rows = walk(student_BTV, teacher_BTV.to(device), labels_BT, weights, ignore_index=IGNORE_INDEX, metrics=True)
     sums = sums_of(rows, weights, metrics=True)
+    del sums["loss"]
     sums["token_accuracy"] = (student_BTV.argmax(-1) == labels_BT).sum()
     segments_BT = None if batch.segments is None else batch.segments.to(device)
     agreed_BT = rows.agreement_P.view(labels_BT.shape) > 0
     hits, trials = accepted(agreed_BT, labels_BT != IGNORE_INDEX, segments_BT, accept_depth)
-    totals = [*(sums[name] for name in EVALUATED_SUMS), *hits]
-    counts = [*[rows.count] * len(EVALUATED_SUMS), *trials]
-    numbers = torch.stack([*totals, *counts]).tolist()  # one transfer; float64 holds every count
-    pairs = zip(numbers[: len(totals)], numbers[len(totals) :], strict=True)
-    names = evaluated_names(accept_depth)
-    return {name: MetricSum(total, int(count)) for name, (total, count) in zip(names, pairs, strict=True)}
+    counts = [*[rows.count] * len(sums), *trials]
+    sums |= {accepted_name(depth): each for depth, each in enumerate(hits, 1)}
+    numbers = torch.stack([*sums.values(), *counts]).tolist()  # one transfer; float64 holds every count
+    pairs = zip(numbers[: len(sums)], numbers[len(sums) :], strict=True)
+    return {name: MetricSum(total, int(count)) for name, (total, count) in zip(sums, pairs, strict=True)}
