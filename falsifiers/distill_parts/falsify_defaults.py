@@ -36,7 +36,7 @@ PLACE = {
     "hang_after": 3600.0,
     "project_to_steps": 50000,
 }
-BEST = {"best_metric": "eval/hard_loss", "best_mode": "min", "best_min_delta": 0.0}
+BEST = {"accept_depth": 0, "best_metric": "eval/hard_loss", "best_mode": "min", "best_min_delta": 0.0}
 FILES = {"out": Path("distilled"), "force": False, "rewind": False, "trace": None, "callbacks": None}
 CADENCE = {"log_every": 10, "eval_every": 0, "save_every": 5000, "keep": 3}
 RECORDED = (

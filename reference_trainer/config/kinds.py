@@ -19,6 +19,7 @@ __all__ = [
     "LIMIT",
     "Count",
     "CountOrZero",
+    "Depth",
     "Device",
     "Distance",
     "Divergence",
@@ -137,6 +138,11 @@ CountOrZero = Annotated[
     int,
     Field(strict=True, ge=0, lt=LIMIT),
     Kind("a decimal integer from 0 to 10^18", "N", read_integer),
+]
+Depth = Annotated[
+    int,
+    Field(strict=True, ge=0, le=100),
+    Kind("a decimal integer from 0 to 100", "N", read_integer),
 ]
 Length = Annotated[
     int,

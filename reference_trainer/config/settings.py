@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 from reference_trainer.config.kinds import (
     Count,
     CountOrZero,
+    Depth,
     Device,
     Distance,
     Divergence,
@@ -151,6 +152,9 @@ class Settings(BaseModel):
     dtype: Dtype = _setting("float32", "Data type; bfloat16 keeps float32 weights and uses autocast.")
     log_every: CountOrZero = _setting(10, "Log every N steps; 0 logs epochs only.", alias="APR_DISTILL_LOG_EVERY")
     eval_every: CountOrZero = _setting(0, "Evaluate on held-back text every N steps; 0 does so only after the run.")
+    accept_depth: Depth = _setting(
+        0, "Measure in evaluations how many of N tokens of a draft the teacher accepts, as eval/accept_length; 0: none."
+    )
     best_metric: Text = _setting("eval/hard_loss", "Metric of --eval-every whose best step is saved and kept.")
     best_mode: Mode = _setting("min", "Whether a smaller or a larger value of --best-metric is better.")
     best_min_delta: Weight = _setting(0.0, "Take a step for better only if it is by more than X.")

@@ -25,6 +25,7 @@ from reference_trainer.errors import StopRequestedError, first_line
 from reference_trainer.models.placement import computing_in, cpu_threads, usable_device
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
+from reference_trainer.pipeline.eval_config import eval_config
 from reference_trainer.pipeline.evaluations import BestTracker, check_metric, check_sums, evaluation, undisturbed
 from reference_trainer.pipeline.initial_weights import InitialWeights
 from reference_trainer.pipeline.loss import matching, objective
@@ -143,7 +144,7 @@ class Distillation(Parts):
 
     def _make_inputs(self) -> None:
         if type(self).evaluate is Parts.evaluate:  # an own one has metrics of its own
-            check_metric(self.settings.best_metric)
+            check_metric(self.settings.best_metric, self.settings.accept_depth)
         self.device = usable_device(local_device(self.settings.device, self.place))
         self.batches = self.make_batches()
         self.student = self.make_student().to(self.device)
@@ -200,6 +201,7 @@ class Distillation(Parts):
         self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
         digests = {**self.digests, "teacher_sha256": weights_digest(self.teacher)}
         content = manifest(self.settings, self.device, result, held_back, **digests)
+        content["evaluation"] = eval_config(self, whole=False, teacher=digests["teacher_sha256"]).in_json()
         if self.checkpoints.initial is not None:
             content["initial_weights"] = self.checkpoints.initial
         with self._resumable(interrupts=False):  # the outermost context knows whether the model was written
@@ -221,8 +223,7 @@ class Distillation(Parts):
             raise
 
     def _concluded(self, **results: Any) -> DistillResult:
-        unit = "byte" if type(self).make_batches is Parts.make_batches else "token"
-        return DistillResult(**results, student=self.student, teacher=self.teacher, unit=unit)
+        return DistillResult(**results, student=self.student, teacher=self.teacher, unit=self.unit)
 
     @property
     def _strategy(self) -> str:
