@@ -28,7 +28,7 @@ from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, W
 from reference_trainer.pipeline.evaluations import BestTracker, check_metric, check_sums, evaluation, undisturbed
 from reference_trainer.pipeline.initial_weights import InitialWeights
 from reference_trainer.pipeline.loss import matching, objective
-from reference_trainer.pipeline.manifest import manifest
+from reference_trainer.pipeline.manifest import described_optimizer, manifest
 from reference_trainer.pipeline.notes import resume_note, short_of, student_notes
 from reference_trainer.pipeline.own import OWN, made
 from reference_trainer.pipeline.parts import Parts
@@ -122,6 +122,7 @@ class Distillation(Parts):
             self.features, self.parallel = reduced(self._trained, self.features)
         self.optimizer = self.make_optimizer([*self.student.parameters(), *self.features.parameters])
         self.checkpoints = self._checkpoints()
+        self._optimizer = described_optimizer(self.optimizer, self.checkpoints.modules)
         self.checkpoints.initial = initial.recorded
         self.ranks.check_equal(self.checkpoints.conditions)
         self.resumed = self.files.restore(self.checkpoints, self.schedule)
@@ -197,8 +198,8 @@ class Distillation(Parts):
         with self._resumable():
             held_back = self._evaluated()
         self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
-        digests = {**self.digests, "teacher_sha256": weights_digest(self.teacher)}
-        content = manifest(self.settings, self.device, result, held_back, **digests)
+        others = {**self.digests, "teacher_sha256": weights_digest(self.teacher), "optimizer": self._optimizer}
+        content = manifest(self.settings, self.device, result, held_back, **others)
         if self.checkpoints.initial is not None:
             content["initial_weights"] = self.checkpoints.initial
         with self._resumable(interrupts=False):  # the outermost context knows whether the model was written

@@ -25,6 +25,7 @@ from reference_trainer.config.settings import Settings
 from reference_trainer.data.documents import document_rows
 from reference_trainer.data.epochs import Batches, ShuffledBatches
 from reference_trainer.data.text import VOCABULARY, Rows, Sequences, read_text
+from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.errors import SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
@@ -42,7 +43,7 @@ from reference_trainer.plan.schedule import Schedule, learning_rate
 from reference_trainer.ranks.parallel import Parallel
 from reference_trainer.storage.export import save_decoder
 from reference_trainer.training.evaluation import evaluate
-from reference_trainer.training.loop import new_optimizer
+from reference_trainer.training.update import new_optimizer, undecayed
 
 __all__ = ["EVALUATED_BYTES", "Parts", "rows_of"]
 
@@ -73,6 +74,7 @@ class Parts(ExitStack):
     frozen: Any
     parallel: Parallel
     schedule: Schedule
+    features: FeatureMatching
 
     def __init__(
         self,
@@ -125,8 +127,12 @@ class Parts(ExitStack):
         return stored_in(settings.dtype, teacher)
 
     def make_optimizer(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
-        """Return the optimizer of these parameters: of the student, and of projections of hidden states."""
-        return new_optimizer(parameters, self.settings.lr)
+        """Return the optimizer of these parameters: of the student, and of projections of hidden states.
+
+        By default norms, biases and embeddings do not decay.
+        """
+        kept = undecayed(self.student, *self.features.projections)
+        return new_optimizer(parameters, self.settings.lr, undecayed=kept)
 
     def learning_rate(self, step: int) -> float:
         """Return the rate of a step, from 1, which every parameter group has."""
