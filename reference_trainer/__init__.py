@@ -57,7 +57,8 @@ if TYPE_CHECKING:
     from reference_trainer.pipeline.result import DistillResult
     from reference_trainer.pipeline.smoke import Check
     from reference_trainer.plan.annealing import Annealed
-    from reference_trainer.plan.schedule import Action, Schedule, learning_rate
+    from reference_trainer.plan.rates import learning_rate
+    from reference_trainer.plan.schedule import Action, Schedule
     from reference_trainer.storage.export import load_decoder
     from reference_trainer.training.result import TrainResult
 
@@ -153,7 +154,8 @@ _NAMES = {
     "callbacks.metrics_file": "MetricsCallback MetricsLine read_metrics",
     "callbacks.observers": "Observer",
     "callbacks.progress": "ProgressCallback",
-    "plan.schedule": "Action Schedule learning_rate",
+    "plan.rates": "learning_rate",
+    "plan.schedule": "Action Schedule",
     "callbacks.stopping": "EarlyStopping",
     "callbacks.tensorboard": "TensorBoardCallback",
     "callbacks.trace": "TraceCallback",

@@ -11,7 +11,7 @@ NUMBERS = [0.5, 1.25, 3, 1e-2]
 FEW, SIZES, BOTH, SCALES = [0, 1, 2, 3], [16, 32, 48, 65536], [True, False], [0.0001, 1.5, 3, 10000]
 LEGAL: dict[str, list[Any]] = {
     **dict.fromkeys(("data", "out", "trace", "callbacks", "teacher", "student", "teacher_cache", "init_from"), PATHS),
-    **dict.fromkeys(("teacher_steps", "teacher_layers", "layers", "batch_size", "accumulate"), COUNTS),
+    **dict.fromkeys(("teacher_steps", "teacher_layers", "layers", "batch_size", "accumulate", "lr_decay"), COUNTS),
     **dict.fromkeys(("max_steps", "smoke", "rank_timeout", "project_to_steps"), COUNTS),
     **dict.fromkeys(("warmup", "log_every", "anneal_warmup", "save_every", "eval_every"), FEW),
     **dict.fromkeys(("ce_weight", "kd_weight", "feature_weight", "best_min_delta"), NUMBERS),
@@ -29,6 +29,8 @@ LEGAL: dict[str, list[Any]] = {
     "clip": [0.5, 1e-6, 1e30, 3],
     "divergence": ["reverse_kl", "jensen_shannon", "forward_kl"],
     "beta": [0, 0.25, 0.75, 1],
+    "lr_end": [0, 0.25, 0.75, 1],
+    "schedule": ["linear", "constant", "wsd", "cosine"],
     "anneal": ["cosine", "linear"],
     "parts": ["a:B", "mine.models:Mine", "c.d:E.F"],
     "arguments": ["{}", '{"a": [1]}', '{"é": null}'],
@@ -84,7 +86,8 @@ ILLEGAL: dict[str, list[str]] = {
     "length": [*NO_COUNTS, "1"],
     **{name: [*NO_NUMBERS, "0", "0.00009", "10001"] for name in ("temperature", "temperature_end")},
     "clip": [*NO_NUMBERS, "0", "-0", "1.1e30"],
-    "beta": [*NO_NUMBERS, "1.01"],
+    **{name: [*NO_NUMBERS, "1.01"] for name in ("beta", "lr_end")},
+    "schedule": ["Cosine", "step", "wsd ", "warmup_stable_decay"],
     "divergence": ["kl", "Forward_KL", "jsd", "forward_kl "],
     "anneal": ["constant", "Linear", "cos"],
     "strategy": ["DDP", "fsdp", "fsdp2 ", "zero"],

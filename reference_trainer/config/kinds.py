@@ -33,6 +33,7 @@ __all__ = [
     "Length",
     "Location",
     "Mode",
+    "Rates",
     "Seconds",
     "Shape",
     "Share",
@@ -210,6 +211,10 @@ Text = Annotated[
 Shape = Annotated[
     Literal["linear", "cosine"],
     Kind("linear or cosine", "linear|cosine"),
+]
+Rates = Annotated[
+    Literal["cosine", "linear", "constant", "wsd"],
+    Kind("cosine, linear, constant or wsd", "cosine|linear|constant|wsd"),
 ]
 Mode = Annotated[
     Literal["min", "max"],

@@ -28,6 +28,7 @@ from reference_trainer.config.kinds import (
     Length,
     Location,
     Mode,
+    Rates,
     Seconds,
     Shape,
     Share,
@@ -133,6 +134,14 @@ class Settings(BaseModel):
     lr: LearningRate = _setting(3e-3, "Peak learning rate of AdamW.")
     clip: GradientNorm | None = _setting(None, "Largest norm of a step's gradient; a longer one is scaled down to it.")
     warmup: CountOrZero = _setting(50, "Number of steps over which the learning rate rises to --lr.")
+    schedule: Rates = _setting(
+        "cosine",
+        "How the learning rate falls after its warm-up; wsd is constant, and falls linearly at the end.",
+    )
+    lr_end: Share = _setting(0.1, "Learning rate of the last step, as a fraction of --lr.")
+    lr_decay: Count | None = _setting(
+        None, "Number of steps over which --schedule wsd falls. [default: a fifth of the run]"
+    )
     seed: CountOrZero = _setting(0, "Seed of the initial weights and the data order.")
     device: Device = _setting("auto", "Device to compute on; auto selects cuda if it is available.")
     strategy: Strategy = _setting(

@@ -28,6 +28,8 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
         "without feature_weight",
         lambda given: bool(given.feature_weight or given.feature_weight_end),
     ),
+    (("lr_decay",), "without schedule wsd", lambda given: given.schedule == "wsd"),
+    (("lr_end",), "with schedule constant", lambda given: given.schedule != "constant"),
     (("separator",), "without documents", lambda given: given.documents is not None),
     (("best_metric", "best_mode", "best_min_delta"), "without eval_every", lambda given: given.eval_every > 0),
     (("arguments",), "without parts", lambda given: given.parts is not None),

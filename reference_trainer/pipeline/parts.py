@@ -39,7 +39,8 @@ from reference_trainer.pipeline.teachers import (
     load_teacher,
     untrained_teacher,
 )
-from reference_trainer.plan.schedule import Schedule, learning_rate
+from reference_trainer.plan.rates import learning_rate
+from reference_trainer.plan.schedule import Schedule
 from reference_trainer.ranks.parallel import Parallel
 from reference_trainer.storage.export import save_decoder
 from reference_trainer.training.evaluation import evaluate
@@ -136,8 +137,9 @@ class Parts(ExitStack):
 
     def learning_rate(self, step: int) -> float:
         """Return the rate of a step, from 1, which every parameter group has."""
-        total = self.schedule.planned_steps  # a limit does not shorten the schedule
-        return learning_rate(step, peak=self.settings.lr, warmup=self.settings.warmup, total=total)
+        settings, total = self.settings, self.schedule.planned_steps  # a limit does not shorten the schedule
+        shape: Any = {"shape": settings.schedule, "end": settings.lr_end, "decay": settings.lr_decay}
+        return learning_rate(step, peak=settings.lr, warmup=settings.warmup, total=total, **shape)
 
     def _watchdog(self, title: str) -> list[Callback]:
         """Return the watchdog of a training, unless the settings want none. It ends with this distillation."""

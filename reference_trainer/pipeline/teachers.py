@@ -21,7 +21,8 @@ from reference_trainer.errors import ModelFileError, OutputError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import stored_in
 from reference_trainer.pipeline.notes import teacher_note
-from reference_trainer.plan.schedule import Schedule, learning_rate
+from reference_trainer.plan.rates import learning_rate
+from reference_trainer.plan.schedule import Schedule
 from reference_trainer.storage.export import MANIFEST, load_decoder, save_decoder, verify_manifest
 from reference_trainer.training.loop import Objective, train
 from reference_trainer.training.update import new_optimizer, undecayed
