@@ -57,6 +57,7 @@ def falsify_manifest_entries_match_run(subject: Any, device: str, elapsed_s: flo
             "schema": "reference-trainer/manifest/1",
             "settings": {name: str(value) if isinstance(value, Path) else value for name, value in settings},
             "seed": seed,
+            "unit": "byte",
             "data_sha256": hashlib.sha256(bytes(range(100))).hexdigest(),
             "teacher_sha256": hashlib.sha256(teacher.read_bytes()).hexdigest(),
             "device": torch.cuda.get_device_name(device) if device != "cpu" else "cpu",

@@ -130,7 +130,7 @@ class Distillation(Parts):
             self.lines.write(note)
         self.files.rewind(self.checkpoints)
         progress = ProgressCallback(settings.log_every, lines=self.lines)
-        own = (progress, BarCallback(self.lines, "student"), WritingCallback(self.checkpoints.writer))
+        own = (progress, BarCallback(self.lines, "student", self.unit), WritingCallback(self.checkpoints.writer))
         self.callbacks = (*self._watchdog("student"), *own, *self.callbacks, *written)
         if settings.teacher is not None:  # after what may be refused
             self._write(notes)
@@ -198,7 +198,8 @@ class Distillation(Parts):
         with self._resumable():
             held_back = self._evaluated()
         self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
-        others = {**self.digests, "teacher_sha256": weights_digest(self.teacher), "optimizer": self._optimizer}
+        others = {"unit": self.unit, "optimizer": self._optimizer, **self.digests}
+        others["teacher_sha256"] = weights_digest(self.teacher)
         content = manifest(self.settings, self.device, result, held_back, **others)
         if self.checkpoints.initial is not None:
             content["initial_weights"] = self.checkpoints.initial
@@ -221,8 +222,7 @@ class Distillation(Parts):
             raise
 
     def _concluded(self, **results: Any) -> DistillResult:
-        unit = "byte" if type(self).make_batches is Parts.make_batches else "token"
-        return DistillResult(**results, student=self.student, teacher=self.teacher, unit=unit)
+        return DistillResult(**results, student=self.student, teacher=self.teacher, unit=self.unit)
 
     @property
     def _strategy(self) -> str:

@@ -93,6 +93,11 @@ class Parts(ExitStack):
         super().__init__()
         self._outermost = self.enter_context(ExitStack())
 
+    @property
+    def unit(self) -> str:
+        """Return what a token of the data is: "byte" of a text, or "token" of batches of a subclass."""
+        return "byte" if type(self).make_batches is Parts.make_batches else "token"
+
     def make_batches(self) -> Batches:
         """Return the batches to train on, and keep the text for teacher and evaluation."""
         text = read_text(self.settings.data, self.settings.length)
