@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from reference_trainer.data.documents import rows_of_documents
 from reference_trainer.data.epochs import Batches, ShuffledBatches
@@ -94,22 +93,6 @@ class HuggingFace(Distillation):
     def save(self, directory: Path, manifest: dict[str, Any]) -> None:
         assert isinstance(self.student, Causal)
         save_model(self.student, self.tokenizer, directory, manifest)
-
-    def _step_flops(self) -> int | None:
-        """Return the operations of a step, counted on one row: these models do not run on shapes alone.
-
-        The backward of the student counts as two forwards.
-        """
-        if self._strategy == "fsdp2":
-            self.lines.write("metrics: without flops_per_s, because shards of the student cannot be counted")
-            return None
-        tokens = self.batches.batch(1, 1).tokens
-        flops = 0
-        for model, passes in ((self.teacher, 1), (self.student, 3)):
-            with FlopCounterMode(display=False) as counter, torch.no_grad(), torch.random.fork_rng():
-                model(tokens[:1])
-            flops += passes * int(counter.get_total_flops()) * len(tokens)
-        return self.place.world_size * min(self.settings.accumulate, self.batches.batches) * flops
 
 
 def _notes(chats: Chats, length: int) -> list[str]:

@@ -21,7 +21,7 @@ from reference_trainer.config.unused import unused
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.vocabulary import share_vocabulary
-from reference_trainer.errors import StopRequestedError, first_line
+from reference_trainer.errors import StopRequestedError
 from reference_trainer.models.placement import computing_in, usable_device
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
@@ -40,7 +40,7 @@ from reference_trainer.plan.schedule import Schedule, windows
 from reference_trainer.ranks.parallel import ONE_PROCESS
 from reference_trainer.storage.background import Background
 from reference_trainer.storage.export import note_interrupts, weights_digest
-from reference_trainer.training.flops import step_flops
+from reference_trainer.training.flops import counted_flops
 from reference_trainer.training.loop import Saved, TrainResult, train
 
 __all__ = ["DistillResult", "Distillation", "distill"]
@@ -283,15 +283,11 @@ class Distillation(Parts):
         self.check_tokens()
         return share_vocabulary(ModuleTeacher(teacher, self.teacher_vocab_size()), learner, mode)
 
-    def _step_flops(self) -> int | None:
-        B, T = self.batches.batch(1, 1).tokens.shape
-        try:
-            student = self.student if self._strategy != "fsdp2" else self.make_student()  # shards cannot be counted
-            flops = step_flops(self.teacher, student, (B, T))
-        except Exception as error:  # of an own model, which may read values or name a device
-            reason = f"{type(error).__name__}: {first_line(error)[:200]}"
-            self.lines.write(f"metrics: without flops_per_s, because a model does not run on shapes alone: {reason}")
-            return None
+    def _step_flops(self) -> int:
+        tokens = self.batches.batch(1, 1).tokens
+        student = self.student if self._strategy != "fsdp2" else self.make_student()  # shards cannot be counted
+        flops, note = counted_flops(self.teacher, student, tokens)
+        self._write(note)
         return self.place.world_size * min(self.settings.accumulate, self.batches.batches) * flops
 
     def _reporting_divergence(self) -> AbstractContextManager[None]:
