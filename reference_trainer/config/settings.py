@@ -83,6 +83,13 @@ class Settings(BaseModel):
     checkpoint_activations: Switch = _setting(
         False, "Compute the activations of a Hugging Face student again in the backward pass, to save memory."
     )
+    lora: Count | None = _setting(
+        None, "Train a LoRA adapter of this rank instead of the weights of --student; the output is the adapter."
+    )
+    lora_options: JSONObject | None = _setting(
+        None, "Options of peft's LoraConfig, as a JSON object, such as target_modules. [default: all linear layers]"
+    )
+    lora_merge: Switch = _setting(False, "Write the student with its adapter merged into the weights.")
     teacher_steps: Count = _setting(1000, "Number of training steps of the teacher, unless it is cached.")
     teacher_layers: Count = _setting(4, "Number of layers of the teacher.")
     teacher_width: Width = _setting(128, "Hidden width of the teacher.")

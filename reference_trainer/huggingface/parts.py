@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from reference_trainer.data.documents import rows_of_documents
 from reference_trainer.data.epochs import Batches, ShuffledBatches
 from reference_trainer.errors import DataError, SettingError
+from reference_trainer.huggingface.adapters import Adapted, adapted, adapter_weights, frozen_weights
 from reference_trainer.huggingface.chats import Chats, read_chats
 from reference_trainer.huggingface.models import (
     Causal,
     check_isolation,
     check_tokens,
+    has_weights,
     load_model,
     load_tokenizer,
     save_model,
 )
 from reference_trainer.pipeline.distill import Distillation
+from reference_trainer.storage.export import MANIFEST, verify_manifest
+from reference_trainer.storage.whole_weights import tensors_digest
 
 __all__ = ["HuggingFace"]
 
@@ -66,17 +73,34 @@ class HuggingFace(Distillation):
         return training, held_back
 
     def make_student(self) -> nn.Module:
-        assert self.settings.student is not None
-        dtype = torch.float64 if self.settings.dtype == "float64" else torch.float32
-        student = load_model(self.settings.student, dtype=dtype, seed=self.settings.seed)
+        student = self._base()
         self.vocab_size = student.vocab_size
         if self.settings.documents == "pack":
             check_isolation("the student", student)
+        if self.settings.lora is not None:
+            student = self._adapted(student, self.settings.lora)
         if self.settings.checkpoint_activations:
             model: Any = student.model
             enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
             enable({"use_reentrant": False})
         return student.train()
+
+    def _base(self) -> Causal:
+        """Return the student that is named. Raise `SettingError` for an adapter of random weights."""
+        settings, place = self.settings, self.settings.student
+        assert place is not None
+        if settings.lora is not None and place.is_dir() and not has_weights(place):
+            raise SettingError(f"--lora needs a trained student: {place} has a configuration and no weights")
+        dtype = torch.float64 if settings.dtype == "float64" else torch.float32
+        return load_model(place, dtype=dtype, seed=settings.seed)
+
+    def _adapted(self, base: Causal, rank: int) -> Adapted:
+        settings = self.settings
+        assert settings.student is not None
+        options = json.loads(settings.lora_options or "{}")
+        student = adapted(base, settings.student, rank=rank, options=options, seed=settings.seed)
+        self.digests["base_sha256"] = tensors_digest(frozen_weights(student))
+        return student
 
     def make_teacher(self) -> nn.Module:
         assert self.settings.teacher is not None
@@ -90,8 +114,21 @@ class HuggingFace(Distillation):
         assert isinstance(teacher, Causal)
         return teacher.vocab_size
 
+    def load(self, directory: Path) -> Mapping[str, Tensor]:
+        """Return the weights of a model or adapter of transformers, a directory or an id, with the student's tokens."""
+        if os.path.isfile(directory / MANIFEST):  # noqa: PTH113  (Path.is_file raises for a name that is too long)
+            verify_manifest(directory)
+        check_tokens(self.tokenizer, load_tokenizer(directory), "model to begin with")
+        if isinstance(self.student, Adapted):
+            return adapter_weights(directory, like=self.student)
+        weights: dict[str, Tensor] = load_model(directory, dtype=next(self.student.parameters()).dtype).state_dict()
+        return weights
+
     def save(self, directory: Path, manifest: dict[str, Any]) -> None:
         assert isinstance(self.student, Causal)
+        if self.settings.lora_merge and isinstance(self.student, Adapted):
+            model: Any = self.student.model
+            self.student = Causal(model.merge_and_unload())
         save_model(self.student, self.tokenizer, directory, manifest)
 
 

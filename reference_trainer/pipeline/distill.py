@@ -74,6 +74,11 @@ def distill(
         return run.conclude(run.run())
 
 
+def _placed(value: Any) -> str:
+    """Return a setting for an export from another working directory: the absolute path of a directory that exists."""
+    return str(value.absolute() if isinstance(value, Path) and value.exists() else value)
+
+
 class Distillation(Parts):
     """The distillation of one student: `prepare`, `run` and `conclude`, once each and in this order, in a `with` block.
 
@@ -102,7 +107,7 @@ class Distillation(Parts):
         self.directory = self.files.directory
         self.schedule = self._planned()
         self.files.check(self._conditions(self.digests))
-        initial = InitialWeights(settings, self.ranks)
+        initial = InitialWeights(self)
         initial.load_into("student", self.student, self.lines)
         notes = self._notes()
         # The trace may be in the output directory, so it is created after the check that this is empty.
@@ -263,7 +268,7 @@ class Distillation(Parts):
             ranks=self.ranks,
             best=BestTracker(metric=settings.best_metric, mode=settings.best_mode, min_delta=settings.best_min_delta),
             writer=Background(),
-            own={name: str(value) for name in OWN if (value := getattr(settings, name)) is not None},
+            own={name: _placed(value) for name in OWN if (value := getattr(settings, name)) is not None},
         )
 
     def _conditions(self, digests: Mapping[str, str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import torch
 
 from reference_trainer.config.imported import imported
 from reference_trainer.config.settings import Settings
-from reference_trainer.errors import SettingError
+from reference_trainer.errors import CheckpointError, SettingError
 from reference_trainer.pipeline.parts import Parts
 from reference_trainer.storage.directories import exclusive_directory
 from reference_trainer.storage.export import exported_bytes
@@ -71,6 +72,17 @@ def exported(saved: SavedWeights, out: Path, content: dict[str, Any]) -> None:
     with made(settings, Parts) as run:
         run.device = torch.device("cpu")
         run.student = run.make_student()
+        _check_inputs(saved, run.digests)
         saved.load_into("student", run.student)
         with exclusive_directory(out, force=False, bytes_needed=exported_bytes(run.student)) as claimed:
             run.save(claimed, content)
+
+
+def _check_inputs(saved: SavedWeights, digests: Mapping[str, str]) -> None:
+    """Raise `CheckpointError` if the student was made from other inputs than that of the checkpoint."""
+    conditions = saved.manifest.conditions
+    for name, digest in digests.items():
+        if conditions.get(name, digest) != digest:
+            raise CheckpointError(
+                f"{saved.path} was saved with {name} {conditions[name]}, which is {digest} now; expected the same input"
+            )

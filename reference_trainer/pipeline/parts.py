@@ -27,7 +27,7 @@ from reference_trainer.data.epochs import Batches, ShuffledBatches
 from reference_trainer.data.text import VOCABULARY, Rows, Sequences, read_text
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.step import MetricSum
-from reference_trainer.errors import SettingError
+from reference_trainer.errors import ModelFileError, SettingError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.models.placement import computing_in, stored_in
 from reference_trainer.pipeline.loss import objective
@@ -43,6 +43,7 @@ from reference_trainer.plan.rates import learning_rate
 from reference_trainer.plan.schedule import Schedule
 from reference_trainer.ranks.parallel import Parallel
 from reference_trainer.storage.export import save_decoder
+from reference_trainer.storage.whole_weights import decoder_weights
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.update import new_optimizer, undecayed
 
@@ -194,6 +195,19 @@ class Parts(ExitStack):
     def save(self, directory: Path, manifest: dict[str, Any]) -> None:
         """Write the trained student and the manifest."""
         save_decoder(cast(Decoder, self.student), directory, manifest)
+
+    def load(self, directory: Path) -> Mapping[str, Tensor]:
+        """Return the weights of a model that `save` wrote, by their names in the `state_dict` of the student.
+
+        `--init-from` begins with them; all ranks call it. Raise `ModelFileError` for what cannot be read.
+        """
+        kind = type(self)
+        if kind.save is not Parts.save:
+            raise ModelFileError(
+                f"cannot begin with {directory}: {kind.__name__} has a save of its own and no load; override load too, "
+                f"or begin with a checkpoint, such as {directory / 'checkpoints' / 'student-best'}"
+            )
+        return decoder_weights(directory)
 
     @contextmanager
     def stop_requests(self) -> Iterator[Callable[[], bool]]:

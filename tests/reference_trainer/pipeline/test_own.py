@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from reference_trainer import Distillation, SettingError, Settings, distill
+from reference_trainer import Distillation, ModelFileError, SettingError, Settings, distill
 from reference_trainer.pipeline.own import made
 
 MINE = """
@@ -53,6 +53,11 @@ class Mine(Distillation):
     def save(self, directory, manifest):
         torch.save(self.student.state_dict(), directory / "table.pt")
         (directory / "manifest.json").write_text(json.dumps(manifest))
+    def load(self, directory):
+        return torch.load(directory / "table.pt")
+
+class Unread(Mine):
+    load = Distillation.load
 """
 OWN = ["--parts", "mine:Mine", "--arguments", '{"teacher_seed": 7}', "--save-every", "2", "--log-every", "1"]
 
@@ -87,6 +92,12 @@ def test_supervised_ranks_resume_and_export_own_parts(folder: Path) -> None:
     exported = run("checkpoints", "out", "--export", "latest", "model")
     assert exported.returncode == 0, exported.stderr
     assert torch.equal(rows(Path("model/table.pt")), rows(Path("out/table.pt")))
+    begun = run("distill", *OWN, "--out", "begun", "--init-from", "out", "--max-steps", "1", "--save-every", "0")
+    assert begun.returncode == 0 and "student: weights of out, step 12" in begun.stdout, begun.stderr
+    recorded = json.loads(Path("begun/manifest.json").read_text())["initial_weights"]
+    assert recorded["step"] == 12 and recorded["path"] == str(folder / "out")
+    moved = rows(Path("begun/table.pt")) - rows(Path("out/table.pt"))
+    assert 0 < moved.abs().max() < 0.5, "the run does not begin with the weights of the other one"
     other = run("distill", *OWN, "--out", "out", "--resume", "latest", "--force", "--arguments", "{}")
     assert other.returncode == 2 and "arguments" in other.stderr
 
@@ -106,6 +117,14 @@ def test_supervised_ranks_resume_and_export_own_parts(folder: Path) -> None:
 def test_invalid_parts_are_refused(folder: Path, given: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         made(Settings(**given), Distillation)
+
+
+def test_own_model_without_a_load_is_no_source(folder: Path) -> None:
+    given = {"parts": "mine:Unread", "device": "cpu", "save_every": 0}
+    distill(Settings(**given, out=Path("out"), max_steps=1))
+    (folder / "out/model.safetensors").touch()
+    with pytest.raises(ModelFileError, match="cannot begin with out: Unread has a save of its own and no load"):
+        distill(Settings(**given, out=Path("second"), init_from=Path("out")))
 
 
 def test_callbacks_of_own_parts_are_made_once(folder: Path) -> None:
