@@ -53,7 +53,7 @@ class HuggingFace(Distillation):
         for line in _notes(chats, settings.length):
             self.lines.write(line)
         self.digests["data_sha256"] = chats.digest
-        training, self._held_back = self._rows(chats)
+        training, self.held_back = self._rows(chats)
         place = {"rank": self.place.rank, "world_size": self.place.world_size}
         return ShuffledBatches(sequences=training, seed=settings.seed, **place)
 

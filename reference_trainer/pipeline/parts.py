@@ -70,6 +70,8 @@ class Parts(ExitStack):
     ranks: Ranks
     device: torch.device
     batches: Batches
+    held_back: Rows
+    """What `evaluate` takes; set in `make_batches`, unless `evaluate` is replaced."""
     student: nn.Module
     teacher: nn.Module
     learner: Any
@@ -103,7 +105,7 @@ class Parts(ExitStack):
         """Return the batches to train on, and keep the text for teacher and evaluation."""
         text = read_text(self.settings.data, self.settings.length)
         evaluated = text.held_back[: max(EVALUATED_BYTES, self.settings.length)]
-        self._training, self._held_back = (
+        self._training, self.held_back = (
             rows_of(self.settings, part, self.device) for part in (text.training, evaluated)
         )
         self.digests["data_sha256"] = text.digest
@@ -161,11 +163,11 @@ class Parts(ExitStack):
         if not any(each.requires_grad for each in self.student.parameters()):
             name = type(self.student).__name__
             raise SettingError(f"{kind.__name__} has a student, {name}, of which no parameter requires a gradient")
-        without_text, full_run = not hasattr(self, "_held_back"), settings.smoke is None
+        without_text, full_run = not hasattr(self, "held_back"), settings.smoke is None
         if kind.make_teacher is Parts.make_teacher and without_text and settings.teacher is None:
             raise SettingError(f"{kind.__name__} has batches of its own: override make_teacher too, or give a teacher")
         if kind.evaluate is Parts.evaluate and without_text and (full_run or settings.eval_every):
-            raise SettingError(f"{kind.__name__} has batches of its own and no evaluate: override evaluate too")
+            raise SettingError(f"{kind.__name__} has batches of its own: override evaluate too, or set held_back")
         if kind.save is Parts.save and not isinstance(self.student, Decoder) and full_run:
             name = type(self.student).__name__
             raise SettingError(f"{kind.__name__} has a student of its own, {name}, and no save: override save too")
@@ -190,7 +192,7 @@ class Parts(ExitStack):
         """
         steps = self.schedule.planned_steps
         weights = objective(self.settings).weights(steps, steps)
-        return evaluate(self.frozen, self.learner, self._held_back, weights, parallel=self.parallel)
+        return evaluate(self.frozen, self.learner, self.held_back, weights, parallel=self.parallel)
 
     def save(self, directory: Path, manifest: dict[str, Any]) -> None:
         """Write the trained student and the manifest."""
