@@ -15,6 +15,8 @@ CASES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"feature_distance": "l2"}, {"feature_weight": 0.1}),
     ({"separator": "--"}, {"documents": "pack"}),
     ({"lr_decay": 5}, {"schedule": "wsd"}),
+    ({"lora": 2}, {"student": Path("s")}),
+    ({"lora_merge": True}, {"student": Path("s"), "lora": 2}),
     ({"best_metric": "eval/kl"}, {"eval_every": 1}),
 ]
 """A setting, and another one without which it has no effect."""
