@@ -30,6 +30,7 @@ from reference_trainer.config.kinds import (
     Location,
     Mode,
     Part,
+    Rates,
     Seconds,
     Shape,
     Share,
@@ -87,6 +88,13 @@ class Settings(BaseModel):
     checkpoint_activations: Switch = _setting(
         False, "Compute the activations of a Hugging Face student again in the backward pass, to save memory."
     )
+    lora: Count | None = _setting(
+        None, "Train a LoRA adapter of this rank instead of the weights of --student; the output is the adapter."
+    )
+    lora_options: JSONObject | None = _setting(
+        None, "Options of peft's LoraConfig, as a JSON object, such as target_modules. [default: all linear layers]"
+    )
+    lora_merge: Switch = _setting(False, "Write the student with its adapter merged into the weights.")
     teacher_steps: Count | None = _setting(
         None, "Train a teacher of N steps on the same text first, unless it is cached. [default: 1000 with --data]"
     )
@@ -140,6 +148,14 @@ class Settings(BaseModel):
     lr: LearningRate = _setting(3e-3, "Peak learning rate of AdamW.")
     clip: GradientNorm | None = _setting(None, "Largest norm of a step's gradient; a longer one is scaled down to it.")
     warmup: CountOrZero = _setting(50, "Number of steps over which the learning rate rises to --lr.")
+    schedule: Rates = _setting(
+        "cosine",
+        "How the learning rate falls after its warm-up; wsd is constant, and falls linearly at the end.",
+    )
+    lr_end: Share = _setting(0.1, "Learning rate of the last step, as a fraction of --lr.")
+    lr_decay: Count | None = _setting(
+        None, "Number of steps over which --schedule wsd falls. [default: a fifth of the run]"
+    )
     seed: CountOrZero = _setting(0, "Seed of the initial weights and the data order.")
     device: Device = _setting("auto", "Device to compute on; auto selects cuda if it is available.")
     threads: Count | None = _setting(

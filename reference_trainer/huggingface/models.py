@@ -15,13 +15,14 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from reference_trainer.errors import ModelFileError, OutputError, SettingError, first_line
-from reference_trainer.storage.export import CONFIG, INDEX, MANIFEST, WEIGHTS
+from reference_trainer.storage.export import MANIFEST, MODEL_FILES
 from reference_trainer.storage.files import atomic_write, file_digest
 
 __all__ = [
     "Causal",
     "check_isolation",
     "check_tokens",
+    "has_weights",
     "load_model",
     "load_tokenizer",
     "positions_of",
@@ -73,13 +74,14 @@ def load_model(place: Path, *, dtype: Any, seed: int | None = None) -> Causal:
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed or 0)
-        if seed is not None and place.is_dir() and not _has_weights(place):
+        if seed is not None and place.is_dir() and not has_weights(place):
             config = _loaded(place, AutoConfig.from_pretrained)
             return Causal(AutoModelForCausalLM.from_config(config).to(dtype))
         return Causal(_loaded(place, AutoModelForCausalLM.from_pretrained, dtype=dtype))
 
 
-def _has_weights(place: Path) -> bool:
+def has_weights(place: Path) -> bool:
+    """Return whether a directory has weights of a model."""
     return any(each.suffix in (".safetensors", ".bin") for each in place.iterdir())
 
 
@@ -111,16 +113,16 @@ def tokenizer_digests(tokenizer: Any) -> dict[str, str]:
     }
 
 
-def check_tokens(own: Any, teachers: Any) -> None:
-    """Raise `SettingError` unless every token of the student's tokenizer has the same number in the teacher's."""
-    known = teachers.get_vocab()
-    other = [token for token, number in own.get_vocab().items() if known.get(token) != number]
-    if other:
-        token, number = min(((each, own.get_vocab()[each]) for each in other), key=lambda pair: pair[1])
+def check_tokens(own: Any, other: Any, whose: str = "teacher") -> None:
+    """Raise `SettingError` unless every token of the student's tokenizer has the same number in the other one."""
+    known = other.get_vocab()
+    moved = [token for token, number in own.get_vocab().items() if known.get(token) != number]
+    if moved:
+        token, number = min(((each, own.get_vocab()[each]) for each in moved), key=lambda pair: pair[1])
         there = known.get(token, "missing")
         raise SettingError(
-            f"the tokenizers of teacher and student differ in {len(other)} tokens: {token!r} is {number} for the "
-            f"student and {there} for the teacher; expected equal numbers, since logits are compared by them"
+            f"the tokenizers of {whose} and student differ in {len(moved)} tokens: {token!r} is {number} for the "
+            f"student and {there} for the {whose}; expected equal numbers, since logits are told apart by them"
         )
 
 
@@ -140,22 +142,25 @@ def check_isolation(name: str, model: Causal) -> None:
 
 
 def save_model(model: Causal, tokenizer: Any, directory: Path, manifest: dict[str, Any]) -> None:
-    """Write model, generation settings and tokenizer as `from_pretrained` reads them, then the manifest.
+    """Write model or adapter, settings and tokenizer as `from_pretrained` reads them, then the manifest.
 
     Its digests are those of configuration and weights, or of the index of their shards. Raise `OutputError` with the
     cause if a file cannot be written; then no manifest is left.
     """
+    save: Any = model.model
+    # peft would look for the base on the hub, to see whether its vocabulary has grown.
+    options = {"save_embedding_layers": False} if hasattr(save, "peft_config") else {}
     try:
         (directory / MANIFEST).unlink(missing_ok=True)  # an older run's does not describe the new files
         with tempfile.TemporaryDirectory(dir=directory, prefix=".export-") as place:
-            save: Any = model.model
-            save.save_pretrained(place)
+            save.save_pretrained(place, **options)
             tokenizer.save_pretrained(place)
             written = sorted(Path(place).iterdir())
             for each in written:
                 each.replace(directory / each.name)
-        weights = INDEX if INDEX in (each.name for each in written) else WEIGHTS
-        digests = {each: file_digest(directory / each) for each in (weights, CONFIG)}
+        names = {each.name for each in written}
+        described = next(files for files in MODEL_FILES if names.issuperset(files))
+        digests = {each: file_digest(directory / each) for each in described}
         text = json.dumps({**manifest, "sha256": digests}, indent="  ", allow_nan=False) + "\n"
         atomic_write(directory / MANIFEST, lambda path: path.write_text(text, encoding="utf-8"))
     except (OSError, SafetensorError) as error:

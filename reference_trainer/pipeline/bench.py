@@ -78,8 +78,9 @@ class Bench:
         run.device, run.parallel = self.device, ONE_PROCESS
         run.schedule = Schedule(epochs=1, steps_per_epoch=1)  # whose last step has the last temperature and weights
         run.make_held_back(whole=whole)
-        if run.held_back is None and not self.is_own:
-            raise SettingError(f"{type(run).__name__} has batches of its own and no evaluate: override evaluate too")
+        if not hasattr(run, "held_back") and not self.is_own:
+            own = f"{type(run).__name__} has batches of its own"
+            raise SettingError(f"{own}: override evaluate too, or set held_back")
         self.teacher = self._made_teacher()
 
     @property
@@ -101,7 +102,6 @@ class Bench:
 
     def _sums(self, student: Scoring) -> dict[str, MetricSum]:
         settings, rows, teacher = self.run.settings, self.run.held_back, self.teacher
-        assert rows is not None
         frozen: Any = teacher or student
         learner: Any = student
         if teacher is not None and settings.share_vocabulary is not None:
@@ -146,7 +146,7 @@ def load_saved(path: Path, run: Parts) -> nn.Module:
     if is_own:
         return _own(path, run)
     if os.path.isfile(path / WEIGHTS):  # noqa: PTH113  (as above)
-        return run.load(path)
+        return run.saved_model(path)
     if not os.path.isfile(path / MANIFEST):  # noqa: PTH113  (as above)
         raise ModelFileError(f"{path} has no {MANIFEST}; expected a model or a checkpoint{_hint(path)}")
     return checkpoint_student(read_weights(path))
@@ -154,7 +154,7 @@ def load_saved(path: Path, run: Parts) -> nn.Module:
 
 def _own(path: Path, run: Parts) -> nn.Module:
     try:
-        return run.load(path)
+        return run.saved_model(path)
     except TrainerError as error:
         if hint := _hint(path):
             error.add_note(hint.removeprefix("; "))

@@ -21,7 +21,7 @@ from reference_trainer.config.unused import unused
 from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
 from reference_trainer.distillation.step import MetricSum
 from reference_trainer.distillation.vocabulary import share_vocabulary
-from reference_trainer.errors import StopRequestedError, first_line
+from reference_trainer.errors import StopRequestedError
 from reference_trainer.models.placement import computing_in, cpu_threads, usable_device
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
@@ -29,9 +29,9 @@ from reference_trainer.pipeline.eval_config import eval_config
 from reference_trainer.pipeline.evaluations import BestTracker, check_metric, check_sums, evaluation, undisturbed
 from reference_trainer.pipeline.initial_weights import InitialWeights
 from reference_trainer.pipeline.loss import matching, objective
-from reference_trainer.pipeline.manifest import manifest
+from reference_trainer.pipeline.manifest import described_optimizer, manifest
 from reference_trainer.pipeline.notes import resume_note, short_of, student_notes
-from reference_trainer.pipeline.own import OWN, made
+from reference_trainer.pipeline.own import made, own_settings
 from reference_trainer.pipeline.parts import Parts
 from reference_trainer.pipeline.ranks import joined, local_device
 from reference_trainer.pipeline.result import DistillResult
@@ -41,7 +41,7 @@ from reference_trainer.plan.schedule import Schedule, windows
 from reference_trainer.ranks.parallel import ONE_PROCESS
 from reference_trainer.storage.background import Background
 from reference_trainer.storage.export import note_interrupts, weights_digest
-from reference_trainer.training.flops import step_flops
+from reference_trainer.training.flops import counted_flops
 from reference_trainer.training.loop import Saved, TrainResult, train
 
 __all__ = ["DistillResult", "Distillation", "distill"]
@@ -104,7 +104,7 @@ class Distillation(Parts):
         self.directory = self.files.directory
         self.schedule = self._planned()
         self.files.check(self._conditions(self.digests))
-        initial = InitialWeights(settings, self.ranks)
+        initial = InitialWeights(self)
         initial.load_into("student", self.student, self.lines)
         notes = self._notes()
         # The trace may be in the output directory, so it is created after the check that this is empty.
@@ -124,6 +124,7 @@ class Distillation(Parts):
             self.features, self.parallel = reduced(self._trained, self.features)
         self.optimizer = self.make_optimizer([*self.student.parameters(), *self.features.parameters])
         self.checkpoints = self._checkpoints()
+        self._optimizer = described_optimizer(self.optimizer, self.checkpoints.modules)
         self.checkpoints.initial = initial.recorded
         self.ranks.check_equal(self.checkpoints.conditions)
         self.resumed = self.files.restore(self.checkpoints, self.schedule)
@@ -131,7 +132,7 @@ class Distillation(Parts):
             self.lines.write(note)
         self.files.rewind(self.checkpoints)
         progress = ProgressCallback(settings.log_every, lines=self.lines)
-        own = (progress, BarCallback(self.lines, "student"), WritingCallback(self.checkpoints.writer))
+        own = (progress, BarCallback(self.lines, "student", self.unit), WritingCallback(self.checkpoints.writer))
         self.callbacks = (*self._watchdog("student"), *own, *self.callbacks, *written)
         if not settings.trains_teacher:  # after what may be refused
             self._write(notes)
@@ -199,9 +200,10 @@ class Distillation(Parts):
         with self._resumable():
             held_back = self._evaluated()
         self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
-        digests = {**self.digests, "teacher_sha256": weights_digest(self.teacher)}
-        content = manifest(self.settings, self.device, result, held_back, **digests)
-        content["evaluation"] = eval_config(self, whole=False, teacher=digests["teacher_sha256"]).in_json()
+        teacher = weights_digest(self.teacher)
+        others = {"unit": self.unit, "optimizer": self._optimizer, **self.digests, "teacher_sha256": teacher}
+        others["evaluation"] = eval_config(self, whole=False, teacher=teacher).in_json()
+        content = manifest(self.settings, self.device, result, held_back, **others)
         if self.checkpoints.initial is not None:
             content["initial_weights"] = self.checkpoints.initial
         with self._resumable(interrupts=False):  # the outermost context knows whether the model was written
@@ -264,7 +266,7 @@ class Distillation(Parts):
             ranks=self.ranks,
             best=BestTracker(metric=settings.best_metric, mode=settings.best_mode, min_delta=settings.best_min_delta),
             writer=Background(),
-            own={name: str(value) for name in OWN if (value := getattr(settings, name)) is not None},
+            own=own_settings(settings),
         )
 
     def _conditions(self, digests: Mapping[str, str]) -> dict[str, Any]:
@@ -284,15 +286,11 @@ class Distillation(Parts):
         self.check_tokens()
         return share_vocabulary(ModuleTeacher(teacher, self.teacher_vocab_size()), learner, mode)
 
-    def _step_flops(self) -> int | None:
-        B, T = self.batches.batch(1, 1).tokens.shape
-        try:
-            student = self.student if self._strategy != "fsdp2" else self.make_student()  # shards cannot be counted
-            flops = step_flops(self.teacher, student, (B, T))
-        except Exception as error:  # of an own model, which may read values or name a device
-            reason = f"{type(error).__name__}: {first_line(error)[:200]}"
-            self.lines.write(f"metrics: without flops_per_s, because a model does not run on shapes alone: {reason}")
-            return None
+    def _step_flops(self) -> int:
+        tokens = self.batches.batch(1, 1).tokens
+        student = self.student if self._strategy != "fsdp2" else self.make_student()  # shards cannot be counted
+        flops, note = counted_flops(self.teacher, student, tokens)
+        self._write(note)
         return self.place.world_size * min(self.settings.accumulate, self.batches.batches) * flops
 
     def _reporting_divergence(self) -> AbstractContextManager[None]:

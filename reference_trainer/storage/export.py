@@ -26,9 +26,11 @@ from reference_trainer.models.decoder import Decoder, DecoderConfig
 from reference_trainer.storage.files import atomic_write, file_digest
 
 __all__ = [
+    "ADAPTER",
     "CONFIG",
     "INDEX",
     "MANIFEST",
+    "MODEL_FILES",
     "MODEL_TYPE",
     "WEIGHTS",
     "exported_bytes",
@@ -42,6 +44,9 @@ __all__ = [
 
 WEIGHTS, CONFIG, MANIFEST = "model.safetensors", "config.json", "manifest.json"
 INDEX = f"{WEIGHTS}.index.json"  # of weights in several files
+ADAPTER = "adapter_model.safetensors"
+MODEL_FILES = ((INDEX, CONFIG), (ADAPTER, "adapter_config.json"), (WEIGHTS, CONFIG))
+"""The files that the manifest of a model describes: with several weight files, of an adapter, or usually."""
 MODEL_TYPE = "reference_trainer.decoder"
 HINT = "expected the directory of a model written by reference-trainer"
 
@@ -154,12 +159,13 @@ def load_decoder(directory: Path) -> Decoder:
 
 
 def verify_manifest(directory: Path) -> None:
-    """Raise `ModelFileError` unless the manifest in `directory` has the digests of the two files beside it."""
+    """Raise `ModelFileError` unless the manifest in `directory` has the digests of two files beside it."""
     try:
         content = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
         written = content.get("sha256") if isinstance(content, dict) else None
-        shards = isinstance(written, dict) and INDEX in written
-        found = {each: file_digest(directory / each) for each in (INDEX if shards else WEIGHTS, CONFIG)}
+        names = written if isinstance(written, dict) else {}
+        described = next((files for files in MODEL_FILES if files[0] in names), MODEL_FILES[-1])
+        found = {each: file_digest(directory / each) for each in described}
     except (OSError, ValueError, RecursionError) as error:
         raise ModelFileError(f"cannot verify {directory / MANIFEST}: {error}; {HINT}") from error
     if written is None:

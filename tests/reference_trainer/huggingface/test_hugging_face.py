@@ -14,7 +14,9 @@ import pytest
 import torch
 
 from reference_trainer import DataError, ModelFileError, SettingError, Settings, distill
+from reference_trainer.huggingface.chats import read_chats
 from reference_trainer.huggingface.models import Causal, check_isolation, load_model, load_tokenizer, save_model
+from reference_trainer.huggingface.sources import digest_of
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.storage.export import verify_manifest
 from tests.reference_trainer.commands import command
@@ -241,6 +243,24 @@ def test_parquet_has_the_rows_of_json_lines(place: Path, tmp_path: Path) -> None
     for name, data in (("lines", place / "chats.jsonl"), ("parquet", tmp_path / "chats.parquet")):
         distill(settings(place, tmp_path / name, data=data, max_steps=2, save_every=0))
     assert digest(tmp_path / "lines") == digest(tmp_path / "parquet")
+
+
+def test_saved_dataset_has_the_rows_of_its_shards_in_order(place: Path, tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    rows = [json.loads(line) for line in (place / "chats.jsonl").read_text().splitlines()]
+    whole = datasets.Dataset.from_list(rows)
+    whole.save_to_disk(tmp_path / "data", num_shards=12)
+    datasets.DatasetDict({"train": whole}).save_to_disk(tmp_path / "splits")
+    found = read_chats(tmp_path / "data", load_tokenizer(place / "student"), 99)
+    lines = read_chats(place / "chats.jsonl", load_tokenizer(place / "student"), 99)
+    assert all(map(torch.equal, (d.tokens for d in found.documents), (d.tokens for d in lines.documents)))
+    assert len(found.documents) == len(lines.documents) == 30 and found.digest != lines.digest
+    with pytest.raises(DataError, match=r"splits is no saved dataset.*such as .*splits/train"):
+        read_chats(tmp_path / "splits", load_tokenizer(place / "student"), 99)
+    (tmp_path / "data/data-00001-of-00012.arrow").write_bytes(b"other")
+    assert digest_of(tmp_path / "data") != found.digest
+    with pytest.raises(DataError, match=r"data-00001-of-00012\.arrow is no Arrow stream"):
+        read_chats(tmp_path / "data", load_tokenizer(place / "student"), 99)
 
 
 class Summing(torch.nn.Module):
