@@ -16,6 +16,7 @@ from reference_trainer import DriftError, SettingError, distill
 from reference_trainer.errors import CheckpointError, ModelFileError
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
 from reference_trainer.storage.export import verify_manifest
+from tests.reference_trainer.commands import command
 from tests.reference_trainer.huggingface.test_hugging_face import conversation, digest, settings, tokenizer, write_model
 
 transformers = pytest.importorskip("transformers")
@@ -78,6 +79,16 @@ def test_checkpoint_holds_the_adapter_alone(place: Path, trained: Any, tmp_path:
     assert len(saved) == 4 * len(weights), "each weight has two moments and a step"
     export_checkpoint(place / "whole", "latest", tmp_path / "exported")
     assert sha256(tmp_path / "exported" / ADAPTER) == sha256(place / "whole" / ADAPTER)
+
+
+def test_adapter_and_its_checkpoint_are_evaluated_as_its_run_did(place: Path, trained: Any) -> None:
+    models = [place / "whole", place / "whole/checkpoints/student-latest"]
+    ended = command("evaluate", *map(str, models), "--teacher", str(place / "teacher"), "--device", "cpu", "--json")
+    assert ended.code == 0, ended.complaints
+    for each in json.loads(ended.said)["models"]:
+        for name in ("hard_loss", "kl_at_1"):
+            expected, seen = trained.held_back[name], each["sums"][name]
+            assert seen == {"sum": pytest.approx(expected.sum, rel=1e-6), "count": expected.count}
 
 
 def test_run_that_was_cut_ends_as_the_whole_one(place: Path, trained: Any, tmp_path: Path) -> None:
