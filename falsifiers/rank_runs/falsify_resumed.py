@@ -59,7 +59,8 @@ def falsify_cut_ranks_end_like_straight_ones(
         make = matching(subject) if matched else own(subject)
         given = {"strategy": strategy, "feature_weight": 0.5 if matched else 0.0, "feature_layers": "0:0,1:1"}
         straight = launched(make, settings(directory, "straight", **given), ranks, callbacks)
-        launched(make, settings(directory, "cut", **given), ranks, lambda rank: callbacks(rank, Cut(cut)))
+        left = launched(make, settings(directory, "cut", **given), ranks, lambda rank: callbacks(rank, Cut(cut)))
+        assert {each.error for each in left} == {"KeyboardInterrupt: "}, f"interrupted ranks end with {left}"
         resumed = launched(make, settings(directory, "cut", **given, **LATEST), ranks, callbacks)
         when = f"{ranks} ranks with {strategy}, cut after step {cut}{', with projections' if matched else ''}"
         when += "" if skips is None else f", rank {skips} skips an epoch"
