@@ -57,17 +57,3 @@ def falsify_unfit_directories_are_refused(subject: Any, kind: str) -> None:
         after = sorted(Path(name).rglob("*"))
     assert isinstance(seen, OutputError) and str(path) in str(seen), f"{kind} is refused with {seen!r}"
     assert after == before, f"{kind} is refused, and these are left: {sorted(set(after) ^ set(before))}"
-
-
-@given(free=st.sampled_from([1, 2**62]))
-def falsify_full_disk_is_refused(subject: Any, free: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        path, said = Path(name, "new", "out"), ""
-        try:
-            with subject.exclusive_directory(path, force=False, bytes_needed=free):
-                pass
-        except OutputError as error:
-            said = str(error)
-        left = list(Path(name).iterdir())
-    assert bool(said) == (free > 2**60), f"a claim that needs {free:,} bytes: {said or 'granted'}"
-    assert left == [], f"a claim that needs {free:,} bytes left {left}"
