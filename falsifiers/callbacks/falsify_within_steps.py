@@ -201,6 +201,11 @@ def _assert_totals(where: str, run: Run, context: Context, taken: int) -> None:
     rates = (context.step / seconds, tokens / seconds) if run.tick else (None, None)
     got = context.tokens, context.sequences, context.steps_per_s, context.tokens_per_s
     assert got == (tokens, sequences, *rates), f"{where}: totals and rates are {got}; {(tokens, sequences, *rates)}"
+    got = context.epochs, context.steps_per_epoch, context.total_steps
+    planned = run.script.epochs, per_epoch, run.script.total
+    assert got == planned, f"{where}: (epochs, steps per epoch, total) are {got}; expected {planned}"
+    rate = context.learning_rate
+    assert context.hook != "on_step_end" or rate == 0.1 / context.step, f"{where}: the learning rate is {rate}"
     assert type(context.memory) is int and context.memory > 2**20, f"{where}: the process holds {context.memory} bytes"
 
 

@@ -52,6 +52,16 @@ def begin_late(original: Any, self: Any, event: Any, *batch: Any) -> Any:
     return replace(context, step=context.step - 1) if event.value == "on_step_begin" else context
 
 
+def called_before_the_step(original: Any, callbacks: Sequence[Any], event: Any, context: Any) -> Any:
+    """Call on_step_end before its step is taken, after the previous event."""
+    ended = event.name == "STEP_END"
+    answer = original(() if ended else callbacks, event, context)
+    within = event.name == "EPOCH_BEGIN" or (ended and context.step % context.steps_per_epoch > 0)
+    if within and context.step < context.total_steps:
+        original(callbacks, type(event).STEP_END, replace(context, step=context.step + 1))
+    return answer
+
+
 def context_shared(self: Any) -> Any:
     """Give every hook the context of the event."""
     return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +43,30 @@ FIRST = (1, 1)
 """The batch that each run asks for once more, to count the operations of a step."""
 
 
-@given(limits=st.sets(st.integers(1, STEPS - 1), min_size=1, max_size=2), save_every=st.sampled_from([1, 2, 5000]))
-@example(limits={3, 4}, save_every=5000)
-def falsify_limited_run_goes_on_like_the_straight_one(subject: Any, limits: set[int], save_every: int) -> None:
+NAMES: dict[str, Callable[[Path], Path]] = {
+    "latest": lambda cut: Path("latest"),
+    "relative": lambda cut: Path(os.path.relpath(cut)),
+    "linked": lambda cut: _linked(cut.with_name("link"), cut),
+}
+"""How a checkpoint is named, by the directory of its run."""
+
+
+def _linked(link: Path, target: Path) -> Path:
+    if not link.exists():
+        link.symlink_to(target, target_is_directory=True)
+    return link
+
+
+@given(
+    limits=st.sets(st.integers(1, STEPS - 1), min_size=1, max_size=2),
+    save_every=st.sampled_from([1, 2, 5000]),
+    named=st.sampled_from(sorted(NAMES)),
+)
+@example(limits={3, 4}, save_every=5000, named="linked")
+@example(limits={2, 5}, save_every=2, named="relative")
+def falsify_limited_run_goes_on_like_the_straight_one(
+    subject: Any, limits: set[int], save_every: int, named: str
+) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory, asked, resume = Path(name).resolve(), [], None
         straight = ended(subject, settings(directory, "straight", save_every=save_every))
@@ -52,8 +74,9 @@ def falsify_limited_run_goes_on_like_the_straight_one(subject: Any, limits: set[
             chosen = settings(directory, "cut", save_every=save_every, max_steps=limit, resume=resume, force=True)
             cut = ended(subject, chosen)
             asked += cut[0].batches.asked
-            resume = Path("latest")
-        when = f"ended after {sorted(limits)} steps and saved every {save_every}, then resumed"
+            place = NAMES[named](directory / "cut")
+            resume = place if named == "latest" else place / "checkpoints" / f"student-step{limit}"
+        when = f"ended after {sorted(limits)} steps and saved every {save_every}, then resumed by a {named} name"
         assert_same_end(when, directory, ("cut", cut), ("straight", straight))
         asked, expected = ([each for each in some if each != FIRST] for some in (asked, straight[0].batches.asked))
         assert asked == expected, f"{when}, the batches {asked} are asked for; expected {expected}"
@@ -75,20 +98,6 @@ def falsify_run_forks_into_another_directory(subject: Any, step: int) -> None:
         after = found(directory)
         changed = [each for each in before if after.get(each) != before[each]]
         assert not changed, f"{when}, files of other runs are changed: {changed}"
-
-
-@given(step=st.integers(1, STEPS - 1), linked=st.booleans())
-def falsify_any_path_of_a_checkpoint_resumes_its_run(subject: Any, step: int, linked: bool) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
-        straight = ended(subject, settings(directory, "straight"))
-        ended(subject, settings(directory, "cut", max_steps=step))
-        out = directory / "link" if linked else Path(os.path.relpath(directory / "cut"))
-        if linked:
-            out.symlink_to(directory / "cut", target_is_directory=True)
-        path = out / "checkpoints" / f"student-step{step}"
-        cut = ended(subject, settings(directory, "cut", resume=path, force=True))
-        assert_same_end(f"resumed from {out}", directory, ("cut", cut), ("straight", straight))
 
 
 @given(step=st.integers(1, STEPS), limit=st.integers(1, STEPS))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 from falsifiers.checkpoint_files.manifests import edited
-from falsifiers.resume.runs import STEPS, Cut, Model, ended, settings
+from falsifiers.resume.runs import Cut, Model, ended, settings
 from falsifiers.support.small_runs import found
 from reference_trainer import CheckpointError
 from reference_trainer.errors import OutputError
@@ -163,14 +163,3 @@ def _assert_refused(subject: Any, kind: str, directory: Path, words: list[str], 
         raise AssertionError(f"{kind}: the run is resumed")
     changed = sorted(set(before.items()) ^ set(found(directory).items()))
     assert not changed, f"{kind}: the run was refused, and changed {changed}"
-
-
-@given(save_every=st.integers(0, 4), keep=st.integers(0, 2))
-def falsify_due_steps_are_saved(subject: Any, save_every: int, keep: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
-        ended(subject, settings(directory, "out", save_every=save_every, keep=keep))
-        seen = sorted(path.name for path in (directory / "out" / "checkpoints").glob("student-step*"))
-    due = [step for step in range(1, STEPS + 1) if save_every and (step % save_every == 0 or step == STEPS)]
-    expected = [f"student-step{step}" for step in (due[-keep:] if keep else due)]
-    assert seen == expected, f"with save_every {save_every} and keep {keep}, {seen} are saved"
