@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.callbacks.lifecycle import HOOKS, Script, lifecycle
-from falsifiers.rank_runs.launched import Noisy, launched, own, settings
+from falsifiers.rank_runs.launched import launched
+from falsifiers.resume.runs import Noisy, own, settings
+from falsifiers.support.scratch import scratch
 from reference_trainer import Callback, MetricSum, Observer
 
 RANKS, MACHINE = 4, 2
@@ -53,8 +54,7 @@ def _seen(
         def evaluate(self) -> dict[str, Any]:
             return {"score": MetricSum(6.0, 4)}
 
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
 
         def callbacks(rank: int) -> list[Callback]:
             os.environ["LOCAL_RANK"] = str(rank % MACHINE)  # this process is a fork

@@ -11,9 +11,9 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falsifiers.rank_runs.launched import TIMEOUT_S, launched
 from falsifiers.rank_runs.launched import Cut as LaunchedCut
-from falsifiers.resume.runs import Cut, assert_same_end
+from falsifiers.rank_runs.launched import launched
+from falsifiers.resume.runs import TIMEOUT_S, Cut, assert_same_end
 from falsifiers.support.histories import assert_same_history
 from falsifiers.support.small_runs import found, refused, run, small
 from reference_trainer import Callback

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import reference_trainer
 from falsifiers.distill_run.reference_run import EVENTS
 from falsifiers.support.run_lines import ATTACHED, matcher
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found, refused, run, small
 
 
@@ -36,8 +37,8 @@ def failing(event: str, fault: type[BaseException]) -> Any:
     there=st.sampled_from(["nothing", "a directory", "an older model"]),
 )
 def falsify_failed_run_leaves_no_files(subject: Any, event: str, fault: type[BaseException], there: str) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory, out = Path(name), Path(name, "new", "out")
+    with scratch() as directory:
+        out = directory / "new" / "out"
         if there != "nothing":
             out.mkdir(parents=True)
         run(subject, small(directory, out=out if there == "an older model" else directory / "model"))
@@ -65,8 +66,7 @@ TAKEN: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 @given(kind=st.sampled_from(list(TAKEN)))
 def falsify_refused_run_leaves_no_files(subject: Any, kind: str) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
+    with scratch() as directory:
         run(subject, small(directory, out=directory / "model"))
         settings = small(directory, **{"out": directory / "out", **TAKEN[kind](directory)})
         before = found(directory)
@@ -82,8 +82,7 @@ SPACE += [({"save_every": 1}, 3.5, False), ({"eval_every": 1}, 3.5, False)]
 
 def falsify_run_that_does_not_fit_is_refused_at_its_start(subject: Any) -> None:
     for others, share, fits in SPACE:
-        with tempfile.TemporaryDirectory() as name:
-            directory = Path(name)
+        with scratch() as directory:
             settings = small(directory, out=directory / "out").model_copy(update={"width": 64, **others})
             with subject.Distillation(settings) as made:
                 student = made.make_student()

@@ -13,9 +13,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from falsifiers.rank_runs.launched import Cut, Ended, Model, assert_no_error, launched, own, scratch, settings
+from falsifiers.rank_runs.launched import Ended, assert_no_error, assert_same_end, launched
 from falsifiers.rank_runs.matched import matching
-from falsifiers.support.histories import assert_same_lines, difference
+from falsifiers.resume.runs import Cut, Model, own, settings
+from falsifiers.support.histories import assert_same_lines
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found
 from reference_trainer import Callback
 from reference_trainer.ranks.parallel import whole
@@ -110,9 +112,7 @@ def falsify_run_begins_anew(subject: Any, saved: tuple[int, str], begun: tuple[i
 def _assert_same_end(where: str, directory: Path, ours: tuple[str, Ended], theirs: tuple[str, Ended]) -> None:
     (out, seen), (other, expected) = ours, theirs
     assert_same_lines(where, directory, out, other)
-    wrong = [name for name, each in expected.weights.items() if not torch.equal(seen.weights[name], each)]
-    assert not wrong, f"{where}: {wrong} of {out} and {other} differ at the end"
-    assert seen.result == expected.result, f"{where}: in the result {difference(seen.result, expected.result)}"
+    assert_same_end(f"{where}, {out} and {other}", seen, expected)
 
 
 def _damaged(path: Path) -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save
 
 from falsifiers.support.interruptions import before_operations, in_child, interrupt, kill
+from falsifiers.support.scratch import scratch
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 
 
@@ -40,8 +41,7 @@ def falsify_manifest_always_matches_files(subject: Any) -> None:
     old, new = _small(2), _small(4)
     for how, (act, expected) in ENDINGS.items():
         for moment in itertools.count(1):
-            with tempfile.TemporaryDirectory() as name:
-                directory = Path(name)
+            with scratch() as directory:
                 subject.save_decoder(old, directory, {"of": "old"})
                 ended = in_child(partial(_export_ended, subject, new, directory, moment, act))
                 when = f"ended by {how} before operation {moment} on its files"

@@ -13,8 +13,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falsifiers.rank_runs.launched import scratch
 from falsifiers.support.histories import assert_same_lines
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import SMALL, found, refused, run, small
 from reference_trainer import Callback, Lines
 

@@ -11,7 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.callbacks.lifecycle import HOOKS, SILENT, Call, Lifecycle, Script, lifecycle
-from falsifiers.rank_runs.launched import STEPS, STRATEGIES, assert_no_error, launched, own, scratch, settings
+from falsifiers.rank_runs.launched import STRATEGIES, assert_no_error, launched
+from falsifiers.resume.runs import STEPS, own, settings
+from falsifiers.support.scratch import scratch
 from reference_trainer import Action, Callback
 
 PER_EPOCH = STEPS // 2

@@ -16,18 +16,10 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import Tensor
 
-from falsifiers.rank_runs.launched import (
-    STEPS,
-    STRATEGIES,
-    TIMEOUT_S,
-    Planted,
-    assert_no_error,
-    launched,
-    own,
-    scratch,
-    settings,
-)
+from falsifiers.rank_runs.launched import STRATEGIES, Planted, assert_no_error, launched
+from falsifiers.resume.runs import STEPS, TIMEOUT_S, own, settings
 from falsifiers.support.ranks import RankError as Crashed
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import SMALL, found
 from reference_trainer import Callback, MetricSum, Settings
 

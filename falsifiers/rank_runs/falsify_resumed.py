@@ -7,24 +7,15 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.manifests import edited
-from falsifiers.rank_runs.launched import (
-    STEPS,
-    STRATEGIES,
-    Cut,
-    Ended,
-    assert_no_error,
-    launched,
-    own,
-    scratch,
-    settings,
-)
+from falsifiers.rank_runs.launched import STRATEGIES, assert_no_error, assert_same_end, launched
 from falsifiers.rank_runs.matched import matching
-from falsifiers.support.histories import assert_same_lines, difference, lines
+from falsifiers.resume.runs import STEPS, Cut, own, settings
+from falsifiers.support.histories import assert_same_lines, lines
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found
 from reference_trainer import Action, Callback, Settings
 
@@ -67,17 +58,10 @@ def falsify_cut_ranks_end_like_straight_ones(
         assert_no_error(when, [*straight, *resumed])
         for rank, each in enumerate((*straight, *resumed)):
             where = f"{when}, rank {rank % ranks} of the {'resumed' if rank >= ranks else 'straight'} run"
-            _assert_same(where, each, straight[0])
+            assert_same_end(where, each, straight[0])
         assert_same_lines(when, directory, "cut", "straight")
         taken = len(lines(directory, "straight"))
         assert taken == (STEPS if skips is None else STEPS // 2 + 1), f"{when}: {taken} steps are taken"
-
-
-def _assert_same(where: str, seen: Ended, expected: Ended) -> None:
-    assert seen.weights.keys() == expected.weights.keys(), f"{where} has the tensors {sorted(seen.weights)}"
-    wrong = [name for name, each in expected.weights.items() if not torch.equal(seen.weights[name], each)]
-    assert not wrong, f"{where}: {wrong} differ from rank 0 of the straight run"
-    assert seen.result == expected.result, f"{where}: in the result {difference(seen.result, expected.result)}"
 
 
 OTHERS: dict[str, tuple[int, str, list[str]]] = {

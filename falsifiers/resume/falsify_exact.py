@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, resumed_to_the_end, settings
 from falsifiers.support.histories import assert_same_history, lines
 from falsifiers.support.interruptions import before_operations, in_child, kill
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found
 from reference_trainer import Action, Callback
 from reference_trainer.errors import StopRequestedError
@@ -31,8 +31,8 @@ from reference_trainer.storage.checkpoint_files import saved_steps
 def falsify_cut_run_ends_like_the_straight_one(
     subject: Any, cuts: list[int], save_every: int, log_every: int, keep: int
 ) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory, every = Path(name).resolve(), {"save_every": save_every, "log_every": log_every, "keep": keep}
+    with scratch() as directory:
+        every = {"save_every": save_every, "log_every": log_every, "keep": keep}
         straight = ended(subject, settings(directory, "straight", **every))
         cut = resumed_to_the_end(subject, directory, "cut", [Cut(*cuts)], **every)
         when = f"saved every {save_every} steps and cut after {sorted(cuts)}"
@@ -67,8 +67,8 @@ def _linked(link: Path, target: Path) -> Path:
 def falsify_limited_run_goes_on_like_the_straight_one(
     subject: Any, limits: set[int], save_every: int, named: str
 ) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory, asked, resume = Path(name).resolve(), [], None
+    with scratch() as directory:
+        asked, resume = [], None
         straight = ended(subject, settings(directory, "straight", save_every=save_every))
         for limit in (*sorted(limits), None):
             chosen = settings(directory, "cut", save_every=save_every, max_steps=limit, resume=resume, force=True)
@@ -84,8 +84,7 @@ def falsify_limited_run_goes_on_like_the_straight_one(
 
 @given(step=st.integers(1, STEPS - 1))
 def falsify_run_forks_into_another_directory(subject: Any, step: int) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         _, straight = ended(subject, settings(directory, "straight"))
         ended(subject, settings(directory, "short", max_steps=step))
         before = found(directory)
@@ -104,8 +103,7 @@ def falsify_run_forks_into_another_directory(subject: Any, step: int) -> None:
 @example(step=3, limit=1)
 def falsify_no_step_is_taken_beyond_the_limit(subject: Any, step: int, limit: int) -> None:
     limit = min(step, limit)
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         before, _ = ended(subject, settings(directory, "out", max_steps=step))
         resumed = settings(directory, "out", max_steps=limit, resume=Path("latest"), force=True)
         after, result = ended(subject, resumed)
@@ -138,8 +136,8 @@ def falsify_failure_after_the_training_loses_no_step(subject: Any, failure: type
             raise failures.pop()
         return {}
 
-    with tempfile.TemporaryDirectory() as name:
-        directory, answers = Path(name).resolve(), [Stopping(stopping)]
+    with scratch() as directory:
+        answers = [Stopping(stopping)]
         when = f"stopped after step {stopping}, with {failure.__name__} in the evaluation"
         straight = ended(subject, settings(directory, "straight", save_every=4), answers)
         try:
@@ -163,8 +161,7 @@ KILLS = 3
 @given(seed=st.integers(0, 999))
 def falsify_killed_run_ends_like_the_straight_one(subject: Any, seed: int) -> None:
     numbers = random.Random(seed)
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name).resolve()
+    with scratch() as directory:
         straight = ended(subject, settings(directory, "straight"))
         for _ in range(KILLS):
             moment = numbers.randrange(3, 40)

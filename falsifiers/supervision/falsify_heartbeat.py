@@ -16,6 +16,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from falsifiers.support.scratch import scratch
+
 LIVES_S = 60.0
 """How long a process lives that nothing kills."""
 
@@ -30,8 +32,7 @@ def falsify_silent_ranks_are_found_by_the_age_of_their_beat(subject: Any, ages: 
     if ended == 0:
         os._exit(0)
     os.waitpid(ended, 0)
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
+    with scratch() as directory:
         for number, age in ages.items():
             beat = subject.Beat(pid=ended, born="1", step=number + 1, time=1000.0 - age)
             (directory / f"rank-{number}.json").write_text(json.dumps(asdict(beat)))

@@ -1,0 +1,15 @@
+"""New directories."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A new directory, removed at the end; a faulty subject may still write while it is removed."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        yield Path(name).resolve()
