@@ -40,12 +40,6 @@ def steps_count_from_zero(original: Any, callbacks: Sequence[Any], event: Any, c
     return original(callbacks, event, replace(context, step=max(context.step - 1, 0)))
 
 
-def objective_weights_swapped(original: Any, *models: Any, objective: Any, **others: Any) -> Any:
-    """Exchange the weights of labels and teacher."""
-    exchanged = replace(objective, ce_weight=objective.kd_weight, kd_weight=objective.ce_weight)
-    return original(*models, objective=exchanged, **others)
-
-
 def begin_late(original: Any, self: Any, event: Any, *batch: Any) -> Any:
     """Give the begin of a step the number of the steps taken."""
     context = original(self, event, *batch)
