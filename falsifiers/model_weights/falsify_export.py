@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import json
 import tempfile
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save
 
-from falsifiers.support.interruptions import before_operations, in_child, interrupt, kill
+from falsifiers.support.interruptions import ended_before, interrupt, kill
 from falsifiers.support.scratch import scratch
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 
@@ -38,12 +37,12 @@ ENDINGS = {"kill -9": (kill, "killed"), "an exception": (interrupt, "interrupted
 
 
 def falsify_manifest_always_matches_files(subject: Any) -> None:
-    old, new = _small(2), _small(4)
+    old, export = _small(2), partial(subject.save_decoder, _small(4))
     for how, (act, expected) in ENDINGS.items():
         for moment in itertools.count(1):
             with scratch() as directory:
                 subject.save_decoder(old, directory, {"of": "old"})
-                ended = in_child(partial(_export_ended, subject, new, directory, moment, act))
+                ended = ended_before(moment, directory, partial(export, directory, {"of": "new"}), act)
                 when = f"ended by {how} before operation {moment} on its files"
                 _assert_described(subject, directory, when)
                 if ended == "done":
@@ -51,11 +50,6 @@ def falsify_manifest_always_matches_files(subject: Any) -> None:
                     assert said == "new", f"a finished export left the manifest of the {said} model"
                     break
                 assert ended == expected, f"{when}, the export ended in another way: {ended}"
-
-
-def _export_ended(subject: Any, decoder: Any, directory: Path, moment: int, act: Callable[[], None]) -> None:
-    with before_operations(directory, lambda count: act() if count == moment else None):
-        subject.save_decoder(decoder, directory, {"of": "new"})
 
 
 def _assert_described(subject: Any, directory: Path, when: str) -> None:

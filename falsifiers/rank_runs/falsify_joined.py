@@ -40,8 +40,8 @@ def falsify_processes_find_each_other(subject: Any, ranks: int, runs: int, launc
         seen = []
         for run in range(runs):
             with subject.joined(Place(rank=rank, world_size=ranks), environment, timeout_s=20) as agreeing:
-                seen.append(agreeing.exchanged([run, rank]))
                 agreeing.start(torch.device("cpu"))
+                seen.append(agreeing.exchanged([run, rank]))
                 time.sleep(0.2 * rank)
         return seen, time.monotonic()
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.resume.runs import STEPS, Cut, assert_same_end, ended, resumed_to_the_end, settings
 from falsifiers.support.histories import assert_same_history, lines
-from falsifiers.support.interruptions import before_operations, in_child, kill
+from falsifiers.support.interruptions import ended_before
 from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import found
 from reference_trainer import Action, Callback
@@ -165,7 +165,9 @@ def falsify_killed_run_ends_like_the_straight_one(subject: Any, seed: int) -> No
         straight = ended(subject, settings(directory, "straight"))
         for _ in range(KILLS):
             moment = numbers.randrange(3, 40)
-            ended_as = in_child(lambda at=moment: _killed(subject, directory, at))
+            ended_as = ended_before(
+                moment, directory / "cut", lambda: resumed_to_the_end(subject, directory, "cut", [], force=True)
+            )
             assert ended_as in ("killed", "done"), f"killed before operation {moment}, the run ended with {ended_as}"
             if ended_as == "done":
                 break
@@ -173,8 +175,3 @@ def falsify_killed_run_ends_like_the_straight_one(subject: Any, seed: int) -> No
         assert_same_end(f"killed with seed {seed}", directory, ("cut", cut), ("straight", straight))
         seen = [line["step"] for line in lines(directory, "cut")]
         assert seen == list(range(1, STEPS + 1)), f"killed with seed {seed}, the metrics file has the steps {seen}"
-
-
-def _killed(subject: Any, directory: Path, moment: int) -> None:
-    with before_operations(directory / "cut", lambda count: kill() if count == moment else None):
-        resumed_to_the_end(subject, directory, "cut", [], force=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import RUN, assert_same, manifest, names, place, tensors
-from falsifiers.support.interruptions import LINES_AT_MOST, before_operations, in_child, kill
+from falsifiers.support.interruptions import ended_before
 from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
 from reference_trainer.storage.checkpoints import save_checkpoint
 from reference_trainer.storage.retention import checkpoint_name
@@ -67,9 +69,9 @@ def falsify_links_refer_to_what_is_left(subject: Any) -> None:
 
 
 def falsify_killed_rewind_is_completed(subject: Any) -> None:
-    for moment in range(1, LINES_AT_MOST):
+    for moment in itertools.count(1):
         with place(1, 2, 3) as directory:
-            ended = in_child(lambda d=directory, m=moment: _killed(subject, d, m))
+            ended = ended_before(moment, directory, partial(subject.rewind, directory, RUN, 1))
             assert ended in ("killed", "done"), f"killed before operation {moment}, the rewind ended with {ended}"
             asides = [each for each in directory.iterdir() if "-rewound-" in each.name]
             when = f"killed before operation {moment}"
@@ -79,8 +81,3 @@ def falsify_killed_rewind_is_completed(subject: Any) -> None:
             assert _whole(directory, when) == [1], f"{when}, then rewound: {saved_steps(directory, RUN)} are left"
             if ended == "done":
                 return
-
-
-def _killed(subject: Any, directory: Path, moment: int) -> None:
-    with before_operations(directory, lambda count: kill() if count == moment else None):
-        subject.rewind(directory, RUN, 1)
