@@ -1,11 +1,13 @@
-"""Attacks on the files of an export. The subject is `reference_trainer.storage.export`, or has its names."""
+"""Attacks on the files of an export, also of one that fails. The subject is `storage.export`, or has its names."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 import json
+import shutil
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,15 @@ from typing import Any
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 from safetensors.torch import save
 
+import reference_trainer
 from falsifiers.support.interruptions import ended_before, interrupt, kill
 from falsifiers.support.scratch import scratch
+from falsifiers.support.small_runs import found
 from reference_trainer.models.decoder import Decoder, DecoderConfig
+from reference_trainer.storage.files import atomic_write
 
 
 def _small(width: int) -> Any:
@@ -53,10 +59,12 @@ def falsify_manifest_always_matches_files(subject: Any) -> None:
 
 
 def _assert_described(subject: Any, directory: Path, when: str) -> None:
-    found = _digests(directory)
-    if found.pop("manifest.json", None):
+    digests = _digests(directory)
+    if digests.pop("manifest.json", None):
         manifest = json.loads((directory / "manifest.json").read_text())
-        assert manifest["sha256"] == found, f"{when}, the manifest of the {manifest['of']} model is beside other files"
+        assert manifest["sha256"] == digests, (
+            f"{when}, the manifest of the {manifest['of']} model is beside other files"
+        )
     try:
         loaded = subject.load_decoder(directory)
     except ValueError:
@@ -106,3 +114,44 @@ def falsify_digest_is_that_of_the_values(
     weights = {name: value.cpu().clone().contiguous() for name, value in module.state_dict().items()}
     seen, expected = subject.weights_digest(module), hashlib.sha256(save(weights)).hexdigest()
     assert seen == expected, f"the digest of {'tied ' * tied}weights is {seen}; expected {expected}"
+
+
+FILES = ["model.safetensors", "config.json", "manifest.json"]
+FAULTS: dict[str, tuple[Exception | None, str]] = {
+    "a full disk": (OSError(28, "No space left on device", ".partial"), "No space left on device"),
+    "an error of the library": (SafetensorError("no such dtype"), "no such dtype"),
+    "a removed directory": (None, "No such file or directory"),
+}
+
+
+@given(failing=st.sampled_from(FILES), kind=st.sampled_from(list(FAULTS)), older=st.booleans())
+def falsify_failed_export_leaves_no_new_file(subject: Any, failing: str, kind: str, older: bool) -> None:
+    fault, cause = FAULTS[kind]
+
+    def write(path: Path, content: Callable[[Path], object]) -> None:
+        if path.name == failing and fault is None:
+            shutil.rmtree(path.parent)
+        elif path.name == failing and fault is not None:
+            raise fault
+        atomic_write(path, content)
+
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name, "out")
+        directory.mkdir()
+        if older:
+            subject.save_decoder(_small(2), directory, {})
+        before = found(directory)
+        said = _refusal(subject, directory, write)
+        left = found(directory)
+        named = str(directory / failing) in said and cause in said
+        assert named, f"with {kind} at {failing} the error names another file or cause: {said!r}"
+    odd = [each for each, content in left.items() if each == "manifest.json" or before.get(each) != content]
+    assert not odd, f"with {kind} at {failing}, {odd} of the new model, or a manifest, is left"
+
+
+def _refusal(subject: Any, directory: Path, write: Callable[[Path, Callable[[Path], object]], None]) -> str:
+    try:
+        subject.save_decoder(_small(4), directory, {}, write_file=write)
+    except reference_trainer.OutputError as error:
+        return str(error)
+    raise AssertionError("an export that could not be written is reported as done")

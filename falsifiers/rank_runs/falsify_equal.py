@@ -22,8 +22,12 @@ UNEVEN = bytes(range(100)) * 2 + b"some text" * 3
 """Its last batch is short, and the batches are no multiple of the ranks."""
 
 
-@given(ranks=st.sampled_from([2, 3]), strategy=STRATEGIES, accumulate=st.integers(1, 2), matched=st.booleans())
-@example(ranks=2, strategy="ddp", accumulate=1, matched=True)
+@given(
+    ranks=st.sampled_from([2, 3]),
+    strategy=STRATEGIES,
+    accumulate=st.integers(1, 2),
+    matched=st.sampled_from([True, False]),
+)
 @example(ranks=3, strategy="fsdp2", accumulate=2, matched=True)
 def falsify_ranks_train_as_one_process(subject: Any, ranks: int, strategy: str, accumulate: int, matched: bool) -> None:
     with scratch() as directory:

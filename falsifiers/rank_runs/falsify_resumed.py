@@ -34,10 +34,9 @@ class Skipping(Callback):
     strategy=STRATEGIES,
     cut=st.integers(1, STEPS // 2),
     matched=st.booleans(),
-    skips=st.sampled_from([None, 0, 1]),
+    skips=st.sampled_from([1, 0, None]),
 )
 @example(ranks=3, strategy="fsdp2", cut=2, matched=True, skips=None)
-@example(ranks=3, strategy="ddp", cut=1, matched=False, skips=1)
 def falsify_cut_ranks_end_like_straight_ones(
     subject: Any, ranks: int, strategy: str, cut: int, matched: bool, skips: int | None
 ) -> None:

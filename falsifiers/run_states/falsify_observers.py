@@ -1,8 +1,7 @@
-"""Attacks on the observers of a run that has ended. The subject is that of `kept`."""
+"""An attack on the observers of a run that saves. The subject is that of `kept`."""
 
 from __future__ import annotations
 
-import threading
 import time
 from dataclasses import replace
 from typing import Any
@@ -11,44 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.callbacks.lifecycle import Script, scripts
-from falsifiers.callbacks.real_run import parts, recording_callbacks, run
+from falsifiers.callbacks.real_run import parts, run
 from reference_trainer.callbacks.observers import Observer
-
-FAULT = RuntimeError("raised on purpose")
-
-
-def _run(subject: Any, script: Script, callbacks: Any, *, fails: bool) -> None:
-    """Run with these callbacks; `fails` ends it in its first step."""
-
-    def batch_at(epoch: int, k: int) -> Any:
-        if fails:
-            raise FAULT
-        return parts()["batch_at"](epoch, k)
-
-    try:
-        run(subject, script, callbacks, parts() | {"batch_at": batch_at})
-    except RuntimeError as error:
-        if error is not FAULT:
-            raise
-
-
-class Watching(Observer):
-    """An observer that counts the runs that end."""
-
-    def __init__(self) -> None:
-        self.ended = 0
-
-    def on_train_end(self, context: Any) -> None:
-        self.ended += 1
-
-
-@given(script=scripts(st.none()), fails=st.booleans())
-def falsify_a_run_closes_its_observers(subject: Any, script: Script, fails: bool) -> None:
-    before, watching = set(threading.enumerate()), Watching()
-    _run(subject, script, [*recording_callbacks(1, lambda *call: None), watching], fails=fails)
-    left = set(threading.enumerate()) - before
-    assert not left, f"the run has ended; its observer still has {left}"
-    assert watching.ended == 1, f"the end of the run was delivered {watching.ended} times"
 
 
 class Slow(Observer):
