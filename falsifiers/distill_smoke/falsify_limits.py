@@ -1,7 +1,11 @@
-"""An attack on a run that `--max-steps` ends. The subject is that of `falsify_steps`."""
+"""Attacks on limits of steps: what a limit may be, and a run that `--max-steps` ends.
+
+The subject is `training.schedule`, or that of `falsify_steps`.
+"""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from hypothesis import given
@@ -9,7 +13,15 @@ from hypothesis import strategies as st
 
 from falsifiers.distill_smoke.cases import finished, place, planned
 from falsifiers.distill_smoke.falsify_full_run import WRITTEN
+from falsifiers.support import oracles
 from reference_trainer.storage.checkpoint_files import saved_steps
+
+
+def falsify_schedules_need_positive_integers(subject: Any) -> None:
+    usual = {"epochs": 2, "steps_per_epoch": 3, "limit": 4}
+    for name, value in itertools.product(usual, (0, -1, 2.0, True, "2", None)):
+        if (name, value) != ("limit", None):
+            oracles.assert_refused(f"{name} = {value!r}", lambda k={**usual, name: value}: subject.Schedule(**k), name)
 
 
 @given(n=st.integers(1, 12), epochs=st.integers(1, 3))
