@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from falsifiers.checkpoint_files.manifests import edited
 from falsifiers.checkpoint_files.saved import RANK, RUN, assert_same, names, place, tensors
 from falsifiers.support.oracles import assert_refused
+from falsifiers.support.scratch import flip
 from reference_trainer.storage.checkpoint_manifest import MANIFEST
 from reference_trainer.storage.retention import checkpoint_name
 
@@ -39,12 +40,6 @@ def _forged(path: Path, content: bytes) -> None:
     (path / RANK).write_bytes(content)
     entry = {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
     _set("files", RANK, value=entry)(path)
-
-
-def _flip(path: Path, at: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[at] ^= 1
-    path.write_bytes(content)
 
 
 class Planted:
@@ -79,7 +74,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "no manifest": lambda p: (p / MANIFEST).unlink(),
     "no tensors": lambda p: (p / RANK).unlink(),
     "tensors cut": lambda p: os.truncate(p / RANK, (p / RANK).stat().st_size - 1),
-    "a flipped bit in the last tensor": lambda p: _flip(p / RANK, -1),
+    "a flipped bit in the last tensor": lambda p: flip(p / RANK),
     "tensors of another step": _swapped,
     "another file": lambda p: (p / "notes").touch(),
     "a manifest of another step": _renamed,

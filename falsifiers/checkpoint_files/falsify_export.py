@@ -18,6 +18,7 @@ from torch import nn
 
 from falsifiers.checkpoint_files.saved import assert_same, names, place
 from falsifiers.support.oracles import assert_refused
+from falsifiers.support.scratch import flip
 from reference_trainer.errors import CheckpointError, OutputError
 from reference_trainer.models.decoder import Decoder, DecoderConfig, new_decoder
 from reference_trainer.pipeline.teachers import load_teacher
@@ -78,15 +79,8 @@ def falsify_checkpoint_is_exported_as_a_teacher(subject: Any, wanted: Any, insid
         assert after == before, "the export changed a file of the checkpoints"
 
 
-def _flip(directory: Path) -> None:
-    path = directory / f"{RUN}-step12" / "rank-00000.safetensors"
-    content = bytearray(path.read_bytes())
-    content[-3] ^= 1
-    path.write_bytes(content)
-
-
 CASES: dict[str, tuple[dict[str, Any], Callable[[Path], object], str]] = {
-    "damaged": ({}, _flip, "SHA-256"),
+    "damaged": ({}, lambda d: flip(d / f"{RUN}-step12" / "rank-00000.safetensors"), "SHA-256"),
     "of another model": ({"student": None}, lambda d: None, "describes no student"),
     "of another width": ({"student": {**asdict(CONFIG), "width": 32}}, lambda d: None, "does not fit"),
 }

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.checkpoint_files.saved import RANK, RUN, manifest, place, tensors
+from falsifiers.support.scratch import flip
 from reference_trainer.storage.checkpoints import save_checkpoint
 from reference_trainer.storage.retention import checkpoint_name
 
@@ -20,14 +21,8 @@ OTHER = "ab"
 """A run whose checkpoints the id of the other one matches as a pattern."""
 
 
-def _flipped(path: Path) -> None:
-    content = bytearray((path / RANK).read_bytes())
-    content[-1] ^= 1
-    (path / RANK).write_bytes(content)
-
-
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "a flipped bit": (_flipped, f"{RANK} has the SHA-256"),
+    "a flipped bit": (lambda p: flip(p / RANK), f"{RANK} has the SHA-256"),
     "a missing file": (lambda p: (p / RANK).unlink(), f"{RANK} is missing"),
     "no manifest": (lambda p: (p / "manifest.json").unlink(), "manifest.json"),
     "a broken manifest": (lambda p: (p / "manifest.json").write_text("{"), "is not JSON"),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -98,8 +97,8 @@ def falsify_run_that_does_not_fit_is_refused_at_its_start(subject: Any) -> None:
 
 def falsify_teacher_progress_is_printed_every_hundred_steps(subject: Any) -> None:
     stream, steps = io.StringIO(), 203
-    with tempfile.TemporaryDirectory() as name:
-        settings = small(Path(name), out=Path(name, "out"), teacher_steps=steps, max_steps=1)
+    with scratch() as root:
+        settings = small(root, out=root / "out", teacher_steps=steps, max_steps=1)
         subject.distill(settings, lines=reference_trainer.Lines(stream))
     lines = stream.getvalue().splitlines()
     seen = [line.partition(", loss ")[0] for line in lines if ": step " in line or matcher(ATTACHED).match(line)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falsifiers.support.interruptions import LINES_AT_MOST, in_child, kill
+from falsifiers.support.scratch import scratch
 
 OLD, NEW = b"old" * 1000, b"the new one" * 1000
 
@@ -23,8 +23,8 @@ OLD, NEW = b"old" * 1000, b"the new one" * 1000
 @contextmanager
 def place(old: bytes | None = None) -> Iterator[Path]:
     """A path for a file in a directory of its own, with an old file there or none."""
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory, "file")
+    with scratch() as directory:
+        path = directory / "file"
         if old is not None:
             path.write_bytes(old)
         yield path

@@ -1,4 +1,4 @@
-"""Attacks on runs that write checkpoints in the background. The subject is `pipeline.distill`, or has its names."""
+"""Attacks on checkpoints written in the background. The subject is `pipeline.distill` or `storage.background`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from falsifiers.checkpoint_files.saved import assert_same
 from falsifiers.resume.runs import STEPS, Cut, ended, settings
 from falsifiers.support.scratch import scratch
 from reference_trainer import Callback, OutputError
+from reference_trainer.errors import StopRequestedError
 from reference_trainer.storage.checkpoint_files import read_checkpoint, saved_steps
 from reference_trainer.storage.checkpoints import DISK
 
@@ -151,3 +152,20 @@ def falsify_interrupted_run_finishes_its_checkpoint(subject: Any, step: int) -> 
             read_checkpoint(place / f"student-step{step}")
         else:
             raise AssertionError("the interrupt is lost")
+
+
+@given(fails=st.booleans())
+def falsify_request_to_stop_needs_its_checkpoint(subject: Any, fails: bool) -> None:
+    def work() -> None:
+        if fails:
+            raise OSError("the disk is full")
+
+    request = StopRequestedError("stopped on request")
+    try:
+        with subject.Background() as background:
+            background.start(work, "writer")
+            raise request
+    except (OSError, StopRequestedError) as error:
+        seen: BaseException = error
+    expected = OSError if fails else StopRequestedError
+    assert type(seen) is expected, f"with {'a failed' if fails else 'its'} checkpoint, the run ended with {seen!r}"

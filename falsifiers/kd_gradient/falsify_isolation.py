@@ -1,4 +1,4 @@
-"""Attacks on what a distillation loss leaves alone: its arguments, its device, and PyTorch's modes."""
+"""Attacks on the closed-form gradient, and on what a loss leaves alone: arguments, device, PyTorch's modes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from torch import Tensor
 
 from falsifiers.support.comparison import (
     ANYWHERE,
+    IGNORE_INDICES,
     assert_gradient_is_the_oracles,
     assert_loss_is_the_oracles,
+    assert_same_gradient,
 )
 from falsifiers.support.fake_cuda import fake_cuda
-from falsifiers.support.strategies import KdCase, kd_cases
+from falsifiers.support.strategies import KdCase, kd_cases, unit_of
 from falsifiers.support.torch_modes import MODES, WITHOUT_GRAPH
 
 FLOATS = st.sampled_from([torch.float32, torch.float64, torch.bfloat16])
@@ -85,3 +87,21 @@ def falsify_inputs_are_not_modified(subject: Any, case: KdCase, integers: torch.
     detached = strided.but(student=strided.student.detach(), teacher=strided.teacher.detach())
     assert_loss_is_the_oracles(subject, detached, unit=2.0**-24)
     assert_gradient_is_the_oracles(subject, detached, unit=2.0**-24)
+
+
+@given(
+    case=kd_cases(banned=st.sampled_from(["none", "none", "same"]), ignored=IGNORE_INDICES),
+    distance=st.sampled_from([1.0, 2.0**-26]),
+)
+def falsify_gradient_against_autograd(subject: Any, device: str, case: KdCase, distance: float) -> None:
+    # Where a student is close to its teacher, a divergence may round below 0; clamping it would lose the gradient.
+    apart = torch.where(case.teacher.isinf(), 0.0, case.student - case.teacher)
+    case = case.but(student=case.teacher + distance * apart)
+    seen, expected = case.gradient(subject, device), case.autograd(subject, device)
+    assert_same_gradient(
+        "the gradient",
+        seen,
+        expected,
+        2 * case.allowed_gradient(unit_of(subject)),
+        "autograd of the subject's own loss",
+    )

@@ -17,7 +17,7 @@ from falsifiers.rank_runs.launched import Ended, assert_no_error, assert_same_en
 from falsifiers.rank_runs.matched import matching
 from falsifiers.resume.runs import Cut, Model, own, settings
 from falsifiers.support.histories import assert_same_lines
-from falsifiers.support.scratch import scratch
+from falsifiers.support.scratch import flip, scratch
 from falsifiers.support.small_runs import found
 from reference_trainer import Callback
 from reference_trainer.ranks.parallel import whole
@@ -114,14 +114,9 @@ def _assert_same_end(where: str, directory: Path, ours: tuple[str, Ended], their
     assert_same_end(f"{where}, {out} and {other}", seen, expected)
 
 
-def _damaged(path: Path) -> None:
-    file = path / "rank-00000.safetensors"
-    file.write_bytes(file.read_bytes()[:-1] + b"x")
-
-
 MISFITS: dict[str, tuple[Any, type[Model] | None, str]] = {
     "missing": (shutil.rmtree, None, "expected a checkpoint"),
-    "damaged": (_damaged, None, "rank-00000.safetensors has the SHA-256"),
+    "damaged": (lambda path: flip(path / "rank-00000.safetensors"), None, "rank-00000.safetensors has the SHA-256"),
     "of another width": (None, lambda: Model(7, seed=1), "embed.weight is float32 [11, 5]; expected float32 [11, 7]"),
     "of another dtype": (None, lambda: Model(5, seed=1).double(), "is float32 [11, 5]; expected float64 [11, 5]"),
     "of more layers": (None, lambda: torch.nn.ModuleDict({"x": Model(5, seed=1)}), "are missing"),

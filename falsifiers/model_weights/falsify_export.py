@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import json
 import shutil
-import tempfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -89,12 +88,12 @@ def falsify_model_is_read_back_bit_for_bit(
         if transposed and parameter.dim() == 2:
             parameter.data = parameter.data.T.contiguous().T
     module = module.to(device)
-    with tempfile.TemporaryDirectory() as directory:
-        subject.save_decoder(module, Path(directory), {})
+    with scratch() as directory:
+        subject.save_decoder(module, directory, {})
         before = torch.get_rng_state()
-        again = subject.load_decoder(Path(directory))
+        again = subject.load_decoder(directory)
         assert torch.equal(before, torch.get_rng_state()), "loading a model moved the process's random numbers"
-        digest, written = subject.weights_digest(module), _digests(Path(directory))["model.safetensors"]
+        digest, written = subject.weights_digest(module), _digests(directory)["model.safetensors"]
         assert digest == written, f"the digest of the weights is {digest}, that of the file {written}"
     assert again.config == module.config, f"saved as {module.config}, read as {again.config}"
     for name, value in module.state_dict().items():
@@ -135,8 +134,8 @@ def falsify_failed_export_leaves_no_new_file(subject: Any, failing: str, kind: s
             raise fault
         atomic_write(path, content)
 
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name, "out")
+    with scratch() as root:
+        directory = root / "out"
         directory.mkdir()
         if older:
             subject.save_decoder(_small(2), directory, {})

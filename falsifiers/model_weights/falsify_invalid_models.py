@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from falsifiers.support.oracles import assert_refused
+from falsifiers.support.scratch import scratch
 from reference_trainer.models.decoder import Decoder, DecoderConfig
 
 WEIGHTS, CONFIG = "model.safetensors", "config.json"
@@ -43,8 +43,8 @@ UNFIT: dict[str, Callable[[Path], object]] = {
 
 @given(kind=st.sampled_from(list(UNFIT)))
 def falsify_invalid_model_is_refused(subject: Any, kind: str) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name, "model")
+    with scratch() as root:
+        directory = root / "model"
         directory.mkdir()
         subject.save_decoder(Decoder(DecoderConfig(vocab_size=8, layers=1, width=16, heads=1)), directory, {})
         assert subject.load_decoder(directory).config.width == 16, "a model that was just written is another one"

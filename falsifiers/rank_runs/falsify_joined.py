@@ -1,8 +1,9 @@
-"""Attacks on how processes find each other, and their devices. The subject is `reference_trainer.pipeline.ranks`."""
+"""Attacks on how processes find each other, their places and devices. Subjects: `pipeline.ranks`, `config.place`."""
 
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 from contextlib import nullcontext
@@ -109,3 +110,47 @@ def falsify_each_rank_has_a_device_of_its_own(subject: Any) -> None:
             except SettingError as error:
                 assert "cuda:1" in str(error), f"{name!r} on {place} is refused: {error}"
             assert seen == expected, f"{name!r} on {place} is {seen or 'refused'}; expected {expected or 'a refusal'}"
+
+
+NUMBERS = st.integers(-1, 4).map(str) | st.sampled_from(["", "1.0", " 1", "one", "\u0661", str(10**6), str(10**6 + 1)])
+NAMES = ("WORLD_SIZE", "RANK", "LOCAL_RANK")
+ENVIRONMENTS = st.tuples(*(st.none() | NUMBERS for _ in NAMES))
+"""A text of each variable; None where it is not set."""
+
+
+def _number(name: str, text: str | None, least: int, most: int) -> int:
+    """Return the number, or raise ValueError with what is to be said."""
+    if re.fullmatch("[0-9]+", text or "") and least <= int(text or "") <= most:
+        return int(text or "")
+    raise ValueError(
+        f"invalid value {text or ''!r} for the variable {name}: expected an integer from {least} to {most}"
+    )
+
+
+def _expected(size: str | None, rank: str | None, local: str | None) -> tuple[int, int, int]:
+    if size is None and rank is None:
+        return 0, 1, 0
+    ranks = _number("WORLD_SIZE", size, 1, 10**6)
+    number = _number("RANK", rank, 0, ranks - 1)
+    return number, ranks, number if local is None else _number("LOCAL_RANK", local, 0, number)
+
+
+@given(texts=ENVIRONMENTS)
+@example(texts=("2", None, None))
+@example(texts=(None, "0", None))
+@example(texts=("4", "4", None))
+@example(texts=("4", "2", "3"))
+def falsify_place_is_that_of_the_launcher(subject: Any, texts: tuple[str | None, ...]) -> None:
+    environment = {name: text for name, text in zip(NAMES, texts, strict=True) if text is not None}
+    said, seen = "", None
+    try:
+        place = subject.placed({"HOME": "/", **environment})
+        seen = (place.rank, place.world_size, place.local_rank)
+    except SettingError as error:
+        said = str(error)
+    try:
+        expected = _expected(*texts)
+    except ValueError as error:
+        assert str(error) in said, f"{environment}: {said or seen}; expected {str(error)!r}"
+        return
+    assert seen == expected, f"{environment}: rank, world size and local rank are {said or seen}; expected {expected}"

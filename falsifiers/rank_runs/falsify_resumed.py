@@ -15,7 +15,7 @@ from falsifiers.rank_runs.launched import STRATEGIES, assert_no_error, assert_sa
 from falsifiers.rank_runs.matched import matching
 from falsifiers.resume.runs import STEPS, Cut, own, settings
 from falsifiers.support.histories import assert_same_lines, lines
-from falsifiers.support.scratch import scratch
+from falsifiers.support.scratch import flip, scratch
 from falsifiers.support.small_runs import found
 from reference_trainer import Action, Callback, Settings
 
@@ -96,7 +96,7 @@ def falsify_unequal_checkpoints_are_refused(subject: Any, strategy: str, rank: i
         path = directory / "own" / "out" / "checkpoints" / "student-step1"
         file = path / f"rank-{rank if strategy == 'fsdp2' else 0:05d}.safetensors"
         if damaged:
-            file.write_bytes(file.read_bytes()[:-1] + b"x")
+            flip(file)
         else:
             edited(path / "manifest.json", lambda tree: tree["state"]["train"].update(tokens=1))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from falsifiers.callbacks.lifecycle import ANSWERS, Call, Script, answering_once, assert_same_calls, lifecycle, scripts
+from falsifiers.callbacks.real_run import parts, run
 from falsifiers.run_states.kept import Kept, KeptRun, rest_of
+from reference_trainer.callbacks.observers import Observer
 
 SCRIPTS = scripts(st.none(), fewest=1) | scripts(ANSWERS, fewest=1)
 PLACES, ASKED = st.integers(0, 20), st.integers(0, 300)
@@ -85,3 +88,27 @@ def _assert_states_before_the_step_ends(script: Script, kept: Kept, loaded: list
     events = next(place for place, call in enumerate(calls) if (call.event, call.step) == (hook, step)) // count
     got, states = [each[1:] for each in loaded], [(number, {"events": events}) for number in range(count)]
     assert got == states, f"asked to stop in step {step}, the callbacks get back {got}; expected {states}"
+
+
+class Slow(Observer):
+    """An observer that takes its time for each step."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def on_optimizer_step(self, context: Any) -> None:
+        time.sleep(0.002)
+        self.steps.append(context.step)
+
+
+@given(script=scripts(st.none()), save=st.integers(1, 3))
+def falsify_a_step_is_saved_after_its_observers(subject: Any, script: Script, save: int) -> None:
+    slow, seen = Slow(), list[tuple[int, list[int]]]()
+
+    def handed_over(state: Any) -> None:
+        seen.append((state.position.step, list(slow.steps)))
+
+    script = replace(script, every=(*script.every[:2], save))
+    run(subject, script, [slow], parts() | {"save": handed_over})
+    late = [(step, steps) for step, steps in seen if steps != list(range(1, step + 1))]
+    assert not late, f"(saved step, steps that the observer has taken before) are {late}"

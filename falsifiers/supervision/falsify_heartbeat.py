@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -76,8 +75,8 @@ def _first_beat(subject: Any, directory: Path, pid: int) -> Any:
 
 @given(recycled=st.lists(st.booleans(), min_size=1, max_size=3))
 def falsify_only_ranks_of_an_earlier_supervisor_are_killed(subject: Any, recycled: list[bool]) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        own, left = Path(name) / "own", Path(name) / "left"
+    with scratch() as root:
+        own, left = root / "own", root / "left"
         own.mkdir(), left.mkdir()
         with _ranks(subject, own, 1 + len(recycled)) as (earlier, *ranks):
             for number, (beat, is_recycled) in enumerate(zip(ranks, recycled, strict=True)):

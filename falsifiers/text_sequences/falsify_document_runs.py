@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import math
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -38,8 +36,8 @@ def falsify_a_run_evaluates_each_document_alone(subject: Any, mode: str, separat
 def falsify_a_run_packs_as_named(subject: Any) -> None:
     batches: dict[str, Any] = {}
     for mode in ("pad", "pack"):
-        with tempfile.TemporaryDirectory() as name:
-            settings = small(Path(name), out=Path(name) / "out", documents=mode).model_copy(update={"length": 64})
+        with scratch() as root:
+            settings = small(root, out=root / "out", documents=mode).model_copy(update={"length": 64})
             settings.data.write_bytes(TEXT)
             with subject.Distillation(settings, lines=Lines(io.StringIO())) as prepared:
                 prepared.prepare()
