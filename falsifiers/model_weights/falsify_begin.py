@@ -68,7 +68,6 @@ def _source(directory: Path) -> dict[str, Any]:
 
 @given(saved=st.sampled_from(PLACES), begun=st.sampled_from(PLACES))
 @example(saved=(2, "fsdp2"), begun=(3, "fsdp2"))
-@example(saved=(3, "fsdp2"), begun=(2, "ddp"))
 def falsify_weights_are_those_of_the_checkpoint(subject: Any, saved: tuple[int, str], begun: tuple[int, str]) -> None:
     make = matching(subject)
     with scratch() as directory:
