@@ -69,11 +69,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [str(Path(sys.executable).with_name("reference-trainer")), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
-
-
-def forked(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return command(arguments, Path.cwd(), os.environ)
 
 
@@ -90,10 +85,10 @@ def test_supervised_ranks_resume_and_export_own_parts(folder: Path) -> None:
     lines = [json.loads(line) for line in Path("out/metrics.jsonl").read_text().splitlines()]
     assert [line["learning_rate"] for line in lines if "loss" in line["metrics"]] == [0.5 / k for k in range(1, 13)]
     assert json.loads(Path("out/manifest.json").read_text())["held_back"] == {"seed": {"sum": 7.0, "count": 1}}
-    exported = forked("checkpoints", "out", "--export", "latest", "model")
+    exported = run("checkpoints", "out", "--export", "latest", "model")
     assert exported.returncode == 0, exported.stderr
     assert torch.equal(rows(Path("model/table.pt")), rows(Path("out/table.pt")))
-    other = forked("distill", *OWN, "--out", "out", "--resume", "latest", "--force", "--arguments", "{}")
+    other = run("distill", *OWN, "--out", "out", "--resume", "latest", "--force", "--arguments", "{}")
     assert other.returncode == 2 and "arguments" in other.stderr
 
 
@@ -125,5 +120,5 @@ def test_callbacks_of_own_parts_are_made_once(folder: Path) -> None:
 
 
 def test_processes_are_not_started_for_invalid_parts(folder: Path) -> None:
-    done = forked("launch", "--nproc-per-node", "2", "--", "distill", "--parts", "mine:Main", "--out", "out")
+    done = run("launch", "--nproc-per-node", "2", "--", "distill", "--parts", "mine:Main", "--out", "out")
     assert (done.returncode, done.stderr.count("no Main in mine")) == (2, 1), done.stderr
