@@ -19,14 +19,14 @@ ALONE: dict[str, Any] = {"ce_weights": st.just(0.0), "kd_weights": POSITIVE_WEIG
 COLD = kd_cases(logits=st.sampled_from([50.0, -50.0, 0.0, 49.0]), temperatures=st.just(0.05), **ALONE)
 CASES = kd_cases(banned=ANYWHERE, logits=LOGITS | st.sampled_from([-1000.0, -300.0]), **ALONE)
 NARROW = kd_cases(banned=ANYWHERE, logits=HALVES | st.just(-500.0), **ALONE)
-DTYPES = st.sampled_from([torch.float32, torch.bfloat16, torch.float16])
+NARROW_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> KdCase:
     """Draw a case in float64, or a narrower one, also at a low temperature, with any value at unscored positions."""
-    case, dtype = draw(st.one_of(*(st.tuples(c, d) for c, d in ((CASES, st.just(torch.float64)), (NARROW, DTYPES)))))
-    case, dtype = draw(st.just((case, dtype)) | st.tuples(COLD, st.just(torch.float32)))
+    kinds = [(CASES, torch.float64), (COLD, torch.float32), *((NARROW, dtype) for dtype in NARROW_DTYPES)]
+    case, dtype = draw(st.one_of(*(st.tuples(cases, st.just(dtype)) for cases, dtype in kinds)))
     unscored, value = ~case.scored[..., None], draw(st.sampled_from([0.0, math.nan, -math.inf, 1e3]))
     student, teacher = (each.to(dtype).masked_fill(unscored, value) for each in (case.student, case.teacher))
     return case.but(student=student, teacher=teacher)
