@@ -173,7 +173,8 @@ def test_run_that_was_cut_ends_as_the_whole_one(place: Path, tmp_path: Path) -> 
 def test_two_ranks_end_as_one_process_with_the_doubled_batch(place: Path, tmp_path: Path) -> None:
     given = ["--teacher", place / "teacher", "--student", place / "student", "--data", place / "chats.jsonl"]
     command = ["distill", *map(str, given), "--length", "48", "--epochs", "1", "--warmup", "2", "--dtype", "float64"]
-    command += ["--device", "cpu", "--save-every", "0"]
+    command += ["--device", "cpu", "--save-every", "0", "--ce-weight", "0.3", "--kd-weight", "0.7"]
+    command += ["--temperature", "2"]
     with socket.create_server(("127.0.0.1", 0)) as unused:
         shared = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(unused.getsockname()[1])}
     two = [{**shared, "WORLD_SIZE": "2", "RANK": str(rank)} for rank in range(2)]
