@@ -134,15 +134,10 @@ def _distilled(subject: Any, directory: Path, reads: dict[str, str]) -> tuple[An
 
 
 @given(who=st.sampled_from(["student", "teacher"]), reads=st.sampled_from(READS))
-<<<<<<< HEAD
 @example(who="student", reads="a value")
 @example(who="teacher", reads="whole batches")
 def falsify_a_model_that_reads_values_is_counted(subject: Any, who: str, reads: str) -> None:
-    with tempfile.TemporaryDirectory() as name:
-=======
-def falsify_a_run_goes_on_without_the_count(subject: Any, who: str, reads: str) -> None:
     with scratch() as root:
->>>>>>> 3027a12e02bb0ebcbaeba860f80f7e8fa4e76947
         usual = {"student": "nothing", "teacher": "nothing"}
         counted, _ = _distilled(subject, root, usual)
         seen, lines = _distilled(subject, root, {**usual, who: reads})
