@@ -89,7 +89,7 @@ def kd_step(
     count = int((labels_BT != IGNORE_INDEX).sum())
     weights = Weights(temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
     passed = pass_gradient(teacher, student, batch, labels_BT, weights, scale=1 / max(count, 1), metrics=True)
-    sums = sums_of(passed.rows, weights, metrics=True)
+    sums = dict(passed.sums)
     numbers = iter(torch.stack(list(sums.values())).tolist())  # one transfer from the device
     metrics = {name: MetricSum(next(numbers), count) for name in sums}
     total = metrics.pop("loss").sum
@@ -116,14 +116,14 @@ def labels_of_logits(labels_BT: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """The results of one forward and backward: rows, and the summed distance of hidden states if it is minimised."""
+    """The results of one forward and backward: rows, and their sums as `sums_of` names them."""
 
     rows: Rows
-    feature: Tensor | None
+    sums: Mapping[str, Tensor]
 
 
 def pass_gradient(
-    teacher: Teacher,
+    teacher: Teacher | None,
     student: Student,
     batch: Batch,
     labels_BT: Tensor,
@@ -136,30 +136,40 @@ def pass_gradient(
 ) -> Passed:
     """Run both forwards, pass `scale` times the gradient of the summed loss to the student, and return the rows.
 
-    labels_BT: the labels of the logits, as `labels_of_logits` returns them. metrics, deferred: as in `rows.walk`.
+    teacher: None if no weight but ce_weight is above 0; then no metric of a teacher is formed. labels_BT: the labels of
+    the logits, as `labels_of_logits` returns them. metrics, deferred: as in `rows.walk`.
     features: what is matched if the weights have a feature_weight; by default the last layers. Without such a weight
     the models are not asked for hidden states. Errors: those of `checked_logits`, `losses` and `features.feature_loss`,
     before the student gets a gradient.
     """
     matched = weights.feature_weight > 0
-    taught = feature_teacher(teacher).outputs(batch) if matched else Outputs(teacher.logits(batch), ())
-    teacher_BTV = checked_logits("teacher", taught.logits, batch.tokens, teacher.vocab_size)
+    metrics = metrics and teacher is not None
+    taught = None if teacher is None else _taught(teacher, batch, matched)
     forward_pass: Any = feature_student(student).forward_features(batch) if matched else student.forward(batch)
     student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
     labels_BT = labels_BT.to(student_BTV.device)
-    tensors = (student_BTV, teacher_BTV.to(student_BTV.device), labels_BT)
+    # Without a teacher the walk needs its shape only.
+    teacher_BTV = student_BTV if taught is None else taught.logits.to(student_BTV.device)
+    teacher_states = () if taught is None else taught.hidden_states
+    tensors = (student_BTV, teacher_BTV, labels_BT)
     rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics, deferred=deferred)
-    teacher_states = taught.hidden_states
     del taught, teacher_BTV, tensors  # the memory of the teacher's logits is free for the backward
     if not matched:
         forward_pass.backward(rows.gradient_BTV)
-        return Passed(rows, None)
+        return Passed(rows, sums_of(rows, weights, metrics=metrics))
     matching, scored_BT = features or FeatureMatching(), labels_BT != IGNORE_INDEX
     distance, gradients = matching.differentiate(
         forward_pass.hidden_states, teacher_states, scored_BT, scale * weights.feature_weight
     )
     forward_pass.backward(rows.gradient_BTV, gradients)
-    return Passed(rows, distance)
+    return Passed(rows, sums_of(rows, weights, metrics=metrics, feature=distance))
+
+
+def _taught(teacher: Teacher, batch: Batch, matched: bool) -> Outputs:
+    """Return the teacher's outputs, checked; hidden states only if they are `matched`."""
+    outputs = feature_teacher(teacher).outputs(batch) if matched else Outputs(teacher.logits(batch), ())
+    checked_logits("teacher", outputs.logits, batch.tokens, teacher.vocab_size)
+    return outputs
 
 
 def sums_of(rows: Rows, weights: Weights, *, metrics: bool, feature: Tensor | None = None) -> dict[str, Tensor]:

@@ -17,7 +17,16 @@ from reference_trainer.errors import ModelFileError, OutputError, SettingError, 
 from reference_trainer.storage.export import CONFIG, INDEX, MANIFEST, WEIGHTS
 from reference_trainer.storage.files import atomic_write, file_digest
 
-__all__ = ["Causal", "check_isolation", "check_tokens", "load_model", "load_tokenizer", "positions_of", "save_model"]
+__all__ = [
+    "Causal",
+    "check_isolation",
+    "check_tokens",
+    "directory_of",
+    "load_model",
+    "load_tokenizer",
+    "positions_of",
+    "save_model",
+]
 
 Loaded = TypeVar("Loaded")
 ISOLATED = 1e-3
@@ -88,6 +97,15 @@ def _loaded(place: Path, load: Callable[..., Loaded], **options: Any) -> Loaded:
         return load(os.fspath(place), **options)
     except (OSError, ValueError, KeyError) as error:
         raise ModelFileError(f"cannot load {place}: {first_line(error)}; expected a model of transformers") from error
+
+
+def directory_of(place: Path) -> Path:
+    """Return the directory with the files of a model that was loaded by `place`: that itself, or a cached snapshot."""
+    from transformers.utils import cached_file
+
+    if place.is_dir():
+        return place
+    return Path(str(cached_file(os.fspath(place), CONFIG, local_files_only=True))).parent
 
 
 def check_tokens(own: Any, teachers: Any) -> None:

@@ -18,11 +18,13 @@ from reference_trainer.huggingface.models import (
     Causal,
     check_isolation,
     check_tokens,
+    directory_of,
     load_model,
     load_tokenizer,
     save_model,
 )
 from reference_trainer.pipeline.distill import Distillation
+from reference_trainer.storage.export import files_digest, weight_files
 
 __all__ = ["HuggingFace"]
 
@@ -86,6 +88,11 @@ class HuggingFace(Distillation):
             check_isolation("the teacher", teacher)
         return teacher
 
+    def teacher_digest(self) -> str:
+        teacher = self.settings.teacher
+        assert teacher is not None
+        return str(self.ranks.on_each_machine(lambda: files_digest(weight_files(directory_of(teacher)))))
+
     def teacher_vocab_size(self) -> int:
         teacher = self.teacher
         assert isinstance(teacher, Causal)
@@ -105,7 +112,9 @@ class HuggingFace(Distillation):
             return None
         tokens = self.batches.batch(1, 1).tokens
         flops = 0
-        for model, passes in ((self.teacher, 1), (self.student, 3)):
+        for model, passes in ((self._running_teacher(), 1), (self.student, 3)):
+            if model is None:
+                continue
             with FlopCounterMode(display=False) as counter, torch.no_grad(), torch.random.fork_rng():
                 model(tokens[:1])
             flops += passes * int(counter.get_total_flops()) * len(tokens)

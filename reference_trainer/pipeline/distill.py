@@ -39,7 +39,7 @@ from reference_trainer.pipeline.strategies import gathered, reduced, spread, str
 from reference_trainer.plan.schedule import Schedule, windows
 from reference_trainer.ranks.parallel import ONE_PROCESS
 from reference_trainer.storage.background import Background
-from reference_trainer.storage.export import note_interrupts, weights_digest
+from reference_trainer.storage.export import note_interrupts
 from reference_trainer.training.flops import step_flops
 from reference_trainer.training.loop import Saved, TrainResult, train
 
@@ -197,8 +197,7 @@ class Distillation(Parts):
         with self._resumable():
             held_back = self._evaluated()
         self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
-        digests = {**self.digests, "teacher_sha256": weights_digest(self.teacher)}
-        content = manifest(self.settings, self.device, result, held_back, **digests)
+        content = manifest(self.settings, self.device, result, held_back, **self.digests)
         if self.checkpoints.initial is not None:
             content["initial_weights"] = self.checkpoints.initial
         with self._resumable(interrupts=False):  # the outermost context knows whether the model was written
@@ -250,15 +249,15 @@ class Distillation(Parts):
         return None if self.directory is None else self.checkpoints.save(run, self.files.metrics_length)
 
     def _checkpoints(self) -> Checkpoints:
-        settings, digests = self.settings, self.digests
+        settings = self.settings
         if self.directory is not None:  # a smoke run compares nothing
-            digests = {**digests, "teacher_sha256": weights_digest(self.teacher)}
+            self.digests["teacher_sha256"] = self.ranks.together(self.teacher_digest)
         return Checkpoints(
             directory=settings.out / CHECKPOINTS,
             keep=settings.keep,
             modules={"student": self.student, "projections": self._projections},
             optimizer=self.optimizer,
-            conditions=self._conditions(digests),
+            conditions=self._conditions(self.digests),
             ranks=self.ranks,
             best=BestTracker(metric=settings.best_metric, mode=settings.best_mode, min_delta=settings.best_min_delta),
             writer=Background(),
@@ -286,12 +285,17 @@ class Distillation(Parts):
         B, T = self.batches.batch(1, 1).tokens.shape
         try:
             student = self.student if self._strategy != "fsdp2" else self.make_student()  # shards cannot be counted
-            flops = step_flops(self.teacher, student, (B, T))
+            flops = step_flops(self._running_teacher(), student, (B, T))
         except Exception as error:  # of an own model, which may read values or name a device
             reason = f"{type(error).__name__}: {first_line(error)[:200]}"
             self.lines.write(f"metrics: without flops_per_s, because a model does not run on shapes alone: {reason}")
             return None
         return self.place.world_size * min(self.settings.accumulate, self.batches.batches) * flops
+
+    def _running_teacher(self) -> nn.Module | None:
+        """Return the teacher, if the loss of any step needs it."""
+        last = self.schedule.planned_steps
+        return self.teacher if objective(self.settings).is_taught(1, last, last) else None
 
     def _reporting_divergence(self) -> AbstractContextManager[None]:
         return smoke.reporting_divergence(self.lines, smoke=self.settings.smoke is not None)

@@ -40,7 +40,7 @@ from reference_trainer.pipeline.teachers import (
 )
 from reference_trainer.plan.schedule import Schedule, learning_rate
 from reference_trainer.ranks.parallel import Parallel
-from reference_trainer.storage.export import save_decoder
+from reference_trainer.storage.export import files_digest, save_decoder, weight_files, weights_digest
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.loop import new_optimizer
 
@@ -123,6 +123,16 @@ class Parts(ExitStack):
             like = partial(untrained_teacher, settings, self.device)
             teacher = self.ranks.shared(partial(cached_or_trained, *given), like)
         return stored_in(settings.dtype, teacher)
+
+    def teacher_digest(self) -> str:
+        """Return the SHA-256 of the teacher: of the files that the settings name, else of its weights in memory.
+
+        It tells a resumed run whether the teacher is the same. Parts with a large teacher of their own override it.
+        """
+        directory = self.settings.teacher
+        if directory is None or type(self).make_teacher is not Parts.make_teacher:
+            return weights_digest(self.teacher)
+        return str(self.ranks.on_each_machine(lambda: files_digest(weight_files(directory))))
 
     def make_optimizer(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
         """Return the optimizer of these parameters: of the student, and of projections of hidden states."""

@@ -22,6 +22,7 @@ __all__ = [
     "is_read",
     "is_saved",
     "learning_rate",
+    "logged_together",
     "micro_batches",
     "windows",
 ]
@@ -197,6 +198,16 @@ def is_saved(schedule: Schedule, step: int) -> bool:
 def is_logged(step: int, every: int) -> bool:
     """Return whether `step` is a multiple of `every`; always False if `every` is 0."""
     return every > 0 and step % every == 0
+
+
+def logged_together(schedule: Schedule, step: int) -> tuple[int, int]:
+    """Return the first and the last of the steps whose metrics are logged in one line with those of `step`.
+
+    A step whose metrics are never logged, such as one after the last line, is alone.
+    """
+    every = schedule.log_every
+    last = -(-step // every) * every if every else 0
+    return (last - every + 1, last) if 0 < last <= schedule.total_steps else (step, step)
 
 
 def learning_rate(step: int, *, peak: float, warmup: int, total: int) -> float:
