@@ -75,6 +75,9 @@ class Settings(BaseModel):
     teacher: Location | None = _setting(
         None, "Directory of a trained teacher. [default: train a teacher on the same text]"
     )
+    teacher_outputs: Location | None = _setting(
+        None, "Read the teacher's outputs from this directory, which `precompute` has written; no teacher is run."
+    )
     student: Location | None = _setting(
         None,
         "Begin with this Hugging Face model, a directory or an id; --teacher is one too, and --data a file of chats.",

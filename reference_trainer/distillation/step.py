@@ -25,6 +25,7 @@ from reference_trainer.distillation.protocols import (
     feature_teacher,
 )
 from reference_trainer.distillation.rows import Rows, walk, weighted_sum
+from reference_trainer.distillation.top_k import TopKTeacher, teacher_logits
 from reference_trainer.errors import VocabularyError
 
 __all__ = [
@@ -123,7 +124,7 @@ class Passed:
 
 
 def pass_gradient(
-    teacher: Teacher | None,
+    teacher: Teacher | TopKTeacher | None,
     student: Student,
     batch: Batch,
     labels_BT: Tensor,
@@ -143,20 +144,24 @@ def pass_gradient(
     before the student gets a gradient.
     """
     matched = weights.feature_weight > 0
-    metrics = metrics and teacher is not None
-    taught = None if teacher is None else _taught(teacher, batch, matched)
+    metrics, whole = metrics and teacher is not None, not isinstance(teacher, TopKTeacher)
+    taught = _taught(teacher, batch, matched)
     forward_pass: Any = feature_student(student).forward_features(batch) if matched else student.forward(batch)
     student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
     labels_BT = labels_BT.to(student_BTV.device)
-    # Without a teacher the walk needs its shape only.
-    teacher_BTV = student_BTV if taught is None else taught.logits.to(student_BTV.device)
+    if taught is not None:
+        teacher_BTV = taught.logits.to(student_BTV.device)
+    elif teacher is not None:
+        teacher_BTV = teacher_logits(teacher, batch, student_BTV, weights.temperature)
+    else:
+        teacher_BTV = student_BTV  # the walk needs its shape only
     teacher_states = () if taught is None else taught.hidden_states
     tensors = (student_BTV, teacher_BTV, labels_BT)
     rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics, deferred=deferred)
     del taught, teacher_BTV, tensors  # the memory of the teacher's logits is free for the backward
     if not matched:
         forward_pass.backward(rows.gradient_BTV)
-        return Passed(rows, sums_of(rows, weights, metrics=metrics))
+        return Passed(rows, sums_of(rows, weights, metrics=metrics, whole=whole))
     matching, scored_BT = features or FeatureMatching(), labels_BT != IGNORE_INDEX
     distance, gradients = matching.differentiate(
         forward_pass.hidden_states, teacher_states, scored_BT, scale * weights.feature_weight
@@ -165,21 +170,26 @@ def pass_gradient(
     return Passed(rows, sums_of(rows, weights, metrics=metrics, feature=distance))
 
 
-def _taught(teacher: Teacher, batch: Batch, matched: bool) -> Outputs:
-    """Return the teacher's outputs, checked; hidden states only if they are `matched`."""
+def _taught(teacher: Any, batch: Batch, matched: bool) -> Outputs | None:
+    """Return the checked outputs of a teacher whose logits are all known; hidden states only if they are `matched`."""
+    if teacher is None or (isinstance(teacher, TopKTeacher) and not matched):
+        return None
     outputs = feature_teacher(teacher).outputs(batch) if matched else Outputs(teacher.logits(batch), ())
     checked_logits("teacher", outputs.logits, batch.tokens, teacher.vocab_size)
     return outputs
 
 
-def sums_of(rows: Rows, weights: Weights, *, metrics: bool, feature: Tensor | None = None) -> dict[str, Tensor]:
+def sums_of(
+    rows: Rows, weights: Weights, *, metrics: bool, feature: Tensor | None = None, whole: bool = True
+) -> dict[str, Tensor]:
     """Return the sums over scored tokens: float64 scalars on the device of the rows.
 
     loss: the weighted sum. hard_loss: cross-entropy of the student. soft_loss: T^2 times the divergence at the
     temperature T. A term of weight 0 is absent without `metrics`; with them also kl_at_T and kl_at_1, KL(teacher ||
     student) at T and at temperature 1; teacher_loss, its cross-entropy; teacher_entropy; all in nats; and agreement,
     the tokens whose most probable successor is the same for both. feature: the distance of hidden states, if it is
-    minimised; it has no unit, and its weighted sum is part of the loss.
+    minimised; it has no unit, and its weighted sum is part of the loss. whole: whether every logit of the teacher is
+    known; else kl_at_T, kl_at_1, teacher_loss, teacher_entropy and agreement are absent.
     """
     sums = {"loss": weighted_sum(rows, weights)}
     if feature is not None:
@@ -188,7 +198,7 @@ def sums_of(rows: Rows, weights: Weights, *, metrics: bool, feature: Tensor | No
         sums["hard_loss"] = rows.cross_entropy_P.sum()
     if weights.kd_weight or metrics:
         sums["soft_loss"] = weights.temperature**2 * rows.divergence_P.sum()
-    if metrics:
+    if metrics and whole:
         sums["kl_at_T"], sums["kl_at_1"] = rows.kl_P.sum(), rows.kl_at_1_P.sum()
         sums["teacher_loss"], sums["teacher_entropy"] = rows.teacher_cross_entropy_P.sum(), rows.teacher_entropy_P.sum()
         sums["agreement"] = rows.agreement_P.sum()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -26,6 +27,7 @@ __all__ = [
     "load_tokenizer",
     "positions_of",
     "save_model",
+    "tokenizer_digests",
 ]
 
 Loaded = TypeVar("Loaded")
@@ -106,6 +108,17 @@ def directory_of(place: Path) -> Path:
     if place.is_dir():
         return place
     return Path(str(cached_file(os.fspath(place), CONFIG, local_files_only=True))).parent
+
+
+def tokenizer_digests(tokenizer: Any) -> dict[str, str]:
+    """Return SHA-256 digests of a tokenizer, and of its chat template."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    content = json.dumps(sorted(tokenizer.get_vocab().items())) if backend is None else backend.to_str()
+    template = json.dumps(tokenizer.chat_template, sort_keys=True)
+    return {
+        "tokenizer_sha256": hashlib.sha256(content.encode()).hexdigest(),
+        "chat_template_sha256": hashlib.sha256(template.encode()).hexdigest(),
+    }
 
 
 def check_tokens(own: Any, teachers: Any) -> None:

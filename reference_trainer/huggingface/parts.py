@@ -22,6 +22,7 @@ from reference_trainer.huggingface.models import (
     load_model,
     load_tokenizer,
     save_model,
+    tokenizer_digests,
 )
 from reference_trainer.pipeline.distill import Distillation
 from reference_trainer.storage.export import files_digest, weight_files
@@ -39,16 +40,16 @@ class HuggingFace(Distillation):
 
     def make_batches(self) -> Batches:
         settings = self.settings
-        if settings.data is None or settings.teacher is None or settings.student is None:
-            missing = (
-                "--teacher with a Hugging Face model" if settings.teacher is None else "--data with a file of chats"
-            )
-            raise SettingError(f"--student needs {missing}")
-        check_tokens(self.tokenizer, load_tokenizer(settings.teacher))
+        if settings.data is None or settings.student is None:
+            raise SettingError("--student needs --data with a file of chats")
+        if settings.teacher is not None:
+            check_tokens(self.tokenizer, load_tokenizer(settings.teacher))
+        elif settings.teacher_outputs is None:
+            raise SettingError("--student needs --teacher with a Hugging Face model")
         chats = read_chats(settings.data, self.tokenizer, settings.length)
         for line in _notes(chats, settings.length):
             self.lines.write(line)
-        self.digests["data_sha256"] = chats.digest
+        self.digests |= {"data_sha256": chats.digest, **tokenizer_digests(self.tokenizer)}
         training, self._held_back = self._rows(chats)
         place = {"rank": self.place.rank, "world_size": self.place.world_size}
         return ShuffledBatches(sequences=training, seed=settings.seed, **place)
@@ -65,8 +66,9 @@ class HuggingFace(Distillation):
             raise DataError(f"{settings.data} has one conversation to predict; expected two, as one is held back")
         parts = (chats.documents[:cut], chats.documents[cut:])
         shape: Any = {"length": settings.length, "batch_size": settings.batch_size, "device": self.device}
-        training, held_back = (rows_of_documents(each, pack=settings.documents == "pack", **shape) for each in parts)
-        return training, held_back
+        shape["pack"] = settings.documents == "pack"
+        training = rows_of_documents(parts[0], **shape)
+        return training, rows_of_documents(parts[1], **shape, first=len(training))
 
     def make_student(self) -> nn.Module:
         assert self.settings.student is not None

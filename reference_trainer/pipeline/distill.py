@@ -14,25 +14,24 @@ from torch import nn
 
 from reference_trainer.callbacks.base import Callback
 from reference_trainer.callbacks.formats import SMOKE_START_LINE
-from reference_trainer.callbacks.lines import BarCallback, Lines, SilentLines
+from reference_trainer.callbacks.lines import BarCallback, Lines
 from reference_trainer.callbacks.progress import ProgressCallback
 from reference_trainer.config.settings import Settings
 from reference_trainer.config.unused import unused
-from reference_trainer.distillation.providers import ModuleStudent, ModuleTeacher
+from reference_trainer.distillation.providers import ModuleStudent
 from reference_trainer.distillation.step import MetricSum
-from reference_trainer.distillation.vocabulary import share_vocabulary
 from reference_trainer.errors import StopRequestedError, first_line
-from reference_trainer.models.placement import computing_in, usable_device
+from reference_trainer.models.placement import computing_in
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
-from reference_trainer.pipeline.evaluations import BestTracker, check_metric, check_sums, evaluation, undisturbed
+from reference_trainer.pipeline.evaluations import BestTracker, check_sums, evaluation, undisturbed
 from reference_trainer.pipeline.initial_weights import InitialWeights
+from reference_trainer.pipeline.inputs import Inputs
 from reference_trainer.pipeline.loss import matching, objective
 from reference_trainer.pipeline.manifest import manifest
 from reference_trainer.pipeline.notes import resume_note, short_of, student_notes
 from reference_trainer.pipeline.own import OWN, made
 from reference_trainer.pipeline.parts import Parts
-from reference_trainer.pipeline.ranks import joined, local_device
 from reference_trainer.pipeline.result import DistillResult
 from reference_trainer.pipeline.run_files import RunFiles
 from reference_trainer.pipeline.strategies import gathered, reduced, spread, strategy_of
@@ -74,7 +73,7 @@ def distill(
         return run.conclude(run.run())
 
 
-class Distillation(Parts):
+class Distillation(Inputs):
     """The distillation of one student: `prepare`, `run` and `conclude`, once each and in this order, in a `with` block.
 
     A subclass replaces what is its own: `vocab_size` and the methods from `make_batches` to `stop_requests`.
@@ -93,10 +92,7 @@ class Distillation(Parts):
     def prepare(self) -> None:
         """Meet the other ranks, claim the output, then make models, batches and optimizer. Nothing is written yet."""
         settings, place = self.settings, self.place
-        self.ranks = self.enter_context(joined(place, self._environment, timeout_s=settings.rank_timeout))
-        self.lines = self.lines if place.rank == 0 else SilentLines()
-        self.ranks.together(self._make_inputs)
-        self.ranks.start(self.device)
+        self.join()
         self.files = RunFiles(settings, self.ranks, self.lines)
         self.files.claim(self.student, self)
         self.directory = self.files.directory
@@ -112,7 +108,7 @@ class Distillation(Parts):
         if settings.teacher is None:  # its training may take long
             self._write(notes)
         with self._reporting_divergence():
-            self.teacher = self.make_teacher().to(self.device)
+            self.load_teacher()
         self.frozen, self.learner = self._models()
         self.features = matching(settings, self.learner, self.frozen, self.batches)
         self._projections = nn.ModuleList(self.features.projections)
@@ -139,14 +135,6 @@ class Distillation(Parts):
     def _write(self, lines: Iterable[str]) -> None:
         for line in lines:
             self.lines.write(line)
-
-    def _make_inputs(self) -> None:
-        if type(self).evaluate is Parts.evaluate:  # an own one has metrics of its own
-            check_metric(self.settings.best_metric)
-        self.device = usable_device(local_device(self.settings.device, self.place))
-        self.batches = self.make_batches()
-        self.student = self.make_student().to(self.device)
-        self.check_parts()
 
     def _notes(self) -> list[str]:
         """Return a line about each thing that is allowed and hardly intended."""
@@ -250,7 +238,7 @@ class Distillation(Parts):
 
     def _checkpoints(self) -> Checkpoints:
         settings = self.settings
-        if self.directory is not None:  # a smoke run compares nothing
+        if self.directory is not None and self.outputs is None:  # a smoke run compares nothing
             self.digests["teacher_sha256"] = self.ranks.together(self.teacher_digest)
         return Checkpoints(
             directory=settings.out / CHECKPOINTS,
@@ -270,16 +258,12 @@ class Distillation(Parts):
 
     def _models(self) -> tuple[Any, Any]:
         """Return the teacher and the student of the step, with one vocabulary."""
-        mode, wrap = self.settings.share_vocabulary, partial(computing_in, self.settings.dtype)
+        wrap = partial(computing_in, self.settings.dtype)
         if self.place.world_size == 1:
             self._trained = wrap(self.student)
         else:
             self._trained = spread(self.student, self.settings.strategy, self.device, wrap)
-        teacher, learner = wrap(self.teacher), ModuleStudent(self._trained, self.vocab_size)
-        if mode is None:
-            return ModuleTeacher(teacher, self.vocab_size), learner
-        self.check_tokens()
-        return share_vocabulary(ModuleTeacher(teacher, self.teacher_vocab_size()), learner, mode)
+        return self.with_one_vocabulary(ModuleStudent(self._trained, self.vocab_size))
 
     def _step_flops(self) -> int | None:
         B, T = self.batches.batch(1, 1).tokens.shape
@@ -295,7 +279,8 @@ class Distillation(Parts):
     def _running_teacher(self) -> nn.Module | None:
         """Return the teacher, if the loss of any step needs it."""
         last = self.schedule.planned_steps
-        return self.teacher if objective(self.settings).is_taught(1, last, last) else None
+        is_run = self.outputs is None and objective(self.settings).is_taught(1, last, last)
+        return self.teacher if is_run else None
 
     def _reporting_divergence(self) -> AbstractContextManager[None]:
         return smoke.reporting_divergence(self.lines, smoke=self.settings.smoke is not None)

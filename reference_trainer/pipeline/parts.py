@@ -50,9 +50,9 @@ EMPTY_LINE = "\n\n"  # separates documents by default
 EVALUATED_BYTES = 2**16  # of the held-back part; more adds little precision and takes long for a large text
 
 
-def rows_of(settings: Settings, bytes_N: Tensor, device: torch.device) -> Rows:
-    """Return a part of a text as the rows that the settings ask for: sequences, or documents."""
-    shape: Any = {"length": settings.length, "batch_size": settings.batch_size, "device": device}
+def rows_of(settings: Settings, bytes_N: Tensor, device: torch.device, *, first: int = 0) -> Rows:
+    """Return a part of a text as the rows that the settings ask for: sequences, or documents, numbered from `first`."""
+    shape: Any = {"length": settings.length, "batch_size": settings.batch_size, "device": device, "first": first}
     if settings.documents is None:
         return Sequences(bytes_N=bytes_N, **shape)
     return document_rows(bytes_N, settings.separator or EMPTY_LINE, pack=settings.documents == "pack", **shape)
@@ -94,9 +94,8 @@ class Parts(ExitStack):
         """Return the batches to train on, and keep the text for teacher and evaluation."""
         text = read_text(self.settings.data, self.settings.length)
         evaluated = text.held_back[: max(EVALUATED_BYTES, self.settings.length)]
-        self._training, self._held_back = (
-            rows_of(self.settings, part, self.device) for part in (text.training, evaluated)
-        )
+        self._training = rows_of(self.settings, text.training, self.device)
+        self._held_back = rows_of(self.settings, evaluated, self.device, first=len(self._training))
         self.digests["data_sha256"] = text.digest
         if self.settings.share_vocabulary is not None:
             self._largest_byte = max(int(part.max()) for part in (text.training, evaluated))
@@ -158,7 +157,8 @@ class Parts(ExitStack):
             name = type(self.student).__name__
             raise SettingError(f"{kind.__name__} has a student, {name}, of which no parameter requires a gradient")
         without_text, full_run = not hasattr(self, "_held_back"), settings.smoke is None
-        if kind.make_teacher is Parts.make_teacher and without_text and settings.teacher is None:
+        untaught = settings.teacher is None and settings.teacher_outputs is None
+        if kind.make_teacher is Parts.make_teacher and without_text and untaught:
             raise SettingError(f"{kind.__name__} has batches of its own: override make_teacher too, or give a teacher")
         if kind.evaluate is Parts.evaluate and without_text and (full_run or settings.eval_every):
             raise SettingError(f"{kind.__name__} has batches of its own and no evaluate: override evaluate too")

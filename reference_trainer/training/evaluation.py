@@ -15,6 +15,7 @@ from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Teacher, checked_logits
 from reference_trainer.distillation.rows import walk
 from reference_trainer.distillation.step import MetricSum, check_vocabularies, labels_of_logits, sums_of
+from reference_trainer.distillation.top_k import TopKTeacher, teacher_logits
 from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
 
 __all__ = ["EVALUATED_SUMS", "evaluate"]
@@ -66,10 +67,10 @@ def _over_ranks(totals: Mapping[str, MetricSum], parallel: Parallel) -> Mapping[
 
 def _batch_metrics(teacher: Teacher, student: Teacher, batch: Batch, weights: Weights) -> dict[str, MetricSum]:
     student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
-    teacher_BTV = checked_logits("teacher", teacher.logits(batch), batch.tokens, teacher.vocab_size)
-    device = student_BTV.device
-    tensors = (student_BTV, teacher_BTV.to(device), labels_of_logits(batch.labels).to(device))
+    teacher_BTV = teacher_logits(teacher, batch, student_BTV, weights.temperature)
+    tensors = (student_BTV, teacher_BTV, labels_of_logits(batch.labels).to(student_BTV.device))
     rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True)
-    sums = sums_of(rows, weights, metrics=True)
-    numbers = torch.stack([rows.count, *(sums[name] for name in EVALUATED_SUMS)]).tolist()  # one transfer
-    return {name: MetricSum(numbers[place], int(numbers[0])) for place, name in enumerate(EVALUATED_SUMS, start=1)}
+    sums = sums_of(rows, weights, metrics=True, whole=not isinstance(teacher, TopKTeacher))
+    del sums["loss"]
+    count, *numbers = torch.stack([rows.count, *sums.values()]).tolist()  # one transfer
+    return {name: MetricSum(each, int(count)) for name, each in zip(sums, numbers, strict=True)}
