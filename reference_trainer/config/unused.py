@@ -35,7 +35,7 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
     (("layers", "width", "separator"), "with student", lambda given: given.student is None),
     (
         ("teacher_steps", "teacher_layers", "teacher_width", "teacher_cache"),
-        "with teacher or teacher_outputs",
+        "with teacher",
         lambda given: given.teacher is None and given.teacher_outputs is None,
     ),
 )

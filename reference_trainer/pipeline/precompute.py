@@ -44,13 +44,14 @@ def precompute(
     top_k: int | None = None,
     lines: Lines | None = None,
     environment: Mapping[str, str] = os.environ,
+    shard_bytes: int = SHARD_BYTES,
 ) -> Path:
     """Write the teacher's outputs for every example of the data to the directory `settings.out`, and return it.
 
     top_k: keep this many tokens of each position, at the temperature of the settings; None keeps every logit. The
     directory appears by one rename, once it is whole; until then the shards are in `OUT.partial`, where the same call
     goes on after a kill. Equal calls write equal bytes. A directory that has these outputs already is left as it is.
-    Several processes, as in `distill`, share the shards.
+    Several processes, as in `distill`, share the shards, which have about `shard_bytes`.
 
     Raise `OutputError` for a directory with anything else, `SettingError` for a `top_k` beyond the vocabulary or data
     without example numbers, `LogitsError` for outputs that are not finite, and the errors of `distill` before a step.
@@ -58,28 +59,28 @@ def precompute(
     with made(settings, Distillation, lines=lines, environment=environment) as run, run:
         run.join()
         run.load_teacher()
-        _Production(run, top_k).carry_out()
+        _Production(run, top_k, shard_bytes).carry_out()
     return settings.out
 
 
 class _Production:
     """The outputs of one teacher: every method is called on all ranks."""
 
-    def __init__(self, run: Distillation, top_k: int | None) -> None:
+    def __init__(self, run: Distillation, top_k: int | None, shard_bytes: int) -> None:
         self.run, self.out, self.ranks = run, run.settings.out, run.ranks
         self.staging = self.out.with_name(f"{self.out.name}.partial")
         self.rows = run.numbered_rows()
         teacher, _ = run.with_one_vocabulary(ModuleStudent(run.student, run.vocab_size))
         self.teacher: Teacher = teacher
-        self.manifest = self._manifest(top_k)
+        self.manifest = self._manifest(top_k, shard_bytes)
 
-    def _manifest(self, top_k: int | None) -> Manifest:
+    def _manifest(self, top_k: int | None, shard_bytes: int) -> Manifest:
         run, settings, V = self.run, self.run.settings, self.teacher.vocab_size
         if top_k is not None and not 1 <= top_k <= V:
             raise SettingError(f"invalid value {top_k} for 'top_k': expected 1 to {V}, the number of tokens")
         width = 8 if settings.dtype == "float64" else 4
         self.per_position = 4 + (V * width if top_k is None else top_k * (width + 4) + width)
-        batches = SHARD_BYTES // (self.per_position * settings.length * settings.batch_size)
+        batches = shard_bytes // (self.per_position * settings.length * settings.batch_size)
         rows = sum(map(len, self.rows))
         return Manifest(
             of=identity(settings, run.digests, rows),
@@ -180,7 +181,7 @@ def _batches(parts: Sequence[Rows], begin: int, end: int) -> Iterator[Batch]:
     """
     first = 0
     for rows in parts:
-        order = torch.arange(max(begin - first, 0), min(end - first, len(rows)), device="cpu")
+        order = torch.arange(len(rows), device="cpu")[max(begin - first, 0) : max(end - first, 0)]
         done, position = 0, 1
         while done < len(order):
             batch = rows.batch(order, position)
