@@ -15,6 +15,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from falsifiers.rank_runs.launched import TIMEOUT_S, launcher
+from falsifiers.support.ranks import run_ranks
 from falsifiers.support.small_runs import found, run, small
 from falsifiers.teacher_outputs.parts import Counted
 from reference_trainer import Lines, SettingError
@@ -94,6 +96,27 @@ def falsify_interrupted_production(subject: Any, interrupted: int, top_k: int | 
         written(directory, "out", subject.precompute, top_k=top_k, **COUNTING)
         assert Counted.forwards == again, "outputs that are there were computed again"
         assert sorted(p.name for p in directory.iterdir() if "partial" in p.name) == [], "unfinished outputs are left"
+
+
+@given(ranks=st.sampled_from([2, 3]), top_k=st.sampled_from([None, 3]))
+def falsify_ranks_share_the_shards(subject: Any, ranks: int, top_k: int | None) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        expected = found(written(directory, "alone", subject.precompute, top_k=top_k, **COUNTING))
+        settings = small(directory, out=directory / "several", rank_timeout=TIMEOUT_S, **COUNTING)
+        place, served = launcher()
+
+        def work(rank: int) -> int:
+            Counted.forwards = Counted.interrupted = 0
+            own = {**place, "WORLD_SIZE": str(ranks), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            quiet = Lines(io.StringIO())
+            subject.precompute(settings, top_k=top_k, shard_bytes=1, lines=quiet, environment=own)
+            return Counted.forwards
+
+        forwards = run_ranks(ranks, work, limit_s=60.0, served=served)
+        assert found(directory / "several") == expected, f"{ranks} ranks write other outputs than one process"
+        shares = [len(range(rank, SHARDS, ranks)) for rank in range(ranks)]
+        assert forwards == shares, f"{ranks} ranks made {forwards} forwards for {SHARDS} shards; expected {shares}"
 
 
 def falsify_unfinished_outputs_of_another_call(subject: Any) -> None:

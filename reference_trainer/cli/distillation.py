@@ -75,13 +75,14 @@ def _distil(flags: dict[str, str | None], config: str | None, run: Callable[...,
     return 0
 
 
-def settings_of(command: list[str]) -> Settings | None:
-    """Return the settings of `distill SETTING...`; None without them."""
-    if command[:1] != ["distill"]:
+def settings_of(command: list[str], *others: click.Command) -> Settings | None:
+    """Return the settings of `distill SETTING...`, or of one of the `others`; None for another command."""
+    known = {each.name: each for each in (distill, *others)}
+    if not command or command[0] not in known:
         return None
-    given = dict(distill.make_context("distill", command[1:]).params)
+    given = dict(known[command[0]].make_context(command[0], command[1:]).params)
     config = given.pop("config")
-    return gathered(given, config)
+    return gathered({name: text for name, text in given.items() if name in ALL}, config)
 
 
 def gathered(flags: Mapping[str, str | None], config: str | None) -> Settings:

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -16,6 +17,7 @@ import torch
 from reference_trainer import DataError, ModelFileError, SettingError, Settings, distill
 from reference_trainer.huggingface.models import Causal, check_isolation, load_model, load_tokenizer, save_model
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
+from reference_trainer.pipeline.precompute import precompute
 from reference_trainer.storage.export import verify_manifest
 
 transformers = pytest.importorskip("transformers")
@@ -208,6 +210,22 @@ def test_other_tokenizer_is_refused(place: Path, tmp_path: Path) -> None:
     write_model(tmp_path / "other", tokenizer("zebra zebra zoo zoo " * 20, 290), 16)
     with pytest.raises(SettingError, match="the tokenizers of teacher and student differ in"):
         distill(settings(place, tmp_path / "out", teacher=tmp_path / "other"))
+
+
+def test_outputs_of_a_teacher_replace_it_for_the_same_tokenizer_and_template(place: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"documents": "pack", "save_every": 0}
+    live = distill(settings(place, tmp_path / "live", **given))
+    outputs = precompute(settings(place, tmp_path / "outputs", **given))
+    given |= {"teacher": None, "teacher_outputs": outputs}
+    stored = distill(settings(place, tmp_path / "stored", **given))
+    assert digest(tmp_path / "stored") == digest(tmp_path / "live")
+    assert stored.held_back == live.held_back
+    written = json.loads((outputs / "manifest.json").read_text())
+    assert written["teacher_sha256"] == digest(place / "teacher")
+    shutil.copytree(place / "student", tmp_path / "other")
+    (tmp_path / "other" / "chat_template.jinja").write_text(TEMPLATE + "{# another #}")
+    with pytest.raises(SettingError, match="chat_template_sha256 was"):
+        distill(settings(place, tmp_path / "out", **given | {"student": tmp_path / "other"}))
 
 
 def test_parquet_has_the_rows_of_json_lines(place: Path, tmp_path: Path) -> None:
