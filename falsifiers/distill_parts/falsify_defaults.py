@@ -21,9 +21,10 @@ from falsifiers.support.small_runs import run, small
 MODELS = {"layers": 2, "width": 64, "teacher_layers": 4, "teacher_width": 128, "teacher_steps": 1000}
 DATA = {"data": None, "documents": None, "length": 128, "batch_size": 16, "accumulate": 1, "epochs": 3, "seed": 0}
 TEXTS = {"separator": None, "share_vocabulary": None, "teacher": None, "teacher_cache": None, "init_from": None}
-OWN = {"parts": None, "arguments": None, "student": None, "checkpoint_activations": False, "teacher_outputs": None}
+OWN = {"parts": None, "arguments": None, "student": None, "checkpoint_activations": False}
 LOSS = {"temperature": 2.0, "ce_weight": 0.3, "kd_weight": 0.7, "divergence": "forward_kl", "beta": 0.5}
 FEATURES = {"feature_weight": 0.0, "feature_distance": "cosine", "feature_layers": "-1:-1"}
+LARGE = {"shard_teacher": False, "teacher_device_map": None, "teacher_outputs": None}
 ENDS = dict.fromkeys(["temperature_end", "ce_weight_end", "kd_weight_end", "feature_weight_end", "max_steps"])
 COURSE = {"anneal": "linear", "anneal_warmup": 0, "smoke": None, "resume": None}
 OPTIMIZER = {"lr": 3e-3, "warmup": 50, "clip": None, "dtype": "float32"}
@@ -31,7 +32,8 @@ PLACE = {"device": "auto", "strategy": "ddp", "rank_timeout": 600, "hang_after":
 BEST = {"best_metric": "eval/hard_loss", "best_mode": "min", "best_min_delta": 0.0}
 FILES = {"out": Path("distilled"), "force": False, "rewind": False, "trace": None, "callbacks": None}
 CADENCE = {"log_every": 10, "eval_every": 0, "save_every": 5000, "keep": 3}
-RECORDED = MODELS | DATA | TEXTS | OWN | LOSS | FEATURES | ENDS | COURSE | OPTIMIZER | PLACE | BEST | FILES | CADENCE
+RECORDED = {**MODELS, **LARGE, **DATA, **TEXTS, **OWN, **LOSS, **FEATURES, **ENDS, **COURSE, **OPTIMIZER, **PLACE}
+RECORDED |= BEST | FILES | CADENCE
 """Every setting, if nothing else is set."""
 
 

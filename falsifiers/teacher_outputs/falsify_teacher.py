@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from falsifiers.rank_runs.launched import STRATEGIES, TIMEOUT_S, assert_no_error, launched, scratch
 from falsifiers.support.small_runs import run, small
 from reference_trainer import Annealed, Callback, Schedule
 from reference_trainer.distillation.protocols import Batch
@@ -84,6 +85,38 @@ def falsify_teacher_runs_where_it_is_needed(
     for step, names in noted.logged.items():
         found, whole = names & OF_A_TEACHER, OF_A_TEACHER if step in expected else set()
         assert found == whole, f"step {step}, of weight {weight[step]}, logs {sorted(found)}; expected {sorted(whole)}"
+
+
+class Kept(Callback):
+    """Write how many bytes of the teacher's weights this rank has at the end, and how many there are."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def attach(self, distillation: Any) -> None:
+        self.run = distillation
+
+    def on_train_end(self, context: Any) -> None:
+        pieces = [getattr(each, "to_local", each.detach)() for each in self.run.teacher.parameters()]
+        kept = sum(each.untyped_storage().nbytes() for each in pieces)
+        self.path.write_text(json.dumps([kept, sum(each.nbytes for each in self.run.teacher.parameters())]))
+
+
+@given(strategy=STRATEGIES)
+def falsify_ranks_share_the_teacher(subject: Any, strategy: str) -> None:
+    with scratch() as directory:
+        given = {"strategy": strategy, "rank_timeout": TIMEOUT_S, "teacher_width": 64, "eval_every": 1}
+        chosen = [small(directory, out=directory / str(flag), shard_teacher=flag, **given) for flag in (False, True)]
+        whole = launched(subject.Distillation, chosen[0], 2)
+        shared = launched(subject.Distillation, chosen[1], 2, lambda rank: [Kept(directory / f"kept{rank}")])
+        assert_no_error(f"a teacher in shards, {strategy}", [*whole, *shared])
+        for rank in range(2):
+            kept, total = json.loads((directory / f"kept{rank}").read_text())
+            assert kept <= 0.51 * total, f"rank {rank} keeps {kept} of the teacher's {total} bytes"
+        for name, expected in whole[0].weights.items():
+            assert torch.equal(shared[0].weights[name], expected), f"{name} of the student differs, with {strategy}"
+        digests = [json.loads((directory / out / "manifest.json").read_text()) for out in ("False", "True")]
+        assert digests[0]["teacher_sha256"] == digests[1]["teacher_sha256"], "a divided teacher has another digest"
 
 
 @given(seed=st.integers(0, 99))

@@ -77,3 +77,10 @@ def taught_by_the_first_step(original: Any, self: Any, first: int, last: int, to
 def serialised(self: Any) -> str:
     """Return the digest of the teacher's weights in memory."""
     return weights_digest(self.teacher)
+
+
+def gathered_for_ever(module: Any, device: Any) -> Any:
+    """Keep the weights gathered after a forward."""
+    from torch.distributed.fsdp import fully_shard
+
+    return fully_shard(module, reshard_after_forward=False)

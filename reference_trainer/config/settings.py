@@ -75,6 +75,12 @@ class Settings(BaseModel):
     teacher: Location | None = _setting(
         None, "Directory of a trained teacher. [default: train a teacher on the same text]"
     )
+    shard_teacher: Switch = _setting(
+        False, "With several processes: each has a shard of the teacher (FSDP2), which is gathered layer by layer."
+    )
+    teacher_device_map: Text | None = _setting(
+        None, "Spread a Hugging Face teacher over the devices of a process, such as auto, by from_pretrained."
+    )
     teacher_outputs: Location | None = _setting(
         None, "Read the teacher's outputs from this directory, which `precompute` has written; no teacher is run."
     )

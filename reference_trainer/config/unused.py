@@ -31,7 +31,7 @@ _NEEDED: tuple[tuple[tuple[str, ...], str, Callable[[Settings], bool]], ...] = (
     (("separator",), "without documents", lambda given: given.documents is not None),
     (("best_metric", "best_mode", "best_min_delta"), "without eval_every", lambda given: given.eval_every > 0),
     (("arguments",), "without parts", lambda given: given.parts is not None),
-    (("checkpoint_activations",), "without student", lambda given: given.student is not None),
+    (("checkpoint_activations", "teacher_device_map"), "without student", lambda given: given.student is not None),
     (("layers", "width", "separator"), "with student", lambda given: given.student is None),
     (
         ("teacher_steps", "teacher_layers", "teacher_width", "teacher_cache"),

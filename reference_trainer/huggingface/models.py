@@ -64,11 +64,12 @@ def positions_of(segments: Tensor) -> Tensor:
     return index - torch.where(begins, index, 0).cummax(dim=1).values
 
 
-def load_model(place: Path, *, dtype: Any, seed: int | None = None) -> Causal:
-    """Return the model in a directory or with an id, on the CPU, in a `dtype` of torch or its own ("auto").
+def load_model(place: Path, *, dtype: Any, seed: int | None = None, device_map: str | None = None) -> Causal:
+    """Return the model in a directory or with an id, in a `dtype` of torch or its own ("auto").
 
-    seed: draw the weights from it if the directory has a configuration and no weights. No generator of the process
-    moves. Raise `ModelFileError` for what transformers cannot load.
+    device_map: of `from_pretrained`, by default the CPU. seed: draw the weights from it if the directory has a
+    configuration and no weights. No generator of the process moves. Raise `ModelFileError` for what transformers cannot
+    load.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -77,7 +78,8 @@ def load_model(place: Path, *, dtype: Any, seed: int | None = None) -> Causal:
         if seed is not None and place.is_dir() and not _has_weights(place):
             config = _loaded(place, AutoConfig.from_pretrained)
             return Causal(AutoModelForCausalLM.from_config(config).to(dtype))
-        return Causal(_loaded(place, AutoModelForCausalLM.from_pretrained, dtype=dtype))
+        options = {} if device_map is None else {"device_map": device_map}
+        return Causal(_loaded(place, AutoModelForCausalLM.from_pretrained, dtype=dtype, **options))
 
 
 def _has_weights(place: Path) -> bool:

@@ -85,7 +85,7 @@ class HuggingFace(Distillation):
 
     def make_teacher(self) -> nn.Module:
         assert self.settings.teacher is not None
-        teacher = load_model(self.settings.teacher, dtype="auto")
+        teacher = load_model(self.settings.teacher, dtype="auto", device_map=self.settings.teacher_device_map)
         if self.settings.documents == "pack":
             check_isolation("the teacher", teacher)
         return teacher
@@ -109,8 +109,8 @@ class HuggingFace(Distillation):
 
         The backward of the student counts as two forwards.
         """
-        if self._strategy == "fsdp2":
-            self.lines.write("metrics: without flops_per_s, because shards of the student cannot be counted")
+        if self._strategy == "fsdp2" or self.is_sharded:
+            self.lines.write("metrics: without flops_per_s, because shards of a model cannot be counted")
             return None
         tokens = self.batches.batch(1, 1).tokens
         flops = 0

@@ -238,8 +238,6 @@ class Distillation(Inputs):
 
     def _checkpoints(self) -> Checkpoints:
         settings = self.settings
-        if self.directory is not None and self.outputs is None:  # a smoke run compares nothing
-            self.digests["teacher_sha256"] = self.ranks.together(self.teacher_digest)
         return Checkpoints(
             directory=settings.out / CHECKPOINTS,
             keep=settings.keep,
@@ -266,6 +264,9 @@ class Distillation(Inputs):
         return self.with_one_vocabulary(ModuleStudent(self._trained, self.vocab_size))
 
     def _step_flops(self) -> int | None:
+        if self.is_sharded:
+            self.lines.write("metrics: without flops_per_s, because shards of the teacher cannot be counted")
+            return None
         B, T = self.batches.batch(1, 1).tokens.shape
         try:
             student = self.student if self._strategy != "fsdp2" else self.make_student()  # shards cannot be counted

@@ -17,6 +17,7 @@ from reference_trainer.pipeline.evaluations import check_metric
 from reference_trainer.pipeline.parts import Parts
 from reference_trainer.pipeline.ranks import joined, local_device
 from reference_trainer.pipeline.stored_teacher import check_outputs, identity, stored_teacher
+from reference_trainer.ranks.parallel import shard
 from reference_trainer.storage.teacher_outputs import SavedOutputs
 
 __all__ = ["Inputs"]
@@ -73,8 +74,22 @@ class Inputs(Parts):
         return [sequences] if held_back is None else [sequences, held_back]
 
     def load_teacher(self) -> None:
-        """Make the teacher; an empty module if its outputs are read."""
-        self.teacher = nn.Module() if self.outputs is not None else self.make_teacher().to(self.device)
+        """Make the teacher, and its digest unless nothing is saved; an empty module if its outputs are read."""
+        if self.outputs is not None:
+            self.teacher = nn.Module()
+            return
+        self.teacher = self.make_teacher()
+        if self.settings.smoke is None:  # a smoke run compares nothing
+            self.digests["teacher_sha256"] = self.ranks.together(self.teacher_digest)
+        if self.is_sharded:
+            self.teacher = shard(self.teacher.requires_grad_(False), self.device)
+        elif self.settings.teacher_device_map is None:
+            self.teacher = self.teacher.to(self.device)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether each rank has a shard of the teacher, so that all ranks run it equally often."""
+        return self.settings.shard_teacher and self.place.world_size > 1 and self.outputs is None
 
     def with_one_vocabulary(self, learner: Any) -> tuple[Any, Any]:
         """Return the frozen teacher and the student of a step, one of them wrapped if their vocabularies differ."""

@@ -56,6 +56,7 @@ def precompute(
     Raise `OutputError` for a directory with anything else, `SettingError` for a `top_k` beyond the vocabulary or data
     without example numbers, `LogitsError` for outputs that are not finite, and the errors of `distill` before a step.
     """
+    settings = settings.model_copy(update={"smoke": None, "teacher_outputs": None})
     with made(settings, Distillation, lines=lines, environment=environment) as run, run:
         run.join()
         run.load_teacher()
@@ -81,10 +82,11 @@ class _Production:
         width = 8 if settings.dtype == "float64" else 4
         self.per_position = 4 + (V * width if top_k is None else top_k * (width + 4) + width)
         batches = shard_bytes // (self.per_position * settings.length * settings.batch_size)
-        rows = sum(map(len, self.rows))
+        rows, digests = sum(map(len, self.rows)), dict(run.digests)
+        teacher = digests.pop("teacher_sha256")
         return Manifest(
-            of=identity(settings, run.digests, rows),
-            teacher_sha256=self.ranks.together(run.teacher_digest),
+            of=identity(settings, digests, rows),
+            teacher_sha256=teacher,
             vocab_size=V,
             top_k=top_k,
             temperature=None if top_k is None else float(settings.temperature),
@@ -132,25 +134,35 @@ class _Production:
         return max(positions * self.per_position - there, 0)
 
     def _write_shards(self) -> None:
-        manifest = self.manifest
-        for index in range(self.ranks.rank, manifest.shard_count, self.ranks.world_size):
-            path = self.staging / shard_name(index)
-            if not path.exists():
-                begin = index * manifest.rows_per_shard
-                write_shard(path, list(self._outputs(begin, min(begin + manifest.rows_per_shard, manifest.rows))))
-            self.run.lines.write(f"outputs: shard {index + 1} of {manifest.shard_count}")
+        """Write the shards of this rank that are not there yet."""
+        ranks, count = self.ranks, self.manifest.shard_count
+        missing = [k for k in range(ranks.rank, count, ranks.world_size) if not self._path(k).exists()]
+        forwards = sum(1 for index in missing for _ in self._shard(index)) if self.run.is_sharded else 0
+        most = max(ranks.exchanged(forwards))
+        for index in missing:
+            write_shard(self._path(index), [each for batch in self._shard(index) for each in self._outputs(batch)])
+            self.run.lines.write(f"outputs: shard {index + 1} of {count}")
+        for _ in range(most - forwards):  # every rank is needed to gather a divided teacher
+            self.teacher.logits(next(_batches(self.rows, 0, 1)))
 
-    def _outputs(self, begin: int, end: int) -> Iterator[dict[str, Tensor]]:
-        """Yield the outputs of each example from `begin` to `end`."""
-        for batch in _batches(self.rows, begin, end):
-            logits_BTV = checked_logits("teacher", self.teacher.logits(batch), batch.tokens, self.teacher.vocab_size)
-            labels_BT = labels_of_logits(batch.labels)
-            scored_BT = (labels_BT != IGNORE_INDEX).to(logits_BTV.device)
-            kept = self._kept(logits_BTV[scored_BT])
-            kept["labels"] = labels_BT[labels_BT != IGNORE_INDEX].int()
-            counts = scored_BT.sum(-1).tolist()
-            for parts in zip(*(each.split(counts) for each in kept.values()), strict=True):
-                yield dict(zip(kept, parts, strict=True))
+    def _path(self, index: int) -> Path:
+        return self.staging / shard_name(index)
+
+    def _shard(self, index: int) -> Iterator[Batch]:
+        """Yield the batches of a shard."""
+        begin = index * self.manifest.rows_per_shard
+        return _batches(self.rows, begin, min(begin + self.manifest.rows_per_shard, self.manifest.rows))
+
+    def _outputs(self, batch: Batch) -> Iterator[dict[str, Tensor]]:
+        """Yield the outputs of each row of a batch."""
+        logits_BTV = checked_logits("teacher", self.teacher.logits(batch), batch.tokens, self.teacher.vocab_size)
+        labels_BT = labels_of_logits(batch.labels)
+        scored_BT = (labels_BT != IGNORE_INDEX).to(logits_BTV.device)
+        kept = self._kept(logits_BTV[scored_BT])
+        kept["labels"] = labels_BT[labels_BT != IGNORE_INDEX].int()
+        counts = scored_BT.sum(-1).tolist()
+        for parts in zip(*(each.split(counts) for each in kept.values()), strict=True):
+            yield dict(zip(kept, parts, strict=True))
 
     def _kept(self, logits_NV: Tensor) -> dict[str, Tensor]:
         if not bool(logits_NV.amax(-1).isfinite().all()):

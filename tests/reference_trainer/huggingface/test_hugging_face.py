@@ -228,6 +228,14 @@ def test_outputs_of_a_teacher_replace_it_for_the_same_tokenizer_and_template(pla
         distill(settings(place, tmp_path / "out", **given | {"student": tmp_path / "other"}))
 
 
+def test_device_map_is_that_of_from_pretrained(place: Path, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate", reason="from_pretrained needs it for a device_map")
+    teacher = load_model(place / "teacher", dtype="auto", device_map="meta")
+    assert all(each.is_meta for each in teacher.parameters())
+    result = distill(settings(place, tmp_path / "out", teacher_device_map="auto", max_steps=1, save_every=0))
+    assert not any(each.is_meta for each in result.teacher.parameters())
+
+
 def test_parquet_has_the_rows_of_json_lines(place: Path, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     rows = [json.loads(line) for line in (place / "chats.jsonl").read_text().splitlines()]
