@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falsifiers.rank_runs.launched import TIMEOUT_S, launcher
@@ -98,12 +98,15 @@ def falsify_interrupted_production(subject: Any, interrupted: int, top_k: int | 
         assert sorted(p.name for p in directory.iterdir() if "partial" in p.name) == [], "unfinished outputs are left"
 
 
-@given(ranks=st.sampled_from([2, 3]), top_k=st.sampled_from([None, 3]))
-def falsify_ranks_share_the_shards(subject: Any, ranks: int, top_k: int | None) -> None:
+@given(ranks=st.sampled_from([2, 3]), top_k=st.sampled_from([None, 3]), divided=st.booleans())
+@example(ranks=3, top_k=3, divided=True)
+def falsify_ranks_share_the_shards(subject: Any, ranks: int, top_k: int | None, divided: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         expected = found(written(directory, "alone", subject.precompute, top_k=top_k, **COUNTING))
-        settings = small(directory, out=directory / "several", rank_timeout=TIMEOUT_S, **COUNTING)
+        settings = small(
+            directory, out=directory / "several", rank_timeout=TIMEOUT_S, shard_teacher=divided, **COUNTING
+        )
         place, served = launcher()
 
         def work(rank: int) -> int:
@@ -116,6 +119,7 @@ def falsify_ranks_share_the_shards(subject: Any, ranks: int, top_k: int | None) 
         forwards = run_ranks(ranks, work, limit_s=60.0, served=served)
         assert found(directory / "several") == expected, f"{ranks} ranks write other outputs than one process"
         shares = [len(range(rank, SHARDS, ranks)) for rank in range(ranks)]
+        shares = [max(shares)] * ranks if divided else shares  # every rank gathers the teacher
         assert forwards == shares, f"{ranks} ranks made {forwards} forwards for {SHARDS} shards; expected {shares}"
 
 
