@@ -47,15 +47,16 @@ class DocumentRows:
 
     def batch(self, order: Tensor, position: int) -> Batch:
         """Return batch `position` (from 1) of the rows in `order`, int64 [B, T]; packed rows have segments."""
-        chosen = order[(position - 1) * self.batch_size : position * self.batch_size]
-        rows = [self.rows[number] for number in chosen.tolist()]
+        chosen = order[(position - 1) * self.batch_size : position * self.batch_size].tolist()
+        rows = [self.rows[number] for number in chosen]
         if self.length is None:
             batch = pad_documents([document for row in rows for document in row], padding_id=PADDING)
         else:
             batch = batch_of_rows(rows, length=self.length, padding_id=PADDING)
         segments = None if batch.segments is None else batch.segments.to(self.device)
         tokens_BT, labels_BT = batch.tokens.to(self.device), batch.labels.to(self.device)
-        return Batch(tokens=tokens_BT, labels=labels_BT, segments=segments, examples=chosen + self.first)
+        examples_B = torch.tensor([self.first + number for number in chosen], dtype=torch.int64, device="cpu")
+        return Batch(tokens=tokens_BT, labels=labels_BT, segments=segments, examples=examples_B)
 
 
 def document_rows(
