@@ -32,7 +32,7 @@ def written(directory: Path, name: str, write: Callable[..., Any] = precompute, 
     """Return the directory of outputs of a small run, in shards of one batch."""
     top_k = others.pop("top_k", None)
     quiet = Lines(io.StringIO())
-    settings = small(directory, out=directory / name, **others)
+    settings = small(directory, out=directory / name, temperature=2.0, **others)
     result: Path = write(settings, top_k=top_k, shard_bytes=1, lines=quiet)
     return result
 
@@ -105,7 +105,12 @@ def falsify_ranks_share_the_shards(subject: Any, ranks: int, top_k: int | None, 
         directory = Path(name)
         expected = found(written(directory, "alone", subject.precompute, top_k=top_k, **COUNTING))
         settings = small(
-            directory, out=directory / "several", rank_timeout=TIMEOUT_S, shard_teacher=divided, **COUNTING
+            directory,
+            out=directory / "several",
+            temperature=2.0,
+            rank_timeout=TIMEOUT_S,
+            shard_teacher=divided,
+            **COUNTING,
         )
         place, served = launcher()
 
@@ -196,7 +201,7 @@ def falsify_other_outputs_are_refused(subject: Any, kind: str) -> None:
         directory = Path(name)
         run(subject, small(directory, out=directory / "other"))  # another model, as a teacher
         outputs = written(directory, "outputs", top_k=3)
-        chosen = {"out": directory / "out", "teacher_outputs": outputs}
+        chosen = {"out": directory / "out", "teacher_outputs": outputs, "temperature": 2.0}
         settings = small(directory, **chosen)
         settings = settings.model_copy(update=change(directory))
         try:

@@ -24,6 +24,7 @@ from reference_trainer.errors import StopRequestedError, first_line
 from reference_trainer.models.placement import computing_in
 from reference_trainer.pipeline import smoke
 from reference_trainer.pipeline.checkpointing import CHECKPOINTS, Checkpoints, WritingCallback, conditions
+from reference_trainer.pipeline.eval_config import eval_config
 from reference_trainer.pipeline.evaluations import BestTracker, check_sums, evaluation, undisturbed
 from reference_trainer.pipeline.initial_weights import InitialWeights
 from reference_trainer.pipeline.inputs import Inputs
@@ -31,7 +32,6 @@ from reference_trainer.pipeline.loss import matching, objective
 from reference_trainer.pipeline.manifest import manifest
 from reference_trainer.pipeline.notes import resume_note, short_of, student_notes
 from reference_trainer.pipeline.own import OWN, made
-from reference_trainer.pipeline.parts import Parts
 from reference_trainer.pipeline.result import DistillResult
 from reference_trainer.pipeline.run_files import RunFiles
 from reference_trainer.pipeline.strategies import gathered, reduced, spread, strategy_of
@@ -105,7 +105,7 @@ class Distillation(Inputs):
         written = self.ranks.together(partial(self.files.callbacks, self))
         if settings.smoke is not None:
             self.lines.write(SMOKE_START_LINE.format(steps=settings.smoke))
-        if settings.teacher is None:  # its training may take long
+        if settings.trains_teacher:  # it may take long
             self._write(notes)
         with self._reporting_divergence():
             self.load_teacher()
@@ -127,7 +127,7 @@ class Distillation(Inputs):
         progress = ProgressCallback(settings.log_every, lines=self.lines)
         own = (progress, BarCallback(self.lines, "student"), WritingCallback(self.checkpoints.writer))
         self.callbacks = (*self._watchdog("student"), *own, *self.callbacks, *written)
-        if settings.teacher is not None:  # after what may be refused
+        if not settings.trains_teacher:  # after what may be refused
             self._write(notes)
         for callback in self.callbacks:
             callback.attach(self)
@@ -180,12 +180,13 @@ class Distillation(Inputs):
             last = self.schedule.planned_steps
             weights = objective(self.settings).weights(last, last)
             difference = smoke.gradient_difference(self.learner, self.frozen, self.batches.batch(1, 1), weights)
-            checks = smoke.reported(result, self.settings.project_to_steps, difference, self.device, self.lines)
+            checks = smoke.reported(result, (self.settings.project_to_steps, last), difference, self.device, self.lines)
             return self._concluded(train=result, output=None, held_back={}, checks=checks)
         with self._resumable():
             held_back = self._evaluated()
         self._outermost.enter_context(note_interrupts(self.directory))  # also while the other contexts are closed
         content = manifest(self.settings, self.device, result, held_back, **self.digests)
+        content["evaluation"] = eval_config(self, whole=False, teacher=self.digests["teacher_sha256"]).in_json()
         if self.checkpoints.initial is not None:
             content["initial_weights"] = self.checkpoints.initial
         with self._resumable(interrupts=False):  # the outermost context knows whether the model was written
@@ -207,8 +208,7 @@ class Distillation(Inputs):
             raise
 
     def _concluded(self, **results: Any) -> DistillResult:
-        unit = "byte" if type(self).make_batches is Parts.make_batches else "token"
-        return DistillResult(**results, student=self.student, teacher=self.teacher, unit=unit)
+        return DistillResult(**results, student=self.student, teacher=self.teacher, unit=self.unit)
 
     @property
     def _strategy(self) -> str:

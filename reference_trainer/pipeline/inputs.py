@@ -12,7 +12,7 @@ from reference_trainer.data.text import Rows
 from reference_trainer.distillation.providers import ModuleTeacher
 from reference_trainer.distillation.vocabulary import share_vocabulary
 from reference_trainer.errors import SettingError
-from reference_trainer.models.placement import computing_in, usable_device
+from reference_trainer.models.placement import computing_in, cpu_threads, usable_device
 from reference_trainer.pipeline.evaluations import check_metric
 from reference_trainer.pipeline.parts import Parts
 from reference_trainer.pipeline.ranks import joined, local_device
@@ -34,6 +34,7 @@ class Inputs(Parts):
     def join(self) -> None:
         """Meet the other ranks, and make data and student. Outputs of a teacher that do not fit are refused."""
         place = self.place
+        self.enter_context(cpu_threads(self.settings.threads, self._environment))
         self.ranks = self.enter_context(joined(place, self._environment, timeout_s=self.settings.rank_timeout))
         self.lines = self.lines if place.rank == 0 else SilentLines()
         self.ranks.together(self._make_inputs)
@@ -43,7 +44,7 @@ class Inputs(Parts):
 
     def _make_inputs(self) -> None:
         if type(self).evaluate is Parts.evaluate:  # an own one has metrics of its own
-            check_metric(self.settings.best_metric)
+            check_metric(self.settings.best_metric, self.settings.accept_depth)
         self.device = usable_device(local_device(self.settings.device, self.place))
         self.batches = self.make_batches()
         self.student = self.make_student().to(self.device)

@@ -22,7 +22,7 @@ from reference_trainer.storage.teacher_outputs import SavedOutputs
 
 __all__ = ["check_outputs", "identity", "stored_teacher"]
 
-SHAPING = ("length", "documents", "separator", "share_vocabulary")
+SHAPING = ("length", "documents", "separator", "share_vocabulary", "data_share")
 """Settings that change the rows of the data, or the tokens that have a logit."""
 
 

@@ -62,9 +62,10 @@ class Reuse:
         self._started = time.time_ns()
         self._environment = environment()
         self._digest = digest_data(self._environment)
-        self._opened = Opened(project) if watch else None
         self._kept = self._connected(project.root / FILE)
         self._tree = Tree(project, self._pieces)
+        self._tree.digest(EVERYTHING)  # it opens every file, so before they are watched
+        self._opened = Opened(project) if watch else None
 
     def key(self, task: Any) -> str:
         """Return the key of the result of a task, JSON data, in this environment."""
