@@ -81,6 +81,15 @@ class Settings(BaseModel):
     teacher: Location | None = _setting(
         None, "Directory of a trained teacher. [default: the packaged one, or with --data one that is trained first]"
     )
+    shard_teacher: Switch = _setting(
+        False, "With several processes: each has a shard of the teacher (FSDP2), which is gathered layer by layer."
+    )
+    teacher_device_map: Text | None = _setting(
+        None, "Spread a Hugging Face teacher over the devices of a process, such as auto, by from_pretrained."
+    )
+    teacher_outputs: Location | None = _setting(
+        None, "Read the teacher's outputs from this directory, which `precompute` has written; no teacher is run."
+    )
     student: Location | None = _setting(
         None,
         "Begin with this Hugging Face model, a directory or an id; --teacher is one too, and --data a file of chats.",
@@ -197,7 +206,8 @@ class Settings(BaseModel):
     @property
     def trains_teacher(self) -> bool:
         """Whether a run trains its teacher, or reads one from the cache: because it is asked to, or for an own text."""
-        return self.teacher is None and (self.teacher_steps is not None or self.data is not None)
+        given = self.teacher is not None or self.teacher_outputs is not None
+        return not given and (self.teacher_steps is not None or self.data is not None)
 
     if not TYPE_CHECKING:  # a type checker checks the fields that are given instead
 

@@ -25,6 +25,7 @@ from reference_trainer.distillation.protocols import (
     feature_teacher,
 )
 from reference_trainer.distillation.rows import Rows, walk, weighted_sum
+from reference_trainer.distillation.top_k import TopKTeacher, teacher_logits
 from reference_trainer.errors import VocabularyError
 
 __all__ = [
@@ -89,7 +90,7 @@ def kd_step(
     count = int((labels_BT != IGNORE_INDEX).sum())
     weights = Weights(temperature=temperature, ce_weight=ce_weight, kd_weight=kd_weight)
     passed = pass_gradient(teacher, student, batch, labels_BT, weights, scale=1 / max(count, 1), metrics=True)
-    sums = sums_of(passed.rows, weights, metrics=True)
+    sums = dict(passed.sums)
     numbers = iter(torch.stack(list(sums.values())).tolist())  # one transfer from the device
     metrics = {name: MetricSum(next(numbers), count) for name in sums}
     total = metrics.pop("loss").sum
@@ -116,14 +117,14 @@ def labels_of_logits(labels_BT: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """The results of one forward and backward: rows, and the summed distance of hidden states if it is minimised."""
+    """The results of one forward and backward: rows, and their sums as `sums_of` names them."""
 
     rows: Rows
-    feature: Tensor | None
+    sums: Mapping[str, Tensor]
 
 
 def pass_gradient(
-    teacher: Teacher,
+    teacher: Teacher | TopKTeacher | None,
     student: Student,
     batch: Batch,
     labels_BT: Tensor,
@@ -136,40 +137,59 @@ def pass_gradient(
 ) -> Passed:
     """Run both forwards, pass `scale` times the gradient of the summed loss to the student, and return the rows.
 
-    labels_BT: the labels of the logits, as `labels_of_logits` returns them. metrics, deferred: as in `rows.walk`.
+    teacher: None if no weight but ce_weight is above 0; then no metric of a teacher is formed. labels_BT: the labels of
+    the logits, as `labels_of_logits` returns them. metrics, deferred: as in `rows.walk`.
     features: what is matched if the weights have a feature_weight; by default the last layers. Without such a weight
     the models are not asked for hidden states. Errors: those of `checked_logits`, `losses` and `features.feature_loss`,
     before the student gets a gradient.
     """
     matched = weights.feature_weight > 0
-    taught = feature_teacher(teacher).outputs(batch) if matched else Outputs(teacher.logits(batch), ())
-    teacher_BTV = checked_logits("teacher", taught.logits, batch.tokens, teacher.vocab_size)
+    metrics, whole = metrics and teacher is not None, not isinstance(teacher, TopKTeacher)
+    taught = _taught(teacher, batch, matched)
     forward_pass: Any = feature_student(student).forward_features(batch) if matched else student.forward(batch)
     student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
     labels_BT = labels_BT.to(student_BTV.device)
-    tensors = (student_BTV, teacher_BTV.to(student_BTV.device), labels_BT)
+    if taught is not None:
+        teacher_BTV = taught.logits.to(student_BTV.device)
+    elif teacher is not None:
+        teacher_BTV = teacher_logits(teacher, batch, student_BTV, weights.temperature)
+    else:
+        teacher_BTV = student_BTV  # the walk needs its shape only
+    teacher_states = () if taught is None else taught.hidden_states
+    tensors = (student_BTV, teacher_BTV, labels_BT)
     rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics, deferred=deferred)
-    teacher_states = taught.hidden_states
     del taught, teacher_BTV, tensors  # the memory of the teacher's logits is free for the backward
     if not matched:
         forward_pass.backward(rows.gradient_BTV)
-        return Passed(rows, None)
+        return Passed(rows, sums_of(rows, weights, metrics=metrics, whole=whole))
     matching, scored_BT = features or FeatureMatching(), labels_BT != IGNORE_INDEX
     distance, gradients = matching.differentiate(
         forward_pass.hidden_states, teacher_states, scored_BT, scale * weights.feature_weight
     )
     forward_pass.backward(rows.gradient_BTV, gradients)
-    return Passed(rows, distance)
+    return Passed(rows, sums_of(rows, weights, metrics=metrics, feature=distance))
 
 
-def sums_of(rows: Rows, weights: Weights, *, metrics: bool, feature: Tensor | None = None) -> dict[str, Tensor]:
+def _taught(teacher: Any, batch: Batch, matched: bool) -> Outputs | None:
+    """Return the checked outputs of a teacher whose logits are all known; hidden states only if they are `matched`."""
+    if teacher is None or (isinstance(teacher, TopKTeacher) and not matched):
+        return None
+    outputs = feature_teacher(teacher).outputs(batch) if matched else Outputs(teacher.logits(batch), ())
+    checked_logits("teacher", outputs.logits, batch.tokens, teacher.vocab_size)
+    return outputs
+
+
+def sums_of(
+    rows: Rows, weights: Weights, *, metrics: bool, feature: Tensor | None = None, whole: bool = True
+) -> dict[str, Tensor]:
     """Return the sums over scored tokens: float64 scalars on the device of the rows.
 
     loss: the weighted sum. hard_loss: cross-entropy of the student. soft_loss: T^2 times the divergence at the
     temperature T. A term of weight 0 is absent without `metrics`; with them also kl_at_T and kl_at_1, KL(teacher ||
     student) at T and at temperature 1; teacher_loss, its cross-entropy; teacher_entropy; all in nats; and agreement,
     the tokens whose most probable successor is the same for both. feature: the distance of hidden states, if it is
-    minimised; it has no unit, and its weighted sum is part of the loss.
+    minimised; it has no unit, and its weighted sum is part of the loss. whole: whether every logit of the teacher is
+    known; else kl_at_T, kl_at_1, teacher_loss, teacher_entropy and agreement are absent.
     """
     sums = {"loss": weighted_sum(rows, weights)}
     if feature is not None:
@@ -178,7 +198,7 @@ def sums_of(rows: Rows, weights: Weights, *, metrics: bool, feature: Tensor | No
         sums["hard_loss"] = rows.cross_entropy_P.sum()
     if weights.kd_weight or metrics:
         sums["soft_loss"] = weights.temperature**2 * rows.divergence_P.sum()
-    if metrics:
+    if metrics and whole:
         sums["kl_at_T"], sums["kl_at_1"] = rows.kl_P.sum(), rows.kl_at_1_P.sum()
         sums["teacher_loss"], sums["teacher_entropy"] = rows.teacher_cross_entropy_P.sum(), rows.teacher_entropy_P.sum()
         sums["agreement"] = rows.agreement_P.sum()

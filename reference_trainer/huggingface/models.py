@@ -15,13 +15,14 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from reference_trainer.errors import ModelFileError, OutputError, SettingError, first_line
-from reference_trainer.storage.export import MANIFEST, MODEL_FILES
+from reference_trainer.storage.export import CONFIG, MANIFEST, MODEL_FILES
 from reference_trainer.storage.files import atomic_write, file_digest
 
 __all__ = [
     "Causal",
     "check_isolation",
     "check_tokens",
+    "directory_of",
     "has_weights",
     "load_model",
     "load_tokenizer",
@@ -64,11 +65,12 @@ def positions_of(segments: Tensor) -> Tensor:
     return index - torch.where(begins, index, 0).cummax(dim=1).values
 
 
-def load_model(place: Path, *, dtype: Any, seed: int | None = None) -> Causal:
-    """Return the model in a directory or with an id, on the CPU, in a `dtype` of torch or its own ("auto").
+def load_model(place: Path, *, dtype: Any, seed: int | None = None, device_map: str | None = None) -> Causal:
+    """Return the model in a directory or with an id, in a `dtype` of torch or its own ("auto").
 
-    seed: draw the weights from it if the directory has a configuration and no weights. No generator of the process
-    moves. Raise `ModelFileError` for what transformers cannot load.
+    device_map: of `from_pretrained`, by default the CPU. seed: draw the weights from it if the directory has a
+    configuration and no weights. No generator of the process moves. Raise `ModelFileError` for what transformers cannot
+    load.
     """
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -77,7 +79,8 @@ def load_model(place: Path, *, dtype: Any, seed: int | None = None) -> Causal:
         if seed is not None and place.is_dir() and not has_weights(place):
             config = _loaded(place, AutoConfig.from_pretrained)
             return Causal(AutoModelForCausalLM.from_config(config).to(dtype))
-        return Causal(_loaded(place, AutoModelForCausalLM.from_pretrained, dtype=dtype))
+        options = {} if device_map is None else {"device_map": device_map}
+        return Causal(_loaded(place, AutoModelForCausalLM.from_pretrained, dtype=dtype, **options))
 
 
 def has_weights(place: Path) -> bool:
@@ -100,6 +103,15 @@ def _loaded(place: Path, load: Callable[..., Loaded], **options: Any) -> Loaded:
         return load(os.fspath(place), **options)
     except (OSError, ValueError, KeyError) as error:
         raise ModelFileError(f"cannot load {place}: {first_line(error)}; expected a model of transformers") from error
+
+
+def directory_of(place: Path) -> Path:
+    """Return the directory with the files of a model that was loaded by `place`: that itself, or a cached snapshot."""
+    from transformers.utils import cached_file
+
+    if place.is_dir():
+        return place
+    return Path(str(cached_file(os.fspath(place), CONFIG, local_files_only=True))).parent
 
 
 def tokenizer_digests(tokenizer: Any) -> dict[str, str]:

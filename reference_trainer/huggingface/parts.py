@@ -16,13 +16,14 @@ from reference_trainer.data.batches import Document
 from reference_trainer.data.documents import rows_of_documents
 from reference_trainer.data.epochs import Batches, ShuffledBatches
 from reference_trainer.data.text import Rows
-from reference_trainer.errors import DataError, SettingError
+from reference_trainer.errors import DataError, ModelFileError, SettingError
 from reference_trainer.huggingface.adapters import Adapted, adapted, adapter_weights, frozen_weights
 from reference_trainer.huggingface.chats import Chats, read_chats
 from reference_trainer.huggingface.models import (
     Causal,
     check_isolation,
     check_tokens,
+    directory_of,
     has_weights,
     load_model,
     load_tokenizer,
@@ -30,7 +31,7 @@ from reference_trainer.huggingface.models import (
     tokenizer_digests,
 )
 from reference_trainer.pipeline.distill import Distillation
-from reference_trainer.storage.export import MANIFEST, verify_manifest
+from reference_trainer.storage.export import MANIFEST, files_digest, verify_manifest, weight_files, weights_digest
 from reference_trainer.storage.whole_weights import tensors_digest
 
 __all__ = ["HuggingFace"]
@@ -46,15 +47,16 @@ class HuggingFace(Distillation):
 
     def make_batches(self) -> Batches:
         settings = self.settings
-        if settings.data is None or settings.teacher is None or settings.student is None:
-            missing = (
-                "--teacher with a Hugging Face model" if settings.teacher is None else "--data with a file of chats"
-            )
-            raise SettingError(f"--student needs {missing}")
-        check_tokens(self.tokenizer, load_tokenizer(settings.teacher))
+        if settings.data is None or settings.student is None:
+            raise SettingError("--student needs --data with a file of chats")
+        if settings.teacher is not None:
+            check_tokens(self.tokenizer, load_tokenizer(settings.teacher))
+        elif settings.teacher_outputs is None:
+            raise SettingError("--student needs --teacher with a Hugging Face model")
         documents = self._documents(settings.data)
         cut = self._cut(documents)
-        training, self.held_back = self._rows(documents[:cut]), self._rows(documents[cut:])
+        training = self._rows(documents[:cut])
+        self.held_back = self._rows(documents[cut:], first=len(training))
         place = {"rank": self.place.rank, "world_size": self.place.world_size}
         return ShuffledBatches(sequences=training, seed=settings.seed, **place)
 
@@ -85,10 +87,11 @@ class HuggingFace(Distillation):
             raise DataError(f"{self.settings.data} has one conversation to predict; expected two, as one is held back")
         return cut
 
-    def _rows(self, documents: Sequence[Document]) -> Rows:
+    def _rows(self, documents: Sequence[Document], first: int = 0) -> Rows:
         settings = self.settings
         shape: Any = {"length": settings.length, "batch_size": settings.batch_size, "device": self.device}
-        return rows_of_documents(documents, pack=settings.documents == "pack", **shape)
+        shape["pack"] = settings.documents == "pack"
+        return rows_of_documents(documents, **shape, first=first)
 
     def make_student(self) -> nn.Module:
         student = self._base()
@@ -122,10 +125,15 @@ class HuggingFace(Distillation):
 
     def make_teacher(self) -> nn.Module:
         assert self.settings.teacher is not None
-        teacher = load_model(self.settings.teacher, dtype="auto")
+        teacher = load_model(self.settings.teacher, dtype="auto", device_map=self.settings.teacher_device_map)
         if self.settings.documents == "pack":
             check_isolation("the teacher", teacher)
         return teacher
+
+    def teacher_digest(self) -> str:
+        teacher = self.settings.teacher
+        assert teacher is not None
+        return str(self.ranks.on_each_machine(lambda: files_digest(weight_files(directory_of(teacher)))))
 
     def teacher_vocab_size(self) -> int:
         teacher = self.teacher
@@ -154,6 +162,12 @@ class HuggingFace(Distillation):
         if self.settings.documents == "pack":
             check_isolation("the model", model)
         return model
+
+    def saved_digest(self, path: Path, module: nn.Module) -> str:
+        try:
+            return files_digest(weight_files(directory_of(path)))
+        except ModelFileError:  # a checkpoint or an adapter; its digest has the base, too
+            return weights_digest(module.model if isinstance(module, Causal) else module)
 
     def _check_saved(self, directory: Path, what: str) -> None:
         if os.path.isfile(directory / MANIFEST):  # noqa: PTH113  (Path.is_file raises for a name that is too long)

@@ -62,7 +62,7 @@ def made(settings: Settings, default: Any, **given: Any) -> Any:
 
 
 def own_settings(settings: Settings) -> dict[str, str]:
-    """Return those of `OWN` that are set; a directory that exists by its absolute path, for an export from elsewhere."""
+    """Return those of `OWN` that are set; that of an existing directory as an absolute path, for exports."""
     given = {name: value for name in OWN if (value := getattr(settings, name)) is not None}
     return {
         name: str(each.absolute() if isinstance(each, Path) and each.exists() else each) for name, each in given.items()

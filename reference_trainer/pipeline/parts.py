@@ -43,7 +43,15 @@ from reference_trainer.pipeline.teachers import (
 from reference_trainer.plan.rates import learning_rate
 from reference_trainer.plan.schedule import Schedule
 from reference_trainer.ranks.parallel import Parallel
-from reference_trainer.storage.export import load_decoder, save_decoder, verify_manifest
+from reference_trainer.storage.export import (
+    WEIGHTS,
+    files_digest,
+    load_decoder,
+    save_decoder,
+    verify_manifest,
+    weight_files,
+    weights_digest,
+)
 from reference_trainer.storage.whole_weights import decoder_weights, read_model
 from reference_trainer.training.evaluation import evaluate
 from reference_trainer.training.update import new_optimizer, undecayed
@@ -55,9 +63,9 @@ EMPTY_LINE = "\n\n"  # separates documents by default
 EVALUATED_BYTES = 2**16  # of the held-back part; more adds little precision and takes long for a large text
 
 
-def rows_of(settings: Settings, bytes_N: Tensor, device: torch.device) -> Rows:
-    """Return a part of a text as the rows that the settings ask for: sequences, or documents."""
-    shape: Any = {"length": settings.length, "batch_size": settings.batch_size, "device": device}
+def rows_of(settings: Settings, bytes_N: Tensor, device: torch.device, *, first: int = 0) -> Rows:
+    """Return a part of a text as the rows that the settings ask for: sequences, or documents, numbered from `first`."""
+    shape: Any = {"length": settings.length, "batch_size": settings.batch_size, "device": device, "first": first}
     if settings.documents is None:
         return Sequences(bytes_N=bytes_N, **shape)
     return document_rows(bytes_N, settings.separator or EMPTY_LINE, pack=settings.documents == "pack", **shape)
@@ -109,9 +117,8 @@ class Parts(ExitStack):
         evaluated = text.held_back[: max(EVALUATED_BYTES, self.settings.length)]
         share = self.settings.data_share or (PACKAGED_SHARE if self.settings.data is None else 1.0)
         chosen = share_of(text, share, self.settings.length)
-        self._training, trained_on, self.held_back = (
-            rows_of(self.settings, part, self.device) for part in (text.training, chosen, evaluated)
-        )
+        self._training, trained_on = (rows_of(self.settings, part, self.device) for part in (text.training, chosen))
+        self.held_back = rows_of(self.settings, evaluated, self.device, first=len(trained_on))
         self.digests["data_sha256"] = text.digest
         if self.settings.share_vocabulary is not None:
             self._largest_byte = max(int(part.max()) for part in (text.training, evaluated))
@@ -159,6 +166,16 @@ class Parts(ExitStack):
             teacher = self.ranks.shared(partial(cached_or_trained, *given), like)
         return stored_in(settings.dtype, teacher)
 
+    def teacher_digest(self) -> str:
+        """Return the SHA-256 of the teacher: of the files that the settings name, else of its weights in memory.
+
+        It tells a resumed run whether the teacher is the same. Parts with a large teacher of their own override it.
+        """
+        directory = self.settings.teacher
+        if directory is None or type(self).make_teacher is not Parts.make_teacher:
+            return weights_digest(self.teacher)
+        return str(self.ranks.on_each_machine(lambda: files_digest(weight_files(directory))))
+
     def make_optimizer(self, parameters: Sequence[nn.Parameter]) -> Optimizer:
         """Return the optimizer of these parameters: of the student, and of projections of hidden states.
 
@@ -188,7 +205,8 @@ class Parts(ExitStack):
             name = type(self.student).__name__
             raise SettingError(f"{kind.__name__} has a student, {name}, of which no parameter requires a gradient")
         without_text, full_run = not hasattr(self, "held_back"), settings.smoke is None
-        if kind.make_teacher is Parts.make_teacher and without_text and settings.teacher is None:
+        untaught = settings.teacher is None and settings.teacher_outputs is None
+        if kind.make_teacher is Parts.make_teacher and without_text and untaught:
             raise SettingError(f"{kind.__name__} has batches of its own: override make_teacher too, or give a teacher")
         if kind.evaluate is Parts.evaluate and without_text and (full_run or settings.eval_every):
             raise SettingError(f"{kind.__name__} has batches of its own: override evaluate too, or set held_back")
@@ -244,6 +262,12 @@ class Parts(ExitStack):
         weights, student = read_model(directory, self.load), self.make_student()
         weights.load_into("student", student)
         return student
+
+    def saved_digest(self, path: Path, module: nn.Module) -> str:
+        """Return the SHA-256 of a saved model: as `teacher_digest`, of its files, else of its weights in memory."""
+        if isinstance(module, Decoder) and (path / WEIGHTS).is_file():
+            return files_digest(weight_files(path))
+        return weights_digest(module)
 
     @property
     def largest_token(self) -> int:

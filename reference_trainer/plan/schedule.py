@@ -20,6 +20,7 @@ __all__ = [
     "is_logged",
     "is_read",
     "is_saved",
+    "logged_together",
     "micro_batches",
     "windows",
 ]
@@ -194,3 +195,13 @@ def is_saved(schedule: Schedule, step: int) -> bool:
 def is_logged(step: int, every: int) -> bool:
     """Return whether `step` is a multiple of `every`; always False if `every` is 0."""
     return every > 0 and step % every == 0
+
+
+def logged_together(schedule: Schedule, step: int) -> tuple[int, int]:
+    """Return the first and the last of the steps whose metrics are logged in one line with those of `step`.
+
+    A step whose metrics are never logged, such as one after the last line, is alone.
+    """
+    every = schedule.log_every
+    last = -(-step // every) * every if every else 0
+    return (last - every + 1, last) if 0 < last <= schedule.total_steps else (step, step)

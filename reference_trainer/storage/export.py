@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -34,11 +34,13 @@ __all__ = [
     "MODEL_TYPE",
     "WEIGHTS",
     "exported_bytes",
+    "files_digest",
     "load_decoder",
     "note_interrupts",
     "save_decoder",
     "verify_manifest",
     "versions",
+    "weight_files",
     "weights_digest",
 ]
 
@@ -113,6 +115,35 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 def weights_digest(decoder: nn.Module) -> str:
     """Return the SHA-256, in hexadecimal digits, of the file that `save_decoder` writes for these weights."""
     return hashlib.sha256(save(_contiguous(decoder))).hexdigest()
+
+
+def weight_files(directory: Path) -> list[Path]:
+    """Return the files of the weights in `directory`: one, or the shards that its index names, in order.
+
+    Raise `ModelFileError` for a directory without weights in this format, or with an index that cannot be read.
+    """
+    if (directory / WEIGHTS).is_file():
+        return [directory / WEIGHTS]
+    try:
+        shards = set(json.loads((directory / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelFileError(f"{directory} has neither {WEIGHTS} nor a readable {INDEX}: {error}") from error
+    return [directory / each for each in sorted(shards)]
+
+
+def files_digest(paths: Sequence[Path]) -> str:
+    """Return the SHA-256 of a file; of several, that of what `sha256sum` prints for them in their directory.
+
+    They are read in pieces, so their size does not matter. Raise `ModelFileError` for one that cannot be read.
+    """
+    try:
+        digests = [file_digest(each) for each in paths]
+    except OSError as error:
+        raise ModelFileError(f"cannot read {error.filename}: {error.strerror}") from error
+    if len(digests) == 1:
+        return digests[0]
+    lines = (f"{digest}  {path.name}\n" for digest, path in zip(digests, paths, strict=True))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _contiguous(decoder: nn.Module) -> dict[str, Tensor]:

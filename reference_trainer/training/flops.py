@@ -37,7 +37,7 @@ def step_flops(teacher: nn.Module | None, student: nn.Module, tokens: tuple[int,
     return total
 
 
-def counted_flops(teacher: nn.Module, student: nn.Module, tokens_BT: Tensor) -> tuple[int, list[str]]:
+def counted_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) -> tuple[int, list[str]]:
     """Return the operations of a step by the first of `step_flops` and `row_flops` that succeeds, else an estimate.
 
     The estimate comes with a line that says so.
@@ -72,12 +72,13 @@ def row_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) 
     return len(tokens_BT) * int(counter.get_total_flops())
 
 
-def estimated_flops(teacher: nn.Module, student: nn.Module, tokens_BT: Tensor) -> int:
+def estimated_flops(teacher: nn.Module | None, student: nn.Module, tokens_BT: Tensor) -> int:
     """Return 6 operations for each parameter of the student and 2 for each of the teacher, times the tokens.
 
     Source: Kaplan et al. 2020, arXiv:2001.08361, section 2.1, without the operations of attention.
     """
-    N_teacher, N_student = (sum(each.numel() for each in module.parameters()) for module in (teacher, student))
+    modules = (teacher or nn.Module(), student)
+    N_teacher, N_student = (sum(each.numel() for each in module.parameters()) for module in modules)
     return (2 * N_teacher + 6 * N_student) * tokens_BT.numel()
 
 

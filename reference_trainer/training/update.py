@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, Student, Teacher
-from reference_trainer.plan.schedule import Position, Schedule, is_logged, micro_batches
+from reference_trainer.plan.schedule import Position, Schedule, is_logged, logged_together, micro_batches
 from reference_trainer.ranks.parallel import Parallel, whole
 from reference_trainer.training.randomness import micro_batch_seed, own_generators, seed_generators
 from reference_trainer.training.window import WindowSums, kd_window
@@ -87,6 +87,7 @@ class Update:
     seed: int | None
     deferred: bool | None
     features: FeatureMatching | None = None
+    taught: Callable[[int, int], bool] = lambda first, last: True
     flags: Callable[[], Sequence[bool]] = lambda: ()
     leaves_out: Callable[[Tensor], bool] = lambda flags: False
 
@@ -115,6 +116,7 @@ class Update:
             self.weights(position.step),
             parallel=self.parallel,
             metrics=self.schedule.log_every > 0,  # in every step: a logged line has one window
+            taught=self.taught(*logged_together(self.schedule, position.step)),
             deferred=deferred,
             features=self.features,
             before=begin,

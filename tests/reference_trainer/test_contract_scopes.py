@@ -12,7 +12,7 @@ OUT = {
     "reference_trainer.__main__": "signals and missing packages of the process: tests/reference_trainer/test_cli*.py",
     **{
         f"reference_trainer.cli.{name}": "streams, help and exit codes: tests/reference_trainer/test_cli*.py"
-        for name in ("distillation", "group", "processes", "reporting", "tools")
+        for name in ("distillation", "group", "outputs", "processes", "reporting", "tools")
     },
     "reference_trainer.interrupts": "signal handlers: tests/reference_trainer/test_interrupts.py",
     "reference_trainer.errors": "exception classes and the hint for a missing package",

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import random
+import shutil
 import socket
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from reference_trainer.huggingface.chats import read_chats
 from reference_trainer.huggingface.models import Causal, check_isolation, load_model, load_tokenizer, save_model
 from reference_trainer.huggingface.sources import digest_of
 from reference_trainer.pipeline.checkpoint_list import export_checkpoint
+from reference_trainer.pipeline.precompute import precompute
 from reference_trainer.storage.export import verify_manifest
 from tests.reference_trainer.commands import command
 from tests.reference_trainer.forked import Process
@@ -242,6 +244,30 @@ def test_other_tokenizer_is_refused(place: Path, tmp_path: Path) -> None:
     write_model(tmp_path / "other", tokenizer("zebra zebra zoo zoo " * 20, 290), 16)
     with pytest.raises(SettingError, match="the tokenizers of teacher and student differ in"):
         distill(settings(place, tmp_path / "out", teacher=tmp_path / "other"))
+
+
+def test_outputs_of_a_teacher_replace_it_for_the_same_tokenizer_and_template(place: Path, tmp_path: Path) -> None:
+    given: dict[str, Any] = {"documents": "pack", "save_every": 0}
+    live = distill(settings(place, tmp_path / "live", **given))
+    outputs = precompute(settings(place, tmp_path / "outputs", **given))
+    given |= {"teacher": None, "teacher_outputs": outputs}
+    stored = distill(settings(place, tmp_path / "stored", **given))
+    assert digest(tmp_path / "stored") == digest(tmp_path / "live")
+    assert stored.held_back == live.held_back
+    written = json.loads((outputs / "manifest.json").read_text())
+    assert written["teacher_sha256"] == digest(place / "teacher")
+    shutil.copytree(place / "student", tmp_path / "other")
+    (tmp_path / "other" / "chat_template.jinja").write_text(TEMPLATE + "{# another #}")
+    with pytest.raises(SettingError, match="chat_template_sha256 was"):
+        distill(settings(place, tmp_path / "out", **given | {"student": tmp_path / "other"}))
+
+
+def test_device_map_is_that_of_from_pretrained(place: Path, tmp_path: Path) -> None:
+    pytest.importorskip("accelerate", reason="from_pretrained needs it for a device_map")
+    teacher = load_model(place / "teacher", dtype="auto", device_map="meta")
+    assert all(each.is_meta for each in teacher.parameters())
+    result = distill(settings(place, tmp_path / "out", teacher_device_map="auto", max_steps=1, save_every=0))
+    assert not any(each.is_meta for each in result.teacher.parameters())
 
 
 def test_parquet_has_the_rows_of_json_lines(place: Path, tmp_path: Path) -> None:
