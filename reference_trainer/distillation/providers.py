@@ -3,18 +3,25 @@
 A module with hidden states has a forward with the parameter `output_hidden_states`, which returns an object with
 `.logits` and `.hidden_states` when it is True, as `Decoder` and the models of Hugging Face do.
 
+A module that has a large vocabulary and an output layer, as `output_layers` documents it, never forms all logits of a
+batch in a step: its output layer is applied a chunk of rows at a time. `note` is called with a line that says why, if
+that is not possible.
+
 Shape letters: B batch, T position, V vocabulary.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
+from reference_trainer.distillation.heads import Gradients, Head
+from reference_trainer.distillation.output_layers import OutputLayer
 from reference_trainer.distillation.passes import OncePass
 from reference_trainer.distillation.protocols import (
     Batch,
@@ -56,9 +63,10 @@ class ModuleTeacher:
     module's device. Raise `ProviderError` for a result that is not logits, or for segments that it does not take.
     """
 
-    def __init__(self, module: nn.Module, vocab_size: int) -> None:
+    def __init__(self, module: nn.Module, vocab_size: int, *, note: Callable[[str], object] = warnings.warn) -> None:
         self._module = module
         self._vocab_size = vocab_size
+        self._layer = OutputLayer("teacher", module, vocab_size, note)
         self._freeze()
 
     @property
@@ -78,6 +86,11 @@ class ModuleTeacher:
             outputs = _outputs("teacher", self._module, batch, self._vocab_size)
         return Outputs(outputs.logits.detach(), [state.detach() for state in outputs.hidden_states])
 
+    def head(self, batch: Batch, *, hidden_states: bool = False) -> tuple[Head, Sequence[Tensor]] | None:
+        """Return output layer and hidden states of one forward; None if the module offers only logits."""
+        self._freeze()
+        return _head("teacher", self, self._module, self._layer, batch, hidden_states)
+
     def _freeze(self) -> None:
         for parameter in self._module.parameters():
             parameter.requires_grad_(False)
@@ -94,9 +107,10 @@ class ModuleStudent:
     requires a gradient.
     """
 
-    def __init__(self, module: nn.Module, vocab_size: int) -> None:
+    def __init__(self, module: nn.Module, vocab_size: int, *, note: Callable[[str], object] = warnings.warn) -> None:
         self._module = module
         self._vocab_size = vocab_size
+        self._layer = OutputLayer("student", module, vocab_size, note)
 
     @property
     def vocab_size(self) -> int:
@@ -120,6 +134,38 @@ class ModuleStudent:
         """Return logits and hidden states in eval mode, without a graph. Errors: as `forward_features`."""
         with torch.no_grad(), evaluating(self._module):
             return _outputs("student", self._module, batch, self._vocab_size)
+
+    def offers_head(self, batch: Batch) -> bool:
+        """Return whether `forward_head` is possible. All ranks call this at once: the first call runs a forward."""
+        return self._layer.is_offered(batch, self.logits)
+
+    def forward_head(
+        self, batch: Batch, consume: Callable[[Head], Gradients], *, hidden_states: bool = False
+    ) -> FeaturePass:
+        """Run a forward with `consume` in the place of the output layer; see `heads.HeadStudent`."""
+        with self._layer.consumed(consume):
+            if hidden_states:
+                return _module_pass(_outputs("student", self._module, batch, 1))
+            zeros = _logits_of(_output("student", self._module, batch))
+        return _module_pass(Outputs(checked_logits("student", zeros, batch.tokens, 1), ()))
+
+    def head(self, batch: Batch, *, hidden_states: bool = False) -> tuple[Head, Sequence[Tensor]] | None:
+        """Return output layer and hidden states in eval mode, without a graph, as a teacher does."""
+        return _head("student", self, self._module, self._layer, batch, hidden_states)
+
+
+def _head(
+    model: str, owner: Teacher, module: nn.Module, layer: OutputLayer, batch: Batch, hidden_states: bool
+) -> tuple[Head, Sequence[Tensor]] | None:
+    if not (layer.is_whole and layer.is_offered(batch, owner.logits)):
+        return None
+    states: Sequence[Tensor] = ()
+    with torch.no_grad(), evaluating(module), layer.kept() as heads:
+        if hidden_states:
+            states = _outputs(model, module, batch, 0).hidden_states
+        else:
+            _output(model, module, batch)
+    return heads[0], [state.detach() for state in states]
 
 
 def _module_pass(outputs: Outputs) -> OncePass:

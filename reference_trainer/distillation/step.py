@@ -5,7 +5,7 @@ Shape letters: B batch, T position, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from reference_trainer.distillation.domain import IGNORE_INDEX
+from reference_trainer.distillation.heads import Gradients, Head, HeadStudent, HeadTeacher, walk_heads
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import (
@@ -34,6 +35,7 @@ __all__ = [
     "check_vocabularies",
     "kd_step",
     "labels_of_logits",
+    "measured_rows",
     "pass_gradient",
     "sums_of",
 ]
@@ -142,24 +144,68 @@ def pass_gradient(
     before the student gets a gradient.
     """
     matched = weights.feature_weight > 0
-    taught = feature_teacher(teacher).outputs(batch) if matched else Outputs(teacher.logits(batch), ())
-    teacher_BTV = checked_logits("teacher", taught.logits, batch.tokens, teacher.vocab_size)
-    forward_pass: Any = feature_student(student).forward_features(batch) if matched else student.forward(batch)
-    student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
-    labels_BT = labels_BT.to(student_BTV.device)
-    tensors = (student_BTV, teacher_BTV.to(student_BTV.device), labels_BT)
-    rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics, deferred=deferred)
-    teacher_states = taught.hidden_states
-    del taught, teacher_BTV, tensors  # the memory of the teacher's logits is free for the backward
+    chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
+    taught, teacher_states = _taught(teacher, batch, chunked=chunked, matched=matched)
+    settings: Any = {"scale": scale, "metrics": metrics, "deferred": deferred}
+    learn = _learned_in_chunks if chunked else _learned
+    forward_pass, rows, gradient_BTV = learn(student, batch, taught, labels_BT, weights, matched=matched, **settings)
+    del taught  # the memory of the teacher's logits is free for the backward
     if not matched:
-        forward_pass.backward(rows.gradient_BTV)
+        forward_pass.backward(gradient_BTV)
         return Passed(rows, None)
-    matching, scored_BT = features or FeatureMatching(), labels_BT != IGNORE_INDEX
+    matching, scored_BT = features or FeatureMatching(), labels_BT.to(gradient_BTV.device) != IGNORE_INDEX
     distance, gradients = matching.differentiate(
         forward_pass.hidden_states, teacher_states, scored_BT, scale * weights.feature_weight
     )
-    forward_pass.backward(rows.gradient_BTV, gradients)
+    forward_pass.backward(gradient_BTV, gradients)
     return Passed(rows, distance)
+
+
+def measured_rows(teacher: Teacher, student: Teacher, batch: Batch, labels_BT: Tensor, weights: Weights) -> Rows:
+    """Return the rows of both models with their metrics, without a gradient; errors as of `pass_gradient`."""
+    head = student.head(batch) if isinstance(student, HeadTeacher) else None
+    taught, _ = _taught(teacher, batch, chunked=head is not None, matched=False)
+    if head is not None:
+        return walk_heads(head[0], taught, labels_BT.to(head[0].hidden_PW.device), weights, metrics=True)[0]
+    assert isinstance(taught, Tensor)
+    student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
+    device = student_BTV.device
+    tensors = (student_BTV, taught.to(device), labels_BT.to(device))
+    return walk(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True)
+
+
+def _taught(teacher: Teacher, batch: Batch, *, chunked: bool, matched: bool) -> tuple[Head | Tensor, Sequence[Tensor]]:
+    """Return the teacher's logits, or if possible its output layer where they are formed in chunks; hidden states."""
+    if chunked and isinstance(teacher, HeadTeacher) and (kept := teacher.head(batch, hidden_states=matched)):
+        return kept
+    outputs = feature_teacher(teacher).outputs(batch) if matched else Outputs(teacher.logits(batch), ())
+    return checked_logits("teacher", outputs.logits, batch.tokens, teacher.vocab_size), outputs.hidden_states
+
+
+def _learned(
+    student: Any, batch: Batch, taught: Any, labels_BT: Tensor, weights: Weights, *, matched: bool, **settings: Any
+) -> tuple[Any, Rows, Tensor]:
+    """Return a pass of the student, its rows, and the gradient of its logits."""
+    forward_pass: Any = feature_student(student).forward_features(batch) if matched else student.forward(batch)
+    student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
+    tensors = (student_BTV, taught.to(student_BTV.device), labels_BT.to(student_BTV.device))
+    rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, **settings)
+    return forward_pass, rows, rows.gradient_BTV
+
+
+def _learned_in_chunks(
+    student: Any, batch: Batch, taught: Any, labels_BT: Tensor, weights: Weights, *, matched: bool, **settings: Any
+) -> tuple[Any, Rows, Tensor]:
+    """Return a pass that applies gradients formed in its output layer, its rows, and a gradient for its backward."""
+    seen: list[Rows] = []
+
+    def consume(head: Head) -> Gradients:
+        rows, gradients = walk_heads(head, taught, labels_BT.to(head.hidden_PW.device), weights, **settings)
+        seen.append(rows)
+        return gradients
+
+    forward_pass = student.forward_head(batch, consume, hidden_states=matched)
+    return forward_pass, seen[0], forward_pass.logits
 
 
 def sums_of(rows: Rows, weights: Weights, *, metrics: bool, feature: Tensor | None = None) -> dict[str, Tensor]:

@@ -276,11 +276,12 @@ class Distillation(Parts):
             self._trained = wrap(self.student)
         else:
             self._trained = spread(self.student, self.settings.strategy, self.device, wrap)
-        teacher, learner = wrap(self.teacher), ModuleStudent(self._trained, self.vocab_size)
+        note = self.lines.write
+        teacher, learner = wrap(self.teacher), ModuleStudent(self._trained, self.vocab_size, note=note)
         if mode is None:
-            return ModuleTeacher(teacher, self.vocab_size), learner
+            return ModuleTeacher(teacher, self.vocab_size, note=note), learner
         self.check_tokens()
-        return share_vocabulary(ModuleTeacher(teacher, self.teacher_vocab_size()), learner, mode)
+        return share_vocabulary(ModuleTeacher(teacher, self.teacher_vocab_size(), note=note), learner, mode)
 
     def _step_flops(self) -> int | None:
         B, T = self.batches.batch(1, 1).tokens.shape

@@ -12,9 +12,8 @@ from reference_trainer.data.text import Rows
 from reference_trainer.distillation.domain import IGNORE_INDEX
 from reference_trainer.distillation.metrics import add
 from reference_trainer.distillation.objective import Weights
-from reference_trainer.distillation.protocols import Batch, Teacher, checked_logits
-from reference_trainer.distillation.rows import walk
-from reference_trainer.distillation.step import MetricSum, check_vocabularies, labels_of_logits, sums_of
+from reference_trainer.distillation.protocols import Batch, Teacher
+from reference_trainer.distillation.step import MetricSum, check_vocabularies, labels_of_logits, measured_rows, sums_of
 from reference_trainer.ranks.parallel import ONE_PROCESS, Parallel
 
 __all__ = ["EVALUATED_SUMS", "evaluate"]
@@ -65,11 +64,7 @@ def _over_ranks(totals: Mapping[str, MetricSum], parallel: Parallel) -> Mapping[
 
 
 def _batch_metrics(teacher: Teacher, student: Teacher, batch: Batch, weights: Weights) -> dict[str, MetricSum]:
-    student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
-    teacher_BTV = checked_logits("teacher", teacher.logits(batch), batch.tokens, teacher.vocab_size)
-    device = student_BTV.device
-    tensors = (student_BTV, teacher_BTV.to(device), labels_of_logits(batch.labels).to(device))
-    rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True)
+    rows = measured_rows(teacher, student, batch, labels_of_logits(batch.labels), weights)
     sums = sums_of(rows, weights, metrics=True)
     numbers = torch.stack([rows.count, *(sums[name] for name in EVALUATED_SUMS)]).tolist()  # one transfer
     return {name: MetricSum(numbers[place], int(numbers[0])) for place, name in enumerate(EVALUATED_SUMS, start=1)}
