@@ -130,6 +130,7 @@ def check(models: Models, chosen: dict[str, Callable[[Models], float]]) -> None:
 def compare(title: str, models: Models, chosen: dict[str, Callable[[Models], float]], rounds: int) -> None:
     """Print time and memory of each variant, and both as a share of plain PyTorch."""
     times = taken(models, chosen, rounds)
+    models.student.zero_grad()  # the gradients of the last variant are no memory that the next one has
     peaks = {name: peak_bytes(models, variant) for name, variant in chosen.items()}
     print(
         f"\n| {title} | time, of plain | CPU s: fastest, slowest | memory, of plain | peak MiB |\n|---|---|---|---|---|"
@@ -147,13 +148,14 @@ SWEEP = [(256, 32_000), (1024, 32_000), (4096, 32_000), (1024, 256), (1024, 8_19
 
 
 def sweep(rounds: int) -> None:
-    """Print nanoseconds and bytes for each logit of one model; the models are narrow, so that the loss is most of it."""
+    """Print nanoseconds and bytes for each logit of one model, of models so narrow that the loss is most of it."""
     shapes = ((1, 64), (1, 64))
     chosen = {name: variant for name, variant in variants().items() if name in (PLAIN, ALL_AT_ONCE, CHUNKED)}
     print(f"\n| N | V | {' | '.join(f'{name}, ns | bytes' for name in chosen)} |\n|{'---|' * (2 + 2 * len(chosen))}")
     for rows, vocabulary in SWEEP:
         models = Models(rows, vocabulary, scored=1.0, shapes=shapes)
         times, logits = taken(models, chosen, rounds), rows * vocabulary
+        models.student.zero_grad()
         cells = []
         for name, variant in chosen.items():
             seconds = statistics.median(each.cpu for each in times[name])

@@ -23,7 +23,7 @@ from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch, FeaturePass
 from reference_trainer.distillation.rows import Rows, Walk, collected
 
-__all__ = ["Gradients", "Head", "HeadStudent", "HeadTeacher", "head_loss", "head_of", "walk_heads"]
+__all__ = ["Gradients", "Head", "HeadStudent", "HeadTeacher", "head_loss", "head_of", "rows_per_chunk", "walk_heads"]
 
 CPU_CHUNK_BYTES = 64 << 20  # fewer rows would read the weights too often for each product
 CHUNK_BYTES = 512 << 20
@@ -49,6 +49,20 @@ class Head:
     vocab_size: int
     needed: tuple[bool, bool, bool] = NONE
 
+    @property
+    def kept(self) -> int:
+        """Return how many tokens of the layer have a logit."""
+        return min(self.vocab_size, len(self.weight_VW))
+
+    def write_logits(self, hidden_CW: Tensor, out_CV: Tensor) -> None:
+        """Write the logits of some rows [C, vocab_size]."""
+        out_CV[:, self.kept :] = -torch.inf
+        weight_WV, kept_CV = self.weight_VW[: self.kept].t(), out_CV[:, : self.kept]
+        if self.bias_V is None:
+            torch.mm(hidden_CW, weight_WV, out=kept_CV)
+        else:
+            torch.addmm(self.bias_V[: self.kept], hidden_CW, weight_WV, out=kept_CV)
+
 
 @runtime_checkable
 class HeadTeacher(Protocol):
@@ -71,9 +85,16 @@ class HeadStudent(Protocol):
         ...
 
     def forward_head(
-        self, batch: Batch, consume: Callable[[Head], Gradients], *, hidden_states: bool = False
+        self,
+        batch: Batch,
+        consume: Callable[[Head], Gradients],
+        *,
+        hidden_states: bool = False,
+        evaluated: bool = False,
     ) -> FeaturePass:
         """Run a forward in which `consume` is called once in the place of the output layer.
+
+        evaluated: in eval mode and without a graph.
 
         The logits of the pass are zeros [B, T, 1]. Its backward takes any gradient of them, and applies those that
         `consume` returned.
@@ -117,7 +138,7 @@ def walk_heads(
     labels_P, device = labels_BT.flatten(), student.hidden_PW.device
     scored_P, on_cpu = labels_P != IGNORE_INDEX, device.type == "cpu"
     places_N = scored_P.nonzero()[:, 0] if on_cpu else torch.arange(len(labels_P), device=device)
-    size = _rows_per_chunk(student, teacher)
+    size = rows_per_chunk(student, teacher)
     learned, taught = _Products(student, places_N, size), _rows_of(teacher, places_N, size)
     gradients = _HeadGradients(learned, scale is not None)
     numbers = []
@@ -164,7 +185,7 @@ class _HeadLoss(torch.autograd.Function):
         return None if hidden is None else hidden.unflatten(0, of_zeros.shape[:-1]), weight, bias, None
 
 
-def _rows_per_chunk(student: Head, teacher: Head | Tensor) -> int:
+def rows_per_chunk(student: Head, teacher: Head | Tensor) -> int:
     """Return how many rows of logits fit into a chunk, at least 1."""
     of_teacher = teacher.hidden_PW if isinstance(teacher, Head) else teacher
     itemsize = max(student.hidden_PW.itemsize, of_teacher.itemsize)
@@ -176,19 +197,14 @@ class _Products:
     """The logits of some rows of a head, formed a chunk at a time in one buffer."""
 
     def __init__(self, head: Head, places_N: Tensor, size: int) -> None:
-        self.head, self.kept = head, min(head.vocab_size, len(head.weight_VW))
+        self.head = head
         self.hidden_NW = head.hidden_PW.index_select(0, places_N.to(head.hidden_PW.device))
         self.buffer = self.hidden_NW.new_empty(min(size, len(places_N)), head.vocab_size)
 
     def chunk(self, part: slice) -> Tensor:
-        hidden_CW, bias_V = self.hidden_NW[part], self.head.bias_V
+        hidden_CW = self.hidden_NW[part]
         logits_CV = self.buffer[: len(hidden_CW)]
-        logits_CV[:, self.kept :] = -torch.inf
-        weight_WV, out_CV = self.head.weight_VW[: self.kept].t(), logits_CV[:, : self.kept]
-        if bias_V is None:
-            torch.mm(hidden_CW, weight_WV, out=out_CV)
-        else:
-            torch.addmm(bias_V[: self.kept], hidden_CW, weight_WV, out=out_CV)
+        self.head.write_logits(hidden_CW, logits_CV)
         return logits_CV
 
 
@@ -218,7 +234,7 @@ class _HeadGradients:
         self.bias_V = torch.zeros_like(head.bias_V, dtype=dtype) if of_bias and head.bias_V is not None else None
 
     def add(self, part: slice, gradient_CV: Tensor) -> None:
-        kept = self.products.kept
+        kept = self.products.head.kept
         gradient_CV, hidden_CW = gradient_CV[:, :kept], self.products.hidden_NW[part]
         if self.hidden_NW is not None:
             torch.mm(gradient_CV, self.products.head.weight_VW[:kept], out=self.hidden_NW[part])

@@ -37,18 +37,23 @@ class OutputLayer:
 
     def is_offered(self, batch: Batch, logits: Callable[[Batch], Tensor]) -> bool:
         """Return whether the layer can be replaced; the first call runs `logits` on the first tokens of the batch."""
-        if self._vocab_size < LEAST_VOCABULARY or not batch.tokens.numel():
+        if self._vocab_size < LEAST_VOCABULARY:
             return False
         if self._refusal is None:
-            self._refusal = self._refused(batch, logits)
+            self._refusal = self.refusal(batch, logits)
             if self._refusal:
                 self._note(f"the {self._model} forms the logits of all tokens at once: {self._refusal}")
         return not self._refusal
 
+    def find(self) -> object:
+        """Return what the module offers as its output layer; None if it offers nothing."""
+        get = getattr(_unwrapped(self._module), "get_output_embeddings", None)
+        return None if get is None else get()
+
     @property
     def is_whole(self) -> bool:
         """Return whether the weights can be used after a forward: those of a shard cannot."""
-        layer = _output_layer(self._module)
+        layer = self.find()
         return isinstance(layer, nn.Linear) and not hasattr(layer.weight, "full_tensor")
 
     @contextmanager
@@ -71,7 +76,7 @@ class OutputLayer:
 
     @contextmanager
     def _replaced(self, forward: Callable[[nn.Linear, Tensor], Tensor]) -> Iterator[None]:
-        layer = _output_layer(self._module)
+        layer = self.find()
         assert isinstance(layer, nn.Linear)
         layer.__dict__["forward"] = lambda hidden_BTW: forward(layer, hidden_BTW)
         try:
@@ -79,13 +84,13 @@ class OutputLayer:
         finally:
             del layer.__dict__["forward"]
 
-    def _refused(self, batch: Batch, logits: Callable[[Batch], Tensor]) -> str:
+    def refusal(self, batch: Batch, logits: Callable[[Batch], Tensor]) -> str:
         """Return why the layer cannot be used, empty if it can.
 
         The layer's logits are replaced by known ones, large enough that a soft cap, a scale or a bound of the model
         changes some of them, whatever its weights are.
         """
-        layer = _output_layer(self._module)
+        layer = self.find()
         name = type(_unwrapped(self._module)).__name__
         if layer is None:
             return f"{name} has no method get_output_embeddings"
@@ -109,6 +114,9 @@ class OutputLayer:
 
 
 def _first(batch: Batch) -> Batch:
+    if not batch.tokens.numel():  # every rank checks at once, also one without sequences
+        nothing_11 = batch.tokens.new_zeros(1, 1)
+        return Batch(tokens=nothing_11, labels=nothing_11)
     begin = slice(1), slice(CHECKED_TOKENS)
     segments = None if batch.segments is None else batch.segments[begin]
     return Batch(tokens=batch.tokens[begin], labels=batch.labels[begin], segments=segments)
@@ -119,8 +127,3 @@ def _unwrapped(module: nn.Module) -> nn.Module:
     if not hasattr(module, "get_output_embeddings") and isinstance(inner, nn.Module):
         return _unwrapped(inner)
     return module
-
-
-def _output_layer(module: nn.Module) -> object:
-    get = getattr(_unwrapped(module), "get_output_embeddings", None)
-    return None if get is None else get()

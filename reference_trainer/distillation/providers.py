@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -76,8 +76,7 @@ class ModuleTeacher:
     def logits(self, batch: Batch) -> Tensor:
         self._freeze()  # a student that shares modules may have unfrozen them
         with torch.no_grad(), evaluating(self._module):
-            output = _output("teacher", self._module, batch)
-        return checked_logits("teacher", _logits_of(output), batch.tokens, self._vocab_size).detach()
+            return _outputs_of("teacher", self._module, batch, self._vocab_size, False).logits.detach()
 
     def outputs(self, batch: Batch) -> Outputs:
         """Return logits and hidden states of one forward. Raise `ProviderError` if the module has no hidden states."""
@@ -88,8 +87,12 @@ class ModuleTeacher:
 
     def head(self, batch: Batch, *, hidden_states: bool = False) -> tuple[Head, Sequence[Tensor]] | None:
         """Return output layer and hidden states of one forward; None if the module offers only logits."""
+        if not (self._layer.is_whole and self._layer.is_offered(batch, self.logits)):
+            return None
         self._freeze()
-        return _head("teacher", self, self._module, self._layer, batch, hidden_states)
+        with torch.no_grad(), evaluating(self._module), self._layer.kept() as heads:
+            states = _outputs_of("teacher", self._module, batch, 0, hidden_states).hidden_states
+        return heads[0], [state.detach() for state in states]
 
     def _freeze(self) -> None:
         for parameter in self._module.parameters():
@@ -117,9 +120,7 @@ class ModuleStudent:
         return self._vocab_size
 
     def forward(self, batch: Batch) -> StudentPass:
-        output = _output("student", self._module, batch)
-        logits_BTV = checked_logits("student", _logits_of(output), batch.tokens, self._vocab_size)
-        return _module_pass(Outputs(logits_BTV, ()))
+        return _module_pass(_outputs_of("student", self._module, batch, self._vocab_size, False))
 
     def forward_features(self, batch: Batch) -> FeaturePass:
         """Return a pass with hidden states. Raise `ProviderError` if the module has none."""
@@ -140,32 +141,20 @@ class ModuleStudent:
         return self._layer.is_offered(batch, self.logits)
 
     def forward_head(
-        self, batch: Batch, consume: Callable[[Head], Gradients], *, hidden_states: bool = False
+        self,
+        batch: Batch,
+        consume: Callable[[Head], Gradients],
+        *,
+        hidden_states: bool = False,
+        evaluated: bool = False,
     ) -> FeaturePass:
         """Run a forward with `consume` in the place of the output layer; see `heads.HeadStudent`."""
-        with self._layer.consumed(consume):
-            if hidden_states:
-                return _module_pass(_outputs("student", self._module, batch, 1))
-            zeros = _logits_of(_output("student", self._module, batch))
-        return _module_pass(Outputs(checked_logits("student", zeros, batch.tokens, 1), ()))
-
-    def head(self, batch: Batch, *, hidden_states: bool = False) -> tuple[Head, Sequence[Tensor]] | None:
-        """Return output layer and hidden states in eval mode, without a graph, as a teacher does."""
-        return _head("student", self, self._module, self._layer, batch, hidden_states)
-
-
-def _head(
-    model: str, owner: Teacher, module: nn.Module, layer: OutputLayer, batch: Batch, hidden_states: bool
-) -> tuple[Head, Sequence[Tensor]] | None:
-    if not (layer.is_whole and layer.is_offered(batch, owner.logits)):
-        return None
-    states: Sequence[Tensor] = ()
-    with torch.no_grad(), evaluating(module), layer.kept() as heads:
-        if hidden_states:
-            states = _outputs(model, module, batch, 0).hidden_states
-        else:
-            _output(model, module, batch)
-    return heads[0], [state.detach() for state in states]
+        with ExitStack() as stack:
+            stack.enter_context(self._layer.consumed(consume))
+            if evaluated:
+                stack.enter_context(torch.no_grad())
+                stack.enter_context(evaluating(self._module))
+            return _module_pass(_outputs_of("student", self._module, batch, 1, hidden_states))
 
 
 def _module_pass(outputs: Outputs) -> OncePass:
@@ -209,6 +198,13 @@ def _output(model: str, module: nn.Module, batch: Batch, **options: bool) -> obj
             f"documents of a row would attend to each other; use padded batches or a module that takes segments"
         )
     return module(tokens_BT, segments=batch.segments.to(device), **options)
+
+
+def _outputs_of(model: str, module: nn.Module, batch: Batch, vocab_size: int, hidden_states: bool) -> Outputs:
+    if hidden_states:
+        return _outputs(model, module, batch, vocab_size)
+    logits_BTV = checked_logits(model, _logits_of(_output(model, module, batch)), batch.tokens, vocab_size)
+    return Outputs(logits_BTV, ())
 
 
 def _outputs(model: str, module: nn.Module, batch: Batch, vocab_size: int) -> Outputs:

@@ -147,7 +147,7 @@ def pass_gradient(
     chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
     taught, teacher_states = _taught(teacher, batch, chunked=chunked, matched=matched)
     settings: Any = {"scale": scale, "metrics": metrics, "deferred": deferred}
-    learn = _learned_in_chunks if chunked else _learned
+    learn: Any = _learned_in_chunks if chunked else _learned
     forward_pass, rows, gradient_BTV = learn(student, batch, taught, labels_BT, weights, matched=matched, **settings)
     del taught  # the memory of the teacher's logits is free for the backward
     if not matched:
@@ -163,14 +163,12 @@ def pass_gradient(
 
 def measured_rows(teacher: Teacher, student: Teacher, batch: Batch, labels_BT: Tensor, weights: Weights) -> Rows:
     """Return the rows of both models with their metrics, without a gradient; errors as of `pass_gradient`."""
-    head = student.head(batch) if isinstance(student, HeadTeacher) else None
-    taught, _ = _taught(teacher, batch, chunked=head is not None, matched=False)
-    if head is not None:
-        return walk_heads(head[0], taught, labels_BT.to(head[0].hidden_PW.device), weights, metrics=True)[0]
-    assert isinstance(taught, Tensor)
+    if isinstance(student, HeadStudent) and student.offers_head(batch):
+        taught, _ = _taught(teacher, batch, chunked=True, matched=False)
+        return _learned_in_chunks(student, batch, taught, labels_BT, weights, evaluated=True, metrics=True)[1]
     student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
-    device = student_BTV.device
-    tensors = (student_BTV, taught.to(device), labels_BT.to(device))
+    teacher_BTV = checked_logits("teacher", teacher.logits(batch), batch.tokens, teacher.vocab_size)
+    tensors = (student_BTV, teacher_BTV.to(student_BTV.device), labels_BT.to(student_BTV.device))
     return walk(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True)
 
 
@@ -194,7 +192,15 @@ def _learned(
 
 
 def _learned_in_chunks(
-    student: Any, batch: Batch, taught: Any, labels_BT: Tensor, weights: Weights, *, matched: bool, **settings: Any
+    student: HeadStudent,
+    batch: Batch,
+    taught: Head | Tensor,
+    labels_BT: Tensor,
+    weights: Weights,
+    *,
+    matched: bool = False,
+    evaluated: bool = False,
+    **settings: Any,
 ) -> tuple[Any, Rows, Tensor]:
     """Return a pass that applies gradients formed in its output layer, its rows, and a gradient for its backward."""
     seen: list[Rows] = []
@@ -204,7 +210,7 @@ def _learned_in_chunks(
         seen.append(rows)
         return gradients
 
-    forward_pass = student.forward_head(batch, consume, hidden_states=matched)
+    forward_pass = student.forward_head(batch, consume, hidden_states=matched, evaluated=evaluated)
     return forward_pass, seen[0], forward_pass.logits
 
 

@@ -79,9 +79,8 @@ class _ResizedTeacher:
         return Outputs(self._resized(outputs.logits, batch), outputs.hidden_states)
 
     def head(self, batch: Batch, *, hidden_states: bool = False) -> tuple[Head, Sequence[Tensor]] | None:
-        kept = (
-            self._teacher.head(batch, hidden_states=hidden_states) if isinstance(self._teacher, HeadTeacher) else None
-        )
+        teacher: Any = self._teacher
+        kept = teacher.head(batch, hidden_states=hidden_states) if isinstance(teacher, HeadTeacher) else None
         return kept and (replace(kept[0], vocab_size=self._vocab_size), kept[1])
 
     def _resized(self, logits_BTV: Tensor, batch: Batch) -> Tensor:
@@ -117,17 +116,9 @@ class _ResizedStudent:
     def offers_head(self, batch: Batch) -> bool:
         return isinstance(self._student, HeadStudent) and self._student.offers_head(batch)
 
-    def forward_head(
-        self, batch: Batch, consume: Callable[[Head], Gradients], *, hidden_states: bool = False
-    ) -> FeaturePass:
+    def forward_head(self, batch: Batch, consume: Callable[[Head], Gradients], **options: bool) -> FeaturePass:
         student, size = cast(HeadStudent, self._student), self._vocab_size
-        return student.forward_head(
-            batch, lambda head: consume(replace(head, vocab_size=size)), hidden_states=hidden_states
-        )
-
-    def head(self, batch: Batch, *, hidden_states: bool = False) -> tuple[Head, Sequence[Tensor]] | None:
-        """Return the output layer in eval mode; see `ModuleStudent`."""
-        return _ResizedTeacher(cast(Teacher, self._student), self._vocab_size).head(batch, hidden_states=hidden_states)
+        return student.forward_head(batch, lambda head: consume(replace(head, vocab_size=size)), **options)
 
     def _resized(self, native_pass: Any, batch: Batch) -> _ResizedPass:
         return _ResizedPass(native_pass, batch, self._student.vocab_size, self._vocab_size)
