@@ -91,11 +91,10 @@ class OutputLayer:
         changes some of them, whatever its weights are.
         """
         layer = self.find()
-        name = type(_unwrapped(self._module)).__name__
         if layer is None:
-            return f"{name} has no method get_output_embeddings"
+            return "it has no method get_output_embeddings"
         if type(layer) is not nn.Linear or "forward" in vars(layer):
-            return f"the output layer of {name} is not a plain nn.Linear, but {type(layer).__name__}"
+            return f"its output layer is not a plain nn.Linear, but {type(layer).__name__}"
         known: list[Tensor] = []
 
         def marked(layer: nn.Linear, hidden_BTW: Tensor) -> Tensor:
@@ -107,9 +106,9 @@ class OutputLayer:
         with self._replaced(marked):
             seen_BTV = logits(_first(batch))
         if len(known) != 1:
-            return f"{name} applies its output layer {len(known)} times in a forward"
+            return f"it applies its output layer {len(known)} times in a forward"
         if seen_BTV.shape != known[0].shape or not torch.equal(seen_BTV.double(), known[0].double()):
-            return f"{name} changes the logits of its output layer, such as by a soft cap or a scale"
+            return "it changes those of its output layer, such as by a soft cap or a scale"
         return ""
 
 
