@@ -19,10 +19,13 @@ from falsifiers.chunked_head.models import (
     assert_gradients,
     batches_of,
     chunks_of,
+    moved,
     oracle,
 )
+from falsifiers.support.fake_cuda import fake_cuda
 from falsifiers.support.ranks import run_ranks
 from reference_trainer.distillation.objective import Weights
+from reference_trainer.distillation.protocols import Batch
 
 ALLOWED = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 0.03}
 """Of the norm of a gradient; products under autocast round to 8 bits."""
@@ -93,6 +96,30 @@ def falsify_hidden_states_are_matched_beside_chunks(subject: Any, seed: int, tie
     for all_logits, chunked in zip(*seen, strict=True):
         away = float((all_logits - chunked).abs().max())
         assert away <= 1e-12 * max(float(all_logits.abs().max()), 1.0), f"with features, a result is off by {away:.1e}"
+
+
+PLACES = st.sampled_from(["cpu", "cuda"])
+
+
+@given(seed=st.integers(0, 99), teacher_on=PLACES, batch_on=PLACES, scored=st.sampled_from([0.0, 0.6, 1.0]))
+def falsify_chunks_stay_on_their_device(subject: Any, seed: int, teacher_on: str, batch_on: str, scored: float) -> None:
+    """There every row is read, because a selection would wait for the device; unscored ones have no influence."""
+    student, teacher = Tiny(seed, bias=True).double(), Tiny(seed + 1).double()
+    weights = Weights(temperature=2.0, ce_weight=0.3, kd_weight=0.7)
+    batches, lines = batches_of(seed, [(3, 5), (2, 4)], scored), list[str]()
+    expected = oracle(student, teacher, batches, weights)
+    with fake_cuda(), chunks_of(4):
+        frozen = subject.ModuleTeacher(moved(teacher, teacher_on), V)
+        learner = subject.ModuleStudent(moved(student, "cuda"), V, note=lines.append)
+        placed = [Batch(tokens=each.tokens.to(batch_on), labels=each.labels.to(batch_on)) for each in batches]
+        subject.kd_window(frozen, learner, placed, weights)
+        places = {str(each.grad.device) for each in student.parameters() if each.grad is not None}
+        assert places == {"cuda:0"}, f"gradients are on {places}; expected cuda:0"
+        assert lines == [], f"there are no chunks: {lines}"
+        seen = {name: each.grad.cpu() for name, each in student.named_parameters() if each.grad is not None}
+    for name, wanted in expected.gradients.items():
+        away = float((seen[name] - wanted).abs().max())
+        assert away <= 1e-12, f"the gradient of {name} is off by {away:.1e}"
 
 
 @given(seed=st.integers(0, 99))

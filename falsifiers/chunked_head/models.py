@@ -82,9 +82,17 @@ def chunks_of(rows: int, itemsize: int = 8) -> Iterator[None]:
     """Let every vocabulary be large, and each chunk have this many rows of `V` logits."""
     with (
         mock.patch.object(output_layers, "LEAST_VOCABULARY", 1),
-        mock.patch.object(heads, "CPU_CHUNK_BYTES", rows * V * itemsize),
+        mock.patch.multiple(heads, CPU_CHUNK_BYTES=rows * V * itemsize, CHUNK_BYTES=rows * V * itemsize),
     ):
         yield
+
+
+def moved(model: Tiny, device: str) -> Tiny:
+    """Return the model with parameters on a device that `fake_cuda` may make."""
+    for part in model.modules():
+        for name, parameter in list(part.named_parameters(recurse=False)):
+            part.register_parameter(name, nn.Parameter(parameter.detach().to(device)))
+    return model
 
 
 def batches_of(seed: int, sizes: Sequence[tuple[int, int]], scored: float = 0.6) -> list[Batch]:
