@@ -24,6 +24,7 @@ from falsifiers.chunked_head.models import (
 )
 from falsifiers.support.fake_cuda import fake_cuda
 from falsifiers.support.ranks import run_ranks
+from reference_trainer.data.text import Sequences
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch
 
@@ -57,6 +58,23 @@ def falsify_chunks_give_gradient_and_sums_of_all_logits(
         seen = float(window.sums[name])
         allowed = ALLOWED[dtype] * max(abs(wanted), 1.0)
         assert abs(seen - wanted) <= allowed, f"{dtype}, chunks of {rows} rows: {name} is {seen}; expected {wanted}"
+
+
+@given(seed=st.integers(0, 99), weights=WEIGHTS, rows=st.integers(1, 9))
+def falsify_an_evaluation_has_the_sums_of_all_logits(subject: Any, seed: int, weights: Weights, rows: int) -> None:
+    student, teacher = Tiny(seed).double(), Tiny(seed + 1).double()
+    bytes_N = torch.randint(V, (17,), generator=torch.Generator().manual_seed(seed)).byte()
+    text = Sequences(bytes_N=bytes_N, length=5, batch_size=3, device=torch.device("cpu"))
+    batches = [text.batch(torch.arange(len(text)), number) for number in range(1, text.batches + 1)]
+    expected = oracle(student, teacher, batches, weights).sums
+    with chunks_of(rows):
+        providers = subject.ModuleTeacher(teacher, V), subject.ModuleStudent(student, V)
+        sums = subject.evaluate(*providers, text, weights)
+    for name in expected.keys() - {"loss"}:
+        seen, wanted = sums[name].sum, expected[name]
+        assert abs(seen - wanted) <= 1e-10, f"chunks of {rows} rows: {name} is {seen}; expected {wanted}"
+    trained = [name for name, each in student.named_parameters() if each.grad is not None]
+    assert trained == [], f"an evaluation leaves gradients of {trained}"
 
 
 @given(

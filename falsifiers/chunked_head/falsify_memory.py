@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from falsifiers.chunked_head.models import Tiny, V, assert_gradients, batches_of, chunks_of, oracle
 from reference_trainer.data.text import Sequences
 from reference_trainer.distillation.objective import Weights
+from reference_trainer.models.decoder import DecoderConfig, new_decoder
 
 MODELS = ["student", "teacher"]
 USUAL = Weights(temperature=2.0, ce_weight=0.3, kd_weight=0.7)
@@ -35,7 +36,8 @@ class Largest(TorchDispatchMode):
 
 def falsify_no_tensor_has_all_logits(subject: Any) -> None:
     """2304 rows of 16,384 float32 logits are 144 MiB; with the defaults, a chunk has 64 MiB."""
-    student, teacher = Tiny(0, LARGE), Tiny(1, LARGE)
+    config = DecoderConfig(vocab_size=LARGE, layers=1, width=4, heads=1)
+    student, teacher = new_decoder(config, 0), new_decoder(config, 1)
     providers = subject.ModuleTeacher(teacher, LARGE), subject.ModuleStudent(student, LARGE)
     (batch,) = batches_of(0, [(SEQUENCES, LENGTH)], scored=1.0)
     rows = Sequences(
