@@ -15,8 +15,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pv
-from pv.commands.attempt import Options
-from pv.commands.trials import Trials
+from pv.commands.validation.attempt import Options
+from pv.commands.validation.trials import Trials
 from pv.contract.claims import Falsifier, Harness
 from pv.contract.model import Contract
 from pv.engines.kinds import kind_of

@@ -15,7 +15,7 @@ import pv
 from pv.contract.names import Binding, Target
 from pv.engines.blame import Blame
 from pv.engines.code import Code
-from pv.engines.kind import How
+from pv.engines.kind import Conditions
 from pv.engines.property import Settings, attack, load_profile
 from pv.engines.stream import Stream
 from pv.instrument.import_hook import RootsFirst
@@ -34,7 +34,7 @@ def main(rounds: int) -> None:
     (contract,) = pv.load(project.contracts).contracts
     claim = next(f for f in contract.falsifiers if f.id == "C-LIMIT")
     code = Code(project, Target("counting"))
-    body = tasks.attack(code, contract, claim, How(examples=100))
+    body = tasks.attack(code, contract, claim, Conditions(examples=100))
     loaded = preload(project, [contract], [code.subject])
     with Pool(loaded, 1) as forked, Pool(loaded, 1, spawn=True) as spawned:
         ways: dict[str, Callable[[], None]] = {

@@ -6,11 +6,11 @@ from fnmatch import fnmatchcase
 from importlib.metadata import version
 from pathlib import Path
 
-from pv.commands.attempt import Options
 from pv.commands.naming import contract_id
 from pv.commands.request import Request, project_of, read
 from pv.commands.subjects import absent, named
 from pv.commands.validate import Interrupted, options_of, validated
+from pv.commands.validation.attempt import Options
 from pv.contract.check import did_you_mean
 from pv.contract.model import Contract, OtherSubject
 from pv.contract.suites import suites

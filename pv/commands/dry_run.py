@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pv.commands.attempt import Attempt, Options
-from pv.commands.bodies import Bodies
 from pv.commands.request import Chosen, Request, choose, project_of
+from pv.commands.validation.attempt import Attempt, Options
+from pv.commands.validation.tasks import Tasks
 from pv.contract.claims import Falsifier, Run
 from pv.contract.finding import Finding, Severity
 from pv.contract.model import Contract
-from pv.engines.kind import How
+from pv.engines.kind import Conditions
 from pv.engines.kinds import kind_of
 from pv.errors import PvError
 from pv.linting import MUTANT_STALE, RUNNABLE
@@ -32,12 +32,12 @@ def dry_run(
     The devices need not exist. Mutants are tried on the CPU only. Raise UsageError and ProjectError like `pv.validate`.
     """
     chosen = choose(project or project_of(paths), Request(paths=paths, devices=tuple(devices) or None, **options))
-    bodies = Bodies(chosen.project, chosen.subjects, Options(jobs=1))
+    tasks = Tasks(chosen.project, chosen.subjects, Options(jobs=1))
     runnable = [c for c in chosen.contracts if c.strict and chosen.runnable(c)]
     return DryRun(
         findings=tuple(_preventing(chosen)),
         devices=tuple(dict.fromkeys(devices)) or ("cpu",),
-        tasks={c.id: tuple(_Building(chosen, bodies, c).tasks()) for c in runnable},
+        tasks={c.id: tuple(_Building(chosen, tasks, c).built()) for c in runnable},
         automatic={c.id: sum(1 for _ in _automatic(chosen, c)) for c in runnable},
     )
 
@@ -67,10 +67,10 @@ def _automatic(chosen: Chosen, contract: Contract) -> Iterator[Falsifier]:
 class _Building:
     """The tasks of one contract, each built like those of a validation."""
 
-    def __init__(self, chosen: Chosen, bodies: Bodies, contract: Contract) -> None:
-        self.chosen, self.bodies, self.contract = chosen, bodies, contract
+    def __init__(self, chosen: Chosen, tasks: Tasks, contract: Contract) -> None:
+        self.chosen, self.tasks, self.contract = chosen, tasks, contract
 
-    def tasks(self) -> Iterator[Built]:
+    def built(self) -> Iterator[Built]:
         """Yield every task: reference runs and claims on each device, then declared mutants on the CPU."""
         executed = set[tuple[str, str]]()
         for claim in _claims(self.chosen, self.contract):
@@ -83,25 +83,25 @@ class _Building:
 
     def _on(self, device: str, claim: Falsifier, executed: set[tuple[str, str]]) -> Iterator[Built]:
         attempt = Attempt(contract=self.contract, falsifier=claim, device=device)
-        run, how = kind_of(claim).run_of(self.contract, claim), self.bodies.how(attempt)
+        run, how = kind_of(claim).run_of(self.contract, claim), self.tasks.how(attempt)
         if run is not None:
-            how = How(device=device, directory=str(DIRECTORY))
+            how = Conditions(device=device, directory=str(DIRECTORY))
             if (run.name, device) not in executed:
                 executed.add((run.name, device))
                 yield self._execution(attempt, claim, run)
-        problem = _problem(lambda: self.bodies.attack(attempt, claim, how))
+        problem = _problem(lambda: self.tasks.attack(attempt, claim, how))
         yield Built(device=device, kind=kind_of(claim).name, claim=claim.id, problem=problem)
 
     def _execution(self, attempt: Attempt, claim: Falsifier, run: Run) -> Built:
-        problem = _problem(lambda: self.bodies.execute(attempt, claim, run, DIRECTORY))
+        problem = _problem(lambda: self.tasks.execute(attempt, claim, run, DIRECTORY))
         return Built(device=attempt.device, kind="reference run", claim=run.name, problem=problem)
 
     def _on_mutant(self, claim: Falsifier, id_: str) -> Built:
         attempt = Attempt(contract=self.contract, falsifier=claim, device="cpu", mutant=self.contract.mutant(id_))
-        run, how = kind_of(claim).run_of(self.contract, claim), self.bodies.how(attempt)
+        run, how = kind_of(claim).run_of(self.contract, claim), self.tasks.how(attempt)
         if run is not None:
-            how = How(device="cpu", mutant=attempt.mutant, directory=str(DIRECTORY), execute=run.small or {})
-        problem = _problem(lambda: self.bodies.attack(attempt, claim, how))
+            how = Conditions(device="cpu", mutant=attempt.mutant, directory=str(DIRECTORY), execute=run.small or {})
+        problem = _problem(lambda: self.tasks.attack(attempt, claim, how))
         return Built(device="cpu", kind=kind_of(claim).name, claim=claim.id, mutant=id_, problem=problem)
 
 

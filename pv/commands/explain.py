@@ -16,8 +16,9 @@ from pv.contract.spelling import nearest
 from pv.contract.suites import suites
 from pv.errors import UsageError
 from pv.mutation import score
-from pv.results import saved, store
+from pv.results import store
 from pv.results.outcome import Result
+from pv.results.saved import report as saved
 from pv.results.trial import PROOFS, MutationScore, Recorded
 from pv.source.project import Project
 from pv.source.resolve import Unbound, function

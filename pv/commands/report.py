@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pv.errors import UsageError
-from pv.results import saved
-from pv.results.merge import merge
+from pv.results.saved import report as saved
+from pv.results.saved.merge import merge
 from pv.results.verdict import Report
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from pv import __version__
 from pv.commands import replays
-from pv.commands.attempt import Options
 from pv.commands.request import DEVICES, Chosen, Request, choose, project_of
-from pv.commands.trials import Trials
+from pv.commands.validation.attempt import Options
+from pv.commands.validation.trials import Trials
 from pv.contract.finding import Finding
 from pv.contract.model import Contract
 from pv.engines.replay import read as read_example

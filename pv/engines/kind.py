@@ -25,7 +25,7 @@ ENDED_EARLY = (TrialStatus.TIMEOUT, TrialStatus.OUT_OF_MEMORY, TrialStatus.CRASH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class How:
+class Conditions:
     """The settings with which one worker tries one claim.
 
     examples: None for the claim's own number. seed: the user's, which a kind combines with the claim's id. replay:
@@ -103,7 +103,7 @@ class Kind(ABC, Generic[P]):
         """Return whether it is the kind of `claim`; the kinds are asked in the order of the registry."""
 
     @abstractmethod
-    def payload(self, code: Code, contract: Contract, claim: Falsifier, how: How) -> P:
+    def payload(self, code: Code, contract: Contract, claim: Falsifier, how: Conditions) -> P:
         """Return what the worker needs. Raise `Unbound` for a name that cannot be resolved."""
 
     @abstractmethod
@@ -135,7 +135,7 @@ class Kind(ABC, Generic[P]):
         """Return the limit that the contract sets for the whole attack, in seconds of CPU time."""
         return claim.limit_s
 
-    def limit_s(self, contract: Contract, claim: Falsifier, how: How) -> float:
+    def limit_s(self, contract: Contract, claim: Falsifier, how: Conditions) -> float:
         """Return after how many seconds of CPU time, or of waiting, its worker is killed."""
         return self.soft_limit_s(claim)
 

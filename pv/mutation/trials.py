@@ -9,7 +9,7 @@ from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.contract.mutants import NO_SCOPE
 from pv.engines.code import Code
-from pv.engines.kind import How, seed_of
+from pv.engines.kind import Conditions, seed_of
 from pv.engines.kinds import kind_of
 from pv.mutation import judge, scope
 from pv.mutation.generate import Automatic, Module, compiles_to
@@ -185,7 +185,7 @@ class MutantTrials:
         harder = HARDER if pending.equivalent else 1
         limit = judge.limit_on_mutant(self.clean[one.id]) * harder
         if not kind_of(one).timeout_kills:
-            limit = kind_of(one).limit_s(self._owners[one.id], one, How())
+            limit = kind_of(one).limit_s(self._owners[one.id], one, Conditions())
         self._submit(one, pending, limit, examples=one.examples * harder)
 
     def _judge(self, pending: _Pending, found: Trial) -> None:
@@ -214,7 +214,7 @@ class MutantTrials:
         directory = self._scheduler.scratch()
         owner = self._owners[falsifier.id]
         run = kind_of(falsifier).run_of(owner, falsifier)
-        how = How(
+        how = Conditions(
             examples=examples,
             mutant=automatic.mutant if automatic is not None else None,
             directory=str(directory),

@@ -25,7 +25,7 @@ class Attempts:
     def trial(self, contract: "Contract", claim: "Falsifier", device: str, mutant: "Mutant | None") -> "Trial":
         """Return the trial of a claim on the subject, or on a mutant of it. Raise `Unbound`, `UsageError`."""
         from pv.engines.code import Code
-        from pv.engines.kind import How
+        from pv.engines.kind import Conditions
         from pv.engines.kinds import kind_of
         from pv.workers import tasks
         from pv.workers.scheduler import Job, Scheduler
@@ -35,7 +35,7 @@ class Attempts:
         directory = scheduler.scratch()
         run = kind.run_of(contract, claim)
         execute = None if run is None else (run.small if run.small is not None else run.arguments)
-        how = How(device=device, mutant=mutant, directory=str(directory), execute=execute)
+        how = Conditions(device=device, mutant=mutant, directory=str(directory), execute=execute)
         code = Code(self.project, self.subject or contract.subject_of(claim))
         body, limit_s = tasks.attack(code, contract, claim, how), kind.limit_s(contract, claim, how)
         mutant_id = mutant.id if mutant is not None else None

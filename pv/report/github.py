@@ -8,8 +8,8 @@ from pv.contract.finding import Location
 from pv.report import View, details, phrases
 from pv.report.text import plain
 from pv.results import gates
-from pv.results.changes import ChangeKind, changes
 from pv.results.outcome import Outcome
+from pv.results.saved.changes import ChangeKind, changes
 from pv.results.verdict import ContractVerdict, Report, Status
 
 MAX_ANNOTATIONS = 10  # GitHub shows no more of one kind from one step

@@ -9,7 +9,7 @@ from pv.contract.finding import Finding, Location
 from pv.report import View, details, json_claims
 from pv.report.summary import sentence
 from pv.results.outcome import Result
-from pv.results.saved import REPORT_FORMAT
+from pv.results.saved.report import REPORT_FORMAT
 from pv.results.trial import Counterexample, MutationScore, Recorded, RunTrace, Trial
 from pv.results.verdict import ContractVerdict, Report
 

@@ -8,8 +8,8 @@ from pv.engines.kinds import kind_of
 from pv.report import View, details, phrases
 from pv.report.figures import count
 from pv.report.summary import sentence
-from pv.results.changes import changes
 from pv.results.outcome import Result
+from pv.results.saved.changes import changes
 from pv.results.verdict import ContractVerdict, Report
 
 MAX_BLOCKS, MAX_CHANGES, MAX_NAMES = 50, 100, 50

@@ -10,8 +10,8 @@ from rich.text import Text
 from pv.report import View, details, line, phrases
 from pv.report.summary import sentence
 from pv.report.wrapping import parts
-from pv.results.changes import changes
 from pv.results.outcome import Result
+from pv.results.saved.changes import changes
 from pv.results.verdict import ContractVerdict, Report
 
 STYLES = {

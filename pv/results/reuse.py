@@ -14,7 +14,7 @@ from typing import Any
 from cattrs.preconf.json import make_converter
 
 from pv.engines.trial import Trial
-from pv.results.toolkit import PACKAGE, ROOMS
+from pv.results.own_code import PACKAGE, ROOMS
 from pv.source.digest import digest_data
 from pv.source.project import Project
 

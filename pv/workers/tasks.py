@@ -14,7 +14,7 @@ from pv.contract.model import Contract
 from pv.contract.mutants import Edit, Mutant
 from pv.contract.names import Target
 from pv.engines.code import Code, Function
-from pv.engines.kind import How, Kind
+from pv.engines.kind import Conditions, Kind
 from pv.engines.kinds import KINDS, kind_of
 from pv.engines.kinds.run import RunKind
 from pv.instrument.import_hook import Plan
@@ -72,13 +72,13 @@ def memory_mib(device: str) -> int:
     return CUDA_MEMORY_MIB if device == "cuda" else MEMORY_MIB
 
 
-def attack(code: Code, contract: Contract, claim: Falsifier, how: How) -> Body:
+def attack(code: Code, contract: Contract, claim: Falsifier, how: Conditions) -> Body:
     """Return the task that tries a claim of `contract` on a subject, or on a mutant of it. Raise `Unbound`."""
     kind = kind_of(claim)
     return _body(code, kind, kind.payload(code, contract, claim, how), how)
 
 
-def execute(code: Code, run: Run, how: How) -> Body:
+def execute(code: Code, run: Run, how: Conditions) -> Body:
     """Return the task that executes a run and keeps its record in `how.directory`. Raise `Unbound`."""
     kind = RunKind()
     return _body(code, kind, kind.execution(code, run, how), how)
@@ -90,7 +90,7 @@ def device(project: Project, name: str) -> Body:
     return Body(kind=DEVICE, root=str(project.root), roots=roots, device=name)
 
 
-def _body(code: Code, kind: Kind[Any], payload: Any, how: How) -> Body:
+def _body(code: Code, kind: Kind[Any], payload: Any, how: Conditions) -> Body:
     files, plan = set(code.subject_files), Plan()
     if how.mutant is not None:
         plan, more = planted(code.project, how.mutant)

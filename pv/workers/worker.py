@@ -80,7 +80,7 @@ def _try(body: Body, stream: Stream) -> dict[str, Any]:
     files = FilesRead(Path(body.root))
     try:
         planted = import_hook.install(_plan(body))
-        record = KINDS[body.kind].attack(structured(body), _Here(body, blame, stream))
+        record = KINDS[body.kind].attack(structured(body), _Services(body, blame, stream))
     except BrokenMutant as error:
         record = {"status": TrialStatus.INVALID_MUTANT.value, "detail": str(error)}
     except BaseException as error:
@@ -113,7 +113,7 @@ def _reach(planted: import_hook.ImportHook, status: str) -> dict[str, Any]:
     return said_reached
 
 
-class _Here:
+class _Services:
     """The services of this worker to an attack: subject, functions, stream."""
 
     def __init__(self, body: Body, blame: Blame, stream: Stream) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import pv
-from pv.commands.bodies import Bodies
+from pv.commands.validation.tasks import Tasks
 from pv.errors import UsageError
 from pv.results.outcome import Outcome
 from pv.results.verdict import Report
@@ -88,10 +88,10 @@ def test_nothing_is_kept_of_code_that_is_being_edited(
         (folder / "counting.py").write_text("def (")
         return files(self, attempt, claim)
 
-    files = Bodies.files
+    files = Tasks.files
     sound = (folder / "counting.py").read_text()
     with monkeypatch.context() as patch:
-        patch.setattr(Bodies, "files", edited)
+        patch.setattr(Tasks, "files", edited)
         report = validate(only=["C-LIMIT"], mutants=False)
     assert result(report, "C-LIMIT").trial is not None
     (folder / "counting.py").write_text(sound)

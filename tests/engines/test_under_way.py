@@ -8,7 +8,7 @@ import pytest
 
 import pv
 from pv.results.outcome import Outcome, Result
-from pv.results.saved import load
+from pv.results.saved.report import load
 from pv.results.verdict import Report
 
 SUBJECT = """

@@ -11,9 +11,9 @@ from pv.contract.claims import Equation, Run
 from pv.contract.model import Contract, OtherSubject
 from pv.contract.names import Binding, Target
 from pv.report import render
-from pv.results import saved
 from pv.results.definitions import changed, definitions
 from pv.results.outcome import Selection
+from pv.results.saved import report as saved
 from pv.results.verdict import decide
 from tests.report.handmade import PLAIN
 from tests.results.handmade import HELD, HERE, contract, evidence, falsifier

@@ -11,7 +11,7 @@ from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.engines import equation_point, equation_rules, equation_use
 from pv.engines.code import Code
-from pv.engines.kind import How, Kind, Worker, seed_of
+from pv.engines.kind import Conditions, Kind, Worker, seed_of
 from pv.engines.replay import refuse_faults, refuse_names
 from pv.engines.rule import rules_of
 from pv.engines.trial import Trial, TrialStatus
@@ -46,7 +46,7 @@ class EquationKind(Kind[EquationPayload]):
     def takes(self, claim: Falsifier) -> bool:
         return equation_rules.is_compared(claim)
 
-    def payload(self, code: Code, contract: Contract, claim: Falsifier, how: How) -> EquationPayload:
+    def payload(self, code: Code, contract: Contract, claim: Falsifier, how: Conditions) -> EquationPayload:
         return EquationPayload(
             equation=claim.equation or "",
             equations=sharing.executable(contract),

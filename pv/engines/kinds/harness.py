@@ -9,7 +9,7 @@ from pv.contract.claims import Falsifier, Harness
 from pv.contract.model import Contract
 from pv.engines.code import Code, Function
 from pv.engines.harness import rules
-from pv.engines.kind import How, Kind, Worker
+from pv.engines.kind import Conditions, Kind, Worker
 from pv.engines.replay import point, refuse_point
 from pv.engines.rule import rules_of
 from pv.engines.trial import Trial, TrialStatus
@@ -45,7 +45,7 @@ class HarnessKind(Kind[HarnessPayload]):
     def takes(self, claim: Falsifier) -> bool:
         return isinstance(claim, Harness) and claim.test is not None
 
-    def payload(self, code: Code, contract: Contract, claim: Falsifier, how: How) -> HarnessPayload:
+    def payload(self, code: Code, contract: Contract, claim: Falsifier, how: Conditions) -> HarnessPayload:
         harness = _harness(claim)
         box = bounds.box(harness.bounds, harness.requires)
         return HarnessPayload(
@@ -78,7 +78,7 @@ class HarnessKind(Kind[HarnessPayload]):
     def soft_limit_s(self, claim: Falsifier) -> float:
         return _harness(claim).whole_limit_s
 
-    def limit_s(self, contract: Contract, claim: Falsifier, how: How) -> float:
+    def limit_s(self, contract: Contract, claim: Falsifier, how: Conditions) -> float:
         return GRACE * self.soft_limit_s(claim) + GRACE_S
 
     def clause(self, claim: Falsifier) -> Mapping[str, Any]:

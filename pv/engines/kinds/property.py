@@ -6,7 +6,7 @@ from typing import Any
 from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.engines.code import Code, Function
-from pv.engines.kind import How, Kind, Worker, seed_of
+from pv.engines.kind import Conditions, Kind, Worker, seed_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class PropertyKind(Kind[PropertyPayload]):
     def takes(self, claim: Falsifier) -> bool:
         return claim.test is not None
 
-    def payload(self, code: Code, contract: Contract, claim: Falsifier, how: How) -> PropertyPayload:
+    def payload(self, code: Code, contract: Contract, claim: Falsifier, how: Conditions) -> PropertyPayload:
         return PropertyPayload(
             test=code.test(claim),
             examples=how.examples or claim.examples,

@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 from pv.contract.claims import Falsifier, Harness
 from pv.contract.model import Contract
 from pv.engines.code import Code
-from pv.engines.kind import How, Kind, Worker
+from pv.engines.kind import Conditions, Kind, Worker
 
 
 class ProseKind(Kind[None]):
@@ -19,7 +19,7 @@ class ProseKind(Kind[None]):
     def takes(self, claim: Falsifier) -> bool:
         return True
 
-    def payload(self, code: Code, contract: Contract, claim: Falsifier, how: How) -> NoReturn:
+    def payload(self, code: Code, contract: Contract, claim: Falsifier, how: Conditions) -> NoReturn:
         raise ValueError(f"{claim.id} is not bound: its test is prose")
 
     def attack(self, payload: None, worker: Worker) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pv.contract.claims import Falsifier, Run
 from pv.contract.model import Contract
 from pv.engines.blame import said
 from pv.engines.code import Code, Function
-from pv.engines.kind import How, Kind, Worker
+from pv.engines.kind import Conditions, Kind, Worker
 from pv.engines.trial import TrialStatus
 from pv.errors import UsageError
 
@@ -38,13 +38,13 @@ class RunKind(Kind[RunPayload]):
     def takes(self, claim: Falsifier) -> bool:
         return claim.test is not None and claim.run is not None
 
-    def execution(self, code: Code, run: Run, how: How) -> RunPayload:
+    def execution(self, code: Code, run: Run, how: Conditions) -> RunPayload:
         """Return what the worker needs to execute a run alone, for its predicates to read."""
         return RunPayload(
             directory=how.directory, callable=code.function(run.callable), arguments=dict(how.execute or {})
         )
 
-    def payload(self, code: Code, contract: Contract, claim: Falsifier, how: How) -> RunPayload:
+    def payload(self, code: Code, contract: Contract, claim: Falsifier, how: Conditions) -> RunPayload:
         callable_ = None if how.execute is None else code.function(self.run_of(contract, claim).callable)
         return RunPayload(
             directory=how.directory, callable=callable_, arguments=dict(how.execute or {}), test=code.test(claim)
@@ -93,7 +93,7 @@ class RunKind(Kind[RunPayload]):
     def run_of(self, contract: Contract, claim: Falsifier) -> Run:
         return contract.run(claim.run or "")
 
-    def limit_s(self, contract: Contract, claim: Falsifier, how: How) -> float:
+    def limit_s(self, contract: Contract, claim: Falsifier, how: Conditions) -> float:
         return PREDICATE_LIMIT_S if how.execute is None else self.run_of(contract, claim).limit_s
 
     def check_replay(self, replay: str, contract: Contract, claim: Falsifier) -> None:

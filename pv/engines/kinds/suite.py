@@ -8,7 +8,7 @@ from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.contract.names import Binding
 from pv.engines.code import Code, Function
-from pv.engines.kind import ENDED_EARLY, How, Kind, Worker, seed_of
+from pv.engines.kind import ENDED_EARLY, Conditions, Kind, Worker, seed_of
 from pv.engines.stream import Silent, Stream
 from pv.engines.trial import Trial, TrialStatus
 from pv.errors import PvError
@@ -51,7 +51,7 @@ class SuiteKind(Kind[SuitePayload]):
     def takes(self, claim: Falsifier) -> bool:
         return claim.test is not None and "needs" in claim.options
 
-    def payload(self, code: Code, contract: Contract, claim: Falsifier, how: How) -> SuitePayload:
+    def payload(self, code: Code, contract: Contract, claim: Falsifier, how: Conditions) -> SuitePayload:
         claims = {each.id: each for each in contract.claims}
         return SuitePayload(
             claim=_plain(claim.id),
@@ -111,7 +111,7 @@ class SuiteKind(Kind[SuitePayload]):
         return f"{trial.valid} run{'' if trial.valid == 1 else 's'}, seed {trial.seed}, {trial.seconds:.2f} s"
 
 
-def _tried(code: Code, claim: Falsifier, how: How) -> Tried:
+def _tried(code: Code, claim: Falsifier, how: Conditions) -> Tried:
     return Tried(
         test=code.test(claim),
         needs=tuple(claim.options["needs"]),

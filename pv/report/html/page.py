@@ -10,7 +10,7 @@ from pv.report.html.contract import badge, section
 from pv.report.html.markup import Html, joined, table, tag
 from pv.report.summary import sentence
 from pv.results import gates
-from pv.results.changes import changes
+from pv.results.saved.changes import changes
 from pv.results.verdict import Report, Status
 
 

@@ -82,7 +82,7 @@ class RunState:
 
 
 @dataclass(slots=True)
-class Known:
+class PartialEvidence:
     """The evidence gathered for one contract so far."""
 
     trials: dict[tuple[str, str], Trial] = field(default_factory=dict)

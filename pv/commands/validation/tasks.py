@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from pv.commands.attempt import Attempt, Options
+from pv.commands.validation.attempt import Attempt, Options
 from pv.contract.claims import Falsifier, Run
 from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.engines.code import Code
-from pv.engines.kind import How
+from pv.engines.kind import Conditions
 from pv.results import store
 from pv.source import imports
 from pv.source.project import Project
@@ -18,7 +18,7 @@ from pv.workers import tasks
 from pv.workers.tasks import Body
 
 
-class Bodies:
+class Tasks:
     """The tasks of one validation. `subjects` gives contracts, by id, another subject than their own."""
 
     def __init__(self, project: Project, subjects: Mapping[str, Target], options: Options) -> None:
@@ -31,7 +31,7 @@ class Bodies:
         other = None if own else self.subjects.get(contract.id)
         return other or contract.subject_of(claim)
 
-    def attack(self, attempt: Attempt, falsifier: Falsifier, how: How) -> Body:
+    def attack(self, attempt: Attempt, falsifier: Falsifier, how: Conditions) -> Body:
         """Return the task of a falsifier on its subject or on a mutant.
 
         Where no mutant is declared, automatic ones are drawn from the statements that ran, and kept from writing to
@@ -42,13 +42,13 @@ class Bodies:
             how = replace(how, statements=attempt.mutant is None, guarded=attempt.mutant is not None)
         return tasks.attack(code, attempt.contract, falsifier, how)
 
-    def how(self, attempt: Attempt) -> How:
+    def how(self, attempt: Attempt) -> Conditions:
         """Return how an attempt is made: as a search, or as the replay of what a first search found."""
         replay = self.options.replay
         if attempt.first is not None and attempt.first.counterexample is not None:
             replay = json.dumps(dict(attempt.first.counterexample.arguments))
         options = self.options
-        return How(
+        return Conditions(
             device=attempt.device, examples=options.examples, seed=options.seed, mutant=attempt.mutant, replay=replay
         )
 
@@ -56,7 +56,7 @@ class Bodies:
         """Return the task that executes the run that a falsifier reads."""
         arguments = (run.small or {}) if attempt.small else run.arguments
         code = self._code(attempt.contract, falsifier, own=attempt.small)
-        return tasks.execute(code, run, How(device=attempt.device, directory=str(directory), execute=arguments))
+        return tasks.execute(code, run, Conditions(device=attempt.device, directory=str(directory), execute=arguments))
 
     def files(self, attempt: Attempt, falsifier: Falsifier) -> frozenset[str]:
         """Return the project's files that the code of a falsifier imports, by their paths below the root."""

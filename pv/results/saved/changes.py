@@ -6,8 +6,8 @@ from enum import Enum
 
 from pv.results import gates
 from pv.results.outcome import Outcome, Result
+from pv.results.saved.weaker import weaker
 from pv.results.verdict import FAILING, ContractVerdict, Report, Status
-from pv.results.weaker import weaker
 
 GOOD = (Outcome.HELD, Outcome.PROVED)
 

@@ -9,8 +9,8 @@ from pv.contract.claims import Equation, Falsifier, Harness
 from pv.contract.model import Contract, Gate
 from pv.contract.names import Binding, Target
 from pv.results.outcome import Selection
+from pv.results.saved.weaker import weaker
 from pv.results.verdict import ContractVerdict, decide
-from pv.results.weaker import weaker
 from tests.results.handmade import HELD, HERE, contract, evidence, falsifier, judged, trial
 
 BOX = Harness(id="H", rule="r", if_fails="i", location=HERE, test=Binding("f.py", "p"), bounds={"n": "0..9"})

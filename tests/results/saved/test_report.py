@@ -14,7 +14,7 @@ from pv.contract.model import Gate
 from pv.contract.mutants import MutationScope, Name
 from pv.errors import UsageError
 from pv.report import render
-from pv.results import saved
+from pv.results.saved import report as saved
 from pv.results.trial import EquationMutants, MutationScore, RunTrace
 from pv.results.verdict import Report
 from tests.report.equation_reports import MISSED

@@ -8,8 +8,8 @@ import pytest
 
 from pv.contract.finding import Location
 from pv.contract.model import Gate
-from pv.results.changes import ChangeKind, changes
 from pv.results.outcome import Outcome, Result, Selection
+from pv.results.saved.changes import ChangeKind, changes
 from pv.results.verdict import ContractVerdict, Report, Status, decide
 from tests.report.handmade import PLAIN
 from tests.results.handmade import HELD, contract, evidence, falsifier, recorded

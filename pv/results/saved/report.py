@@ -13,8 +13,8 @@ from pv.contract.check import schema
 from pv.contract.claims import Falsifier
 from pv.contract.finding import Finding, Location, Severity
 from pv.errors import UsageError
-from pv.results import saved_contract
 from pv.results.outcome import Outcome, Result
+from pv.results.saved import contract as saved_contract
 from pv.results.trial import (
     Counterexample,
     DeviceInfo,

@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 
-from pv.commands.attempt import Attempt, Known
-from pv.commands.bodies import Bodies
-from pv.commands.runs import Runs
-from pv.commands.submission import Submission
+from pv.commands.validation.attempt import Attempt, PartialEvidence
+from pv.commands.validation.runs import Runs
+from pv.commands.validation.submission import Submission
+from pv.commands.validation.tasks import Tasks
 from pv.contract.claims import Falsifier, Run
 from pv.contract.finding import Location
 from pv.contract.model import Contract
 from pv.contract.mutants import Mutant
-from pv.engines.kind import How
+from pv.engines.kind import Conditions
 from pv.engines.kinds import kind_of
 from pv.mutation import scope
 from pv.results.outcome import killed, kills_equation_mutants
@@ -26,12 +26,12 @@ class Mutants:
     def __init__(
         self,
         submission: Submission,
-        bodies: Bodies,
+        tasks: Tasks,
         runs: Runs,
-        known: Mapping[str, Known],
+        known: Mapping[str, PartialEvidence],
         stale: frozenset[Location],
     ) -> None:
-        self._submission, self._bodies, self._runs = submission, bodies, runs
+        self._submission, self._tasks, self._runs = submission, tasks, runs
         self._known, self._stale = known, stale
 
     def start(self, contract: Contract, falsifier: Falsifier) -> None:
@@ -78,8 +78,8 @@ class Mutants:
 
     def _drawn(self, contract: Contract, falsifier: Falsifier, reached: frozenset[str]) -> list[Mutant]:
         """Return automatic mutants of the code that a falsifier ran."""
-        subject, seed = self._bodies.subject(contract, falsifier), self._bodies.options.seed
-        drawn = scope.some(self._bodies.project, subject, reached, seed, MOST_AUTOMATIC)
+        subject, seed = self._tasks.subject(contract, falsifier), self._tasks.options.seed
+        drawn = scope.some(self._tasks.project, subject, reached, seed, MOST_AUTOMATIC)
         return [automatic.mutant for automatic in drawn]
 
     def _try(self, contract: Contract, falsifier: Falsifier, mutant: Mutant) -> None:
@@ -87,7 +87,7 @@ class Mutants:
         run = kind_of(falsifier).run_of(contract, falsifier)
         self._submission.falsify(attempt, falsifier, self._on_run(mutant, run) if run is not None else None)
 
-    def _on_run(self, mutant: Mutant, run: Run) -> How:
+    def _on_run(self, mutant: Mutant, run: Run) -> Conditions:
         """Return how to execute a run on a mutant, at its small arguments, and try the predicate in one worker."""
         directory = str(self._submission.scratch())
-        return How(device="cpu", mutant=mutant, directory=directory, execute=run.small or {})
+        return Conditions(device="cpu", mutant=mutant, directory=directory, execute=run.small or {})

@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from pv.commands.attempt import Attempt, Known, Options
-from pv.commands.bodies import Bodies
-from pv.commands.mutants import Mutants
-from pv.commands.runs import Runs
-from pv.commands.submission import Submission
+from pv.commands.validation.attempt import Attempt, Options, PartialEvidence
+from pv.commands.validation.mutants import Mutants
+from pv.commands.validation.runs import Runs
+from pv.commands.validation.submission import Submission
+from pv.commands.validation.tasks import Tasks
 from pv.contract.claims import Falsifier
 from pv.contract.finding import Location
 from pv.contract.model import Contract
@@ -49,15 +49,15 @@ class Trials:
         self.devices: dict[str, DeviceInfo] = {}
         self.notes: tuple[str, ...] = ()
         self._absent = {CPU: absent} if absent else {}
-        self._known = {contract.id: Known() for contract in contracts}
-        self._bodies = Bodies(project, subjects, options)
+        self._known = {contract.id: PartialEvidence() for contract in contracts}
+        self._tasks = Tasks(project, subjects, options)
         self._submission: Submission
         self._runs: Runs
         self._mutants: Mutants
 
     def evidence(self, contract: Contract) -> Evidence:
         """Return the evidence on a contract so far."""
-        known = self._known.get(contract.id, Known())
+        known = self._known.get(contract.id, PartialEvidence())
         return Evidence(
             trials=known.trials,
             mutants=known.mutants,
@@ -70,7 +70,7 @@ class Trials:
     def fingerprints(self, contract: Contract) -> dict[str, store.Fingerprint]:
         """Return the fingerprint of each falsifier of a contract, by id."""
         return {
-            f.id: store.fingerprint(self.project, contract, f, self._bodies.subject(contract, f))
+            f.id: store.fingerprint(self.project, contract, f, self._tasks.subject(contract, f))
             for f in contract.claims
         }
 
@@ -78,7 +78,7 @@ class Trials:
         """Run all trials. After a KeyboardInterrupt the evidence so far can still be read."""
         if not self.contracts:
             return
-        subjects = {self._bodies.subject(c, f) for c in self.contracts for f in c.claims}
+        subjects = {self._tasks.subject(c, f) for c in self.contracts for f in c.claims}
         preload = tasks.preload(self.project, self.contracts, subjects)
         asked = sorted({device for contract in self.contracts for device in self.selections[contract.id].live})
         with self._pool(preload) as pool:
@@ -103,9 +103,9 @@ class Trials:
         return f"results reused from earlier validations: {reuse.count}", reuse.problem
 
     def _prepare(self, scheduler: Scheduler[Attempt]) -> None:
-        self._submission = Submission(scheduler, self._bodies, self.options, self._known)
-        self._runs = Runs(self._submission, self._bodies, self._known, self._judged)
-        self._mutants = Mutants(self._submission, self._bodies, self._runs, self._known, self.stale)
+        self._submission = Submission(scheduler, self._tasks, self.options, self._known)
+        self._runs = Runs(self._submission, self._tasks, self._known, self._judged)
+        self._mutants = Mutants(self._submission, self._tasks, self._runs, self._known, self.stale)
 
     def _start(self) -> None:
         for contract in self.contracts:

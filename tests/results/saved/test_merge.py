@@ -10,9 +10,9 @@ import pytest
 from pv.contract.finding import Location
 from pv.contract.model import Contract, Gate
 from pv.errors import UsageError
-from pv.results.merge import merge
-from pv.results.merge_contract import merged, with_missing_claims
 from pv.results.outcome import Outcome, Selection
+from pv.results.saved.merge import merge
+from pv.results.saved.merge_contract import merged, with_missing_claims
 from pv.results.trial import TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, decide
 from tests.report.handmade import PLAIN

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from pv.commands.attempt import Attempt, Known, RunState
-from pv.commands.bodies import Bodies
-from pv.commands.submission import Submission
+from pv.commands.validation.attempt import Attempt, PartialEvidence, RunState
+from pv.commands.validation.submission import Submission
+from pv.commands.validation.tasks import Tasks
 from pv.contract.claims import Falsifier, Run
 from pv.engines import reference_run
-from pv.engines.kind import How
+from pv.engines.kind import Conditions
 from pv.engines.kinds import kind_of
 from pv.results.traces import trace_of
 from pv.results.trial import RunTrace, Trial, TrialStatus
@@ -19,8 +19,10 @@ OnTrial = Callable[[Attempt, Falsifier, Trial], None]
 class Runs:
     """The runs of a validation. `on_trial` is called for each falsifier whose run failed."""
 
-    def __init__(self, submission: Submission, bodies: Bodies, known: Mapping[str, Known], on_trial: OnTrial) -> None:
-        self._submission, self._bodies, self._known, self._on_trial = submission, bodies, known, on_trial
+    def __init__(
+        self, submission: Submission, tasks: Tasks, known: Mapping[str, PartialEvidence], on_trial: OnTrial
+    ) -> None:
+        self._submission, self._tasks, self._known, self._on_trial = submission, tasks, known, on_trial
 
     def read(self, attempt: Attempt, falsifier: Falsifier, run: Run) -> None:
         """Try a falsifier on a run once that has ended; the first falsifier that reads a run starts it."""
@@ -55,7 +57,7 @@ class Runs:
 
     def _executing(self, attempt: Attempt, falsifier: Falsifier, run: Run) -> Attempt:
         """Return the attempt that executes the run that a falsifier reads."""
-        subject = self._bodies.subject(attempt.contract, falsifier, own=attempt.small)
+        subject = self._tasks.subject(attempt.contract, falsifier, own=attempt.small)
         return replace(attempt, falsifier=None, run=run, subject=subject)
 
     def _started(self, executing: Attempt, falsifier: Falsifier, run: Run) -> RunState:
@@ -66,14 +68,14 @@ class Runs:
 
     def _name(self, attempt: Attempt, run: Run) -> str:
         """Return the name of a run in reports, with the subject if a falsifier names another than the run."""
-        other = attempt.subject != self._bodies.subject(attempt.contract, run)
+        other = attempt.subject != self._tasks.subject(attempt.contract, run)
         return f"{run.name} of {attempt.subject}" if other else run.name
 
     def _predicate(self, attempt: Attempt, falsifier: Falsifier, state: RunState, run: Trial) -> None:
         if run.status is not TrialStatus.HELD:
             self._on_trial(attempt, falsifier, replace(run, falsifier=falsifier.id))
             return
-        self._submission.falsify(attempt, falsifier, How(device=attempt.device, directory=str(state.directory)))
+        self._submission.falsify(attempt, falsifier, Conditions(device=attempt.device, directory=str(state.directory)))
 
 
 def _trace(attempt: Attempt, name: str, state: RunState, found: Trial) -> RunTrace | None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from pv.contract.finding import Location
 from pv.contract.model import Contract
 from pv.errors import UsageError
-from pv.results.merge_contract import merged, with_missing_claims
+from pv.results.saved.merge_contract import merged, with_missing_claims
 from pv.results.trial import DeviceInfo
 from pv.results.verdict import ContractVerdict, Report, Status
 

@@ -6,10 +6,10 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from pv.commands.attempt import Attempt, Known, Options
-from pv.commands.bodies import Bodies
+from pv.commands.validation.attempt import Attempt, Options, PartialEvidence
+from pv.commands.validation.tasks import Tasks
 from pv.contract.claims import Falsifier, Run
-from pv.engines.kind import How, seed_of
+from pv.engines.kind import Conditions, seed_of
 from pv.engines.kinds import kind_of
 from pv.mutation.judge import limit_on_mutant
 from pv.results.trial import Trial, TrialStatus
@@ -24,9 +24,9 @@ class Submission:
     """Submits attempts until the first failure under --fail-fast. `known` is what is known of each contract, by id."""
 
     def __init__(
-        self, scheduler: Scheduler[Attempt], bodies: Bodies, options: Options, known: Mapping[str, Known]
+        self, scheduler: Scheduler[Attempt], tasks: Tasks, options: Options, known: Mapping[str, PartialEvidence]
     ) -> None:
-        self._scheduler, self._bodies, self._options, self._known = scheduler, bodies, options, known
+        self._scheduler, self._tasks, self._options, self._known = scheduler, tasks, options, known
         self._recalled: deque[tuple[Attempt, Trial]] = deque()
         self._keys: dict[int, str] = {}
         """For each attempt that runs, under which key its result is kept: of its task as it was when it began."""
@@ -43,14 +43,14 @@ class Submission:
             yield attempt, found
             yield from self._all_recalled()
 
-    def falsify(self, attempt: Attempt, falsifier: Falsifier, how: How | None = None) -> None:
+    def falsify(self, attempt: Attempt, falsifier: Falsifier, how: Conditions | None = None) -> None:
         """Try a falsifier; by default as a search, or as the replay of what a first search found."""
-        how = how or self._bodies.how(attempt)
-        self._submit(attempt, self._bodies.attack(attempt, falsifier, how), self._limit_s(attempt, falsifier, how))
+        how = how or self._tasks.how(attempt)
+        self._submit(attempt, self._tasks.attack(attempt, falsifier, how), self._limit_s(attempt, falsifier, how))
 
     def execute(self, attempt: Attempt, falsifier: Falsifier, run: Run, directory: Path) -> None:
         """Execute a run that a falsifier reads, and keep its record in the directory."""
-        self._submit(attempt, self._bodies.execute(attempt, falsifier, run, directory), run.limit_s)
+        self._submit(attempt, self._tasks.execute(attempt, falsifier, run, directory), run.limit_s)
 
     def fail_fast(self, failed: bool) -> None:
         """Cancel everything that has not started if an attempt `failed` and the options say so."""
@@ -58,7 +58,7 @@ class Submission:
             for attempt in self._scheduler.cancel():
                 self._cancel(attempt)
 
-    def _limit_s(self, attempt: Attempt, falsifier: Falsifier, how: How) -> float:
+    def _limit_s(self, attempt: Attempt, falsifier: Falsifier, how: Conditions) -> float:
         """Return the limit in seconds; on an automatic mutant it follows from the time that the clean code took."""
         kind = kind_of(falsifier)
         limit_s = kind.limit_s(attempt.contract, falsifier, how)
@@ -83,7 +83,7 @@ class Submission:
         reuse, claim = self._options.reuse, attempt.falsifier
         if reuse is None or claim is None or not _reusable(attempt, claim):
             return False
-        limit_s = kind_of(claim).limit_s(attempt.contract, claim, self._bodies.how(attempt))
+        limit_s = kind_of(claim).limit_s(attempt.contract, claim, self._tasks.how(attempt))
         key = reuse.key([body.as_json(), limit_s, self._options.spawn])
         found = reuse.recalled(key)
         if found is None:
@@ -99,7 +99,7 @@ class Submission:
         if key is None or reuse is None or claim is None or not _good(claim, found):
             return
         with suppress(Unbound, OSError):  # the code is being edited: nothing is kept
-            reuse.keep(key, found, self._bodies.files(attempt, claim))
+            reuse.keep(key, found, self._tasks.files(attempt, claim))
 
     def _all_recalled(self) -> Iterator[tuple[Attempt, Trial]]:
         while self._recalled:
@@ -114,7 +114,7 @@ class Submission:
             elif not attempt.small:
                 known.trials.setdefault((falsifier.id, attempt.device), lost)
 
-    def _affected(self, attempt: Attempt, known: Known) -> list[Falsifier]:
+    def _affected(self, attempt: Attempt, known: PartialEvidence) -> list[Falsifier]:
         """Return the falsifier of an attempt, or those that wait for its run."""
         if attempt.falsifier is not None:
             return [attempt.falsifier]
