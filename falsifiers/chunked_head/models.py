@@ -162,6 +162,7 @@ def _sums(s: Tensor, t: Tensor, labels: Tensor, weights: Weights) -> dict[str, T
         "soft_loss": tau**2 * divergence,
         "kl_at_T": _kl(log_p, log_q),
         "kl_at_1": _kl(t.log_softmax(-1), s.log_softmax(-1)),
+        "token_accuracy": (s.argmax(-1) == labels).sum(),
         "agreement": (s.argmax(-1) == t.argmax(-1)).sum(),
     }
 

@@ -23,17 +23,23 @@ def validate(
     Name contract files, folders, or ids of contracts or claims (default: the contracts of the project). Every falsifier
     runs in its own worker process. A falsifier that holds must then kill its mutants.
     """
-    from pv.commands.validate import Interrupted
-    from pv.commands.validate import validate as run
+    from pv.commands.remembered import Remembered
 
     if dry_run:
         _dry_run(form, outputs, pairs(subjects), options)
     files = [output(text, tuple(FORMATS)) for text in outputs]
+    remembered = Remembered({**options, "subjects": pairs(subjects)})
+    if (known := remembered.recall()) is not None:
+        _finish(known, form, files, verbose)
+    from pv.commands.validate import Interrupted
+    from pv.commands.validate import validate as run
+
     with live() as on_progress:
         try:
             report = run(subjects=pairs(subjects), on_progress=on_progress, **options)
         except Interrupted as stop:
             report = stop.report
+    remembered.keep(report, render(report, "json"))
     _finish(report, form, files, verbose)
 
 

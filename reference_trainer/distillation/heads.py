@@ -127,12 +127,14 @@ def walk_heads(
     scale: float | Tensor | None = None,
     metrics: bool = False,
     deferred: bool = False,
+    predicted_BT: Tensor | None = None,
 ) -> tuple[Rows, Gradients]:
     """Return what `rows.walk` returns for the logits of both heads, and the gradients that the student's needs.
 
     teacher: a head, or logits [B, T, V]. scale, metrics, deferred, errors: as in `rows.walk`. Unscored rows are left
     out on the CPU; on other devices that would wait for the device. The rows have no `gradient_BTV`; the gradients are
     of `scale` times the weighted sum, those of weights and bias float32 at least.
+    predicted_BT: gets the most probable token of each row that is read.
     """
     labels_BT = labels_BT.long()
     labels_P, device = labels_BT.flatten(), student.hidden_PW.device
@@ -146,6 +148,8 @@ def walk_heads(
         for start in range(0, max(len(places_N), 1), size):
             part = slice(start, start + size)
             at_C, student_1CV = places_N[part], learned.chunk(part)[None]
+            if predicted_BT is not None:
+                predicted_BT.view(-1)[at_C] = student_1CV[0].argmax(-1)
             chunk = (student_1CV, taught.chunk(part).to(device)[None], labels_P[at_C][None], scored_P[at_C])
             numbers.append(Walk(*chunk, weights, scale, metrics, gradient_BTV=student_1CV).numbers(select=on_cpu))
             gradients.add(part, student_1CV[0])

@@ -161,15 +161,36 @@ def pass_gradient(
     return Passed(rows, distance)
 
 
-def measured_rows(teacher: Teacher, student: Teacher, batch: Batch, labels_BT: Tensor, weights: Weights) -> Rows:
-    """Return the rows of both models with their metrics, without a gradient; errors as of `pass_gradient`."""
+def measured_rows(
+    teacher: Teacher, student: Teacher, batch: Batch, labels_BT: Tensor, weights: Weights
+) -> tuple[Rows, Tensor]:
+    """Return the rows of both models with their metrics, and the student's most probable tokens, int64 [B, T].
+
+    There is no gradient. Tokens of unscored rows may be -1. Errors: as of `pass_gradient`.
+    """
     if isinstance(student, HeadStudent) and student.offers_head(batch):
         taught, _ = _taught(teacher, batch, chunked=True, matched=False)
-        return _learned_in_chunks(student, batch, taught, labels_BT, weights, evaluated=True, metrics=True)[1]
+        return _measured_in_chunks(student, batch, taught, labels_BT, weights)
     student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
     teacher_BTV = checked_logits("teacher", teacher.logits(batch), batch.tokens, teacher.vocab_size)
     tensors = (student_BTV, teacher_BTV.to(student_BTV.device), labels_BT.to(student_BTV.device))
-    return walk(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True)
+    return walk(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True), student_BTV.argmax(-1)
+
+
+def _measured_in_chunks(
+    student: HeadStudent, batch: Batch, taught: Head | Tensor, labels_BT: Tensor, weights: Weights
+) -> tuple[Rows, Tensor]:
+    seen: list[tuple[Rows, Tensor]] = []
+
+    def consume(head: Head) -> Gradients:
+        labels = labels_BT.to(head.hidden_PW.device)
+        predicted_BT = torch.full_like(labels, -1)
+        rows, gradients = walk_heads(head, taught, labels, weights, metrics=True, predicted_BT=predicted_BT)
+        seen.append((rows, predicted_BT))
+        return gradients
+
+    student.forward_head(batch, consume, evaluated=True)
+    return seen[0]
 
 
 def _taught(teacher: Teacher, batch: Batch, *, chunked: bool, matched: bool) -> tuple[Head | Tensor, Sequence[Tensor]]:
@@ -198,8 +219,7 @@ def _learned_in_chunks(
     labels_BT: Tensor,
     weights: Weights,
     *,
-    matched: bool = False,
-    evaluated: bool = False,
+    matched: bool,
     **settings: Any,
 ) -> tuple[Any, Rows, Tensor]:
     """Return a pass that applies gradients formed in its output layer, its rows, and a gradient for its backward."""
@@ -210,7 +230,7 @@ def _learned_in_chunks(
         seen.append(rows)
         return gradients
 
-    forward_pass = student.forward_head(batch, consume, hidden_states=matched, evaluated=evaluated)
+    forward_pass = student.forward_head(batch, consume, hidden_states=matched)
     return forward_pass, seen[0], forward_pass.logits
 
 
