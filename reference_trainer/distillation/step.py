@@ -5,14 +5,15 @@ Shape letters: B batch, T position, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from reference_trainer.distillation.domain import IGNORE_INDEX
+from reference_trainer.distillation.heads import Gradients, Head, HeadStudent, HeadTeacher, Taught, walk_heads
 from reference_trainer.distillation.matching import FeatureMatching
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import (
@@ -25,7 +26,7 @@ from reference_trainer.distillation.protocols import (
     feature_teacher,
 )
 from reference_trainer.distillation.rows import Rows, walk, weighted_sum
-from reference_trainer.distillation.top_k import TopKTeacher, teacher_logits
+from reference_trainer.distillation.top_k import TopK, TopKTeacher, completed
 from reference_trainer.errors import VocabularyError
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "check_vocabularies",
     "kd_step",
     "labels_of_logits",
+    "measured_rows",
     "pass_gradient",
     "sums_of",
 ]
@@ -144,39 +146,110 @@ def pass_gradient(
     before the student gets a gradient.
     """
     matched = weights.feature_weight > 0
+    chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
     metrics, whole = metrics and teacher is not None, not isinstance(teacher, TopKTeacher)
-    taught = _taught(teacher, batch, matched)
-    forward_pass: Any = feature_student(student).forward_features(batch) if matched else student.forward(batch)
-    student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
-    labels_BT = labels_BT.to(student_BTV.device)
-    if taught is not None:
-        teacher_BTV = taught.logits.to(student_BTV.device)
-    elif teacher is not None:
-        teacher_BTV = teacher_logits(teacher, batch, student_BTV, weights.temperature)
-    else:
-        teacher_BTV = student_BTV  # the walk needs its shape only
-    teacher_states = () if taught is None else taught.hidden_states
-    tensors = (student_BTV, teacher_BTV, labels_BT)
-    rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, scale=scale, metrics=metrics, deferred=deferred)
-    del taught, teacher_BTV, tensors  # the memory of the teacher's logits is free for the backward
+    taught, teacher_states = _taught(teacher, batch, chunked=chunked, matched=matched)
+    settings: Any = {"scale": scale, "metrics": metrics, "deferred": deferred}
+    learn: Any = _learned_in_chunks if chunked else _learned
+    forward_pass, rows, gradient_BTV = learn(student, batch, taught, labels_BT, weights, matched=matched, **settings)
+    del taught  # the memory of the teacher's logits is free for the backward
     if not matched:
-        forward_pass.backward(rows.gradient_BTV)
+        forward_pass.backward(gradient_BTV)
         return Passed(rows, sums_of(rows, weights, metrics=metrics, whole=whole))
-    matching, scored_BT = features or FeatureMatching(), labels_BT != IGNORE_INDEX
+    matching, scored_BT = features or FeatureMatching(), labels_BT.to(gradient_BTV.device) != IGNORE_INDEX
     distance, gradients = matching.differentiate(
         forward_pass.hidden_states, teacher_states, scored_BT, scale * weights.feature_weight
     )
-    forward_pass.backward(rows.gradient_BTV, gradients)
+    forward_pass.backward(gradient_BTV, gradients)
     return Passed(rows, sums_of(rows, weights, metrics=metrics, feature=distance))
 
 
-def _taught(teacher: Any, batch: Batch, matched: bool) -> Outputs | None:
-    """Return the checked outputs of a teacher whose logits are all known; hidden states only if they are `matched`."""
+def measured_rows(
+    teacher: Teacher | TopKTeacher, student: Teacher, batch: Batch, labels_BT: Tensor, weights: Weights
+) -> tuple[Rows, Tensor]:
+    """Return the rows of both models with their metrics, and the student's most probable tokens, int64 [B, T].
+
+    There is no gradient. Tokens of unscored rows may be -1. Errors: as of `pass_gradient`.
+    """
+    chunked = isinstance(student, HeadStudent) and student.offers_head(batch)
+    taught, _ = _taught(teacher, batch, chunked=chunked, matched=False)
+    if chunked:
+        return _measured_in_chunks(cast(HeadStudent, student), batch, taught, labels_BT, weights)
+    student_BTV = checked_logits("student", student.logits(batch), batch.tokens, student.vocab_size)
+    tensors = (student_BTV, _known_logits(taught, student_BTV, weights), labels_BT.to(student_BTV.device))
+    return walk(*tensors, weights, ignore_index=IGNORE_INDEX, metrics=True), student_BTV.argmax(-1)
+
+
+def _measured_in_chunks(
+    student: HeadStudent, batch: Batch, taught: Taught, labels_BT: Tensor, weights: Weights
+) -> tuple[Rows, Tensor]:
+    seen: list[tuple[Rows, Tensor]] = []
+
+    def consume(head: Head) -> Gradients:
+        labels = labels_BT.to(head.hidden_PW.device)
+        predicted_BT = torch.full_like(labels, -1)
+        rows, gradients = walk_heads(head, taught, labels, weights, metrics=True, predicted_BT=predicted_BT)
+        seen.append((rows, predicted_BT))
+        return gradients
+
+    student.forward_head(batch, consume, evaluated=True)
+    return seen[0]
+
+
+def _taught(teacher: Any, batch: Batch, *, chunked: bool, matched: bool) -> tuple[Taught, Sequence[Tensor]]:
+    """Return what is known of the teacher, and its hidden states if they are `matched`.
+
+    That is its output layer if logits can be formed in chunks, else its logits; or its most probable tokens.
+    """
     if teacher is None or (isinstance(teacher, TopKTeacher) and not matched):
-        return None
+        return None if teacher is None else teacher.top_k(batch), ()
+    if chunked and isinstance(teacher, HeadTeacher) and (kept := teacher.head(batch, hidden_states=matched)):
+        return kept
     outputs = feature_teacher(teacher).outputs(batch) if matched else Outputs(teacher.logits(batch), ())
-    checked_logits("teacher", outputs.logits, batch.tokens, teacher.vocab_size)
-    return outputs
+    return checked_logits("teacher", outputs.logits, batch.tokens, teacher.vocab_size), outputs.hidden_states
+
+
+def _known_logits(taught: Any, student_BTV: Tensor, weights: Weights) -> Tensor:
+    """Return the logits that the walk compares with the student's, on its device; without a teacher it has no use."""
+    if taught is None:
+        return student_BTV  # the walk needs its shape only
+    if isinstance(taught, TopK):
+        return completed(taught.to(student_BTV.device), student_BTV, weights.temperature)
+    given_BTV: Tensor = taught.to(student_BTV.device)
+    return given_BTV
+
+
+def _learned(
+    student: Any, batch: Batch, taught: Any, labels_BT: Tensor, weights: Weights, *, matched: bool, **settings: Any
+) -> tuple[Any, Rows, Tensor]:
+    """Return a pass of the student, its rows, and the gradient of its logits."""
+    forward_pass: Any = feature_student(student).forward_features(batch) if matched else student.forward(batch)
+    student_BTV = checked_logits("student", forward_pass.logits, batch.tokens, student.vocab_size).detach()
+    tensors = (student_BTV, _known_logits(taught, student_BTV, weights), labels_BT.to(student_BTV.device))
+    rows = walk(*tensors, weights, ignore_index=IGNORE_INDEX, **settings)
+    return forward_pass, rows, rows.gradient_BTV
+
+
+def _learned_in_chunks(
+    student: HeadStudent,
+    batch: Batch,
+    taught: Taught,
+    labels_BT: Tensor,
+    weights: Weights,
+    *,
+    matched: bool,
+    **settings: Any,
+) -> tuple[Any, Rows, Tensor]:
+    """Return a pass that applies gradients formed in its output layer, its rows, and a gradient for its backward."""
+    seen: list[Rows] = []
+
+    def consume(head: Head) -> Gradients:
+        rows, gradients = walk_heads(head, taught, labels_BT.to(head.hidden_PW.device), weights, **settings)
+        seen.append(rows)
+        return gradients
+
+    forward_pass = student.forward_head(batch, consume, hidden_states=matched)
+    return forward_pass, seen[0], forward_pass.logits
 
 
 def sums_of(

@@ -38,6 +38,16 @@ class TopK:
     rest: Tensor
     temperature: float
 
+    def to(self, device: torch.device) -> TopK:
+        """Return these positions on a device."""
+        return TopK(self.logits.to(device), self.tokens.to(device), self.rest.to(device), self.temperature)
+
+    def rows(self, places_N: Tensor) -> TopK:
+        """Return some of the positions, of which all are numbered one after another."""
+        at_N = places_N.to(self.rest.device)
+        logits_PK, tokens_PK = self.logits.flatten(0, -2), self.tokens.flatten(0, -2)
+        return TopK(logits_PK[at_N], tokens_PK[at_N], self.rest.flatten()[at_N], self.temperature)
+
 
 @runtime_checkable
 class TopKTeacher(Protocol):
@@ -86,8 +96,6 @@ def completed(top_k: TopK, student_BTV: Tensor, temperature: float) -> Tensor:
 def teacher_logits(teacher: Teacher | TopKTeacher, batch: Batch, student_BTV: Tensor, temperature: float) -> Tensor:
     """Return the logits that a loss compares with the student's, on its device: the teacher's, or completed ones."""
     if isinstance(teacher, TopKTeacher):
-        found = teacher.top_k(batch)
-        logits, tokens, rest = (each.to(student_BTV.device) for each in (found.logits, found.tokens, found.rest))
-        return completed(TopK(logits, tokens, rest, found.temperature), student_BTV, temperature)
+        return completed(teacher.top_k(batch).to(student_BTV.device), student_BTV, temperature)
     teacher_BTV = checked_logits("teacher", teacher.logits(batch), batch.tokens, teacher.vocab_size)
     return teacher_BTV.to(student_BTV.device)

@@ -52,6 +52,11 @@ class Causal(nn.Module):
         config: Any = self.model.config
         return int(config.get_text_config().vocab_size)
 
+    def get_output_embeddings(self) -> Any:
+        """Return the output layer."""
+        model: Any = self.model
+        return model.get_output_embeddings()
+
     def forward(self, tokens: Tensor, segments: Tensor | None = None, *, output_hidden_states: bool = False) -> Any:
         options = {} if segments is None else {"position_ids": positions_of(segments)}
         return self.model(input_ids=tokens, use_cache=False, output_hidden_states=output_hidden_states, **options)

@@ -263,7 +263,7 @@ class Distillation(Inputs):
             self._trained = wrap(self.student)
         else:
             self._trained = spread(self.student, self.settings.strategy, self.device, wrap)
-        return self.with_one_vocabulary(ModuleStudent(self._trained, self.vocab_size))
+        return self.with_one_vocabulary(ModuleStudent(self._trained, self.vocab_size, note=self.lines.write))
 
     def _step_flops(self) -> int | None:
         if self.is_sharded:

@@ -98,8 +98,8 @@ class Inputs(Parts):
         if self.outputs is not None:
             teacher: Any = stored_teacher(self.outputs)
         elif mode is None:
-            teacher = ModuleTeacher(wrap(self.teacher), self.vocab_size)
+            teacher = ModuleTeacher(wrap(self.teacher), self.vocab_size, note=self.lines.write)
         else:
             self.check_tokens()
-            teacher = ModuleTeacher(wrap(self.teacher), self.teacher_vocab_size())
+            teacher = ModuleTeacher(wrap(self.teacher), self.teacher_vocab_size(), note=self.lines.write)
         return (teacher, learner) if mode is None else share_vocabulary(teacher, learner, mode)
