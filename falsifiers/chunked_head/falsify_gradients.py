@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from falsifiers.support.ranks import run_ranks
 from reference_trainer.data.text import Sequences
 from reference_trainer.distillation.objective import Weights
 from reference_trainer.distillation.protocols import Batch
+from reference_trainer.distillation.top_k import TopK, keep_top_k
 
 ALLOWED = {"float64": 1e-12, "float32": 1e-5, "bfloat16": 0.03}
 """Of the norm of a gradient; products under autocast round to 8 bits."""
@@ -115,6 +117,43 @@ def falsify_hidden_states_are_matched_beside_chunks(subject: Any, seed: int, tie
     for all_logits, chunked in zip(*seen, strict=True):
         away = float((all_logits - chunked).abs().max())
         assert away <= 1e-12 * max(float(all_logits.abs().max()), 1.0), f"with features, a result is off by {away:.1e}"
+
+
+class _MostProbable:
+    """A teacher of which the most probable tokens are known."""
+
+    vocab_size = V
+
+    def __init__(self, model: nn.Module, k: int, temperature: float) -> None:
+        self.model, self.k, self.temperature = model, k, temperature
+
+    def top_k(self, batch: Batch) -> TopK:
+        return keep_top_k(self.model(batch.tokens).detach(), self.k, self.temperature)
+
+
+@given(
+    seed=st.integers(0, 99),
+    kept=st.sampled_from([0, 1, 4, V]),
+    divergence=st.sampled_from(["forward_kl", "reverse_kl", "jensen_shannon"]),
+)
+def falsify_partly_known_teachers_are_compared_in_chunks(subject: Any, seed: int, kept: int, divergence: str) -> None:
+    """Windows and evaluations are those of all logits, which `teacher-outputs` holds to an oracle; 0: no teacher."""
+    kd_weight, seen = 0.7 if kept else 0.0, []
+    weights = Weights(temperature=2.0, ce_weight=0.3, kd_weight=kd_weight, divergence=divergence)  # type: ignore[arg-type]
+    batches = batches_of(seed, [(3, 5), (2, 4)])
+    bytes_N = torch.randint(V, (17,), generator=torch.Generator().manual_seed(seed)).byte()
+    text = Sequences(bytes_N=bytes_N, length=5, batch_size=3, device=torch.device("cpu"))
+    for context in (nullcontext(), chunks_of(4)):
+        student, teacher = Tiny(seed).double(), _MostProbable(Tiny(seed + 1).double(), kept, 2.0)
+        learner = subject.ModuleStudent(student, V)
+        with context:
+            window = subject.kd_window(teacher, learner, batches, weights, metrics=True, taught=kept > 0)
+            sums = subject.evaluate(teacher, learner, text, weights) if kept else {}
+        numbers = [*window.sums.values(), *(torch.tensor(each.sum) for each in sums.values())]
+        seen.append([*numbers, *(each.grad for each in student.parameters())])
+    for all_logits, chunked in zip(*seen, strict=True):
+        away = float((all_logits - chunked).abs().max())
+        assert away <= 1e-12 * max(float(all_logits.abs().max()), 1.0), f"{kept} known: a result is off by {away:.1e}"
 
 
 PLACES = st.sampled_from(["cpu", "cuda"])

@@ -132,6 +132,7 @@ def test_saved_models_are_evaluated_on_the_chats_of_their_run(place: Path, tmp_p
         }
     assert report["models"][2]["sums"] != report["models"][0]["sums"]
     assert (report["documents"], report["unit"]) == ("pack", "token")
+    assert report["evaluation"] == json.loads((tmp_path / "out/manifest.json").read_text())["evaluation"]
     moved = (tmp_path / "out").rename(tmp_path / "moved")
     table = command("evaluate", str(moved), "--device", "cpu").said.splitlines()
     count = report["models"][0]["sums"]["hard_loss"]["count"]
