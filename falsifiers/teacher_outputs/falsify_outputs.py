@@ -15,7 +15,8 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from falsifiers.rank_runs.launched import TIMEOUT_S, launcher
+from falsifiers.rank_runs.launched import launcher
+from falsifiers.resume.runs import TIMEOUT_S
 from falsifiers.support.ranks import run_ranks
 from falsifiers.support.small_runs import found, run, small
 from falsifiers.teacher_outputs.parts import Counted

@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from falsifiers.rank_runs.launched import STRATEGIES, TIMEOUT_S, assert_no_error, launched, scratch
+from falsifiers.rank_runs.launched import STRATEGIES, assert_no_error, launched
+from falsifiers.resume.runs import TIMEOUT_S
+from falsifiers.support.scratch import scratch
 from falsifiers.support.small_runs import run, small
 from reference_trainer import Annealed, Callback, Schedule
 from reference_trainer.distillation.protocols import Batch
