@@ -70,6 +70,7 @@ def _contract(verdict: ContractVerdict) -> dict[str, Any]:
         "tolerances": list(json_claims.tolerances(verdict)),
         "runs": [_run(run) for run in verdict.runs],
         **({"definitions": verdict.definitions} if verdict.definitions is not None else {}),
+        "waivers": [json_claims.waiver(waiver) for waiver in contract.waivers],
         "results": [_result(result, verdict) for result in verdict.results],
     }
 

@@ -8,6 +8,7 @@ from pv.engines.kinds import kind_of
 from pv.report import View, details, phrases
 from pv.results import gates
 from pv.results.outcome import Outcome, Result
+from pv.results.saved.changes import Change
 from pv.results.verdict import ContractVerdict, Report
 
 # Characters that XML 1.0 cannot represent, not even escaped.
@@ -36,6 +37,8 @@ def render(report: Report, view: View) -> str:
         seconds = sum(result.trial.seconds for result in verdict.results if result.trial is not None)
         _suite(root, _name(verdict), [*cases, _gate(verdict)], seconds)
     overall = gates.unmet_overall(report)
+    if view.compared is not None and view.compared.failing:
+        _suite(root, "baseline", [_weaker(change) for change in view.compared.failing], 0.0)
     if overall:
         _suite(root, "pv", [_failed("pv", "validation", "; ".join(overall), "undecided")], 0.0)
     ET.indent(root)
@@ -99,6 +102,14 @@ def _gate(verdict: ContractVerdict) -> ET.Element:
 def _failed(suite: str, name: str, message: str, kind: str) -> ET.Element:
     case = ET.Element("testcase", classname=clean(suite), name=clean(name), time="0.000")
     ET.SubElement(case, "failure", message=clean(message), type=kind)
+    return case
+
+
+def _weaker(change: Change) -> ET.Element:
+    name = f"{change.contract} {change.claim or change.name}".strip()
+    case = _failed("baseline", name, change.text, change.kind.value)
+    if change.location is not None:
+        case.attrib |= {"file": clean(str(change.location.path)), "line": str(change.location.line)}
     return case
 
 

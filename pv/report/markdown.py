@@ -9,7 +9,7 @@ from pv.report import View, details, phrases
 from pv.report.figures import count
 from pv.report.summary import sentence
 from pv.results.outcome import Result
-from pv.results.saved.changes import changes
+from pv.results.saved.gate import Compared
 from pv.results.verdict import ContractVerdict, Report
 
 MAX_BLOCKS, MAX_CHANGES, MAX_NAMES = 50, 100, 50
@@ -22,7 +22,7 @@ def render(report: Report, view: View) -> str:
 
     The last parts are left out, and counted, where all are larger than `view.max_bytes`.
     """
-    end = ["", *(f"> {escape(note)}" for note in phrases.notes(report)), escape(phrases.closing(report)), ""]
+    end = ["", *(f"> {escape(note)}" for note in phrases.notes(report)), escape(phrases.closing(report, view)), ""]
     return "\n".join([*_fitting(list(_parts(report, view)), view.max_bytes - _size(end) - RESERVE), *end])
 
 
@@ -33,8 +33,8 @@ def _parts(report: Report, view: View) -> Iterator[list[str]]:
         yield ["| | contract | verdict | evidence |", "|---|---|---|---|"]
     yield from ([_row(verdict)] for verdict in report.contracts)
     yield [""]
-    if view.base is not None:
-        yield _changes(report, view.base)
+    if view.compared is not None:
+        yield _changes(view.compared)
     yield from ([f"- {escape(str(finding))}"] for finding in phrases.refusals_and_errors(report))
     shown = [(group, verdict) for verdict in report.contracts for group in phrases.repeated(phrases.blocks(verdict))]
     yield from (["", *_group(group, verdict)] for group, verdict in shown[:MAX_BLOCKS])
@@ -53,19 +53,20 @@ def _row(verdict: ContractVerdict) -> str:
     return f"| {MARKS[status]} | {name} | **{status}** | {escape(sentence(verdict))} |"
 
 
-def _changes(report: Report, base: Report) -> list[str]:
+def _changes(compared: Compared) -> list[str]:
     """Return the section of the differences from the base: a weaker contract is as visible as a broken one."""
-    found = changes(base, report)
+    found = compared.changes
+    notes = [f"> {escape(note)}" for note in (*compared.notes, phrases.weakened(compared)) if note]
     rows = [
         f"| **{change.kind.value}** | {code(change.contract)} | {code(change.claim) if change.claim else ''} |"
-        f" {escape(change.text)} |"
+        f" {code(change.place) if change.place else ''} | {escape(change.text)} |"
         for change in found[:MAX_CHANGES]
     ]
     if not found:
-        return ["### Compared with the base", "", "No difference.", ""]
+        return ["### Compared with the base", "", "No difference.", "", *notes, ""]
     more = [f"{len(found) - MAX_CHANGES} more changes.", ""] if len(found) > MAX_CHANGES else []
-    head = ["### Compared with the base", "", "| change | contract | claim or mutant | |", "|---|---|---|---|"]
-    return [*head, *rows, "", *more]
+    head = ["### Compared with the base", "", "| change | contract | claim or mutant | at | |", "|---|---|---|---|---|"]
+    return [*head, *rows, "", *more, *notes, ""]
 
 
 def _remarks(verdict: ContractVerdict) -> Iterator[list[str]]:
