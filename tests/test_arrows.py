@@ -27,7 +27,7 @@ ROOMS: dict[str, str] = {
     "workers": "errors contract source instrument engines results",
     "mutation": "errors contract source instrument engines results workers",
     "report": "errors contract equations engines results",
-    "commands": "errors contract source linting results workers mutation engines",
+    "commands": "errors contract source suites linting results workers mutation engines",
     "pytest_plugin": "errors contract source instrument engines results workers",
     "cli": "errors contract linting mutation report commands",
 }

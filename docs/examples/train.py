@@ -46,7 +46,7 @@ class Loop:
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = kind(self.parameters, lr=config.learning_rate)
         self.iteration = 0
-        self.loss = self.norm = math.nan
+        self.loss = self.norm = self.lr = math.nan
 
     @property
     def iters_per_epoch(self) -> int:
@@ -79,9 +79,9 @@ class Loop:
 
     def step(self, window: list[Rows]) -> None:
         self.model.train()
-        lr = self.get_lr()
+        self.lr = self.get_lr()
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = self.lr
         batches = [pad(rows) for rows in window]
         scored = sum(int((y != -1).sum()) for _, y in batches)
         total = 0.0

@@ -121,7 +121,10 @@ VALIDATE = taking(
     click.option("--record", is_flag=True, help="Write proofs and device results to evidence/."),
     click.option("-v", "--verbose", is_flag=True, help="Show all figures of every contract, passing ones included."),
     click.option(
-        "--reuse", is_flag=True, help="Reuse results of earlier validations where no file that they read has changed."
+        "--cache/--no-cache",
+        "reuse",
+        default=True,
+        help="Reuse results of earlier validations while nothing that they depend on has changed (default), or none.",
     ),
     baseline("weaker"),
     form(tuple(FORMATS), "Format of the report on standard output."),

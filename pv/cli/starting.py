@@ -1,6 +1,7 @@
 """The commands for authors: new, explain, doctor."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,8 @@ def new(name: str, subject: str, trainer: str) -> None:
 def explain(name: str, report: Path | None) -> None:
     """Explain a lint code, or what was tried on a claim, mutant or contract.
 
-    A code is shown with a wrong and a right example, a claim with its test, its mutants and its recorded results.
+    A code is shown with a wrong and a right example, a claim with its test, its mutants and its recorded results. NAME
+    may be a pattern of ids, such as 'TL-RESUME-*'.
     """
     with uncollected():
         from pv.commands.explain import explain as collect
@@ -59,10 +61,10 @@ def explain(name: str, report: Path | None) -> None:
             print_whole(texts.code(code, CODES[code], explanation(code)))
             return
         found = collect(name, report=report)
-    print_whole("\n".join(_explained(each, name) for each in found))
+    print_whole("\n".join(map(_explained, found)))
 
 
-def _explained(found: "Explained", name: str) -> str:
+def _explained(found: "Explained") -> str:
     from pv.report import explanation as texts
 
     if found.claim is not None:
@@ -74,11 +76,13 @@ def _explained(found: "Explained", name: str) -> str:
             last=found.last,
             findings=found.findings,
         )
-        return texts.table(f"{name}  {found.claim.location}", rows, columns())
+        return texts.table(f"{found.claim.id}  {found.claim.location}", rows, columns())
     if found.mutant is not None:
-        return texts.table(f"{name}  {found.mutant.location}", texts.mutant(found.contract, found.mutant), columns())
+        return texts.table(
+            f"{found.mutant.id}  {found.mutant.location}", texts.mutant(found.contract, found.mutant), columns()
+        )
     rows = texts.contract(found.contract, score=found.score, findings=found.findings)
-    return texts.table(f"{name} {found.contract.version}  {found.contract.location.path}", rows, columns())
+    return texts.table(f"{found.contract.id} {found.contract.version}  {found.contract.location.path}", rows, columns())
 
 
 @click.command()
@@ -97,4 +101,21 @@ def doctor(spawn: bool) -> None:
     sys.exit(FAILED if any(check.level is Level.PROBLEM for check in checks) else 0)
 
 
-COMMANDS = (new, explain, doctor)
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="ID...")
+def why(names: Sequence[str]) -> None:
+    """Say why the results of claims are reused, or what has changed since they were measured.
+
+    ID is a glob pattern over the ids of claims.
+    """
+    from pv.commands.why import why as ask
+
+    for each in ask(list(names)):
+        since = f" since its result of {each.when}" if each.when else ""
+        click.echo(f"{each.claim}: reused, nothing changed{since}" if each.reused else f"{each.claim}: will run")
+        if not each.reused:
+            click.echo(f"  changed{since}:" if since else "", nl=bool(since))
+            click.echo("".join(f"  - {reason}\n" for reason in each.reasons), nl=False)
+
+
+COMMANDS = (new, explain, why, doctor)

@@ -1,6 +1,8 @@
 """Writes the adapter of a training loop, with what its source tells; the rest is left to fill in."""
 
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,11 +17,7 @@ from pv.source.resolve import module_file, module_name
 SEEN = ("loss", "rate", "norm")
 _IN_PARTS = '''"""The adapter of `{target}`: what `pv check` calls to attack it."""
 
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
-
-from pv.suites.training_loop.adapters.handwritten import HandWritten, fill_in
+{imports}
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.probe import Probe
 from {module} import {names}
@@ -31,28 +29,17 @@ class Adapter(HandWritten):
 
     def build(self, job: Job, model: Probe) -> None:
         # model(tokens) maps token ids [B, T] to logits [B, T, V]. Wrap it if the loop calls its model otherwise.
-        self.job = job
         self.loop = {build}
-
-    def windows(self) -> Iterable[Any]:
-        return {windows}
-
-    def update(self, window: Any) -> None:
-        {update}
-
-    def log(self) -> Mapping[str, float]:
-        return {{{log}}}
-
-    def evaluate(self) -> float:
-        {evaluate}
-
-    def save(self, path: Path) -> None:
-        {save}
-
-    def load(self, path: Path) -> int:
-        {load}
-        return {steps}
 '''
+_METHODS = {
+    "windows": "windows(self) -> Iterable[Any]:\n        return {}",
+    "update": "update(self, window: Any) -> None:\n        {}",
+    "log": "log(self) -> Mapping[str, float]:\n        return {}",
+    "evaluate": "evaluate(self) -> float:\n        {}",
+    "save": "save(self, path: Path) -> None:\n        {}",
+    "load": "load(self, path: Path) -> int:\n        {}",
+}
+_IMPORTS = {"collections.abc": ("Iterable", "Mapping"), "pathlib": ("Path",), "typing": ("Any",)}
 _WHOLE = '''"""The adapter of `{target}`: what `pv check` calls to attack it."""
 
 from pv.suites.training_loop.adapters.handwritten import fill_in
@@ -122,20 +109,54 @@ def _whole(target: Target, loop: Loop) -> str:
 def _in_parts(target: Target, loop: Loop) -> str:
     build = called(loop, loop.node.name, {"job": "job", "model": "model"})
     seen = attributes(loop)
-    return _IN_PARTS.format(
+    methods = "".join(f"\n    def {_METHODS[name].format(body)}\n" for name, body in _overridden(loop, seen).items())
+    text = _IN_PARTS.format(
         target=target,
+        imports="{imports}",
         module=target.module,
         names=", ".join(sorted(build.names)),
         build=build.text,
         logged=_tuple([name for name in SEEN if name in seen]),
-        log=", ".join(f'"{name}": {seen[name]}' for name in SEEN if name in seen),
-        windows=_part(loop, "windows").text,
-        update=_part(loop, "update", "window").text,
-        evaluate=_evaluate(_part(loop, "evaluate")),
-        save=_with_path(_part(loop, "save", "path")),
-        load=_with_path(_part(loop, "load", "path")),
-        steps=seen.get("steps", 'fill_in("how many steps were taken before the checkpoint")'),
     )
+    return text.replace("{imports}", _imports(text + methods)) + methods
+
+
+def _overridden(loop: Loop, seen: Mapping[str, str]) -> dict[str, str]:
+    """Return the bodies of the methods whose inherited one does not find its part of the loop."""
+    steps = seen.get("steps", 'fill_in("how many steps were taken before the checkpoint")')
+    bodies = {
+        "windows": _part(loop, "windows").text,
+        "update": _part(loop, "update", "window").text,
+        "log": "{" + ", ".join(f'"{name}": {seen[name]}' for name in SEEN if name in seen) + "}",
+        "evaluate": _evaluate(_part(loop, "evaluate")),
+        "save": _with_path(_part(loop, "save", "path")),
+        "load": f"{_with_path(_part(loop, 'load', 'path'))}\n        return {steps}",
+    }
+    numbers = [seen[name] for name in SEEN if name in seen]
+    inherited = {
+        "windows": _usual(loop, "windows", "{}()"),
+        "update": _usual(loop, "update", "{}(window)"),
+        "log": bodies["log"] if all(each in loop.numbers() for each in numbers) else "",
+        "evaluate": _usual(loop, "evaluate", "return {}()"),
+        "save": _usual(loop, "save", "{}(path)"),
+        "load": _usual(loop, "load", "{}(path)\n        return ") + steps if steps in loop.numbers() else "",
+    }
+    return {name: body for name, body in bodies.items() if body != inherited[name]}
+
+
+def _usual(loop: Loop, role: str, call: str) -> str:
+    """Return the call of a part as the adapter inherits it; "" if the loop has no such one, or several."""
+    names = loop.named(role)
+    return call.format(f"self.loop.{names[0].name}") if len(names) == 1 else ""
+
+
+def _imports(text: str) -> str:
+    """Return the imports of an adapter that uses some of the usual names."""
+    used = {module: [name for name in names if re.search(rf"\b{name}\b", text)] for module, names in _IMPORTS.items()}
+    lines = [f"from {module} import {', '.join(names)}" for module, names in used.items() if names]
+    helper = "HandWritten, fill_in" if "fill_in(" in text else "HandWritten"
+    own = f"from pv.suites.training_loop.adapters.handwritten import {helper}"
+    return "\n".join([*lines, *([""] if lines else []), own])
 
 
 def _part(loop: Loop, role: str, first: str = "") -> Call:

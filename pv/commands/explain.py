@@ -1,9 +1,10 @@
 """Finds what an id names, and collects what is known about it without running anything."""
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from pv.commands.request import check, project_of
@@ -47,15 +48,15 @@ class Explained:
 def explain(
     id: str, *, paths: Sequence[str | Path] = (), project: Project | None = None, report: Path | None = None
 ) -> tuple[Explained, ...]:
-    """Return what is known about each claim, mutant or contract of this id.
+    """Return what is known about each claim, mutant or contract of this id, or whose id matches this pattern.
 
     report: a JSON report of `pv validate`, from which the last results are taken. Raise UsageError for an unknown id,
     or a report that cannot be read.
     """
     project = project or project_of(paths)
     known = load(path for path in paths or project.contracts if Path(path).exists())
-    files = [contract.location.path for contract in known.contracts if id in _ids(contract)]
-    files = files or [path for path in suites().values() if id in _ids_in(path)]
+    files = [contract.location.path for contract in known.contracts if _matching(id, _ids(contract))]
+    files = files or [path for path in suites().values() if _matching(id, _ids_in(path))]
     if not files:
         raise UsageError(f"unknown id {id!r}: no code, contract, claim or mutant; {_hint(id, known)}")
     contracts, findings = check(files, project=project)  # lints only these: linting all takes seconds
@@ -71,8 +72,12 @@ def _ids(contract: Contract) -> tuple[str, ...]:
     return (contract.id, *(claim.id for claim in contract.claims), *(mutant.id for mutant in contract.mutants))
 
 
+def _matching(pattern: str, ids: Iterable[str]) -> bool:
+    return any(fnmatchcase(each, pattern) for each in ids)
+
+
 def _named(
-    id_: str,
+    pattern: str,
     project: Project,
     contracts: Sequence[Contract],
     findings: Sequence[Finding],
@@ -80,18 +85,20 @@ def _named(
 ) -> Iterator[Explained]:
     for contract in contracts:
         mine = tuple(f for f in findings if f.location.path == contract.location.path)
-        if contract.id == id_:
+        if fnmatchcase(contract.id, pattern):
             yield Explained(contract=contract, score=score.read(project, contract)[0], findings=mine)
-        for claim in (each for each in contract.claims if each.id == id_):
+        for claim in (each for each in contract.claims if fnmatchcase(each.id, pattern)):
             yield Explained(
                 contract=contract,
                 claim=claim,
                 test=_test(project, claim),
                 recorded=_recorded(project, contract, claim),
-                last=tuple((started, each) for started, each in results if each.falsifier.id == id_),
+                last=tuple((started, each) for started, each in results if each.falsifier.id == claim.id),
                 findings=tuple(f for f in mine if _is_about(f, claim) or _equation(f, contract) == claim.equation),
             )
-        yield from (Explained(contract=contract, mutant=each) for each in contract.mutants if each.id == id_)
+        yield from (
+            Explained(contract=contract, mutant=each) for each in contract.mutants if fnmatchcase(each.id, pattern)
+        )
 
 
 def _is_about(finding: Finding, claim: Falsifier) -> bool:

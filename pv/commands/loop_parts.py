@@ -11,42 +11,12 @@ from pv.contract.names import Target, hyphen_hint
 from pv.errors import UsageError
 from pv.source.project import Project
 from pv.source.resolve import Unbound, module_file, parse
+from pv.suites.training_loop.names import MODEL, NUMBERS, ROLES, setting_of
 
 Definition: TypeAlias = ast.ClassDef | ast.FunctionDef
-ROLES = {
-    "windows": r"windows|micro_?batches|batches|epoch_batches|iterate|train_(data)?loader",
-    "update": r"(train(ing)?_)?(step|update)|train_(batch|window)|optimi[sz]er_step",
-    "evaluate": r"eval(uate)?(_loss)?|estimate_loss|validat(e|ion)(_loss)?",
-    "save": r"save(_(checkpoint|state))?|write_checkpoint|checkpoint",
-    "load": r"(load|restore)(_(checkpoint|state))?|resume(_from(_checkpoint)?)?",
-}
-"""The names that a method with this role has in code that people write."""
-SETTINGS = {
-    "rate": r"lr|(peak_|max_|base_)?(learning_)?rate",
-    "warmup": r"(lr_)?warm_?up(_(steps|iters))?",
-    "batch": r"(micro_|train_)?batch(_size)?|bs|(per_device_)?train_batch_size",
-    "eval_batch": r"(eval|val|valid)_batch(_size)?",
-    "accumulate": r"(grad(ient)?_)?accum(ulat(e|ion))?(_steps|_iters)?",
-    "epochs": r"(num_|n_|max_)?epochs",
-    "max_steps": r"(max_|num_|total_)(train_)?(steps|iters)",
-    "clip": r"(grad(ient)?_)?clip(_norm|ping)?|max_(grad_)?norm",
-    "seed": r"(random_)?seed",
-    "optimizer": r"optimi[sz]er_(name|type)|optim",
-    "log_every": r"log(ging)?_(every|interval|steps)(_steps)?",
-    "directory": r"(out(put)?|checkpoint|ckpt|save)_?(dir(ectory)?|path)?",
-}
-"""Names of parameters by the setting of a job that they take."""
-SCHEDULED = re.compile(r"(lr_)?decay(_lr)?")
-WEIGHT_DECAY = re.compile(r"weight_decay|wd|decay")
 LONGEST = 90
-MODEL = re.compile(r"(lm_|raw_)?(model|net|network|student|module)")
-NUMBERS = {
-    "loss": r"(last_|train_)?loss",
-    "norm": r"(last_|grad(ient)?_)?norm",
-    "rate": r"(last_)?(lr|(learning_)?rate)",
-    "steps": r"(global_)?steps?|iter(ation)?s?(_num)?|steps_(done|taken)|(num_)?updates",
-}
-"""Names of attributes that hold a number of the last step, and the count of steps."""
+VALUES = {"decay": "job.decay or 0.0", "schedule": 'job.schedule == "linear"'}
+"""The expressions of settings that are not named in a job as loops take them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +28,19 @@ class Loop:
 
     def method(self, role: str) -> ast.FunctionDef | None:
         """Return the public method with a role; of several one that no other calls, and that asks for least."""
-        methods = [each for each in self.node.body if isinstance(each, ast.FunctionDef)]
+        return min(self.named(role), key=_demands, default=None)
+
+    def named(self, role: str) -> list[ast.FunctionDef]:
+        """Return the methods whose name is usual for a role, and that no other such method calls; all if all do."""
+        methods = (each for each in self.node.body if isinstance(each, ast.FunctionDef))
         named = [each for each in methods if re.fullmatch(ROLES[role], each.name)]
         inner = {name for each in named for name in _called_on_self(each) if name != each.name}
-        outer = [each for each in named if each.name not in inner] or named
-        return min(outer, key=lambda each: sum(not has_default for _, has_default in _parameters(each)), default=None)
+        return [each for each in named if each.name not in inner] or named
+
+    def numbers(self) -> list[str]:
+        """Return the expressions of the attributes that alone have a usual name for a number."""
+        found = ([each for each in _assigned(self) if re.fullmatch(usual, each)] for usual in NUMBERS.values())
+        return [f"self.loop.{names[0]}" for names in found if len(names) == 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +108,7 @@ def _wrapped(name: str, arguments: list[str], indent: str = 8 * " ") -> str:
 
 def attributes(loop: Loop) -> dict[str, str]:
     """Return the expressions for `loss`, `norm`, `rate` and `steps`, as far as attributes of the loop hold them."""
-    assigned = {
-        node.attr
-        for node in ast.walk(loop.node)
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value)
-    }
+    assigned = _assigned(loop)
     found: dict[str, str] = {}
     for number, pattern in NUMBERS.items():
         for name in sorted(assigned):
@@ -145,11 +119,25 @@ def attributes(loop: Loop) -> dict[str, str]:
     return found
 
 
+def _assigned(loop: Loop) -> set[str]:
+    """Return the names of the attributes that a loop assigns."""
+    return {
+        node.attr
+        for node in ast.walk(loop.node)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value)
+    }
+
+
 def _called_on_self(method: ast.FunctionDef) -> Iterator[str]:
     """Yield the names of the methods that a method calls on `self`."""
     for node in ast.walk(method):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_self(node.func.value):
             yield node.func.attr
+
+
+def _demands(method: ast.FunctionDef) -> int:
+    """Return how many parameters of a method have no default."""
+    return sum(not has_default for _, has_default in _parameters(method))
 
 
 def _is_self(node: ast.expr) -> bool:
@@ -180,15 +168,10 @@ def _value(parameter: ast.arg, given: Mapping[str, str]) -> str:
     """Return what a job has for a parameter; "" if its name does not tell."""
     if "model" in given and MODEL.fullmatch(parameter.arg):
         return given["model"]
-    number = parameter.annotation is not None and "float" in ast.unparse(parameter.annotation)
-    if number and WEIGHT_DECAY.fullmatch(parameter.arg):
-        return f"{given['job']}.decay or 0.0"
-    if not number and SCHEDULED.fullmatch(parameter.arg):
-        return f'{given["job"]}.schedule == "linear"'
     if parameter.arg == "device":
         return '"cpu"'
-    setting = next((name for name, pattern in SETTINGS.items() if re.fullmatch(pattern, parameter.arg)), "")
-    return f"{given['job']}.{setting}" if setting else ""
+    setting = setting_of(parameter.arg, ast.unparse(parameter.annotation) if parameter.annotation is not None else "")
+    return VALUES.get(setting, f"job.{setting}").replace("job", given["job"]) if setting else ""
 
 
 def _settings(parameter: ast.arg, loop: Loop, given: Mapping[str, str], names: list[str]) -> str:
@@ -200,12 +183,7 @@ def _settings(parameter: ast.arg, loop: Loop, given: Mapping[str, str], names: l
     values, job = [], {"job": given["job"]}
     for each in fields:
         name = ast.unparse(each.target)
-        is_text = ast.unparse(each.annotation) == "str"
-        if (
-            value := f"{given['job']}.optimizer"
-            if is_text and name == "optimizer"
-            else _value(ast.arg(name, each.annotation), job)
-        ):
+        if value := _value(ast.arg(name, each.annotation), job):
             values.append(f"{name}={value}")
         elif each.value is None:
             values.append(f'{name}=fill_in("{name}")')

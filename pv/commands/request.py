@@ -121,8 +121,6 @@ def _targets(contracts: Sequence[Contract], subjects: Mapping[str, str], project
 def choose(project: Project, request: Request) -> Chosen:
     """Return the contracts that the request names, with what to run of each. Raise `UsageError` for a bad request."""
     _check(request)
-    if request.reuse and request.record:
-        raise UsageError("what is recorded is measured now: leave out --reuse")
     request = _resolved(request, project)
     loaded, findings = check(request.paths, project=project, subjects=request.subjects)
     targets = _targets(loaded, request.subjects, project)

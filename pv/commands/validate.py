@@ -23,7 +23,7 @@ from pv.errors import PvError
 from pv.linting import MUTANT_STALE
 from pv.mutation import score
 from pv.results import store, worktree
-from pv.results.reuse import Reuse
+from pv.results.reuse.cache import Reuse
 from pv.results.trial import PROOFS, Evidence, Recorded, Trial, TrialStatus
 from pv.results.verdict import ContractVerdict, Report, Status, decide
 from pv.source.project import Project
@@ -58,7 +58,7 @@ def validate(
     replay: str = "",
     mutants: bool = True,
     record: bool = False,
-    reuse: bool = False,
+    reuse: bool = True,
     spawn: bool = False,
     probe: Probe | None = None,
     on_progress: OnProgress | None = None,
@@ -71,8 +71,9 @@ def validate(
     `module` or `module:attribute` to test instead of the contract's own subject. replay: one example to run instead
     of a search: "VERSION:BLOB" as a report prints it, the arguments as a JSON object, or "@FILE" with either. mutants:
     whether falsifiers that hold are then tried on mutants. record: write proofs and results of other devices to the
-    evidence folder. reuse: take over good results of earlier validations where neither the task nor a file that it read
-    has changed, and keep the new ones. probe: returns the information on a device by name, None if it is absent.
+    evidence folder. reuse: take over good results of earlier validations while nothing that they depend on has changed,
+    and keep the new ones; never with `record` or `replay`. probe: returns the information on a device by name, None if
+    it is absent.
 
     Raise UsageError for an invalid request, ProjectError for an unusable [tool.pv], WorkerLost if no worker can be
     started, and Interrupted, which carries a report, after a KeyboardInterrupt.
@@ -88,7 +89,7 @@ def validate(
         replay=read_example(replay),
         mutants=mutants,
         record=record,
-        reuse=reuse,
+        reuse=reuse and not (record or replay),
         jobs=jobs,
         examples=examples,
         seed=seed,

@@ -8,6 +8,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -22,6 +23,17 @@ from pv.engines.trial import Trial, TrialStatus
 
 P = TypeVar("P")
 ENDED_EARLY = (TrialStatus.TIMEOUT, TrialStatus.OUT_OF_MEMORY, TrialStatus.CRASHED, TrialStatus.NO_RESULT)
+
+
+class Depends(Enum):
+    """How much of the code that a worker loaded can change its result."""
+
+    FUNCTIONS = "functions"
+    """The modules at import, and the functions that ran."""
+    MODULES = "modules"
+    """The modules as they are written: the attack reads their source."""
+    PROJECT = "project"
+    """Everything: workers share what they ran."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,8 +63,8 @@ class Worker(Protocol):
     device: str
     mutated: bool
     """True if a mutant is applied: the first refutation is then enough."""
-    sources: tuple[str, ...]
-    """The files of the subject, without those of a mutant, which is tried on the same examples."""
+    subject_file: str
+    """The file of the subject."""
     blame: Blame
     stream: Stream
 
@@ -95,6 +107,8 @@ class Kind(ABC, Generic[P]):
     """False if it tries no example that `--replay` could repeat."""
     asserts: ClassVar[bool] = False
     """True if its test only asserts: a value that it returns is ignored, and `@given` supplies other parameters."""
+    depends_on: ClassVar[Depends] = Depends.FUNCTIONS
+    """What a kept result depends on of the code that its worker loaded."""
     rules: ClassVar[tuple[Rule, ...]] = ()
     """The lint rules about the keys that only this kind reads."""
 

@@ -1,7 +1,7 @@
 """The result of one trial of a claim. The verdict is decided in `pv.results`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -97,6 +97,25 @@ class EquationMutants:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reads:
+    """What a result depends on besides its task and the files that were opened.
+
+    functions: those that ran, as `module:name`. loaded: the file of every module whose functions are recorded, below
+    the root. asked: modules of the project that were asked for. texts: Python files that were read as text. listed:
+    folders whose entries were read. readers: loaded libraries that read docstrings. unsure: why this may not be all, ""
+    if it is.
+    """
+
+    functions: frozenset[str] = frozenset()
+    loaded: Mapping[str, str] = field(default_factory=dict)
+    asked: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
+    listed: frozenset[str] = frozenset()
+    readers: frozenset[str] = frozenset()
+    unsure: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One execution of one falsifier, on one device, against the subject or a mutant of it."""
 
@@ -110,6 +129,8 @@ class Trial:
     counterexample: Counterexample | None = None
     reached: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
+    reads: Reads | None = None
+    """None if the worker ended before it could tell."""
     asked: int = 0
     mutant_reached: bool = False
     seed: int = 0

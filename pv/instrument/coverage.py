@@ -8,7 +8,9 @@ import ast
 from pv.source import syntax
 
 seen: set[str] = set()
-"""The functions entered in this process, as `module:name`."""
+"""The functions of covered modules entered in this process, as `module:name`."""
+ran: set[str] = set()
+"""The functions of the project's other modules entered in this process."""
 at_import: set[str] = set()
 """The code that ran before the claim was tried: a fault there affects every object it created."""
 
@@ -19,54 +21,38 @@ def imported() -> None:
     seen.clear()
 
 
-def instrument(tree: ast.Module, module: str, *, statements: bool = False) -> None:
-    """Make every function record its name when it is entered, with `statements` also each statement that runs."""
+def instrument(tree: ast.Module, module: str, *, covered: bool = True, statements: bool = False) -> None:
+    """Make every function record its name when it is entered, with `statements` also each statement that runs.
+
+    A module that is not `covered` records them apart: they say what a result depends on, not what was tried.
+    """
     for name, node in list(syntax.functions(tree)):
-        if not compiles_source(node):
+        if not syntax.compiles_source(node):
             if statements:
-                _instrument_statements(node.body, f"{module}:{name}")
+                _instrument_statements(node, f"{module}:{name}")
             _insert(node.body, f"__pv_seen__.add({f'{module}:{name}'!r})")
     # An import, not a global set from outside: `python -m` runs the code in a namespace that we never see.
-    _insert(tree.body, f"from {__name__} import seen as __pv_seen__")
+    _insert(tree.body, f"from {__name__} import {'seen' if covered else 'ran'} as __pv_seen__")
 
 
-def _instrument_statements(body: list[ast.stmt], name: str) -> None:
+def _instrument_statements(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> None:
     """Add a record before each statement of a function, except in functions and classes that it defines."""
-    for node in list(body):
-        if _is_text(node):
-            continue
-        for block in syntax.blocks(node):
-            _instrument_statements(block, name)
-        note = ast.parse(f"__pv_seen__.add({f'{name}@{node.lineno}:{node.col_offset}'!r})").body[0]
+    for number, (block, node) in enumerate(list(syntax.statements(function.body))):
+        note = ast.parse(f"__pv_seen__.add({f'{name}@{number}'!r})").body[0]
         for part in ast.walk(note):
             ast.copy_location(part, node)
-        body.insert(body.index(node), note)
-
-
-def compiles_source(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Return whether a compiler reads the source of the function, which is then left alone."""
-    return any(_compiles_source(decorator) for decorator in function.decorator_list)
-
-
-def _compiles_source(decorator: ast.expr) -> bool:
-    """Return whether it is `triton.jit`, `torch.jit.script` or the like, bare or called."""
-    function = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return ast.unparse(function).rpartition(".")[2] in ("jit", "njit", "script")
+        block.insert(block.index(node), note)
 
 
 def _insert(body: list[ast.stmt], code: str) -> None:
     place = 0
-    while place < len(body) and (_is_text(body[place]) or _is_future(body[place])):
+    while place < len(body) and (syntax.is_text(body[place]) or _is_future(body[place])):
         place += 1
     added = ast.parse(code).body[0]
     for part in ast.walk(added):
         if body:
             ast.copy_location(part, body[min(place, len(body) - 1)])
     body.insert(place, added)
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _is_future(node: ast.stmt) -> bool:

@@ -5,7 +5,6 @@ code, and `from module import name` sees the mutant. Standard library only: it r
 """
 
 import ast
-import atexit
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -20,11 +19,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 from pv.errors import BrokenMutant, MutantProblem
 from pv.instrument.code_cache import kept
-from pv.instrument.coverage import at_import, instrument, seen
+from pv.instrument.coverage import instrument
 from pv.instrument.swap import swap
 from pv.instrument.write_guard import WriteGuard
 from pv.source.patch import patch
@@ -42,7 +41,7 @@ class Plan:
     `guarded`: code may remove files only beside the log, and may not write to files of the project.
 
     `packages` are found below `roots` before anywhere else, as in `RootsFirst`. `log` is the file in which child
-    processes leave what they reached, `cache` the folder of compiled code that workers share.
+    processes leave what they reached and read below `root`, `cache` the folder of compiled code that workers share.
     """
 
     covered: tuple[str, ...] = ()
@@ -50,6 +49,7 @@ class Plan:
     guarded: bool = False
     packages: tuple[str, ...] = ()
     roots: tuple[str, ...] = ()
+    root: str = ""
     log: str = ""
     cache: str = ""
     module: str = ""
@@ -77,12 +77,17 @@ class ImportHook(importlib.abc.MetaPathFinder):
         self.applied = False
         self.broken = ""
         """The reason why the mutant could not be applied; "" if it could, or there is none."""
+        self.asked = set[str]()
+        """The modules of the project's packages that were asked for, whether or not they exist."""
+        self.loaded: dict[str, str] = {}
+        """The file of every module whose functions are recorded."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if not (name == self.plan.module or self.covers(name) or self._shares(name)):
+        if not (name == self.plan.module or self.covers(name) or self.is_own(name)):
             return None
+        self.asked.add(name)
         for finder in sys.meta_path:
             found = finder.find_spec(name, path, target) if finder is not self else None
             if found is not None:
@@ -94,9 +99,9 @@ class ImportHook(importlib.abc.MetaPathFinder):
     def covers(self, name: str) -> bool:
         return any(name == module or name.startswith(f"{module}.") for module in self.plan.covered)
 
-    def _shares(self, name: str) -> bool:
-        """Return whether it is a module of the project, which every worker would compile again."""
-        return bool(self.plan.cache) and name.partition(".")[0] in self.plan.packages
+    def is_own(self, name: str) -> bool:
+        """Return whether it is a module of the project."""
+        return name.partition(".")[0] in self.plan.packages
 
     def mutated(self) -> str:
         """Return the name under which coverage records the mutated function."""
@@ -111,6 +116,7 @@ class Loader(importlib.machinery.SourceFileLoader):
     def get_code(self, fullname: str) -> CodeType:
         path, plan = self.get_filename(fullname), self.hook.plan
         data = self.get_data(path)
+        self.hook.loaded[fullname] = path
         if fullname == plan.module and plan.find is not None:
             return self._compiled(fullname, path, self._patched(path, importlib.util.decode_source(data)))
         key = (fullname, path, self.hook.covers(fullname), plan.statements)
@@ -125,9 +131,8 @@ class Loader(importlib.machinery.SourceFileLoader):
         return source
 
     def _compiled(self, fullname: str, path: str, source: str) -> CodeType:
-        tree = ast.parse(source, filename=path)
-        if self.hook.covers(fullname):
-            instrument(tree, fullname, statements=self.hook.plan.statements)
+        tree, covered = ast.parse(source, filename=path), self.hook.covers(fullname)
+        instrument(tree, fullname, covered=covered, statements=covered and self.hook.plan.statements)
         code: CodeType = compile(tree, path, "exec", dont_inherit=True)
         return code
 
@@ -186,58 +191,4 @@ def install(plan: Plan) -> ImportHook:
         sys.addaudithook(
             WriteGuard([str(Path(root).resolve()) for root in plan.roots], str(Path(plan.log).parent.parent))
         )
-    if plan.log:
-        _log_at_exit(hook)
     return hook
-
-
-def install_from_environment() -> None:
-    """Install the hook of the parent process, if it has one."""
-    text = os.environ.get(VARIABLE)
-    if text:
-        install(Plan.from_json(text))
-
-
-def _log_at_exit(hook: ImportHook) -> None:
-    """Write coverage to the log at every exit but a kill; multiprocessing exits by os._exit.
-
-    Coverage of a killed child is lost, which can cost a pass and never makes one.
-    """
-    leave = os._exit
-
-    def note() -> None:
-        if seen or hook.applied or hook.broken:
-            line = json.dumps({"seen": sorted(seen), "applied": hook.applied, "broken": hook.broken}) + "\n"
-            log = os.open(hook.plan.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-            os.write(log, line.encode())  # one call, so that the lines of two children that end together stay whole
-            os.close(log)
-
-    def noted_exit(status: int) -> NoReturn:
-        try:
-            note()
-        finally:
-            leave(status)
-
-    atexit.register(note)
-    os._exit = noted_exit
-
-
-def reached(hook: ImportHook) -> tuple[frozenset[str], bool]:
-    """Return the coverage of this process and its ended children, and whether any of them planted the mutant."""
-    found, applied = set(seen), hook.applied
-    for entry in _entries(hook):
-        found |= set(entry["seen"])
-        applied = applied or entry["applied"]
-    return frozenset(found | at_import if found else found), applied
-
-
-def broken(hook: ImportHook) -> str:
-    """Return why the mutant could not be planted, here or in an ended child; "" if it always could."""
-    return next(filter(None, [hook.broken, *(entry["broken"] for entry in _entries(hook))]), "")
-
-
-def _entries(hook: ImportHook) -> list[dict[str, Any]]:
-    log = Path(hook.plan.log)
-    if not hook.plan.log or not log.exists():
-        return []
-    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]

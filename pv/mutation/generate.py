@@ -13,7 +13,6 @@ from pv.contract.finding import Location
 from pv.contract.mutants import Edit, Mutant
 from pv.contract.names import Target
 from pv.errors import BrokenMutant
-from pv.instrument import coverage
 from pv.mutation.operators import Fault, faults
 from pv.source import resolve, syntax
 from pv.source.match import Source, read
@@ -64,8 +63,19 @@ class Module:
     def candidates(self, reached: frozenset[str]) -> Iterator["Candidate"]:
         """Yield every fault of the functions in `reached`; some cannot be applied, or change nothing."""
         for name, node in syntax.functions(self.source.tree):
-            if f"{self.name}:{name}" in reached and not coverage.compiles_source(node):
+            if f"{self.name}:{name}" in reached and not syntax.compiles_source(node):
                 yield from (Candidate(self, name, fault) for fault in faults(node, self.foreign))
+
+    @cached_property
+    def numbers(self) -> dict[int, int]:
+        """Return the number of every statement in its function, by the id of its node."""
+        functions = (node for _, node in syntax.functions(self.source.tree))
+        return {id(s): n for node in functions for n, (_, s) in enumerate(syntax.statements(node.body))}
+
+    def place(self, name: str, fault: Fault) -> str:
+        """Return the name under which coverage records the faulty code of the function `name`."""
+        function = f"{self.name}:{name}"
+        return function if fault.statement is None else f"{function}@{self.numbers[id(fault.statement)]}"
 
     def mutant(self, name: str, fault: Fault) -> Automatic | None:
         """Return the fault as an edit; None if it cannot be written as one."""
@@ -91,7 +101,7 @@ class Module:
             ),
             operator=fault.operator,
             function=function,
-            place=place_of(function, fault),
+            place=self.place(name, fault),
             result=result,
             diff=diff(self.source.text, changed),
         )
@@ -100,12 +110,6 @@ class Module:
 def _is(place: ast.AST, node: ast.AST) -> bool:
     """Return whether a match is the node, or the statement that consists of it alone."""
     return place is node or (isinstance(place, ast.Expr) and place.value is node)
-
-
-def place_of(function: str, fault: Fault) -> str:
-    """Return the name under which coverage records the faulty code."""
-    at = fault.statement
-    return function if at is None else f"{function}@{at.lineno}:{at.col_offset}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +126,7 @@ class Candidate:
 
     @property
     def place(self) -> str:
-        return place_of(self.function, self.fault)
+        return self.module.place(self.name, self.fault)
 
 
 def distinct(candidates: Iterable[Candidate]) -> Iterator[Automatic]:

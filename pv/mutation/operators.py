@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pv.mutation.edits import ARITHMETIC, OPERATORS, TAKES_TYPES, changed_source, constants, negated, root
-from pv.source.syntax import blocks
+from pv.source.syntax import statements
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -34,7 +34,7 @@ def faults(function: Function, foreign: frozenset[str] = frozenset()) -> Iterato
     arguments = function.args
     for default in filter(None, [*arguments.defaults, *arguments.kw_defaults]):
         yield from (Fault("default", place, new, None) for place, new in constants(default))
-    for statement in _statements(function.body):
+    for _, statement in statements(function.body):
         if may_drop(statement, function):
             yield Fault("removed call" if isinstance(statement, ast.Expr) else "dropped", statement, "", statement)
         for part in _own_expressions(statement):
@@ -46,16 +46,6 @@ def faults(function: Function, foreign: frozenset[str] = frozenset()) -> Iterato
             yield Fault("arithmetic", statement, changed, statement)
         if isinstance(statement, ast.If | ast.While | ast.Assert):
             yield from (Fault("condition", place, new, statement) for place, new in negated(statement.test))
-
-
-def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements of a function itself, without its docstring."""
-    for node in body:
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            continue
-        yield node
-        for block in blocks(node):
-            yield from _statements(block)
 
 
 def _changes(expression: ast.expr, foreign: frozenset[str]) -> Iterator[tuple[str, ast.AST, str]]:

@@ -31,8 +31,13 @@ def _digest_file(path: Path, _: int, __: int) -> str:
 
 def digest_source(source: str) -> str:
     """Return the digest of Python source. Raise SyntaxError."""
+    return digest_tree(ast.parse(source))
+
+
+def digest_tree(tree: ast.AST | list[ast.stmt]) -> str:
+    """Return the digest of a syntax tree."""
     hasher = hashlib.sha256()
-    for part in _parts(ast.parse(source)):
+    for part in _parts(tree):
         hasher.update(part.encode("utf-8", "backslashreplace"))
         hasher.update(b"\0")
     return hasher.hexdigest()
@@ -53,7 +58,7 @@ def _parts(node: Any) -> Iterator[str]:
         for name in sorted(set(node._fields) - LEFT_OUT):
             value: Any = getattr(node, name, None)
             if name == "body" and isinstance(node, DOCUMENTED):
-                value = _undocumented(value)
+                value = undocumented(value)
             if isinstance(node, ast.JoinedStr):
                 value = [part for part in value if not _is_empty_text(part)]
             if value is not None and value != []:
@@ -76,7 +81,8 @@ def _is_empty_text(node: Any) -> bool:
     return isinstance(node, ast.Constant) and node.value == ""
 
 
-def _undocumented(body: Any) -> Any:
+def undocumented(body: Any) -> Any:
+    """Return a block of statements without the docstring that it begins with."""
     if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
         return body[1:] if isinstance(body[0].value.value, str) else body
     return body

@@ -75,3 +75,31 @@ def functions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.Asy
     for name, node in walk(tree.body):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield name, node
+
+
+def statements(body: list[ast.stmt]) -> Iterator[tuple[list[ast.stmt], ast.stmt]]:
+    """Yield the statements that a block runs itself, each with the block right around it; a definition runs none.
+
+    Their order tells a statement from the others also where comments, docstrings or the layout have changed.
+    """
+    for node in body:
+        if not is_text(node):
+            yield body, node
+            for block in blocks(node):
+                yield from statements(block)
+
+
+def is_text(node: ast.stmt) -> bool:
+    """Return whether a statement is a constant, as a docstring is."""
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def compiles_source(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether a compiler reads the source of the function, which is then left alone."""
+    return any(_compiles_source(decorator) for decorator in function.decorator_list)
+
+
+def _compiles_source(decorator: ast.expr) -> bool:
+    """Return whether it is `triton.jit`, `torch.jit.script` or the like, bare or called."""
+    function = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return ast.unparse(function).rpartition(".")[2] in ("jit", "njit", "script")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pv.errors import WorkerLost
+from pv.results.reuse.environment import inherited
 from pv.workers import tree
 
 START_LIMIT_S = 120.0
@@ -69,7 +70,7 @@ def environment(mark: str) -> dict[str, str]:
     entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
     if PACKAGE_HOME.name not in ("site-packages", "dist-packages"):
         entries.append(str(PACKAGE_HOME))
-    return {**os.environ, **ONE_THREAD, MARK: mark, "PYTHONPATH": os.pathsep.join(entries)}
+    return {**inherited(os.environ), **ONE_THREAD, MARK: mark, "PYTHONPATH": os.pathsep.join(entries)}
 
 
 class ForkLauncher:

@@ -4,7 +4,7 @@ import os
 import signal
 from typing import Any
 
-from pv.engines.trial import Counterexample, EquationMutant, EquationMutants, Trial, TrialStatus
+from pv.engines.trial import Counterexample, EquationMutant, EquationMutants, Reads, Trial, TrialStatus
 from pv.workers.live import Reply
 
 _LIMITS = {
@@ -35,6 +35,7 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
         counterexample=_counterexample(found) if found else None,
         reached=frozenset(said.get("reached", ())),
         files=frozenset(said.get("files", ())),
+        reads=_reads(said["reads"]) if "reads" in said else None,
         mutant_reached=said.get("mutant_reached", False),
         seed=seed,
         seconds=reply.seconds,
@@ -45,6 +46,11 @@ def trial(reply: Reply, *, falsifier: str, device: str, mutant: str | None = Non
         stopped=end is None and bool(reply.stopped),
         under_way=_under_way(reply) if end is None else None,
     )
+
+
+def _reads(said: dict[str, Any]) -> Reads:
+    sets = {name: frozenset(said[name]) for name in ("functions", "asked", "texts", "listed", "readers")}
+    return Reads(**sets, loaded=said["loaded"], unsure=said["unsure"])
 
 
 def _without_answer(reply: Reply, end: dict[str, Any] | None) -> tuple[TrialStatus, str]:

@@ -17,7 +17,8 @@ import sys
 import traceback
 from typing import Any
 
-from pv.workers import files, pages, tasks, tree, worker
+from pv.instrument import files
+from pv.workers import pages, tasks, tree, worker
 from pv.workers.streams import EVIDENCE_FD, adopt
 
 MAX_MESSAGE = 1 << 20

@@ -40,10 +40,8 @@ class Body:
     payload: Any = None
     subject: str = ""
     subject_file: str = ""
-    sources: tuple[str, ...] = ()
-    """The files of the subject and what it imports from the project."""
     subject_files: tuple[str, ...] = ()
-    """The sources, and the files that a mutant changes."""
+    """The files of the subject, what it imports from the project, and the files that a mutant changes."""
     packages: tuple[str, ...] = ()
     """The top-level packages that must come from `roots`."""
     plan: Plan = field(default_factory=Plan)
@@ -54,6 +52,11 @@ class Body:
         """Return plain data that `from_json` gives back."""
         data: dict[str, Any] = cattrs.unstructure(self)
         return data
+
+    def identity(self) -> dict[str, Any]:
+        """Return what tells this task from others: all but its folders and what follows from the files of the code."""
+        data = replace(self, subject_files=(), scratch="", plan=replace(self.plan, covered=())).as_json()
+        return {**data, "payload": {**(data["payload"] or {}), "directory": ""}}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Body":
@@ -105,7 +108,6 @@ def _body(code: Code, kind: Kind[Any], payload: Any, how: Conditions) -> Body:
         payload=cattrs.unstructure(payload),
         subject=str(code.subject),
         subject_file=str(code.subject_file),
-        sources=tuple(sorted(map(str, code.subject_files))),
         subject_files=tuple(sorted(map(str, files))),
         packages=_packages(code, payload, plan),
         plan=plan,

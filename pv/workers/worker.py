@@ -20,9 +20,8 @@ from pv.engines.kinds import KINDS
 from pv.engines.stream import SLOT, Stream
 from pv.engines.trial import TrialStatus
 from pv.errors import BrokenMutant
-from pv.instrument import coverage, import_hook
+from pv.instrument import coverage, import_hook, processes
 from pv.source.project import HOME, SUITES
-from pv.workers.files import FilesRead
 from pv.workers.streams import EVIDENCE_FD, adopt
 from pv.workers.tasks import DEVICE, Body, structured
 
@@ -77,22 +76,25 @@ def _try(body: Body, stream: Stream) -> dict[str, Any]:
     plan = body.plan
     blame = Blame(Path(body.root), body.subject_files, mutated=bool(plan.module), replacement=plan.swap_with)
     planted: import_hook.ImportHook | None = None
-    files = FilesRead(Path(body.root))
+    watched: processes.Processes | None = None
     try:
-        planted = import_hook.install(_plan(body))
+        planted, watched = processes.watch(_plan(body), Path(body.root))
         record = KINDS[body.kind].attack(structured(body), _Services(body, blame, stream))
     except BrokenMutant as error:
         record = {"status": TrialStatus.INVALID_MUTANT.value, "detail": str(error)}
     except BaseException as error:
         record = {"status": TrialStatus.ERROR.value, "detail": said(error), "error": said(error)}
         record |= {"frames": blame.frames(error)}
-    return record | {"files": files.read()} | (_reach(planted, record["status"]) if planted is not None else {})
+    if planted is None or watched is None:
+        return record
+    gathered = watched.gathered()
+    return record | _reads(gathered, Path(body.root)) | _reach(planted, gathered, record["status"])
 
 
 def _plan(body: Body) -> import_hook.Plan:
     log = str(Path(body.scratch) / "reached.jsonl")
     cache = str(_shared(body) / "code")
-    return replace(body.plan, packages=body.packages, roots=body.roots, log=log, cache=cache)
+    return replace(body.plan, packages=body.packages, roots=body.roots, root=body.root, log=log, cache=cache)
 
 
 def _shared(body: Body) -> Path:
@@ -100,12 +102,27 @@ def _shared(body: Body) -> Path:
     return Path(body.scratch).parent
 
 
-def _reach(planted: import_hook.ImportHook, status: str) -> dict[str, Any]:
-    reached, applied = import_hook.reached(planted)
+def _reads(gathered: processes.Gathered, root: Path) -> dict[str, Any]:
+    """Return what the result depends on."""
+    loaded = {name: os.path.relpath(path, root) for name, path in gathered.loaded.items()}
+    reads = {
+        "functions": sorted(name for name in gathered.seen | gathered.ran if "@" not in name),
+        "loaded": loaded,
+        "asked": sorted(gathered.asked),
+        "texts": sorted(gathered.texts),
+        "listed": sorted(gathered.listed),
+        "readers": sorted(gathered.readers),
+        "unsure": gathered.unsure,
+    }
+    return {"files": sorted(gathered.files), "reads": reads}
+
+
+def _reach(planted: import_hook.ImportHook, gathered: processes.Gathered, status: str) -> dict[str, Any]:
+    reached = gathered.seen
     said_reached = {"reached": sorted(reached), "mutant_reached": planted.mutated() in reached}
-    if broken := import_hook.broken(planted):
-        return said_reached | {"status": TrialStatus.INVALID_MUTANT.value, "detail": broken}
-    if planted.plan.module and not applied and status != TrialStatus.ERROR.value:
+    if gathered.broken:
+        return said_reached | {"status": TrialStatus.INVALID_MUTANT.value, "detail": gathered.broken}
+    if planted.plan.module and not gathered.applied and status != TrialStatus.ERROR.value:
         return said_reached | {
             "status": TrialStatus.INVALID_MUTANT.value,
             "detail": f"{planted.plan.module} was never imported",
@@ -117,7 +134,7 @@ class _Services:
     """The services of this worker to an attack: subject, functions, stream."""
 
     def __init__(self, body: Body, blame: Blame, stream: Stream) -> None:
-        self.device, self.mutated, self.sources = body.device, bool(body.plan.module), body.sources
+        self.device, self.mutated, self.subject_file = body.device, bool(body.plan.module), body.subject_file
         self.blame, self.stream = blame, stream
         self._body = body
 

@@ -50,6 +50,12 @@ def test_last_result_is_taken_from_a_report(project: Project, tmp_path: Path) ->
     assert ": killed\n" in done.stdout
 
 
+def test_pattern_explains_all_claims_that_it_matches_of_contracts_and_of_suites(project: Project) -> None:
+    project("small")
+    assert [found.claim.id for found in explain("C-LIM*") if found.claim] == ["C-LIMIT"]
+    assert [found.claim.id for found in explain("TL-STOP-*") if found.claim] == ["TL-STOP-001"]
+
+
 def test_unknown_id_is_refused_with_a_similar_one(project: Project) -> None:
     project("small")
     with pytest.raises(UsageError, match=r"unknown id 'C-LIMITS': .*; did you mean 'C-LIMIT'\?"):

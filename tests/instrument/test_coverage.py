@@ -6,17 +6,19 @@ from typing import Any
 
 import pytest
 
-from pv.instrument.import_hook import ImportHook, Plan, broken, reached
+from pv.instrument.import_hook import ImportHook, Plan
+from pv.instrument.processes import entries, gather
 from tests.instrument.programs import SUBJECT, edit, ran, swap, value
 
 
 def log_of(folder: Path, plan: Plan) -> tuple[frozenset[str], bool]:
     """What the parent reads once its children have ended; nothing was reached in the parent itself."""
-    return reached(ImportHook(plan))
+    found = gather(entries(plan.log))
+    return found.seen, found.applied
 
 
 def logged(folder: Path, **fields: Any) -> Plan:
-    return edit("double", "2", "3", log=str(folder / "log.jsonl"), covered=("subject",), **fields)
+    return edit("double", "2", "3", log=str(folder / "log.jsonl"), root=str(folder), covered=("subject",), **fields)
 
 
 def test_a_probe_notes_each_function_that_ran_and_no_other(folder: Path) -> None:
@@ -62,10 +64,10 @@ def test_what_multiprocessing_reached_is_noted(method: str, folder: Path) -> Non
     ("plan", "says"), [(swap("treble", "other:triple"), "subject has no 'treble'"), (edit("double", "2", "3"), "")]
 )
 def test_a_child_notes_that_a_mutant_could_not_be_planted(plan: Plan, says: str, folder: Path) -> None:
-    plan = replace(plan, log=str(folder / "log.jsonl"))
+    plan = replace(plan, log=str(folder / "log.jsonl"), root=str(folder))
     ran(plan, folder, "-c", "import subject")
-    assert broken(ImportHook(plan)) == says
-    assert reached(ImportHook(plan))[1] == (says == "")
+    found = gather(entries(plan.log))
+    assert (found.broken, found.applied) == (says, says == "")
 
 
 def test_the_notes_of_children_that_end_together_stay_whole(folder: Path) -> None:
@@ -88,7 +90,7 @@ def test_the_notes_of_children_that_end_together_stay_whole(folder: Path) -> Non
 
 
 def test_a_swap_is_probed_under_its_own_name(folder: Path) -> None:
-    plan = swap("double", "other:triple", log=str(folder / "log.jsonl"), covered=("subject", "other"))
+    plan = swap("double", "other:triple", log=str(folder / "log.jsonl"), root=str(folder), covered=("subject", "other"))
     value(plan, folder, "import subject\nshow(subject.double(2))")
     found, applied = log_of(folder, plan)
     assert ("other:triple" in found, "subject:double" in found, applied) == (True, False, True)

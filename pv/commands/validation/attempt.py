@@ -1,13 +1,13 @@
 """The options of a validation, its attempts, and what is known of each contract so far."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pv.contract.claims import Falsifier, Run
 from pv.contract.model import Contract
 from pv.contract.mutants import Mutant
 from pv.contract.names import Target
-from pv.results.reuse import Reuse
+from pv.results.reuse.cache import Reuse
 from pv.results.trial import RunTrace, Trial
 from pv.workers import device
 from pv.workers.pools import Pools
@@ -79,6 +79,12 @@ class RunState:
     trial: Trial | None = None
     waiting: list[Falsifier] = field(default_factory=list)
     trace: RunTrace | None = None
+
+
+def with_run(found: Trial, run: Trial) -> Trial:
+    """Return the trial of a predicate with the coverage, the times and the files of the run that it read."""
+    seconds, cpu_s, files = found.seconds + run.seconds, found.cpu_s + run.cpu_s, found.files | run.files
+    return replace(found, reached=run.reached, seconds=seconds, cpu_s=cpu_s, files=files)
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from pv.commands.validation.attempt import Attempt, PartialEvidence, RunState
+from pv.commands.validation.attempt import Attempt, PartialEvidence, RunState, with_run
 from pv.commands.validation.submission import Submission
 from pv.commands.validation.tasks import Tasks
 from pv.contract.claims import Falsifier, Run
@@ -26,7 +26,9 @@ class Runs:
 
     def read(self, attempt: Attempt, falsifier: Falsifier, run: Run) -> None:
         """Try a falsifier on a run once that has ended; the first falsifier that reads a run starts it."""
-        executing = self._executing(attempt, falsifier, run)
+        if self._submission.recalls_read(attempt, falsifier):
+            return
+        executing = self._tasks.execution(attempt, falsifier, run)
         state = self._known[attempt.contract.id].runs.get(executing.execution)
         if state is None:
             state = self._started(executing, falsifier, run)
@@ -48,17 +50,10 @@ class Runs:
         run = kind_of(falsifier).run_of(attempt.contract, falsifier)
         if run is None:
             return found
-        state = self._known[attempt.contract.id].runs.get(self._executing(attempt, falsifier, run).execution)
+        state = self._known[attempt.contract.id].runs.get(self._tasks.execution(attempt, falsifier, run).execution)
         if state is None or state.trial is None:
             return found
-        seconds, cpu_s = found.seconds + state.trial.seconds, found.cpu_s + state.trial.cpu_s
-        files = found.files | state.trial.files
-        return replace(found, reached=state.trial.reached, seconds=seconds, cpu_s=cpu_s, files=files)
-
-    def _executing(self, attempt: Attempt, falsifier: Falsifier, run: Run) -> Attempt:
-        """Return the attempt that executes the run that a falsifier reads."""
-        subject = self._tasks.subject(attempt.contract, falsifier, own=attempt.small)
-        return replace(attempt, falsifier=None, run=run, subject=subject)
+        return with_run(found, state.trial)
 
     def _started(self, executing: Attempt, falsifier: Falsifier, run: Run) -> RunState:
         state = RunState(self._submission.scratch())

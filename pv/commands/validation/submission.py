@@ -1,19 +1,19 @@
 """Submits the attempts of a validation to its workers, and records those that are cancelled."""
 
+import os
 from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pv.commands.validation.attempt import Attempt, Options, PartialEvidence
+from pv.commands.validation.attempt import Attempt, Options, PartialEvidence, with_run
 from pv.commands.validation.tasks import Tasks
 from pv.contract.claims import Falsifier, Run
 from pv.engines.kind import Conditions, seed_of
 from pv.engines.kinds import kind_of
 from pv.mutation.judge import limit_on_mutant
+from pv.results.reuse.dependencies import Source
 from pv.results.trial import Trial, TrialStatus
-from pv.source.resolve import Unbound
 from pv.workers.scheduler import Job, Scheduler
 from pv.workers.tasks import Body
 
@@ -28,8 +28,8 @@ class Submission:
     ) -> None:
         self._scheduler, self._tasks, self._options, self._known = scheduler, tasks, options, known
         self._recalled: deque[tuple[Attempt, Trial]] = deque()
-        self._keys: dict[int, str] = {}
-        """For each attempt that runs, under which key its result is kept: of its task as it was when it began."""
+        self._pending: dict[tuple[object, ...], _Pending] = {}
+        """The attempts that run, by name, with their tasks as they were when they began."""
 
     def scratch(self) -> Path:
         """Return a new directory that lives as long as the workers."""
@@ -80,26 +80,46 @@ class Submission:
 
     def _reused(self, attempt: Attempt, body: Body) -> bool:
         """Return whether an earlier result of the attempt was found; then `trials` yields it."""
-        reuse, claim = self._options.reuse, attempt.falsifier
-        if reuse is None or claim is None or not _reusable(attempt, claim):
+        claim = attempt.falsifier
+        if claim is None or (attempt.mutant is None and kind_of(claim).run_of(attempt.contract, claim) is not None):
             return False
-        limit_s = kind_of(claim).limit_s(attempt.contract, claim, self._tasks.how(attempt))
-        key = reuse.key([body.as_json(), limit_s, self._options.spawn])
+        return self._recalls(attempt, claim, [body])
+
+    def recalls_read(self, attempt: Attempt, claim: Falsifier) -> bool:
+        """Return whether an earlier result of a claim that reads a run was found; then the run need not be executed."""
+        return self._recalls(attempt, claim, self._tasks.kept_as(attempt, claim))
+
+    def _recalls(self, attempt: Attempt, claim: Falsifier, bodies: list[Body]) -> bool:
+        reuse = self._options.reuse
+        if reuse is None or attempt.device != "cpu":
+            return False
+        key = reuse.key(self._tasks.identity(attempt, claim, bodies))
         found = reuse.recalled(key)
         if found is None:
-            self._keys[id(attempt)] = key
+            self._pending[_name(attempt)] = _Pending(key, bodies[0])
             return False
         mutant = attempt.mutant.id if attempt.mutant is not None else None  # ids may have changed since
         self._recalled.append((attempt, replace(found, falsifier=claim.id, mutant=mutant)))
         return True
 
     def _keep(self, attempt: Attempt, found: Trial) -> None:
-        key = self._keys.pop(id(attempt), None)
+        pending = self._pending.pop(_name(attempt), None)
         reuse, claim = self._options.reuse, attempt.falsifier
-        if key is None or reuse is None or claim is None or not _good(claim, found):
+        if pending is None or reuse is None or claim is None or not _good(claim, found):
             return
-        with suppress(Unbound, OSError):  # the code is being edited: nothing is kept
-            reuse.keep(key, found, self._tasks.files(attempt, claim))
+        run = self._run_of(attempt, claim)
+        trials = [found] if run is None else [found, run]
+        whole = found if run is None else with_run(found, run)
+        name = claim.id if attempt.mutant is None and not attempt.small else ""
+        reuse.keep(pending.key, name, replace(whole, reads=None), pending.source(claim, trials))
+
+    def _run_of(self, attempt: Attempt, claim: Falsifier) -> Trial | None:
+        """Return the trial of the run that an attempt has read; on a mutant it executes its own."""
+        run = kind_of(claim).run_of(attempt.contract, claim)
+        if run is None or attempt.mutant is not None:
+            return None
+        executing = self._tasks.execution(attempt, claim, run)
+        return self._known[attempt.contract.id].runs[executing.execution].trial
 
     def _all_recalled(self) -> Iterator[tuple[Attempt, Trial]]:
         while self._recalled:
@@ -121,9 +141,26 @@ class Submission:
         return list(known.runs[attempt.execution].waiting)
 
 
-def _reusable(attempt: Attempt, claim: Falsifier) -> bool:
-    """Return whether another validation can use its result: reference runs leave records, and are always executed."""
-    return attempt.device == "cpu" and kind_of(claim).run_of(attempt.contract, claim) is None
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """An attempt whose result may be kept: its key and its task."""
+
+    key: str
+    body: Body
+
+    def source(self, claim: Falsifier, trials: Sequence[Trial]) -> Source:
+        """Return where the result comes from. The examples of a test are drawn among the constants of its subject."""
+        body, plan = self.body, self.body.plan
+        constants = (os.path.relpath(body.subject_file, body.root),) if body.kind == "property" else ()
+        mutated = (f"{plan.module}:{plan.name}",) if plan.module else ()
+        depends_on = kind_of(claim).depends_on
+        return Source(trials=tuple(trials), depends_on=depends_on, constants=constants, functions=mutated)
+
+
+def _name(attempt: Attempt) -> tuple[object, ...]:
+    claim, mutant = attempt.falsifier, attempt.mutant
+    ids = (attempt.contract.id, claim.id if claim else "", mutant.id if mutant else "")
+    return (*ids, attempt.device, attempt.small, attempt.first is not None)
 
 
 def _good(falsifier: Falsifier, found: Trial) -> bool:

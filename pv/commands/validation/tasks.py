@@ -11,8 +11,7 @@ from pv.contract.model import Contract
 from pv.contract.names import Target
 from pv.engines.code import Code
 from pv.engines.kind import Conditions
-from pv.results import store
-from pv.source import imports
+from pv.engines.kinds import kind_of
 from pv.source.project import Project
 from pv.workers import tasks
 from pv.workers.tasks import Body
@@ -24,7 +23,6 @@ class Tasks:
     def __init__(self, project: Project, subjects: Mapping[str, Target], options: Options) -> None:
         self.project, self.subjects, self.options = project, subjects, options
         self._codes: dict[Target, Code] = {}
-        self._imported: dict[frozenset[Path], frozenset[str]] = {}
 
     def subject(self, contract: Contract, claim: Falsifier | Run, *, own: bool = False) -> Target:
         """Return the code that a falsifier attacks. Mutants are faults of the contract's `own` subject."""
@@ -58,15 +56,24 @@ class Tasks:
         code = self._code(attempt.contract, falsifier, own=attempt.small)
         return tasks.execute(code, run, Conditions(device=attempt.device, directory=str(directory), execute=arguments))
 
-    def files(self, attempt: Attempt, falsifier: Falsifier) -> frozenset[str]:
-        """Return the project's files that the code of a falsifier imports, by their paths below the root."""
-        subject = self.subject(attempt.contract, falsifier)
-        paths = frozenset(store.paths(self.project, attempt.contract, falsifier, subject))
-        if paths not in self._imported:
-            found, _ = imports.closure(self.project, list(paths))
-            mine = (path for path in found if path.is_relative_to(self.project.root))
-            self._imported[paths] = frozenset(path.relative_to(self.project.root).as_posix() for path in mine)
-        return self._imported[paths]
+    def execution(self, attempt: Attempt, falsifier: Falsifier, run: Run) -> Attempt:
+        """Return the attempt that executes the run that a falsifier reads."""
+        subject = self.subject(attempt.contract, falsifier, own=attempt.small)
+        return replace(attempt, falsifier=None, run=run, subject=subject)
+
+    def kept_as(self, attempt: Attempt, claim: Falsifier) -> list[Body]:
+        """Return the tasks whose results make a result on the subject: its own, and that of the run that it reads."""
+        run = kind_of(claim).run_of(attempt.contract, claim)
+        if run is None:
+            return [self.attack(attempt, claim, self.how(attempt))]
+        executing = self.execution(attempt, claim, run)
+        read = self.attack(attempt, claim, Conditions(device=attempt.device))
+        return [read, self.execute(executing, claim, run, Path())]
+
+    def identity(self, attempt: Attempt, claim: Falsifier, bodies: list[Body]) -> list[object]:
+        """Return what tells the result of an attempt from others, as JSON data."""
+        limit_s = kind_of(claim).limit_s(attempt.contract, claim, self.how(attempt))
+        return [[body.identity() for body in bodies], limit_s, self.options.spawn]
 
     def _code(self, contract: Contract, falsifier: Falsifier, *, own: bool = False) -> Code:
         """Return the resolved subject of a falsifier."""

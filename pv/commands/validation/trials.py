@@ -100,7 +100,8 @@ class Trials:
         reuse = self.options.reuse
         if reuse is None:
             return ()
-        return f"results reused from earlier validations: {reuse.count}", reuse.problem
+        counted = f"results reused from earlier validations: {reuse.count}" if reuse.count else ""
+        return counted, reuse.problem
 
     def _prepare(self, scheduler: Scheduler[Attempt]) -> None:
         self._submission = Submission(scheduler, self._tasks, self.options, self._known)

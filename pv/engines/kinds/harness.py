@@ -9,7 +9,7 @@ from pv.contract.claims import Falsifier, Harness
 from pv.contract.model import Contract
 from pv.engines.code import Code, Function
 from pv.engines.harness import rules
-from pv.engines.kind import Conditions, Kind, Worker
+from pv.engines.kind import Conditions, Depends, Kind, Worker
 from pv.engines.replay import point, refuse_point
 from pv.engines.rule import rules_of
 from pv.engines.trial import Trial, TrialStatus
@@ -38,6 +38,7 @@ class HarnessKind(Kind[HarnessPayload]):
     payload_type = HarnessPayload
     proves = True
     confirms = True
+    depends_on = Depends.MODULES
     timeout_kills = False
     replays_arguments = True
     rules = rules_of(rules)

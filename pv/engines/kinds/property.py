@@ -42,7 +42,7 @@ class PropertyKind(Kind[PropertyPayload]):
         from pv.engines import constants
         from pv.engines import property as engine
 
-        constants.only_from(worker.sources)
+        constants.only_from([worker.subject_file])
         engine.load_profile(payload.examples, shrink=not worker.mutated)
         subject, test = worker.subject(), worker.function(payload.test)
         worker.ready()

@@ -8,7 +8,7 @@ from pv.contract.claims import Falsifier
 from pv.contract.model import Contract
 from pv.contract.names import Binding
 from pv.engines.code import Code, Function
-from pv.engines.kind import ENDED_EARLY, Conditions, Kind, Worker, seed_of
+from pv.engines.kind import ENDED_EARLY, Conditions, Depends, Kind, Worker, seed_of
 from pv.engines.stream import Silent, Stream
 from pv.engines.trial import Trial, TrialStatus
 from pv.errors import PvError
@@ -43,6 +43,7 @@ class SuiteKind(Kind[SuitePayload]):
     """Tries a claim of a suite: not where the subject lacks a feature; vacuous where a premise does not hold."""
 
     name = "suite"
+    depends_on = Depends.PROJECT
     section = "falsifiers"
     keys = ("needs", "premises")
     payload_type = SuitePayload

@@ -10,7 +10,7 @@ HERE = Path(__file__).resolve().parent
 if importlib.util.find_spec("pv") is None:
     sys.path.append(str(HERE.parents[2]))
 
-from pv.instrument.import_hook import install_from_environment  # noqa: E402  (the lines above make pv importable)
+from pv.instrument.processes import install_from_environment  # noqa: E402  (the lines above make pv importable)
 
 install_from_environment()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pv.instrument.coverage import seen
-from pv.suites.training_loop.job import RARE, Job, Trainer
+from pv.suites.training_loop.job import ATTRIBUTES, RARE, Job, Trainer
 from pv.suites.training_loop.killed import killed
 from pv.suites.training_loop.plain import implied, taken
 from pv.suites.training_loop.ranks import run_ranks
@@ -50,6 +50,7 @@ class Bench:
     def missing(self, claim: str, needs: tuple[str, ...]) -> str:
         """Return why the trainer does not make a claim; "" if it does."""
         unnamed = RARE.difference(getattr(self.trainer, "has", ()))
+        unnamed -= {name for name in ATTRIBUTES if getattr(self.trainer, name, None) is not None}
         lacks = dict.fromkeys(unnamed, "its adapter does not name it in `has`") | implied(self.trainer.lacks)
         lacking = [f"no {feature}: {lacks[feature]}" for feature in needs if feature in lacks]
         return "; ".join([*lacking, *filter(None, [self.trainer.not_claimed.get(claim)])])
@@ -92,15 +93,14 @@ class Bench:
         return self._all(f"{replace(first.job, directory=Path())!r} x {len(straight)} from {step}", go_on)
 
     def kill(self, straight: Run, operation: int) -> Path | None:
-        """Return the directory of a run that was killed before an operation on files; None if it had fewer of them."""
+        """Return the directory of a run that was killed at an operation on files; None if it had fewer of them."""
         place = Path(tempfile.mkdtemp(dir=self.directory))
         job = replace(straight.job, directory=place)
         return place if killed(lambda: observe(self.trainer, job), place, operation) else None
 
-    def go_on(self, straight: Run, place: Path, step: int) -> Run:
-        """Return the run that goes on from the checkpoint of a step in the directory of a killed run."""
-        saved = place / straight.checkpoints[step].relative_to(straight.job.directory)
-        self.used.append(observe(self.trainer, replace(straight.job, directory=place, resume=saved)))
+    def go_on(self, straight: Run, place: Path, saved: Path, **others: Any) -> Run:
+        """Return the run that goes on from a checkpoint in the directory of a killed run. others: settings."""
+        self.used.append(observe(self.trainer, replace(straight.job, directory=place, resume=saved, **others)))
         return self.used[-1]
 
     def _once(self, job: str, make: Callable[[Path], Run]) -> Run:

@@ -14,32 +14,43 @@ ROWS = 24
 """The most steps in a table."""
 
 
-def explain_order(found: Sequence[int], right: Run, skipped: int = 0) -> tuple[str, ...]:
+def explain_order(found: Sequence[int], right: Run, skipped: int = 0, cut: int | None = None) -> tuple[str, ...]:
     """Return in which epochs of the right run names have this order: from the start, or after `skipped` examples.
 
-    Also return how many examples after the cut are left out, or before it are repeated.
+    Also return how many steps after the cut are left out, or before it are repeated. cut: the index of the
+    epoch that was cut.
     """
+    if not found:
+        return ("nothing: the rest of the epoch is left out",)
     names, size = [name for step in right.order for name in step], len(right.job.train)
     known = {}
     for epoch in range(len(names) // size):
         own = names[epoch * size : (epoch + 1) * size]
-        known[f"the order of epoch {epoch + 1} from its start"] = own
+        name = "the cut epoch" if epoch == cut else f"epoch {epoch + 1}"
+        known[f"the order of {name} from its start"] = own
         if skipped:
-            known[f"the order of epoch {epoch + 1} without its first {skipped} examples"] = own[skipped:]
-    exact = tuple(name for name, own in known.items() if found and list(found) == own[: len(found)])
-    return exact + _moved(found, names, size, skipped)
+            known[f"the order of {name} after as many examples as were used"] = own[skipped:]
+    exact = tuple(name for name, own in known.items() if list(found) == own[: len(found)])
+    return exact + _moved(found, right, skipped)
 
 
-def _moved(found: Sequence[int], names: Sequence[int], size: int, skipped: int) -> tuple[str, ...]:
-    """Return by how many examples a resumed run starts too late or too early in its epoch."""
+def _moved(found: Sequence[int], right: Run, skipped: int) -> tuple[str, ...]:
+    """Return by how many steps a resumed run starts too late or too early in its epoch."""
+    names, size = [name for step in right.order for name in step], len(right.job.train)
     for epoch in range(len(names) // size):
         own = [*names[epoch * size : (epoch + 1) * size]]
         for by in (each for each in range(-skipped, size - skipped) if each):
             rest = own[skipped + by :]
             if rest and list(found[: len(rest)]) == rest[: len(found)]:
-                what = f"{by} examples after the cut are skipped" if by > 0 else f"{-by} examples are replayed"
-                return (f"the order of its epoch, of which {what}",)
+                what = "some after the cut is skipped" if by > 0 else "some before the cut is replayed"
+                return (f"the order of its epoch, of which {what}: {_steps(abs(by), right)}",)
     return ()
+
+
+def _steps(examples: int, run: Run) -> str:
+    """Return a number of examples in steps, where it is one of whole steps."""
+    steps, rest = divmod(examples, run.job.batch * run.job.accumulate)
+    return f"{examples} examples" if rest else f"{steps} step{'s' * (steps > 1)}"
 
 
 def explain_rates(found: Sequence[float], right: Run) -> tuple[str, ...]:
@@ -59,6 +70,19 @@ def first_difference(found: Run, right: Run, done: int = 0) -> str:
         if why := _difference(a, b):
             return f"the first difference is in step {k}: {why}{_before(found, right, k, done)}"
     return "no step differs" if len(found.steps) + done == len(right.steps) else "the numbers of steps differ"
+
+
+def explain_difference(found: Run, right: Run, done: int = 0) -> str:
+    """Return what differs first between two runs: `an order`, `random numbers`, or `weights`."""
+    for k, (a, b) in enumerate(zip(found.steps, right.steps[done:], strict=False)):
+        if a.batches != b.batches:
+            return "an order"
+        known = k > 0 or not done  # the weights before the first step of a resumed run are not
+        if known and different(found.before(k), right.before(k + done)):
+            return "weights"
+        if different(_present(a.gradient), _present(b.gradient)):
+            return "random numbers"
+    return "weights"
 
 
 def _before(found: Run, right: Run, k: int, done: int) -> str:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from pv.suites.training_loop import loop, saving
-from pv.suites.training_loop.job import Job, Report, probe_of
+from pv.suites.training_loop import loop
+from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.plan import due
 from pv.suites.training_loop.probe import token_loss
-from pv.suites.training_loop.saving import Batch, State, Sums, Training
-
-if TYPE_CHECKING:  # a swap in a module that the loop imports is made while the loop is loaded
-    from pv.suites.training_loop.loop import Loop
+from pv.suites.training_loop.saving import Batch, Sums, Training
 
 Windows = list[Sequence[Sequence[int]]]
 
@@ -146,11 +142,13 @@ def clips_micro_batches(
 ) -> list[Sums]:
     """Clip after each micro-batch."""
     total = sum(loop.scored(batch["labels"]) for batch in window) or 1
-    return _each(training, window, lambda _: 1 / total, lambda: _clip(training))
+    return _each(
+        training, window, lambda _: 1 / total, lambda: loop.clip(loop.trained(training.model), training.job.clip)
+    )
 
 
 def _each(
-    training: Training, window: Sequence[Batch], factor: Callable[[int], float], then: Callable[[], None]
+    training: Training, window: Sequence[Batch], factor: Callable[[int], float], then: Callable[[], object]
 ) -> list[Sums]:
     """Compute the gradient with a factor for each micro-batch by its scored tokens, and act after each."""
     training.optimizer.zero_grad()
@@ -161,10 +159,6 @@ def _each(
         then()
         sums.append((float(nats.detach()), count))
     return sums
-
-
-def _clip(training: Training) -> None:
-    loop.clip(loop.trained(training.model), training.job.clip)
 
 
 def next_rate(original: Callable[[Training], float], training: Training) -> float:
@@ -186,18 +180,6 @@ def draws_in_evaluation(original: Callable[[Job, nn.Module], float], job: Job, m
     return original(job, model)
 
 
-def draws_in_save(original: Callable[[Training], None], training: Training) -> None:
-    """Draw a random number."""
-    torch.rand(())
-    original(training)
-
-
-def saves_late(original: Callable[[Training], None], training: Training) -> None:
-    """Save no checkpoint where the first one is due."""
-    if training.state.step > training.job.save_every:
-        original(training)
-
-
 def fetches_before_restoring(original: Callable[..., Iterator[Any]], job: Job, epoch: Windows) -> Iterator[Any]:
     """Fetch the first batch of a resumed run twice: before the random state is restored, and after."""
     if job.resume:
@@ -210,32 +192,6 @@ def loses_last_event(original: Callable[[Training, str], None], training: Traini
     if event == "epoch_end":
         training.events.pop()
     original(training, event)
-
-
-def half_a_checkpoint(original: Callable[[Loop, Job], Report], self: Loop, job: Job) -> Report:
-    """Save under the final name, and load what is there."""
-    written: dict[str, Any] = {"save": _save_in_place, "restore": _restore_what_is_there, "read": _read_what_is_there}
-    vars(loop).update(written)
-    return original(self, job)
-
-
-def _read_what_is_there(directory: Path) -> dict[str, Any]:
-    return {path.stem: torch.load(path, weights_only=True) for path in directory.glob("*.pt")}
-
-
-def _save_in_place(training: Training) -> None:
-    path = training.job.directory / f"step-{training.state.step}"
-    path.mkdir(exist_ok=True)
-    saving.write(saving.snapshot(training), path)
-
-
-def _restore_what_is_there(training: Training, saved: Mapping[str, Any]) -> None:
-    if "model" in saved:
-        training.model.load_state_dict(saved["model"])
-    if "optimizer" in saved:
-        training.optimizer.load_state_dict(saved["optimizer"])
-    training.scheduler.last_epoch = saved.get("schedule", 0)
-    training.state = State(**saved.get("state", {}))
 
 
 def batches_of_every_worker(original: Callable[..., Iterator[Any]], job: Job, epoch: Windows) -> Iterator[Any]:
@@ -275,24 +231,6 @@ def averages_first(original: Callable[[Training], float], training: Training) ->
     rate = original(training)
     training.average.load_state_dict(before)
     return rate
-
-
-def restores_one_rate(
-    original: Callable[[Training, Mapping[str, Any]], None], training: Training, saved: Mapping[str, Any]
-) -> None:
-    """Give every parameter group the rate of the first."""
-    original(training, saved)
-    for group in training.optimizer.param_groups:
-        group["lr"] = training.optimizer.param_groups[0]["lr"]
-
-
-def unties(
-    original: Callable[[Training, Mapping[str, Any]], None], training: Training, saved: Mapping[str, Any]
-) -> None:
-    """Load the weights of the head into a parameter of its own."""
-    original(training, saved)
-    head = probe_of(training.model).head
-    head.weight = nn.Parameter(head.weight.detach().clone())
 
 
 def counts_one_more(original: Callable[[Training], Report], training: Training) -> Report:

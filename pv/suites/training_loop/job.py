@@ -33,6 +33,10 @@ class Example:
         """Return how many of its tokens are scored: the first label has no prediction."""
         return sum(label != IGNORED for label in self.labels[1:])
 
+    def cropped(self, length: int | None) -> "Example":
+        """Return its first `length` tokens with their labels; the whole row for None."""
+        return Example(self.tokens[:length], self.labels[:length])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -47,7 +51,8 @@ class Job:
     PyTorch's default generator, as an augmentation does. workers: of the data loader. groups: the head is a parameter
     group of its own, whose rate is `HEAD` times that of the others. decay: the weight decay of matrices; biases have
     none. scaler: the loss is scaled by a gradient scaler. average: a running average of the weights starts with them,
-    and after each step keeps this part of itself; the rest is the new weights. The rest is the model's own affair:
+    and after each step keeps this part of itself; the rest is the new weights. crop: of longer rows, so many tokens are
+    used, the first ones. The rest is the model's own affair:
     tied: embedding and head share their weights. nan_evaluations: those, from 0, in which it returns NaN. overflows:
     forwards in training mode, from 0, whose gradient is infinite; none in a resumed run.
     """
@@ -85,6 +90,7 @@ class Job:
     tied: bool = False
     nan_evaluations: tuple[int, ...] = ()
     overflows: tuple[int, ...] = ()
+    crop: int | None = None
 
     def model(self) -> Probe:
         """Return the model to train. Call it once a run."""
@@ -120,8 +126,8 @@ def padded(examples: list[Example], multiple: int = 1) -> dict[str, Tensor]:
 class Report:
     """What only the trainer can say about its run.
 
-    logs: rows with `step` and, of `loss`, `rate` and `norm`, what it logs; those of a resumed run may begin after the
-    cut. evaluations: (step, loss). events: names in their order (`train_begin`, `epoch_begin`, `step_begin`,
+    logs: rows with `step` and, of `loss`, `rate`, `norm` and `tokens`, what it logs; those of a resumed run may begin
+    after the cut. evaluations: (step, loss). events: names in their order (`train_begin`, `epoch_begin`, `step_begin`,
     `step_end`, `epoch_end`, `log`, `evaluate`, `save`, `train_end`). checkpoints: by step, those left on disk.
     final_step: as the trainer counts. best: the step whose checkpoint it calls the best. best_model: a model with the
     weights that were evaluated for that checkpoint. average: a model with the running average of the weights.
@@ -145,18 +151,25 @@ RARE = frozenset(
         "best_model",
         "best_step",
         "checkpointing",
+        "crop",
         "decay",
+        "end",
         "network",
         "network_evaluation",
         "network_loss",
         "network_optimizer",
+        "newest",
         "scaler",
         "ties",
+        "tokens",
     }
 )
 """Features that a trainer has only if its adapter names them in `has`."""
+ATTRIBUTES = frozenset({"end", "newest"})
+"""Those that it also has if it has an attribute of this name: the id of the end token, the search for a checkpoint."""
 FEATURES = RARE | {
     "best",
+    "cadence",
     "clip",
     "evaluate",
     "events",

@@ -1,5 +1,7 @@
-"""Runs that are killed in the middle of a save: in a fork of this process, before an operation on files."""
+"""Runs that are killed in the middle of a save: in a fork of this process, at an operation on files."""
 
+import builtins
+import io
 import os
 import signal
 import sys
@@ -7,6 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import torch
 
 CHANGES = frozenset({"open", "os.rename", "os.link", "os.symlink", "os.mkdir", "os.rmdir", "os.remove", "os.truncate"})
 """Audit events of operations that can change files; `open` where it is not for reading."""
@@ -16,7 +20,7 @@ FINISHED = 7
 
 
 def killed(run: Callable[[], object], directory: Path, operation: int) -> bool:
-    """Run in a fork that is killed before an operation, from 0, on files below a directory; False if it had fewer.
+    """Run in a fork that is killed at an operation, from 0, on files below a directory; False if it had fewer.
 
     Raise RuntimeError if the run fails, or does not end.
     """
@@ -31,21 +35,56 @@ def killed(run: Callable[[], object], directory: Path, operation: int) -> bool:
             os._exit(status)
     ended = _ended(child)
     if ended not in (FINISHED, -signal.SIGKILL):
-        raise RuntimeError(f"a run in a fork, to be killed before operation {operation}, ended with status {ended}")
+        raise RuntimeError(f"a run in a fork, to be killed at operation {operation}, ended with status {ended}")
     return ended != FINISHED
 
 
 def _kill_at(directory: Path, operation: int) -> None:
+    """Kill this process at an operation: before it, once a file is open, or when `torch.save` has written a half."""
     done, prefix = 0, os.fspath(directory)
 
-    def count(event: str, arguments: tuple[Any, ...]) -> None:
+    def is_due() -> bool:
         nonlocal done
-        if event in CHANGES and _is_below(prefix, event, arguments):
-            if done == operation:
-                os.kill(os.getpid(), signal.SIGKILL)
-            done += 1
+        done += 1
+        return done == operation + 1
 
+    def count(event: str, arguments: tuple[Any, ...]) -> None:
+        if event in CHANGES and _is_below(prefix, event, arguments) and is_due():
+            _kill()
+
+    def save(state: object, file: Any, *arguments: Any, **others: Any) -> None:
+        name = getattr(file, "name", file)
+        if isinstance(name, str | os.PathLike) and os.fspath(name).startswith(prefix) and is_due():
+            _write_half(state, file)
+            _kill()
+        whole(state, file, *arguments, **others)
+
+    def opened(file: Any, mode: str = "r", *arguments: Any, **others: Any) -> Any:
+        made = plain(file, mode, *arguments, **others)
+        changes = isinstance(file, str | os.PathLike) and not {*"wax+"}.isdisjoint(mode)
+        if changes and os.fspath(file).startswith(prefix) and is_due():
+            _kill()
+        return made
+
+    whole, plain = torch.save, open
+    vars(torch)["save"] = vars(torch.serialization)["save"] = save
+    builtins.open = io.open = opened
     sys.addaudithook(count)
+
+
+def _write_half(state: object, file: Any) -> None:
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    half = buffer.getvalue()[: buffer.tell() // 2]
+    if hasattr(file, "write"):
+        file.write(half)
+        file.flush()
+    else:
+        Path(file).write_bytes(half)
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _is_below(prefix: str, event: str, arguments: tuple[Any, ...]) -> bool:

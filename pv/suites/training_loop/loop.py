@@ -19,16 +19,16 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader
 
 from pv.suites.training_loop.job import HEAD, IGNORED, RARE, Job, Report, probe_of
-from pv.suites.training_loop.network import Attention, logits_of, loss_of
-from pv.suites.training_loop.plan import batches, better, due, factor, planned_steps, remaining, stops
+from pv.suites.training_loop.network import OwnNetwork, logits_of
+from pv.suites.training_loop.plan import batches, better, due, factor, planned_steps, remaining, stops, taken
 from pv.suites.training_loop.probe import token_loss
 from pv.suites.training_loop.saving import (
     Batch,
     State,
     Sums,
     Training,
+    best_model,
     checkpoints,
-    model_in,
     read,
     restore,
     rotate,
@@ -39,7 +39,7 @@ from pv.suites.training_loop.saving import (
 def load(job: Job, epoch: Sequence[Sequence[Sequence[int]]]) -> Iterator[list[Batch]]:
     """Yield the batches of each window. A generator of its own keeps the loader from drawing from the default one."""
     rows: Any = [rows for window in epoch for rows in window]
-    train: Any = job.train
+    train: Any = [taken(each, job.crop) for each in job.train]
     draw = torch.Generator().manual_seed(job.seed)
     loader = DataLoader(train, batch_sampler=rows, collate_fn=job.collate, num_workers=job.workers, generator=draw)
     loaded = iter(loader)
@@ -151,7 +151,7 @@ def train_step(training: Training, window: Sequence[Batch]) -> None:
     norm = clip(trained(training.model), job.clip)
     rate = update(training)
     state.step += 1
-    state.tokens += sum(tokens for _, tokens in state.since[-1])
+    state.tokens += tokens_of(state.since[-1])
     if due(state.step, job.log_every):
         state.logs.append(log_row(state.step, state.since, rate, norm) | {"tokens": state.tokens})
         state.since = []
@@ -173,6 +173,11 @@ def note(training: Training, event: str) -> None:
 
 
 # Logs and evaluations.
+
+
+def tokens_of(window: Sequence[Sums]) -> int:
+    """Return the scored tokens of the micro-batches of a window."""
+    return sum(tokens for _, tokens in window)
 
 
 def token_mean(sums: Sequence[Sums]) -> float:
@@ -216,23 +221,14 @@ def evaluate(job: Job, model: nn.Module) -> float:
     return token_mean(evaluation_sums(job, model))
 
 
-class Loop:
+class Loop(OwnNetwork):
     """The adapter of this loop."""
 
     has = RARE
     lacks: Mapping[str, str] = {"ranks": "it runs on one process"}
     not_claimed: Mapping[str, str] = {}
     tolerance = 1e-9
-    tokens: Sequence[int] = range(1, 16)
-    frozen: Sequence[str] = ("position.*",)
-
-    def network(self) -> nn.Module:
-        """Return a network of the loop's own."""
-        return Attention()
-
-    def logits(self, network: nn.Module, rows: Sequence[Sequence[int]]) -> Sequence[Tensor]:
-        """Return the logits of each row in eval mode."""
-        return logits_of(network, rows)
+    end = 2
 
     def network_optimizer(self, network: nn.Module) -> Optimizer:
         """Return the optimizer of a network."""
@@ -243,11 +239,10 @@ class Loop:
         with evaluating(network):
             logits_of(network, [[1, 2]])
 
-    def network_loss(
-        self, network: nn.Module, rows: Sequence[Sequence[int]], *, checkpointing: bool, autocast: bool
-    ) -> Tensor:
-        """Return the loss of a batch."""
-        return loss_of(network, rows, checkpointing=checkpointing, autocast=autocast)
+    def newest(self, directory: Path) -> Path | None:
+        """Return the checkpoint from which a run in a directory goes on."""
+        saved = checkpoints(directory)
+        return saved[max(saved)] if saved else None
 
     def run(self, job: Job) -> Report:
         """Train as the job says, from its checkpoint if it names one."""
@@ -285,15 +280,6 @@ def begin(job: Job) -> Training:
     if job.resume:
         restore(training, read(job.resume))
     return training
-
-
-def best_model(training: Training) -> nn.Module | None:
-    """Return a model with the weights of the best checkpoint."""
-    state, model = training.state, copy.deepcopy(training.model)
-    path = checkpoints(training.job.directory).get(state.best[1]) if state.best else None
-    if path is not None:
-        model.load_state_dict(model_in(path))
-    return model if path is not None else None
 
 
 def report(training: Training) -> Report:

@@ -97,8 +97,10 @@ def _ratios(window: Window) -> dict[str, float]:
     lengths = [(len(each.tokens), width) for each, width in zip(rows, _widths(window), strict=True)]
     positions, padded = sum(own - 1 for own, _ in lengths), sum(width - 1 for _, width in lengths)
     left = sum(own if own < width else own - 1 for own, width in lengths)
+    empty = sum(not any(each.scored for each in batch) for batch in window.examples)
     known = {
         "divided by no number of tokens": float(tokens),
+        "divided by the scored tokens and one for each micro-batch without them": tokens / max(tokens + empty, 1),
         "divided by the scored tokens twice": 1 / max(tokens, 1),
         "divided by all labels, also those that are not predicted": tokens / max(labels, 1),
         "divided by all tokens, also those that are not scored": tokens / max(positions, 1),
@@ -117,6 +119,9 @@ def _ratios(window: Window) -> dict[str, float]:
         known["multiplied by the planned number of micro-batches"] = float(job.accumulate)
         known["divided by the planned number of micro-batches"] = 1 / job.accumulate
         known["divided by the planned number of micro-batches, not by those of the window"] = batches / job.accumulate
+    if job.crop is not None:
+        whole = sum(each.scored for each in window.run.whole(window.step.names))
+        known["divided by the scored tokens of the rows before they are cropped"] = tokens / max(whole, 1)
     if job.clip is not None and size:
         known["clipped"] = job.clip / size
     return {name: ratio for name, ratio in known.items() if ratio != 1}
@@ -180,7 +185,10 @@ def _of_labels(window: Window) -> dict[str, Callable[[], Gradient]]:
         "that of labels that are not shifted": lambda: window.mean(lambda each: _shifted(each, -1)),
         "that of labels that are the input tokens, not the next ones": lambda: window.mean(_unshifted),
         "that with the masked tokens scored": lambda: window.mean(_unmasked),
+        "that without the last token of each row": lambda: window.mean(_unended),
+        "that without the last token of each row, which is counted": lambda: _unended_mean(window),
     }
+    found |= {name: partial(_mean, window, rows) for name, rows in _other_crops(window).items()}
     if _widths(window) != [len(each.tokens) for part in window.examples for each in part]:
         found["that with the padding scored"] = lambda: _with_padding(window, _padded)
         found["that with the padding on the left scored"] = lambda: _mean(window, _padded_left(window))
@@ -230,6 +238,25 @@ def _unshifted(example: Example) -> Example:
     """Return the example with each token as its own label, where the next one is scored."""
     pairs = zip(example.tokens, example.labels[1:], strict=False)
     return Example(example.tokens, (IGNORED, *(IGNORED if label == IGNORED else token for token, label in pairs)))
+
+
+def _unended(example: Example) -> Example:
+    return Example(example.tokens, (*example.labels[:-1], IGNORED))
+
+
+def _unended_mean(window: Window) -> Gradient:
+    rows = [each for part in window.examples for each in part]
+    return _mean(window, list(map(_unended, rows)), sum(each.scored for each in rows))
+
+
+def _other_crops(window: Window) -> dict[str, list[Example]]:
+    """Return the rows of the window cropped in other ways, by the mistake; {} if rows are not cropped."""
+    crop, rows = window.run.job.crop, window.run.whole(window.step.names)
+    if crop is None:
+        return {}
+    lengths = {f"that of rows cropped to {n} tokens, not to {crop}": n for n in (crop - 1, crop + 1)}
+    found = {name: [each.cropped(n) for each in rows] for name, n in lengths.items()}
+    return found | {"that of rows that are not cropped": rows}
 
 
 def _unmasked(example: Example) -> Example:

@@ -17,7 +17,7 @@ class WithNetwork(Protocol):
     """A trainer whose own network is tried, too, by the methods of the features that its adapter names in `has`.
 
     tokens: of its vocabulary, none of which is padding. frozen: patterns of the names of parameters that are not to be
-    trained.
+    trained. tied: not required; pairs of names that are to be one parameter, where that cannot be seen in the network.
     """
 
     tokens: Sequence[int]
@@ -56,19 +56,31 @@ class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         draw = torch.Generator().manual_seed(1)
-        self.embed, self.position = nn.Embedding(16, WIDTH), nn.Embedding(32, WIDTH)
+        self.embed, self.position = nn.Embedding(16, WIDTH), positions()
+        self.scale = nn.Parameter(torch.ones(WIDTH))
         self.drop, self.norm, self.head = nn.Dropout(0.5), nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 16)
         with torch.no_grad():
             for each in self.parameters():
                 each.copy_(torch.randn(each.shape, generator=draw))
+        tie(self.head, self.embed)
         freeze(self.position)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Return logits [B, T, V] of ids [B, T], padded where the mask [B, T] is False."""
-        hidden = self.drop(self.embed(ids) + self.position((mask.cumsum(1) - 1).clamp(min=0)))
+        hidden = self.drop(self.embed(ids) * self.scale + self.position((mask.cumsum(1) - 1).clamp(min=0)))
         scores = (hidden @ hidden.transpose(1, 2)).masked_fill(~visible(mask), -1e9)
         logits: Tensor = self.head(self.norm(hidden + scores.softmax(-1) @ hidden))
         return logits
+
+
+def positions() -> nn.Embedding:
+    """Return the table of positions, whose rows keep their length."""
+    return nn.Embedding(32, WIDTH, max_norm=None)
+
+
+def tie(head: nn.Linear, embed: nn.Embedding) -> None:
+    """Make the weights of the head those of the embedding."""
+    head.weight = embed.weight
 
 
 def freeze(module: nn.Module) -> None:
@@ -121,3 +133,24 @@ def mean_loss(logits: Tensor, ids: Tensor, mask: Tensor) -> Tensor:
     """Return the cross-entropy in nats of logits [B, T, V], in float32, the mean over the scored tokens."""
     scored = mask[:, :-1] & mask[:, 1:]
     return cross_entropy(logits.float()[:, :-1][scored], ids[:, 1:][scored])
+
+
+class OwnNetwork:
+    """The part of an adapter that tries `Attention`."""
+
+    tokens: Sequence[int] = range(1, 16)
+    frozen: Sequence[str] = ("position.*",)
+
+    def network(self) -> nn.Module:
+        """Return a network of the loop's own."""
+        return Attention()
+
+    def logits(self, network: nn.Module, rows: Sequence[Sequence[int]]) -> Sequence[Tensor]:
+        """Return the logits of each row in eval mode."""
+        return logits_of(network, rows)
+
+    def network_loss(
+        self, network: nn.Module, rows: Sequence[Sequence[int]], *, checkpointing: bool, autocast: bool
+    ) -> Tensor:
+        """Return the loss of a batch."""
+        return loss_of(network, rows, checkpointing=checkpointing, autocast=autocast)

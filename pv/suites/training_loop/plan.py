@@ -4,12 +4,17 @@ import math
 import random
 from collections.abc import Iterable, Iterator, Sequence
 
-from pv.suites.training_loop.job import Job
+from pv.suites.training_loop.job import Example, Job
 
 
 def order(examples: int, seed: int, epoch: int) -> list[int]:
     """Return the order of the examples in an epoch. Epochs count from 0."""
     return random.Random(repr((seed, epoch))).sample(range(examples), examples)
+
+
+def taken(example: Example, crop: int | None) -> Example:
+    """Return the tokens of an example that are used."""
+    return example.cropped(crop)
 
 
 def batches(rows: Sequence[int], size: int) -> list[Sequence[int]]:

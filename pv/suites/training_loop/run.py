@@ -23,14 +23,15 @@ _DISTURBANCE = itertools.count(1000)
 class Run:
     """A run: what the trainer reported and what was recorded.
 
-    evaluated: the names in each forward in eval mode. leftover: those in forwards in training mode whose gradient
-    reached no step. weights, average: at the end. best_weights: of the best checkpoint. tied: whether embedding and
-    head are then one parameter. The other fields are those of `Report`.
+    evaluated: the names in each forward in eval mode. untrained: in training mode without a gradient. leftover: those
+    in forwards in training mode whose gradient reached no step. weights, average: at the end. best_weights: of the best
+    checkpoint. tied: whether embedding and head are then one parameter. The other fields are those of `Report`.
     """
 
     job: Job
     steps: tuple[Step, ...]
     evaluated: tuple[tuple[int, ...], ...]
+    untrained: tuple[tuple[int, ...], ...]
     leftover: tuple[tuple[int, ...], ...]
     weights: Mapping[str, Tensor]
     average: Mapping[str, Tensor]
@@ -48,7 +49,11 @@ class Run:
         return self.steps[k - 1].weights if k else START
 
     def named(self, names: Iterable[int]) -> list[Example]:
-        """Return the examples with these names."""
+        """Return the examples with these names, as long as the job says."""
+        return [each.cropped(self.job.crop) for each in self.whole(names)]
+
+    def whole(self, names: Iterable[int]) -> list[Example]:
+        """Return the examples with these names, before they are cropped."""
         by_name = {each.name: each for each in (*self.job.train, *self.job.evaluated)}
         return [by_name[name] for name in names]
 
@@ -80,6 +85,7 @@ def observe(trainer: Trainer, job: Job) -> Run:
         job=job,
         steps=tuple(recorded.steps),
         evaluated=tuple(recorded.evaluated),
+        untrained=tuple(recorded.untrained),
         leftover=tuple(recorded.pending),
         weights=weights_of(report.model),
         average=weights_of(report.average) if report.average is not None else {},

@@ -1,5 +1,6 @@
 """The state and the checkpoints of the suite's own loop."""
 
+import copy
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -62,12 +63,17 @@ def checkpoints(directory: Path) -> dict[int, Path]:
 def save(training: Training) -> None:
     """Save the run: written under another name and renamed, a checkpoint is complete or not there."""
     path = training.job.directory / f"step-{training.state.step}"
-    partial = path.with_name(f"partial-{path.name}")
-    for each in (partial, path):
+    unfinished = partial(path)
+    for each in (unfinished, path):
         shutil.rmtree(each, ignore_errors=True)
-    partial.mkdir()
-    write(snapshot(training), partial)
-    partial.rename(path)
+    unfinished.mkdir()
+    write(snapshot(training), unfinished)
+    unfinished.rename(path)
+
+
+def partial(path: Path) -> Path:
+    """Return where a checkpoint is until it is complete."""
+    return path.with_name("partial-" + path.name)
 
 
 def write(saved: Mapping[str, Any], directory: Path) -> None:
@@ -116,3 +122,12 @@ def rotate(job: Job, best: tuple[float, int] | None) -> None:
 def model_in(directory: Path) -> Any:
     """Return the state of the model in a checkpoint."""
     return read(directory)["model"]
+
+
+def best_model(training: Training) -> nn.Module | None:
+    """Return a model with the weights of the best checkpoint."""
+    state, model = training.state, copy.deepcopy(training.model)
+    path = checkpoints(training.job.directory).get(state.best[1]) if state.best else None
+    if path is not None:
+        model.load_state_dict(model_in(path))
+    return model if path is not None else None

@@ -10,8 +10,8 @@ from pv.suites.training_loop.job import Job
 _DEFAULTS = {each.name: each.default for each in fields(Job)}
 
 _LOGGED = {"loss", "rate", "norm"}
-_OWN = {"schedule": {"schedule", "warmup"}, "optimizer": {"optimizer"}}
-"""The settings that a trainer with one schedule or one optimizer of its own does not read, by the feature."""
+_OWN = {"schedule": {"schedule", "warmup"}, "optimizer": {"optimizer"}, "cadence": {"eval_every", "save_every"}}
+"""The settings that a trainer with one schedule, optimizer or cadence of its own does not read, by the feature."""
 
 
 class WatchedJob(Job):

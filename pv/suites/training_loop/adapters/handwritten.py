@@ -1,13 +1,15 @@
 """A loop written by hand, in the parts that its owner already has."""
 
+import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import SkipTest
 
 from torch import nn
 
+from pv.suites.training_loop.adapters.usual import number, part
 from pv.suites.training_loop.job import Job, Report
 from pv.suites.training_loop.probe import Probe
 
@@ -26,6 +28,10 @@ def fill_in(what: str, *found: Any) -> Any:
 class HandWritten:
     """Runs jobs with the parts of a loop. Each method calls the code under attack; none of it is done here.
 
+    `build` sets `self.loop`. A method that is not overridden calls the one public method of the loop that has a usual
+    name for this part, such as `train_step(window)` or `save_checkpoint(path)`; the numbers that are logged and the
+    steps that are taken are attributes with usual names, such as `last_loss` or `iteration`. `self.job` is the job.
+
     What is done here: an update for each window, and the cadences of logs, evaluations and checkpoints. Order, epochs,
     the end of the run, accumulation, clipping, schedule and what is saved are the loop's.
     logged: of `loss`, `rate` and `norm`, the numbers that `log` returns. has: features that it is not known to have
@@ -34,6 +40,8 @@ class HandWritten:
     `lengths` if all rows have one length.
     """
 
+    job: Job
+    loop: Any = None
     logged: tuple[str, ...] = ()
     has: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
@@ -49,7 +57,7 @@ class HandWritten:
         return {name: why for name, why in others.items() if name not in self.has}
 
     def build(self, job: Job, model: Probe) -> None:
-        """Make optimizer, schedule, data and whatever else the loop needs, seeded as it seeds them."""
+        """Set `self.loop`: make optimizer, schedule, data and whatever else it needs, seeded as it seeds them."""
         raise self._placeholder("build")
 
     def windows(self) -> Iterable[Any]:
@@ -57,27 +65,33 @@ class HandWritten:
 
         After `load`, begin where the loop would.
         """
-        raise self._placeholder("windows")
+        return cast("Iterable[Any]", self._part("windows")())
 
     def update(self, window: Any) -> None:
         """Take one optimizer step on a window (its micro-batches)."""
-        raise self._placeholder("update")
+        self._part("update")(window)
 
     def log(self) -> Mapping[str, float]:
         """Return the numbers that the loop logs after an update."""
-        raise self._placeholder("log")
+        return {name: self._number(name, "log") for name in self.logged}
 
     def evaluate(self) -> float:
-        """Return the loss over `job.evaluated`."""
-        raise self._placeholder("evaluate")
+        """Return the loss over `job.evaluated`. The usual method is called only if it needs no arguments."""
+        method = self._part("evaluate")
+        try:
+            inspect.signature(method).bind()
+        except TypeError as error:
+            raise self._placeholder("evaluate") from error
+        return float(method())
 
     def save(self, path: Path) -> None:
         """Write a checkpoint to a path that does not exist yet, as a file or a directory."""
-        raise self._placeholder("save")
+        self._part("save")(path)
 
     def load(self, path: Path) -> int:
         """Go on from a checkpoint; return the number of steps taken before it was saved."""
-        raise self._placeholder("load")
+        self._part("load")(path)
+        return int(self._number("steps", "load"))
 
     def best(self) -> int | None:
         """Return the step whose checkpoint the loop calls the best."""
@@ -92,7 +106,7 @@ class HandWritten:
         raise self._placeholder("average")
 
     def run(self, job: Job) -> Report:
-        model = job.model()
+        self.job, model = job, job.model()
         report = Report(model=model)
         self.build(job, model)
         step = self.load(job.resume) if job.resume else 0
@@ -115,6 +129,18 @@ class HandWritten:
             path = job.directory / f"step-{step}"
             self.save(path)
             report.checkpoints[step] = path
+
+    def _part(self, role: str) -> Callable[..., Any]:
+        found = part(self.loop, role)
+        if found is None:
+            raise self._placeholder(role)
+        return found
+
+    def _number(self, name: str, method: str) -> float:
+        found = number(self.loop, name)
+        if found is None:
+            raise self._placeholder(method)
+        return float(found)
 
     def _placeholder(self, method: str) -> Placeholder:
         return Placeholder(f"{type(self).__qualname__}.{method}() is a placeholder: call the loop's own code in it")

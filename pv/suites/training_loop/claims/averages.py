@@ -26,7 +26,7 @@ Decays = Callable[[int], float]
 def decays(bench: Bench, job: Job) -> Decays:
     """Return the decays that a trainer documents; a constant one if it says nothing."""
     own: Callable[[Job, int], float] | None = getattr(bench.trainer, "expected_decay", None)
-    return (lambda done: own(job, done)) if own is not None else constant
+    return (lambda done: own(job, done)) if own is not None else lambda _: job.average or 0.0
 
 
 def constant(done: int) -> float:
@@ -86,6 +86,10 @@ def falsify_average_after_a_cut(bench: Bench) -> None:
         }
         decay = decays(bench, straight.job)
         averages = {name: averaged(start, later, decay, k) for name, start in known.items()}
+        saved = averaged(START, [step.weights for step in straight.steps[:k]], decay)
+        averages["the average of the checkpoint with the decays of a new run: its count of updates is not restored"] = (
+            averaged(saved, later, decay)
+        )
         causes = (name for name, each in averages.items() if difference(again.average, each) < CLOSE)
         return f"average at the end: {differing}" if differing else "", tuple(causes)
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.claims.averages import DECAY
+from pv.suites.training_loop.claims.averages import DECAY, Decays, averaged, decays
 from pv.suites.training_loop.claims.cases import EVALUATED, saved_job, unequal
 from pv.suites.training_loop.claims.checks import Cell, Cells, judge
 from pv.suites.training_loop.claims.evaluation import TOLERANCE
@@ -15,7 +15,7 @@ from pv.suites.training_loop.claims.logs import token_mean
 from pv.suites.training_loop.claims.resume import cut_after_every_step
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.numbers import close
-from pv.suites.training_loop.oracle import sums
+from pv.suites.training_loop.oracle import START, sums
 from pv.suites.training_loop.run import Run
 
 STILL = 1e-30
@@ -102,10 +102,10 @@ def falsify_best_after_a_cut(bench: Bench) -> None:
 def falsify_best_checkpoint_has_the_best_weights(bench: Bench) -> None:
     averages = (None,) if bench.missing("", ("average",)) else (None, DECAY)
     runs = {f"average {average}": bench.run(best_job(average=average)) for average in averages}
-    judge({name: _weights_cell(run) for name, run in runs.items()})
+    judge({name: _weights_cell(run, decays(bench, run.job)) for name, run in runs.items()})
 
 
-def _weights_cell(run: Run) -> Cell:
+def _weights_cell(run: Run, decay: Decays) -> Cell:
     """Return whether the weights of the best checkpoint have the least loss that was reported."""
     least = min((loss for _, loss in run.evaluations), default=math.nan)
     if not run.best_weights:
@@ -114,7 +114,11 @@ def _weights_cell(run: Run) -> Cell:
     if close(found, least, TOLERANCE):
         return Cell(run)
     fault = f"the weights of the best checkpoint have the loss {found:.6g}; the least reported is {least:.6g}"
-    steps = {f"the weights after step {k}": step.weights for k, step in enumerate(run.steps, 1)}
+    after = [step.weights for step in run.steps]
+    steps = {f"the weights after step {k}": weights for k, weights in enumerate(after, 1)}
+    for k in range(1, len(after) + 1) if run.job.average else ():
+        mean = averaged(START, after[:k], decay)
+        steps[f"the running average after step {k}"] = mean
     return Cell(run, fault, tuple(name for name, each in steps.items() if close(_loss(run, each), found, TOLERANCE)))
 
 

@@ -5,13 +5,20 @@ from typing import Any
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import EVALUATED, saved_job, unequal
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute, unchanged
+from pv.suites.training_loop.claims.checks import Cell, Cells, it_is, judge, refute, unchanged
 from pv.suites.training_loop.run import Run
 
 
 def on_disk(run: Run) -> list[int]:
     """Return the steps of the checkpoints that exist."""
     return sorted(step for step, path in run.checkpoints.items() if path.exists())
+
+
+def due(bench: Bench, run: Run) -> list[int]:
+    """Return the steps after which a checkpoint is due: where epochs end, if the trainer has no other cadence."""
+    epoch = len(run.steps) // run.job.epochs
+    every = epoch if bench.missing("", ("cadence",)) else run.job.save_every
+    return [*range(every, len(run.steps) + 1, every)] if every else []
 
 
 def falsify_saving_changes_nothing(bench: Bench) -> None:
@@ -22,18 +29,37 @@ def falsify_saved_at_the_cadence(bench: Bench) -> None:
     run = bench.run(saved_job(save_every=2))
     found = on_disk(run)
     if not set(found) >= {2, 4, 6, 8} or {1, 3} & set(found):
-        refute(f"checkpoints of the steps {found}, not of 2, 4, 6, 8", run)
+        known = {
+            "a first checkpoint at twice the cadence": found == [4, 6, 8],
+            "one step late": {3, 5, 7} <= set(found),
+            "one step early: steps are counted from 0": {1, 3, 5, 7} <= set(found),
+            "a checkpoint where an epoch ends": found == [4, 8],
+        }
+        causes = tuple(name for name, holds in known.items() if holds)
+        refute(f"checkpoints of the steps {found}, not of 2, 4, 6, 8{it_is(causes)}", run)
 
 
 def falsify_rotation_keeps_the_newest(bench: Bench) -> None:
     cells: Cells = {}
-    for keep, batch in ((1, 2), (2, 2), (2, 1)):  # the last run has 14 steps: as text, 10 sorts before 9
-        run = bench.run(saved_job(keep=keep, batch=batch))
-        found, wanted = on_disk(run), [*range(1, len(run.steps) + 1)][-keep:]
-        cells[f"keep {keep} of {len(run.steps)}"] = Cell(
-            run, "" if found == wanted else f"checkpoints of the steps {found}, not of {wanted}"
-        )
+    for keep, batch in ((1, 2), (2, 2), (2, 1)):  # the last run has 21 steps: as text, 10 sorts before 9
+        run = bench.run(saved_job(keep=keep, batch=batch, epochs=3))
+        found, every = on_disk(run), due(bench, run)
+        fault = "" if found == every[-keep:] else f"checkpoints of the steps {found}, not of {every[-keep:]}"
+        causes = _of_rotation(every, found, keep) if fault else ()
+        cells[f"keep {keep} of {len(every)}"] = Cell(run, fault, causes)
     judge(cells)
+
+
+def _of_rotation(every: list[int], found: list[int], keep: int) -> tuple[str, ...]:
+    """Return the known mistakes by which these checkpoints of all are left."""
+    known = {
+        "one more than asked for": every[-keep - 1 :],
+        "those whose names sort last as text": sorted(sorted(every, key=str)[-keep:]),
+        "the oldest": every[:keep],
+        "all of them": every,
+        "one less than asked for": every[len(every) - keep + 1 :],
+    }
+    return tuple(name for name, steps in known.items() if found == steps)
 
 
 def falsify_rotation_keeps_the_best(bench: Bench) -> None:
@@ -42,7 +68,7 @@ def falsify_rotation_keeps_the_best(bench: Bench) -> None:
     for seed, rate in ((1, 0.5), (2, 0.5), (1, 40.0), (2, 40.0)):
         job = saved_job(train=unequal(8), schedule="constant", seed=seed, rate=rate, dropout=0.0, **settings)
         run = bench.run(job)
-        cells[f"seed {seed}, rate {rate:g}"] = Cell(run, _kept_fault(run))
+        cells[f"seed {seed}, rate {rate:g}"] = _kept_cell(run)
     judge(cells)
 
 
@@ -54,8 +80,19 @@ def falsify_best_is_never_nan(bench: Bench) -> None:
             train=unequal(8), schedule="constant", rate=40.0, dropout=0.0, nan_evaluations=broken, **settings
         )
         run = bench.run(job)
-        cells[f"NaN in the evaluations {', '.join(str(each + 1) for each in broken)}"] = Cell(run, _kept_fault(run))
+        cells[f"NaN in the evaluations {', '.join(str(each + 1) for each in broken)}"] = _kept_cell(run)
     judge(cells)
+
+
+def _kept_cell(run: Run) -> Cell:
+    fault, found = _kept_fault(run), on_disk(run)
+    broken = {step for step, loss in run.evaluations if math.isnan(loss)}
+    known = {
+        "the checkpoint of an evaluation with a NaN loss in place of the best": bool(broken & set(found[:-2])),
+        "the newest ones alone: the best is removed when it is old": found
+        == [*range(1, len(run.steps) + 1)][-len(found) :],
+    }
+    return Cell(run, fault, tuple(name for name, holds in known.items() if fault and holds))
 
 
 def _kept_fault(run: Run) -> str:

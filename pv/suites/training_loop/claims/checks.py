@@ -1,11 +1,12 @@
 """What the tests of the claims have in common: they name every cell that fails, and show the steps of the first."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from pv.suites.training_loop.bench import Bench
-from pv.suites.training_loop.diagnosis import different, first_difference, table
+from pv.suites.training_loop.diagnosis import different, explain_difference, first_difference, table
 from pv.suites.training_loop.job import Job
 from pv.suites.training_loop.mistakes import difference, explain_gradient, gradient_ratio
 from pv.suites.training_loop.oracle import norm, sums
@@ -21,6 +22,7 @@ class Cell:
     causes: tuple[str, ...] = ()
 
 
+K = TypeVar("K")
 Cells: TypeAlias = dict[str, Cell]
 
 
@@ -31,20 +33,25 @@ def refute(message: str, run: Run) -> NoReturn:
 
 
 def judge(cells: Cells) -> None:
-    """Refute the claim if a cell has a fault: explain the first, and name all that have one."""
+    """Refute the claim if a cell has a fault: explain the most telling one, and name all that have one."""
     failed = {name: cell for name, cell in cells.items() if cell.fault}
     if not failed:
         return
-    name, first = next(iter(failed.items()))
+    name, causes = telling({each: cell.causes for each, cell in failed.items()})
     which = "all" if len(failed) == len(cells) else "; ".join(failed)
     others = f" ({len(failed)} of {len(cells)} cells fail: {which})" if len(cells) > 1 else ""
-    refute(f"{name}: {first.fault}{it_is(common(list(failed.values())))}{others}", first.run)
+    refute(f"{name}: {failed[name].fault}{it_is(causes)}{others}", failed[name].run)
 
 
-def common(cells: list[Cell]) -> tuple[str, ...]:
-    """Return the causes that all cells have; those of the first cell if there are none."""
-    shared = [cause for cause in cells[0].causes if all(cause in cell.causes for cell in cells)]
-    return tuple(shared) or cells[0].causes
+def telling(cells: Mapping[K, Sequence[str]]) -> tuple[K, tuple[str, ...]]:
+    """Return the name of the cell whose causes most cells share, of several that with the fewest, and those causes."""
+    times = Counter(cause for causes in cells.values() for cause in dict.fromkeys(causes))
+
+    def most(causes: Sequence[str]) -> int:
+        return max((times[cause] for cause in causes), default=0)
+
+    name = min(cells, key=lambda each: (-most(cells[each]), len(cells[each])))
+    return name, tuple(cause for cause in cells[name] if times[cause] == most(cells[name]))
 
 
 def it_is(causes: tuple[str, ...]) -> str:
@@ -61,7 +68,8 @@ def unchanged(bench: Bench, with_it: Job, off: str, what: str) -> Cells:
         run, plain = bench.run(job), bench.run(replace(job, **without))
         same = run.order == plain.order and not different(run.weights, plain.weights)
         fault = "" if same else f"beside the run without {what}, {first_difference(run, plain)}"
-        cells[f"accumulation {accumulate}"] = Cell(run, fault)
+        causes = (f"{explain_difference(run, plain)} that {what} change",) if fault else ()
+        cells[f"accumulation {accumulate}"] = Cell(run, fault, causes)
     return cells
 
 
@@ -93,5 +101,5 @@ def gradient_cells(bench: Bench, run: Run, which: Callable[[int, int], bool] = l
     name = f"{len(job.train)} examples, batch {job.batch}, accumulation {job.accumulate}, seed {job.seed}"
     if not faults:
         return {name: Cell(run)}
-    first = next(iter(faults.values()))
-    return {f"{name}, {len(faults)} of {len(cells)} steps": Cell(run, first.fault, common(list(faults.values())))}
+    k, causes = telling({each: cell.causes for each, cell in faults.items()})
+    return {f"{name}, {len(faults)} of {len(cells)} steps": Cell(run, faults[k].fault, causes)}

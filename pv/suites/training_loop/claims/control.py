@@ -1,10 +1,12 @@
 """Claims about callbacks: stops and events."""
 
+from collections.abc import Sequence
 from itertools import product
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job
 from pv.suites.training_loop.claims.checks import Cell, Cells, judge
+from pv.suites.training_loop.run import Run
 
 
 def falsify_stop_after_a_step(bench: Bench) -> None:
@@ -12,8 +14,20 @@ def falsify_stop_after_a_step(bench: Bench) -> None:
     for accumulate, k in product((1, 2), (1, 2, 3)):
         run = bench.run(job(equal(8), epochs=2, accumulate=accumulate, stop_at=k))
         why = f"asked to stop after step {k}, it takes {len(run.steps)} steps" if len(run.steps) != k else ""
-        cells[f"accumulation {accumulate}, step {k}"] = Cell(run, why)
+        cells[f"accumulation {accumulate}, step {k}"] = Cell(run, why, _of_stop(run, k) if why else ())
     judge(cells)
+
+
+def _of_stop(run: Run, k: int) -> tuple[str, ...]:
+    """Return the known mistakes by which a run that is asked to stop after step k has so many steps."""
+    found, epoch = len(run.steps), len(run.job.train) // (run.job.batch * run.job.accumulate)
+    known = {
+        "a stop that takes effect when the epoch ends": found == -(-k // epoch) * epoch,
+        "a stop one step late": found == k + 1,
+        "a run that does not stop": found == epoch * run.job.epochs,
+        "a stop that counts micro-batches": found == -(-k // run.job.accumulate),
+    }
+    return tuple(name for name, holds in known.items() if holds)
 
 
 def falsify_epoch_events(bench: Bench) -> None:
@@ -29,8 +43,15 @@ def falsify_epoch_events(bench: Bench) -> None:
             if outer == right and ends
             else f"events {found}; of runs and epochs {right} are expected, first and last"
         )
-        cells[f"accumulation {accumulate}, batch {batch}"] = Cell(run, why)
+        cells[f"accumulation {accumulate}, batch {batch}"] = Cell(run, why, _miscalled(outer, right) if why else ())
     judge(cells)
+
+
+def _miscalled(found: Sequence[str], right: Sequence[str]) -> tuple[str, ...]:
+    """Return which events are called too rarely or too often, or that their order is another one."""
+    times = {each: (found.count(each), right.count(each)) for each in dict.fromkeys((*right, *found))}
+    wrong = [f"`{each}` called {n} times, not {wanted}" for each, (n, wanted) in times.items() if n != wanted]
+    return tuple(wrong) or ("the right events in another order",)
 
 
 def falsify_step_events(bench: Bench) -> None:
@@ -41,5 +62,5 @@ def falsify_step_events(bench: Bench) -> None:
         half = len(run.steps) // 2
         right = ["epoch_begin", *["step_begin", "step_end"] * half, "epoch_end"] * 2
         why = f"{len(run.steps)} steps, and the events {found}, not {right}" if found != right else ""
-        cells[f"accumulation {accumulate}, batch {batch}"] = Cell(run, why)
+        cells[f"accumulation {accumulate}, batch {batch}"] = Cell(run, why, _miscalled(found, right) if why else ())
     judge(cells)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import job, shapes, unequal
 from pv.suites.training_loop.claims.checks import Cell, Cells, it_is, judge, refute
-from pv.suites.training_loop.diagnosis import different, first_difference
+from pv.suites.training_loop.diagnosis import different, explain_difference, first_difference
 from pv.suites.training_loop.limit import Unfinished
 from pv.suites.training_loop.run import Run
 
@@ -62,7 +62,10 @@ def same_orders(bench: Bench, *seeds: int) -> str:
 
 def falsify_every_epoch_has_its_own_order(bench: Bench) -> None:
     if same := same_orders(bench, 1, 1000):
-        refute(f"the same order in {same}", bench.used[-1])
+        orders = epoch_orders(bench, 1, 1000)
+        one = all(order == orders[seed, 1] for (seed, _), order in orders.items())
+        causes = ("the order of the first epoch in every epoch: it does not depend on the epoch",) if one else ()
+        refute(f"the same order in {same}{it_is(causes)}", bench.used[-1])
 
 
 def falsify_neighbouring_seeds_share_no_order(bench: Bench) -> None:
@@ -78,20 +81,26 @@ def falsify_same_seed_gives_the_same_run(bench: Bench) -> None:
     first = bench.run(job(unequal(7), seed=3, **settings))
     second = bench.repeat(first.job)
     if first.order != second.order or different(second.weights, first.weights):
-        refute(f"two runs with the same seed differ: {first_difference(second, first)}", second)
+        causes = (f"{explain_difference(second, first)} that the seed does not determine",)
+        refute(f"two runs with the same seed differ: {first_difference(second, first)}{it_is(causes)}", second)
 
 
 def falsify_workers_change_nothing(bench: Bench) -> None:
     alone, workers = (bench.run(job(unequal(7), epochs=2, accumulate=2, workers=n)) for n in (0, 2))
     if alone.order != workers.order or different(workers.weights, alone.weights):
-        refute(f"beside the run without workers, with 2 workers {first_difference(workers, alone)}", workers)
+        repeated = [consumed(workers).count(name) == 2 * consumed(alone).count(name) for name in {*consumed(alone)}]
+        causes = ("the data once from each worker: workers do not share them",) if all(repeated) else ()
+        difference = first_difference(workers, alone)
+        refute(f"beside the run without workers, with 2 workers {difference}{it_is(causes)}", workers)
 
 
 @given(**shapes())
 def falsify_every_batch_reaches_the_optimizer(bench: Bench, **shape: Any) -> None:
     run = bench.run(job(**shape))
     if run.leftover:
-        refute(f"no step follows the micro-batches {list(run.leftover)}", run)
+        rest = math.ceil(len(run.job.train) / run.job.batch) % run.job.accumulate
+        causes = ("the last, incomplete window: no step is taken for it",) if len(run.leftover) == rest else ()
+        refute(f"no step follows the micro-batches {list(run.leftover)}{it_is(causes)}", run)
     sizes = [len(step.batches) for step in run.steps]
     if max(sizes, default=0) > run.job.accumulate:
         refute(f"steps take {sizes} micro-batches, accumulation is {run.job.accumulate}", run)
@@ -113,24 +122,45 @@ def falsify_steps_of_an_epoch(bench: Bench, **shape: Any) -> None:
 
 def _causes(run: Run) -> tuple[str, ...]:
     repeated = [k for k, step in enumerate(run.steps, 1) if not step.batches]
-    return (f"a second step of the optimizer without a micro-batch (step {repeated[0]})",) if repeated else ()
+    if repeated:
+        return (f"a second step of the optimizer without a micro-batch (step {repeated[0]})",)
+    return ("a step for each micro-batch",) if all(len(step.batches) == 1 for step in run.steps) else ()
 
 
 @given(**shapes(), max_steps=st.integers(1, 7))
 def falsify_max_steps_is_exact(bench: Bench, **shape: Any) -> None:
     run = bench.run(job(**shape))
     if len(run.steps) != run.job.max_steps:
-        refute(f"{len(run.steps)} steps with max_steps {run.job.max_steps}", run)
+        refute(f"{len(run.steps)} steps with max_steps {run.job.max_steps}{it_is(_causes_of_limit(run))}", run)
+
+
+def _causes_of_limit(run: Run) -> tuple[str, ...]:
+    """Return the known mistakes by which a run with `max_steps` has so many steps."""
+    found, limit, epoch = len(run.steps), run.job.max_steps or 0, steps_of_epoch(run)
+    known = {
+        "max_steps in micro-batches": found == math.ceil(limit / run.job.accumulate),
+        "one step less than max_steps": found == limit - 1,
+        "one step more than max_steps": found == limit + 1,
+        "a limit that is looked at when an epoch ends": found > limit and found == math.ceil(limit / epoch) * epoch,
+        "a run that ends with `epochs`": found < limit and found == run.job.epochs * epoch,
+    }
+    return tuple(name for name, holds in known.items() if holds)
 
 
 def falsify_every_run_ends(bench: Bench) -> None:
-    failed = {}
+    failed, cells = {}, {}
     for n, batch, accumulate in ((4, 2, 2), (3, 1, 2), (1, 1, 2), (3, 2, 1)):
+        cell = f"{n} examples, batch {batch}, accumulation {accumulate}"
+        cells[cell] = n % (batch * accumulate) == 0
         try:
             bench.run(job(unequal(n), batch=batch, accumulate=accumulate, epochs=2))
         except Unfinished as error:
-            failed[f"{n} examples, batch {batch}, accumulation {accumulate}"] = str(error)
-    assert not failed, f"{next(iter(failed.values()))} ({len(failed)} of 4 cells fail: {'; '.join(failed)})"
+            failed[cell] = str(error)
+    waits = set(failed) <= {cell for cell, complete in cells.items() if not complete}
+    causes = ("a wait for a full batch or window, which an epoch need not end with",) if waits else ()
+    assert not failed, (
+        f"{next(iter(failed.values()))}{it_is(causes)} ({len(failed)} of {len(cells)} cells fail: {'; '.join(failed)})"
+    )
 
 
 def falsify_reported_count_of_steps(bench: Bench) -> None:
@@ -138,5 +168,14 @@ def falsify_reported_count_of_steps(bench: Bench) -> None:
     for accumulate, limit in product((1, 2), (None, 3)):
         run = bench.run(job(unequal(7), epochs=2, accumulate=accumulate, max_steps=limit))
         why = f"it counts {run.final_step} steps, and took {len(run.steps)}" if run.final_step != len(run.steps) else ""
-        cells[f"accumulation {accumulate}, max_steps {limit}"] = Cell(run, why)
+        cells[f"accumulation {accumulate}, max_steps {limit}"] = Cell(run, why, _causes_of_count(run) if why else ())
     judge(cells)
+
+
+def _causes_of_count(run: Run) -> tuple[str, ...]:
+    known = {
+        "one more than the steps taken": len(run.steps) + 1,
+        "one less than the steps taken": len(run.steps) - 1,
+        "a count of micro-batches": sum(len(step.batches) for step in run.steps),
+    }
+    return tuple(name for name, count in known.items() if count == run.final_step)

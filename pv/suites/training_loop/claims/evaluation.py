@@ -1,13 +1,16 @@
 """Claims about evaluations."""
 
+from dataclasses import replace
 from itertools import chain
 
 from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.claims.averages import averaged, decays
 from pv.suites.training_loop.claims.cases import EVALUATED, evaluated_job
-from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute, unchanged
+from pv.suites.training_loop.claims.checks import Cell, Cells, it_is, judge, refute, unchanged
 from pv.suites.training_loop.claims.logs import mean_of_means, token_mean
 from pv.suites.training_loop.job import Example
-from pv.suites.training_loop.numbers import close, equal_to
+from pv.suites.training_loop.mistakes import difference
+from pv.suites.training_loop.numbers import CLOSE, close, equal_to
 from pv.suites.training_loop.oracle import START, Sums, sums
 from pv.suites.training_loop.run import Run
 
@@ -61,7 +64,15 @@ def falsify_evaluation_is_the_token_mean(bench: Bench) -> None:
 def falsify_evaluated_at_the_cadence(bench: Bench) -> None:
     run = bench.run(evaluated_job(eval_batch=len(EVALUATED)))
     if (at := [k for k, _ in run.evaluations]) != [2, 4, 6]:
-        refute(f"evaluations after the steps {at}, not after 2, 4, 6", run)
+        known = {
+            "one evaluation every 3 steps, where 2 are asked for": [3, 6],
+            "one step late": [3, 5],
+            "one step early: steps are counted from 0": [1, 3, 5],
+            "an evaluation after every step": [1, 2, 3, 4, 5, 6],
+            "steps counted from 0, and the first one evaluated": [0, 2, 4],
+        }
+        causes = tuple(name for name, steps in known.items() if at == steps)
+        refute(f"evaluations after the steps {at}, not after 2, 4, 6{it_is(causes)}", run)
 
 
 def falsify_batch_size_of_an_evaluation(bench: Bench) -> None:
@@ -71,11 +82,23 @@ def falsify_batch_size_of_an_evaluation(bench: Bench) -> None:
 def falsify_evaluation_changes_nothing(bench: Bench) -> None:
     cells = unchanged(bench, evaluated_job(eval_every=1), "eval_every", "evaluations")
     if not bench.missing("", ("average",)):
-        averaged = unchanged(
+        with_average = unchanged(
             bench, evaluated_job(eval_every=1, average=0.5, rate=40.0, dropout=0.0), "eval_every", "evaluations"
         )
-        cells |= {f"with a running average, {name}": each for name, each in averaged.items()}
+        cells |= {f"with a running average, {name}": _of_average(bench, each) for name, each in with_average.items()}
     judge(cells)
+
+
+def _of_average(bench: Bench, cell: Cell) -> Cell:
+    """Return the cell with its cause if the second step begins with the running average of the weights."""
+    run = cell.run
+    if not cell.fault or len(run.steps) < 2:
+        return cell
+    mean = averaged(START, [run.steps[0].weights], decays(bench, run.job))
+    found = sums(mean, run.named(run.steps[1].names))
+    wanted = {name: each / max(found.tokens, 1) for name, each in found.gradient.items()}
+    left = difference(run.steps[1].gradient, wanted) < max(bench.trainer.tolerance, CLOSE)
+    return replace(cell, causes=("the running average left in the model after the evaluation",)) if left else cell
 
 
 def falsify_training_mode_after_an_evaluation(bench: Bench) -> None:
@@ -85,7 +108,8 @@ def falsify_training_mode_after_an_evaluation(bench: Bench) -> None:
         trained = {each.name for each in run.job.train}
         found = sorted(trained.intersection(chain(*run.evaluated)))
         fault = f"the training examples {found} have forwards in eval mode" if found else ""
-        cells[f"accumulation {accumulate}"] = Cell(run, fault)
+        causes = ("a model that stays in eval mode after an evaluation",)
+        cells[f"accumulation {accumulate}"] = Cell(run, fault, causes)
     judge(cells)
 
 
@@ -94,7 +118,13 @@ def falsify_evaluated_examples_are_not_trained_on(bench: Bench) -> None:
     names = {*chain(*run.order), *chain(*run.leftover)}
     found = sorted(names.intersection(each.name for each in EVALUATED))
     if found:
-        refute(f"the evaluated examples {found} have forwards in training mode, with gradients", run)
+        together = any(set(step.names) & set(found) for step in run.steps)
+        causes = (
+            "an evaluation in training mode, with gradients"
+            if not together
+            else "a step on evaluated examples: they are in the training data",
+        )
+        refute(f"the evaluated examples {found} have forwards in training mode, with gradients{it_is(causes)}", run)
 
 
 def falsify_each_example_evaluated_once(bench: Bench) -> None:
@@ -102,4 +132,12 @@ def falsify_each_example_evaluated_once(bench: Bench) -> None:
     names = list(chain(*run.evaluated))
     times = {each.name: names.count(each.name) for each in EVALUATED}
     if len(set(times.values())) > 1 or times[EVALUATED[0].name] < len(run.evaluations):
-        refute(f"in {len(run.evaluations)} evaluations, forwards in eval mode by example: {times}", run)
+        n, rest = len(EVALUATED), len(EVALUATED) % run.job.eval_batch
+        known = {
+            "an evaluation in training mode, with dropout": not any(times.values())
+            and {*chain(*run.untrained)} >= set(times),
+            "one without the last, incomplete batch": [name for name, each in times.items() if not each]
+            == [each.name for each in EVALUATED[n - rest :]],
+        }
+        causes = tuple(name for name, holds in known.items() if holds)
+        refute(f"in {len(run.evaluations)} evaluations, forwards in eval mode by example: {times}{it_is(causes)}", run)

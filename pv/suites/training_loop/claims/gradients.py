@@ -1,7 +1,6 @@
 """Claims about the gradient that the optimizer gets: that of the mean over the scored tokens of its window."""
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
@@ -11,10 +10,12 @@ from torch import Tensor
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, example, job, shapes, unequal
-from pv.suites.training_loop.claims.checks import Cell, Cells, gradient_cells, judge, refute
+from pv.suites.training_loop.claims.checks import Cell, Cells, gradient_cells, judge
 from pv.suites.training_loop.diagnosis import different
 from pv.suites.training_loop.mistakes import difference
-from pv.suites.training_loop.oracle import START, norm, sums
+from pv.suites.training_loop.numbers import CLOSE
+from pv.suites.training_loop.oracle import START, norm
+from pv.suites.training_loop.run import Run
 
 
 def falsify_equal_full_windows(bench: Bench) -> None:
@@ -86,8 +87,19 @@ def falsify_empty_step_has_no_gradient(bench: Bench) -> None:
         why = f"nothing is scored, and the gradient has norm {longest:.6g}" if longest else ""
         if not all(bool(each.isfinite().all()) for each in step.weights.values()):
             why = f"after {step.names} weights are not finite"
-        cells[f"step {k}"] = Cell(run, why)
+        cells[f"step {k}"] = Cell(run, why, _of_empty_step(run, k - 1) if why else ())
     judge(cells)
+
+
+def _of_empty_step(run: Run, k: int) -> tuple[str, ...]:
+    """Return the known mistakes that give the gradient of a step without scored tokens, at index k."""
+    step = run.steps[k]
+    before = {n: torch.zeros_like(START[n]) if g is None else g for n, g in run.steps[k - 1].gradient.items()}
+    known = {
+        "the gradient of the step before": k > 0 and difference(step.gradient, before) < CLOSE,
+        "0/0: a mean over no tokens": any(g is not None and bool(g.isnan().any()) for g in step.gradient.values()),
+    }
+    return tuple(name for name, holds in known.items() if holds)
 
 
 def falsify_frozen_parameters_stay(bench: Bench) -> None:
@@ -95,7 +107,13 @@ def falsify_frozen_parameters_stay(bench: Bench) -> None:
     for optimizer in ("sgd", "adamw"):
         run = bench.run(job(unequal(4), frozen=True, optimizer=optimizer, accumulate=2))
         moved = different({"embed.weight": run.weights["embed.weight"]}, {"embed.weight": START["embed.weight"]})
-        cells[optimizer] = Cell(run, f"a frozen parameter has changed: {moved}" if moved else "")
+        gradient = [step.gradient["embed.weight"] for step in run.steps]
+        causes = (
+            "trained like the others: it has a gradient"
+            if any(map(_has_gradient, gradient))
+            else "changed without a gradient, as by a weight decay",
+        )
+        cells[optimizer] = Cell(run, f"a frozen parameter has changed: {moved}" if moved else "", causes)
     judge(cells)
 
 
@@ -105,8 +123,26 @@ def falsify_first_update_changes_every_parameter(bench: Bench) -> None:
         run = bench.run(job(unequal(4), optimizer=optimizer, accumulate=2))
         after = run.steps[0].weights if run.steps else START
         same = [name for name, each in START.items() if torch.equal(after[name], each)]
-        cells[optimizer] = Cell(run, f"the first update does not change {', '.join(same)}" if same else "")
+        fault = f"the first update does not change {', '.join(same)}" if same else ""
+        cells[optimizer] = Cell(run, fault, _of_unchanged(run, same))
     judge(cells)
+
+
+def _of_unchanged(run: Run, names: Sequence[str]) -> tuple[str, ...]:
+    """Return why the first update changes none of the parameters with these names."""
+    step = run.steps[0] if run.steps else None
+    if step is None:
+        return ("a run without a step",)
+    known = {
+        "not in the optimizer": not any(name in step.rates for name in names),
+        "without a gradient, as if detached": not any(_has_gradient(step.gradient[name]) for name in names),
+        "of a step with the rate 0": not any(step.rates.get(name, 1.0) for name in names),
+    }
+    return tuple(name for name, holds in known.items() if holds)
+
+
+def _has_gradient(gradient: Tensor | None) -> bool:
+    return gradient is not None and bool(gradient.any())
 
 
 def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
@@ -115,77 +151,7 @@ def falsify_optimizer_holds_the_trained_parameters(bench: Bench) -> None:
         run = bench.run(job(unequal(4), frozen=frozen, optimizer="adamw", accumulate=2))
         held, wanted = set(run.steps[0].rates), {name for name in START if not frozen or name != "embed.weight"}
         fault = f"the optimizer holds {sorted(held)}, and {sorted(wanted)} are to be trained" if held != wanted else ""
-        cells["embedding frozen" if frozen else "nothing frozen"] = Cell(run, fault)
-    judge(cells)
-
-
-def falsify_clipping_scales_the_window(bench: Bench) -> None:
-    cells: Cells = {}
-    for accumulate, limit in product((1, 2), (0.3, 3.0)):
-        run = bench.run(job(equal(8), accumulate=accumulate, clip=limit, epochs=2))
-        for k, step in enumerate(run.steps):
-            right = sums(run.before(k), run.named(step.names))
-            length = norm(right.gradient) / right.tokens
-            scale = min(1.0, limit / length) / right.tokens
-            off = difference(step.gradient, {name: each * scale for name, each in right.gradient.items()})
-            why = (
-                f"a gradient of norm {length:.6g}, clipped at {limit:g}, arrives with norm {norm(step.gradient):.6g}, "
-                f"and differs by {off:.2g} of its largest element"
-            )
-            plain = {name: each / right.tokens for name, each in right.gradient.items()}
-            causes = _causes_of_clipping(step.gradient, plain)
-            cells[f"clip {limit:g}, accumulation {accumulate}, step {k + 1}"] = (
-                Cell(run, why, causes) if off > 1e-4 else Cell(run)
-            )
-    judge(cells)
-
-
-def _causes_of_clipping(found: Mapping[str, Tensor | None], plain: Mapping[str, Tensor]) -> tuple[str, ...]:
-    left = [name for name, each in plain.items() if difference(found, {name: each}) < 1e-4]
-    if len(left) == len(plain):
-        return ("the gradient before the clipping: it is clipped after the step, or not at all",)
-    return (
-        (f"clipped, but for {', '.join(left)}, as where only some are handed to it or each is clipped alone",)
-        if left
-        else ()
-    )
-
-
-def falsify_clipping_of_unscaled_gradients(bench: Bench) -> None:
-    cells: Cells = {}
-    for accumulate, limit in product((1, 2), (0.3, None)):
-        run = bench.run(job(equal(8), accumulate=accumulate, clip=limit, scaler=True))
-        for k, step in enumerate(run.steps):
-            right = sums(run.before(k), run.named(step.names))
-            length, found = norm(right.gradient) / right.tokens, norm(step.gradient)
-            scale = min(1.0, (limit or math.inf) / length) / right.tokens
-            off = difference(step.gradient, {name: each * scale for name, each in right.gradient.items()})
-            fault = f"a gradient of norm {length:.6g}, clipped at {limit}, arrives with norm {found:.6g}"
-            cells[f"clip {limit}, accumulation {accumulate}, step {k + 1}"] = (
-                Cell(run, fault, _scaled(limit, length, found)) if off > 1e-4 else Cell(run)
-            )
-    judge(cells)
-
-
-def _scaled(limit: float | None, length: float, found: float) -> tuple[str, ...]:
-    """Return which mistake with the scale of a gradient scaler gives a norm."""
-    small = limit is not None and 0 < found < min(limit, length) / 100
-    large = found > 100 * length
-    return (
-        *(("clipped before it is divided by the scale (`unscale_` is called after the clipping)",) if small else ()),
-        *(("not divided by the scale",) if large else ()),
-    )
-
-
-def falsify_logged_norm_is_before_clipping(bench: Bench) -> None:
-    run = bench.run(job(equal(8), accumulate=2, clip=0.3))
-    found, cells = {int(row["step"]): row["norm"] for row in run.logs if "norm" in row}, Cells()
-    if len(found) != len(run.steps):
-        refute(f"norms are logged for the steps {sorted(found)}, not for {len(run.steps)} steps", run)
-    for k, step in enumerate(run.steps, 1):
-        right = sums(run.before(k - 1), run.named(step.names))
-        wanted = norm(right.gradient) / right.tokens
-        after = "; it is the norm after clipping" if abs(found[k] - norm(step.gradient)) < 1e-5 else ""
-        why = f"{found[k]:.6g} is logged, the norm is {wanted:.6g}{after}"
-        cells[f"step {k}"] = Cell(run, why if abs(found[k] - wanted) > 1e-5 * max(1.0, wanted) else "")
+        known = {"a frozen parameter in the optimizer": held - wanted, "left out of the optimizer": wanted - held}
+        causes = tuple(f"{what} ({', '.join(sorted(names))})" for what, names in known.items() if names)
+        cells["embedding frozen" if frozen else "nothing frozen"] = Cell(run, fault, causes)
     judge(cells)

@@ -1,6 +1,8 @@
 """Claims about the logged training loss."""
 
+import math
 from collections.abc import Sequence
+from itertools import product
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, example, job, unequal
@@ -66,7 +68,9 @@ def _loss_cell(run: Run, k: int, found: float | None) -> Cell:
         )
         known["the token mean of the whole run"] = token_mean(before)
     fault = f"{found:.6g} is logged, the token mean is {wanted:.6g}"
-    return Cell(run, fault, equal_to(found, known, PRINTED))
+    broken = math.isnan(found) and any(not each.tokens for each in totals)
+    causes = ("0/0, the mean of a step without scored tokens",) if broken else equal_to(found, known, PRINTED)
+    return Cell(run, fault, causes)
 
 
 def batch_sums(run: Run, i: int) -> list[Sums]:
@@ -97,6 +101,44 @@ def falsify_loss_since_the_last_log(bench: Bench) -> None:
 
 def falsify_tokens_since_the_last_log(bench: Bench) -> None:
     judge(loss_cells(bench, job(unequal(7), epochs=2, log_every=3)))
+
+
+def falsify_logged_tokens(bench: Bench) -> None:
+    cells: Cells = {}
+    for accumulate, every in product((1, 2), (1, 3)):
+        run = bench.run(job(unequal(7), epochs=2, accumulate=accumulate, log_every=every))
+        cells[f"every {every}, accumulation {accumulate}"] = _tokens_cell(run)
+    judge(cells)
+
+
+def _tokens_cell(run: Run) -> Cell:
+    """Return whether the logged tokens are those scored since the run began, or since the last log."""
+    found = logged(run.logs, "tokens")
+    rows = [[run.named(batch) for batch in step.batches] for step in run.steps]
+    counts: dict[str, list[int]] = {
+        "": [sum(each.scored for batch in step for each in batch) for step in rows],
+        "the tokens of the last micro-batches alone": [sum(each.scored for each in step[-1]) for step in rows],
+        "all tokens that have one before them, also those that are not scored": [
+            sum(len(each.tokens) - 1 for batch in step for each in batch) for step in rows
+        ],
+        "all tokens, also those that are not scored": [
+            sum(len(each.tokens) for batch in step for each in batch) for step in rows
+        ],
+        "all positions, padding included": [
+            sum(len(batch) * max(len(each.tokens) for each in batch) for batch in step) for step in rows
+        ],
+    }
+    same = [name for name, each in counts.items() if found in _sums_of(each, run.job.log_every)]
+    if "" in same:
+        return Cell(run)
+    wanted = _sums_of(counts[""], run.job.log_every)[0]
+    return Cell(run, f"the logged tokens are {found}, {wanted} are scored since the run began", tuple(same))
+
+
+def _sums_of(counts: Sequence[int], every: int) -> list[dict[int, float]]:
+    """Return the sums of the counts of steps at each log: since the run began, and since the last log."""
+    at = range(every, len(counts) + 1, every)
+    return [{k: float(sum(counts[:k])) for k in at}, {k: float(sum(counts[k - every : k])) for k in at}]
 
 
 def falsify_empty_step_adds_nothing(bench: Bench) -> None:

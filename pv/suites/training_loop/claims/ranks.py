@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from typing import Any
+from unittest import SkipTest
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import EVALUATED, job, unequal
@@ -58,6 +59,8 @@ def falsify_resume_of_two_ranks(bench: Bench) -> None:
     drops = not bench.missing("TL-RESUME-004", ())
     straight = [*(both_ranks(bench, dropout=0.3) if drops else both_ranks(bench))]
     if 1 not in straight[0].checkpoints:
+        if why := bench.missing("", ("cadence",)):
+            raise SkipTest(f"one epoch has no checkpoint but its last: {why}")
         refute("two processes leave no checkpoint of step 1", straight[0])
     for rank, (whole, again) in enumerate(zip(straight, bench.resume_ranks(straight, 1), strict=True)):
         if whole.order[1:] != again.order:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import equal, job, saved_job
+from pv.suites.training_loop.claims.checkpoints import due
 from pv.suites.training_loop.claims.checks import Cell, Cells, judge
 from pv.suites.training_loop.diagnosis import logged, other_numbers
 from pv.suites.training_loop.job import HEAD, Job
@@ -110,19 +111,31 @@ def falsify_rate_of_each_group(bench: Bench) -> None:
             wanted = {name: rate * (HEAD if name.startswith("head.") else 1) for name in START}
             if step.rates.keys() != wanted.keys() or not all(close(step.rates[n], wanted[n]) for n in wanted):
                 fault = fault or f"step {k + 1} has the rates {dict(step.rates)}, not {wanted}"
-        cells[f"accumulation {accumulate}"] = Cell(run, fault)
+        cells[f"accumulation {accumulate}"] = Cell(run, fault, _of_groups(run) if fault else ())
     judge(cells)
+
+
+def _of_groups(run: Run) -> tuple[str, ...]:
+    """Return the known mistakes that give the rates of the group of the head."""
+    head = [step.rates.get("head.weight") for step in run.steps]
+    known = {
+        "the rate of the first group in every group": head == [step.rate for step in run.steps],
+        "a schedule of the first group alone: that of the head is constant": len(set(head[1:])) == 1,
+    }
+    return tuple(name for name, holds in known.items() if holds)
 
 
 def falsify_rate_of_each_group_after_a_cut(bench: Bench) -> None:
     cells: Cells = {}
     for accumulate in (1, 2):
         straight = bench.run(grouped_job(accumulate))
-        for k in range(1, len(straight.steps)):
+        for k in due(bench, straight)[:-1]:
             again = bench.resume(straight, k)
             found, wanted = ([dict(step.rates) for step in steps] for steps in (again.steps, straight.steps[k:]))
             fault = f"the next step has the rates {found[:1]}, not {wanted[:1]}" if found != wanted else ""
-            cells[f"accumulation {accumulate}, cut after step {k}"] = Cell(again, fault)
+            one = all(len(set(each.values())) == 1 for each in found)
+            causes = ("the rate of the first group in every group",) if one else ()
+            cells[f"accumulation {accumulate}, cut after step {k}"] = Cell(again, fault, causes)
     judge(cells)
 
 
@@ -169,7 +182,13 @@ def falsify_biases_do_not_decay(bench: Bench) -> None:
             for name, each in wanted.items()
             if found.get(name) != each
         ]
-        cells[f"decay {decay:g}"] = Cell(run, "; ".join(wrong))
+        known = {
+            "one weight decay for every parameter": len(set(found.values())) == 1 and any(found.values()),
+            "no weight decay at all": bool(decay) and not any(found.values()),
+            "a decay of biases in place of weights": found.get("head.bias") == decay != found.get("head.weight"),
+        }
+        causes = tuple(name for name, holds in known.items() if holds) if wrong else ()
+        cells[f"decay {decay:g}"] = Cell(run, "; ".join(wrong), causes)
     judge(cells)
 
 

@@ -1,16 +1,18 @@
 """Claims about runs that are resumed: each is cut after every step, and must end as the run that was not cut."""
 
 from collections.abc import Callable
-from itertools import count
-from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from pv.suites.training_loop.bench import Bench
 from pv.suites.training_loop.claims.cases import saved_job, unequal
+from pv.suites.training_loop.claims.checkpoints import due
 from pv.suites.training_loop.claims.checks import Cell, Cells, judge
 from pv.suites.training_loop.claims.logs import batch_sums, token_mean
 from pv.suites.training_loop.diagnosis import (
     different,
+    explain_difference,
     explain_order,
     explain_rates,
     first_difference,
@@ -18,6 +20,7 @@ from pv.suites.training_loop.diagnosis import (
     other_numbers,
 )
 from pv.suites.training_loop.numbers import close, equal_to
+from pv.suites.training_loop.recording import Step
 from pv.suites.training_loop.run import Run
 
 Order = list[tuple[int, ...]]
@@ -39,12 +42,13 @@ def cut_cells(bench: Bench, check: Check, *, windows: tuple[int, ...] = (1, 2), 
     cells: Cells = {}
     for accumulate in windows:
         straight = bench.run(saved_job(accumulate=accumulate, **settings))
-        for k in range(1, len(straight.steps)):
-            cells[f"accumulation {accumulate}, cut after step {k}"] = cut(bench, straight, k, check)
+        for k in due(bench, straight):
+            if k < len(straight.steps):
+                cells[f"accumulation {accumulate}, cut after step {k}"] = cut_cell(bench, straight, k, check)
     return cells
 
 
-def cut(bench: Bench, straight: Run, k: int, check: Check) -> Cell:
+def cut_cell(bench: Bench, straight: Run, k: int, check: Check) -> Cell:
     """Return what is wrong with the run that is resumed after step k."""
     if k not in straight.checkpoints:
         return Cell(straight, f"there is no checkpoint of step {k}")
@@ -63,31 +67,52 @@ def falsify_rest_of_the_epoch(bench: Bench) -> None:
         rest = rest_of_epoch(straight, k)
         per_epoch = len(straight.steps) // straight.job.epochs
         taken = sum(map(len, straight.order[k - k % per_epoch : k]))
-        return order_fault(straight, again.order[:rest], straight.order[k : k + rest], taken)
+        return order_fault(straight, again.order[:rest], straight.order[k : k + rest], taken, k // per_epoch)
 
     cut_after_every_step(bench, check, windows=UNEVEN)
 
 
-def order_fault(straight: Run, found: Order, wanted: Order, taken: int) -> tuple[str, tuple[str, ...]]:
+def order_fault(
+    straight: Run, found: Order, wanted: Order, taken: int, cut: int | None = None
+) -> tuple[str, tuple[str, ...]]:
     """Return how the examples of steps differ from those of the straight run, and which order of it they have.
 
-    taken: the examples that the straight run had used of the epoch.
+    taken: the examples that the straight run had used of the epoch. cut: the index of that epoch.
     """
     if found == wanted:
         return "", ()
     names = [name for step in found for name in step]
     fault = f"examples {[list(step) for step in found]}, not {[list(step) for step in wanted]}"
-    return fault, explain_order(names, straight, taken)
+    return fault, explain_order(names, straight, taken, cut)
 
 
 def falsify_steps_left(bench: Bench) -> None:
-    def check(straight: Run, again: Run, k: int) -> str:
+    def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
         wanted, found = len(straight.steps) - k, len(again.steps)
-        return "" if wanted == found else f"it takes {found} steps more, not {wanted}"
+        fault = "" if wanted == found else f"it takes {found} steps more, not {wanted}"
+        return fault, _of_steps_left(straight, found, k) if fault else ()
 
-    long = bench.run(saved_job(train=unequal(11), batch=1, epochs=1))
-    name = "of 11 steps, cut after step 10, whose name as text sorts before 9"
-    judge(cut_cells(bench, check) | {name: cut(bench, long, 10, check)})
+    cells = cut_cells(bench, check)
+    if not bench.missing("", ("cadence",)):
+        long = bench.run(saved_job(train=unequal(11), batch=1, epochs=1))
+        name = "of 11 steps, cut after step 10, whose name as text sorts before 9"
+        cells[name] = cut_cell(bench, long, 10, check)
+    judge(cells)
+
+
+def _of_steps_left(straight: Run, found: int, k: int) -> tuple[str, ...]:
+    """Return the known mistakes by which a run that is resumed after step k takes so many steps."""
+    total, epoch = len(straight.steps), len(straight.steps) // straight.job.epochs
+    last = max((at for at in straight.checkpoints if at <= k), key=lambda at: straight.checkpoints[at].name, default=0)
+    known = {
+        "a run from its first step: the steps before the cut are not counted": found == total,
+        f"a run from the checkpoint of step {last}, whose name sorts last as text": last != k and found == total - last,
+        "a run without the epoch that begins after the cut": k % epoch == 0 and found == total - k - epoch,
+        "a run from the start of the epoch that was cut": k % epoch > 0 and found == total - k + k % epoch,
+        "a run that ends with the epoch that was cut": found == -k % epoch and found < total - k,
+        "a run of one epoch more than planned": found == total - k + epoch,
+    }
+    return tuple(name for name, holds in known.items() if holds)
 
 
 def falsify_resume_of_a_finished_run(bench: Bench) -> None:
@@ -97,7 +122,9 @@ def falsify_resume_of_a_finished_run(bench: Bench) -> None:
         again = bench.resume(straight, len(straight.steps))
         differing = different(again.weights, straight.weights)
         fault = f"{len(again.steps)} steps are taken" if again.steps else f"weights {differing}" if differing else ""
-        cells[f"accumulation {accumulate}"] = Cell(again, fault)
+        causes = ("another epoch",) if len(again.steps) == len(straight.steps) // straight.job.epochs else ()
+        causes = ("a new run",) if len(again.steps) == len(straight.steps) else causes
+        cells[f"accumulation {accumulate}"] = Cell(again, fault, causes)
     judge(cells)
 
 
@@ -124,44 +151,54 @@ def same_end(straight: Run, again: Run, k: int) -> str:
 
 
 def falsify_weights_without_dropout(bench: Bench) -> None:
-    cut_after_every_step(bench, same_end, dropout=0.0, log_every=3)
+    def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        return same_end(straight, again, k), _of_state(straight, again, k)
+
+    cut_after_every_step(bench, check, dropout=0.0, log_every=3)
+
+
+def _of_state(straight: Run, again: Run, k: int) -> tuple[str, ...]:
+    """Return which part of a checkpoint is not restored, by the first step after it."""
+    if not again.steps:
+        return ()
+    found, right = again.steps[0], straight.steps[k]
+    same = not different(_present(found), _present(right))
+    counts = {name: each for name, each in found.state.items() if name.endswith(".step")}
+    known = {
+        "the state of a new optimizer: its own is not restored": bool(counts)
+        and all(float(each) == 1 for each in counts.values()),
+        "weights that are not those of the checkpoint": not same and found.names == right.names,
+    }
+    return tuple(name for name, holds in known.items() if holds)
+
+
+def _present(step: Step) -> dict[str, Tensor]:
+    return {name: each for name, each in step.gradient.items() if each is not None}
 
 
 def falsify_weights_with_dropout(bench: Bench) -> None:
-    cut_after_every_step(bench, same_end)
+    cut_after_every_step(bench, same_end_with_draws)
 
 
 def falsify_weights_with_random_data(bench: Bench) -> None:
-    cut_after_every_step(bench, same_end, dropout=0.0, noise=True)
+    cut_after_every_step(bench, same_end_with_draws, dropout=0.0, noise=True)
+
+
+def same_end_with_draws(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+    """Return how the weights at the end differ in a run that draws random numbers, and why."""
+    fault = same_end(straight, again, k)
+    drawn = fault and explain_difference(again, straight, k) == "random numbers"
+    cause = "other random numbers: their state is not restored, or something is drawn after it is"
+    return fault, (cause,) if drawn else ()
 
 
 def falsify_tied_weights(bench: Bench) -> None:
-    def check(straight: Run, again: Run, k: int) -> str:
-        return same_end(straight, again, k) or ("" if again.tied else "embedding and head are no longer one parameter")
+    def check(straight: Run, again: Run, k: int) -> tuple[str, tuple[str, ...]]:
+        apart = "" if again.tied else "embedding and head are no longer one parameter"
+        cause = "a head with a parameter of its own, which the optimizer does not hold"
+        return same_end(straight, again, k) or apart, (cause,) if apart else ()
 
     cut_after_every_step(bench, check, dropout=0.0, tied=True)
-
-
-def falsify_kill_during_a_save(bench: Bench) -> None:
-    straight, cells = bench.run(saved_job(train=unequal(5), epochs=1, dropout=0.0)), Cells()
-    for operation in count():
-        place = bench.kill(straight, operation)
-        if place is None:
-            break
-        places = {k: place / path.relative_to(straight.job.directory) for k, path in straight.checkpoints.items()}
-        if saved := [k for k, path in places.items() if path.exists()]:
-            name = f"killed before operation {operation + 1} on files, resumed from step {max(saved)}"
-            cells[name] = _after_kill(bench, straight, place, max(saved))
-    judge(cells)
-
-
-def _after_kill(bench: Bench, straight: Run, place: Path, k: int) -> Cell:
-    """Return how the run ends that goes on from the newest checkpoint of a killed one, which it may refuse."""
-    try:
-        again = bench.go_on(straight, place, k)
-    except Exception:  # whatever a trainer raises for a checkpoint that is not complete
-        return Cell(straight)
-    return Cell(again, same_end(straight, again, k))
 
 
 def falsify_history_of_losses(bench: Bench) -> None:

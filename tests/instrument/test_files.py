@@ -11,7 +11,7 @@ import pytest
 READER = """
 import importlib.util, json, os, sys
 from pathlib import Path
-from pv.workers.files import FilesRead
+from pv.instrument.files import FilesRead
 
 {before}
 files = FilesRead(Path.cwd())

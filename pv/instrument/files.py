@@ -1,9 +1,9 @@
-"""The files of the project that a worker reads, data and code: its evidence depends on them."""
+"""The files of the project that a process reads, data and code: its evidence depends on them."""
 
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import cache
 from os import getcwd, listdir, readlink  # code under test may replace those of `os`, which `Path` calls
@@ -14,12 +14,27 @@ from urllib.parse import unquote, urlsplit
 
 from pv.source.project import is_installed
 
+PACKAGE = Path(__file__).resolve().parents[1]
+DECIDING = ("engines", "instrument", "workers")
 BLIND = os.O_WRONLY | os.O_TRUNC | os.O_EXCL
 """An open with one of these flags reads nothing that was in the file before."""
-NATIVE = {"ctypes.dlopen": 0, "sqlite3.connect": 0, "import": 1}
+NATIVE = {"ctypes.dlopen": 0, "sqlite3.connect": 0, "import": 1, "cpython.run_file": 0}
 """The events of Python that name a file which native code then opens, with the place of its name. That of an import is
 None unless the module is an extension."""
 DESCRIPTORS = "/proc/self/fd"
+LISTS = ("os.listdir", "os.scandir")
+QUIET = ("/hypothesis/", "/traceback.py", "/warnings.py", "<frozen importlib", *(f"{PACKAGE}/{r}/" for r in DECIDING))
+"""Code that reads source to load it, or to print it: no result depends on such a text."""
+BETWEEN = (
+    "/linecache.py",
+    "/tokenize.py",
+    "/inspect.py",
+    "/pathlib.py",
+    "<frozen codecs>",
+    "/contextlib.py",
+    "/glob.py",
+)
+"""Code that reads a file for the one that called it."""
 
 
 class FilesRead:
@@ -28,13 +43,22 @@ class FilesRead:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._opened = set(loaded())
+        self._texts = set[str]()
+        self._listed = set[str]()
         sys.addaudithook(self._note)
 
     def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "open":
             path, mode, flags = arguments
             if isinstance(path, str | bytes) and not (flags or 0) & BLIND:
-                self._opened.update(_places(os.fsdecode(path), mode))
+                places = _places(os.fsdecode(path), mode)
+                self._opened.update(places)
+                if os.fsdecode(path).endswith(".py") and not _is_quiet():
+                    self._texts.update(places)
+        elif event in LISTS:
+            path = arguments[0] or "."
+            if isinstance(path, str | bytes | os.PathLike) and not _is_quiet():
+                self._listed.update(_places(os.fsdecode(path), ""))
         elif event in NATIVE and isinstance(path := arguments[NATIVE[event]], str | bytes | os.PathLike):
             self._opened.update(_places(_path(os.fsdecode(path)), ""))
 
@@ -43,10 +67,29 @@ class FilesRead:
 
         A file that was read through a link has both names, since the link may change as well as the file.
         """
-        paths = {_source(str(Path(self._root, name))) for name in self._opened}
+        return self._inside(self._opened, _is_file)
+
+    def texts(self) -> list[str]:
+        """Return the Python files whose text was read, other than to load or to print it."""
+        return self._inside(self._texts, _is_file)
+
+    def listed(self) -> list[str]:
+        """Return the folders whose entries were read, other than to find a module."""
+        return self._inside(self._listed, os.path.isdir)
+
+    def _inside(self, names: Iterable[str], exists: Callable[[Path], bool]) -> list[str]:
+        paths = {_source(str(Path(self._root, name))) for name in names}
         named = {Path(name) for path in paths for name in (os.path.normpath(path), _real(path))}
-        inside = (path.relative_to(self._root) for path in named if path.is_relative_to(self._root) and _is_file(path))
-        return sorted(path.as_posix() for path in inside if path.name == str(path) or not path.parts[0].startswith("."))
+        inside = (path.relative_to(self._root) for path in named if path.is_relative_to(self._root) and exists(path))
+        return sorted(path.as_posix() for path in inside if len(path.parts) < 2 or not path.parts[0].startswith("."))
+
+
+def _is_quiet() -> bool:
+    """Return whether the code that reads a file now reads it to load or to print it."""
+    frame = sys._getframe(1).f_back
+    while frame is not None and any(part in frame.f_code.co_filename for part in BETWEEN):
+        frame = frame.f_back
+    return frame is None or any(part in frame.f_code.co_filename for part in QUIET)
 
 
 @cache

@@ -1,0 +1,78 @@
+"""Tells why the result of a claim is reused, or what has changed since it was measured."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
+
+from pv.commands.request import Chosen, Request, choose, project_of
+from pv.commands.validation.attempt import Attempt, Options
+from pv.commands.validation.tasks import Tasks
+from pv.contract.claims import Falsifier
+from pv.contract.model import Contract
+from pv.results.reuse.cache import Reuse
+from pv.results.reuse.dependencies import EVERYTHING
+from pv.source.project import Project
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """Whether the result of a claim is reused, and if not the reasons.
+
+    when: when its newest kept result was measured, "" if there is none.
+    """
+
+    claim: str
+    reused: bool
+    when: str = ""
+    reasons: tuple[str, ...] = ()
+
+
+def why(names: list[str], project: Project | None = None) -> list[Why]:
+    """Return for each claim whether its result is reused. Raise UsageError if a name is unknown."""
+    project = project or project_of(())
+    chosen = choose(project, Request(only=names))
+    with closing(Reuse(project)) as reuse:
+        return list(_each(chosen, reuse))
+
+
+def _each(chosen: Chosen, reuse: Reuse) -> Iterator[Why]:
+    tasks = Tasks(chosen.project, chosen.subjects, Options(jobs=1))
+    for contract in chosen.contracts:
+        for claim in filter(chosen.selections[contract.id].tries, contract.claims):
+            yield _why(tasks, reuse, contract, claim)
+
+
+def _why(tasks: Tasks, reuse: Reuse, contract: Contract, claim: Falsifier) -> Why:
+    kept = reuse.newest(claim.id)
+    if kept is None:
+        return Why(claim=claim.id, reused=False, reasons=("no good result of it is kept",))
+    attempt = Attempt(contract=contract, falsifier=claim, device="cpu")
+    key = reuse.key(tasks.identity(attempt, claim, tasks.kept_as(attempt, claim)))
+    reasons = [*(f"another {name}" for name in kept.environment), *map(_said, kept.changed)]
+    if kept.task != key and not kept.environment:
+        reasons.insert(0, "its clause in the contract, or an option of the validation")
+    when = datetime.fromtimestamp(kept.measured).isoformat(" ", "minutes")
+    return Why(claim=claim.id, reused=not reasons, when=when, reasons=tuple(reasons))
+
+
+def _said(dependency: str) -> str:
+    """Return what changed, as text for people."""
+    kind, _, rest = dependency.partition(" ")
+    file, _, function = rest.rpartition(":")
+    match kind:
+        case "function":
+            return f"{file}: the function {function}"
+        case "import":
+            return f"{rest}: code that runs when it is imported"
+        case "docs" | "shown-docs":
+            return f"{rest}: docstrings, which code reads"
+        case "constants":
+            return f"{rest}: its numbers and texts, which are tried as examples"
+        case "names":
+            return f"{rest}/: files were added or removed"
+        case "module":
+            return f"the file that {rest} is loaded from"
+    if dependency == EVERYTHING:
+        return "a file of the project: every file counts, because it starts or shares processes"
+    return rest

@@ -1,0 +1,200 @@
+"""What a worker and its child processes ran, read and started. Children leave it in a log when they end."""
+
+import atexit
+import json
+import os
+import sys
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from pv.instrument.coverage import at_import, ran, seen
+from pv.instrument.files import FilesRead
+from pv.instrument.import_hook import VARIABLE, ImportHook, Plan, install
+
+STARTS = ("os.posix_spawn", "os.exec", "os.system", "os.forkpty", "pty.spawn")
+"""The events of starting a program that leaves no log."""
+SHOW_DOCS = ("click", "pydantic")
+"""Libraries that read the docstrings of decorated functions and of classes with bases."""
+READ_DOCS = ("doctest", "docstring_parser", "fire", "jsonargparse", "simple_parsing", "typer", "tyro")
+"""Libraries that read the docstring of anything."""
+TRACKER = "multiprocessing.resource_tracker"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """What a process and its children did.
+
+    seen: the functions that ran in covered modules. ran: those of the project's other modules, and those at import.
+    loaded: the file of every module whose functions were recorded. asked: modules of the project that were asked for.
+    files, texts, listed: see `FilesRead`. readers: loaded libraries that read docstrings. unsure: why more may have run
+    or been read than this, "" if not.
+    """
+
+    seen: frozenset[str]
+    ran: frozenset[str]
+    loaded: Mapping[str, str]
+    asked: frozenset[str]
+    files: frozenset[str]
+    texts: frozenset[str]
+    listed: frozenset[str]
+    readers: frozenset[str]
+    applied: bool
+    broken: str
+    unsure: str
+
+
+class Processes:
+    """Watches this process. A child writes to the log of the plan when it begins and when it ends.
+
+    What a killed child did is lost, and is said to be unknown.
+    """
+
+    def __init__(self, hook: ImportHook, files: FilesRead, *, child: bool = False) -> None:
+        self._hook, self._files = hook, files
+        self._id, self._started, self._foreign = "", 0, ""
+        sys.addaudithook(self._note)
+        _count_fork_exec(self._spawned)
+        os.register_at_fork(after_in_child=self._begin)
+        _at_every_exit(self._end)
+        if child:
+            self._begin()
+
+    def gathered(self) -> Gathered:
+        """Return what this process and its ended children did."""
+        return gather([self._entry(), *entries(self._hook.plan.log)])
+
+    def _note(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "os.fork":
+            self._started += 1
+        elif event == "subprocess.Popen":
+            self._spawned([os.fsdecode(arguments[0] or arguments[1][0])])
+        elif event in STARTS:
+            self._foreign = self._foreign or event
+
+    def _spawned(self, command: list[str]) -> None:
+        if not any(TRACKER in word for word in command):
+            self._started += 1
+            if not Path(command[0]).name.startswith("python"):
+                self._foreign = self._foreign or Path(command[0]).name
+
+    def _begin(self) -> None:
+        self._id, self._started, self._foreign = uuid.uuid4().hex, 0, ""
+        self._write({"id": self._id})
+
+    def _end(self) -> None:
+        if self._id:
+            self._write(self._entry())
+
+    def _entry(self) -> dict[str, Any]:
+        hook, files = self._hook, self._files
+        return {
+            "id": self._id,
+            "seen": sorted(seen),
+            "ran": sorted(ran),
+            "loaded": hook.loaded,
+            "asked": sorted(hook.asked),
+            "files": files.read(),
+            "texts": files.texts(),
+            "listed": files.listed(),
+            "readers": [name for name in (*SHOW_DOCS, *READ_DOCS) if name in sys.modules],
+            "applied": hook.applied,
+            "broken": hook.broken,
+            "started": self._started,
+            "foreign": self._foreign,
+        }
+
+    def _write(self, entry: Mapping[str, Any]) -> None:
+        log = os.open(self._hook.plan.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        os.write(log, (json.dumps(entry) + "\n").encode())  # one call, so that the lines of two children stay whole
+        os.close(log)
+
+
+def watch(plan: Plan, root: Path, *, child: bool = False) -> tuple[ImportHook, Processes]:
+    """Hook the imports of this process and watch it. Raise BrokenMutant as `install` does."""
+    files = FilesRead(root)
+    hook = install(plan)
+    return hook, Processes(hook, files, child=child)
+
+
+def install_from_environment() -> None:
+    """Install the hook of the parent process, if it has one."""
+    text = os.environ.get(VARIABLE)
+    if text and not any(TRACKER in word for word in sys.orig_argv):
+        plan = Plan.from_json(text)
+        if plan.log:
+            watch(plan, Path(plan.root), child=True)
+        else:
+            install(plan)
+
+
+def gather(entries: list[dict[str, Any]]) -> Gathered:
+    """Return what the processes did that wrote these entries, each one when it began and one at its end."""
+    begun = {entry["id"] for entry in entries if entry["id"]}
+    ends = list({entry["id"]: entry for entry in entries if "seen" in entry}.values())  # a process may end twice
+
+    def union(name: str) -> frozenset[str]:
+        return frozenset(each for entry in ends for each in entry[name])
+
+    found = union("seen")
+    return Gathered(
+        seen=found | at_import if found else found,
+        ran=union("ran") | at_import,
+        loaded={name: path for entry in ends for name, path in entry["loaded"].items()},
+        asked=union("asked"),
+        files=union("files"),
+        texts=union("texts"),
+        listed=union("listed"),
+        readers=union("readers"),
+        applied=any(entry["applied"] for entry in ends),
+        broken=next(filter(None, (entry["broken"] for entry in ends)), ""),
+        unsure=_unsure(ends, begun),
+    )
+
+
+def _unsure(ends: list[dict[str, Any]], begun: set[str]) -> str:
+    """Return why it is not known what all processes did; "" if it is."""
+    foreign = next(filter(None, (entry["foreign"] for entry in ends)), "")
+    if foreign:
+        return f"it started {foreign}"
+    ended = {entry["id"] for entry in ends if entry["id"]}
+    if ended != begun or sum(entry["started"] for entry in ends) != len(begun):
+        return "a process that it started was killed, or is no Python"
+    return ""
+
+
+def _count_fork_exec(spawned: Any) -> None:
+    """Call `spawned` for the processes that `multiprocessing` spawns, of which no event tells."""
+    import _posixsubprocess
+
+    fork_exec = _posixsubprocess.fork_exec
+
+    def counted(arguments: Any, *rest: Any) -> Any:
+        if not sys._getframe(1).f_code.co_filename.endswith("/subprocess.py"):  # an event told of those
+            spawned([os.fsdecode(each) for each in arguments])
+        return fork_exec(arguments, *rest)
+
+    _posixsubprocess.fork_exec = counted
+
+
+def _at_every_exit(end: Any) -> None:
+    """Call `end` at every exit but a kill; multiprocessing exits by os._exit."""
+    leave = os._exit
+
+    def noted_exit(status: int) -> NoReturn:
+        try:
+            end()
+        finally:
+            leave(status)
+
+    atexit.register(end)
+    os._exit = noted_exit
+
+
+def entries(log: str) -> list[dict[str, Any]]:
+    """Return what child processes wrote to a log."""
+    if not log or not Path(log).exists():
+        return []
+    return [json.loads(line) for line in Path(log).read_text(encoding="utf-8").splitlines()]

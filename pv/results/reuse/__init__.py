@@ -1,0 +1,1 @@
+"""Results of earlier validations, reused while nothing that they depend on has changed."""

@@ -1,0 +1,55 @@
+"""What every result depends on besides the project: interpreter, processor, packages, variables, and pv itself."""
+
+import hashlib
+import os
+import platform
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from importlib.metadata import distributions
+from pathlib import Path
+
+from pv.results.own_code import PACKAGE, ROOMS
+
+DROPPED = frozenset(
+    "_ PWD OLDPWD SHLVL TERM COLORTERM COLUMNS LINES WINDOWID DISPLAY HOSTNAME LS_COLORS TMUX STY INVOCATION_ID".split()
+)
+DROPPED_PREFIXES = ("GITHUB_", "RUNNER_", "ACTIONS_", "SSH_", "TERM_", "VSCODE_", "XDG_", "PYTEST_", "DBUS_")
+"""Variables of a terminal, a session or a CI run: workers do not get them, so that no result can depend on them."""
+
+
+def inherited(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that workers inherit; sets and dicts have the same order in every worker."""
+    kept = {
+        name: value
+        for name, value in variables.items()
+        if name not in DROPPED and not name.startswith(DROPPED_PREFIXES)
+    }
+    return {"PYTHONHASHSEED": "0", **kept}
+
+
+def environment() -> list[str]:
+    """Return the description of this environment."""
+    packages = sorted({f"package {each.metadata['Name']}={each.version}" for each in distributions()})
+    deciding = (path for room in ROOMS for path in sorted((PACKAGE / room).rglob("*.py")))
+    variables = [f"variable {name}={_sha(value.encode())}" for name, value in sorted(inherited(os.environ).items())]
+    source = [f"pv/{path.relative_to(PACKAGE)}={_sha(path.read_bytes())}" for path in deciding]
+    return [f"Python={sys.version}", f"system={platform.system()}", *_processor(), *packages, *variables, *source]
+
+
+def differences(then: Iterable[str], now: Iterable[str]) -> list[str]:
+    """Return the names of what differs between two descriptions."""
+    return sorted({line.partition("=")[0] for line in {*then} ^ {*now}})
+
+
+def _processor() -> list[str]:
+    """Return the architecture and the capabilities of the processor, by which libraries choose their kernels."""
+    found = [f"processor={platform.machine()}", f"C library={'/'.join(platform.libc_ver())}"]
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        found += [f"capabilities={line}" for line in lines if line.startswith(("flags", "Features"))][:1]
+    return found
+
+
+def _sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,81 @@
+"""Which files of a project were opened by any process, as the kernel tells it.
+
+A worker notes what Python opens. Libraries also open files in native code, and so do programs that a claim starts.
+"""
+
+import ctypes
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from pv.source.project import Project
+
+IN_OPEN, IN_NONBLOCK, IN_CLOEXEC, IN_Q_OVERFLOW = 0x20, 0o4000, 0o2000000, 0x4000
+HEADER = struct.Struct("iIII")
+LEFT_OUT = ("__pycache__", "node_modules", "site-packages")
+
+
+class Opened:
+    """The files below the root of a project that were opened since this began.
+
+    Where the kernel cannot tell, every file counts as opened.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self._root, self._evidence = project.root, project.evidence
+        self._names = set[str]()
+        self._folders: dict[int, Path] = {}
+        self._queue = _libc.inotify_init1(IN_NONBLOCK | IN_CLOEXEC)
+        self._blind = self._queue < 0 or not all(map(self._watched, self._walk()))
+
+    def names(self) -> set[str]:
+        """Return their paths below the root."""
+        if not self._blind:
+            self._read()
+        if self._blind:
+            files = (entry for folder in self._walk() for entry in os.scandir(folder) if entry.is_file())
+            self._names.update(os.path.relpath(entry.path, self._root) for entry in files)
+        return self._names
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._queue >= 0:
+            os.close(self._queue)
+            self._queue, self._blind = -1, True
+
+    def _watched(self, folder: Path) -> bool:
+        number = _libc.inotify_add_watch(self._queue, os.fsencode(folder), IN_OPEN)
+        self._folders[number] = folder
+        return bool(number >= 0)
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = os.read(self._queue, 1 << 16)
+            except BlockingIOError:
+                return
+            self._note(data)
+
+    def _note(self, data: bytes) -> None:
+        at = 0
+        while at < len(data):
+            number, mask, _, length = HEADER.unpack_from(data, at)
+            name = os.fsdecode(data[at + HEADER.size : at + HEADER.size + length].rstrip(b"\0"))
+            at += HEADER.size + length
+            self._blind = self._blind or bool(mask & IN_Q_OVERFLOW)
+            if name and number in self._folders and (path := self._folders[number] / name).is_file():
+                self._names.add(os.path.relpath(path, self._root))
+
+    def _walk(self) -> Iterator[Path]:
+        """Yield the folders of the project, but for hidden ones, installed packages and recorded evidence."""
+        for folder, folders, _ in os.walk(self._root):
+            here = Path(folder)
+            folders[:] = [name for name in folders if self._counts(here, name)]
+            yield here
+
+    def _counts(self, here: Path, name: str) -> bool:
+        return not (name.startswith(".") or name in LEFT_OUT or here / name == self._evidence)
+
+
+_libc = ctypes.CDLL(None)

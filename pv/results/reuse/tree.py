@@ -1,0 +1,125 @@
+"""The current state of a project, piece by piece: what a result of an earlier validation is compared with."""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+
+from pv.source import resolve, syntax
+from pv.source.digest import digest_data
+from pv.source.pieces import Pieces, pieces
+from pv.source.project import Project
+
+MISSING = "missing"
+LARGE = 64 << 20
+"""Files of this size are told apart by size and times, not read."""
+Known = Callable[[str, Callable[[], Pieces]], Pieces]
+"""Returns the pieces of the source with a digest, made by the function if they are not known."""
+
+
+class Tree:
+    """Digests of what a result can depend on. Each dependency is a text: its kind, a space, and a path or a name.
+
+    import FILE: what runs when a module is imported. function FILE:NAME: the body of a function. docs FILE, shown-docs
+    FILE, constants FILE: see `Pieces`. file PATH: the bytes of a file. names FOLDER: the names of its entries. module
+    NAME: the file that a module is loaded from. everything: all files of the project.
+    """
+
+    def __init__(self, project: Project, known: Known) -> None:
+        self._project, self._known = project, known
+        self._digests: dict[str, str] = {}
+        self._pieces: dict[str, Pieces | None] = {}
+        self._kinds: Mapping[str, Callable[[str], str]] = {
+            "import": lambda name: self._piece(name, lambda found: found.at_import),
+            "docs": lambda name: self._piece(name, lambda found: found.docs),
+            "shown-docs": lambda name: self._piece(name, lambda found: found.shown_docs),
+            "constants": lambda name: self._piece(name, lambda found: found.constants),
+            "function": self._function,
+            "file": self._file,
+            "names": self._names,
+            "module": self._module,
+            "everything": lambda _: self._everything,
+        }
+
+    def digest(self, dependency: str) -> str:
+        """Return the current digest of a dependency; `MISSING` if there is no such thing."""
+        if dependency not in self._digests:
+            kind, _, rest = dependency.partition(" ")
+            self._digests[dependency] = self._kinds[kind](rest)
+        return self._digests[dependency]
+
+    def pieces(self, name: str) -> Pieces | None:
+        """Return the pieces of a Python file below the root; None if it is no Python."""
+        if name not in self._pieces:
+            self._pieces[name] = self._read(self._project.root / name)
+        return self._pieces[name]
+
+    def newest(self) -> int:
+        """Return when a file of the project was changed last, in nanoseconds."""
+        return max((max(s.st_mtime_ns, s.st_ctime_ns) for s in map(os.lstat, self._walk())), default=0)
+
+    def _read(self, path: Path) -> Pieces | None:
+        with suppress(OSError, UnicodeDecodeError, *syntax.UNREADABLE):
+            source = resolve.source(path)
+            digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()
+            return self._known(digest, lambda: pieces(source))
+        return None
+
+    def _piece(self, name: str, choose: Callable[[Pieces], str]) -> str:
+        found = self.pieces(name)
+        return MISSING if found is None else choose(found)
+
+    def _function(self, name: str) -> str:
+        file, _, function = name.rpartition(":")
+        return self._piece(file, lambda found: found.functions.get(function, MISSING))
+
+    def _file(self, name: str) -> str:
+        try:
+            return _digest(self._project.root / name)
+        except OSError:
+            return MISSING
+
+    def _names(self, folder: str) -> str:
+        """Return the digest of the names in a folder that code may look for; modules count in a root alone."""
+        path = self._project.root / folder
+        is_root = path in self._project.roots
+        try:
+            names = sorted(entry.name for entry in os.scandir(path) if is_root or not entry.name.endswith(".py"))
+        except OSError:
+            return MISSING
+        return digest_data([name for name in names if not _is_left_out(name)])
+
+    def _module(self, name: str) -> str:
+        found = resolve.find_module(self._project, name)
+        return MISSING if found is None else os.path.relpath(found, self._project.root)
+
+    @cached_property
+    def _everything(self) -> str:
+        return digest_data({str(path.relative_to(self._project.root)): self._entry(path) for path in self._walk()})
+
+    def _entry(self, path: Path) -> str:
+        return self._file(str(path.relative_to(self._project.root)))
+
+    def _walk(self) -> Iterator[Path]:
+        """Yield every file of the project, but for hidden ones, environments, recorded evidence and bytecode."""
+        for folder, folders, files in os.walk(self._project.root):
+            here = Path(folder)
+            folders[:] = [name for name in sorted(folders) if not _is_left_out(name) and self._counts(here / name)]
+            yield from (here / name for name in sorted(files) if not _is_left_out(name))
+
+    def _counts(self, folder: Path) -> bool:
+        return folder != self._project.evidence and not (folder / "pyvenv.cfg").exists()
+
+
+def _is_left_out(name: str) -> bool:
+    return name.startswith(".") or name.endswith((".pyc", ".egg-info")) or name in ("__pycache__", "node_modules")
+
+
+def _digest(path: Path) -> str:
+    """Return the digest of the bytes of a file."""
+    stat = path.stat()
+    if stat.st_size >= LARGE:
+        return digest_data([stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns])
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,0 +1,118 @@
+"""The pieces of a module on which a result can depend apart: its code at import, and the body of each function."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pv.source import syntax
+from pv.source.digest import digest_data, digest_tree, undocumented
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+SILENT = frozenset(
+    "dataclass property cached_property staticmethod classmethod abstractmethod cache lru_cache contextmanager wraps "
+    "overload override no_grad inference_mode once_differentiable given "
+    "NamedTuple TypedDict Protocol ABC Generic Enum IntEnum StrEnum Flag Exception ValueError RuntimeError TypeError "
+    "Module Function Dataset IterableDataset Sampler Optimizer".split()
+)
+"""Decorators and base classes that read no docstring."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pieces:
+    """The digests of a module's pieces, and which of its docstrings code may read.
+
+    at_import: everything but the bodies of functions; signatures, decorators and class bodies belong to it. functions:
+    the body of each function that lies in no other, by dotted name. docs: all docstrings. shown_docs: those of
+    decorated functions and of derived classes, which libraries turn into help texts and schemas.
+    constants: the numbers and texts in the code. reads_docs: whether the module reads docstrings itself.
+    """
+
+    at_import: str
+    functions: Mapping[str, str]
+    docs: str
+    shown_docs: str
+    constants: str
+    reads_docs: bool
+
+
+def pieces(source: str) -> Pieces:
+    """Return the pieces of Python source. Raise what a parser raises (`syntax.UNREADABLE`)."""
+    tree = ast.parse(source)
+    docs = dict(_docs(tree))
+    constants = {f"{type(n.value).__name__} {n.value!a}" for n in ast.walk(tree) if isinstance(n, ast.Constant)}
+    shown = {name: doc for name, (doc, is_shown) in docs.items() if is_shown}
+    split = _Split()
+    outside = split.visit(tree)
+    return Pieces(
+        at_import=digest_tree(outside),
+        functions={name: digest_data(digests) for name, digests in split.functions.items()},
+        docs=digest_data({name: doc for name, (doc, _) in docs.items()}),
+        shown_docs=digest_data(shown),
+        constants=digest_data(sorted(constants - {f"str {doc!a}" for doc, _ in docs.values()})),
+        reads_docs="__doc__" in source or "getdoc" in source,
+    )
+
+
+def outermost(name: str, functions: Mapping[str, str]) -> str:
+    """Return the function of `functions` that holds the function `name`; "" if there is none."""
+    parts = name.split(".")
+    heads = (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+    return next((head for head in heads if head in functions), "")
+
+
+class _Split(ast.NodeTransformer):
+    """Takes the bodies of functions out of a module, and leaves whether a call of them runs at once."""
+
+    def __init__(self) -> None:
+        self.functions: dict[str, list[str]] = {}
+        self._prefix = ""
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        before, self._prefix = self._prefix, f"{self._prefix}{node.name}."
+        self.generic_visit(node)
+        self._prefix = before
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return self._taken(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return self._taken(node)
+
+    def _taken(self, node: Function) -> ast.AST:
+        if syntax.compiles_source(node):
+            return node
+        digests = self.functions.setdefault(self._prefix + node.name, [])
+        digests.append(digest_tree(undocumented(node.body)))
+        left = ast.Expr(ast.Name("yield" if _yields(node) else "return"))
+        node.body = [left]
+        return node
+
+
+def _yields(function: Function) -> bool:
+    """Return whether a call returns a generator before it runs the body."""
+    todo: list[ast.AST] = [*function.body]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Yield | ast.YieldFrom):
+            return True
+        if not isinstance(node, (*syntax.DEFINITIONS, ast.Lambda)):
+            todo += ast.iter_child_nodes(node)
+    return False
+
+
+def _docs(tree: ast.Module) -> Iterator[tuple[str, tuple[str | None, bool]]]:
+    """Yield the docstring of every definition by name, and whether a library may show it."""
+    yield "", (ast.get_docstring(tree, clean=False), False)
+    for name, node in syntax.walk(tree.body):
+        if isinstance(node, Function):
+            yield name, (ast.get_docstring(node, clean=False), _speaks(node.decorator_list))
+        elif isinstance(node, ast.ClassDef):
+            yield name, (ast.get_docstring(node, clean=False), _speaks([*node.decorator_list, *node.bases]))
+
+
+def _speaks(used: list[ast.expr]) -> bool:
+    """Return whether a decorator or a base class may read the docstring."""
+    heads = (node.func if isinstance(node, ast.Call) else node for node in used)
+    heads = (node.value if isinstance(node, ast.Subscript) else node for node in heads)
+    return any(ast.unparse(node).rpartition(".")[2] not in SILENT for node in heads)

@@ -1,0 +1,69 @@
+"""Finds the parts of a loop by their usual names, and hands settings and examples of a job to it as loops take them."""
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from pv.suites.training_loop.job import IGNORED, Example, Job
+from pv.suites.training_loop.names import NUMBERS, ROLES, setting_of
+from pv.suites.training_loop.probe import Probe
+
+Made = TypeVar("Made")
+
+
+def part(loop: Any, role: str) -> Callable[..., Any] | None:
+    """Return the method of a loop whose name is usual for a role of `ROLES`, and that no other such method calls.
+
+    None if there is none, or several.
+    """
+    names = [each for each in dir(type(loop)) if re.fullmatch(ROLES[role], each) and callable(getattr(loop, each))]
+    code = {each: getattr(getattr(type(loop), each), "__code__", None) for each in names}
+    inner = {used for each, own in code.items() if own is not None for used in own.co_names if used != each}
+    outer = [each for each in names if each not in inner]
+    return getattr(loop, outer[0]) if len(outer) == 1 else None
+
+
+def number(loop: Any, name: str) -> float | None:
+    """Return the one attribute of a loop whose name is usual for a number of `NUMBERS`; None if there is none."""
+    names = [each for each in dir(loop) if re.fullmatch(NUMBERS[name], each) and not callable(getattr(loop, each))]
+    return getattr(loop, names[0]) if len(names) == 1 else None
+
+
+def settings(kind: Callable[..., Made], job: Job, **own: Any) -> Made:
+    """Return the settings of a loop: what its parameters, by their usual names, take of a job. own: all others."""
+    taken = {name: setting_of(name, str(each.annotation)) for name, each in inspect.signature(kind).parameters.items()}
+    return kind(**{name: _value(job, each) for name, each in taken.items() if each and name not in own}, **own)
+
+
+def _value(job: Job, setting: str) -> Any:
+    if setting == "schedule":
+        return job.schedule == "linear"
+    return job.decay or 0.0 if setting == "decay" else getattr(job, setting)
+
+
+def next_tokens(examples: Sequence[Example], ignored: int = -1) -> list[tuple[list[int], list[int]]]:
+    """Return inputs and targets of each example: targets are the next tokens, `ignored` where none is scored."""
+    labels = [[ignored if label == IGNORED else label for label in each.labels] for each in examples]
+    return [(list(each.tokens[:-1]), row[1:]) for each, row in zip(examples, labels, strict=True)]
+
+
+class NextTokens(nn.Module):
+    """The suite's model with the interface of nanoGPT's: model(x, y) returns logits [B, T, V] and a loss in nats.
+
+    x, y: inputs and targets int64 [B, T], as of `next_tokens`. The loss is None without targets.
+    """
+
+    def __init__(self, probe: Probe, *, reduction: str = "mean", ignored: int = -1) -> None:
+        super().__init__()
+        self.probe, self.reduction, self.ignored = probe, reduction, ignored
+
+    def forward(self, x: Tensor, y: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        logits = self.probe(x)
+        if y is None:
+            return logits, None
+        rows, targets = logits.flatten(0, 1), y.flatten()
+        return logits, cross_entropy(rows, targets, ignore_index=self.ignored, reduction=self.reduction)

@@ -1,0 +1,111 @@
+"""Claims about clipping: the gradient of the whole window is scaled down, once."""
+
+import math
+from collections.abc import Mapping
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.claims.cases import equal, job
+from pv.suites.training_loop.claims.checks import Cell, Cells, judge, refute
+from pv.suites.training_loop.mistakes import difference
+from pv.suites.training_loop.numbers import equal_to
+from pv.suites.training_loop.oracle import norm, sums
+from pv.suites.training_loop.run import Run
+
+
+def falsify_clipping_scales_the_window(bench: Bench) -> None:
+    cells: Cells = {}
+    for accumulate, limit in product((1, 2), (0.3, 3.0)):
+        run = bench.run(job(equal(8), accumulate=accumulate, clip=limit, epochs=2))
+        for k, step in enumerate(run.steps):
+            right = sums(run.before(k), run.named(step.names))
+            length = norm(right.gradient) / right.tokens
+            scale = min(1.0, limit / length) / right.tokens
+            off = difference(step.gradient, {name: each * scale for name, each in right.gradient.items()})
+            why = (
+                f"a gradient of norm {length:.6g}, clipped at {limit:g}, arrives with norm {norm(step.gradient):.6g}, "
+                f"and differs by {off:.2g} of its largest element"
+            )
+            plain = {name: each / right.tokens for name, each in right.gradient.items()}
+            causes = _causes_of_clipping(step.gradient, plain)
+            if difference(step.gradient, _clipped_in_parts(run, k, limit)) < 1e-4:
+                causes = ("the sum of the micro-batches' gradients, clipped after each of them",)
+            cells[f"clip {limit:g}, accumulation {accumulate}, step {k + 1}"] = (
+                Cell(run, why, causes) if off > 1e-4 else Cell(run)
+            )
+    judge(cells)
+
+
+def _clipped_in_parts(run: Run, k: int, limit: float) -> Mapping[str, Tensor]:
+    """Return the gradient at index k of a loop that clips what it has added up after each micro-batch."""
+    parts = [sums(run.before(k), run.named(batch)) for batch in run.steps[k].batches]
+    tokens, total = sum(each.tokens for each in parts), dict.fromkeys(parts[0].gradient, torch.zeros(()))
+    for part in parts:
+        total = {name: each + part.gradient[name] / tokens for name, each in total.items()}
+        total = {name: each * min(1.0, limit / norm(total)) for name, each in total.items()}
+    return total
+
+
+def _causes_of_clipping(found: Mapping[str, Tensor | None], plain: Mapping[str, Tensor]) -> tuple[str, ...]:
+    left = [name for name, each in plain.items() if difference(found, {name: each}) < 1e-4]
+    if len(left) == len(plain):
+        return ("the gradient before the clipping: it is clipped after the step, or not at all",)
+    return (
+        (f"clipped, but for {', '.join(left)}, as where only some are handed to it or each is clipped alone",)
+        if left
+        else ()
+    )
+
+
+def falsify_clipping_of_unscaled_gradients(bench: Bench) -> None:
+    cells: Cells = {}
+    for accumulate, limit in product((1, 2), (0.3, None)):
+        run = bench.run(job(equal(8), accumulate=accumulate, clip=limit, scaler=True))
+        for k, step in enumerate(run.steps):
+            right = sums(run.before(k), run.named(step.names))
+            length, found = norm(right.gradient) / right.tokens, norm(step.gradient)
+            scale = min(1.0, (limit or math.inf) / length) / right.tokens
+            off = difference(step.gradient, {name: each * scale for name, each in right.gradient.items()})
+            fault = f"a gradient of norm {length:.6g}, clipped at {limit}, arrives with norm {found:.6g}"
+            cells[f"clip {limit}, accumulation {accumulate}, step {k + 1}"] = (
+                Cell(run, fault, _scaled(limit, length, found)) if off > 1e-4 else Cell(run)
+            )
+    judge(cells)
+
+
+def _scaled(limit: float | None, length: float, found: float) -> tuple[str, ...]:
+    """Return which mistake with the scale of a gradient scaler gives a norm."""
+    small = limit is not None and 0 < found < min(limit, length) / 100
+    large = found > 100 * length
+    return (
+        *(("clipped before it is divided by the scale (`unscale_` is called after the clipping)",) if small else ()),
+        *(("not divided by the scale",) if large else ()),
+    )
+
+
+def falsify_logged_norm_is_before_clipping(bench: Bench) -> None:
+    run = bench.run(job(equal(8), accumulate=2, clip=0.3))
+    found, cells = {int(row["step"]): row["norm"] for row in run.logs if "norm" in row}, Cells()
+    if len(found) != len(run.steps):
+        refute(f"norms are logged for the steps {sorted(found)}, not for {len(run.steps)} steps", run)
+    for k, step in enumerate(run.steps, 1):
+        right = sums(run.before(k - 1), run.named(step.names))
+        wanted = norm(right.gradient) / right.tokens
+        known = {
+            "the norm after clipping": norm(step.gradient),
+            "the norm of the gradient before it is divided by the tokens": norm(right.gradient),
+            "the norm of the last micro-batch's part": _part_norm(run, k - 1, right.tokens),
+            "the square of the norm": wanted**2,
+        }
+        wrong = abs(found[k] - wanted) > 1e-5 * max(1.0, wanted)
+        why = f"{found[k]:.6g} is logged, the norm is {wanted:.6g}" if wrong else ""
+        cells[f"step {k}"] = Cell(run, why, equal_to(found[k], known, 1e-5) if wrong else ())
+    judge(cells)
+
+
+def _part_norm(run: Run, k: int, tokens: int) -> float:
+    """Return the norm of the part that the last micro-batch of the step at index k has in its gradient."""
+    return norm(sums(run.before(k), run.named(run.steps[k].batches[-1])).gradient) / tokens

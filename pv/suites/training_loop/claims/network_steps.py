@@ -1,0 +1,139 @@
+"""Claims about steps of the network that the trainer makes: tied weights, and what a step changes."""
+
+from itertools import product
+
+import torch
+from torch import Tensor, nn
+
+from pv.suites.logits import rows_of
+from pv.suites.training_loop.bench import Bench
+from pv.suites.training_loop.claims.networks import own
+
+Pairs = list[tuple[str, str]]
+RATE, STEPS = 0.01, 3
+"""Of the steps of a network, whatever rate a warm-up has at first."""
+SMALL, DIRECTIONS = 0.01, 4
+"""Part of a weight by which it is changed to measure a derivative, and along how many directions."""
+FEW, APART = 2e-3, 0.3
+"""The least derivative that can be measured in float32, and how far one may be off, relative."""
+
+
+def falsify_tied_weights_are_one_parameter(bench: Bench) -> None:
+    network = own(bench).network()
+    pairs = tied_pairs(bench, network)
+    _assert_one_parameter(bench, network, pairs, "")
+    if not pairs or bench.missing("", ("network_loss",)):
+        return
+    for each, _ in pairs:
+        _assert_all_uses_count(bench, network, each)
+    if not bench.missing("", ("network_optimizer",)):
+        _step(bench, network)
+        _assert_one_parameter(bench, network, pairs, "after a step, ")
+
+
+def tied_pairs(bench: Bench, network: nn.Module) -> Pairs:
+    """Return the names of the parameters that are to be one: as the adapter says, or those that begin as one.
+
+    An embedding and a linear layer begin as one if they have the same values, which are not all equal.
+    """
+    said = getattr(bench.trainer, "tied", None)
+    if said is not None:
+        return [(a, b) for a, b in said]
+    named = _named(network)
+    modules = dict(network.named_modules(remove_duplicate=False))
+    weights = {
+        kind: [f"{name}.weight" for name, each in modules.items() if isinstance(each, kind)]
+        for kind in (nn.Embedding, nn.Linear)
+    }
+    return [(a, b) for a, b in product(weights[nn.Embedding], weights[nn.Linear]) if _begin_as_one(named, a, b)]
+
+
+def _begin_as_one(named: dict[str, Tensor], one: str, other: str) -> bool:
+    if one not in named or other not in named:  # computed, as by a parametrization
+        return False
+    a, b = named[one], named[other]
+    return a is b or (a.shape == b.shape and torch.equal(a, b) and len(a.unique()) > 1)
+
+
+def _named(network: nn.Module) -> dict[str, Tensor]:
+    return dict(network.named_parameters(remove_duplicate=False))
+
+
+def _assert_one_parameter(bench: Bench, network: nn.Module, pairs: Pairs, when: str) -> None:
+    named = _named(network)
+    unknown = [name for pair in pairs for name in pair if name not in named]
+    assert not unknown, f"no parameter is named {', '.join(unknown)}; there are {', '.join(named)}"
+    said = getattr(bench.trainer, "tied", None) is not None
+    hint = "" if said else "; if they are to be two, the adapter says `tied = ()`"
+    for a, b in pairs:
+        values = "the same values" if torch.equal(named[a], named[b]) else "other values"
+        assert named[a] is named[b], (
+            f"{when}{a} and {b} are two parameters with {values}; it is a copy in place of a tied weight, so that each "
+            f"is trained for its own use alone{hint}"
+        )
+
+
+def _assert_all_uses_count(bench: Bench, network: nn.Module, name: str) -> None:
+    """Compare the gradient of a weight with differences of the loss, in eval mode."""
+    network.eval()
+    weight = _named(network)[name]
+    if not weight.requires_grad:
+        return
+    network.zero_grad()
+    _loss(bench, network).backward()
+    gradient = torch.zeros_like(weight) if weight.grad is None else weight.grad.clone()
+    draw, scale = torch.Generator().manual_seed(1), weight.detach().std()
+    directions = [torch.randn(weight.shape, generator=draw).to(weight) * scale for _ in range(DIRECTIONS)]
+    found = torch.tensor([float((gradient * each).sum()) for each in directions])
+    wanted = torch.tensor([_slope(bench, network, weight, each) for each in directions])
+    assert wanted.norm() < FEW or (wanted - found).norm() < APART * wanted.norm(), (
+        f"along {DIRECTIONS} directions, the loss changes by {_short(wanted)} for {name}, and its gradient says "
+        f"{_short(found)}; it is the gradient of one use of a tied weight: another use is detached"
+    )
+
+
+def _short(numbers: Tensor) -> str:
+    return f"[{', '.join(f'{each:.3g}' for each in numbers.tolist())}]"
+
+
+@torch.no_grad()
+def _slope(bench: Bench, network: nn.Module, weight: Tensor, direction: Tensor) -> float:
+    """Return the derivative of the loss along a direction, as a difference."""
+    kept, losses = weight.clone(), []
+    for sign in (1, -1):
+        weight.copy_(kept + sign * SMALL * direction)
+        losses.append(float(_loss(bench, network)))
+    weight.copy_(kept)
+    return (losses[0] - losses[1]) / (2 * SMALL)
+
+
+def _loss(bench: Bench, network: nn.Module) -> Tensor:
+    torch.manual_seed(1)
+    rows = rows_of(own(bench).tokens)
+    return own(bench).network_loss(network, rows, checkpointing=False, autocast=False)
+
+
+def _step(bench: Bench, network: nn.Module) -> None:
+    """Let the loop's optimizer of the network take steps."""
+    network.train()
+    optimizer = own(bench).network_optimizer(network)
+    for group in optimizer.param_groups:
+        group["lr"] = RATE
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        _loss(bench, network).backward()
+        optimizer.step()
+
+
+def falsify_steps_change_the_trained_parameters(bench: Bench) -> None:
+    network = own(bench).network()
+    before = {name: each.detach().clone() for name, each in network.named_parameters()}
+    _step(bench, network)
+    changed = {name for name, each in network.named_parameters() if not torch.equal(each, before[name])}
+    trained = {name for name, each in network.named_parameters() if each.requires_grad}
+    faults = {
+        "has requires_grad False and changes: a forward or a step writes to it": sorted(changed - trained),
+        "has requires_grad True and does not change": sorted(trained - changed),
+    }
+    wrong = [f"{', '.join(names)} {what}" for what, names in faults.items() if names]
+    assert not wrong, f"after {STEPS} steps, {'; '.join(wrong)}"

@@ -1,0 +1,52 @@
+"""The names that people give to the parts and the settings of a training loop."""
+
+import re
+
+ROLES = {
+    "windows": r"windows|micro_?batches|batches|epoch_batches|iterate|train_(data)?loader",
+    "update": r"(train(ing)?_)?(step|update)|train_(batch|window)|optimi[sz]er_step",
+    "evaluate": r"eval(uate)?(_loss)?|estimate_loss|validat(e|ion)(_loss)?",
+    "save": r"save(_(checkpoint|state))?|write_checkpoint|checkpoint",
+    "load": r"(load|restore)(_(checkpoint|state))?|resume(_from(_checkpoint)?)?",
+}
+"""The names that a method with this role has in code that people write."""
+SETTINGS = {
+    "rate": r"lr|(peak_|max_|base_)?(learning_)?rate",
+    "warmup": r"(lr_)?warm_?up(_(steps|iters))?",
+    "batch": r"(micro_|train_)?batch(_size)?|bs|(per_device_)?train_batch_size",
+    "eval_batch": r"(eval|val|valid)_batch(_size)?",
+    "accumulate": r"(grad(ient)?_)?accum(ulat(e|ion))?(_steps|_iters)?",
+    "epochs": r"(num_|n_|max_)?epochs",
+    "max_steps": r"(max_|num_|total_)(train_)?(steps|iters)",
+    "clip": r"(grad(ient)?_)?clip(_norm|ping)?|max_(grad_)?norm",
+    "seed": r"(random_)?seed",
+    "optimizer": r"optimi[sz]er_(name|type)|optim",
+    "log_every": r"log(ging)?_(every|interval|steps)(_steps)?",
+    "directory": r"(out(put)?|checkpoint|ckpt|save)_?(dir(ectory)?|path)?",
+}
+"""Names of parameters by the setting of a job that they take."""
+SCHEDULED = re.compile(r"(lr_)?decay(_lr)?")
+WEIGHT_DECAY = re.compile(r"weight_decay|wd|decay")
+MODEL = re.compile(r"(lm_|raw_)?(model|net|network|student|module)")
+NUMBERS = {
+    "loss": r"(last_|train_)?loss",
+    "norm": r"(last_|grad(ient)?_)?norm",
+    "rate": r"(last_)?(lr|(learning_)?rate)",
+    "steps": r"(global_)?steps?|iter(ation)?s?(_num)?|steps_(done|taken)|(num_)?updates",
+}
+"""Names of attributes that hold a number of the last step, and the count of steps."""
+
+
+def setting_of(name: str, annotation: str = "") -> str:
+    """Return which setting of a job a parameter takes; "" if its name does not tell.
+
+    annotation: of the parameter, as text; `decay: float` is that of the weights, `decay: bool` that of the rate, and
+    `optimizer: str` names a kind of optimizer.
+    """
+    if "float" in annotation and WEIGHT_DECAY.fullmatch(name):
+        return "decay"
+    if "float" not in annotation and SCHEDULED.fullmatch(name):
+        return "schedule"
+    if "str" in annotation and name == "optimizer":
+        return "optimizer"
+    return next((setting for setting, pattern in SETTINGS.items() if re.fullmatch(pattern, name)), "")

@@ -1,0 +1,162 @@
+"""A result is recalled for the same task while no file that it depends on has changed."""
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pv.engines.trial import Counterexample, Output, Reads, Trial, TrialStatus
+from pv.results.reuse.cache import FILE, MOST_STATES, Reuse
+from pv.results.reuse.dependencies import Source
+from pv.source.project import find_project
+
+TASK = {"kind": "property", "payload": {"examples": 10}}
+FOUND = Trial(
+    falsifier="F",
+    device="cpu",
+    status=TrialStatus.REFUTED,
+    mutant="m",
+    detail="1 == 2",
+    counterexample=Counterexample(arguments={"x": 1}, exact=True, error="AssertionError", frames=("a.py:1",)),
+    reached=frozenset({"m:f"}),
+    files=frozenset({"code.py", "data.txt"}),
+    output=Output(head="said\n"),
+)
+
+
+READS = Reads(loaded={"code": "code.py"}, functions=frozenset({"code:f"}), asked=frozenset({"code"}))
+CODE = """# a comment
+NUMBER = 1
+def f():
+    return NUMBER
+def g():
+    return 2
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in (("code.py", CODE), ("data.txt", "1\n")):
+        (tmp_path / name).write_text(text)
+        os.utime(tmp_path / name, (1_000_000_000, 1_000_000_000))
+    time.sleep(0.01)  # a file that changed since the start of a validation is not trusted
+    return tmp_path
+
+
+def recalled(reuse: Reuse, task: object = TASK) -> Trial | None:
+    return reuse.recalled(reuse.key(task))
+
+
+def keep(reuse: Reuse, reads: Reads | None = READS) -> None:
+    source = Source(trials=(replace(FOUND, reads=reads),))
+    reuse.keep(reuse.key(TASK), "F", FOUND, source)
+
+
+def kept(folder: Path, reads: Reads | None = READS) -> Reuse:
+    """Keep the result of a task in one validation, and return that of the next."""
+    first = Reuse(find_project(folder))
+    keep(first, reads)
+    first.close()
+    return Reuse(find_project(folder))
+
+
+def test_result_is_recalled_whole_and_counted(folder: Path) -> None:
+    again = kept(folder)
+    assert recalled(again) == FOUND
+    assert (again.count, again.problem) == (1, "")
+
+
+@pytest.mark.parametrize(
+    ("name", "find", "change"),
+    [
+        ("code.py", "return NUMBER", "return NUMBER + 1"),
+        ("code.py", "NUMBER = 1", "NUMBER = 2"),
+        ("code.py", "def f():", "def f(x=0):"),
+        ("data.txt", "1", "2"),
+        ("data.txt", "", None),
+        ("code.py", "", None),
+    ],
+)
+def test_result_is_not_recalled_once_what_it_depends_on_changed(
+    folder: Path, name: str, find: str, change: str | None
+) -> None:
+    again = kept(folder)
+    if change is None:
+        (folder / name).unlink()
+    else:
+        (folder / name).write_text((folder / name).read_text().replace(find, change))
+    assert recalled(again) is None
+
+
+@pytest.mark.parametrize(
+    ("find", "change"), [("# a comment", ""), ("return 2", "return 3"), ("return 2", 'return "2"')]
+)
+def test_result_is_recalled_while_the_functions_that_ran_are_the_same(folder: Path, find: str, change: str) -> None:
+    again = kept(folder)
+    (folder / "code.py").write_text(CODE.replace(find, change))
+    assert recalled(again) == FOUND
+
+
+@pytest.mark.parametrize("reads", [None, replace(READS, unsure="it started sh")])
+def test_every_file_counts_where_it_is_unknown_what_was_read(folder: Path, reads: Reads | None) -> None:
+    assert recalled(kept(folder, reads)) == FOUND
+    again = kept(folder, reads)
+    (folder / "other.py").write_text("")
+    assert recalled(again) is None
+
+
+def test_states_of_several_branches_are_kept_up_to_a_number(folder: Path) -> None:
+    for number in range(MOST_STATES + 1):
+        (folder / "data.txt").write_text(f"{number}\n")
+        time.sleep(0.01)
+        kept(folder).close()
+    for number in (MOST_STATES, 3):
+        (folder / "data.txt").write_text(f"{number}\n")
+        assert recalled(Reuse(find_project(folder))) == FOUND
+    (count,) = Reuse(find_project(folder))._run("SELECT count(*) FROM results")
+    assert count == (MOST_STATES,)
+
+
+def test_result_is_not_kept_if_a_file_changed_while_the_validation_ran(folder: Path) -> None:
+    first = Reuse(find_project(folder))
+    (folder / "code.py").write_text("2\n")
+    keep(first)
+    assert recalled(first) is None
+
+
+@pytest.mark.parametrize("variable", ["MY_OPTION", "OMP_NUM_THREADS"])
+def test_result_of_another_environment_is_not_recalled(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    kept(folder)
+    monkeypatch.setenv(variable, "7")
+    again = Reuse(find_project(folder))
+    assert recalled(again) is None
+    newest = again.newest("F")
+    assert newest is not None and (newest.environment, newest.changed) == ([f"variable {variable}"], [])
+
+
+def test_variables_of_a_terminal_or_a_ci_run_do_not_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(folder)
+    for name in ("GITHUB_SHA", "TERM", "PYTEST_XDIST_WORKER"):
+        monkeypatch.setenv(name, "another")
+    assert recalled(Reuse(find_project(folder))) == FOUND
+
+
+def test_result_is_forgotten_after_thirty_days(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept(folder)
+    now = Reuse(find_project(folder))._started / 1e9
+    monkeypatch.setattr("time.time", lambda: now + 29 * 86_400)
+    assert recalled(Reuse(find_project(folder))) == FOUND
+    monkeypatch.setattr("time.time", lambda: now + 31 * 86_400)
+    assert recalled(Reuse(find_project(folder))) is None
+
+
+def test_damaged_file_is_reported_and_nothing_is_kept(folder: Path) -> None:
+    (folder / FILE).parent.mkdir()
+    (folder / FILE).write_text("no database\n" * 100)
+    broken = kept(folder)
+    assert recalled(broken) is None
+    assert broken.problem == f"no result is reused or kept: {folder / FILE}: file is not a database; delete the file"

@@ -1,0 +1,69 @@
+"""Parts, numbers and settings of a loop are found by their usual names; where several could be meant, none is."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from pv.suites.training_loop.adapters.usual import NextTokens, next_tokens, number, part, settings
+from pv.suites.training_loop.job import IGNORED, Example, Job
+from pv.suites.training_loop.probe import Probe
+
+
+class Calling:
+    """A loop whose step is called by another of its methods."""
+
+    def __init__(self) -> None:
+        self.last_loss, self.norm, self.grad_norm = 1.5, 1.0, 2.0
+
+    def train_step(self, window: Any) -> str:
+        return self.step(window)
+
+    def step(self, window: Any) -> str:
+        return f"a step on {window}"
+
+    def save(self) -> None: ...
+
+    def save_checkpoint(self) -> None: ...
+
+
+def test_part_is_the_method_that_no_other_with_a_usual_name_calls() -> None:
+    update = part(Calling(), "update")
+    assert update is not None and update.__name__ == "train_step"
+    assert part(Calling(), "save") is part(Calling(), "load") is part(None, "update") is None
+
+
+def test_number_is_the_only_attribute_with_a_usual_name() -> None:
+    assert number(Calling(), "loss") == 1.5
+    assert number(Calling(), "norm") is number(Calling(), "steps") is None
+
+
+@dataclass
+class Config:
+    lr: float
+    weight_decay: float
+    decay_lr: bool = False
+    optimizer: str = "adam"
+    device: str = "cpu"
+
+
+def test_settings_are_those_of_the_job_with_own_ones(job: Any) -> None:
+    made: Job = job(rate=0.25, schedule="linear", optimizer="sgd")
+    assert settings(Config, made) == Config(0.25, 0.0, True, "sgd")
+    assert settings(Config, made, lr=1.0, device="meta") == Config(1.0, 0.0, True, "sgd", "meta")
+
+
+def test_next_tokens_are_scored_as_the_labels_say() -> None:
+    rows = next_tokens([Example((1, 40, 41, 42), (IGNORED, IGNORED, 41, 42))])
+    assert rows == [([1, 40, 41], [-1, 41, 42])]
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_loss_of_the_model_is_that_of_the_scored_targets(reduction: str) -> None:
+    model = NextTokens(Probe(silent=True), reduction=reduction)
+    x, y = torch.tensor([[1, 40, 41]]), torch.tensor([[-1, 41, 42]])
+    logits, loss = model(x, y)
+    assert model(x)[1] is None and loss is not None
+    torch.testing.assert_close(loss, cross_entropy(logits[0, 1:], y[0, 1:], reduction=reduction), rtol=0, atol=0)
