@@ -228,12 +228,10 @@ def test_a_repository_has_reports_a_summary_annotations_and_one_comment_that_is_
     path = runner.project / "counting.py"
     path.write_text(path.read_text().replace("epochs * steps", "epochs * steps + 1"))
     assert runner.run(arguments="--only C-WHOLE --no-mutants", token="write") == 1
-    assert (
-        "::error file=sub dir/contracts/counting.yaml,line=14,col=3,title=falsified%3A C-WHOLE on cpu::" in runner.log
-    )
+    assert "::error file=sub dir/counting.py,line=6,col=1,title=falsified%3A C-WHOLE on cpu::" in runner.log
     assert "| ❌ | `counting` 1.0.0 |" in runner.summary
     place = json.loads((runner.reports / "report.sarif").read_text())["runs"][0]["results"][0]["locations"][0]
-    assert place["physicalLocation"]["artifactLocation"]["uri"] == "sub%20dir/contracts/counting.yaml"
+    assert place["physicalLocation"]["artifactLocation"]["uri"] == "sub%20dir/counting.py"
     (comment,) = runner.comments
     assert comment["body"].startswith("<!-- pv-report falsifier-report -->\n## Falsifier report")
     assert "**fail**" in comment["body"]
@@ -312,9 +310,8 @@ def test_the_baseline_is_compared_in_the_comment(runner: Runner) -> None:
     contract.write_text(contract.read_text().replace("- id: C-WHOLE\n", "- id: C-WHOLE\n  examples: 10\n"))
     given = {"arguments": "--only C-WHOLE --no-mutants", "baseline": "base.json", "token": "write"}
     assert runner.run(**given) == 1
-    row = (
-        "| **weaker** | `counting` | `C-WHOLE` | `contracts/counting.yaml:13` | fewer examples asked for: 10, was 100 |"
-    )
+    place = "`contracts/counting.yaml:15`"
+    row = f"| **weaker** | `counting` | `C-WHOLE` | {place} | fewer examples asked for: 10, was 100 |"
     assert row in runner.comments[0]["body"]
     assert runner.run(arguments="--only C-WHOLE --no-mutants", baseline="none.json", comment="false") == 0
     assert "there is no baseline none.json" in runner.log
@@ -334,9 +331,8 @@ def test_the_default_branch_stores_its_results_and_a_pull_request_is_compared_wi
     code.write_text(code.read_text().replace("epochs * steps", "epochs * steps + 1"))
     runner.pull_request()
     assert runner.run(**given) == 1
-    assert (
-        "::error file=sub dir/contracts/counting.yaml,line=14,col=13,title=weaker%3A counting C-WHOLE::" in runner.log
-    )
+    place = "file=sub dir/contracts/counting.yaml,line=15,col=13"
+    assert f"::error {place},title=weaker%3A counting C-WHOLE::" in runner.log
     assert "falsified on cpu, was held" in runner.summary
     assert [path.name for path in (runner.folder / "caches").iterdir()] == [stored.name]
 

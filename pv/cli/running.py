@@ -42,7 +42,7 @@ def validate(
             report = run(subjects=pairs(subjects), on_progress=on_progress, **options)
         except Interrupted as stop:
             report = stop.report
-    _finish(report, form, files, verbose, _compared(base, report, fail_on))
+    _finish(report, form, files, verbose, _compared(base, report, fail_on, options["paths"]))
 
 
 def _base(baseline: str | None, paths: Sequence[Path]) -> Any:
@@ -53,10 +53,11 @@ def _base(baseline: str | None, paths: Sequence[Path]) -> Any:
     return None if baseline is None else read(baseline, paths, project_of(paths).root)
 
 
-def _compared(base: Any, report: Any, fail_on: str) -> Any:
+def _compared(base: Any, report: Any, fail_on: str, paths: Sequence[Path]) -> Any:
     from pv.commands.baseline import compared
+    from pv.commands.request import project_of
 
-    return None if base is None else compared(base, report, fail_on)
+    return None if base is None else compared(base, report, fail_on, project_of(paths).root)
 
 
 def _finish(report: Any, form: str, files: Sequence[tuple[str, Path]], verbose: bool, compared: Any = None) -> NoReturn:

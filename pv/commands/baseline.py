@@ -5,6 +5,7 @@ import platform
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +18,7 @@ from pv.contract.model import Contract
 from pv.errors import UsageError
 from pv.results.definitions import definitions
 from pv.results.saved.gate import Compared, FailOn, compare
+from pv.results.saved.hunks import Hunk, parse
 from pv.results.verdict import ContractVerdict, Report, Status
 from pv.source.project import Project, find_project
 
@@ -24,9 +26,22 @@ LIMIT_S = 30
 SUFFIXES = (".yaml", ".yml")
 
 
-def compared(base: Report, now: Report, fail_on: str) -> Compared:
-    """Return the differences of a report from its base. fail_on: "weaker" or "never"."""
-    return compare(base, now, fail_on=FailOn(fail_on), today=date.today())
+def compared(base: Report, now: Report, fail_on: str, start: Path | None = None) -> Compared:
+    """Return the differences of a report from its base. fail_on: "weaker" or "never". start: as for `read`."""
+    found = compare(base, now, fail_on=FailOn(fail_on), today=date.today())
+    project = find_project(start or Path.cwd())
+    return replace(found, hunks=_hunks(project, base.commit.rstrip("+")) if base.commit else {})
+
+
+def _hunks(project: Project, commit: str) -> dict[str, tuple[Hunk, ...]]:
+    """Return the lines that changed since a commit, by file as reports show it; {} if git does not know it."""
+    diff = ("diff", "--unified=0", "--no-color", "--no-ext-diff", "--no-renames", "--no-prefix", "--relative")
+    try:
+        found = _git(project, "-c", "core.quotePath=false", *diff, commit, "--", ".")
+    except UsageError:
+        return {}  # a saved report can be compared without git
+    hunks = parse((found or b"").decode("utf-8", "replace"))
+    return {str(shown_path(project.root / name)): each for name, each in hunks.items()}
 
 
 def read(name: str, paths: Iterable[str | Path] = (), start: Path | None = None) -> Report:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from pv.contract.finding import Location
-from pv.report import View, details, phrases
+from pv.report import View, details, phrases, places
 from pv.report.text import plain
 from pv.results import gates
 from pv.results.outcome import Outcome
@@ -50,9 +50,9 @@ def annotations(report: Report, view: View) -> Iterator[Annotation]:
         yield Annotation(level="error", title=finding.code, message=said, location=finding.location)
     for outcome in (Outcome.FALSIFIED, Outcome.ERROR, Outcome.VACUOUS):
         for verdict in report.contracts:
-            yield from _failures(verdict, outcome)
+            yield from _failures(verdict, outcome, view)
     if view.compared is not None:
-        yield from _changes(view.compared)
+        yield from _changes(view.compared, view)
     for verdict in report.contracts:
         if verdict.status is Status.UNDECIDED:
             title = f"undecided: {phrases.title(verdict)}"
@@ -62,7 +62,7 @@ def annotations(report: Report, view: View) -> Iterator[Annotation]:
         yield Annotation(level="warning", title="pv", message=text)
 
 
-def _changes(compared: Compared) -> Iterator[Annotation]:
+def _changes(compared: Compared, view: View) -> Iterator[Annotation]:
     """Yield an annotation for each requirement that became weaker, at its place."""
     for change in compared.changes:
         if change.kind in (ChangeKind.WEAKER, ChangeKind.WAIVED, ChangeKind.LESS, ChangeKind.STALE):
@@ -70,20 +70,20 @@ def _changes(compared: Compared) -> Iterator[Annotation]:
                 level="error" if change in compared.failing else "warning",
                 title=f"{change.kind.value}: {change.contract} {change.claim}".strip(),
                 message=f"{change.place}: {change.text}" if change.removed else change.text,
-                location=change.location,
+                location=places.of_change(change, view),
             )
     yield from (Annotation(level="warning", title="pv", message=note) for note in compared.notes)
 
 
-def _failures(verdict: ContractVerdict, outcome: Outcome) -> Iterator[Annotation]:
+def _failures(verdict: ContractVerdict, outcome: Outcome, view: View) -> Iterator[Annotation]:
     for result in verdict.results:
         if result.outcome is outcome:
             said = [f"{label}: {text}" for label, text in details.lines(result, verdict)]
             yield Annotation(
                 level="error" if gates.counts(result) else "warning",
                 title=f"{outcome.value}: {result.falsifier.id} on {result.device}",
-                message="\n".join(said)[:MAX_MESSAGE],
-                location=result.falsifier.location,
+                message="\n".join([*said, f"contract: {result.falsifier.location}"])[:MAX_MESSAGE],
+                location=places.of_result(result, view),
             )
 
 

@@ -148,7 +148,8 @@ def _trial(trial: Trial, verdict: ContractVerdict) -> dict[str, Any]:
 def _counterexample(found: Counterexample | None) -> dict[str, Any] | None:
     if found is None:
         return None
-    return asdict(found) | {"arguments": dict(found.arguments), "frames": list(found.frames)}
+    lists = {"frames": list(found.frames), "code": [asdict(each) for each in found.code]}
+    return asdict(found) | {"arguments": dict(found.arguments), **lists}
 
 
 def _equation_mutants(trial: Trial, verdict: ContractVerdict) -> dict[str, Any] | None:

@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pv.contract.finding import Location
-from pv.report import View, details, phrases
+from pv.report import View, details, phrases, places
 from pv.report.text import plain
 from pv.results import gates
 from pv.results.outcome import Outcome, Result
@@ -49,7 +49,7 @@ def _invocation(report: Report, view: View) -> dict[str, Any]:
 
 def _results(report: Report, view: View) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield a rule and a result for each finding, failure and unmet gate, at most `MAX_RESULTS`."""
-    found = [*_findings(report), *_failures(report), *_weaker(view), *_gates(report)]
+    found = [*_findings(report), *_failures(report, view), *_weaker(view), *_gates(report)]
     for rule, result, location in found[:MAX_RESULTS]:
         yield rule, result | {"locations": [{"physicalLocation": _place(location, view.folder)}]}
 
@@ -61,12 +61,13 @@ def _findings(report: Report) -> Iterator[Found]:
         yield rule, _result(finding.code, "error", said, {"finding": str(finding)}), finding.location
 
 
-def _failures(report: Report) -> Iterator[Found]:
+def _failures(report: Report, view: View) -> Iterator[Found]:
     for outcome in SHOWN:
         for verdict in report.contracts:
             for result in verdict.results:
                 if result.outcome is outcome and (outcome is not Outcome.UNDECIDED or result.required):
-                    yield _rule(result, verdict), _failure(result, verdict), result.falsifier.location
+                    found = _failure(result, verdict, view.folder)
+                    yield _rule(result, verdict), found, places.of_result(result, view)
 
 
 def _rule(result: Result, verdict: ContractVerdict) -> dict[str, Any]:
@@ -82,14 +83,16 @@ def _described(id_: str, short: str, text: str = "") -> dict[str, Any]:
     return {"id": id_, "shortDescription": _message(short), "fullDescription": full, "help": full}
 
 
-def _failure(result: Result, verdict: ContractVerdict) -> dict[str, Any]:
+def _failure(result: Result, verdict: ContractVerdict, folder: str) -> dict[str, Any]:
     level = "error" if result.outcome is not Outcome.UNDECIDED and gates.counts(result) else "warning"
     said = [f"{result.outcome.value} on {result.device}"]
     said += [f"{label}: {text}" for label, text in details.lines(result, verdict)]
     names = {"contract": verdict.contract.id, "subject": verdict.subject}
     names |= {"claim": result.falsifier.id, "device": result.device}
     id_ = f"{verdict.contract.id}/{result.falsifier.id}"
-    return _result(id_, level, "\n".join(said), names)
+    claim = {"physicalLocation": _place(result.falsifier.location, folder), "message": {"text": "the claim"}}
+    commands = {label: text for label, text in details.lines(result, verdict) if label in ("rerun", "replay")}
+    return _result(id_, level, "\n".join(said), names) | {"relatedLocations": [claim], "properties": commands}
 
 
 def _weaker(view: View) -> Iterator[Found]:
@@ -101,7 +104,7 @@ def _weaker(view: View) -> Iterator[Found]:
             names = {"contract": change.contract, "weaker": change.name, "text": change.text}
             said = f"{change.kind.value}: {change.claim or change.name} ({change.place}): {change.text}"
             rule = _described(id_, f"The contract {change.contract} asks for as much as in the base")
-            yield rule, _result(id_, level, said, names), change.location
+            yield rule, _result(id_, level, said, names), places.of_change(change, view) or change.location
 
 
 def _gates(report: Report) -> Iterator[Found]:
@@ -130,5 +133,5 @@ def _place(location: Location, folder: str) -> dict[str, Any]:
 
 
 def _message(text: str) -> dict[str, str]:
-    """Return a message; escaped, brackets are no links."""
-    return {"text": plain(text).replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]")}
+    """Return a message without links. Only what would be one is escaped, so that commands in it can be copied."""
+    return {"text": plain(text).replace("](", "]\\(")}

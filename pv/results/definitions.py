@@ -13,6 +13,8 @@ from pv.contract.names import Target
 MAX_TEXT = 120
 TOP = ("subject", "mutation_scope")
 """The keys of a contract whose locations are kept; the gate has its own."""
+OF_CLAIM = ("kills", "devices", "examples", "test", "bounds", "subject", "rule", "prediction")
+"""The keys of a claim whose locations are kept."""
 ASKING = ("checks", "invariants")
 """The keys of an equation with which a longer list asks for more."""
 RANGE = re.compile(r"(?s)(?P<before>.*?)(?P<low>-?\d[\d.e+-]*?)\.\.(?P<high>-?\d[\d.e+-]*)(?P<after>.*)")
@@ -38,6 +40,8 @@ def _places(contract: Contract) -> Iterator[tuple[str, Location]]:
         yield f"equations/{equation.name}", equation.location
         known = {key: equation.texts[key](1, 1) for key in equation.executable if key in equation.texts}
         yield from ((f"equations/{equation.name}/{key}", place) for key, place in known.items())
+    for claim in contract.claims:
+        yield from ((f"claims/{claim.id}/{key}", claim.at(key)) for key in OF_CLAIM if key in claim.places)
     yield from ((f"runs/{run.name}", run.location) for run in contract.runs)
     yield from ((f"subjects/{other.name}", other.location) for other in contract.subjects)
 

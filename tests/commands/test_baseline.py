@@ -142,3 +142,11 @@ def test_validate_fails_for_a_weakening_of_a_passing_contract(small: Path) -> No
     shown = run("report", "r.json", "--partial", "--baseline", "main")
     assert (shown.returncode, "fewer examples asked for" in shown.stdout) == (0, True)
     assert run("report", "r.json", "--partial", "--baseline", "main", "--fail-on", "weaker").returncode == 1
+
+
+def test_a_failure_is_annotated_at_the_line_that_the_branch_changed(small: Path) -> None:
+    edit(Path("counting.py"), "    return whole if", "    whole += 1\n    return whole if")
+    words = ("validate", "contracts", "--only", "C-WHOLE", "--no-mutants", "--format", "github")
+    assert "::error file=counting.py,line=6,col=1,title=falsified%3A C-WHOLE" in run(*words).stdout
+    changed = run(*words, "--baseline", "main")
+    assert "::error file=counting.py,line=8,col=1,title=falsified%3A C-WHOLE" in changed.stdout

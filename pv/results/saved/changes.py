@@ -100,7 +100,7 @@ def _changed(name: str, old: ContractVerdict, new: ContractVerdict) -> Iterator[
     if not new.absent:
         yield from (_weaker(name, found) for found in weaker(old, new))
         yield from (Change(kind=ChangeKind.LESS, contract=name, claim=c, text=text) for c, text in less(old, new))
-        for claim, text, place in reworded(old.contract, new.contract):
+        for claim, text, place in reworded(old.contract, new):
             yield Change(kind=ChangeKind.REWORDED, contract=name, claim=claim, text=text, location=place)
         yield from _grown(name, old, new)
 

@@ -1,13 +1,14 @@
 """Decides whether a comparison with a base fails: what became weaker, but for what a waiver in the contract accepts."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import Enum
 
 from pv.contract.finding import Severity
 from pv.contract.model import Waiver
 from pv.results.saved.changes import Change, ChangeKind, changes
+from pv.results.saved.hunks import Hunks
 from pv.results.verdict import Report
 
 
@@ -22,12 +23,13 @@ class FailOn(Enum):
 class Compared:
     """The differences of a report from its base, worst first, and what fails because of them.
 
-    notes: the files of the base that could not be compared.
+    notes: the files of the base that could not be compared. hunks: the lines that changed since it, by file.
     """
 
     changes: tuple[Change, ...]
     fail_on: FailOn
     notes: tuple[str, ...] = ()
+    hunks: Hunks = field(default_factory=dict)
 
     @property
     def failing(self) -> tuple[Change, ...]:

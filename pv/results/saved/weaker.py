@@ -34,7 +34,7 @@ Weaker = Iterator[Weakening]
 
 def weaker(old: ContractVerdict, new: ContractVerdict) -> Weaker:
     """Yield what the contract asks for less of."""
-    yield from _claims(old.contract, new.contract)
+    yield from _claims(old.contract, new)
     yield from _definitions(old, new)
     yield from _mutants(old.contract, new.contract)
     yield from _required(old.contract, new.contract)
@@ -43,14 +43,21 @@ def weaker(old: ContractVerdict, new: ContractVerdict) -> Weaker:
     yield from _tolerances(old, new)
 
 
-def _claims(old: Contract, new: Contract) -> Weaker:
-    after = {claim.id: claim for claim in new.claims}
+def _claims(old: Contract, new: ContractVerdict) -> Weaker:
+    after = {claim.id: claim for claim in new.contract.claims}
     for claim in old.claims:
         if claim.id not in after:
             yield _clause(claim.id, f"removed: {claim.rule}", claim.location, removed=True)
         else:
             now = after[claim.id]
-            yield from (_clause(claim.id, text, now.at(key)) for key, text in _claim(claim, now))
+            yield from (_clause(claim.id, text, _at(new, now, key)) for key, text in _claim(claim, now))
+
+
+def _at(verdict: ContractVerdict, claim: Falsifier, key: str) -> Location:
+    """Return the location of a key of a claim, or of the claim."""
+    path = f"claims/{claim.id}/{key}"
+    known = path in (verdict.definitions or {}).get("places", {})
+    return _place(verdict, path) if known else claim.location
 
 
 def _clause(id_: str, text: str, location: Location, *, removed: bool = False) -> Weakening:
@@ -81,15 +88,15 @@ def _covers(new: Harness, old: Harness) -> bool:
     return new.requires in (old.requires, "") and wider(old.bounds, new.bounds)
 
 
-def reworded(old: Contract, new: Contract) -> Iterator[tuple[str, str, Location]]:
+def reworded(old: Contract, new: ContractVerdict) -> Iterator[tuple[str, str, Location]]:
     """Yield the claims whose text for people changed, with the difference and the place."""
-    after = {claim.id: claim for claim in new.claims}
+    after = {claim.id: claim for claim in new.contract.claims}
     for claim in (claim for claim in old.claims if claim.id in after):
         now = after[claim.id]
         for key in ("rule", "prediction"):
             before, text = getattr(claim, key), getattr(now, key)
             if before != text:
-                yield claim.id, f"{key} changed: {short(text)}, was {short(before)}", now.at(key)
+                yield claim.id, f"{key} changed: {short(text)}, was {short(before)}", _at(new, now, key)
 
 
 def _definitions(old: ContractVerdict, new: ContractVerdict) -> Weaker:
@@ -102,7 +109,7 @@ def _definitions(old: ContractVerdict, new: ContractVerdict) -> Weaker:
         removed = bool(name) and not key
         place = _place(old if removed else new, path)
         if claim:
-            place = next(each.at(key) for each in new.contract.claims if each.id == claim)
+            place = next(_at(new, each, key) for each in new.contract.claims if each.id == claim)
         yield Weakening(name=name or noun, claim=claim, text=text, location=place, removed=removed)
 
 

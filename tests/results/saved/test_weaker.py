@@ -96,7 +96,9 @@ def test_a_moved_test_and_a_larger_box_are_not_weaker_and_other_words_are_only_s
     moved = with_claim(test=Binding("other.py", "falsify_double"), rule="q")
     larger = replace(moved, harnesses=(replace(BOX, bounds={"n": "-1..9"}),))
     assert said(BASE, larger) == []
-    assert [(claim, text) for claim, text, _ in reworded(BASE, larger)] == [("F", "rule changed: 'q', was 'r'")]
+    assert [(claim, text) for claim, text, _ in reworded(BASE, verdict(larger))] == [
+        ("F", "rule changed: 'q', was 'r'")
+    ]
 
 
 def test_fewer_valid_examples_are_less_measured() -> None:
