@@ -7,7 +7,7 @@ from importlib.resources import files
 from pv.report import View, phrases
 from pv.report.figures import count
 from pv.report.html.contract import badge, section
-from pv.report.html.markup import Html, joined, table, tag
+from pv.report.html.markup import Cell, Html, joined, named, table, tag
 from pv.report.summary import sentence
 from pv.results import gates
 from pv.results.verdict import Report, Status
@@ -74,16 +74,14 @@ def _main(report: Report, view: View) -> Html:
 
 def _overview(report: Report) -> Html:
     rows = [
-        tag(
-            "tr",
-            tag("td", badge(verdict.status.value)),
-            tag("th", tag("a", phrases.title(verdict), href=f"#contract-{number}"), scope="row"),
-            tag("td", sentence(verdict)),
-            data_search=True,
-        )
+        [
+            Cell(badge(verdict.status.value)),
+            Cell(tag("a", phrases.title(verdict), href=f"#contract-{number}"), head=True),
+            Cell(sentence(verdict)),
+        ]
         for number, verdict in enumerate(report.contracts)
     ]
-    shown = table("Contracts, worst first", ["verdict", "contract", "evidence"], rows)
+    shown = table("Contracts, worst first", named("verdict", "contract", "evidence"), rows)
     return tag("section", tag("h2", "Contracts", id="contracts"), shown, aria_labelledby="contracts")
 
 
@@ -91,17 +89,16 @@ def _changes(view: View) -> Html:
     if view.compared is None:
         return joined(None)
     rows = [
-        tag(
-            "tr",
-            tag("td", change.kind.value),
-            tag("th", f"{change.contract} {change.claim}".strip(), scope="row"),
-            tag("td", change.place),
-            tag("td", change.text),
-            data_search=True,
-        )
+        [
+            Cell(change.kind.value),
+            Cell(f"{change.contract} {change.claim}".strip(), head=True),
+            Cell(change.place),
+            Cell(change.text),
+        ]
         for change in view.compared.changes
     ]
-    shown = table(count(len(rows), "change"), ["change", "contract, claim or mutant", "at", "difference"], rows)
+    heads = named("change", "contract, claim or mutant", "at", "difference")
+    shown = table(count(len(rows), "change"), heads, rows)
     title = tag("h2", "Compared with the base", id="changes")
     notes = [tag("p", note) for note in (phrases.weakened(view.compared), *view.compared.notes) if note]
     return tag("section", title, shown if rows else tag("p", "No difference."), notes, aria_labelledby="changes")
