@@ -127,7 +127,7 @@ class _Attack:
         self.valid += 1
         status = self._status(error)
         if status not in (TrialStatus.REFUTED, TrialStatus.RAISED):
-            return self._end(status, said(error), example, error)
+            return self._end(status, _text(error), example, error)
         self.stream.put("counterexample", status=status.value, **self._counterexample(example, error))
         if self.how.stop_at_first or self.how.replay:
             return self._end(status, said(error), example, error)
@@ -214,7 +214,7 @@ class _Attack:
         return {
             "arguments": values,
             "exact": exact,
-            "error": said(error) + (TENSORS if self._has_arrays() and _took_an_array(error) else ""),
+            "error": _text(error) + (TENSORS if self._has_arrays() and _took_an_array(error) else ""),
             "frames": [] if isinstance(error, NoValue) else self._place() if ours else self.blame.frames(error),
             "call": "" if isinstance(error, NoValue) else self._call(example),
         }
@@ -255,6 +255,11 @@ class _Attack:
         if example is not None and error is not None:
             record |= self._counterexample(example, error) | {"shrunk": shrunk}
         return record
+
+
+def _text(error: BaseException) -> str:
+    """Return the type and text of an error; of one about the contract the text, which names the code."""
+    return str(error) if isinstance(error, NoNumber) else said(error)
 
 
 def _took_an_array(error: BaseException) -> bool:

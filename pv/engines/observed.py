@@ -112,7 +112,18 @@ class Observer:
         result = claim.call.made(self.subject, values, given.add if given is not None else None)
         for text in given.changed() if given is not None else ():
             raise Refuted(f"the code of {claim.call.function} changed its argument {text}")
-        return (returned(claim.returns, result) if claim.returns is not None else result), leaf
+        arrays = {n: each for n, each in values.items() if n in claim.call.names and isinstance(each, Tensor)}
+        return _value(claim, claim.call.function, result, arrays), leaf
+
+
+def _value(claim: Claim, function: str, result: Any, arrays: Mapping[str, Tensor]) -> Any:
+    """Return the value of a call: its result, or what `returns` says of that and of the arrays after the call."""
+    if claim.returns is not None:
+        return returned(claim.returns, result, arrays)
+    if result is None and arrays:
+        hint = f"name the argument that it changes, such as `returns: {next(iter(arrays))}`"
+        raise NoNumber(f"{function} returned None: {hint}")
+    return result
 
 
 def arguments(claim: Claim, example: Example, device: str) -> dict[str, Any]:
